@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Installation of what belongs to no single target.
+
+install(FILES include/uapi/linux/emuv.h
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/linux")
+install(DIRECTORY include/emuv DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.hpp")
+
+# Pages of the manual: docs/man/NAME.SECTION goes to manSECTION.
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.[1-8])
+foreach(page IN LISTS pages)
+  string(REGEX REPLACE ".*\\.([1-8])$" "\\1" section "${page}")
+  install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
+endforeach()
+
+function(emuv_install_if_exists file destination)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${file}")
+    install(FILES "${file}" DESTINATION "${destination}" ${ARGN})
+  endif()
+endfunction()
+
+emuv_install_if_exists(packaging/completion/emuvctl.bash
+  "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME emuvctl)
+emuv_install_if_exists(packaging/completion/_emuvctl
+  "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
+# udev reads its rules below /usr/lib or /lib only, whatever the prefix is.
+set(EMUV_UDEV_DIR "${CMAKE_INSTALL_PREFIX}/lib/udev/rules.d" CACHE PATH
+  "Where udev's rules are installed")
+emuv_install_if_exists(packaging/udev/60-emuv.rules "${EMUV_UDEV_DIR}")
+# A sample, not a configuration: nothing is made until its user writes one.
+emuv_install_if_exists(packaging/vgpu-profiles.conf
+  "${CMAKE_INSTALL_DOCDIR}/examples")

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What every target of this project is compiled with: emuv::options.
+
+add_library(emuv_options INTERFACE)
+add_library(emuv::options ALIAS emuv_options)
+
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_EXTENSIONS ON) # asm/ioctl.h and friends want GNU C
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(EMUV_WERROR "Treat the compiler's warnings as errors" ON)
+
+target_compile_features(emuv_options INTERFACE cxx_std_20 c_std_11)
+target_compile_options(emuv_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+  $<$<BOOL:${EMUV_WERROR}>:-Werror>
+  -fvisibility=hidden
+  $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+target_include_directories(emuv_options INTERFACE
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include/uapi>"
+  "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
+# A program carries only the libraries it calls into.
+target_link_options(emuv_options INTERFACE LINKER:--as-needed)
+
+set(EMUV_SANITIZE "" CACHE STRING
+  "Sanitizers to build everything with, as -fsanitize= takes them")
+if(EMUV_SANITIZE)
+  target_compile_options(emuv_options INTERFACE
+    "-fsanitize=${EMUV_SANITIZE}" -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(emuv_options INTERFACE "-fsanitize=${EMUV_SANITIZE}")
+endif()
