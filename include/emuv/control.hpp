@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// /dev/emuv-control: creates, destroys and describes instances.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <emuv/kernel_api.hpp>
+#include <emuv/types.hpp>
+
+namespace emuv
+{
+
+/// The control node, held open. Move-only. All calls throw emuv::error.
+class control
+{
+public:
+    /// Opens the node; that takes root's rights.
+    /// @param dev  the folder of the nodes
+    explicit control(const std::filesystem::path &dev = "/dev",
+                     kernel_api &kernel = kernel_api::system());
+
+    [[nodiscard]] driver_version version() const;
+
+    /// Makes an instance; its node and attributes exist on return.
+    /// @return its id
+    /// @throws emuv::error EEXIST the id is in use, ENOSPC no id is free,
+    ///   ENOMEM the host could not back it, EINVAL a value out of its range
+    int create(const instance_spec &spec);
+
+    /// Removes an instance.
+    /// @throws emuv::error ENODEV there is none, EBUSY it is in use
+    void destroy(int id);
+
+    /// @throws emuv::error ENODEV there is no such instance
+    [[nodiscard]] instance_info query(int id) const;
+
+    /// The instance with the smallest id that is not below @p id, if any.
+    [[nodiscard]] std::optional<instance_info> query_next(int id) const;
+
+    /// All instances, by id.
+    [[nodiscard]] std::vector<instance_info> instances() const;
+
+    /// The clients of an instance, by number.
+    /// @throws emuv::error ENODEV there is no such instance
+    [[nodiscard]] std::vector<client_info> clients(int id) const;
+
+private:
+    std::shared_ptr<const node_file> file_;
+};
+
+} // namespace emuv

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The exception that every failed call on one of emuV's nodes becomes.
+#pragma once
+
+#include <string>
+#include <system_error>
+
+namespace emuv
+{
+
+/// A system call on a node failed. code() holds the errno, in the generic
+/// category; what() reads "NODE: CALL: text of the errno".
+class error : public std::system_error
+{
+public:
+    /// @param errnum  a positive errno
+    /// @param node    the path that was used
+    /// @param call    the ioctl's or system call's name, as in emuv.h
+    /// @param id      the instance it was about; -1 if none in particular
+    error(int errnum, std::string node, std::string call, int id = -1);
+
+    /// The path that was used.
+    [[nodiscard]] const std::string &node() const noexcept { return node_; }
+    /// The name of the call that failed.
+    [[nodiscard]] const std::string &call() const noexcept { return call_; }
+    /// The instance it was about, or -1.
+    [[nodiscard]] int id() const noexcept { return id_; }
+    /// The errno.
+    [[nodiscard]] int number() const noexcept { return code().value(); }
+
+private:
+    std::string node_;
+    std::string call_;
+    int id_;
+};
+
+/// What an errno means, without the capital letter that strerror() gives it.
+std::string errno_text(int errnum);
+
+} // namespace emuv

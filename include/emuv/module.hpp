@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The kernel module as a file: loading, unloading, and what it says of itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace emuv
+{
+
+/// What a module's file says of itself.
+struct module_file
+{
+    std::string path;
+    std::string version;
+    std::string vermagic; ///< begins with the kernel release it was built for
+    std::string signer;   ///< empty if it is not signed
+    /// Names and descriptions of its parameters.
+    std::vector<std::pair<std::string, std::string>> parameters;
+};
+
+/// The kernel's module loader. All calls throw std::system_error.
+class module_api
+{
+public:
+    module_api() = default;
+    module_api(const module_api &) = delete;
+    module_api &operator=(const module_api &) = delete;
+    virtual ~module_api();
+
+    /// Puts a module into the kernel.
+    /// @param module      a path with a slash, or a name that is looked up in
+    ///   /lib/modules for the running kernel
+    /// @param parameters  as on insmod's command line, "a=1 b=2"
+    /// @throws std::system_error EEXIST it is there already, ENOENT no file,
+    ///   ENOEXEC built for another kernel, EKEYREJECTED, EINVAL, EPERM ...
+    virtual void load(const std::string &module,
+                      const std::string &parameters) = 0;
+    /// Takes a module out of the kernel.
+    /// @throws std::system_error EWOULDBLOCK or EBUSY it is in use, ENOENT it
+    ///   is not there, EPERM
+    virtual void unload(const std::string &name) = 0;
+    /// Reads a module's file, if there is one. @param module  as for load()
+    virtual std::optional<module_file> info(const std::string &module) = 0;
+
+    /// The running kernel, through libkmod.
+    static module_api &system();
+};
+
+} // namespace emuv

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Profiles: what instances a machine is to have, as vgpu-profiles.conf(5) says.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <emuv/types.hpp>
+
+namespace emuv
+{
+
+/// A section of the profile file.
+struct profile
+{
+    std::string name;
+    instance_spec spec; ///< with count above 1, spec.id is the first one's
+    unsigned count = 1; ///< how many instances it stands for
+    std::string file;   ///< where it was read
+    int line = 0;       ///< the section's line there
+
+    /// The instances it stands for, one by one.
+    [[nodiscard]] std::vector<instance_spec> instances() const;
+};
+
+/// Profile files are wrong. messages() holds all that is, each "FILE:LINE:
+/// message" (or "FILE: message"), in the order of files and lines.
+class profile_error : public std::runtime_error
+{
+public:
+    explicit profile_error(std::vector<std::string> messages);
+    [[nodiscard]] const std::vector<std::string> &messages() const noexcept
+    {
+        return messages_;
+    }
+
+private:
+    std::vector<std::string> messages_;
+};
+
+/// Reads profiles from texts. A text may be anything at all.
+class profile_parser
+{
+public:
+    /// Reads one file's text. @param file  its name, for messages
+    void add(std::string_view text, const std::string &file);
+    /// Notes a file that cannot be read. @param why  lower case
+    void fail(const std::string &file, const std::string &why);
+    /// All profiles in the order they were read.
+    /// @throws profile_error if anything was wrong
+    [[nodiscard]] std::vector<profile> finish();
+
+private:
+    class file_reader;
+
+    struct draft
+    {
+        profile result;
+        std::map<std::string, int, std::less<>> lines; ///< where keys stand
+    };
+
+    void error(const std::string &file, int line, const std::string &message);
+    void set(draft &target, std::string_view key, std::string_view value,
+             const std::string &file, int line);
+    void check(const draft &complete);
+
+    std::vector<draft> drafts_;
+    std::vector<std::string> errors_;
+};
+
+/// Reads one text. @throws profile_error
+std::vector<profile> parse_profiles(std::string_view text,
+                                    const std::string &file);
+
+/// Reads a profile file, then the files FILE.d/*.conf in lexical order; "-"
+/// is standard input. FILE itself may be missing if there is such a one.
+/// @throws profile_error
+std::vector<profile> load_profiles(const std::filesystem::path &file);
+
+/// The environment variable EMUV_CONFIG, else /etc/emuv/vgpu-profiles.conf.
+std::filesystem::path default_profile_file();
+
+/// A profile as a section of a profile file, with a final newline.
+std::string format_profile(const profile &what);
+
+/// The PCI device id in "0x2684". @throws std::invalid_argument
+std::uint16_t parse_pci_device_id(std::string_view text);
+/// A decimal number. @throws std::invalid_argument if it is not one, or not
+///   between @p low and @p high
+long long parse_integer(std::string_view text, long long low, long long high);
+/// Throws std::invalid_argument if the driver could not take @p label.
+void check_gpu_model_label(std::string_view label);
+/// Throws std::invalid_argument if the driver could not take these sizes.
+void check_instance_sizes(std::uint64_t physical_bytes,
+                          std::uint64_t virtual_bytes);
+
+} // namespace emuv

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Instances and clients as plain values, however they were learnt of.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include <linux/emuv.h>
+
+namespace emuv
+{
+
+/// "The driver's choice" for an id or a NUMA node.
+inline constexpr int any = EMUV_ANY;
+
+/// What a client says it has done; the counters only grow.
+struct counters
+{
+    std::uint64_t fetched_bytes = 0; ///< moved from system RAM to VRAM
+    std::uint64_t evicted_bytes = 0; ///< moved from VRAM to system RAM
+    std::uint64_t spills = 0;        ///< allocations placed in system RAM
+    std::uint64_t faults = 0; ///< touches that nobody had fetched ahead for
+
+    bool operator==(const counters &) const = default;
+};
+
+/// What an instance is to be.
+struct instance_spec
+{
+    int id = any;                     ///< 0 to EMUV_MAX_INSTANCES - 1, or any
+    std::string gpu_model;            ///< printable ASCII, 1 to 63 characters
+    std::uint64_t physical_bytes = 0; ///< share of VRAM, in bytes
+    std::uint64_t virtual_bytes = 0;  ///< share of RAM, in bytes; whole chunks
+    int numa_node = any;              ///< where its RAM comes from, or any
+    std::uint16_t pci_device_id = 0;  ///< the card it belongs to; 0: none
+    bool overcommit = false; ///< promise more RAM than the host has
+
+    bool operator==(const instance_spec &) const = default;
+};
+
+/// What an instance is and holds.
+struct instance_info
+{
+    int id = 0;
+    std::string gpu_model; ///< as it was given
+    std::uint64_t physical_bytes = 0;
+    std::uint64_t virtual_bytes = 0;
+    std::uint64_t physical_used_bytes = 0; ///< charged by its clients
+    std::uint64_t virtual_used_bytes = 0;  ///< held by its regions
+    std::uint64_t unowned_bytes = 0; ///< of those, kept alive after their owner
+    std::uint64_t resident_bytes = 0; ///< system RAM that backs it now
+    std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
+    std::uint32_t clients = 0;
+    int numa_node = any;
+    std::uint16_t pci_device_id = 0;
+    std::string uuid; ///< 8-4-4-4-12 hexadecimal digits
+    counters moved;
+
+    /// Physical and virtual bytes together.
+    [[nodiscard]] std::uint64_t total_bytes() const noexcept
+    {
+        return physical_bytes + virtual_bytes;
+    }
+    /// "emuvN".
+    [[nodiscard]] std::string name() const;
+
+    bool operator==(const instance_info &) const = default;
+};
+
+/// What a client (an open file of an instance's node) is and holds.
+struct client_info
+{
+    std::uint64_t client = 0; ///< its number, from 1, never used again
+    int pid = 0; ///< who opened the node; 0: not visible from here
+    std::string comm; ///< that process's name at the time
+    std::uint64_t physical_bytes = 0; ///< charged
+    std::uint64_t virtual_bytes = 0;  ///< allocated
+    std::uint64_t imported_bytes = 0; ///< held of other clients' regions
+    counters moved;
+
+    bool operator==(const client_info &) const = default;
+};
+
+/// Which driver answers.
+struct driver_version
+{
+    std::uint32_t abi = 0;         ///< EMUV_ABI_VERSION of the driver
+    std::uint64_t chunk_bytes = 0; ///< EMUV_CHUNK_BYTES of the driver
+    std::string module_version;    ///< "MAJOR.MINOR.PATCH"
+};
+
+/// "emuvN".
+std::string instance_name(int id);
+
+/// 16 bytes, big endian, as 8-4-4-4-12 hexadecimal digits.
+std::string format_uuid(const std::array<std::uint8_t, EMUV_UUID_LEN> &uuid);
+
+} // namespace emuv

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// /dev/emuv-control: creates, destroys and describes instances.
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+
+#include <emuv/control.hpp>
+#include <emuv/error.hpp>
+
+#include "convert.hpp"
+
+namespace emuv
+{
+
+control::control(const std::filesystem::path &dev, kernel_api &kernel)
+    : file_(std::make_shared<const node_file>(
+          kernel, (dev / "emuv-control").string(), O_RDWR))
+{
+}
+
+driver_version control::version() const
+{
+    return query_version(*file_);
+}
+
+int control::create(const instance_spec &spec)
+{
+    emuv_create arg{};
+    if (spec.gpu_model.size() >= sizeof(arg.gpu_model))
+        throw error(EINVAL, file_->path(), "EMUV_IOC_CREATE", spec.id);
+    arg.flags = spec.overcommit ? EMUV_CREATE_OVERCOMMIT : 0;
+    arg.id = spec.id;
+    arg.numa_node = spec.numa_node;
+    arg.physical_bytes = spec.physical_bytes;
+    arg.virtual_bytes = spec.virtual_bytes;
+    arg.pci_device_id = spec.pci_device_id;
+    std::memcpy(arg.gpu_model, spec.gpu_model.data(), spec.gpu_model.size());
+    file_->call(EMUV_IOC_CREATE, "EMUV_IOC_CREATE", arg, spec.id);
+    return arg.id;
+}
+
+void control::destroy(int id)
+{
+    emuv_destroy arg{};
+    arg.id = id;
+    file_->call(EMUV_IOC_DESTROY, "EMUV_IOC_DESTROY", arg, id);
+}
+
+instance_info control::query(int id) const
+{
+    emuv_query_instance arg{};
+    arg.id = id;
+    file_->call(EMUV_IOC_QUERY_INSTANCE, "EMUV_IOC_QUERY_INSTANCE", arg, id);
+    return to_info(arg);
+}
+
+std::optional<instance_info> control::query_next(int id) const
+{
+    emuv_query_instance arg{};
+    arg.flags = EMUV_QUERY_NEXT;
+    arg.id = id;
+    const int result = file_->try_call(EMUV_IOC_QUERY_INSTANCE, arg);
+    if (result == -ENODEV)
+        return std::nullopt;
+    file_->check(result, "EMUV_IOC_QUERY_INSTANCE", id);
+    return to_info(arg);
+}
+
+std::vector<instance_info> control::instances() const
+{
+    std::vector<instance_info> all;
+    for (int id = 0; id < EMUV_MAX_INSTANCES; id++)
+    {
+        auto next = query_next(id);
+        if (!next)
+            break;
+        id = next->id;
+        all.push_back(std::move(*next));
+    }
+    return all;
+}
+
+std::vector<client_info> control::clients(int id) const
+{
+    return query_clients(*file_, id);
+}
+
+} // namespace emuv

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The one place where an errno becomes an exception.
+#include <cctype>
+#include <utility>
+
+#include <emuv/error.hpp>
+
+namespace emuv
+{
+
+error::error(int errnum, std::string node, std::string call, int id)
+    : std::system_error(errnum, std::generic_category(), node + ": " + call),
+      node_(std::move(node)), call_(std::move(call)), id_(id)
+{
+}
+
+std::string errno_text(int errnum)
+{
+    std::string text = std::generic_category().message(errnum);
+    // "Invalid argument" but "RFS specific error" and the like stay.
+    if (text.size() > 1 &&
+        std::islower(static_cast<unsigned char>(text[1])) != 0)
+        text[0] = static_cast<char>(
+            std::tolower(static_cast<unsigned char>(text[0])));
+    return text;
+}
+
+} // namespace emuv
