@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The RAM behind an offset space: 2 MiB chunks, backed when first touched.
+ *
+ * A chunk is one piece of 2 MiB where the page allocator has one at hand: the
+ * kernel's own mapping of all memory then serves it. Where memory is
+ * fragmented it is 4 KiB pages put together by vmap(). Either way these are
+ * ordinary reference-counted pages, which outlive the chunk for as long as
+ * something that pinned them holds them.
+ */
+#include <linux/memcontrol.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "emuv.h"
+#include "trace.h"
+
+/* Memory that is being taken at this moment, by all instances together. */
+static atomic_long_t emuv_backing_in_flight;
+
+/* Bytes of host memory that are never taken. */
+u64 emuv_backing_floor(void)
+{
+	return emuv_param_floor();
+}
+
+/* Would the host still be above its floor without @bytes more? */
+static bool emuv_backing_affordable(u64 bytes)
+{
+	long available = si_mem_available();
+
+	return available > 0 &&
+	       (u64)available << PAGE_SHIFT >= emuv_backing_floor() + bytes;
+}
+
+static void emuv_chunk_free(struct emuv_chunk *chunk)
+{
+	if (chunk->folio)
+		folio_put(chunk->folio);
+	else
+		vfree(chunk->vaddr);	/* the pages and their array with it */
+	kfree(chunk);
+}
+
+static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int nid, gfp_t gfp)
+{
+	/* not worth disturbing anyone for: there is a second way */
+	chunk->folio = __folio_alloc_node(gfp | __GFP_NORETRY, EMUV_CHUNK_ORDER,
+					  nid);
+	if (chunk->folio)
+		chunk->vaddr = folio_address(chunk->folio);
+	return chunk->folio;
+}
+
+static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int nid, gfp_t gfp)
+{
+	unsigned long i;
+
+	chunk->pages = kvmalloc_array(EMUV_CHUNK_PAGES, sizeof(*chunk->pages),
+				      GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!chunk->pages)
+		return false;
+	for (i = 0; i < EMUV_CHUNK_PAGES; i++) {
+		/* fails instead of waking the OOM killer */
+		chunk->pages[i] = alloc_pages_node(nid, gfp | __GFP_RETRY_MAYFAIL,
+						   0);
+		if (!chunk->pages[i])
+			goto err_free_pages;
+	}
+	chunk->vaddr = vmap(chunk->pages, EMUV_CHUNK_PAGES,
+			    VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
+	if (chunk->vaddr)
+		return true;
+
+err_free_pages:
+	while (i--)
+		__free_page(chunk->pages[i]);
+	kvfree(chunk->pages);
+	return false;
+}
+
+static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
+{
+	const gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
+	int nid = numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
+	struct emuv_chunk *chunk;
+	u64 in_flight;
+
+	chunk = kzalloc(sizeof(*chunk), GFP_KERNEL_ACCOUNT);
+	if (!chunk)
+		return NULL;
+	kref_init(&chunk->kref);
+
+	/* what others are about to take does not show in the counters yet */
+	in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
+					   &emuv_backing_in_flight);
+	if (!emuv_backing_affordable(in_flight) ||
+	    (!emuv_chunk_alloc_folio(chunk, nid, gfp) &&
+	     !emuv_chunk_alloc_pages(chunk, nid, gfp))) {
+		kfree(chunk);
+		chunk = NULL;
+	}
+	atomic_long_sub(EMUV_CHUNK_BYTES, &emuv_backing_in_flight);
+	return chunk;
+}
+
+static void emuv_chunk_release(struct kref *kref)
+{
+	emuv_chunk_free(container_of(kref, struct emuv_chunk, kref));
+}
+
+void emuv_chunk_put(struct emuv_chunk *chunk)
+{
+	kref_put(&chunk->kref, emuv_chunk_release);
+}
+
+/* The chunk that backs @index, with a reference, or NULL. */
+struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
+				  unsigned long index)
+{
+	struct emuv_chunk *chunk;
+
+	xa_lock(&inst->chunks);
+	chunk = xa_load(&inst->chunks, index);
+	if (chunk)
+		kref_get(&chunk->kref);
+	xa_unlock(&inst->chunks);
+	return chunk;
+}
+
+bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
+			   const struct emuv_chunk *chunk)
+{
+	return xa_load(&inst->chunks, index) == chunk;
+}
+
+/*
+ * The chunk that backs @index, with a reference, made if need be; -ENOMEM if
+ * the host cannot or may not give it. Two who come at once get the same one.
+ */
+struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
+				   unsigned long index)
+{
+	struct emuv_chunk *chunk, *made;
+
+	chunk = emuv_chunk_get(inst, index);
+	if (chunk)
+		return chunk;
+	made = emuv_chunk_alloc(inst->config.numa_node);
+	if (!made)
+		return ERR_PTR(-ENOMEM);
+
+	xa_lock(&inst->chunks);
+	chunk = __xa_cmpxchg(&inst->chunks, index, NULL, made,
+			     GFP_KERNEL_ACCOUNT);
+	if (!chunk) {
+		chunk = made;
+		made = NULL;
+		atomic_long_inc(&inst->resident);
+	}
+	if (!xa_is_err(chunk))
+		kref_get(&chunk->kref);
+	xa_unlock(&inst->chunks);
+
+	if (made)
+		emuv_chunk_put(made);
+	else
+		trace_emuv_chunk_back(inst->config.id, index, chunk->folio);
+	if (xa_is_err(chunk))
+		return ERR_PTR(xa_err(chunk));
+	return chunk;
+}
+
+/*
+ * Does anybody but the instance itself still hold the chunk or its pages?
+ * Certain only for a chunk that is mapped nowhere and cannot be just now.
+ */
+static bool emuv_chunk_is_held(const struct emuv_chunk *chunk)
+{
+	unsigned long i;
+
+	if (kref_read(&chunk->kref) > 1)
+		return true;
+	if (chunk->folio)
+		return folio_ref_count(chunk->folio) > 1;
+	for (i = 0; i < EMUV_CHUNK_PAGES; i++)
+		if (page_ref_count(chunk->pages[i]) > 1)
+			return true;
+	return false;
+}
+
+static void emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
+			      struct emuv_chunk *chunk, struct list_head *gone)
+{
+	xa_erase(&inst->chunks, index);
+	atomic_long_dec(&inst->resident);
+	list_add_tail(&chunk->node, gone);
+	trace_emuv_chunk_release(inst->config.id, index);
+}
+
+static void emuv_chunk_put_list(struct list_head *gone)
+{
+	struct emuv_chunk *chunk, *next;
+
+	list_for_each_entry_safe(chunk, next, gone, node) {
+		emuv_chunk_put(chunk);
+		cond_resched();
+	}
+}
+
+/* Take the range out of every mapping there is of it. */
+static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
+			       unsigned long last)
+{
+	lockdep_assert_held_write(&inst->map_sem);
+	unmap_mapping_range(inst->inode->i_mapping,
+			    (loff_t)first << EMUV_CHUNK_SHIFT,
+			    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT, 1);
+}
+
+/* Let go of what emuv_backing_hold() holds. */
+void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
+			 unsigned long count)
+{
+	unsigned long i;
+
+	for (i = first; i < first + count; i++) {
+		/* held, and so where it was */
+		emuv_chunk_put(xa_load(&inst->chunks, i));
+		cond_resched();
+	}
+}
+
+/*
+ * Back all of a range and hold every chunk of it where it is; -ENOMEM if the
+ * host cannot; -EINTR on a fatal signal. On failure nothing is held, but what was backed stays so.
+ */
+int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
+		      unsigned long count)
+{
+	struct emuv_chunk *chunk;
+	unsigned long i;
+	int err;
+
+	for (i = first; i < first + count; i++) {
+		if (fatal_signal_pending(current)) {
+			err = -EINTR;
+			goto err_unhold;
+		}
+		chunk = emuv_chunk_back(inst, i);
+		if (IS_ERR(chunk)) {
+			err = PTR_ERR(chunk);
+			goto err_unhold;
+		}
+		cond_resched();
+	}
+	return 0;
+
+err_unhold:
+	emuv_backing_unhold(inst, first, i - first);
+	return err;
+}
+
+/* Back all of a new range, where nothing is backed yet. */
+int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
+			  unsigned long count)
+{
+	int err;
+
+	/* do not drive the host to its floor only to find that it ends there */
+	if (!emuv_backing_affordable((u64)count << EMUV_CHUNK_SHIFT))
+		return -ENOMEM;
+	err = emuv_backing_hold(inst, first, count);
+	if (!err)
+		emuv_backing_unhold(inst, first, count);
+	return err;
+}
+
+/*
+ * Make [@offset, @offset + @bytes) read as zeros. Whole chunks go back to the
+ * host; parts of chunks, and chunks that something outside holds, are zeroed
+ * where they are: what is held stays within the instance's limit, and whoever
+ * pinned it goes on seeing what everybody sees. -EBUSY while @devices have the
+ * memory mapped.
+ */
+int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
+			 atomic_t *devices)
+{
+	unsigned long first = offset >> EMUV_CHUNK_SHIFT;
+	unsigned long last = (offset + bytes - 1) >> EMUV_CHUNK_SHIFT;
+	struct emuv_chunk *chunk;
+	unsigned long index;
+	LIST_HEAD(gone);
+
+	down_write(&inst->map_sem);
+	if (devices && atomic_read(devices)) {
+		up_write(&inst->map_sem);
+		return -EBUSY;
+	}
+	index = first;
+	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
+		emuv_backing_unmap(inst, first, last);
+	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
+		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
+		u64 from = max(offset, start) - start;
+		u64 to = min(offset + bytes, start + EMUV_CHUNK_BYTES) - start;
+
+		if (to - from < EMUV_CHUNK_BYTES || emuv_chunk_is_held(chunk))
+			memset(chunk->vaddr + from, 0, to - from);
+		else
+			emuv_chunk_remove(inst, index, chunk, &gone);
+		cond_resched();
+	}
+	up_write(&inst->map_sem);
+	emuv_chunk_put_list(&gone);
+	return 0;
+}
+
+/*
+ * Give back all of a range that nobody maps any more. True if nothing of it is
+ * left; false if something outside still holds a part of it, unless @force:
+ * then such pages are left to their holders.
+ */
+bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
+			  unsigned long count, bool force)
+{
+	unsigned long last = first + count - 1;
+	struct emuv_chunk *chunk;
+	unsigned long index = first;
+	bool held = false;
+	LIST_HEAD(gone);
+
+	down_write(&inst->map_sem);
+	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
+		emuv_backing_unmap(inst, first, last);
+	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
+		if (!force && emuv_chunk_is_held(chunk))
+			held = true;
+		else
+			emuv_chunk_remove(inst, index, chunk, &gone);
+		cond_resched();
+	}
+	up_write(&inst->map_sem);
+	emuv_chunk_put_list(&gone);
+	return !held;
+}

@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Clients: open files of /dev/emuvN, and what they may do with it.
+ */
+#include <linux/capability.h>
+#include <linux/compat.h>
+#include <linux/file.h>
+#include <linux/pid.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/splice.h>
+#include <linux/uio.h>
+
+#include "emuv.h"
+
+/*
+ * May this file see the raw offset space? Whoever opened it and whoever uses
+ * it must both be allowed to: handing a descriptor on hands on no power over
+ * other clients' memory, in either direction.
+ */
+bool emuv_client_is_raw(const struct file *file)
+{
+	return file_ns_capable(file, &init_user_ns, CAP_SYS_RAWIO) &&
+	       capable(CAP_SYS_RAWIO);
+}
+
+/* The region that the client knows as @offset, with a reference, or NULL. */
+struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
+{
+	struct emuv_region *region = NULL;
+
+	if (offset & (EMUV_CHUNK_BYTES - 1))
+		return NULL;
+	xa_lock(&client->regions);
+	region = xa_load(&client->regions, offset >> EMUV_CHUNK_SHIFT);
+	if (region)
+		emuv_region_get(region);
+	xa_unlock(&client->regions);
+	return region;
+}
+
+/*
+ * The region of the client's that the byte at @offset lies in, with a
+ * reference, or NULL.
+ */
+struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset)
+{
+	struct emuv_instance *inst = client->inst;
+	struct emuv_range *range;
+	u64 start = 0;
+
+	mutex_lock(&inst->lock);
+	range = emuv_range_find(&inst->ranges, offset >> EMUV_CHUNK_SHIFT);
+	if (range)
+		start = (u64)range->first << EMUV_CHUNK_SHIFT;
+	mutex_unlock(&inst->lock);
+	/* if it was not the client's, or has gone since, this finds nothing */
+	return range ? emuv_client_region(client, start) : NULL;
+}
+
+static int emuv_client_open(struct inode *inode, struct file *file)
+{
+	struct emuv_instance *inst = container_of(inode->i_cdev,
+						  struct emuv_instance, cdev);
+	struct emuv_client *client;
+
+	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
+	if (!client)
+		return -ENOMEM;
+	client->inst = inst;
+	client->pid = get_pid(task_tgid(current));
+	get_task_comm(client->comm, current->group_leader);
+	xa_init_flags(&client->regions, XA_FLAGS_ACCOUNT);
+
+	mutex_lock(&inst->lock);
+	if (inst->dead) {
+		mutex_unlock(&inst->lock);
+		put_pid(client->pid);
+		kfree(client);
+		return -ENODEV;
+	}
+	client->number = ++inst->last_client;
+	list_add_tail(&client->node, &inst->clients);
+	inst->client_count++;
+	mutex_unlock(&inst->lock);
+
+	get_device(&inst->dev);
+	file->private_data = client;
+	file->f_mapping = inst->inode->i_mapping;
+	return 0;
+}
+
+static int emuv_client_release(struct inode *inode, struct file *file)
+{
+	struct emuv_client *client = file->private_data;
+	struct emuv_instance *inst = client->inst;
+	struct emuv_region *region;
+	unsigned long first;
+
+	xa_for_each(&client->regions, first, region) {
+		emuv_region_drop(client, emuv_region_offset(region));
+		cond_resched();
+	}
+	xa_destroy(&client->regions);
+	emuv_ledger_close(&inst->ledger, &client->account);
+
+	mutex_lock(&inst->lock);
+	list_del(&client->node);
+	inst->client_count--;
+	mutex_unlock(&inst->lock);
+
+	put_pid(client->pid);
+	kfree(client);
+	emuv_instance_put(inst);
+	return 0;
+}
+
+static u64 emuv_client_size(const struct emuv_client *client)
+{
+	return client->inst->config.virtual_bytes;
+}
+
+/*
+ * How far from @pos on the file may read or write: up to the end of the region
+ * of its own there, or to the end of the node. -EACCES if it may not at all.
+ */
+static int emuv_client_reach(struct file *file, u64 pos, u64 *end,
+			     struct emuv_region **region)
+{
+	struct emuv_client *client = file->private_data;
+
+	*region = emuv_client_region_at(client, pos);
+	if (*region && !emuv_client_is_raw(file))
+		*end = emuv_region_end(*region);
+	else if (*region || emuv_client_is_raw(file))
+		*end = emuv_client_size(client);
+	else
+		return -EACCES;
+	return 0;
+}
+
+static void emuv_client_reached(struct emuv_region *region)
+{
+	if (region)
+		emuv_region_put(region);
+}
+
+static ssize_t emuv_client_read(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct emuv_client *client = iocb->ki_filp->private_data;
+	struct emuv_region *region;
+	ssize_t done;
+	u64 end;
+	int err;
+
+	if (iocb->ki_pos >= emuv_client_size(client))
+		return 0;
+	err = emuv_client_reach(iocb->ki_filp, iocb->ki_pos, &end, &region);
+	if (err)
+		return err;
+	done = emuv_io_read(client->inst, iocb->ki_pos, end, to);
+	emuv_client_reached(region);
+	if (done > 0)
+		iocb->ki_pos += done;
+	return done;
+}
+
+static ssize_t emuv_client_write(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct emuv_client *client = iocb->ki_filp->private_data;
+	struct emuv_region *region;
+	ssize_t done;
+	u64 end;
+	int err;
+
+	if (!iov_iter_count(from))
+		return 0;
+	if (iocb->ki_pos >= emuv_client_size(client))
+		return -ENOSPC;
+	err = emuv_client_reach(iocb->ki_filp, iocb->ki_pos, &end, &region);
+	if (err)
+		return err;
+	done = emuv_io_write(client->inst, iocb->ki_pos, end, from);
+	emuv_client_reached(region);
+	if (done > 0)
+		iocb->ki_pos += done;
+	return done;
+}
+
+static loff_t emuv_client_llseek(struct file *file, loff_t offset, int whence)
+{
+	return fixed_size_llseek(file, offset, whence,
+				 emuv_client_size(file->private_data));
+}
+
+static int emuv_client_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct emuv_client *client = file->private_data;
+	u64 size = emuv_client_size(client);
+	struct emuv_region *region;
+	u64 offset;
+	int err;
+
+	if (vma->vm_pgoff >= size >> PAGE_SHIFT ||
+	    vma_pages(vma) > (size >> PAGE_SHIFT) - vma->vm_pgoff)
+		return -EINVAL;
+	offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	region = emuv_client_region_at(client, offset);
+	if (region &&
+	    vma->vm_end - vma->vm_start > emuv_region_end(region) - offset) {
+		emuv_region_put(region);
+		region = NULL;
+	}
+	if (!region && !emuv_client_is_raw(file))
+		return -EACCES;
+	err = emuv_vm_mmap(client->inst, region, vma);
+	emuv_client_reached(region);
+	return err;
+}
+
+static int emuv_client_ioctl_query(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+
+	emuv_instance_query(client->inst, &call->arg.query_instance);
+	return 0;
+}
+
+/* Describe the client with the smallest number from @arg->client on. */
+int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg)
+{
+	struct emuv_client *client;
+	struct emuv_account account;
+
+	mutex_lock(&inst->lock);
+	list_for_each_entry(client, &inst->clients, node)
+		if (client->number >= arg->client)
+			goto found;
+	mutex_unlock(&inst->lock);
+	return -ENOENT;
+
+found:
+	emuv_ledger_read_account(&inst->ledger, &client->account, &account);
+	arg->id = inst->config.id;
+	arg->pid = pid_vnr(client->pid);
+	arg->client = client->number;
+	memcpy(arg->comm, client->comm, sizeof(arg->comm));
+	mutex_unlock(&inst->lock);
+
+	arg->physical_bytes = account.physical;
+	arg->virtual_bytes = account.virtual;
+	arg->imported_bytes = account.imported;
+	arg->fetched_bytes = account.counters.fetched_bytes;
+	arg->evicted_bytes = account.counters.evicted_bytes;
+	arg->spills = account.counters.spills;
+	arg->faults = account.counters.faults;
+	return 0;
+}
+
+static int emuv_client_ioctl_client(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+
+	return emuv_client_query(client->inst, &call->arg.query_client);
+}
+
+static int emuv_client_ioctl_alloc(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_alloc *arg = &call->arg.alloc;
+
+	if (!arg->bytes)
+		return -EINVAL;
+	/* no instance is that large, and what follows cannot overflow */
+	if (arg->bytes > EMUV_MAX_BYTES)
+		return -ENOSPC;
+	arg->bytes = round_up(arg->bytes, EMUV_CHUNK_BYTES);
+	return emuv_region_create(client, arg->bytes,
+				  arg->flags & EMUV_ALLOC_POPULATE,
+				  &arg->offset);
+}
+
+static void emuv_client_ioctl_alloc_finish(struct emuv_call *call, int err)
+{
+	if (err)
+		emuv_region_drop(call->file->private_data,
+				 call->arg.alloc.offset);
+}
+
+static int emuv_client_ioctl_free(struct emuv_call *call)
+{
+	return emuv_region_drop(call->file->private_data,
+				call->arg.free.offset);
+}
+
+static int emuv_client_ioctl_export(struct emuv_call *call)
+{
+	struct emuv_export *arg = &call->arg.export;
+	struct emuv_region *region;
+	int fd;
+
+	if (arg->reserved)
+		return -EINVAL;
+	if (!(call->file->f_mode & FMODE_READ))
+		return -EACCES;
+	region = emuv_client_region(call->file->private_data, arg->offset);
+	if (!region)
+		return -ENOENT;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0)
+		goto err_put_region;
+
+	/* the file takes over the reference */
+	if (arg->flags & EMUV_EXPORT_DMABUF)
+		call->made = emuv_dmabuf_create(region, call->file->f_mode);
+	else
+		call->made = emuv_regionfd_create(region, call->file->f_mode);
+	if (IS_ERR(call->made)) {
+		put_unused_fd(fd);
+		fd = PTR_ERR(call->made);
+		goto err_put_region;
+	}
+	arg->fd = fd;
+	return 0;
+
+err_put_region:
+	emuv_region_put(region);
+	return fd;
+}
+
+static void emuv_client_ioctl_export_finish(struct emuv_call *call, int err)
+{
+	if (err) {
+		put_unused_fd(call->arg.export.fd);
+		fput(call->made);
+	} else {
+		fd_install(call->arg.export.fd, call->made);
+	}
+}
+
+static int emuv_client_ioctl_import(struct emuv_call *call)
+{
+	const fmode_t both = FMODE_READ | FMODE_WRITE;
+	struct emuv_import *arg = &call->arg.import;
+	struct emuv_region *region;
+	struct file *file;
+	int err;
+
+	if (arg->reserved)
+		return -EINVAL;
+	file = fget(arg->fd);
+	if (!file)
+		return -EBADF;
+	region = emuv_regionfd_region(file);
+	if (!region) {
+		err = -EINVAL;
+	} else if ((file->f_mode & both) != both) {
+		err = -EBADF;
+	} else {
+		arg->offset = emuv_region_offset(region);
+		arg->bytes = emuv_region_bytes(region);
+		err = emuv_region_import(call->file->private_data, region);
+	}
+	fput(file);
+	return err;
+}
+
+static void emuv_client_ioctl_import_finish(struct emuv_call *call, int err)
+{
+	if (err)
+		emuv_region_drop(call->file->private_data,
+				 call->arg.import.offset);
+}
+
+static int emuv_client_ioctl_discard(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_discard *arg = &call->arg.discard;
+	u64 size = emuv_client_size(client);
+	struct emuv_region *region;
+	int err;
+
+	if (!arg->bytes || arg->offset > size ||
+	    arg->bytes > size - arg->offset)
+		return -EINVAL;
+	if (!(call->file->f_mode & FMODE_WRITE))
+		return -EACCES;
+	region = emuv_client_region_at(client, arg->offset);
+	if (region && arg->bytes > emuv_region_end(region) - arg->offset) {
+		emuv_region_put(region);
+		region = NULL;
+	}
+	if (!region && !emuv_client_is_raw(call->file))
+		return -EACCES;
+	err = emuv_backing_discard(client->inst, arg->offset, arg->bytes,
+				   region ? &region->devices : NULL);
+	emuv_client_reached(region);
+	return err;
+}
+
+static int emuv_client_ioctl_charge(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_charge *arg = &call->arg.charge;
+
+	return emuv_ledger_charge(&client->inst->ledger, &client->account,
+				  arg->bytes, &arg->free_bytes);
+}
+
+static void emuv_client_ioctl_charge_finish(struct emuv_call *call, int err)
+{
+	struct emuv_client *client = call->file->private_data;
+	u64 bytes = call->arg.charge.bytes, unused;
+
+	/* another thread of the client's may have returned them already */
+	if (err && !emuv_ledger_uncharge_prepare(&client->inst->ledger,
+						 &client->account, bytes,
+						 &unused))
+		emuv_ledger_uncharge_finish(&client->inst->ledger,
+					    &client->account, bytes, true);
+}
+
+static int emuv_client_ioctl_uncharge(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_charge *arg = &call->arg.charge;
+
+	return emuv_ledger_uncharge_prepare(&client->inst->ledger,
+					    &client->account, arg->bytes,
+					    &arg->free_bytes);
+}
+
+static void emuv_client_ioctl_uncharge_finish(struct emuv_call *call, int err)
+{
+	struct emuv_client *client = call->file->private_data;
+
+	emuv_ledger_uncharge_finish(&client->inst->ledger, &client->account,
+				    call->arg.charge.bytes, !err);
+}
+
+static int emuv_client_ioctl_report(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	const struct emuv_report *arg = &call->arg.report;
+	const struct emuv_counters delta = {
+		.fetched_bytes = arg->fetched_bytes,
+		.evicted_bytes = arg->evicted_bytes,
+		.spills = arg->spills,
+		.faults = arg->faults,
+	};
+
+	emuv_ledger_report(&client->inst->ledger, &client->account, &delta);
+	return 0;
+}
+
+static const struct emuv_ioctl emuv_client_ioctls[] = {
+	{
+		.cmd = EMUV_IOC_VERSION,
+		.size = sizeof(struct emuv_version),
+		.out = true,
+		.run = emuv_ioctl_version,
+	},
+	{
+		.cmd = EMUV_IOC_QUERY_INSTANCE,
+		.size = sizeof(struct emuv_query_instance),
+		.out = true,
+		.run = emuv_client_ioctl_query,
+	},
+	{
+		.cmd = EMUV_IOC_QUERY_CLIENT,
+		.size = sizeof(struct emuv_query_client),
+		.out = true,
+		.run = emuv_client_ioctl_client,
+	},
+	{
+		.cmd = EMUV_IOC_ALLOC,
+		.size = sizeof(struct emuv_alloc),
+		.flags = EMUV_ALLOC_POPULATE,
+		.out = true,
+		.run = emuv_client_ioctl_alloc,
+		.finish = emuv_client_ioctl_alloc_finish,
+	},
+	{
+		.cmd = EMUV_IOC_FREE,
+		.size = sizeof(struct emuv_free),
+		.run = emuv_client_ioctl_free,
+	},
+	{
+		.cmd = EMUV_IOC_EXPORT,
+		.size = sizeof(struct emuv_export),
+		.flags = EMUV_EXPORT_DMABUF,
+		.out = true,
+		.run = emuv_client_ioctl_export,
+		.finish = emuv_client_ioctl_export_finish,
+	},
+	{
+		.cmd = EMUV_IOC_IMPORT,
+		.size = sizeof(struct emuv_import),
+		.out = true,
+		.run = emuv_client_ioctl_import,
+		.finish = emuv_client_ioctl_import_finish,
+	},
+	{
+		.cmd = EMUV_IOC_DISCARD,
+		.size = sizeof(struct emuv_discard),
+		.run = emuv_client_ioctl_discard,
+	},
+	{
+		.cmd = EMUV_IOC_CHARGE,
+		.size = sizeof(struct emuv_charge),
+		.out = true,
+		.run = emuv_client_ioctl_charge,
+		.finish = emuv_client_ioctl_charge_finish,
+	},
+	{
+		.cmd = EMUV_IOC_UNCHARGE,
+		.size = sizeof(struct emuv_charge),
+		.out = true,
+		.run = emuv_client_ioctl_uncharge,
+		.finish = emuv_client_ioctl_uncharge_finish,
+	},
+	{
+		.cmd = EMUV_IOC_REPORT,
+		.size = sizeof(struct emuv_report),
+		.run = emuv_client_ioctl_report,
+	},
+};
+
+static long emuv_client_ioctl(struct file *file, unsigned int cmd,
+			      unsigned long arg)
+{
+	return emuv_ioctl_dispatch(emuv_client_ioctls,
+				   ARRAY_SIZE(emuv_client_ioctls), file, cmd,
+				   arg);
+}
+
+static void emuv_client_show_fdinfo(struct seq_file *seq, struct file *file)
+{
+	struct emuv_client *client = file->private_data;
+	struct emuv_account account;
+
+	emuv_ledger_read_account(&client->inst->ledger, &client->account,
+				 &account);
+	seq_printf(seq, "emuv-instance:\t%d\n", client->inst->config.id);
+	seq_printf(seq, "emuv-client:\t%llu\n", client->number);
+	seq_printf(seq, "emuv-physical-bytes:\t%llu\n", account.physical);
+	seq_printf(seq, "emuv-virtual-bytes:\t%llu\n", account.virtual);
+	seq_printf(seq, "emuv-imported-bytes:\t%llu\n", account.imported);
+}
+
+const struct file_operations emuv_client_fops = {
+	.owner = THIS_MODULE,
+	.open = emuv_client_open,
+	.release = emuv_client_release,
+	.llseek = emuv_client_llseek,
+	.read_iter = emuv_client_read,
+	.write_iter = emuv_client_write,
+	.splice_read = copy_splice_read,
+	.splice_write = iter_file_splice_write,
+	.mmap = emuv_client_mmap,
+	.unlocked_ioctl = emuv_client_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.show_fdinfo = emuv_client_show_fdinfo,
+};

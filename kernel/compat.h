@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What differs between the kernels that emuV builds for; the code itself is
+ * written for the newest. The one place that checks versions.
+ */
+#ifndef EMUV_COMPAT_H
+#define EMUV_COMPAT_H
+
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/version.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#error "emuV needs Linux 6.1 or later"
+#endif
+
+/* class.devnode takes a const device from 6.2 on */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+#define EMUV_DEVNODE_CONST
+#else
+#define EMUV_DEVNODE_CONST const
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags |= flags;
+}
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
+#define copy_splice_read generic_file_splice_read
+#endif
+
+/* namespaces are strings from 6.13 on */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+#define EMUV_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)
+#else
+#define EMUV_IMPORT_NS(ns) MODULE_IMPORT_NS(#ns)
+#endif
+
+#endif /* EMUV_COMPAT_H */

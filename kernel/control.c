@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /dev/emuv-control: creates, destroys and describes instances.
+ */
+#include <linux/compat.h>
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+
+#include "emuv.h"
+
+void emuv_instance_query(struct emuv_instance *inst,
+			 struct emuv_query_instance *arg)
+{
+	struct emuv_ledger ledger;
+
+	emuv_ledger_read(&inst->ledger, &ledger);
+	arg->id = inst->config.id;
+	arg->clients = READ_ONCE(inst->client_count);
+	arg->physical_bytes = ledger.physical_limit;
+	arg->virtual_bytes = ledger.virtual_limit;
+	arg->physical_used_bytes = ledger.physical_used;
+	arg->virtual_used_bytes = ledger.virtual_used;
+	arg->unowned_bytes = ledger.unowned;
+	arg->resident_bytes = emuv_instance_resident_bytes(inst);
+	arg->fetched_bytes = ledger.counters.fetched_bytes;
+	arg->evicted_bytes = ledger.counters.evicted_bytes;
+	arg->spills = ledger.counters.spills;
+	arg->faults = ledger.counters.faults;
+	arg->numa_node = inst->config.numa_node;
+	arg->pci_device_id = inst->config.pci_device_id;
+	export_uuid(arg->uuid, &inst->uuid);
+	memcpy(arg->gpu_model, inst->config.gpu_model, sizeof(arg->gpu_model));
+}
+
+static int emuv_control_query(struct emuv_call *call)
+{
+	struct emuv_query_instance *arg = &call->arg.query_instance;
+	struct emuv_instance *inst;
+
+	if (arg->flags & EMUV_QUERY_NEXT)
+		inst = emuv_instance_get_next(arg->id);
+	else
+		inst = emuv_instance_get(arg->id);
+	if (!inst)
+		return -ENODEV;
+	emuv_instance_query(inst, arg);
+	emuv_instance_put(inst);
+	return 0;
+}
+
+static int emuv_control_client(struct emuv_call *call)
+{
+	struct emuv_query_client *arg = &call->arg.query_client;
+	struct emuv_instance *inst;
+	int err;
+
+	inst = emuv_instance_get(arg->id);
+	if (!inst)
+		return -ENODEV;
+	err = emuv_client_query(inst, arg);
+	emuv_instance_put(inst);
+	return err;
+}
+
+static int emuv_control_create(struct emuv_call *call)
+{
+	struct emuv_create *arg = &call->arg.create;
+	struct emuv_config config = {
+		.id = arg->id,
+		.numa_node = arg->numa_node,
+		.physical_bytes = arg->physical_bytes,
+		.virtual_bytes = arg->virtual_bytes,
+		.pci_device_id = arg->pci_device_id,
+		.overcommit = arg->flags & EMUV_CREATE_OVERCOMMIT,
+		.physical_name = "physical_bytes",
+		.virtual_name = "virtual_bytes",
+	};
+	int id;
+
+	if (arg->reserved)
+		return -EINVAL;
+	memcpy(config.gpu_model, arg->gpu_model, sizeof(config.gpu_model));
+	id = emuv_instance_create(&config);
+	if (id < 0)
+		return id;
+	arg->id = id;
+	return 0;
+}
+
+static void emuv_control_create_finish(struct emuv_call *call, int err)
+{
+	if (err)
+		emuv_instance_destroy(call->arg.create.id);
+}
+
+static int emuv_control_destroy(struct emuv_call *call)
+{
+	if (call->arg.destroy.reserved)
+		return -EINVAL;
+	return emuv_instance_destroy(call->arg.destroy.id);
+}
+
+static const struct emuv_ioctl emuv_control_ioctls[] = {
+	{
+		.cmd = EMUV_IOC_VERSION,
+		.size = sizeof(struct emuv_version),
+		.out = true,
+		.run = emuv_ioctl_version,
+	},
+	{
+		.cmd = EMUV_IOC_QUERY_INSTANCE,
+		.size = sizeof(struct emuv_query_instance),
+		.flags = EMUV_QUERY_NEXT,
+		.out = true,
+		.run = emuv_control_query,
+	},
+	{
+		.cmd = EMUV_IOC_QUERY_CLIENT,
+		.size = sizeof(struct emuv_query_client),
+		.out = true,
+		.run = emuv_control_client,
+	},
+	{
+		.cmd = EMUV_IOC_CREATE,
+		.size = sizeof(struct emuv_create),
+		.flags = EMUV_CREATE_OVERCOMMIT,
+		.out = true,
+		.run = emuv_control_create,
+		.finish = emuv_control_create_finish,
+	},
+	{
+		.cmd = EMUV_IOC_DESTROY,
+		.size = sizeof(struct emuv_destroy),
+		.run = emuv_control_destroy,
+	},
+};
+
+static long emuv_control_ioctl(struct file *file, unsigned int cmd,
+			       unsigned long arg)
+{
+	return emuv_ioctl_dispatch(emuv_control_ioctls,
+				   ARRAY_SIZE(emuv_control_ioctls), file, cmd,
+				   arg);
+}
+
+static const struct file_operations emuv_control_fops = {
+	.owner = THIS_MODULE,
+	.unlocked_ioctl = emuv_control_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.llseek = noop_llseek,
+};
+
+static struct miscdevice emuv_control = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "emuv-control",
+	.fops = &emuv_control_fops,
+	.mode = 0600,
+};
+
+int emuv_control_init(void)
+{
+	return misc_register(&emuv_control);
+}
+
+void emuv_control_exit(void)
+{
+	misc_deregister(&emuv_control);
+}

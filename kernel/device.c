@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Instances: how they come to be, are found, and go.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/slab.h>
+
+#include "emuv.h"
+
+/* Which instances exist, and how much virtual VRAM they were promised. */
+static DEFINE_MUTEX(emuv_instances_lock);
+static DEFINE_XARRAY_ALLOC(emuv_instances);
+static u64 emuv_promised_bytes;
+
+static dev_t emuv_devt;
+
+static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
+{
+	/* the node is the permission; its group is udev's to set */
+	if (mode)
+		*mode = 0660;
+	return NULL;
+}
+
+static void emuv_instance_free(struct emuv_instance *inst)
+{
+	emuv_backing_release(inst, 0, inst->ranges.size, true);
+	xa_destroy(&inst->chunks);
+	iput(inst->inode);
+	kfree(inst);
+}
+
+static void emuv_instance_release(struct device *dev)
+{
+	emuv_instance_free(container_of(dev, struct emuv_instance, dev));
+}
+
+static struct class emuv_class = {
+	.name = "emuv",
+	.devnode = emuv_devnode,
+	.dev_groups = emuv_sysfs_groups,
+	.dev_release = emuv_instance_release,
+};
+
+static bool emuv_model_is_valid(const char *model)
+{
+	size_t len = strnlen(model, EMUV_MODEL_LEN), i;
+
+	if (!len || len == EMUV_MODEL_LEN)
+		return false;
+	for (i = 0; i < len; i++)
+		if (model[i] < ' ' || model[i] > '~')
+			return false;
+	return true;
+}
+
+/* -EINVAL, and one line that says what is wrong, or 0. */
+int emuv_config_validate(const struct emuv_config *config)
+{
+	u64 physical = config->physical_bytes, virtual = config->virtual_bytes;
+
+	if (config->id < EMUV_ANY || config->id >= EMUV_MAX_INSTANCES)
+		pr_err("instance_id: %d is not in 0 to %d\n", config->id,
+		       EMUV_MAX_INSTANCES - 1);
+	else if (config->numa_node != EMUV_ANY &&
+		 (config->numa_node < 0 || config->numa_node >= MAX_NUMNODES ||
+		  !node_online(config->numa_node)))
+		pr_err("numa_node: %d is neither -1 nor a node of this host\n",
+		       config->numa_node);
+	else if (physical > EMUV_MAX_BYTES)
+		pr_err("%s: %llu bytes are not in 0 to %llu\n",
+		       config->physical_name, physical, EMUV_MAX_BYTES);
+	else if (virtual > EMUV_MAX_BYTES)
+		pr_err("%s: %llu bytes are not in 0 to %llu\n",
+		       config->virtual_name, virtual, EMUV_MAX_BYTES);
+	else if (!(physical + virtual) || physical + virtual > EMUV_MAX_BYTES)
+		pr_err("%s + %s: %llu bytes are not in 1 to %llu\n",
+		       config->physical_name, config->virtual_name,
+		       physical + virtual, EMUV_MAX_BYTES);
+	else if (!IS_ALIGNED(virtual, EMUV_CHUNK_BYTES))
+		pr_err("%s: %llu bytes are not a multiple of %llu\n",
+		       config->virtual_name, virtual, EMUV_CHUNK_BYTES);
+	else if (config->pci_device_id > 0xffff)
+		pr_err("pci_device_id: %#x is not in 0 to 0xffff\n",
+		       config->pci_device_id);
+	else if (!emuv_model_is_valid(config->gpu_model))
+		pr_err("gpu_model: not 1 to %d printable characters\n",
+		       EMUV_MODEL_LEN - 1);
+	else
+		return 0;
+	return -EINVAL;
+}
+
+static u64 emuv_backable_bytes(void)
+{
+	u64 ram = (u64)totalram_pages() << PAGE_SHIFT;
+	u64 floor = emuv_backing_floor();
+
+	return ram > floor ? ram - floor : 0;
+}
+
+static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *config)
+{
+	struct emuv_instance *inst;
+
+	inst = kzalloc(sizeof(*inst), GFP_KERNEL);
+	if (!inst)
+		return ERR_PTR(-ENOMEM);
+	inst->inode = emuv_inode_create();
+	if (IS_ERR(inst->inode)) {
+		struct inode *err = inst->inode;
+
+		kfree(inst);
+		return ERR_CAST(err);
+	}
+	inst->config = *config;
+	uuid_gen(&inst->uuid);
+	mutex_init(&inst->lock);
+	INIT_LIST_HEAD(&inst->clients);
+	INIT_LIST_HEAD(&inst->lingering);
+	INIT_DELAYED_WORK(&inst->reap_work, emuv_region_reap_work);
+	emuv_range_tree_init(&inst->ranges,
+			     config->virtual_bytes >> EMUV_CHUNK_SHIFT);
+	init_rwsem(&inst->map_sem);
+	xa_init_flags(&inst->chunks, XA_FLAGS_ACCOUNT);
+	emuv_ledger_init(&inst->ledger, config->physical_bytes,
+			 config->virtual_bytes);
+	return inst;
+}
+
+/* Reserve the number that @inst asks for, or any; nobody finds it there yet. */
+static int emuv_instance_reserve(struct emuv_instance *inst)
+{
+	const int any = inst->config.id == EMUV_ANY;
+	struct xa_limit limit = {
+		.min = any ? 0 : inst->config.id,
+		.max = any ? EMUV_MAX_INSTANCES - 1 : inst->config.id,
+	};
+	u32 id;
+	int err;
+
+	lockdep_assert_held(&emuv_instances_lock);
+	err = xa_alloc(&emuv_instances, &id, NULL, limit, GFP_KERNEL);
+	if (err)
+		return err == -EBUSY ? (any ? -ENOSPC : -EEXIST) : err;
+	inst->config.id = id;
+	return 0;
+}
+
+static int emuv_instance_publish(struct emuv_instance *inst)
+{
+	int err;
+
+	device_initialize(&inst->dev);
+	inst->dev.class = &emuv_class;
+	inst->dev.devt = emuv_devt + inst->config.id;
+	err = dev_set_name(&inst->dev, "emuv%d", inst->config.id);
+	if (err)
+		return err;
+	cdev_init(&inst->cdev, &emuv_client_fops);
+	inst->cdev.owner = THIS_MODULE;
+	return cdev_device_add(&inst->cdev, &inst->dev);
+}
+
+/* Make an instance; its id, or why not. */
+int emuv_instance_create(const struct emuv_config *config)
+{
+	struct emuv_instance *inst;
+	int err;
+
+	err = emuv_config_validate(config);
+	if (err)
+		return err;
+	inst = emuv_instance_alloc(config);
+	if (IS_ERR(inst))
+		return PTR_ERR(inst);
+
+	mutex_lock(&emuv_instances_lock);
+	if (!config->overcommit &&
+	    emuv_promised_bytes + config->virtual_bytes > emuv_backable_bytes()) {
+		err = -ENOMEM;
+		goto err_free;
+	}
+	err = emuv_instance_reserve(inst);
+	if (err)
+		goto err_free;
+	err = emuv_instance_publish(inst);
+	if (err)
+		goto err_put;
+	xa_store(&emuv_instances, inst->config.id, inst, GFP_KERNEL);
+	emuv_promised_bytes += config->virtual_bytes;
+	err = inst->config.id;
+	mutex_unlock(&emuv_instances_lock);
+	return err;
+
+err_put:
+	xa_erase(&emuv_instances, inst->config.id);
+	mutex_unlock(&emuv_instances_lock);
+	put_device(&inst->dev);
+	return err;
+
+err_free:
+	mutex_unlock(&emuv_instances_lock);
+	emuv_instance_free(inst);
+	return err;
+}
+
+/* Stop new clients; -EBUSY if somebody still holds some of it. */
+static int emuv_instance_kill(struct emuv_instance *inst)
+{
+	int err = 0;
+
+	emuv_region_reap(inst, false);
+	mutex_lock(&inst->lock);
+	if (!list_empty(&inst->clients) || !RB_EMPTY_ROOT(&inst->ranges.root))
+		err = -EBUSY;
+	else
+		inst->dead = true;
+	mutex_unlock(&inst->lock);
+	return err;
+}
+
+static void emuv_instance_remove(struct emuv_instance *inst)
+{
+	lockdep_assert_held(&emuv_instances_lock);
+	xa_erase(&emuv_instances, inst->config.id);
+	emuv_promised_bytes -= inst->config.virtual_bytes;
+	cdev_device_del(&inst->cdev, &inst->dev);
+	cancel_delayed_work_sync(&inst->reap_work);
+	emuv_region_reap(inst, true);
+	put_device(&inst->dev);
+}
+
+int emuv_instance_destroy(int id)
+{
+	struct emuv_instance *inst;
+	int err;
+
+	if (id < 0)
+		return -ENODEV;
+	mutex_lock(&emuv_instances_lock);
+	inst = xa_load(&emuv_instances, id);
+	err = inst ? emuv_instance_kill(inst) : -ENODEV;
+	if (!err)
+		emuv_instance_remove(inst);
+	mutex_unlock(&emuv_instances_lock);
+	return err;
+}
+
+/* The instance with this id, with a reference, or NULL. */
+struct emuv_instance *emuv_instance_get(int id)
+{
+	struct emuv_instance *inst = NULL;
+
+	mutex_lock(&emuv_instances_lock);
+	if (id >= 0)
+		inst = xa_load(&emuv_instances, id);
+	if (inst)
+		get_device(&inst->dev);
+	mutex_unlock(&emuv_instances_lock);
+	return inst;
+}
+
+/* The instance with the smallest id from @id on, likewise. */
+struct emuv_instance *emuv_instance_get_next(int id)
+{
+	unsigned long index = max(id, 0);
+	struct emuv_instance *inst;
+
+	mutex_lock(&emuv_instances_lock);
+	inst = xa_find(&emuv_instances, &index, ULONG_MAX, XA_PRESENT);
+	if (inst)
+		get_device(&inst->dev);
+	mutex_unlock(&emuv_instances_lock);
+	return inst;
+}
+
+int emuv_device_init(void)
+{
+	int err;
+
+	err = alloc_chrdev_region(&emuv_devt, 0, EMUV_MAX_INSTANCES, "emuv");
+	if (err)
+		return err;
+	err = class_register(&emuv_class);
+	if (err)
+		unregister_chrdev_region(emuv_devt, EMUV_MAX_INSTANCES);
+	return err;
+}
+
+/* Remove all instances. None has clients: they would hold the module. */
+void emuv_device_exit(void)
+{
+	struct emuv_instance *inst;
+	unsigned long id;
+
+	mutex_lock(&emuv_instances_lock);
+	xa_for_each(&emuv_instances, id, inst) {
+		mutex_lock(&inst->lock);
+		inst->dead = true;
+		mutex_unlock(&inst->lock);
+		emuv_instance_remove(inst);
+	}
+	mutex_unlock(&emuv_instances_lock);
+	xa_destroy(&emuv_instances);
+	class_unregister(&emuv_class);
+	unregister_chrdev_region(emuv_devt, EMUV_MAX_INSTANCES);
+}

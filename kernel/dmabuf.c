@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Regions as dma-bufs, for devices to work on.
+ *
+ * The dma-buf holds the region, and with it the pages: while a device has it
+ * mapped, nothing of it can be discarded.
+ */
+#include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
+#include <linux/highmem.h>
+#include <linux/iosys-map.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "emuv.h"
+
+EMUV_IMPORT_NS(DMA_BUF);
+
+/*
+ * struct emuv_dmabuf - an exported region
+ * @lock: guards the rest
+ * @attachments: the devices that may map it
+ * @vaddr: where the kernel has it mapped, for @vaddr_users
+ */
+struct emuv_dmabuf {
+	struct emuv_region *region;
+	struct mutex lock;
+	struct list_head attachments;
+	void *vaddr;
+	unsigned int vaddr_users;
+};
+
+/*
+ * struct emuv_attachment - a device's view of it
+ * @mapped: whether @table is mapped for the device now
+ */
+struct emuv_attachment {
+	struct list_head node;
+	struct device *dev;
+	struct sg_table *table;
+	bool mapped;
+};
+
+/* Back all of it, and keep it from being discarded. */
+static int emuv_dmabuf_pin(struct emuv_region *region)
+{
+	struct emuv_instance *inst = region->inst;
+	int err;
+
+	down_read(&inst->map_sem);
+	atomic_inc(&region->devices);
+	up_read(&inst->map_sem);
+	err = emuv_backing_hold(inst, region->range.first, region->range.count);
+	if (err)
+		atomic_dec(&region->devices);
+	return err;
+}
+
+static void emuv_dmabuf_unpin(struct emuv_region *region)
+{
+	emuv_backing_unhold(region->inst, region->range.first,
+			    region->range.count);
+	atomic_dec(&region->devices);
+}
+
+/* All pages of a pinned region, in an array of the caller's to kvfree(). */
+static struct page **emuv_dmabuf_pages(struct emuv_region *region,
+				       unsigned long *count)
+{
+	unsigned long c, i, n = 0;
+	struct page **pages;
+
+	*count = region->range.count << EMUV_CHUNK_ORDER;
+	pages = kvmalloc_array(*count, sizeof(*pages), GFP_KERNEL_ACCOUNT);
+	if (!pages)
+		return NULL;
+	for (c = 0; c < region->range.count; c++) {
+		struct emuv_chunk *chunk = emuv_chunk_get(region->inst,
+							  region->range.first +
+							  c);
+
+		for (i = 0; i < EMUV_CHUNK_PAGES; i++)
+			pages[n++] = emuv_chunk_page(chunk, i);
+		emuv_chunk_put(chunk);
+		cond_resched();
+	}
+	return pages;
+}
+
+static int emuv_dmabuf_attach(struct dma_buf *dmabuf,
+			      struct dma_buf_attachment *attach)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+	struct emuv_attachment *a;
+
+	a = kzalloc(sizeof(*a), GFP_KERNEL);
+	if (!a)
+		return -ENOMEM;
+	a->dev = attach->dev;
+	attach->priv = a;
+	mutex_lock(&buf->lock);
+	list_add(&a->node, &buf->attachments);
+	mutex_unlock(&buf->lock);
+	return 0;
+}
+
+static void emuv_dmabuf_detach(struct dma_buf *dmabuf,
+			       struct dma_buf_attachment *attach)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+	struct emuv_attachment *a = attach->priv;
+
+	mutex_lock(&buf->lock);
+	list_del(&a->node);
+	mutex_unlock(&buf->lock);
+	kfree(a);
+}
+
+static struct sg_table *emuv_dmabuf_table(struct emuv_region *region)
+{
+	struct sg_table *table;
+	struct page **pages;
+	unsigned long count;
+	int err;
+
+	table = kzalloc(sizeof(*table), GFP_KERNEL);
+	if (!table)
+		return ERR_PTR(-ENOMEM);
+	pages = emuv_dmabuf_pages(region, &count);
+	if (!pages) {
+		err = -ENOMEM;
+		goto err_free_table;
+	}
+	/* puts what lies side by side into one entry */
+	err = sg_alloc_table_from_pages(table, pages, count, 0,
+					emuv_region_bytes(region), GFP_KERNEL);
+	kvfree(pages);
+	if (err)
+		goto err_free_table;
+	return table;
+
+err_free_table:
+	kfree(table);
+	return ERR_PTR(err);
+}
+
+static struct sg_table *emuv_dmabuf_map(struct dma_buf_attachment *attach,
+					enum dma_data_direction dir)
+{
+	struct emuv_dmabuf *buf = attach->dmabuf->priv;
+	struct emuv_attachment *a = attach->priv;
+	struct sg_table *table;
+	int err;
+
+	err = emuv_dmabuf_pin(buf->region);
+	if (err)
+		return ERR_PTR(err);
+	table = emuv_dmabuf_table(buf->region);
+	if (IS_ERR(table)) {
+		err = PTR_ERR(table);
+		goto err_unpin;
+	}
+	err = dma_map_sgtable(attach->dev, table, dir, 0);
+	if (err)
+		goto err_free_table;
+
+	mutex_lock(&buf->lock);
+	a->table = table;
+	a->mapped = true;
+	mutex_unlock(&buf->lock);
+	return table;
+
+err_free_table:
+	sg_free_table(table);
+	kfree(table);
+err_unpin:
+	emuv_dmabuf_unpin(buf->region);
+	return ERR_PTR(err);
+}
+
+static void emuv_dmabuf_unmap(struct dma_buf_attachment *attach,
+			      struct sg_table *table,
+			      enum dma_data_direction dir)
+{
+	struct emuv_dmabuf *buf = attach->dmabuf->priv;
+	struct emuv_attachment *a = attach->priv;
+
+	mutex_lock(&buf->lock);
+	a->mapped = false;
+	a->table = NULL;
+	mutex_unlock(&buf->lock);
+	dma_unmap_sgtable(attach->dev, table, dir, 0);
+	sg_free_table(table);
+	kfree(table);
+	emuv_dmabuf_unpin(buf->region);
+}
+
+static int emuv_dmabuf_begin_cpu_access(struct dma_buf *dmabuf,
+					enum dma_data_direction dir)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+	struct emuv_attachment *a;
+
+	mutex_lock(&buf->lock);
+	if (buf->vaddr)
+		invalidate_kernel_vmap_range(buf->vaddr,
+					     emuv_region_bytes(buf->region));
+	list_for_each_entry(a, &buf->attachments, node)
+		if (a->mapped)
+			dma_sync_sgtable_for_cpu(a->dev, a->table, dir);
+	mutex_unlock(&buf->lock);
+	return 0;
+}
+
+static int emuv_dmabuf_end_cpu_access(struct dma_buf *dmabuf,
+				      enum dma_data_direction dir)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+	struct emuv_attachment *a;
+
+	mutex_lock(&buf->lock);
+	if (buf->vaddr)
+		flush_kernel_vmap_range(buf->vaddr,
+					emuv_region_bytes(buf->region));
+	list_for_each_entry(a, &buf->attachments, node)
+		if (a->mapped)
+			dma_sync_sgtable_for_device(a->dev, a->table, dir);
+	mutex_unlock(&buf->lock);
+	return 0;
+}
+
+static int emuv_dmabuf_mmap(struct dma_buf *dmabuf, struct vm_area_struct *vma)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+	struct emuv_region *region = buf->region;
+
+	/* dma_buf_mmap() has checked that it lies within the buffer */
+	vma->vm_pgoff += region->range.first << EMUV_CHUNK_ORDER;
+	return emuv_vm_mmap(region->inst, region, vma);
+}
+
+static int emuv_dmabuf_vmap(struct dma_buf *dmabuf, struct iosys_map *map)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+	struct page **pages;
+	unsigned long count;
+	int err = 0;
+
+	mutex_lock(&buf->lock);
+	if (!buf->vaddr_users) {
+		err = emuv_dmabuf_pin(buf->region);
+		if (err)
+			goto out;
+		pages = emuv_dmabuf_pages(buf->region, &count);
+		if (pages)
+			buf->vaddr = vmap(pages, count, VM_MAP, PAGE_KERNEL);
+		kvfree(pages);
+		if (!buf->vaddr) {
+			emuv_dmabuf_unpin(buf->region);
+			err = -ENOMEM;
+			goto out;
+		}
+	}
+	buf->vaddr_users++;
+	iosys_map_set_vaddr(map, buf->vaddr);
+out:
+	mutex_unlock(&buf->lock);
+	return err;
+}
+
+static void emuv_dmabuf_vunmap(struct dma_buf *dmabuf, struct iosys_map *map)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+
+	mutex_lock(&buf->lock);
+	if (!--buf->vaddr_users) {
+		vunmap(buf->vaddr);
+		buf->vaddr = NULL;
+		emuv_dmabuf_unpin(buf->region);
+	}
+	mutex_unlock(&buf->lock);
+	iosys_map_clear(map);
+}
+
+static void emuv_dmabuf_release(struct dma_buf *dmabuf)
+{
+	struct emuv_dmabuf *buf = dmabuf->priv;
+
+	emuv_region_put(buf->region);
+	mutex_destroy(&buf->lock);
+	kfree(buf);
+}
+
+static const struct dma_buf_ops emuv_dmabuf_ops = {
+	.attach = emuv_dmabuf_attach,
+	.detach = emuv_dmabuf_detach,
+	.map_dma_buf = emuv_dmabuf_map,
+	.unmap_dma_buf = emuv_dmabuf_unmap,
+	.begin_cpu_access = emuv_dmabuf_begin_cpu_access,
+	.end_cpu_access = emuv_dmabuf_end_cpu_access,
+	.mmap = emuv_dmabuf_mmap,
+	.vmap = emuv_dmabuf_vmap,
+	.vunmap = emuv_dmabuf_vunmap,
+	.release = emuv_dmabuf_release,
+};
+
+/* A dma-buf that takes over the caller's reference, unless it cannot be made. */
+struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct emuv_dmabuf *buf;
+	struct dma_buf *dmabuf;
+
+	buf = kzalloc(sizeof(*buf), GFP_KERNEL_ACCOUNT);
+	if (!buf)
+		return ERR_PTR(-ENOMEM);
+	buf->region = region;
+	mutex_init(&buf->lock);
+	INIT_LIST_HEAD(&buf->attachments);
+
+	info.ops = &emuv_dmabuf_ops;
+	info.size = emuv_region_bytes(region);
+	info.flags = mode & FMODE_WRITE ? O_RDWR : O_RDONLY;
+	info.priv = buf;
+	dmabuf = dma_buf_export(&info);
+	if (IS_ERR(dmabuf)) {
+		kfree(buf);
+		return ERR_CAST(dmabuf);
+	}
+	dmabuf->file->f_mapping = region->inst->inode->i_mapping;
+	return dmabuf->file;
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The driver's nouns and what they offer each other.
+ *
+ * Lock order, outermost first:
+ *
+ *   emuv_instances_lock	which instances exist (device.c)
+ *   mmap_lock			the kernel's own: faults and VMA closes come with it
+ *   instance->lock		clients and regions of an instance
+ *   instance->map_sem		which chunks may be mapped
+ *   xa_lock(instance->chunks), ledger->lock
+ *
+ * No user memory is touched under any of the driver's own locks, since the
+ * memory touched may be a mapping of the very same instance.
+ */
+#ifndef EMUV_EMUV_H
+#define EMUV_EMUV_H
+
+#include <linux/cdev.h>
+#include <linux/device.h>
+#include <linux/fs.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/rbtree.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/uuid.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <linux/emuv.h>
+
+#include "compat.h"
+
+#define EMUV_CHUNK_SHIFT	21
+#define EMUV_CHUNK_ORDER	(EMUV_CHUNK_SHIFT - PAGE_SHIFT)
+#define EMUV_CHUNK_PAGES	(1UL << EMUV_CHUNK_ORDER)
+
+struct emuv_client;
+struct emuv_region;
+
+/* ledger.c: who has been given how much */
+
+struct emuv_counters {
+	u64 fetched_bytes;
+	u64 evicted_bytes;
+	u64 spills;
+	u64 faults;
+};
+
+/*
+ * struct emuv_account - one client's entries in its instance's ledger
+ * @physical: bytes of VRAM it charged
+ * @virtual: bytes of the regions it allocated and has not let go of
+ * @imported: bytes it holds of regions that others allocated
+ * @counters: what it reported
+ */
+struct emuv_account {
+	u64 physical;
+	u64 virtual;
+	u64 imported;
+	struct emuv_counters counters;
+};
+
+/*
+ * struct emuv_ledger - what an instance may give and has given
+ * @lock: guards all of it, and every account in it
+ * @unowned: the part of @virtual_used that stands in no account, because the
+ *	client that allocated it let go of it before others did
+ */
+struct emuv_ledger {
+	spinlock_t lock;
+	u64 physical_limit;
+	u64 virtual_limit;
+	u64 physical_used;
+	u64 virtual_used;
+	u64 unowned;
+	struct emuv_counters counters;
+};
+
+void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual);
+int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
+		       u64 bytes, u64 *free_bytes);
+int emuv_ledger_uncharge_prepare(struct emuv_ledger *ledger,
+				 struct emuv_account *account, u64 bytes,
+				 u64 *free_bytes);
+void emuv_ledger_uncharge_finish(struct emuv_ledger *ledger,
+				 struct emuv_account *account, u64 bytes,
+				 bool done);
+int emuv_ledger_take(struct emuv_ledger *ledger, struct emuv_account *account,
+		     u64 bytes);
+void emuv_ledger_disown(struct emuv_ledger *ledger, struct emuv_account *account,
+			u64 bytes);
+void emuv_ledger_return(struct emuv_ledger *ledger, u64 bytes);
+void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account,
+			s64 bytes);
+void emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
+			const struct emuv_counters *delta);
+void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account);
+void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
+void emuv_ledger_read_account(struct emuv_ledger *ledger,
+			      const struct emuv_account *account,
+			      struct emuv_account *copy);
+
+/* range.c: who lies where in an offset space, in chunks */
+
+struct emuv_range {
+	struct rb_node rb;
+	unsigned long first;
+	unsigned long count;
+	unsigned long gap;		/* free chunks just before it */
+	unsigned long widest_gap;	/* the largest @gap in its subtree */
+};
+
+struct emuv_range_tree {
+	struct rb_root root;
+	unsigned long size;
+};
+
+static inline void emuv_range_tree_init(struct emuv_range_tree *tree,
+					unsigned long size)
+{
+	tree->root = RB_ROOT;
+	tree->size = size;
+}
+
+int emuv_range_insert(struct emuv_range_tree *tree, struct emuv_range *range,
+		      unsigned long count);
+void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range);
+struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
+				   unsigned long index);
+
+/* device.c: instances */
+
+/*
+ * struct emuv_config - what an instance is asked to be
+ * @physical_name, @virtual_name: what the caller calls the two sizes, so that
+ *	a refusal speaks of what the caller wrote
+ */
+struct emuv_config {
+	int id;
+	int numa_node;
+	u64 physical_bytes;
+	u64 virtual_bytes;
+	u32 pci_device_id;
+	bool overcommit;
+	char gpu_model[EMUV_MODEL_LEN];
+	const char *physical_name;
+	const char *virtual_name;
+};
+
+/*
+ * struct emuv_instance - one contract, one node, one offset space
+ * @dev: its device; the reference count of the whole
+ * @cdev: its node
+ * @config: what it was asked to be, unchanging; its id is the real one
+ * @uuid: its name for good
+ * @lock: guards @dead, @clients, @client_count, @last_client, @ranges,
+ *	@lingering and the membership of regions
+ * @dead: no one may open it any more
+ * @clients: its open files, in the order of their numbers
+ * @ranges: the regions in its offset space
+ * @lingering: regions that everybody let go of, while something outside the
+ *	driver still holds pages of theirs
+ * @reap_work: looks after @lingering while it is not empty
+ * @map_sem: read while pages are being mapped, written while they are being
+ *	taken away
+ * @chunks: what backs the offset space, by chunk
+ * @resident: how many @chunks there are
+ * @inode: an inode of its own whose mapping all its mappings are in, however
+ *	many device nodes or descriptors they came through
+ * @ledger: who has been given how much
+ */
+struct emuv_instance {
+	struct device dev;
+	struct cdev cdev;
+	struct emuv_config config;
+	uuid_t uuid;
+
+	struct mutex lock;
+	bool dead;
+	struct list_head clients;
+	unsigned int client_count;
+	u64 last_client;
+	struct emuv_range_tree ranges;
+	struct list_head lingering;
+	struct delayed_work reap_work;
+
+	struct rw_semaphore map_sem;
+	struct xarray chunks;
+	atomic_long_t resident;
+	struct inode *inode;
+
+	struct emuv_ledger ledger;
+};
+
+int emuv_device_init(void);
+void emuv_device_exit(void);
+int emuv_config_validate(const struct emuv_config *config);
+int emuv_instance_create(const struct emuv_config *config);
+int emuv_instance_destroy(int id);
+struct emuv_instance *emuv_instance_get(int id);
+struct emuv_instance *emuv_instance_get_next(int id);
+
+static inline void emuv_instance_put(struct emuv_instance *inst)
+{
+	put_device(&inst->dev);
+}
+
+static inline u64 emuv_instance_resident_bytes(struct emuv_instance *inst)
+{
+	return (u64)atomic_long_read(&inst->resident) << EMUV_CHUNK_SHIFT;
+}
+
+/* client.c: open files of /dev/emuvN */
+
+/*
+ * struct emuv_client - an open file
+ * @node: its place in the instance's list
+ * @number: its number, unique in the instance for good
+ * @pid, @comm: the process that opened it
+ * @account: what it has been given; under the ledger's lock
+ * @regions: the regions it holds, by their first chunk
+ */
+struct emuv_client {
+	struct emuv_instance *inst;
+	struct list_head node;
+	u64 number;
+	struct pid *pid;
+	char comm[TASK_COMM_LEN];
+	struct emuv_account account;
+	struct xarray regions;
+};
+
+extern const struct file_operations emuv_client_fops;
+int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg);
+struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset);
+struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset);
+bool emuv_client_is_raw(const struct file *file);
+
+/* control.c: /dev/emuv-control */
+
+int emuv_control_init(void);
+void emuv_control_exit(void);
+void emuv_instance_query(struct emuv_instance *inst,
+			 struct emuv_query_instance *arg);
+
+/* ioctl.c: what all ioctls have in common */
+
+union emuv_ioctl_arg {
+	struct {
+		__u32 size;
+		__u32 flags;
+	};
+	struct emuv_version version;
+	struct emuv_query_instance query_instance;
+	struct emuv_query_client query_client;
+	struct emuv_create create;
+	struct emuv_destroy destroy;
+	struct emuv_alloc alloc;
+	struct emuv_free free;
+	struct emuv_export export;
+	struct emuv_import import;
+	struct emuv_discard discard;
+	struct emuv_charge charge;
+	struct emuv_report report;
+};
+
+/*
+ * struct emuv_call - an ioctl in progress
+ * @file: the node it came through
+ * @made: a file that it made and that has no descriptor yet
+ */
+struct emuv_call {
+	struct file *file;
+	union emuv_ioctl_arg arg;
+	struct file *made;
+};
+
+/*
+ * struct emuv_ioctl - an ioctl that a node takes
+ * @size: of its structure
+ * @flags: the bits of its flags that mean something
+ * @out: whether it answers in the structure
+ * @run: does it
+ * @finish: called with what writing the answer gave, 0 or -EFAULT, when @run
+ *	has succeeded: makes it final or undoes it; may be NULL
+ */
+struct emuv_ioctl {
+	unsigned int cmd;
+	u32 size;
+	u32 flags;
+	bool out;
+	int (*run)(struct emuv_call *call);
+	void (*finish)(struct emuv_call *call, int err);
+};
+
+long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
+			 struct file *file, unsigned int cmd, unsigned long arg);
+int emuv_ioctl_version(struct emuv_call *call);
+
+/* region.c: parts of an offset space that somebody holds */
+
+/*
+ * struct emuv_region - a range of an instance's offset space
+ * @kref: holders: clients, mappings, descriptors
+ * @owner: the client in whose account it stands, or NULL; under the
+ *	instance's lock
+ * @lingering: its place among the instance's lingering regions
+ * @devices: how many devices have it mapped; read under @map_sem held for
+ *	writing, changed under it held for reading
+ */
+struct emuv_region {
+	struct kref kref;
+	struct emuv_instance *inst;
+	struct emuv_range range;
+	struct emuv_client *owner;
+	struct list_head lingering;
+	atomic_t devices;
+};
+
+int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
+		       u64 *offset);
+int emuv_region_import(struct emuv_client *client, struct emuv_region *region);
+int emuv_region_drop(struct emuv_client *client, u64 offset);
+void emuv_region_put(struct emuv_region *region);
+void emuv_region_reap(struct emuv_instance *inst, bool force);
+void emuv_region_reap_work(struct work_struct *work);
+
+static inline void emuv_region_get(struct emuv_region *region)
+{
+	kref_get(&region->kref);
+}
+
+static inline u64 emuv_region_offset(const struct emuv_region *region)
+{
+	return (u64)region->range.first << EMUV_CHUNK_SHIFT;
+}
+
+static inline u64 emuv_region_bytes(const struct emuv_region *region)
+{
+	return (u64)region->range.count << EMUV_CHUNK_SHIFT;
+}
+
+static inline u64 emuv_region_end(const struct emuv_region *region)
+{
+	return emuv_region_offset(region) + emuv_region_bytes(region);
+}
+
+/* backing.c: the RAM behind an offset space */
+
+/*
+ * struct emuv_chunk - the pages behind one chunk
+ * @kref: its place in the instance, and whoever works on it just now
+ * @node: for lists of chunks on their way out
+ * @folio: all its pages in one piece, or NULL
+ * @pages: one by one where there is no such piece; they and this array belong
+ *	to the vmalloc area at @vaddr
+ * @vaddr: where the kernel reads and writes it
+ */
+struct emuv_chunk {
+	struct kref kref;
+	struct list_head node;
+	struct folio *folio;
+	struct page **pages;
+	void *vaddr;
+};
+
+static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
+					   unsigned long i)
+{
+	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
+}
+
+u64 emuv_backing_floor(void);
+struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
+				  unsigned long index);
+struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
+				   unsigned long index);
+bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
+			   const struct emuv_chunk *chunk);
+void emuv_chunk_put(struct emuv_chunk *chunk);
+int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
+		      unsigned long count);
+void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
+			 unsigned long count);
+int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
+			  unsigned long count);
+int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
+			 atomic_t *devices);
+bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
+			  unsigned long count, bool force);
+
+/* io.c: reading and writing an offset space */
+
+ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
+		     struct iov_iter *to);
+ssize_t emuv_io_write(struct emuv_instance *inst, u64 pos, u64 end,
+		      struct iov_iter *from);
+
+/* vm.c: mapping an offset space */
+
+int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
+		 struct vm_area_struct *vma);
+
+/* regionfd.c: descriptors of regions, and the instances' own inodes */
+
+int emuv_regionfd_init(void);
+void emuv_regionfd_exit(void);
+struct inode *emuv_inode_create(void);
+struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode);
+struct emuv_region *emuv_regionfd_region(const struct file *file);
+
+/* dmabuf.c */
+
+struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode);
+
+/* sysfs.c */
+
+extern const struct attribute_group *emuv_sysfs_groups[];
+
+/* param.c: what the module was loaded with */
+
+int emuv_param_create_instances(void);
+u64 emuv_param_floor(void);
+
+#endif /* EMUV_EMUV_H */

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Reading and writing an offset space through descriptors. Reading what was
+ * never touched gives zeros and backs nothing.
+ */
+#include <linux/sched/signal.h>
+#include <linux/uio.h>
+
+#include "emuv.h"
+
+static size_t emuv_io_span(u64 pos, u64 end, size_t count)
+{
+	u64 in_chunk = EMUV_CHUNK_BYTES - (pos & (EMUV_CHUNK_BYTES - 1));
+
+	return min3((u64)count, end - pos, in_chunk);
+}
+
+/* Read from @pos, at most up to @end; what is copied holds no lock. */
+ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
+		     struct iov_iter *to)
+{
+	ssize_t done = 0;
+
+	while (pos < end && iov_iter_count(to)) {
+		size_t span = emuv_io_span(pos, end, iov_iter_count(to));
+		struct emuv_chunk *chunk;
+		size_t copied;
+
+		if (fatal_signal_pending(current))
+			return done ?: -EINTR;
+		chunk = emuv_chunk_get(inst, pos >> EMUV_CHUNK_SHIFT);
+		if (chunk) {
+			copied = copy_to_iter(chunk->vaddr +
+					      (pos & (EMUV_CHUNK_BYTES - 1)),
+					      span, to);
+			emuv_chunk_put(chunk);
+		} else {
+			copied = iov_iter_zero(span, to);
+		}
+		done += copied;
+		pos += copied;
+		if (copied < span)
+			return done ?: -EFAULT;
+		cond_resched();
+	}
+	return done;
+}
+
+/* Write from @pos, at most up to @end. */
+ssize_t emuv_io_write(struct emuv_instance *inst, u64 pos, u64 end,
+		      struct iov_iter *from)
+{
+	ssize_t done = 0;
+
+	while (pos < end && iov_iter_count(from)) {
+		size_t span = emuv_io_span(pos, end, iov_iter_count(from));
+		struct emuv_chunk *chunk;
+		size_t copied;
+
+		if (fatal_signal_pending(current))
+			return done ?: -EINTR;
+		chunk = emuv_chunk_back(inst, pos >> EMUV_CHUNK_SHIFT);
+		if (IS_ERR(chunk))
+			return done ?: PTR_ERR(chunk);
+		copied = copy_from_iter(chunk->vaddr +
+					(pos & (EMUV_CHUNK_BYTES - 1)),
+					span, from);
+		emuv_chunk_put(chunk);
+		done += copied;
+		pos += copied;
+		if (copied < span)
+			return done ?: -EFAULT;
+		cond_resched();
+	}
+	return done;
+}

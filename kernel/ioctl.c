@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What all ioctls have in common: how their structures come in and go out.
+ */
+#include <linux/uaccess.h>
+
+#include "emuv.h"
+
+/* Larger than any structure will be, small enough to be scanned for zeros. */
+#define EMUV_IOCTL_MAX_SIZE	4096
+
+static const struct emuv_ioctl *emuv_ioctl_find(const struct emuv_ioctl *table,
+						size_t count, unsigned int cmd)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		if (table[i].cmd == cmd)
+			return &table[i];
+	return NULL;
+}
+
+long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
+			 struct file *file, unsigned int cmd, unsigned long arg)
+{
+	const struct emuv_ioctl *ioctl = emuv_ioctl_find(table, count, cmd);
+	void __user *user = (void __user *)arg;
+	struct emuv_call call = { .file = file };
+	u32 size;
+	int err;
+
+	if (!ioctl)
+		return -ENOTTY;
+	if (get_user(size, (u32 __user *)user))
+		return -EFAULT;
+	if (size < ioctl->size)
+		return -EINVAL;
+	if (size > EMUV_IOCTL_MAX_SIZE)
+		return -E2BIG;
+	err = copy_struct_from_user(&call.arg, ioctl->size, user, size);
+	if (err)
+		return err;
+	/* it may have been changed between the two reads */
+	call.arg.size = size;
+	if (call.arg.flags & ~ioctl->flags)
+		return -EINVAL;
+
+	err = ioctl->run(&call);
+	if (err)
+		return err;
+	if (ioctl->out && copy_to_user(user, &call.arg, ioctl->size))
+		err = -EFAULT;
+	if (ioctl->finish)
+		ioctl->finish(&call, err);
+	return err;
+}
+
+int emuv_ioctl_version(struct emuv_call *call)
+{
+	struct emuv_version *arg = &call->arg.version;
+
+	if (arg->reserved)
+		return -EINVAL;
+	arg->abi = EMUV_ABI_VERSION;
+	arg->chunk_bytes = EMUV_CHUNK_BYTES;
+	memset(arg->module_version, 0, sizeof(arg->module_version));
+	strscpy(arg->module_version, EMUV_VERSION, sizeof(arg->module_version));
+	return 0;
+}

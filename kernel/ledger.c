@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The ledger of an instance: what it may give, what it has given, and to whom.
+ *
+ * Every sum changes together with the account it is the sum of, under one
+ * lock, so that a reader never sees more in the accounts than in the sum.
+ */
+#include "emuv.h"
+
+void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual)
+{
+	spin_lock_init(&ledger->lock);
+	ledger->physical_limit = physical;
+	ledger->virtual_limit = virtual;
+}
+
+/* Give @bytes of VRAM, or -ENOSPC. */
+int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
+		       u64 bytes, u64 *free_bytes)
+{
+	int err = 0;
+
+	spin_lock(&ledger->lock);
+	if (bytes <= ledger->physical_limit - ledger->physical_used) {
+		ledger->physical_used += bytes;
+		account->physical += bytes;
+	} else {
+		err = -ENOSPC;
+	}
+	*free_bytes = ledger->physical_limit - ledger->physical_used;
+	spin_unlock(&ledger->lock);
+	return err;
+}
+
+/*
+ * Take @bytes of VRAM out of an account, or -EINVAL. Nobody else is given them
+ * before emuv_ledger_uncharge_finish(), so that they can still be put back;
+ * @free_bytes tells what will be free then.
+ */
+int emuv_ledger_uncharge_prepare(struct emuv_ledger *ledger,
+				 struct emuv_account *account, u64 bytes,
+				 u64 *free_bytes)
+{
+	int err = 0;
+
+	spin_lock(&ledger->lock);
+	if (bytes <= account->physical)
+		account->physical -= bytes;
+	else
+		err = -EINVAL;
+	*free_bytes = ledger->physical_limit - ledger->physical_used + bytes;
+	spin_unlock(&ledger->lock);
+	return err;
+}
+
+void emuv_ledger_uncharge_finish(struct emuv_ledger *ledger,
+				 struct emuv_account *account, u64 bytes,
+				 bool done)
+{
+	spin_lock(&ledger->lock);
+	if (done)
+		ledger->physical_used -= bytes;
+	else
+		account->physical += bytes;
+	spin_unlock(&ledger->lock);
+}
+
+/* Give @bytes of virtual VRAM, or -ENOSPC. */
+int emuv_ledger_take(struct emuv_ledger *ledger, struct emuv_account *account,
+		     u64 bytes)
+{
+	int err = 0;
+
+	spin_lock(&ledger->lock);
+	if (bytes <= ledger->virtual_limit - ledger->virtual_used) {
+		ledger->virtual_used += bytes;
+		account->virtual += bytes;
+	} else {
+		err = -ENOSPC;
+	}
+	spin_unlock(&ledger->lock);
+	return err;
+}
+
+/* Move @bytes of virtual VRAM out of an account; they stay used. */
+void emuv_ledger_disown(struct emuv_ledger *ledger, struct emuv_account *account,
+			u64 bytes)
+{
+	spin_lock(&ledger->lock);
+	account->virtual -= bytes;
+	ledger->unowned += bytes;
+	spin_unlock(&ledger->lock);
+}
+
+/* Take disowned virtual VRAM back. */
+void emuv_ledger_return(struct emuv_ledger *ledger, u64 bytes)
+{
+	spin_lock(&ledger->lock);
+	ledger->unowned -= bytes;
+	ledger->virtual_used -= bytes;
+	spin_unlock(&ledger->lock);
+}
+
+/* Note that an account holds @bytes more, or less, of others' regions. */
+void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account,
+			s64 bytes)
+{
+	spin_lock(&ledger->lock);
+	account->imported += bytes;
+	spin_unlock(&ledger->lock);
+}
+
+static void emuv_counters_add(struct emuv_counters *to,
+			      const struct emuv_counters *delta)
+{
+	to->fetched_bytes += delta->fetched_bytes;
+	to->evicted_bytes += delta->evicted_bytes;
+	to->spills += delta->spills;
+	to->faults += delta->faults;
+}
+
+void emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
+			const struct emuv_counters *delta)
+{
+	spin_lock(&ledger->lock);
+	emuv_counters_add(&ledger->counters, delta);
+	emuv_counters_add(&account->counters, delta);
+	spin_unlock(&ledger->lock);
+}
+
+/* Take back the VRAM of an account that is about to go. */
+void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account)
+{
+	spin_lock(&ledger->lock);
+	ledger->physical_used -= account->physical;
+	account->physical = 0;
+	spin_unlock(&ledger->lock);
+}
+
+/* Copy the sums as they are at one moment; the copy's lock means nothing. */
+void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy)
+{
+	spin_lock(&ledger->lock);
+	copy->physical_limit = ledger->physical_limit;
+	copy->virtual_limit = ledger->virtual_limit;
+	copy->physical_used = ledger->physical_used;
+	copy->virtual_used = ledger->virtual_used;
+	copy->unowned = ledger->unowned;
+	copy->counters = ledger->counters;
+	spin_unlock(&ledger->lock);
+}
+
+void emuv_ledger_read_account(struct emuv_ledger *ledger,
+			      const struct emuv_account *account,
+			      struct emuv_account *copy)
+{
+	spin_lock(&ledger->lock);
+	*copy = *account;
+	spin_unlock(&ledger->lock);
+}

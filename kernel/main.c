@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * emuV: virtual VRAM in system RAM, and a ledger of who may use how much.
+ */
+#include <linux/module.h>
+
+#include "emuv.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+static int __init emuv_init(void)
+{
+	int err;
+
+	err = emuv_regionfd_init();
+	if (err)
+		return err;
+	err = emuv_device_init();
+	if (err)
+		goto err_regionfd;
+	err = emuv_param_create_instances();
+	if (err)
+		goto err_device;
+	/* last: from here on others can make instances too */
+	err = emuv_control_init();
+	if (err)
+		goto err_device;
+	return 0;
+
+err_device:
+	emuv_device_exit();
+err_regionfd:
+	emuv_regionfd_exit();
+	return err;
+}
+
+static void __exit emuv_exit(void)
+{
+	emuv_control_exit();
+	emuv_device_exit();
+	emuv_regionfd_exit();
+}
+
+module_init(emuv_init);
+module_exit(emuv_exit);
+
+MODULE_DESCRIPTION("Virtual VRAM backed by system RAM, with a ledger per tenant");
+MODULE_LICENSE("GPL");
+MODULE_VERSION(EMUV_VERSION);

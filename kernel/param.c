@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Module parameters, and the instances that they ask for.
+ *
+ * A bad value is refused with one line that names the parameter and its range,
+ * before anything has been made.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/sizes.h>
+
+#include "emuv.h"
+
+/* How many instances one load can make. */
+#define EMUV_PARAM_MAX		64
+
+/* A whole number in a range; @unit is for the message that refuses others. */
+static int emuv_param_parse(const char *val, const struct kernel_param *kp,
+			    long long min, long long max, const char *unit,
+			    long long *number)
+{
+	int err = val ? kstrtoll(val, 0, number) : -EINVAL;
+
+	if (!err && *number >= min && *number <= max)
+		return 0;
+	pr_err("%s: '%s' is not a whole number from %lld to %lld%s\n",
+	       kp->name, val ?: "", min, max, unit);
+	return -EINVAL;
+}
+
+#define EMUV_PARAM_TYPE(_type, _c, _format, _min, _max, _unit)		\
+static int emuv_param_set_##_type(const char *val,			\
+				  const struct kernel_param *kp)	\
+{									\
+	long long number;						\
+	int err = emuv_param_parse(val, kp, _min, _max, _unit, &number);\
+									\
+	if (!err)							\
+		*(_c *)kp->arg = number;				\
+	return err;							\
+}									\
+static int emuv_param_get_##_type(char *buf, const struct kernel_param *kp) \
+{									\
+	return sysfs_emit(buf, _format "\n", *(_c *)kp->arg);		\
+}									\
+static const struct kernel_param_ops param_ops_##_type = {		\
+	.set = emuv_param_set_##_type,					\
+	.get = emuv_param_get_##_type,					\
+}
+
+EMUV_PARAM_TYPE(emuv_gb, u64, "%llu", 0, EMUV_MAX_BYTES / SZ_1G, " GiB");
+EMUV_PARAM_TYPE(emuv_mb, u64, "%llu", 0, EMUV_MAX_BYTES / SZ_1M, " MiB");
+EMUV_PARAM_TYPE(emuv_id, int, "%d", 0, EMUV_MAX_INSTANCES - 1, "");
+EMUV_PARAM_TYPE(emuv_node, int, "%d", -1, MAX_NUMNODES - 1, "");
+EMUV_PARAM_TYPE(emuv_pci_id, uint, "0x%04x", 0, 0xffff, "");
+#define param_check_emuv_gb(name, p) __param_check(name, p, u64)
+#define param_check_emuv_mb(name, p) __param_check(name, p, u64)
+#define param_check_emuv_id(name, p) __param_check(name, p, int)
+#define param_check_emuv_node(name, p) __param_check(name, p, int)
+#define param_check_emuv_pci_id(name, p) __param_check(name, p, uint)
+
+static char *gpu_model[EMUV_PARAM_MAX];
+static unsigned int gpu_models;
+module_param_array(gpu_model, charp, &gpu_models, 0444);
+MODULE_PARM_DESC(gpu_model,
+		 "GPU models: 4070, 4090, ... or a name; one for all instances or one each (default: GPU)");
+
+static u64 physical_vram_gb[EMUV_PARAM_MAX];
+static unsigned int physical_gbs;
+module_param_array(physical_vram_gb, emuv_gb, &physical_gbs, 0444);
+MODULE_PARM_DESC(physical_vram_gb,
+		 "Physical VRAM of each instance in GiB, 0 to 1048576 (default: no instance)");
+
+static u64 physical_vram_mb[EMUV_PARAM_MAX];
+static unsigned int physical_mbs;
+module_param_array(physical_vram_mb, emuv_mb, &physical_mbs, 0444);
+MODULE_PARM_DESC(physical_vram_mb,
+		 "The same in MiB, 0 to 1073741824, instead of physical_vram_gb");
+
+static u64 virtual_vram_gb[EMUV_PARAM_MAX];
+static unsigned int virtual_gbs;
+module_param_array(virtual_vram_gb, emuv_gb, &virtual_gbs, 0444);
+MODULE_PARM_DESC(virtual_vram_gb,
+		 "Virtual VRAM (system RAM) of each instance in GiB, 0 to 1048576 (default: no instance)");
+
+static u64 virtual_vram_mb[EMUV_PARAM_MAX];
+static unsigned int virtual_mbs;
+module_param_array(virtual_vram_mb, emuv_mb, &virtual_mbs, 0444);
+MODULE_PARM_DESC(virtual_vram_mb,
+		 "The same in MiB, 0 to 1073741824 in steps of 2, instead of virtual_vram_gb");
+
+static int instance_id;
+module_param(instance_id, emuv_id, 0444);
+MODULE_PARM_DESC(instance_id,
+		 "Number of the first instance, 0 to 1023 (default: 0)");
+
+/* the kernel has a numa_node of its own */
+static int nodes[EMUV_PARAM_MAX];
+static unsigned int node_count;
+module_param_array_named(numa_node, nodes, emuv_node, &node_count, 0444);
+MODULE_PARM_DESC(numa_node,
+		 "NUMA node to take memory from; one for all instances or one each; -1: whoever touches it first (default: -1)");
+
+static uint pci_device_id[EMUV_PARAM_MAX];
+static unsigned int pci_device_ids;
+module_param_array(pci_device_id, emuv_pci_id, &pci_device_ids, 0444);
+MODULE_PARM_DESC(pci_device_id,
+		 "PCI device id of the card an instance belongs to, 0 to 0xffff; one for all instances or one each (default: 0, none)");
+
+static bool overcommit;
+module_param(overcommit, bool, 0444);
+MODULE_PARM_DESC(overcommit,
+		 "Promise these instances more virtual VRAM than the host can back (default: N)");
+
+/* -1: the default */
+static long long host_floor_mb = -1;
+
+static int host_floor_set(const char *val, const struct kernel_param *kp)
+{
+	return emuv_param_parse(val, kp, 0, EMUV_MAX_BYTES / SZ_1M, " MiB",
+				&host_floor_mb);
+}
+
+static int host_floor_get(char *buf, const struct kernel_param *kp)
+{
+	return sysfs_emit(buf, "%llu\n", emuv_param_floor() / SZ_1M);
+}
+
+static const struct kernel_param_ops host_floor_ops = {
+	.set = host_floor_set,
+	.get = host_floor_get,
+};
+module_param_cb(host_floor_mb, &host_floor_ops, NULL, 0444);
+MODULE_PARM_DESC(host_floor_mb,
+		 "Host memory in MiB that is never taken, 0 to 1073741824 (default: 1/16 of RAM, at most 4096)");
+
+/*
+ * Bytes of host memory that are never taken. The default leaves the host what
+ * its own programs need to go on, without holding back much of a large one.
+ */
+u64 emuv_param_floor(void)
+{
+	u64 ram = (u64)totalram_pages() << PAGE_SHIFT;
+
+	if (host_floor_mb >= 0)
+		return (u64)host_floor_mb * SZ_1M;
+	return min(ram / 16, 4ULL * SZ_1G);
+}
+
+/* A size that may be given in one of two units. */
+struct emuv_param_size {
+	const char *name;
+	const u64 *values;
+	unsigned int count;
+	u64 unit;
+};
+
+static int emuv_param_size(struct emuv_param_size *size, const char *gb_name,
+			   const u64 *gb, unsigned int gbs, const char *mb_name,
+			   const u64 *mb, unsigned int mbs)
+{
+	if (gbs && mbs) {
+		pr_err("%s and %s: give one of them\n", gb_name, mb_name);
+		return -EINVAL;
+	}
+	*size = mbs ? (struct emuv_param_size){ mb_name, mb, mbs, SZ_1M } :
+		      (struct emuv_param_size){ gb_name, gb, gbs, SZ_1G };
+	return 0;
+}
+
+static u64 emuv_param_bytes(const struct emuv_param_size *size, unsigned int i)
+{
+	return size->count ? size->values[i] * size->unit : 0;
+}
+
+/* Has a list one value for each of @count instances, or @shared or none? */
+static bool emuv_param_fits(const char *name, unsigned int values,
+			    unsigned int count, bool shared)
+{
+	if (!values || values == count || (shared && values == 1))
+		return true;
+	pr_err("%s: %u values for %u instances; give %s%u\n", name,
+	       values, count, shared && count > 1 ? "1 or " : "", count);
+	return false;
+}
+
+/* Values of a list that fits, for instance @i. */
+#define emuv_param_pick(_list, _values, _i, _default) \
+	((_values) ? (_list)[(_values) == 1 ? 0 : (_i)] : (_default))
+
+static int emuv_param_config(struct emuv_config *config,
+			     const struct emuv_param_size *physical,
+			     const struct emuv_param_size *virtual,
+			     unsigned int i)
+{
+	const char *model = emuv_param_pick(gpu_model, gpu_models, i, "GPU");
+
+	*config = (struct emuv_config){
+		.id = instance_id + i,
+		.numa_node = emuv_param_pick(nodes, node_count, i, EMUV_ANY),
+		.physical_bytes = emuv_param_bytes(physical, i),
+		.virtual_bytes = emuv_param_bytes(virtual, i),
+		.pci_device_id = emuv_param_pick(pci_device_id, pci_device_ids,
+						 i, 0),
+		.overcommit = overcommit,
+		.physical_name = physical->name,
+		.virtual_name = virtual->name,
+	};
+	if (strscpy(config->gpu_model, model, sizeof(config->gpu_model)) < 0)
+		config->gpu_model[0] = '\0';	/* too long: refused as empty */
+	return emuv_config_validate(config);
+}
+
+/* Make the instances that the parameters ask for: all of them or none. */
+int emuv_param_create_instances(void)
+{
+	struct emuv_param_size physical, virtual;
+	struct emuv_config config;
+	unsigned int count, i;
+	int err;
+
+	err = emuv_param_size(&physical, "physical_vram_gb", physical_vram_gb,
+			      physical_gbs, "physical_vram_mb",
+			      physical_vram_mb, physical_mbs);
+	if (!err)
+		err = emuv_param_size(&virtual, "virtual_vram_gb",
+				      virtual_vram_gb, virtual_gbs,
+				      "virtual_vram_mb", virtual_vram_mb,
+				      virtual_mbs);
+	if (err)
+		return err;
+
+	count = physical.count ?: virtual.count;
+	if (!emuv_param_fits(virtual.name, virtual.count, count, false) ||
+	    !emuv_param_fits("gpu_model", gpu_models, count ?: 1, true) ||
+	    !emuv_param_fits("numa_node", node_count, count ?: 1, true) ||
+	    !emuv_param_fits("pci_device_id", pci_device_ids, count ?: 1, true))
+		return -EINVAL;
+
+	for (i = 0; i < count; i++) {
+		err = emuv_param_config(&config, &physical, &virtual, i);
+		if (err)
+			return err;
+	}
+	for (i = 0; i < count; i++) {
+		emuv_param_config(&config, &physical, &virtual, i);
+		err = emuv_instance_create(&config);
+		if (err < 0) {
+			if (err == -ENOMEM)
+				pr_err("%s: the host cannot back so much in all; overcommit=1 promises it all the same\n",
+				       virtual.name);
+			return err;
+		}
+	}
+	return 0;
+}

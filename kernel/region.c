@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Regions: parts of an offset space that clients, mappings, descriptors and
+ * devices hold together.
+ *
+ * When the last of them lets go, the memory returns to the instance. Pages may
+ * then still be held by something the driver does not know (a GPU driver or
+ * io_uring that pinned them): the region stays in the ledger until those are
+ * gone too, since what is held is not free.
+ */
+#include <linux/slab.h>
+
+#include "emuv.h"
+#include "trace.h"
+
+#define EMUV_REAP_INTERVAL	(HZ / 10)
+
+static void emuv_region_free(struct emuv_region *region)
+{
+	struct emuv_instance *inst = region->inst;
+
+	lockdep_assert_held(&inst->lock);
+	trace_emuv_region_release(inst->config.id, emuv_region_offset(region),
+				  emuv_region_bytes(region));
+	emuv_range_erase(&inst->ranges, &region->range);
+	emuv_ledger_return(&inst->ledger, emuv_region_bytes(region));
+	kfree(region);
+}
+
+/*
+ * Free what nobody outside holds any more of the regions that linger; with
+ * @force all of them.
+ */
+static void emuv_region_reap_locked(struct emuv_instance *inst, bool force)
+{
+	struct emuv_region *region, *next;
+
+	lockdep_assert_held(&inst->lock);
+	list_for_each_entry_safe(region, next, &inst->lingering, lingering) {
+		if (!emuv_backing_release(inst, region->range.first,
+					  region->range.count, force))
+			continue;
+		list_del(&region->lingering);
+		emuv_region_free(region);
+	}
+}
+
+void emuv_region_reap(struct emuv_instance *inst, bool force)
+{
+	mutex_lock(&inst->lock);
+	emuv_region_reap_locked(inst, force);
+	mutex_unlock(&inst->lock);
+}
+
+void emuv_region_reap_work(struct work_struct *work)
+{
+	struct emuv_instance *inst = container_of(to_delayed_work(work),
+						  struct emuv_instance,
+						  reap_work);
+
+	mutex_lock(&inst->lock);
+	emuv_region_reap_locked(inst, false);
+	if (!list_empty(&inst->lingering) && !inst->dead)
+		schedule_delayed_work(&inst->reap_work, EMUV_REAP_INTERVAL);
+	mutex_unlock(&inst->lock);
+}
+
+static void emuv_region_release(struct kref *kref)
+{
+	struct emuv_region *region = container_of(kref, struct emuv_region,
+						  kref);
+	struct emuv_instance *inst = region->inst;
+	bool released;
+
+	/* a large one takes its time: not under the instance's lock */
+	released = emuv_backing_release(inst, region->range.first,
+					region->range.count, false);
+	mutex_lock(&inst->lock);
+	if (released) {
+		emuv_region_free(region);
+	} else {
+		list_add_tail(&region->lingering, &inst->lingering);
+		schedule_delayed_work(&inst->reap_work, EMUV_REAP_INTERVAL);
+	}
+	mutex_unlock(&inst->lock);
+	emuv_instance_put(inst);
+}
+
+void emuv_region_put(struct emuv_region *region)
+{
+	kref_put(&region->kref, emuv_region_release);
+}
+
+/* Enter a new region into the ledger and the offset space. */
+static int emuv_region_place(struct emuv_client *client,
+			     struct emuv_region *region, u64 bytes)
+{
+	struct emuv_instance *inst = client->inst;
+	int err;
+
+	lockdep_assert_held(&inst->lock);
+	err = emuv_ledger_take(&inst->ledger, &client->account, bytes);
+	if (err)
+		return err;
+	err = emuv_range_insert(&inst->ranges, &region->range,
+				bytes >> EMUV_CHUNK_SHIFT);
+	if (err) {
+		emuv_ledger_disown(&inst->ledger, &client->account, bytes);
+		emuv_ledger_return(&inst->ledger, bytes);
+	}
+	return err;
+}
+
+/*
+ * Allocate a region for a client, which then holds it. @bytes is a multiple of
+ * a chunk, above 0. @offset is set before anybody else can know the region;
+ * afterwards it is the only way to speak of it.
+ */
+int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
+		       u64 *offset)
+{
+	struct emuv_instance *inst = client->inst;
+	struct emuv_region *region;
+	int err;
+
+	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	if (!region)
+		return -ENOMEM;
+	kref_init(&region->kref);
+	INIT_LIST_HEAD(&region->lingering);
+	region->inst = inst;
+
+	mutex_lock(&inst->lock);
+	err = emuv_region_place(client, region, bytes);
+	if (err == -ENOSPC && !list_empty(&inst->lingering)) {
+		emuv_region_reap_locked(inst, false);
+		err = emuv_region_place(client, region, bytes);
+	}
+	mutex_unlock(&inst->lock);
+	if (err) {
+		kfree(region);
+		return err;
+	}
+	get_device(&inst->dev);
+	*offset = emuv_region_offset(region);
+	trace_emuv_region_create(inst->config.id, *offset, bytes);
+
+	/* what a holder of the raw offset space left here is not the client's */
+	err = emuv_backing_discard(inst, *offset, bytes, NULL);
+	if (!err && populate)
+		err = emuv_backing_populate(inst, region->range.first,
+					    region->range.count);
+	if (err)
+		goto err_put_region;
+
+	region->owner = client;
+	err = xa_err(xa_store(&client->regions, region->range.first, region,
+			      GFP_KERNEL_ACCOUNT));
+	if (!err)
+		return 0;
+	region->owner = NULL;
+
+err_put_region:
+	emuv_ledger_disown(&inst->ledger, &client->account, bytes);
+	emuv_region_put(region);
+	return err;
+}
+
+/*
+ * Make a client hold a region that it was handed. It takes a reference of its
+ * own; the caller needs one of his.
+ */
+int emuv_region_import(struct emuv_client *client, struct emuv_region *region)
+{
+	struct emuv_instance *inst = client->inst;
+	int err;
+
+	if (region->inst != inst)
+		return -EXDEV;
+	mutex_lock(&inst->lock);
+	err = xa_insert(&client->regions, region->range.first, region,
+			GFP_KERNEL_ACCOUNT);
+	if (!err) {
+		emuv_region_get(region);
+		emuv_ledger_import(&inst->ledger, &client->account,
+				   emuv_region_bytes(region));
+	}
+	mutex_unlock(&inst->lock);
+	return err == -EBUSY ? -EEXIST : err;
+}
+
+/* Make a client let go of the region at @offset; -ENOENT if it holds none. */
+int emuv_region_drop(struct emuv_client *client, u64 offset)
+{
+	struct emuv_instance *inst = client->inst;
+	struct emuv_region *region;
+
+	if (offset & (EMUV_CHUNK_BYTES - 1))
+		return -ENOENT;
+	mutex_lock(&inst->lock);
+	region = xa_erase(&client->regions, offset >> EMUV_CHUNK_SHIFT);
+	if (region && region->owner == client) {
+		region->owner = NULL;
+		emuv_ledger_disown(&inst->ledger, &client->account,
+				   emuv_region_bytes(region));
+	} else if (region) {
+		emuv_ledger_import(&inst->ledger, &client->account,
+				   -(s64)emuv_region_bytes(region));
+	}
+	mutex_unlock(&inst->lock);
+	if (!region)
+		return -ENOENT;
+	emuv_region_put(region);
+	return 0;
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Descriptors of regions: what one process hands to another.
+ *
+ * They are regular files of a file system of the driver's own, which is never
+ * mounted where anybody sees it: that is what lets fallocate() and
+ * madvise(MADV_REMOVE) reach them. The inodes that gather the mappings of an
+ * instance live there too.
+ */
+#include <linux/compat.h>
+#include <linux/falloc.h>
+#include <linux/file.h>
+#include <linux/mount.h>
+#include <linux/pseudo_fs.h>
+#include <linux/splice.h>
+#include <linux/uio.h>
+
+#include "emuv.h"
+
+#define EMUV_FS_MAGIC	0x656d7556	/* "emuV" */
+
+static struct vfsmount *emuv_mount;
+
+static int emuv_fs_init_context(struct fs_context *fc)
+{
+	return init_pseudo(fc, EMUV_FS_MAGIC) ? 0 : -ENOMEM;
+}
+
+static struct file_system_type emuv_fs = {
+	.owner = THIS_MODULE,
+	.name = "emuv",
+	.init_fs_context = emuv_fs_init_context,
+	.kill_sb = kill_anon_super,
+};
+
+int emuv_regionfd_init(void)
+{
+	emuv_mount = kern_mount(&emuv_fs);
+	return PTR_ERR_OR_ZERO(emuv_mount);
+}
+
+void emuv_regionfd_exit(void)
+{
+	kern_unmount(emuv_mount);
+}
+
+struct inode *emuv_inode_create(void)
+{
+	struct inode *inode = alloc_anon_inode(emuv_mount->mnt_sb);
+
+	if (!IS_ERR(inode))
+		inode->i_mode |= S_IFREG;
+	return inode;
+}
+
+static int emuv_regionfd_release(struct inode *inode, struct file *file)
+{
+	emuv_region_put(file->private_data);
+	return 0;
+}
+
+static ssize_t emuv_regionfd_read(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct emuv_region *region = iocb->ki_filp->private_data;
+	ssize_t done;
+
+	if (iocb->ki_pos >= emuv_region_bytes(region))
+		return 0;
+	done = emuv_io_read(region->inst,
+			    emuv_region_offset(region) + iocb->ki_pos,
+			    emuv_region_end(region), to);
+	if (done > 0)
+		iocb->ki_pos += done;
+	return done;
+}
+
+static ssize_t emuv_regionfd_write(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct emuv_region *region = iocb->ki_filp->private_data;
+	ssize_t done;
+
+	if (!iov_iter_count(from))
+		return 0;
+	if (iocb->ki_pos >= emuv_region_bytes(region))
+		return -ENOSPC;
+	done = emuv_io_write(region->inst,
+			     emuv_region_offset(region) + iocb->ki_pos,
+			     emuv_region_end(region), from);
+	if (done > 0)
+		iocb->ki_pos += done;
+	return done;
+}
+
+static loff_t emuv_regionfd_llseek(struct file *file, loff_t offset, int whence)
+{
+	return fixed_size_llseek(file, offset, whence,
+				 emuv_region_bytes(file->private_data));
+}
+
+static int emuv_regionfd_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct emuv_region *region = file->private_data;
+	pgoff_t pages = region->range.count << EMUV_CHUNK_ORDER;
+
+	if (vma->vm_pgoff >= pages || vma_pages(vma) > pages - vma->vm_pgoff)
+		return -EINVAL;
+	vma->vm_pgoff += region->range.first << EMUV_CHUNK_ORDER;
+	return emuv_vm_mmap(region->inst, region, vma);
+}
+
+static long emuv_regionfd_fallocate(struct file *file, int mode, loff_t offset,
+				    loff_t len)
+{
+	struct emuv_region *region = file->private_data;
+	u64 bytes = emuv_region_bytes(region);
+
+	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
+		return -EOPNOTSUPP;
+	/* as in other files, what lies beyond the end is not there to punch */
+	if (offset >= bytes)
+		return 0;
+	return emuv_backing_discard(region->inst,
+				    emuv_region_offset(region) + offset,
+				    min_t(u64, len, bytes - offset),
+				    &region->devices);
+}
+
+static const struct file_operations emuv_regionfd_fops = {
+	.owner = THIS_MODULE,
+	.release = emuv_regionfd_release,
+	.llseek = emuv_regionfd_llseek,
+	.read_iter = emuv_regionfd_read,
+	.write_iter = emuv_regionfd_write,
+	.splice_read = copy_splice_read,
+	.splice_write = iter_file_splice_write,
+	.mmap = emuv_regionfd_mmap,
+	.fallocate = emuv_regionfd_fallocate,
+};
+
+/* A file that takes over the caller's reference, unless it cannot be made. */
+struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
+{
+	int flags = mode & FMODE_WRITE ? O_RDWR : O_RDONLY;
+	struct inode *inode = emuv_inode_create();
+	struct file *file;
+
+	if (IS_ERR(inode))
+		return ERR_CAST(inode);
+	i_size_write(inode, emuv_region_bytes(region));
+	file = alloc_file_pseudo(inode, emuv_mount, "emuv-region",
+				 flags | O_LARGEFILE, &emuv_regionfd_fops);
+	if (IS_ERR(file)) {
+		iput(inode);
+		return file;
+	}
+	file->f_mode |= FMODE_LSEEK | FMODE_PREAD | FMODE_PWRITE;
+	file->f_mapping = region->inst->inode->i_mapping;
+	file->private_data = region;
+	return file;
+}
+
+/* The region that a file is a descriptor of, as long as the file lives. */
+struct emuv_region *emuv_regionfd_region(const struct file *file)
+{
+	return file->f_op == &emuv_regionfd_fops ? file->private_data : NULL;
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /sys/class/emuv/emuvN: one value a file, and vram_info, the one summary that
+ * is meant to be read by people. docs/ABI/sysfs-class-emuv describes them all.
+ */
+#include <linux/ctype.h>
+#include <linux/sizes.h>
+#include <linux/sysfs.h>
+
+#include "emuv.h"
+
+static struct emuv_instance *to_instance(struct device *dev)
+{
+	return container_of(dev, struct emuv_instance, dev);
+}
+
+/* A file that holds one number of the ledger as it is at one moment. */
+#define EMUV_LEDGER_ATTR(_name, _expr)					\
+static ssize_t _name##_show(struct device *dev,				\
+			    struct device_attribute *attr, char *buf)	\
+{									\
+	struct emuv_ledger ledger;					\
+									\
+	emuv_ledger_read(&to_instance(dev)->ledger, &ledger);		\
+	return sysfs_emit(buf, "%llu\n", (_expr));			\
+}									\
+static DEVICE_ATTR_RO(_name)
+
+EMUV_LEDGER_ATTR(physical_bytes, ledger.physical_limit);
+EMUV_LEDGER_ATTR(virtual_bytes, ledger.virtual_limit);
+EMUV_LEDGER_ATTR(total_bytes, ledger.physical_limit + ledger.virtual_limit);
+EMUV_LEDGER_ATTR(physical_used_bytes, ledger.physical_used);
+EMUV_LEDGER_ATTR(virtual_used_bytes, ledger.virtual_used);
+EMUV_LEDGER_ATTR(unowned_bytes, ledger.unowned);
+EMUV_LEDGER_ATTR(fetched_bytes, ledger.counters.fetched_bytes);
+EMUV_LEDGER_ATTR(evicted_bytes, ledger.counters.evicted_bytes);
+EMUV_LEDGER_ATTR(spills, ledger.counters.spills);
+EMUV_LEDGER_ATTR(faults, ledger.counters.faults);
+
+/* A file that holds something else. */
+#define EMUV_ATTR(_name, _format, ...)					\
+static ssize_t _name##_show(struct device *dev,				\
+			    struct device_attribute *attr, char *buf)	\
+{									\
+	struct emuv_instance *inst __maybe_unused = to_instance(dev);	\
+									\
+	return sysfs_emit(buf, _format "\n", __VA_ARGS__);		\
+}									\
+static DEVICE_ATTR_RO(_name)
+
+EMUV_ATTR(gpu_model, "%s", inst->config.gpu_model);
+EMUV_ATTR(resident_bytes, "%llu", emuv_instance_resident_bytes(inst));
+EMUV_ATTR(clients, "%u", READ_ONCE(inst->client_count));
+EMUV_ATTR(chunk_bytes, "%llu", EMUV_CHUNK_BYTES);
+EMUV_ATTR(uuid, "%pUb", &inst->uuid);
+EMUV_ATTR(numa_node, "%d", inst->config.numa_node);
+EMUV_ATTR(pci_device_id, "0x%04x", inst->config.pci_device_id);
+
+/*
+ * People say 4070, or 4070 Ti SUPER, and mean a GeForce: the name in front of
+ * a model that is a number, with or without such a suffix, or nothing.
+ */
+static const char *emuv_model_family(const char *model)
+{
+	static const char * const suffixes[] = { "", " Ti", " SUPER", " Ti SUPER" };
+	size_t digits = 0, i;
+
+	while (isdigit(model[digits]))
+		digits++;
+	if (digits < 3 || digits > 4)
+		return "";
+	for (i = 0; i < ARRAY_SIZE(suffixes); i++)
+		if (!strcasecmp(model + digits, suffixes[i]))
+			return digits == 4 && model[0] >= '2' ?
+			       "NVIDIA GeForce RTX " : "NVIDIA GeForce GTX ";
+	return "";
+}
+
+static int emuv_emit_size(char *buf, int at, const char *what, u64 bytes)
+{
+	bool gb = bytes && IS_ALIGNED(bytes, SZ_1G);
+
+	return sysfs_emit_at(buf, at, "%s: %llu %s\n", what,
+			     bytes >> (gb ? 30 : 20), gb ? "GB" : "MB");
+}
+
+static ssize_t vram_info_show(struct device *dev, struct device_attribute *attr,
+			      char *buf)
+{
+	struct emuv_instance *inst = to_instance(dev);
+	const char *model = inst->config.gpu_model;
+	struct emuv_ledger ledger;
+	int len;
+
+	emuv_ledger_read(&inst->ledger, &ledger);
+	len = sysfs_emit(buf, "GPU: %s%s\n", emuv_model_family(model), model);
+	len += emuv_emit_size(buf, len, "Physical VRAM", ledger.physical_limit);
+	len += emuv_emit_size(buf, len, "Virtual VRAM", ledger.virtual_limit);
+	len += emuv_emit_size(buf, len, "Total VRAM",
+			      ledger.physical_limit + ledger.virtual_limit);
+	len += emuv_emit_size(buf, len, "Physical used", ledger.physical_used);
+	len += emuv_emit_size(buf, len, "Virtual used", ledger.virtual_used);
+	len += emuv_emit_size(buf, len, "Backed by RAM",
+			      emuv_instance_resident_bytes(inst));
+	len += sysfs_emit_at(buf, len, "Clients: %u\n",
+			     READ_ONCE(inst->client_count));
+	return len;
+}
+static DEVICE_ATTR_RO(vram_info);
+
+static struct attribute *emuv_sysfs_attrs[] = {
+	&dev_attr_gpu_model.attr,
+	&dev_attr_physical_bytes.attr,
+	&dev_attr_virtual_bytes.attr,
+	&dev_attr_total_bytes.attr,
+	&dev_attr_physical_used_bytes.attr,
+	&dev_attr_virtual_used_bytes.attr,
+	&dev_attr_unowned_bytes.attr,
+	&dev_attr_resident_bytes.attr,
+	&dev_attr_clients.attr,
+	&dev_attr_chunk_bytes.attr,
+	&dev_attr_uuid.attr,
+	&dev_attr_numa_node.attr,
+	&dev_attr_pci_device_id.attr,
+	&dev_attr_fetched_bytes.attr,
+	&dev_attr_evicted_bytes.attr,
+	&dev_attr_spills.attr,
+	&dev_attr_faults.attr,
+	&dev_attr_vram_info.attr,
+	NULL
+};
+
+static const struct attribute_group emuv_sysfs_group = {
+	.attrs = emuv_sysfs_attrs,
+};
+
+const struct attribute_group *emuv_sysfs_groups[] = {
+	&emuv_sysfs_group,
+	NULL
+};

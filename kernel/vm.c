@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Mapping an offset space: shared mappings of ordinary pages, a whole chunk a
+ * fault.
+ */
+#include "emuv.h"
+#include "trace.h"
+
+/* Pages handed to the kernel at once; they stand on the stack. */
+#define EMUV_VM_BATCH	32
+
+/*
+ * A mapping belongs to a region (vm_private_data), which it keeps alive, or it
+ * shows the raw offset space (NULL). Its vm_pgoff is always the place in the
+ * offset space, whatever descriptor it came through.
+ */
+static struct emuv_instance *emuv_vm_instance(struct vm_area_struct *vma)
+{
+	struct emuv_region *region = vma->vm_private_data;
+	struct emuv_client *client;
+
+	if (region)
+		return region->inst;
+	client = vma->vm_file->private_data;
+	return client->inst;
+}
+
+static void emuv_vm_open(struct vm_area_struct *vma)
+{
+	struct emuv_region *region = vma->vm_private_data;
+
+	if (region)
+		emuv_region_get(region);
+}
+
+static void emuv_vm_close(struct vm_area_struct *vma)
+{
+	struct emuv_region *region = vma->vm_private_data;
+
+	if (region)
+		emuv_region_put(region);
+}
+
+/*
+ * Map what of a chunk lies in the mapping. A page that is there already was
+ * put there by somebody who faults beside us, and is the same one.
+ */
+static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
+			     const struct emuv_chunk *chunk)
+{
+	pgoff_t chunk_start = index << EMUV_CHUNK_ORDER;
+	pgoff_t start = max(chunk_start, vma->vm_pgoff);
+	pgoff_t end = min(chunk_start + EMUV_CHUNK_PAGES,
+			  vma->vm_pgoff + vma_pages(vma));
+
+	while (start < end) {
+		unsigned long addr = vma->vm_start +
+				     ((start - vma->vm_pgoff) << PAGE_SHIFT);
+		unsigned long count = min_t(unsigned long, end - start,
+					    EMUV_VM_BATCH);
+		unsigned long left = count;
+		struct page *pages[EMUV_VM_BATCH];
+		unsigned long i;
+		int err;
+
+		for (i = 0; i < count; i++)
+			pages[i] = emuv_chunk_page(chunk,
+						   start + i - chunk_start);
+		err = vm_insert_pages(vma, addr, pages, &left);
+		start += count - left;
+		if (err == -EBUSY)
+			start++;
+		else if (err)
+			return err;
+	}
+	return 0;
+}
+
+static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	struct emuv_instance *inst = emuv_vm_instance(vma);
+	struct emuv_region *region = vma->vm_private_data;
+	unsigned long index = vmf->pgoff >> EMUV_CHUNK_ORDER;
+	struct emuv_chunk *chunk;
+	int err;
+
+	if (region ? index - region->range.first >= region->range.count :
+		     index >= inst->ranges.size)
+		return VM_FAULT_SIGBUS;
+
+	for (;;) {
+		chunk = emuv_chunk_back(inst, index);
+		if (IS_ERR(chunk))
+			return VM_FAULT_SIGBUS;
+		down_read(&inst->map_sem);
+		if (emuv_chunk_is_current(inst, index, chunk))
+			break;
+		/* discarded in between */
+		up_read(&inst->map_sem);
+		emuv_chunk_put(chunk);
+	}
+	err = emuv_vm_map_chunk(vma, index, chunk);
+	up_read(&inst->map_sem);
+	emuv_chunk_put(chunk);
+	trace_emuv_fault(inst->config.id, index, err);
+	return err ? vmf_error(err) : VM_FAULT_NOPAGE;
+}
+
+static const struct vm_operations_struct emuv_vm_ops = {
+	.open = emuv_vm_open,
+	.close = emuv_vm_close,
+	.fault = emuv_vm_fault,
+};
+
+/*
+ * Set up a mapping whose vm_pgoff is a place in the offset space, of a region
+ * (which it then holds) or, with NULL, of the raw offset space.
+ */
+int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
+		 struct vm_area_struct *vma)
+{
+	pgoff_t first = 0, last = (pgoff_t)inst->ranges.size << EMUV_CHUNK_ORDER;
+
+	/* there is no copy on write here: a private mapping would promise it */
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (region) {
+		first = region->range.first << EMUV_CHUNK_ORDER;
+		last = first + (region->range.count << EMUV_CHUNK_ORDER);
+	}
+	if (vma->vm_pgoff < first || vma->vm_pgoff > last ||
+	    vma_pages(vma) > last - vma->vm_pgoff)
+		return -EINVAL;
+
+	/* MIXEDMAP: ordinary pages, put in by the chunk under the map_sem */
+	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	vma->vm_private_data = region;
+	vma->vm_ops = &emuv_vm_ops;
+	emuv_vm_open(vma);
+	return 0;
+}
