@@ -26,8 +26,8 @@ static int emuv_fs_init_context(struct fs_context *fc)
 	return init_pseudo(fc, EMUV_FS_MAGIC) ? 0 : -ENOMEM;
 }
 
+/* No .owner: the mount would hold the module for good. Its files do that. */
 static struct file_system_type emuv_fs = {
-	.owner = THIS_MODULE,
 	.name = "emuv",
 	.init_fs_context = emuv_fs_init_context,
 	.kill_sb = kill_anon_super,
