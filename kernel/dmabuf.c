@@ -19,13 +19,12 @@ EMUV_IMPORT_NS(DMA_BUF);
 
 /*
  * struct emuv_dmabuf - an exported region
- * @lock: guards the rest
  * @attachments: the devices that may map it
  * @vaddr: where the kernel has it mapped, for @vaddr_users
  */
 struct emuv_dmabuf {
 	struct emuv_region *region;
-	struct mutex lock;
+	struct mutex lock;	/* guards the rest */
 	struct list_head attachments;
 	void *vaddr;
 	unsigned int vaddr_users;

@@ -35,7 +35,7 @@
 
 #define EMUV_CHUNK_SHIFT	21
 #define EMUV_CHUNK_ORDER	(EMUV_CHUNK_SHIFT - PAGE_SHIFT)
-#define EMUV_CHUNK_PAGES	(1UL << EMUV_CHUNK_ORDER)
+#define EMUV_CHUNK_PAGES	BIT(EMUV_CHUNK_ORDER)
 
 struct emuv_client;
 struct emuv_region;
@@ -65,12 +65,11 @@ struct emuv_account {
 
 /*
  * struct emuv_ledger - what an instance may give and has given
- * @lock: guards all of it, and every account in it
  * @unowned: the part of @virtual_used that stands in no account, because the
  *	client that allocated it let go of it before others did
  */
 struct emuv_ledger {
-	spinlock_t lock;
+	spinlock_t lock;	/* guards the rest, and every account in it */
 	u64 physical_limit;
 	u64 virtual_limit;
 	u64 physical_used;
@@ -156,8 +155,6 @@ struct emuv_config {
  * @cdev: its node
  * @config: what it was asked to be, unchanging; its id is the real one
  * @uuid: its name for good
- * @lock: guards @dead, @clients, @client_count, @last_client, @ranges,
- *	@lingering and the membership of regions
  * @dead: no one may open it any more
  * @clients: its open files, in the order of their numbers
  * @ranges: the regions in its offset space
@@ -178,7 +175,7 @@ struct emuv_instance {
 	struct emuv_config config;
 	uuid_t uuid;
 
-	struct mutex lock;
+	struct mutex lock;	/* guards all down to @lingering, regions' owners */
 	bool dead;
 	struct list_head clients;
 	unsigned int client_count;
