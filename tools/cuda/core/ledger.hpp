@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Who holds how much: the limits of a device, and what is charged to them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+namespace emuv::cuda {
+
+/// Limits and what counts against them, in bytes, over everybody who shares
+/// the ledger.
+struct usage
+{
+    std::uint64_t physical_bytes = 0;
+    std::uint64_t virtual_bytes = 0;
+    std::uint64_t physical_used_bytes = 0;
+    std::uint64_t virtual_used_bytes = 0;
+
+    std::uint64_t physical_free_bytes() const
+    {
+        return physical_used_bytes < physical_bytes
+                   ? physical_bytes - physical_used_bytes
+                   : 0;
+    }
+    std::uint64_t virtual_free_bytes() const
+    {
+        return virtual_used_bytes < virtual_bytes
+                   ? virtual_bytes - virtual_used_bytes
+                   : 0;
+    }
+};
+
+/// The ledger of one device. A charge happens whole or not at all; every call
+/// may come from any thread.
+class ledger
+{
+public:
+    ledger() = default;
+    ledger(const ledger &) = delete;
+    ledger &operator=(const ledger &) = delete;
+    virtual ~ledger() = default;
+
+    /// @return false when the limit leaves no room; nothing is charged then
+    virtual bool charge_physical(std::uint64_t bytes) = 0;
+    virtual void uncharge_physical(std::uint64_t bytes) = 0;
+
+    /// @param bytes  a multiple of chunk_bytes
+    /// @param token  out: what uncharge_virtual() takes; for an instance it is
+    ///   the offset of the region that stands for the charge
+    virtual bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) = 0;
+    virtual void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) = 0;
+
+    virtual usage read() = 0;
+
+    /// Adds to the counters that the instance shows. Does nothing where there
+    /// is no instance.
+    virtual void report_spills(std::uint64_t count) { (void)count; }
+
+    /// The open /dev/emuvN whose regions the charges are; -1 where there is no
+    /// instance.
+    virtual int region_fd() const { return -1; }
+};
+
+/// How many devices a shared ledger has columns for.
+inline constexpr unsigned max_devices = 64;
+
+/// A file in which every process that shares the limits has a row. A row is
+/// its process's as long as that process holds a lock on it, which the kernel
+/// drops when the process ends however it ends: what a dead one held is
+/// returned when somebody next runs into the limit.
+class ledger_file
+{
+public:
+    ledger_file() = default;
+    ledger_file(const ledger_file &) = delete;
+    ledger_file &operator=(const ledger_file &) = delete;
+    ~ledger_file();
+
+    /// Opens @p path, or an anonymous file of this process's own when it is
+    /// null, and takes a row of it.
+    /// @return 0, or an errno: ENOSPC when all rows are taken, EINVAL when the
+    ///   file is not a ledger
+    int open(const char *path);
+
+    /// Adds @p bytes to this process's row if the sum over all rows stays
+    /// within @p limit.
+    bool charge(unsigned column, std::uint64_t bytes, std::uint64_t limit);
+    void uncharge(unsigned column, std::uint64_t bytes);
+    std::uint64_t used(unsigned column);
+
+    /// In the child of a fork(): drops the row, which stays the parent's.
+    void close_after_fork();
+
+private:
+    struct layout;
+    class update;
+
+    std::uint64_t sum(unsigned column) const;
+    void drop_dead_rows();
+
+    // Guards the rows against other threads of this process; the lock on the
+    // file's first byte guards them against other processes.
+    std::mutex lock_;
+    layout *rows_ = nullptr;
+    int fd_ = -1;
+    unsigned row_ = 0;
+    bool shared_ = false;
+};
+
+/// Limits from the environment, kept by a ledger_file.
+class file_ledger final : public ledger
+{
+public:
+    file_ledger(ledger_file &file, unsigned device,
+                std::uint64_t physical_bytes, std::uint64_t virtual_bytes)
+        : file_(file), device_(device), physical_bytes_(physical_bytes),
+          virtual_bytes_(virtual_bytes)
+    {}
+
+    bool charge_physical(std::uint64_t bytes) override;
+    void uncharge_physical(std::uint64_t bytes) override;
+    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
+    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
+    usage read() override;
+
+private:
+    ledger_file &file_;
+    const unsigned device_;
+    const std::uint64_t physical_bytes_;
+    const std::uint64_t virtual_bytes_;
+};
+
+/// The system calls an instance_ledger makes, so that tests can answer them.
+struct instance_calls
+{
+    int (*open)(const char *path, int flags);
+    int (*ioctl)(int fd, unsigned long request, void *argument);
+    int (*close)(int fd);
+};
+
+/// The system calls themselves.
+extern const instance_calls system_instance_calls;
+
+/// Limits of /dev/emuvN, kept by the driver.
+class instance_ledger final : public ledger
+{
+public:
+    explicit instance_ledger(
+        const instance_calls &calls = system_instance_calls)
+        : calls_(calls)
+    {}
+    ~instance_ledger() override;
+
+    /// Becomes a client of instance @p id.
+    /// @param why  out: on failure, a sentence without its end, of at most
+    ///   @p length characters with the NUL
+    bool open(int id, char *why, std::size_t length);
+
+    bool charge_physical(std::uint64_t bytes) override;
+    void uncharge_physical(std::uint64_t bytes) override;
+    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
+    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
+    usage read() override;
+    void report_spills(std::uint64_t count) override;
+    int region_fd() const override { return fd_; }
+
+private:
+    const instance_calls &calls_;
+    int fd_ = -1;
+};
+
+} // namespace emuv::cuda

@@ -1,0 +1,734 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Every piece of memory the program holds: where it lies, what it is charged.
+#include "memory.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace emuv::cuda {
+
+memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
+               report_kind report, void (*notice)(const spill_notice &))
+    : calls_(calls), ledgers_(std::move(ledgers)), host_(host), report_(report),
+      notice_(notice)
+{}
+
+int memory::current_device() const
+{
+    CUdevice device = 0;
+    return calls_.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
+}
+
+ledger &memory::ledger_of(int device) const
+{
+    const auto last = ledgers_.size() - 1;
+    return *ledgers_[std::min(static_cast<std::size_t>(device), last)];
+}
+
+bool memory::is_capturing(CUstream stream) const
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return calls_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// ---- Plain allocations
+
+CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
+{
+    collect(false);
+    const int device = current_device();
+    if (bytes >= chunk_bytes)
+        return allocate_backed(pointer, bytes, device, true);
+    if (ledger_of(device).charge_physical(bytes)) {
+        const CUresult result = calls_.cuMemAlloc_v2(pointer, bytes);
+        if (result == CUDA_SUCCESS) {
+            remember(*pointer, bytes, device, charge_kind::physical);
+            return result;
+        }
+        ledger_of(device).uncharge_physical(bytes);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY)
+            return result;
+    }
+    return allocate_backed(pointer, bytes, device, false);
+}
+
+CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
+                                std::size_t width, std::size_t height,
+                                unsigned element_bytes)
+{
+    // The driver's rule for pitches is its own: ask it once for each element
+    // size. What it says to arguments it does not like is its answer, too.
+    std::size_t wide = 0;
+    const bool known =
+        element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
+    const auto slot = static_cast<std::size_t>(
+        known ? std::countr_zero(element_bytes) - 2 : 0);
+    {
+        const std::lock_guard guard(lock_);
+        wide = known ? pitch_alignment_[slot] : 0;
+    }
+    if (wide == 0) {
+        CUdeviceptr probe = 0;
+        const CUresult result =
+            calls_.cuMemAllocPitch_v2(&probe, &wide, 1, 1, element_bytes);
+        if (result != CUDA_SUCCESS)
+            return result;
+        calls_.cuMemFree_v2(probe);
+        const std::lock_guard guard(lock_);
+        if (known && std::has_single_bit(wide))
+            pitch_alignment_[slot] = wide;
+    }
+    if (width > SIZE_MAX - wide)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const std::size_t row = (width + wide - 1) / wide * wide;
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(row, height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = allocate(pointer, bytes);
+    if (result == CUDA_SUCCESS)
+        *pitch = row;
+    return result;
+}
+
+CUresult memory::free(CUdeviceptr pointer)
+{
+    collect(false);
+    held entry;
+    bool ours = false;
+    {
+        // Out of the table first: whoever frees it again gets the driver's
+        // answer to an address it does not know.
+        const std::lock_guard guard(lock_);
+        const auto found = held_.find(pointer);
+        if (found != held_.end() && found->second.kind == charge_kind::backed) {
+            entry = std::move(found->second);
+            held_.erase(found);
+            ours = true;
+        }
+    }
+    if (ours) {
+        // cuMemFree waits for the kernels that may still use the memory;
+        // unmapping does not, and would kill them.
+        const CUresult waited = synchronize(entry.context);
+        const CUresult dropped = drop(pointer, entry);
+        return waited != CUDA_SUCCESS ? waited : dropped;
+    }
+    const CUresult result = calls_.cuMemFree_v2(pointer);
+    if (result == CUDA_SUCCESS)
+        forget(pointer);
+    return result;
+}
+
+CUresult memory::synchronize(CUcontext context) const
+{
+    CUcontext current = nullptr;
+    calls_.cuCtxGetCurrent(&current);
+    if (current == context)
+        return calls_.cuCtxSynchronize();
+    CUresult result = calls_.cuCtxPushCurrent_v2(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = calls_.cuCtxSynchronize();
+    calls_.cuCtxPopCurrent_v2(&context);
+    return result;
+}
+
+// ---- Ranges of our own
+
+CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
+                                 int device, bool use_vram)
+{
+    const std::uint64_t rounded = round_up(bytes, chunk_bytes);
+    if (rounded < bytes) // wrapped
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    // What can never fit needs no address range.
+    const usage limits = ledger_of(device).read();
+    if (rounded > limits.physical_bytes + limits.virtual_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+
+    held entry;
+    entry.kind = charge_kind::backed;
+    entry.bytes = bytes;
+    entry.device = device;
+    entry.reserved_bytes = rounded;
+    calls_.cuCtxGetCurrent(&entry.context);
+    CUdeviceptr base = 0;
+    CUresult result =
+        calls_.cuMemAddressReserve(&base, rounded, chunk_bytes, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = back(base, device, entry, use_vram);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && collect(true))
+        result = back(base, device, entry, use_vram);
+    if (result != CUDA_SUCCESS) {
+        calls_.cuMemAddressFree(base, rounded);
+        return result;
+    }
+    std::uint64_t spilled = 0;
+    for (const auto &region : entry.regions)
+        spilled += region.bytes;
+    if (spilled > 0)
+        first_spill(base, entry, spilled);
+    *pointer = base;
+    const std::lock_guard guard(lock_);
+    held_[base] = std::move(entry);
+    return CUDA_SUCCESS;
+}
+
+// Charges and maps a whole range, or leaves nothing behind.
+CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
+{
+    ledger &limits = ledger_of(device);
+    const std::uint64_t bytes = entry.reserved_bytes;
+    const std::uint64_t unit_bytes = unit_for(bytes);
+
+    // Somebody else may charge between the question and the answer; each
+    // round asks for less, so it ends.
+    std::uint64_t vram = 0;
+    if (use_vram) {
+        vram = bytes;
+        while (vram > 0 && !limits.charge_physical(vram))
+            vram = host_.splits()
+                       ? device_share(vram - chunk_bytes,
+                                      limits.read().physical_free_bytes())
+                       : 0;
+    }
+    std::uint64_t mapped = 0;
+    CUresult result = CUDA_SUCCESS;
+    if (vram > 0) {
+        result = map_handles(calls_,
+                             properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
+                             base, vram, unit_bytes, entry.units);
+        // A card that is full before the budget is: the rest spills.
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            if (!host_.splits())
+                while (!entry.units.empty()) {
+                    calls_.cuMemUnmap(entry.units.back().at,
+                                      entry.units.back().bytes);
+                    calls_.cuMemRelease(entry.units.back().handle);
+                    entry.units.pop_back();
+                }
+            result = CUDA_SUCCESS;
+        }
+        for (const unit &each : entry.units)
+            mapped += each.bytes;
+        if (mapped < vram)
+            limits.uncharge_physical(vram - mapped);
+    }
+    entry.physical_bytes = mapped;
+    entry.first_host_unit = entry.units.size();
+    if (result == CUDA_SUCCESS && mapped < bytes) {
+        std::uint64_t token = 0;
+        const std::uint64_t rest = bytes - mapped;
+        if (!limits.charge_virtual(rest, token))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        else {
+            entry.regions.push_back({rest, token});
+            result = host_.map(base + mapped, rest, unit_bytes, device,
+                               limits.region_fd(), token, entry.units);
+        }
+    }
+    const bool handles = mapped > 0 || host_.splits();
+    if (result == CUDA_SUCCESS && handles)
+        result = set_access(base, bytes, device);
+    if (result != CUDA_SUCCESS)
+        drop(0, entry);
+    return result;
+}
+
+// Unmaps and uncharges; frees the range as well unless base is 0.
+CUresult memory::drop(CUdeviceptr base, held &entry)
+{
+    ledger &limits = ledger_of(entry.device);
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < entry.units.size(); i++) {
+        const unit &each = entry.units[i];
+        CUresult dropped = CUDA_SUCCESS;
+        if (i >= entry.first_host_unit)
+            dropped = host_.unmap(each);
+        else {
+            dropped = calls_.cuMemUnmap(each.at, each.bytes);
+            const CUresult released = calls_.cuMemRelease(each.handle);
+            if (dropped == CUDA_SUCCESS)
+                dropped = released;
+        }
+        if (result == CUDA_SUCCESS)
+            result = dropped;
+    }
+    entry.units.clear();
+    if (base != 0) {
+        const CUresult freed =
+            calls_.cuMemAddressFree(base, entry.reserved_bytes);
+        if (result == CUDA_SUCCESS)
+            result = freed;
+    }
+    if (entry.physical_bytes > 0)
+        limits.uncharge_physical(entry.physical_bytes);
+    entry.physical_bytes = 0;
+    for (const auto &region : entry.regions)
+        limits.uncharge_virtual(region.bytes, region.token);
+    entry.regions.clear();
+    return result;
+}
+
+CUresult memory::set_access(CUdeviceptr base, std::uint64_t bytes, int device)
+{
+    std::uint64_t who = 0;
+    {
+        const std::lock_guard guard(lock_);
+        who = peers_[static_cast<unsigned>(device) % max_devices];
+    }
+    who |= std::uint64_t{1} << (static_cast<unsigned>(device) % max_devices);
+    CUmemAccessDesc access[max_devices];
+    std::size_t count = 0;
+    for (unsigned each = 0; each < max_devices; each++) {
+        if ((who >> each & 1) == 0)
+            continue;
+        access[count].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access[count].location.id = static_cast<int>(each);
+        access[count].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        count++;
+    }
+    return calls_.cuMemSetAccess(base, bytes, access, count);
+}
+
+void memory::peer_enabled(int device, int peer, bool enabled)
+{
+    // device now reads, or no longer reads, what lies on peer.
+    if (device < 0 || peer < 0 || device >= static_cast<int>(max_devices) ||
+        peer >= static_cast<int>(max_devices) || device == peer)
+        return;
+    std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
+    {
+        const std::lock_guard guard(lock_);
+        const std::uint64_t bit = std::uint64_t{1} << device;
+        if (enabled)
+            peers_[peer] |= bit;
+        else
+            peers_[peer] &= ~bit;
+        for (const auto &[base, entry] : held_)
+            if (entry.kind == charge_kind::backed && entry.device == peer &&
+                (entry.physical_bytes > 0 || host_.splits()))
+                ranges.emplace_back(base, entry.reserved_bytes);
+    }
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = enabled ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                           : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (const auto &[base, bytes] : ranges)
+        calls_.cuMemSetAccess(base, bytes, &access, 1);
+}
+
+// ---- The first spill
+
+double memory::measure_link(CUdeviceptr base, const held &entry) const
+{
+    std::uint64_t bytes = 0;
+    CUdeviceptr from = base + entry.physical_bytes;
+    for (const auto &region : entry.regions)
+        bytes += region.bytes;
+    bytes = std::min(bytes, std::uint64_t{16} << 20);
+    CUdeviceptr to = base;
+    CUdeviceptr scratch = 0;
+    if (entry.physical_bytes < bytes) {
+        if (calls_.cuMemAlloc_v2(&scratch, bytes) != CUDA_SUCCESS)
+            return 0;
+        to = scratch;
+    }
+    CUstream stream = nullptr;
+    CUevent events[2] = {};
+    float milliseconds = 0;
+    bool timed =
+        calls_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    for (CUevent &event : events)
+        timed = timed && calls_.cuEventCreate(&event, 0) == CUDA_SUCCESS;
+    // The first copy wakes the link up.
+    timed =
+        timed &&
+        calls_.cuMemcpyDtoDAsync_v2(to, from, bytes, stream) == CUDA_SUCCESS &&
+        calls_.cuEventRecord(events[0], stream) == CUDA_SUCCESS &&
+        calls_.cuMemcpyDtoDAsync_v2(to, from, bytes, stream) == CUDA_SUCCESS &&
+        calls_.cuEventRecord(events[1], stream) == CUDA_SUCCESS &&
+        calls_.cuEventSynchronize(events[1]) == CUDA_SUCCESS &&
+        calls_.cuEventElapsedTime(&milliseconds, events[0], events[1]) ==
+            CUDA_SUCCESS;
+    for (const CUevent event : events)
+        if (event != nullptr)
+            calls_.cuEventDestroy_v2(event);
+    if (stream != nullptr)
+        calls_.cuStreamDestroy_v2(stream);
+    if (scratch != 0)
+        calls_.cuMemFree_v2(scratch);
+    if (!timed || !(milliseconds > 0))
+        return 0;
+    return static_cast<double>(bytes) / static_cast<double>(milliseconds) *
+           1000.0;
+}
+
+void memory::first_spill(CUdeviceptr base, const held &entry,
+                         std::uint64_t spilled_bytes)
+{
+    ledger &limits = ledger_of(entry.device);
+    limits.report_spills(1);
+    if (noticed_.exchange(true) || notice_ == nullptr)
+        return;
+    // A capture on another stream must not take offence.
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    spill_notice notice;
+    notice.spilled_bytes = spilled_bytes;
+    notice.allocation_bytes = entry.bytes;
+    notice.store_name = host_.name();
+    notice.limits = limits.read();
+    notice.link_bytes_per_second = measure_link(base, entry);
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    notice_(notice);
+}
+
+// ---- Stream order
+
+CUresult memory::free_backed_async(CUdeviceptr pointer, CUstream stream)
+{
+    if (is_capturing(stream))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUevent event = nullptr;
+    CUresult result = calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = calls_.cuEventRecord(event, stream);
+    if (result != CUDA_SUCCESS) {
+        calls_.cuEventDestroy_v2(event);
+        return result;
+    }
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = held_.find(pointer);
+        if (found != held_.end() && found->second.kind == charge_kind::backed) {
+            leaving_.push_back({event, pointer, std::move(found->second)});
+            held_.erase(found);
+            return CUDA_SUCCESS;
+        }
+    }
+    calls_.cuEventDestroy_v2(event);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+// Drops what was freed in stream order and whose stream has come that far.
+// With wait, all of it. Says whether anything was dropped.
+bool memory::collect(bool wait)
+{
+    std::vector<leaving> ready;
+    {
+        const std::lock_guard guard(lock_);
+        if (leaving_.empty())
+            return false;
+        ready.swap(leaving_);
+    }
+    bool dropped = false;
+    std::vector<leaving> later;
+    for (leaving &each : ready) {
+        const CUresult state = wait ? calls_.cuEventSynchronize(each.event)
+                                    : calls_.cuEventQuery(each.event);
+        if (state == CUDA_ERROR_NOT_READY) {
+            later.push_back(std::move(each));
+            continue;
+        }
+        calls_.cuEventDestroy_v2(each.event);
+        drop(each.base, each.what);
+        dropped = true;
+    }
+    const std::lock_guard guard(lock_);
+    for (leaving &each : later)
+        leaving_.push_back(std::move(each));
+    return dropped;
+}
+
+// ---- The table
+
+bool memory::is_backed(CUdeviceptr pointer)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = held_.find(pointer);
+    return found != held_.end() && found->second.kind == charge_kind::backed;
+}
+
+bool memory::take(int device, std::uint64_t bytes, bool may_be_virtual,
+                  charge &taken)
+{
+    if (ledger_of(device).charge_physical(bytes))
+        return true;
+    taken.kind = charge_kind::host;
+    return may_be_virtual && bytes <= UINT64_MAX - chunk_bytes &&
+           ledger_of(device).charge_virtual(round_up(bytes, chunk_bytes),
+                                            taken.token);
+}
+
+void memory::give_back(int device, std::uint64_t bytes, const charge &taken)
+{
+    if (taken.kind == charge_kind::host)
+        ledger_of(device).uncharge_virtual(round_up(bytes, chunk_bytes),
+                                           taken.token);
+    else
+        ledger_of(device).uncharge_physical(bytes);
+}
+
+void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
+                      charge_kind kind, std::uint64_t token)
+{
+    held entry;
+    entry.kind = kind;
+    entry.bytes = bytes;
+    entry.device = device;
+    entry.token = token;
+    calls_.cuCtxGetCurrent(&entry.context);
+    const std::lock_guard guard(lock_);
+    (kind == charge_kind::array ? arrays_ : held_)[key] = std::move(entry);
+}
+
+void memory::forget(CUdeviceptr key, charge_kind kind)
+{
+    held entry;
+    {
+        const std::lock_guard guard(lock_);
+        auto &table = kind == charge_kind::array ? arrays_ : held_;
+        const auto found = table.find(key);
+        if (found == table.end())
+            return;
+        entry = std::move(found->second);
+        table.erase(found);
+    }
+    give_back(entry.device, entry.bytes, {entry.kind, entry.token});
+}
+
+bool memory::find(CUdeviceptr address, range_view &view)
+{
+    const std::lock_guard guard(lock_);
+    auto entry = held_.upper_bound(address);
+    if (entry != held_.begin()) {
+        --entry;
+        const held &found = entry->second;
+        if (found.kind == charge_kind::backed &&
+            address - entry->first < found.bytes) {
+            view = {entry->first, found.bytes,
+                    found.device, found.context,
+                    true,         found.physical_bytes < found.reserved_bytes};
+            return true;
+        }
+    }
+    auto mapped = mappings_.upper_bound(address);
+    if (mapped == mappings_.begin())
+        return false;
+    --mapped;
+    if (address - mapped->first >= mapped->second.bytes)
+        return false;
+    const auto handle = created_.find(mapped->second.id);
+    if (handle == created_.end())
+        return false;
+    view = {mapped->first, mapped->second.bytes, handle->second.device, nullptr,
+            false,         handle->second.host};
+    return true;
+}
+
+void memory::show_info(int device, std::size_t &real_free,
+                       std::size_t &real_total)
+{
+    collect(false);
+    const usage now = ledger_of(device).read();
+    // VRAM that others on the card hold is not there to be had; what does not
+    // fit then comes out of the virtual part.
+    const std::uint64_t physical_free =
+        std::min<std::uint64_t>(now.physical_free_bytes(), real_free);
+    const std::uint64_t all_free = physical_free + now.virtual_free_bytes();
+    switch (report_) {
+    case report_kind::total:
+        real_total = now.physical_bytes + now.virtual_bytes;
+        real_free = all_free;
+        break;
+    case report_kind::physical:
+        real_total = now.physical_bytes;
+        real_free = physical_free;
+        break;
+    case report_kind::free:
+        real_free = std::min<std::uint64_t>(all_free, real_total);
+        break;
+    }
+}
+
+template <typename Predicate>
+void memory::gone(Predicate lost)
+{
+    std::vector<std::pair<CUdeviceptr, held>> entries;
+    {
+        const std::lock_guard guard(lock_);
+        for (auto *table : {&held_, &arrays_})
+            for (auto each = table->begin(); each != table->end();) {
+                if (!lost(each->second)) {
+                    ++each;
+                    continue;
+                }
+                entries.emplace_back(each->first, std::move(each->second));
+                each = table->erase(each);
+            }
+        for (auto each = leaving_.begin(); each != leaving_.end();) {
+            if (!lost(each->what)) {
+                ++each;
+                continue;
+            }
+            entries.emplace_back(each->base, std::move(each->what));
+            each = leaving_.erase(each);
+        }
+    }
+    for (auto &[base, entry] : entries) {
+        if (entry.kind == charge_kind::backed)
+            drop(base, entry);
+        else
+            give_back(entry.device, entry.bytes, {entry.kind, entry.token});
+    }
+}
+
+void memory::context_gone(CUcontext context)
+{
+    gone([context](const held &entry) { return entry.context == context; });
+}
+
+void memory::device_gone(int device)
+{
+    gone([device](const held &entry) { return entry.device == device; });
+}
+
+// ---- The program's own handles
+
+CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
+                               std::size_t bytes,
+                               const CUmemAllocationProp &properties,
+                               unsigned long long flags)
+{
+    collect(false);
+    created entry;
+    entry.bytes = bytes;
+    entry.device = properties.location.id;
+    ledger &limits = ledger_of(entry.device);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (limits.charge_physical(bytes)) {
+        result = calls_.cuMemCreate(handle, bytes, &properties, flags);
+        if (result != CUDA_SUCCESS)
+            limits.uncharge_physical(bytes);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.splits() && bytes > 0 &&
+        bytes % chunk_bytes == 0 &&
+        (properties.requestedHandleTypes &
+         ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) ==
+            0 &&
+        limits.charge_virtual(bytes, entry.token)) {
+        auto host = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
+                                  numa_node_of(calls_, entry.device));
+        host.requestedHandleTypes = properties.requestedHandleTypes;
+        result = calls_.cuMemCreate(handle, bytes, &host, flags);
+        if (result == CUDA_SUCCESS)
+            entry.host = true;
+        else
+            limits.uncharge_virtual(bytes, entry.token);
+    }
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (entry.host) {
+        limits.report_spills(1);
+        if (!noticed_.exchange(true) && notice_ != nullptr)
+            notice_({bytes, bytes, host_.name(), limits.read(), 0});
+    }
+    const std::lock_guard guard(lock_);
+    const std::uint64_t id = next_id_++;
+    ids_[*handle] = id;
+    created_[id] = entry;
+    return result;
+}
+
+// Under the lock. The memory lives while a handle or a mapping does.
+void memory::handle_unused(std::map<std::uint64_t, created>::iterator found)
+{
+    const created &entry = found->second;
+    if (entry.references > 0 || entry.mappings > 0)
+        return;
+    if (entry.host)
+        ledger_of(entry.device).uncharge_virtual(entry.bytes, entry.token);
+    else
+        ledger_of(entry.device).uncharge_physical(entry.bytes);
+    for (auto each = ids_.begin(); each != ids_.end();)
+        each =
+            each->second == found->first ? ids_.erase(each) : std::next(each);
+    created_.erase(found);
+}
+
+void memory::handle_released(CUmemGenericAllocationHandle handle)
+{
+    const std::lock_guard guard(lock_);
+    const auto id = ids_.find(handle);
+    if (id == ids_.end())
+        return;
+    const auto entry = created_.find(id->second);
+    if (entry == created_.end() || entry->second.references == 0)
+        return;
+    entry->second.references--;
+    handle_unused(entry);
+}
+
+void memory::handle_mapped(CUdeviceptr at, std::uint64_t bytes,
+                           CUmemGenericAllocationHandle handle)
+{
+    const std::lock_guard guard(lock_);
+    const auto id = ids_.find(handle);
+    if (id == ids_.end())
+        return;
+    mappings_[at] = {bytes, id->second};
+    created_[id->second].mappings++;
+}
+
+void memory::handle_unmapped(CUdeviceptr at, std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    auto each = mappings_.lower_bound(at);
+    while (each != mappings_.end() && each->first - at < bytes) {
+        const auto entry = created_.find(each->second.id);
+        each = mappings_.erase(each);
+        if (entry == created_.end())
+            continue;
+        entry->second.mappings--;
+        handle_unused(entry);
+    }
+}
+
+void memory::handle_retained(CUmemGenericAllocationHandle handle,
+                             CUdeviceptr at)
+{
+    const std::lock_guard guard(lock_);
+    auto mapped = mappings_.upper_bound(at);
+    if (mapped == mappings_.begin())
+        return;
+    --mapped;
+    if (at - mapped->first >= mapped->second.bytes)
+        return;
+    const auto entry = created_.find(mapped->second.id);
+    if (entry == created_.end())
+        return;
+    entry->second.references++;
+    ids_[handle] = entry->first;
+}
+
+void memory::show_properties(CUmemGenericAllocationHandle handle,
+                             CUmemAllocationProp &properties)
+{
+    const std::lock_guard guard(lock_);
+    const auto id = ids_.find(handle);
+    if (id == ids_.end())
+        return;
+    const auto entry = created_.find(id->second);
+    if (entry == created_.end() || !entry->second.host)
+        return;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = entry->second.device;
+}
+
+} // namespace emuv::cuda

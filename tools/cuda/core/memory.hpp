@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Every piece of memory the program holds: where it lies, what it is charged.
+#pragma once
+
+#include "driver.hpp"
+#include "ledger.hpp"
+#include "placement.hpp"
+#include "settings.hpp"
+#include "store.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// What the first spill is told with.
+struct spill_notice
+{
+    std::uint64_t spilled_bytes = 0;
+    std::uint64_t allocation_bytes = 0;
+    const char *store_name = nullptr;
+    usage limits;
+    /// The link's rate as one timed copy found it, in bytes a second; 0 when
+    /// none could be timed.
+    double link_bytes_per_second = 0;
+};
+
+/// An address range of the program's that the library answers for.
+struct range_view
+{
+    CUdeviceptr base = 0;
+    std::uint64_t bytes = 0; ///< as the program asked for it
+    int device = 0;
+    CUcontext context = nullptr; ///< null where the driver says null, too
+    bool split = false; ///< the program asked for one piece; it is in several
+    bool host = false;  ///< some of it lies in host memory
+};
+
+/// All that one process holds. Every call may come from any thread; none holds
+/// a lock while it is in the driver.
+class memory
+{
+public:
+    /// @param calls  the real driver
+    /// @param ledgers  by device ordinal; the last one serves the devices
+    ///   behind it. Both outlive this object, as does @p host
+    /// @param notice  called once, when memory first goes to the host
+    memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
+           report_kind report, void (*notice)(const spill_notice &));
+    memory(const memory &) = delete;
+    memory &operator=(const memory &) = delete;
+
+    /// cuMemAlloc. @p pointer is not null and @p bytes not 0; a context is
+    /// current.
+    CUresult allocate(CUdeviceptr *pointer, std::uint64_t bytes);
+
+    /// cuMemAllocPitch, under the same conditions.
+    CUresult allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
+                            std::size_t width, std::size_t height,
+                            unsigned element_bytes);
+
+    /// cuMemFree. Addresses that are not this object's go to the driver.
+    CUresult free(CUdeviceptr pointer);
+
+    /// A stream-ordered allocation: the driver's while the budget lasts.
+    /// @param from_driver  makes it; called at most once
+    /// @param stream  with the default streams named: CU_STREAM_LEGACY or
+    ///   CU_STREAM_PER_THREAD
+    template <typename Call>
+    CUresult allocate_async(CUdeviceptr *pointer, std::uint64_t bytes,
+                            CUstream stream, Call from_driver)
+    {
+        if (is_capturing(stream))
+            return from_driver();
+        const int device = current_device();
+        if (ledger_of(device).charge_physical(bytes)) {
+            const CUresult result = from_driver();
+            if (result == CUDA_SUCCESS)
+                remember(*pointer, bytes, device, charge_kind::physical);
+            else
+                ledger_of(device).uncharge_physical(bytes);
+            if (result != CUDA_ERROR_OUT_OF_MEMORY)
+                return result;
+        }
+        return allocate_backed(pointer, bytes, device, false);
+    }
+
+    /// cuMemFreeAsync. @p from_driver frees what is the driver's own.
+    template <typename Call>
+    CUresult free_async(CUdeviceptr pointer, CUstream stream, Call from_driver)
+    {
+        if (is_backed(pointer))
+            return free_backed_async(pointer, stream);
+        const CUresult result = from_driver();
+        if (result == CUDA_SUCCESS)
+            forget(pointer);
+        return result;
+    }
+
+    /// Memory that the driver makes in one piece: charged, never moved.
+    /// @param may_be_virtual  what does not fit in VRAM may count as virtual
+    template <typename Call>
+    CUresult allocate_counted(CUdeviceptr *pointer, std::uint64_t bytes,
+                              bool may_be_virtual, Call from_driver)
+    {
+        const int device = current_device();
+        charge taken;
+        if (!take(device, bytes, may_be_virtual, taken))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        const CUresult result = from_driver();
+        if (result == CUDA_SUCCESS)
+            remember(*pointer, bytes, device, taken.kind, taken.token);
+        else
+            give_back(device, bytes, taken);
+        return result;
+    }
+
+    /// A CUDA array, by its handle, @p bytes large.
+    template <typename Handle, typename Call>
+    CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
+    {
+        const int device = current_device();
+        if (!ledger_of(device).charge_physical(bytes))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        const CUresult result = from_driver();
+        if (result == CUDA_SUCCESS)
+            remember(reinterpret_cast<CUdeviceptr>(*handle), bytes, device,
+                     charge_kind::array);
+        else
+            ledger_of(device).uncharge_physical(bytes);
+        return result;
+    }
+    template <typename Handle>
+    void array_destroyed(Handle handle)
+    {
+        forget(reinterpret_cast<CUdeviceptr>(handle), charge_kind::array);
+    }
+
+    /// The program's own cuMemCreate for device memory; becomes host memory
+    /// beyond the budget.
+    CUresult create_handle(CUmemGenericAllocationHandle *handle,
+                           std::size_t bytes,
+                           const CUmemAllocationProp &properties,
+                           unsigned long long flags);
+    void handle_released(CUmemGenericAllocationHandle handle);
+    void handle_mapped(CUdeviceptr at, std::uint64_t bytes,
+                       CUmemGenericAllocationHandle handle);
+    void handle_unmapped(CUdeviceptr at, std::uint64_t bytes);
+    void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at);
+    /// Puts the device the program asked for into what the driver answers.
+    void show_properties(CUmemGenericAllocationHandle handle,
+                         CUmemAllocationProp &properties);
+
+    /// The range of ours around @p address, if there is one.
+    bool find(CUdeviceptr address, range_view &view);
+
+    /// What memory queries answer.
+    /// @param real_free, real_total  in: the driver's answer. out: ours
+    void show_info(int device, std::size_t &real_free, std::size_t &real_total);
+
+    /// What lies in @p context, or with a null one on @p device, is gone with
+    /// the context: the driver has freed its part.
+    void context_gone(CUcontext context);
+    void device_gone(int device);
+
+    void peer_enabled(int device, int peer, bool enabled);
+
+    int current_device() const;
+    ledger &ledger_of(int device) const;
+
+private:
+    enum class charge_kind
+    {
+        physical, ///< VRAM that the driver allocated
+        host,     ///< counted as virtual, allocated by the driver
+        backed,   ///< our range, our units
+        array,    ///< the key is an array's handle, not an address
+    };
+    struct charge
+    {
+        charge_kind kind = charge_kind::physical;
+        std::uint64_t token = 0;
+    };
+    struct held
+    {
+        charge_kind kind = charge_kind::physical;
+        std::uint64_t bytes = 0;
+        int device = 0;
+        CUcontext context = nullptr;
+        std::uint64_t token = 0;
+        // Backed ones only.
+        std::uint64_t reserved_bytes = 0;
+        std::uint64_t physical_bytes = 0;
+        struct region
+        {
+            std::uint64_t bytes;
+            std::uint64_t token;
+        };
+        std::vector<region> regions;
+        std::vector<unit> units;
+        std::uint64_t first_host_unit = 0;
+    };
+    struct created
+    {
+        std::uint64_t bytes = 0;
+        int device = 0;
+        bool host = false;
+        std::uint64_t token = 0;
+        unsigned references = 1;
+        unsigned mappings = 0;
+    };
+    struct mapping
+    {
+        std::uint64_t bytes = 0;
+        std::uint64_t id = 0;
+    };
+    struct leaving
+    {
+        CUevent event;
+        CUdeviceptr base;
+        held what;
+    };
+
+    CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
+                             int device, bool use_vram);
+    CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
+    CUresult drop(CUdeviceptr base, held &entry);
+    CUresult synchronize(CUcontext context) const;
+    CUresult free_backed_async(CUdeviceptr pointer, CUstream stream);
+    bool collect(bool wait);
+    CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device);
+    void first_spill(CUdeviceptr base, const held &entry,
+                     std::uint64_t spilled_bytes);
+    double measure_link(CUdeviceptr base, const held &entry) const;
+
+    bool is_capturing(CUstream stream) const;
+    bool is_backed(CUdeviceptr pointer);
+    bool take(int device, std::uint64_t bytes, bool may_be_virtual,
+              charge &taken);
+    void give_back(int device, std::uint64_t bytes, const charge &taken);
+    void remember(CUdeviceptr key, std::uint64_t bytes, int device,
+                  charge_kind kind, std::uint64_t token = 0);
+    void forget(CUdeviceptr key, charge_kind kind = charge_kind::physical);
+    template <typename Predicate>
+    void gone(Predicate lost);
+    void handle_unused(std::map<std::uint64_t, created>::iterator entry);
+
+    const driver &calls_;
+    const std::vector<ledger *> ledgers_;
+    store &host_;
+    const report_kind report_;
+    void (*const notice_)(const spill_notice &);
+    std::atomic<bool> noticed_{false};
+
+    // Guards everything below. Taken for look-ups only.
+    std::mutex lock_;
+    std::map<CUdeviceptr, held> held_;
+    std::map<CUdeviceptr, held> arrays_;
+    std::vector<leaving> leaving_;
+    std::map<std::uint64_t, created> created_; // by a number of our own
+    std::map<CUmemGenericAllocationHandle, std::uint64_t> ids_;
+    std::map<CUdeviceptr, mapping> mappings_;
+    std::uint64_t next_id_ = 1;
+    std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
+    std::size_t pitch_alignment_[3] = {};   // by element size: 4, 8, 16
+};
+
+} // namespace emuv::cuda

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What the user asked for, read once from the environment.
+#include "settings.hpp"
+
+#include "size.hpp"
+
+#include <string_view>
+
+namespace emuv::cuda {
+
+namespace {
+
+// An empty variable is one that is not set: that is how a shell's wrapper
+// turns a setting off.
+std::string_view value(const char *text)
+{
+    return text != nullptr ? std::string_view(text) : std::string_view();
+}
+
+// "0", "0,1,2": instance ids below EMUV_MAX_INSTANCES.
+bool read_instances(std::string_view text, std::vector<int> &instances)
+{
+    int id = -1;
+    for (const char c : text) {
+        if (c == ',') {
+            if (id < 0)
+                return false;
+            instances.push_back(id);
+            id = -1;
+            continue;
+        }
+        if (c < '0' || c > '9')
+            return false;
+        id = (id < 0 ? 0 : id) * 10 + (c - '0');
+        if (id >= 1024)
+            return false;
+    }
+    if (id < 0)
+        return false;
+    instances.push_back(id);
+    return true;
+}
+
+} // namespace
+
+settings read_settings(char *(*get)(const char *name))
+{
+    settings read;
+    const auto wrong = [&read](const char *name, const char *text) {
+        if (read.wrong_name == nullptr) {
+            read.wrong_name = name;
+            read.wrong_value = text;
+        }
+    };
+
+    const char *text = get("EMUV_DISABLE");
+    if (value(text) == "1")
+        read.disabled = true;
+    else if (!value(text).empty() && value(text) != "0")
+        wrong("EMUV_DISABLE", text);
+
+    const auto size = [&](const char *name,
+                          std::optional<std::uint64_t> &bytes) {
+        const char *given = get(name);
+        if (value(given).empty())
+            return;
+        bytes = parse_size(value(given));
+        if (!bytes)
+            wrong(name, given);
+    };
+    size("EMUV_PHYSICAL", read.physical_bytes);
+    size("EMUV_VIRTUAL", read.virtual_bytes);
+
+    text = get("EMUV_INSTANCE");
+    if (!value(text).empty() && !read_instances(value(text), read.instances))
+        wrong("EMUV_INSTANCE", text);
+
+    text = get("EMUV_LEDGER");
+    if (!value(text).empty())
+        read.ledger_path = text;
+
+    text = get("EMUV_REPORT");
+    if (value(text) == "physical")
+        read.report = report_kind::physical;
+    else if (value(text) == "free")
+        read.report = report_kind::free;
+    else if (!value(text).empty() && value(text) != "total")
+        wrong("EMUV_REPORT", text);
+
+    text = get("EMUV_STORE");
+    if (value(text) == "numa")
+        read.store = store_kind::numa;
+    else if (value(text) == "pages")
+        read.store = store_kind::pages;
+    else if (!value(text).empty() && value(text) != "auto")
+        wrong("EMUV_STORE", text);
+    return read;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What the user asked for, read once from the environment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// What memory queries answer with.
+enum class report_kind
+{
+    total,    ///< physical + virtual
+    physical, ///< the physical part only
+    free,     ///< the card's own total; only what is free is the instance's
+};
+
+/// Where memory beyond the card's share comes from.
+enum class store_kind
+{
+    automatic, ///< HOST_NUMA handles where the device has them, else pages
+    numa,      ///< HOST_NUMA handles
+    pages,     ///< pages of the instance or of a memfd, registered
+};
+
+/// The settings of docs/cuda/settings.md, each under its own name.
+struct settings
+{
+    bool disabled = false;
+    std::optional<std::uint64_t> physical_bytes;
+    std::optional<std::uint64_t> virtual_bytes;
+    /// By device ordinal; devices behind the last one share the last one.
+    std::vector<int> instances;
+    const char *ledger_path = nullptr;
+    report_kind report = report_kind::total;
+    store_kind store = store_kind::automatic;
+
+    /// The variable that could not be understood; null when all could.
+    const char *wrong_name = nullptr;
+    const char *wrong_value = nullptr;
+
+    /// Whether there is a limit to keep at all.
+    bool limited() const
+    {
+        return !disabled &&
+               (physical_bytes || virtual_bytes || !instances.empty());
+    }
+};
+
+/// Reads them. The strings that the result points to are the environment's.
+/// @param get  std::getenv, or a test's own
+settings read_settings(char *(*get)(const char *name));
+
+} // namespace emuv::cuda

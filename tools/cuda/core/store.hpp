@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Where memory beyond the card's share comes from, behind one interface.
+#pragma once
+
+#include "driver.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// One piece of an allocation, mapped at its place.
+struct unit
+{
+    CUdeviceptr at = 0;
+    std::uint64_t bytes = 0;
+    CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages
+};
+
+/// Host memory under device addresses.
+class store
+{
+public:
+    store() = default;
+    store(const store &) = delete;
+    store &operator=(const store &) = delete;
+    virtual ~store() = default;
+
+    /// A word for messages.
+    virtual const char *name() const = 0;
+
+    /// Whether the rest of the same reservation may be VRAM: copies across
+    /// the seam then work in the driver.
+    virtual bool splits() const = 0;
+
+    /// Maps @p bytes of host memory at @p at, in a reserved range.
+    /// @param unit_bytes  the size of a handle
+    /// @param fd, offset  the region the memory is charged as; -1 for none
+    /// @param units  out: what was mapped is appended, also on failure
+    virtual CUresult map(CUdeviceptr at, std::uint64_t bytes,
+                         std::uint64_t unit_bytes, int device, int fd,
+                         std::uint64_t offset, std::vector<unit> &units) = 0;
+
+    /// Undoes map() for one unit.
+    virtual CUresult unmap(const unit &mapped) = 0;
+};
+
+/// Handles at HOST_NUMA: the driver's own host memory. A range may be part
+/// VRAM and part this, and every call takes it.
+class numa_store final : public store
+{
+public:
+    explicit numa_store(const driver &calls) : calls_(calls) {}
+
+    const char *name() const override { return "HOST_NUMA handles"; }
+    bool splits() const override { return true; }
+    CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
+                 int device, int fd, std::uint64_t offset,
+                 std::vector<unit> &units) override;
+    CUresult unmap(const unit &mapped) override;
+
+private:
+    const driver &calls_;
+};
+
+/// Pages of /dev/emuvN, or of a memfd, placed over the reserved range and
+/// registered with the driver. Copies that cross from them into VRAM fail
+/// (CUDA_ERROR_INVALID_VALUE), so an allocation is either all pages or none.
+class page_store final : public store
+{
+public:
+    explicit page_store(const driver &calls) : calls_(calls) {}
+
+    const char *name() const override { return "registered pages"; }
+    bool splits() const override { return false; }
+    CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
+                 int device, int fd, std::uint64_t offset,
+                 std::vector<unit> &units) override;
+    CUresult unmap(const unit &mapped) override;
+
+private:
+    const driver &calls_;
+};
+
+/// What cuMemCreate takes for pinned memory at a place.
+CUmemAllocationProp properties_of(CUmemLocationType type, int id);
+
+/// The NUMA node nearest to @p device, 0 where the host has none.
+int numa_node_of(const driver &calls, int device);
+
+/// Creates handles of @p unit_bytes (the last one as large as what remains)
+/// and maps them one behind the other.
+/// @param units  out: what was mapped is appended, also on failure
+CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
+                     CUdeviceptr at, std::uint64_t bytes,
+                     std::uint64_t unit_bytes, std::vector<unit> &units);
+
+} // namespace emuv::cuda

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The real library behind this one, symbol by symbol.
+#pragma once
+
+#include <cstddef>
+
+/// Where calls of each symbol go: to a stub that looks it up at first, then to
+/// the real function. Generated; entries change once, whole.
+extern "C" void *emuv_table[];
+
+namespace emuv::cuda {
+
+/// A symbol of the table.
+enum class symbol : unsigned
+{
+#define EMUV_SYMBOL(name) name,
+#include "symbols.inc"
+    count
+};
+
+/// The real library, opened when it is first asked for.
+/// @return a handle for dlsym(), or null where there is no such library
+void *real_library();
+
+/// The address that the real library has for a name, or null.
+void *real_address(const char *name);
+
+/// In the child of a fork(): another thread may have been at it.
+void forward_after_fork();
+
+inline void *table_entry(symbol which)
+{
+    return __atomic_load_n(&emuv_table[static_cast<unsigned>(which)],
+                           __ATOMIC_RELAXED);
+}
+
+} // namespace emuv::cuda
+
+/// The real function of a name, to be called.
+#define EMUV_REAL(name)                                                        \
+    (reinterpret_cast<decltype(&::name)>(                                      \
+        ::emuv::cuda::table_entry(::emuv::cuda::symbol::name)))

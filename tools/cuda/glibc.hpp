@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Pins what moved between glibc's libraries to its oldest version, so that the
+// library loads with glibc 2.31. Included where such a function is called; the
+// build links libdl.so.2 and libpthread.so.0, which hold them there.
+#pragma once
+
+#if defined(__x86_64__)
+#define EMUV_OLDEST_GLIBC "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define EMUV_OLDEST_GLIBC "GLIBC_2.17"
+#else
+#error "no forwarders for this machine"
+#endif
+
+__asm__(".symver dlsym, dlsym@" EMUV_OLDEST_GLIBC);

@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The functions of the driver that the library has its own version of: who is
+// asked, in which order. What they do to memory is the core's affair.
+#include "hooks.hpp"
+
+#include "message.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+using namespace emuv::cuda;
+
+namespace {
+
+// The default streams by name, so that one function serves both variants.
+CUstream legacy(CUstream stream)
+{
+    return stream != nullptr ? stream : CU_STREAM_LEGACY;
+}
+
+CUstream per_thread(CUstream stream)
+{
+    return stream != nullptr ? stream : CU_STREAM_PER_THREAD;
+}
+
+} // namespace
+
+// ---- Starting, and what there is
+
+CUresult cuInit(unsigned flags)
+{
+    const CUresult result = EMUV_REAL(cuInit)(flags);
+    return result == CUDA_SUCCESS ? start() : result;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuDeviceTotalMem_v2)(bytes, device);
+    if (ours && result == CUDA_SUCCESS && bytes != nullptr) {
+        std::size_t free = 0;
+        ours.held().show_info(device, free, *bytes);
+    }
+    return result;
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemGetInfo_v2)(free, total);
+    if (ours && result == CUDA_SUCCESS && free != nullptr && total != nullptr)
+        ours.held().show_info(ours.held().current_device(), *free, *total);
+    return result;
+}
+
+// ---- Allocations
+
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+{
+    const entry ours;
+    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
+        return EMUV_REAL(cuMemAlloc_v2)(pointer, bytes);
+    return ours.held().allocate(pointer, bytes);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width,
+                            size_t height, unsigned element_bytes)
+{
+    const entry ours;
+    if (!ours || pointer == nullptr || pitch == nullptr || width == 0 ||
+        height == 0 || !ours.has_context())
+        return EMUV_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height,
+                                             element_bytes);
+    return ours.held().allocate_pitch(pointer, pitch, width, height,
+                                      element_bytes);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+    const entry ours;
+    if (!ours || pointer == 0)
+        return EMUV_REAL(cuMemFree_v2)(pointer);
+    return ours.held().free(pointer);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocManaged)(pointer, bytes, flags);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
+        return real();
+    return ours.held().allocate_counted(pointer, bytes, true, real);
+}
+
+// ---- In stream order
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocAsync)(pointer, bytes, stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, legacy(stream), real);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
+                              CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocAsync_ptsz)(pointer, bytes, stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, per_thread(stream), real);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
+                                 CUmemoryPool pool, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocFromPoolAsync)(pointer, bytes, pool, stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
+        !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, legacy(stream), real);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
+                                      CUmemoryPool pool, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocFromPoolAsync_ptsz)(pointer, bytes, pool,
+                                                       stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
+        !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, per_thread(stream), real);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemFreeAsync)(pointer, stream);
+    };
+    if (!ours || pointer == 0)
+        return real();
+    return ours.held().free_async(pointer, legacy(stream), real);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemFreeAsync_ptsz)(pointer, stream);
+    };
+    if (!ours || pointer == 0)
+        return real();
+    return ours.held().free_async(pointer, per_thread(stream), real);
+}
+
+// ---- The program's own handles
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties,
+                     unsigned long long flags)
+{
+    const entry ours;
+    if (!ours || handle == nullptr || properties == nullptr || bytes == 0 ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        properties->location.id < 0)
+        return EMUV_REAL(cuMemCreate)(handle, bytes, properties, flags);
+    return ours.held().create_handle(handle, bytes, *properties, flags);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemRelease)(handle);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().handle_released(handle);
+    return result;
+}
+
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemMap)(at, bytes, offset, handle, flags);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().handle_mapped(at, bytes, handle);
+    return result;
+}
+
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemUnmap)(at, bytes);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().handle_unmapped(at, bytes);
+    return result;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                     void *at)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().handle_retained(*handle, reinterpret_cast<CUdeviceptr>(at));
+    return result;
+}
+
+CUresult
+cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                       CUmemGenericAllocationHandle handle)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
+    if (ours && result == CUDA_SUCCESS && properties != nullptr)
+        ours.held().show_properties(handle, *properties);
+    return result;
+}
+
+// ---- Arrays
+
+namespace {
+
+std::uint64_t format_bytes(CUarray_format format)
+{
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default:
+        // 8 bits, and compressed and video formats, which take no more.
+        return 1;
+    }
+}
+
+std::uint64_t array_bytes(std::uint64_t width, std::uint64_t height,
+                          std::uint64_t depth, CUarray_format format,
+                          unsigned channels)
+{
+    return width * std::max<std::uint64_t>(height, 1) *
+           std::max<std::uint64_t>(depth, 1) * format_bytes(format) * channels;
+}
+
+// Arrays without memory of their own: what is mapped into them is counted
+// where it is made.
+bool has_memory(const CUDA_ARRAY3D_DESCRIPTOR &wanted)
+{
+    return (wanted.Flags &
+            (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) == 0;
+}
+
+} // namespace
+
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *wanted)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuArrayCreate_v2)(array, wanted);
+    };
+    if (!ours || array == nullptr || wanted == nullptr || !ours.has_context())
+        return real();
+    return ours.held().create_array(array,
+                                    array_bytes(wanted->Width, wanted->Height,
+                                                1, wanted->Format,
+                                                wanted->NumChannels),
+                                    real);
+}
+
+CUresult cuArray3DCreate_v2(CUarray *array,
+                            const CUDA_ARRAY3D_DESCRIPTOR *wanted)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuArray3DCreate_v2)(array, wanted);
+    };
+    if (!ours || array == nullptr || wanted == nullptr ||
+        !has_memory(*wanted) || !ours.has_context())
+        return real();
+    return ours.held().create_array(array,
+                                    array_bytes(wanted->Width, wanted->Height,
+                                                wanted->Depth, wanted->Format,
+                                                wanted->NumChannels),
+                                    real);
+}
+
+CUresult cuArrayDestroy(CUarray array)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuArrayDestroy)(array);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().array_destroyed(array);
+    return result;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
+                                const CUDA_ARRAY3D_DESCRIPTOR *wanted,
+                                unsigned levels)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMipmappedArrayCreate)(array, wanted, levels);
+    };
+    if (!ours || array == nullptr || wanted == nullptr ||
+        !has_memory(*wanted) || !ours.has_context())
+        return real();
+    std::uint64_t bytes = 0;
+    for (unsigned level = 0; level < std::min(levels, 32u); level++)
+        bytes += array_bytes(std::max<std::uint64_t>(wanted->Width >> level, 1),
+                             wanted->Height >> level, wanted->Depth >> level,
+                             wanted->Format, wanted->NumChannels);
+    return ours.held().create_array(array, bytes, real);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMipmappedArrayDestroy)(array);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().array_destroyed(array);
+    return result;
+}
+
+// ---- Questions about addresses
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
+                                 CUdeviceptr address)
+{
+    const entry ours;
+    range_view view;
+    if (!ours || !ours.held().find(address, view) || !(view.split || view.host))
+        return EMUV_REAL(cuMemGetAddressRange_v2)(base, bytes, address);
+    if (base != nullptr)
+        *base = view.base;
+    if (bytes != nullptr)
+        *bytes = view.bytes;
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+// Answers one attribute of a range that the driver sees as several pieces, or
+// as host memory. False: the driver's answer is right.
+bool answer(const range_view &view, CUpointer_attribute attribute,
+            CUdeviceptr address, void *data, CUresult &result)
+{
+    result = CUDA_SUCCESS;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        if (!view.split)
+            return false;
+        *static_cast<CUcontext *>(data) = view.context;
+        return true;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned *>(data) = CU_MEMORYTYPE_DEVICE;
+        return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *static_cast<CUdeviceptr *>(data) = address;
+        return true;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        // Device memory has none.
+        *static_cast<void **>(data) = nullptr;
+        result = CUDA_ERROR_INVALID_VALUE;
+        return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int *>(data) = view.device;
+        return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr *>(data) = view.base;
+        return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<std::size_t *>(data) = view.bytes;
+        return true;
+    default:
+        return false;
+    }
+}
+
+// One number for the whole range, although the driver has one for each piece.
+CUdeviceptr asked_address(const range_view &view, CUpointer_attribute attribute,
+                          CUdeviceptr address)
+{
+    return view.split && attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ? view.base
+                                                                     : address;
+}
+
+} // namespace
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
+                               CUdeviceptr address)
+{
+    const entry ours;
+    range_view view;
+    if (!ours || data == nullptr || !ours.held().find(address, view) ||
+        !(view.split || view.host))
+        return EMUV_REAL(cuPointerGetAttribute)(data, attribute, address);
+    CUresult result = CUDA_SUCCESS;
+    if (answer(view, attribute, address, data, result))
+        return result;
+    return EMUV_REAL(cuPointerGetAttribute)(
+        data, attribute, asked_address(view, attribute, address));
+}
+
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
+                                void **data, CUdeviceptr address)
+{
+    const entry ours;
+    // The driver's answer comes first: it knows what it refuses.
+    const CUresult result =
+        EMUV_REAL(cuPointerGetAttributes)(count, attributes, data, address);
+    range_view view;
+    if (!ours || result != CUDA_SUCCESS || attributes == nullptr ||
+        data == nullptr || !ours.held().find(address, view) ||
+        !(view.split || view.host))
+        return result;
+    for (unsigned i = 0; i < count; i++) {
+        CUresult each = CUDA_SUCCESS;
+        if (data[i] == nullptr)
+            continue;
+        if (!answer(view, attributes[i], address, data[i], each) &&
+            attributes[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID)
+            EMUV_REAL(cuPointerGetAttribute)(data[i], attributes[i], view.base);
+    }
+    return result;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    const entry ours;
+    range_view view;
+    if (!ours || handle == nullptr || !ours.held().find(address, view) ||
+        !view.split)
+        return EMUV_REAL(cuIpcGetMemHandle)(handle, address);
+    static std::atomic<bool> said;
+    if (!said.exchange(true))
+        say("cuIpcGetMemHandle: allocations of 2 MiB and more have no IPC "
+            "handle under emuV; share them by cuMemCreate and a descriptor");
+    // What the driver says of any memory that is mapped from handles.
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+// ---- Contexts and peers
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuCtxDestroy_v2)(context);
+    if (ours && result == CUDA_SUCCESS && context != nullptr)
+        ours.held().context_gone(context);
+    return result;
+}
+
+CUresult cuCtxDestroy(CUcontext context)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuCtxDestroy)(context);
+    if (ours && result == CUDA_SUCCESS && context != nullptr)
+        ours.held().context_gone(context);
+    return result;
+}
+
+namespace {
+
+// Runs a call that may end a device's primary context, and follows it. The
+// context's handle is only to be had by holding it, so it is held across.
+template <typename Call>
+CUresult ends_primary(CUdevice device, bool resets, Call real)
+{
+    const entry ours;
+    unsigned flags = 0;
+    int alive = 0;
+    CUcontext context = nullptr;
+    if (!ours ||
+        ours->calls.cuDevicePrimaryCtxGetState(device, &flags, &alive) !=
+            CUDA_SUCCESS ||
+        alive == 0 ||
+        EMUV_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
+        return real();
+    const CUresult result = real();
+    EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    if (ours->calls.cuDevicePrimaryCtxGetState(device, &flags, &alive) !=
+        CUDA_SUCCESS)
+        alive = 1;
+    if (result == CUDA_SUCCESS && (resets || alive == 0))
+        ours.held().context_gone(context);
+    return result;
+}
+
+} // namespace
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return ends_primary(device, false, [device] {
+        return EMUV_REAL(cuDevicePrimaryCtxRelease)(device);
+    });
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    return ends_primary(device, false, [device] {
+        return EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    });
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return ends_primary(device, true, [device] {
+        return EMUV_REAL(cuDevicePrimaryCtxReset)(device);
+    });
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    return ends_primary(device, true, [device] {
+        return EMUV_REAL(cuDevicePrimaryCtxReset_v2)(device);
+    });
+}
+
+namespace {
+
+template <typename Call>
+CUresult changes_peer(CUcontext peer, bool enabled, Call real)
+{
+    const entry ours;
+    const CUresult result = real();
+    if (!ours || result != CUDA_SUCCESS)
+        return result;
+    const int device = ours.held().current_device();
+    CUdevice other = 0;
+    CUcontext popped = nullptr;
+    if (ours->calls.cuCtxPushCurrent_v2(peer) != CUDA_SUCCESS)
+        return result;
+    other = ours.held().current_device();
+    ours->calls.cuCtxPopCurrent_v2(&popped);
+    ours.held().peer_enabled(device, other, enabled);
+    return result;
+}
+
+} // namespace
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
+{
+    return changes_peer(peer, true, [&] {
+        return EMUV_REAL(cuCtxEnablePeerAccess)(peer, flags);
+    });
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer)
+{
+    return changes_peer(
+        peer, false, [&] { return EMUV_REAL(cuCtxDisablePeerAccess)(peer); });
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What the hooks share: the state that cuInit makes, and the way into it.
+#pragma once
+
+#include "core/memory.hpp"
+#include "core/settings.hpp"
+#include "forward.hpp"
+
+namespace emuv::cuda {
+
+/// Everything behind the hooks, from the first successful cuInit on.
+struct state
+{
+    settings asked;
+    driver calls;
+    memory *held = nullptr;
+};
+
+/// Makes the state, once; later calls give the first one's result.
+CUresult start();
+
+/// Null while the library only forwards: before cuInit, with EMUV_DISABLE=1 or
+/// no limit set, and in the child of a process that had used CUDA.
+state *current_state();
+
+/// Our own function for what a program asks cuGetProcAddress for.
+/// @param real  what the driver answers
+/// @return @p real where we have nothing to put in its place
+void *own_procedure(const char *name, int version, bool per_thread, void *real);
+
+/// A hook's way in: null where it shall only forward, also when the driver
+/// itself calls back into an exported function.
+class entry
+{
+public:
+    entry() : state_(depth_++ == 0 ? current_state() : nullptr) {}
+    entry(const entry &) = delete;
+    entry &operator=(const entry &) = delete;
+    ~entry() { depth_--; }
+
+    explicit operator bool() const { return state_ != nullptr; }
+    state *operator->() const { return state_; }
+    memory &held() const { return *state_->held; }
+
+    /// Whether a context is current; without one every answer is the driver's.
+    bool has_context() const
+    {
+        CUdevice device = 0;
+        return state_->calls.cuCtxGetDevice(&device) == CUDA_SUCCESS;
+    }
+
+private:
+    static constinit thread_local int depth_ [[gnu::tls_model("initial-exec")]];
+    state *const state_;
+};
+
+} // namespace emuv::cuda

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Starting: from the settings to limits that are kept.
+#include "core/size.hpp"
+#include "hooks.hpp"
+#include "message.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include <pthread.h>
+
+extern "C" void *emuv_resolve(unsigned index);
+
+namespace emuv::cuda {
+
+constinit thread_local int entry::depth_ = 0;
+
+namespace {
+
+std::atomic<state *> active;
+std::mutex start_lock;
+bool started;
+CUresult start_result;
+ledger_file *rows; // null with instances
+bool one_process;  // limits that nobody else shares
+
+void tell_spill(const spill_notice &notice)
+{
+    char link[64] = "the link's rate could not be measured";
+    if (notice.link_bytes_per_second > 0)
+        std::snprintf(link, sizeof link, "the link moves %.1f GB/s",
+                      notice.link_bytes_per_second / 1e9);
+    say("%s of an allocation of %s went to system RAM (%s): VRAM in use %s of "
+        "%s; %s%s",
+        show_size(notice.spilled_bytes).text,
+        show_size(notice.allocation_bytes).text, notice.store_name,
+        show_size(notice.limits.physical_used_bytes).text,
+        show_size(notice.limits.physical_bytes).text, link,
+        one_process ? "; the limits hold for this process alone" : "");
+}
+
+// The parent's state is not the child's: the driver does not work across a
+// fork, and a child that starts anew must not share the parent's client.
+void in_child()
+{
+    forward_after_fork();
+    new (&start_lock) std::mutex;
+    if (rows != nullptr)
+        rows->close_after_fork();
+    rows = nullptr;
+    active.store(nullptr, std::memory_order_release);
+    started = false;
+}
+
+void fill(driver &calls)
+{
+#define EMUV_DRIVER_FILL(name)                                                 \
+    calls.name = reinterpret_cast<decltype(calls.name)>(                       \
+        emuv_resolve(static_cast<unsigned>(symbol::name)));
+    EMUV_DRIVER_CALLS(EMUV_DRIVER_FILL)
+#undef EMUV_DRIVER_FILL
+}
+
+bool make_ledgers(const settings &asked, const driver &calls, int devices,
+                  std::vector<ledger *> &ledgers)
+{
+    char why[256] = "";
+    for (const int id : asked.instances) {
+        auto *instance = new instance_ledger;
+        ledgers.push_back(instance);
+        if (!instance->open(id, why, sizeof why)) {
+            say("%s", why);
+            return false;
+        }
+    }
+    if (!ledgers.empty())
+        return true;
+    rows = new ledger_file;
+    one_process = asked.ledger_path == nullptr;
+    if (const int error = rows->open(asked.ledger_path); error != 0) {
+        say("EMUV_LEDGER=%s: %s", one_process ? "(none)" : asked.ledger_path,
+            std::strerror(error));
+        return false;
+    }
+    for (int device = 0; device < devices; device++) {
+        std::size_t card = 0;
+        if (!asked.physical_bytes)
+            calls.cuDeviceTotalMem_v2(&card, device);
+        ledgers.push_back(new file_ledger(*rows, static_cast<unsigned>(device),
+                                          asked.physical_bytes.value_or(card),
+                                          asked.virtual_bytes.value_or(0)));
+    }
+    return true;
+}
+
+store *make_store(const settings &asked, const driver &calls)
+{
+    int numa = 0;
+    if (calls.cuDeviceGetAttribute(
+            &numa,
+            CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            0) != CUDA_SUCCESS)
+        numa = 0;
+    if (asked.store == store_kind::numa && numa == 0) {
+        say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
+        return nullptr;
+    }
+    if (asked.store == store_kind::pages || numa == 0)
+        return new page_store(calls);
+    return new numa_store(calls);
+}
+
+// The result of a cuInit that the driver granted.
+CUresult start_locked()
+{
+    const settings asked = read_settings(std::getenv);
+    if (asked.disabled)
+        return CUDA_SUCCESS;
+    if (asked.wrong_name != nullptr) {
+        say("%s=%s is not understood", asked.wrong_name, asked.wrong_value);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    if (!asked.limited())
+        return CUDA_SUCCESS;
+    // Lives as long as the process: programs free memory in their destructors.
+    auto *made = new state;
+    made->asked = asked;
+    fill(made->calls);
+    int devices = 0;
+    EMUV_REAL(cuDeviceGetCount)(&devices);
+    if (devices <= 0)
+        return CUDA_SUCCESS;
+    if (devices > static_cast<int>(max_devices))
+        devices = max_devices;
+    std::vector<ledger *> ledgers;
+    if (!make_ledgers(asked, made->calls, devices, ledgers))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    store *host = make_store(asked, made->calls);
+    if (host == nullptr)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    made->held =
+        new memory(made->calls, ledgers, *host, asked.report, tell_spill);
+    active.store(made, std::memory_order_release);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult start()
+{
+    const std::lock_guard guard(start_lock);
+    if (!started) {
+        static bool registered;
+        if (!registered)
+            pthread_atfork(nullptr, nullptr, in_child);
+        registered = true;
+        start_result = start_locked();
+        started = true;
+    }
+    return start_result;
+}
+
+state *current_state()
+{
+    return active.load(std::memory_order_acquire);
+}
+
+} // namespace emuv::cuda
