@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The few driver calls that the core makes, answered from tables.
+#include "fake_driver.hpp"
+
+#include <cstdlib>
+
+namespace {
+
+FakeDriver *card;
+
+using Guard = std::lock_guard<std::mutex>;
+
+CUevent event_of(int number)
+{
+    return reinterpret_cast<CUevent>(static_cast<std::uintptr_t>(number));
+}
+
+CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
+                const CUmemAllocationProp *properties, unsigned long long)
+{
+    const Guard guard(card->lock);
+    const bool host =
+        properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    auto &used = host ? card->host_used : card->card_used;
+    const auto limit = host ? card->host_bytes : card->card_bytes;
+    if (bytes == 0 || bytes % (2 << 20) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > limit - used)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    used += bytes;
+    *handle = card->next_handle++;
+    card->handles[*handle] = {bytes, host};
+    return CUDA_SUCCESS;
+}
+
+CUresult release(CUmemGenericAllocationHandle handle)
+{
+    const Guard guard(card->lock);
+    const auto found = card->handles.find(handle);
+    if (found == card->handles.end())
+        return CUDA_ERROR_INVALID_VALUE;
+    for (const auto &[at, which] : card->mapped)
+        if (which == handle)
+            std::abort(); // the core unmaps first
+    (found->second.host ? card->host_used : card->card_used) -=
+        found->second.bytes;
+    card->handles.erase(found);
+    return CUDA_SUCCESS;
+}
+
+CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t,
+             CUmemGenericAllocationHandle handle, unsigned long long)
+{
+    const Guard guard(card->lock);
+    if (card->fail_map)
+        return CUDA_ERROR_UNKNOWN;
+    auto range = card->reserved.upper_bound(at);
+    if (range == card->reserved.begin())
+        return CUDA_ERROR_INVALID_VALUE;
+    --range;
+    const auto found = card->handles.find(handle);
+    if (found == card->handles.end() || found->second.bytes != bytes ||
+        at + bytes > range->first + range->second || card->mapped.contains(at))
+        return CUDA_ERROR_INVALID_VALUE;
+    card->mapped[at] = handle;
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+FakeDriver::FakeDriver()
+{
+    card = this;
+    calls.cuCtxGetCurrent = [](CUcontext *context) {
+        *context = reinterpret_cast<CUcontext>(0x10);
+        return CUDA_SUCCESS;
+    };
+    calls.cuCtxGetDevice = [](CUdevice *device) {
+        *device = 0;
+        return CUDA_SUCCESS;
+    };
+    calls.cuCtxSynchronize = [] {
+        card->synchronized++;
+        return CUDA_SUCCESS;
+    };
+    calls.cuDeviceGetAttribute = [](int *value, CUdevice_attribute, CUdevice) {
+        *value = 0;
+        return CUDA_SUCCESS;
+    };
+    calls.cuEventCreate = [](CUevent *event, unsigned) {
+        *event = event_of(1);
+        return CUDA_SUCCESS;
+    };
+    calls.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
+    calls.cuEventRecord = [](CUevent, CUstream) { return CUDA_SUCCESS; };
+    calls.cuEventQuery = [](CUevent) {
+        return card->events_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    };
+    calls.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };
+    calls.cuEventElapsedTime = [](float *milliseconds, CUevent, CUevent) {
+        *milliseconds = 1.0F;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr, CUdeviceptr, std::size_t,
+                                    CUstream) { return CUDA_SUCCESS; };
+    calls.cuStreamCreate = [](CUstream *stream, unsigned) {
+        *stream = reinterpret_cast<CUstream>(0x20);
+        return CUDA_SUCCESS;
+    };
+    calls.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
+    calls.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus *status) {
+        *status = card->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                  : CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    };
+    calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode *) {
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
+                                   std::size_t, CUdeviceptr,
+                                   unsigned long long) {
+        const Guard guard(card->lock);
+        *at = card->next_address;
+        card->next_address += bytes + (64 << 20);
+        card->reserved[*at] = bytes;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAddressFree = [](CUdeviceptr at, std::size_t bytes) {
+        const Guard guard(card->lock);
+        const auto found = card->reserved.find(at);
+        if (found == card->reserved.end() || found->second != bytes)
+            return CUDA_ERROR_INVALID_VALUE;
+        card->reserved.erase(found);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemCreate = create;
+    calls.cuMemRelease = release;
+    calls.cuMemMap = map;
+    calls.cuMemUnmap = [](CUdeviceptr at, std::size_t) {
+        const Guard guard(card->lock);
+        return card->mapped.erase(at) == 1 ? CUDA_SUCCESS
+                                           : CUDA_ERROR_INVALID_VALUE;
+    };
+    calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
+                              const CUmemAccessDesc *, std::size_t) {
+        const Guard guard(card->lock);
+        if (card->fail_access)
+            return CUDA_ERROR_UNKNOWN;
+        card->accessible[at] = bytes;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t bytes) {
+        const Guard guard(card->lock);
+        if (bytes > card->card_bytes - card->card_used)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        card->card_used += bytes;
+        *at = card->next_address;
+        card->next_address += (bytes + 511) & ~std::uint64_t{511};
+        card->plain[*at] = bytes;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemFree_v2 = [](CUdeviceptr at) {
+        const Guard guard(card->lock);
+        const auto found = card->plain.find(at);
+        if (found == card->plain.end())
+            return CUDA_ERROR_INVALID_VALUE;
+        card->card_used -= found->second;
+        card->plain.erase(found);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAllocPitch_v2 = [](CUdeviceptr *at, std::size_t *pitch,
+                                  std::size_t width, std::size_t height,
+                                  unsigned element_bytes) {
+        if (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)
+            return CUDA_ERROR_INVALID_VALUE;
+        *pitch = (width + 511) / 512 * 512;
+        return card->calls.cuMemAlloc_v2(at, *pitch * height);
+    };
+}
+
+FakeDriver::~FakeDriver()
+{
+    card = nullptr;
+}

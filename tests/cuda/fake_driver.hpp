@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The few driver calls that the core makes, answered from tables: a card of so
+// many bytes, and what is reserved, created and mapped on it.
+#pragma once
+
+#include "core/driver.hpp"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+/// The card and the host behind it. One at a time: the calls have no argument
+/// that could name it.
+struct FakeDriver
+{
+    struct Handle
+    {
+        std::uint64_t bytes;
+        bool host;
+    };
+
+    FakeDriver();
+    ~FakeDriver();
+    FakeDriver(const FakeDriver &) = delete;
+    FakeDriver &operator=(const FakeDriver &) = delete;
+
+    emuv::cuda::driver calls{};
+    std::mutex lock;
+    std::uint64_t card_bytes = ~std::uint64_t{0};
+    std::uint64_t host_bytes = ~std::uint64_t{0};
+    std::uint64_t card_used = 0;
+    std::uint64_t host_used = 0;
+    bool fail_access = false;
+    bool fail_map = false;
+    bool capturing = false;
+    bool events_done = true;
+    unsigned synchronized = 0;
+    CUdeviceptr next_address = 0x7000000000;
+    CUmemGenericAllocationHandle next_handle = 1;
+    std::map<CUdeviceptr, std::uint64_t> reserved;
+    std::map<CUdeviceptr, std::uint64_t> plain; // cuMemAlloc
+    std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+    std::map<CUdeviceptr, std::uint64_t> accessible;
+    std::map<CUmemGenericAllocationHandle, Handle> handles;
+
+    /// Nothing is left of what was asked for.
+    bool empty() const
+    {
+        return card_used == 0 && host_used == 0 && reserved.empty() &&
+               plain.empty() && mapped.empty() && handles.empty();
+    }
+};

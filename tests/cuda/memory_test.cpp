@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the core does with allocations, against a driver of tables.
+#include "core/memory.hpp"
+#include "fake_driver.hpp"
+
+#include <memory>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+
+std::atomic<unsigned> notices;
+spill_notice last_notice;
+
+// A card without a limit of its own behind a budget of 64 MiB + 128 MiB.
+class Memory : public ::testing::Test
+{
+protected:
+    explicit Memory(std::uint64_t physical = 64 * MiB,
+                    std::uint64_t beyond = 128 * MiB)
+    {
+        notices = 0;
+        EXPECT_EQ(rows_.open(nullptr), 0);
+        limits_ = std::make_unique<file_ledger>(rows_, 0, physical, beyond);
+        host_ = std::make_unique<numa_store>(card_.calls);
+        held_ = make(report_kind::total);
+    }
+
+    std::unique_ptr<memory> make(report_kind report)
+    {
+        return std::make_unique<memory>(
+            card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
+            [](const spill_notice &notice) {
+                last_notice = notice;
+                notices++;
+            });
+    }
+
+    CUdeviceptr allocate(std::uint64_t bytes)
+    {
+        CUdeviceptr pointer = 0;
+        EXPECT_EQ(held_->allocate(&pointer, bytes), CUDA_SUCCESS) << bytes;
+        return pointer;
+    }
+
+    void expect_used(std::uint64_t physical, std::uint64_t beyond)
+    {
+        EXPECT_EQ(limits_->read().physical_used_bytes, physical);
+        EXPECT_EQ(limits_->read().virtual_used_bytes, beyond);
+    }
+
+    void expect_nothing_left()
+    {
+        expect_used(0, 0);
+        EXPECT_TRUE(card_.empty());
+    }
+
+    FakeDriver card_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<numa_store> host_;
+    std::unique_ptr<memory> held_;
+};
+
+} // namespace
+
+TEST_F(Memory, BelowAChunkTheDriverAllocates)
+{
+    const CUdeviceptr pointer = allocate(1000);
+    EXPECT_TRUE(card_.plain.contains(pointer));
+    expect_used(1000, 0);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, WhatFitsIsAllInVram)
+{
+    const CUdeviceptr pointer = allocate(63 * MiB);
+    expect_used(64 * MiB, 0);
+    EXPECT_EQ(card_.host_used, 0u);
+    EXPECT_EQ(card_.accessible[pointer], 64 * MiB);
+    EXPECT_EQ(notices, 0u);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, OneAllocationIsSplitWhereTheBudgetEnds)
+{
+    const CUdeviceptr first = allocate(24 * MiB);
+    const CUdeviceptr second = allocate(100 * MiB);
+    expect_used(64 * MiB, 60 * MiB);
+    EXPECT_EQ(card_.host_used, 60 * MiB);
+    EXPECT_EQ(notices, 1u);
+    EXPECT_EQ(last_notice.spilled_bytes, 60 * MiB);
+    EXPECT_EQ(last_notice.allocation_bytes, 100 * MiB);
+    EXPECT_DOUBLE_EQ(last_notice.link_bytes_per_second,
+                     static_cast<double>(16 * MiB) * 1000.0);
+    const CUdeviceptr third = allocate(2 * MiB);
+    EXPECT_EQ(notices, 1u) << "only the first spill is told";
+    for (const CUdeviceptr pointer : {first, second, third})
+        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, ASmallOneGoesToTheHostWhenTheBudgetIsUsedUp)
+{
+    const CUdeviceptr large = allocate(64 * MiB);
+    const CUdeviceptr small = allocate(100);
+    expect_used(64 * MiB, 2 * MiB);
+    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, TheLimitIsOutOfMemoryAndLeavesTheLedgerAsItWas)
+{
+    const CUdeviceptr held = allocate(64 * MiB);
+    CUdeviceptr pointer = 42;
+    EXPECT_EQ(held_->allocate(&pointer, 130 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(held_->allocate(&pointer, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(held_->allocate(&pointer, 1ull << 60), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(pointer, 42u);
+    expect_used(64 * MiB, 0);
+    EXPECT_EQ(card_.reserved.size(), 1u);
+    const CUdeviceptr rest = allocate(128 * MiB);
+    EXPECT_EQ(held_->allocate(&pointer, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(held_->free(rest), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(held), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, ACardThatIsFullBeforeTheBudgetIsSpillsInstead)
+{
+    card_.card_bytes = 21 * MiB;
+    const CUdeviceptr pointer = allocate(40 * MiB);
+    expect_used(16 * MiB, 24 * MiB); // in units of 8 MiB
+    EXPECT_EQ(card_.card_used, 16 * MiB);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    card_.card_bytes = 100;
+    const CUdeviceptr small = allocate(101);
+    expect_used(0, 2 * MiB);
+    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, AHostWithoutMemoryIsOutOfMemoryAndLosesNothing)
+{
+    card_.host_bytes = 20 * MiB;
+    const CUdeviceptr held = allocate(60 * MiB);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate(&pointer, 60 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    expect_used(60 * MiB, 0);
+    EXPECT_EQ(card_.host_used, 0u);
+    EXPECT_EQ(held_->free(held), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, AFailureOfTheDriverIsItsOwnErrorAndLeavesNothing)
+{
+    CUdeviceptr pointer = 0;
+    card_.fail_access = true;
+    EXPECT_EQ(held_->allocate(&pointer, 100 * MiB), CUDA_ERROR_UNKNOWN);
+    expect_nothing_left();
+    card_.fail_access = false;
+    card_.fail_map = true;
+    EXPECT_EQ(held_->allocate(&pointer, 100 * MiB), CUDA_ERROR_UNKNOWN);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, FreeingWaitsForTheContextFirst)
+{
+    const CUdeviceptr pointer = allocate(4 * MiB);
+    const unsigned before = card_.synchronized;
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(card_.synchronized, before + 1);
+}
+
+TEST_F(Memory, WhatIsFreedTwiceOrInTheMiddleGetsTheDriversAnswer)
+{
+    const CUdeviceptr pointer = allocate(4 * MiB);
+    EXPECT_EQ(held_->free(pointer + 256), CUDA_ERROR_INVALID_VALUE);
+    expect_used(4 * MiB, 0);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(pointer), CUDA_ERROR_INVALID_VALUE);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, ARangeIsFoundFromItsFirstByteToItsLast)
+{
+    const CUdeviceptr pointer = allocate(5 * MiB);
+    range_view view;
+    ASSERT_TRUE(held_->find(pointer, view));
+    EXPECT_EQ(view.base, pointer);
+    EXPECT_EQ(view.bytes, 5 * MiB) << "as asked for, not as rounded";
+    EXPECT_TRUE(held_->find(pointer + 5 * MiB - 1, view));
+    EXPECT_FALSE(held_->find(pointer + 5 * MiB, view));
+    EXPECT_FALSE(held_->find(pointer - 1, view));
+    held_->free(pointer);
+    EXPECT_FALSE(held_->find(pointer, view));
+}
+
+TEST_F(Memory, PitchedRowsAreTheDriversAndTheSizeIsTheirs)
+{
+    CUdeviceptr pointer = 0;
+    std::size_t pitch = 0;
+    EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, 1000, 4096, 4),
+              CUDA_SUCCESS);
+    EXPECT_EQ(pitch, 1024u);
+    expect_used(4 * MiB, 0);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, 1000, 4096, 5),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, SIZE_MAX, 2, 4),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(
+        held_->allocate_pitch(&pointer, &pitch, 1ull << 40, 1ull << 40, 4),
+        CUDA_ERROR_OUT_OF_MEMORY);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, QueriesShowTheShareAsAsked)
+{
+    const CUdeviceptr pointer = allocate(80 * MiB); // 64 + 16
+    std::size_t free = 1000 * MiB;
+    std::size_t total = 2000 * MiB;
+    held_->show_info(0, free, total);
+    EXPECT_EQ(total, 192 * MiB);
+    EXPECT_EQ(free, 112 * MiB);
+    free = 1000 * MiB;
+    total = 2000 * MiB;
+    make(report_kind::physical)->show_info(0, free, total);
+    EXPECT_EQ(total, 64 * MiB);
+    EXPECT_EQ(free, 0u);
+    free = 1000 * MiB;
+    total = 2000 * MiB;
+    make(report_kind::free)->show_info(0, free, total);
+    EXPECT_EQ(total, 2000 * MiB);
+    EXPECT_EQ(free, 112 * MiB);
+    held_->free(pointer);
+    free = 10 * MiB; // others hold the card
+    held_->show_info(0, free, total);
+    EXPECT_EQ(free, 138 * MiB);
+}
+
+// ---- Stream order
+
+TEST_F(Memory, StreamOrderedMemoryIsTheDriversWithinTheBudgetAndOursBeyond)
+{
+    CUdeviceptr first = 0;
+    CUdeviceptr second = 0;
+    const auto from_driver = [&](CUdeviceptr *pointer, std::uint64_t bytes) {
+        return [this, pointer, bytes] {
+            return card_.calls.cuMemAlloc_v2(pointer, bytes);
+        };
+    };
+    ASSERT_EQ(held_->allocate_async(&first, 60 * MiB, nullptr,
+                                    from_driver(&first, 60 * MiB)),
+              CUDA_SUCCESS);
+    EXPECT_TRUE(card_.plain.contains(first));
+    ASSERT_EQ(held_->allocate_async(&second, 10 * MiB, nullptr,
+                                    from_driver(&second, 10 * MiB)),
+              CUDA_SUCCESS);
+    EXPECT_FALSE(card_.plain.contains(second));
+    expect_used(60 * MiB, 10 * MiB);
+
+    card_.events_done = false;
+    EXPECT_EQ(
+        held_->free_async(second, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        CUDA_SUCCESS);
+    expect_used(60 * MiB, 10 * MiB);
+    EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE);
+    card_.events_done = true;
+    EXPECT_EQ(
+        held_->free_async(first, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(first); }),
+        CUDA_SUCCESS);
+    const CUdeviceptr next = allocate(100); // collects what has left
+    held_->free(next);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, WhatIsStillLeavingIsWaitedForBeforeSayingOutOfMemory)
+{
+    CUdeviceptr pointer = 0;
+    const CUdeviceptr held = allocate(64 * MiB);
+    ASSERT_EQ(held_->allocate_async(&pointer, 128 * MiB, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+              CUDA_SUCCESS);
+    card_.events_done = false;
+    EXPECT_EQ(
+        held_->free_async(pointer, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        CUDA_SUCCESS);
+    const CUdeviceptr again = allocate(128 * MiB);
+    held_->free(again);
+    held_->free(held);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, ACapturedAllocationIsTheGraphs)
+{
+    card_.capturing = true;
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate_async(&pointer, MiB, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+              CUDA_ERROR_UNKNOWN);
+    expect_used(0, 0);
+}
+
+// ---- The program's own handles
+
+TEST_F(Memory, OwnHandlesAreCountedUntilReleasedAndUnmapped)
+{
+    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    CUmemGenericAllocationHandle handle = 0;
+    ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
+    expect_used(20 * MiB, 0);
+    held_->handle_mapped(0x1000000, 20 * MiB, handle);
+    held_->handle_released(handle);
+    expect_used(20 * MiB, 0);
+    held_->handle_retained(handle, 0x1000000 + 5 * MiB);
+    held_->handle_unmapped(0x1000000, 20 * MiB);
+    expect_used(20 * MiB, 0);
+    held_->handle_released(handle);
+    expect_used(0, 0);
+    held_->handle_released(handle); // one too many changes nothing
+    expect_used(0, 0);
+}
+
+TEST_F(Memory, OwnHandlesBeyondTheBudgetAreHostMemoryThatSaysDevice)
+{
+    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    CUmemGenericAllocationHandle first = 0;
+    CUmemGenericAllocationHandle second = 0;
+    ASSERT_EQ(held_->create_handle(&first, 60 * MiB, wanted, 0), CUDA_SUCCESS);
+    ASSERT_EQ(held_->create_handle(&second, 20 * MiB, wanted, 0), CUDA_SUCCESS);
+    EXPECT_TRUE(card_.handles[second].host);
+    expect_used(60 * MiB, 20 * MiB);
+    EXPECT_EQ(notices, 1u);
+    auto shown = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0);
+    held_->show_properties(second, shown);
+    EXPECT_EQ(shown.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+    held_->handle_mapped(0x1000000, 20 * MiB, second);
+    range_view view;
+    ASSERT_TRUE(held_->find(0x1000000 + 100, view));
+    EXPECT_TRUE(view.host);
+    EXPECT_FALSE(view.split);
+    CUmemGenericAllocationHandle third = 0;
+    EXPECT_EQ(held_->create_handle(&third, 110 * MiB, wanted, 0),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    expect_used(60 * MiB, 20 * MiB);
+}
+
+TEST_F(Memory, AHandleThatCannotBeHostMemoryIsOutOfMemory)
+{
+    auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(held_->create_handle(&handle, 100 * MiB, wanted, 0),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    expect_nothing_left();
+}
+
+// ---- What is only counted
+
+TEST_F(Memory, ArraysAreChargedAndCannotSpill)
+{
+    CUarray array = nullptr;
+    const auto make = [&] {
+        array = reinterpret_cast<CUarray>(0x500);
+        return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(held_->create_array(&array, 65 * MiB, make),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(array, nullptr);
+    EXPECT_EQ(held_->create_array(&array, 60 * MiB, make), CUDA_SUCCESS);
+    expect_used(60 * MiB, 0);
+    held_->array_destroyed(array);
+    expect_used(0, 0);
+}
+
+TEST_F(Memory, ManagedMemoryCountsAsVirtualBeyondTheBudget)
+{
+    CUdeviceptr first = 0;
+    CUdeviceptr second = 0;
+    EXPECT_EQ(held_->allocate_counted(
+                  &first, 60 * MiB, true,
+                  [&] { return card_.calls.cuMemAlloc_v2(&first, 60 * MiB); }),
+              CUDA_SUCCESS);
+    EXPECT_EQ(held_->allocate_counted(
+                  &second, 21 * MiB, true,
+                  [&] { return card_.calls.cuMemAlloc_v2(&second, 21 * MiB); }),
+              CUDA_SUCCESS);
+    expect_used(60 * MiB, 22 * MiB);
+    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, WhatAContextHeldIsReturnedWithIt)
+{
+    allocate(100 * MiB);
+    const CUdeviceptr small = allocate(100);
+    held_->context_gone(reinterpret_cast<CUcontext>(0x99));
+    EXPECT_NE(limits_->read().physical_used_bytes, 0u);
+    card_.calls.cuMemFree_v2(small); // the driver's part
+    held_->context_gone(reinterpret_cast<CUcontext>(0x10));
+    expect_used(0, 0);
+    EXPECT_TRUE(card_.reserved.empty());
+    EXPECT_TRUE(card_.handles.empty());
+}
+
+// ---- All at once
+
+TEST_F(Memory, RandomWorkOfFourThreadsLeavesNothingAndNeverPassesTheLimits)
+{
+    std::vector<std::thread> threads;
+    std::atomic<bool> passed{false};
+    for (unsigned seed = 1; seed <= 4; seed++)
+        threads.emplace_back([&, seed] {
+            std::mt19937 random(seed);
+            std::vector<CUdeviceptr> mine;
+            for (int i = 0; i < 1000; i++) {
+                if (mine.empty() || random() % 2 == 0) {
+                    const std::uint64_t bytes = random() % 4 == 0
+                                                    ? random() % MiB + 1
+                                                    : random() % (20 * MiB) + 1;
+                    CUdeviceptr pointer = 0;
+                    if (held_->allocate(&pointer, bytes) == CUDA_SUCCESS)
+                        mine.push_back(pointer);
+                } else {
+                    const std::size_t which = random() % mine.size();
+                    if (held_->free(mine[which]) != CUDA_SUCCESS)
+                        passed = true;
+                    mine[which] = mine.back();
+                    mine.pop_back();
+                }
+                const usage now = limits_->read();
+                if (now.physical_used_bytes > 64 * MiB ||
+                    now.virtual_used_bytes > 128 * MiB)
+                    passed = true;
+            }
+            for (const CUdeviceptr pointer : mine)
+                held_->free(pointer);
+        });
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_FALSE(passed);
+    expect_nothing_left();
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How allocations are cut.
+#include "core/placement.hpp"
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+constexpr std::uint64_t MiB = 1ull << 20;
+}
+
+TEST(Placement, UnitsAreFrom2To64MiBAndGrowWithTheAllocation)
+{
+    EXPECT_EQ(unit_for(2 * MiB), 2 * MiB);
+    EXPECT_EQ(unit_for(20 * MiB), 4 * MiB);
+    EXPECT_EQ(unit_for(256 * MiB), 64 * MiB);
+    EXPECT_EQ(unit_for(1ull << 40), 64 * MiB);
+}
+
+TEST(Placement, TheCardGetsWholeChunksAndNoMoreThanItsShare)
+{
+    EXPECT_EQ(device_share(10 * MiB, 100 * MiB), 10 * MiB);
+    EXPECT_EQ(device_share(10 * MiB, 10 * MiB), 10 * MiB);
+    EXPECT_EQ(device_share(10 * MiB, 5 * MiB), 4 * MiB);
+    EXPECT_EQ(device_share(10 * MiB, 2 * MiB - 1), 0u);
+}
+
+TEST(Placement, RoundingUpPastTheEndGivesZero)
+{
+    EXPECT_EQ(round_up(1, chunk_bytes), chunk_bytes);
+    EXPECT_EQ(round_up(chunk_bytes, chunk_bytes), chunk_bytes);
+    EXPECT_EQ(round_up(UINT64_MAX, chunk_bytes), 0u);
+}

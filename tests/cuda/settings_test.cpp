@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Settings: what is read, and what is refused.
+#include "core/settings.hpp"
+
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+std::map<std::string, std::string> environment;
+
+char *look_up(const char *name)
+{
+    const auto found = environment.find(name);
+    return found != environment.end() ? found->second.data() : nullptr;
+}
+
+settings read(std::map<std::string, std::string> variables)
+{
+    environment = std::move(variables);
+    return read_settings(look_up);
+}
+
+} // namespace
+
+TEST(Settings, NothingSetMeansNoLimit)
+{
+    EXPECT_FALSE(read({}).limited());
+    EXPECT_FALSE(read({{"EMUV_PHYSICAL", ""}}).limited());
+}
+
+TEST(Settings, AnySizeOrInstanceIsALimit)
+{
+    EXPECT_EQ(read({{"EMUV_PHYSICAL", "12G"}}).physical_bytes, 12ull << 30);
+    EXPECT_TRUE(read({{"EMUV_PHYSICAL", "12G"}}).limited());
+    EXPECT_TRUE(read({{"EMUV_VIRTUAL", "0"}}).limited());
+    EXPECT_TRUE(read({{"EMUV_INSTANCE", "3"}}).limited());
+}
+
+TEST(Settings, DisableLiftsEveryLimit)
+{
+    EXPECT_FALSE(
+        read({{"EMUV_DISABLE", "1"}, {"EMUV_PHYSICAL", "1G"}}).limited());
+    EXPECT_TRUE(
+        read({{"EMUV_DISABLE", "0"}, {"EMUV_PHYSICAL", "1G"}}).limited());
+}
+
+TEST(Settings, InstancesGoByDevice)
+{
+    EXPECT_EQ(read({{"EMUV_INSTANCE", "0,12,3"}}).instances,
+              (std::vector{0, 12, 3}));
+}
+
+TEST(Settings, WhatIsNotUnderstoodIsNamed)
+{
+    const std::pair<const char *, const char *> wrong[] = {
+        {"EMUV_PHYSICAL", "12 elephants"},
+        {"EMUV_VIRTUAL", "-1"},
+        {"EMUV_INSTANCE", "0,"},
+        {"EMUV_INSTANCE", "1024"},
+        {"EMUV_INSTANCE", "emuv0"},
+        {"EMUV_REPORT", "all"},
+        {"EMUV_STORE", "disk"},
+        {"EMUV_DISABLE", "yes"}};
+    for (const auto &[name, value] : wrong) {
+        const settings asked = read({{name, value}});
+        ASSERT_NE(asked.wrong_name, nullptr) << name << "=" << value;
+        EXPECT_STREQ(asked.wrong_name, name);
+        EXPECT_STREQ(asked.wrong_value, value);
+    }
+}
+
+TEST(Settings, StoreAndReportAreNamed)
+{
+    EXPECT_EQ(read({{"EMUV_STORE", "pages"}}).store, store_kind::pages);
+    EXPECT_EQ(read({{"EMUV_STORE", "auto"}}).store, store_kind::automatic);
+    EXPECT_EQ(read({{"EMUV_REPORT", "physical"}}).report,
+              report_kind::physical);
+    EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);
+}
