@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Entry points by name, in the version and for the default stream asked for.
+#include "state.hpp"
+
+#include <cstring>
+#include <string>
+
+#include <dlfcn.h>
+
+namespace sim {
+
+namespace {
+
+// Names whose newer version came after the first and changed what it takes,
+// with the first CUDA version that has it. Of all other names the highest
+// version that is exported is the one to have.
+struct version
+{
+    const char *name;
+    int since;
+    const char *symbol;
+};
+
+constexpr version versions[] = {
+    {"cuCtxCreate", 12050, "cuCtxCreate_v4"},
+    {"cuCtxCreate", 11040, "cuCtxCreate_v3"},
+    {"cuCtxCreate", 3020, "cuCtxCreate_v2"},
+    {"cuCtxGetDevice", 13000, "cuCtxGetDevice_v2"},
+    {"cuCtxGetDevice", 2000, "cuCtxGetDevice"},
+    {"cuCtxSynchronize", 13000, "cuCtxSynchronize_v2"},
+    {"cuCtxSynchronize", 2000, "cuCtxSynchronize"},
+    {"cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2"},
+    {"cuDeviceGetUuid", 9020, "cuDeviceGetUuid"},
+    {"cuEventElapsedTime", 12080, "cuEventElapsedTime_v2"},
+    {"cuEventElapsedTime", 2000, "cuEventElapsedTime"},
+    {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
+    {"cuGetProcAddress", 11030, "cuGetProcAddress"},
+    {"cuGraphAddDependencies", 12030, "cuGraphAddDependencies_v2"},
+    {"cuGraphAddDependencies", 10000, "cuGraphAddDependencies"},
+    {"cuGraphAddKernelNode", 12000, "cuGraphAddKernelNode_v2"},
+    {"cuGraphAddKernelNode", 10000, "cuGraphAddKernelNode"},
+    {"cuGraphExecKernelNodeSetParams", 12000,
+     "cuGraphExecKernelNodeSetParams_v2"},
+    {"cuGraphExecKernelNodeSetParams", 10010, "cuGraphExecKernelNodeSetParams"},
+    {"cuGraphExecUpdate", 12000, "cuGraphExecUpdate_v2"},
+    {"cuGraphExecUpdate", 10020, "cuGraphExecUpdate"},
+    {"cuGraphGetEdges", 12030, "cuGraphGetEdges_v2"},
+    {"cuGraphGetEdges", 10000, "cuGraphGetEdges"},
+    {"cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"},
+    {"cuGraphInstantiate", 11000, "cuGraphInstantiate_v2"},
+    {"cuGraphInstantiate", 10000, "cuGraphInstantiate"},
+    {"cuGraphKernelNodeGetParams", 12000, "cuGraphKernelNodeGetParams_v2"},
+    {"cuGraphKernelNodeGetParams", 10000, "cuGraphKernelNodeGetParams"},
+    {"cuGraphKernelNodeSetParams", 12000, "cuGraphKernelNodeSetParams_v2"},
+    {"cuGraphKernelNodeSetParams", 10000, "cuGraphKernelNodeSetParams"},
+    {"cuGraphNodeGetDependencies", 12030, "cuGraphNodeGetDependencies_v2"},
+    {"cuGraphNodeGetDependencies", 10000, "cuGraphNodeGetDependencies"},
+    {"cuMemAdvise", 12020, "cuMemAdvise_v2"},
+    {"cuMemAdvise", 8000, "cuMemAdvise"},
+    {"cuMemPrefetchAsync", 12020, "cuMemPrefetchAsync_v2"},
+    {"cuMemPrefetchAsync", 8000, "cuMemPrefetchAsync"},
+    {"cuStreamGetCaptureInfo", 12030, "cuStreamGetCaptureInfo_v3"},
+    {"cuStreamGetCaptureInfo", 11030, "cuStreamGetCaptureInfo_v2"},
+    {"cuStreamGetCaptureInfo", 10010, "cuStreamGetCaptureInfo"},
+    {"cuStreamGetCtx", 12050, "cuStreamGetCtx_v2"},
+    {"cuStreamGetCtx", 9020, "cuStreamGetCtx"},
+    {"cuStreamUpdateCaptureDependencies", 12030,
+     "cuStreamUpdateCaptureDependencies_v2"},
+    {"cuStreamUpdateCaptureDependencies", 11030,
+     "cuStreamUpdateCaptureDependencies"},
+    {"cuMemcpyBatchAsync", 13000, "cuMemcpyBatchAsync_v2"},
+    {"cuMemcpyBatchAsync", 12080, "cuMemcpyBatchAsync"},
+};
+
+void *lookup(const std::string &symbol, bool per_thread)
+{
+    // This library itself, whichever other stands in front of it.
+    static void *const self = [] {
+        Dl_info info{};
+        dladdr(reinterpret_cast<void *>(&emuv_sim_get), &info);
+        return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    }();
+    if (per_thread)
+        for (const char *suffix : {"_ptsz", "_ptds"})
+            if (void *found = dlsym(self, (symbol + suffix).c_str()))
+                return found;
+    return dlsym(self, symbol.c_str());
+}
+
+void *entry(const std::string &name, int version, bool per_thread,
+            bool &too_old)
+{
+    bool listed = false;
+    for (const auto &one : versions) {
+        if (name != one.name)
+            continue;
+        listed = true;
+        if (version >= one.since)
+            return lookup(one.symbol, per_thread);
+    }
+    too_old = listed;
+    if (listed)
+        return nullptr;
+    for (const char *suffix : {"_v3", "_v2", ""})
+        if (void *found = lookup(name + suffix, per_thread))
+            return found;
+    return nullptr;
+}
+
+} // namespace
+} // namespace sim
+
+using namespace sim;
+
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion,
+                          cuuint64_t flags,
+                          CUdriverProcAddressQueryResult *symbolStatus)
+{
+    if (!symbol || !pfn ||
+        (flags & ~static_cast<cuuint64_t>(
+                     CU_GET_PROC_ADDRESS_LEGACY_STREAM |
+                     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)))
+        return CUDA_ERROR_INVALID_VALUE;
+    bool too_old = false;
+    const bool is_ours = std::strncmp(symbol, "cu", 2) == 0;
+    *pfn = is_ours
+               ? entry(symbol, cudaVersion,
+                       flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+                       too_old)
+               : nullptr;
+    if (symbolStatus)
+        *symbolStatus = *pfn      ? CU_GET_PROC_ADDRESS_SUCCESS
+                        : too_old ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+#undef cuGetProcAddress
+SIM_EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn,
+                                     int cudaVersion, cuuint64_t flags)
+{
+    return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
+}
+
+CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *)
+{
+    if (!ppExportTable)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ppExportTable = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuProfilerStart()
+{
+    SIM_ENTER(context);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuProfilerStop()
+{
+    SIM_ENTER(context);
+    return CUDA_SUCCESS;
+}

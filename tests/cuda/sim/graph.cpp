@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Graphs built by hand, and made executable. Launching and capturing are in
+// per_stream/graph.cpp.
+#include "graph.hpp"
+
+#include "copy.hpp"
+#include "module.hpp"
+#include "state.hpp"
+
+#include <algorithm>
+
+#include <sys/mman.h>
+
+namespace sim {
+
+bool graph::contains(const node *which) const
+{
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](const auto &n) { return n.get() == which; });
+}
+
+graph_memory::~graph_memory()
+{
+    the().space.unreserve(base);
+}
+
+bool graph_memory::take()
+{
+    if (users++ != 0)
+        return true;
+    CUmemAllocationProp prop{};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = owner->dev.ordinal;
+    const std::size_t whole = round_up(bytes, frame_bytes);
+    memory = physical::create(owner->dev.vram, whole, prop);
+    if (!memory || !memory->map(base, whole, PROT_READ | PROT_WRITE)) {
+        memory.reset();
+        --users;
+        return false;
+    }
+    mapping m;
+    m.base = base;
+    m.bytes = bytes;
+    m.what = kind::pooled;
+    m.owner = owner;
+    m.device = owner->dev.ordinal;
+    m.reads = m.writes = ~host_bit;
+    the().space.add(m);
+    return true;
+}
+
+void graph_memory::drop()
+{
+    if (--users != 0)
+        return;
+    the().space.remove(base);
+    the().space.clear(base, round_up(bytes, frame_bytes));
+    memory.reset();
+}
+
+namespace {
+
+graph_memory *memory_of(const operation &op)
+{
+    return op.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC
+               ? static_cast<graph_memory *>(op.params.get())
+               : nullptr;
+}
+
+} // namespace
+
+graph_exec::~graph_exec()
+{
+    for (const step &s : steps)
+        if (graph_memory *memory = memory_of(s.op))
+            memory->drop();
+}
+
+graph_exec::step *graph_exec::find(const node *which)
+{
+    for (step &s : steps)
+        if (s.from == which)
+            return &s;
+    return nullptr;
+}
+
+node *add_node(graph &to, operation op, const std::vector<node *> &after)
+{
+    for (const node *one : after)
+        if (!to.contains(one))
+            return nullptr;
+    auto made = std::make_unique<node>();
+    made->owner = &to;
+    made->op = std::move(op);
+    made->after = after;
+    to.nodes.push_back(std::move(made));
+    return to.nodes.back().get();
+}
+
+CUresult make_memory(context &owner, std::size_t bytes, operation &out)
+{
+    auto memory = std::make_shared<graph_memory>();
+    memory->owner = &owner;
+    memory->bytes = bytes;
+    memory->base = the().space.reserve(round_up(bytes, frame_bytes),
+                                       frame_bytes, 0, false);
+    if (!memory->base)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    out.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    out.address = memory->base;
+    out.bytes = bytes;
+    out.params = memory;
+    out.run = [] {};
+    return CUDA_SUCCESS;
+}
+
+CUresult instantiate(context &owner, const graph &from,
+                     std::shared_ptr<graph_exec> &out)
+{
+    out = std::make_shared<graph_exec>();
+    out->owner = &owner;
+    std::map<const node *, std::size_t> place;
+    while (place.size() < from.nodes.size()) {
+        bool moved = false;
+        for (const auto &one : from.nodes) {
+            if (place.contains(one.get()) ||
+                !std::all_of(one->after.begin(), one->after.end(),
+                             [&](node *n) { return place.contains(n); }))
+                continue;
+            if (graph_memory *memory = memory_of(one->op))
+                if (!memory->take())
+                    return CUDA_ERROR_OUT_OF_MEMORY;
+            std::vector<std::size_t> after;
+            for (const node *n : one->after)
+                after.push_back(place[n]);
+            place[one.get()] = out->steps.size();
+            out->steps.push_back({one.get(), one->op});
+            out->after.push_back(std::move(after));
+            moved = true;
+        }
+        if (!moved) // a circle
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+// Nodes are looked for in all graphs: they belong to the graph, not to us.
+node *find_node(CUgraphNode handle)
+{
+    const auto *which = reinterpret_cast<const node *>(handle);
+    for (auto &[key, one] : the().graphs)
+        for (const auto &n : one->nodes)
+            if (n.get() == which)
+                return n.get();
+    return nullptr;
+}
+
+CUgraphNode handle(const node *which)
+{
+    return reinterpret_cast<CUgraphNode>(const_cast<node *>(which));
+}
+
+CUresult add(CUgraphNode *out, CUgraph to, const CUgraphNode *dependencies,
+             std::size_t count, operation op)
+{
+    auto found = the().graphs.find(to);
+    if (!out || !found || (count && !dependencies))
+        return CUDA_ERROR_INVALID_VALUE;
+    std::vector<node *> after;
+    for (std::size_t i = 0; i < count; ++i)
+        after.push_back(reinterpret_cast<node *>(dependencies[i]));
+    node *made = add_node(*found, std::move(op), after);
+    if (!made)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = handle(made);
+    return CUDA_SUCCESS;
+}
+
+// The usual way of a list: how many, or as many as there is room for.
+template <typename List>
+CUresult give(const List &list, CUgraphNode *out, std::size_t *count)
+{
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (out)
+        for (std::size_t i = 0; i < *count; ++i)
+            out[i] = i < list.size() ? handle(list[i]) : nullptr;
+    *count = out ? std::min(*count, list.size()) : list.size();
+    return CUDA_SUCCESS;
+}
+
+operation host_operation(const CUDA_HOST_NODE_PARAMS &params)
+{
+    operation op;
+    op.type = CU_GRAPH_NODE_TYPE_HOST;
+    op.params = std::make_shared<CUDA_HOST_NODE_PARAMS>(params);
+    op.run = [params] { params.fn(params.userData); };
+    return op;
+}
+
+CUresult replace(CUgraphExec exec, CUgraphNode which, CUgraphNodeType type,
+                 operation op)
+{
+    auto found = the().execs.find(exec);
+    graph_exec::step *step =
+        found ? found->find(reinterpret_cast<const node *>(which)) : nullptr;
+    if (!step || step->op.type != type)
+        return CUDA_ERROR_INVALID_VALUE;
+    step->op = std::move(op);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+} // namespace sim
+
+using namespace sim;
+
+CUresult cuGraphCreate(CUgraph *phGraph, unsigned flags)
+{
+    SIM_ENTER(init);
+    if (!phGraph || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = the().graphs.add<CUgraph>(std::make_shared<graph>());
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroy(CUgraph hGraph)
+{
+    SIM_ENTER(init);
+    return the().graphs.remove(hGraph) ? CUDA_SUCCESS
+                                       : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                             const CUgraphNode *dependencies,
+                             size_t numDependencies)
+{
+    SIM_ENTER(context);
+    operation op;
+    op.run = [] {};
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                              const CUgraphNode *dependencies,
+                              size_t numDependencies,
+                              const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    operation op;
+    if (CUresult r = from_api(*entered.current, nodeParams, op))
+        return r;
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode,
+                                    CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!nodeParams || !found || found->op.type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    auto *request = static_cast<kernel_request *>(found->op.params.get());
+    *nodeParams = {};
+    nodeParams->func = reinterpret_cast<CUfunction>(request->what.get());
+    nodeParams->gridDimX = request->shape.grid[0];
+    nodeParams->gridDimY = request->shape.grid[1];
+    nodeParams->gridDimZ = request->shape.grid[2];
+    nodeParams->blockDimX = request->shape.block[0];
+    nodeParams->blockDimY = request->shape.block[1];
+    nodeParams->blockDimZ = request->shape.block[2];
+    nodeParams->sharedMemBytes = request->shape.shared_bytes;
+    nodeParams->kernelParams = request->pointers.data();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
+                                    const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!found || found->op.type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    operation op;
+    if (CUresult r = from_api(*entered.current, nodeParams, op))
+        return r;
+    found->op = op;
+    return CUDA_SUCCESS;
+}
+
+CUresult
+cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                               const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    operation op;
+    if (CUresult r = from_api(*entered.current, nodeParams, op))
+        return r;
+    return replace(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, op);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                              const CUgraphNode *dependencies,
+                              size_t numDependencies,
+                              const CUDA_MEMCPY3D *copyParams, CUcontext)
+{
+    SIM_ENTER(context);
+    operation op;
+    block_copy what;
+    bool now = false;
+    if (CUresult r = from_api(copyParams, what))
+        return r;
+    if (CUresult r = make(*entered.current, what, false, op, now))
+        return r;
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode,
+                                    CUDA_MEMCPY3D *nodeParams)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!nodeParams || !found || found->op.type != CU_GRAPH_NODE_TYPE_MEMCPY ||
+        !found->op.params)
+        return CUDA_ERROR_INVALID_VALUE;
+    *nodeParams = *static_cast<CUDA_MEMCPY3D *>(found->op.params.get());
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec,
+                                        CUgraphNode hNode,
+                                        const CUDA_MEMCPY3D *copyParams,
+                                        CUcontext)
+{
+    SIM_ENTER(context);
+    operation op;
+    block_copy what;
+    bool now = false;
+    if (CUresult r = from_api(copyParams, what))
+        return r;
+    if (CUresult r = make(*entered.current, what, false, op, now))
+        return r;
+    return replace(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, op);
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                              const CUgraphNode *dependencies,
+                              size_t numDependencies,
+                              const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                              CUcontext)
+{
+    SIM_ENTER(context);
+    operation op;
+    fill what;
+    if (CUresult r = from_api(memsetParams, what))
+        return r;
+    if (CUresult r = make(*entered.current, what, op))
+        return r;
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode,
+                                    CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!nodeParams || !found || found->op.type != CU_GRAPH_NODE_TYPE_MEMSET ||
+        !found->op.params)
+        return CUDA_ERROR_INVALID_VALUE;
+    *nodeParams =
+        *static_cast<CUDA_MEMSET_NODE_PARAMS *>(found->op.params.get());
+    return CUDA_SUCCESS;
+}
+
+CUresult
+cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                               const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                               CUcontext)
+{
+    SIM_ENTER(context);
+    operation op;
+    fill what;
+    if (CUresult r = from_api(memsetParams, what))
+        return r;
+    if (CUresult r = make(*entered.current, what, op))
+        return r;
+    return replace(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, op);
+}
+
+CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                            const CUgraphNode *dependencies,
+                            size_t numDependencies,
+                            const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    if (!nodeParams || !nodeParams->fn)
+        return CUDA_ERROR_INVALID_VALUE;
+    return add(phGraphNode, hGraph, dependencies, numDependencies,
+               host_operation(*nodeParams));
+}
+
+CUresult cuGraphHostNodeGetParams(CUgraphNode hNode,
+                                  CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!nodeParams || !found || found->op.type != CU_GRAPH_NODE_TYPE_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    *nodeParams = *static_cast<CUDA_HOST_NODE_PARAMS *>(found->op.params.get());
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                const CUgraphNode *dependencies,
+                                size_t numDependencies,
+                                CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    if (!nodeParams || nodeParams->bytesize == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    operation op;
+    if (CUresult r = make_memory(*entered.current, nodeParams->bytesize, op))
+        return r;
+    nodeParams->dptr = op.address;
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode,
+                                      CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!params_out || !found || found->op.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params_out = {};
+    params_out->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params_out->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    params_out->poolProps.location.id =
+        memory_of(found->op)->owner->dev.ordinal;
+    params_out->bytesize = found->op.bytes;
+    params_out->dptr = found->op.address;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                               const CUgraphNode *dependencies,
+                               size_t numDependencies, CUdeviceptr dptr)
+{
+    SIM_ENTER(context);
+    if (!dptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    operation op;
+    op.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+    op.address = dptr;
+    op.run = [] {};
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!dptr_out || !found || found->op.type != CU_GRAPH_NODE_TYPE_MEM_FREE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *dptr_out = found->op.address;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+{
+    SIM_ENTER(init);
+    node *found = find_node(hNode);
+    if (!type || !found)
+        return CUDA_ERROR_INVALID_VALUE;
+    *type = found->op.type;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(hGraph);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::vector<const node *> all;
+    for (const auto &one : found->nodes)
+        all.push_back(one.get());
+    return give(all, nodes, numNodes);
+}
+
+CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes,
+                             size_t *numRootNodes)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(hGraph);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::vector<const node *> roots;
+    for (const auto &one : found->nodes)
+        if (one->after.empty())
+            roots.push_back(one.get());
+    return give(roots, rootNodes, numRootNodes);
+}
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode hNode,
+                                    CUgraphNode *dependencies,
+                                    CUgraphEdgeData *edgeData,
+                                    size_t *numDependencies)
+{
+    SIM_ENTER(init);
+    node *found = find_node(hNode);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = give(found->after, dependencies, numDependencies);
+    if (r == CUDA_SUCCESS && dependencies && edgeData)
+        std::fill_n(edgeData, *numDependencies, CUgraphEdgeData{});
+    return r;
+}
+
+CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from,
+                                const CUgraphNode *to, const CUgraphEdgeData *,
+                                size_t numDependencies)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(hGraph);
+    if (!found || (numDependencies && (!from || !to)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < numDependencies; ++i) {
+        auto *before = reinterpret_cast<node *>(from[i]);
+        auto *after = reinterpret_cast<node *>(to[i]);
+        if (before == after || !found->contains(before) ||
+            !found->contains(after))
+            return CUDA_ERROR_INVALID_VALUE;
+        after->after.push_back(before);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode hNode)
+{
+    SIM_ENTER(init);
+    node *found = find_node(hNode);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    auto &nodes = found->owner->nodes;
+    for (const auto &one : nodes)
+        std::erase(one->after, found);
+    std::erase_if(nodes, [&](const auto &n) { return n.get() == found; });
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
+                            unsigned long long flags)
+{
+    SIM_ENTER(context);
+    auto found = the().graphs.find(hGraph);
+    if (!phGraphExec || !found)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::shared_ptr<graph_exec> made;
+    if (CUresult r = instantiate(*entered.current, *found, made))
+        return r;
+    made->flags = flags;
+    *phGraphExec = the().execs.add<CUgraphExec>(made);
+    return CUDA_SUCCESS;
+}
+
+SIM_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec,
+                                          CUgraph hGraph, CUgraphNode *, char *,
+                                          size_t)
+{
+    return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+    SIM_ENTER(init);
+    auto found = the().execs.find(hGraphExec);
+    if (!flags || !found)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = found->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
+                           CUgraphExecUpdateResultInfo *resultInfo)
+{
+    SIM_ENTER(context);
+    auto exec = the().execs.find(hGraphExec);
+    auto from = the().graphs.find(hGraph);
+    if (!exec || !from || !resultInfo)
+        return CUDA_ERROR_INVALID_VALUE;
+    *resultInfo = {};
+    auto refuse = [&](CUgraphExecUpdateResult why) {
+        resultInfo->result = why;
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    };
+    // Memory is bound to an executable graph.
+    for (const auto &s : exec->steps)
+        if (memory_of(s.op))
+            return refuse(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+    std::shared_ptr<graph_exec> other;
+    if (CUresult r = instantiate(*entered.current, *from, other))
+        return r;
+    if (exec->after != other->after)
+        return refuse(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    for (std::size_t i = 0; i < exec->steps.size(); ++i)
+        if (exec->steps[i].op.type != other->steps[i].op.type)
+            return refuse(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
+    exec->steps.swap(other->steps);
+    resultInfo->result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                               unsigned isEnabled)
+{
+    SIM_ENTER(init);
+    auto found = the().execs.find(hGraphExec);
+    auto *step =
+        found ? found->find(reinterpret_cast<const node *>(hNode)) : nullptr;
+    if (!step)
+        return CUDA_ERROR_INVALID_VALUE;
+    step->enabled = isEnabled != 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+    SIM_ENTER(init);
+    auto found = the().execs.find(hGraphExec);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    wait_all(entered.lock, *found->owner);
+    the().execs.remove(hGraphExec);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice dev)
+{
+    SIM_ENTER(init);
+    return the().device_at(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    SIM_ENTER(init);
+    if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+        *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::swap(*mode, thread_capture_mode());
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Device memory by cuMemAlloc and its kin, and what is known of an address.
+#include "state.hpp"
+
+#include <cstring>
+
+#include <sys/mman.h>
+
+namespace sim {
+
+namespace {
+
+CUresult allocate(context &where, std::size_t bytes, CUdeviceptr *out)
+{
+    std::uintptr_t base = where.memory.allocate(bytes);
+    if (!base) {
+        pools_trim();
+        base = where.memory.allocate(bytes);
+    }
+    if (!base)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    mapping m;
+    m.base = base;
+    m.bytes = bytes;
+    m.what = kind::device;
+    m.owner = &where;
+    m.device = where.dev.ordinal;
+    m.reads = m.writes = ~host_bit;
+    the().space.add(m);
+    *out = base;
+    return CUDA_SUCCESS;
+}
+
+// What one attribute says of an address; false when it says nothing.
+bool attribute(const mapping *m, CUpointer_attribute which,
+               std::uintptr_t address, void *data)
+{
+    auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
+    switch (which) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        put(m ? m->owner : nullptr);
+        return m && m->owner;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        put(!m ? 0U
+               : static_cast<unsigned>(m->in_vram() || m->what == kind::managed
+                                           ? CU_MEMORYTYPE_DEVICE
+                                           : CU_MEMORYTYPE_HOST));
+        return m;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        put(CUdeviceptr{m ? address : 0});
+        return m;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        put(m && !m->in_vram() ? address : std::uintptr_t{0});
+        return m && !m->in_vram();
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        put(false);
+        return m;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        put(!m ? std::uint64_t{0}
+            : which == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID && m->memory
+                ? m->memory->id()
+                : m->id);
+        return m;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        put(m && m->what == kind::managed);
+        return m;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        put(m ? m->device : -2);
+        return m;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        put(m && m->what == kind::device);
+        return m;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        put(CUdeviceptr{m ? m->base : 0});
+        return m;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        put(m ? m->bytes : std::size_t{0});
+        return m;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        put(m != nullptr);
+        return true;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        put(m && m->memory
+                ? std::uint64_t{m->memory->prop().requestedHandleTypes}
+                : std::uint64_t{0});
+        return m;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
+        const context *current =
+            context_stack().empty() ? nullptr : context_stack().back();
+        const std::uint32_t bit = current ? current->bit() : 0;
+        put(m && (m->writes & bit)  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            : m && (m->reads & bit) ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        return m;
+    }
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        put(m ? m->from : nullptr);
+        return m && m->from;
+    default:
+        return false;
+    }
+}
+
+} // namespace
+} // namespace sim
+
+using namespace sim;
+
+CUresult cuMemGetInfo(size_t *free, size_t *total)
+{
+    SIM_ENTER(context);
+    if (!free || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+    const frame_store &vram = entered.current->dev.vram;
+    *free = (vram.capacity() - vram.used()) * frame_bytes;
+    *total = vram.capacity() * frame_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc(CUdeviceptr *dptr, size_t bytesize)
+{
+    SIM_ENTER(context);
+    if (!dptr || bytesize == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult r = refuse_during_capture())
+        return r;
+    return allocate(*entered.current, bytesize, dptr);
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                         size_t Height, unsigned ElementSizeBytes)
+{
+    SIM_ENTER(context);
+    if (!dptr || !pPitch || WidthInBytes == 0 || Height == 0 ||
+        (ElementSizeBytes != 4 && ElementSizeBytes != 8 &&
+         ElementSizeBytes != 16))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult r = refuse_during_capture())
+        return r;
+    const std::size_t pitch = round_up(WidthInBytes, 512);
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(pitch, Height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *pPitch = pitch;
+    return allocate(*entered.current, bytes, dptr);
+}
+
+// Managed memory lies in host memory: a card moves pages there and back, but
+// what a program can see is the same.
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned flags)
+{
+    SIM_ENTER(context);
+    if (!dptr || bytesize == 0 ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult r = refuse_during_capture())
+        return r;
+    const std::size_t bytes = round_up(bytesize, 4096);
+    void *got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    mapping m;
+    m.base = reinterpret_cast<std::uintptr_t>(got);
+    m.bytes = bytesize;
+    m.what = kind::managed;
+    m.owner = entered.current;
+    m.device = entered.current->dev.ordinal;
+    m.reads = m.writes = ~0U;
+    the().space.add(m);
+    *dptr = m.base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree(CUdeviceptr dptr)
+{
+    SIM_ENTER(context);
+    if (dptr == 0)
+        return CUDA_SUCCESS;
+    mapping *m = the().space.find(dptr);
+    if (!m || m->base != dptr ||
+        (m->what != kind::device && m->what != kind::pooled &&
+         m->what != kind::managed))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult r = refuse_during_capture())
+        return r;
+    wait_device(entered.lock, m->device);
+    if (entered.current->lost != CUDA_SUCCESS)
+        return entered.current->lost;
+    m = the().space.find(dptr); // another thread may have been as quick
+    if (!m || m->base != dptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    const mapping gone = *m;
+    if (gone.what == kind::pooled) {
+        pool_release(gone.base);
+        pools_trim();
+        return CUDA_SUCCESS;
+    }
+    the().space.remove(gone.base);
+    if (gone.what == kind::managed) {
+        munmap(reinterpret_cast<void *>(gone.base), round_up(gone.bytes, 4096));
+        return CUDA_SUCCESS;
+    }
+    gone.owner->memory.release(gone.base, gone.bytes);
+    gone.owner->memory.trim(0);
+    return CUDA_SUCCESS;
+}
+
+// As on a card: of memory on the host that was mapped by handle, the base
+// that is named lies nowhere near the address that was asked about.
+CUresult cuMemGetAddressRange(CUdeviceptr *pbase, size_t *psize,
+                              CUdeviceptr dptr)
+{
+    SIM_ENTER(context);
+    const mapping *m = the().space.find(dptr);
+    if (!m)
+        return dptr ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+    if (pbase)
+        *pbase = m->what == kind::vmm && !m->in_vram()
+                     ? CUdeviceptr{m->memory->id() * frame_bytes}
+                     : CUdeviceptr{m->base};
+    if (psize)
+        *psize = m->bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which,
+                               CUdeviceptr ptr)
+{
+    SIM_ENTER(init);
+    if (!data || which <= 0 ||
+        which > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+        return CUDA_ERROR_INVALID_VALUE;
+    const mapping *m = the().space.find(ptr);
+    alignas(16) unsigned char value[16] = {};
+    if (!attribute(m, which, ptr, value))
+        return CUDA_ERROR_INVALID_VALUE;
+    attribute(m, which, ptr, data);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttributes(unsigned numAttributes,
+                                CUpointer_attribute *attributes, void **data,
+                                CUdeviceptr ptr)
+{
+    SIM_ENTER(init);
+    if (!numAttributes || !attributes || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    const mapping *m = the().space.find(ptr);
+    for (unsigned i = 0; i < numAttributes; ++i)
+        attribute(m, attributes[i], ptr, data[i]);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which,
+                               CUdeviceptr ptr)
+{
+    SIM_ENTER(init);
+    return value && which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+                   the().space.find(ptr)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise,
+                     CUmemLocation)
+{
+    SIM_ENTER(context);
+    const mapping *m = the().space.find(devPtr);
+    return count && m && m->what == kind::managed ? CUDA_SUCCESS
+                                                  : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+    SIM_ENTER(context);
+    const mapping *m = the().space.find(dptr);
+    if (!pHandle || !m || m->what != kind::device)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::memset(pHandle->reserved, 0, sizeof pHandle->reserved);
+    std::memcpy(pHandle->reserved, &m->base, sizeof m->base);
+    return CUDA_SUCCESS;
+}
+
+// A handle may not be opened where it was made, and simulated VRAM does not
+// reach into other processes.
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle, unsigned)
+{
+    SIM_ENTER(context);
+    return pdptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr)
+{
+    SIM_ENTER(context);
+    return CUDA_ERROR_INVALID_VALUE;
+}

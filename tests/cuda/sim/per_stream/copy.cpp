@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The entry points of copies and fills, thin over copy.hpp.
+#include "../copy.hpp"
+
+#include "../array.hpp"
+#include "per_stream.hpp"
+
+using namespace sim;
+
+namespace {
+
+std::uintptr_t at(const void *p)
+{
+    return reinterpret_cast<std::uintptr_t>(p);
+}
+
+CUresult line(call &entered, CUstream stream, bool synchronous,
+              std::uintptr_t dst, side dst_side, std::uintptr_t src,
+              side src_side, std::size_t bytes)
+{
+    return copy(entered, resolve(*entered.current, stream, per_thread),
+                block_copy::line(dst, dst_side, src, src_side, bytes),
+                synchronous);
+}
+
+template <typename T>
+CUresult block(call &entered, CUstream stream, bool synchronous, const T *in)
+{
+    block_copy what;
+    if (CUresult r = from_api(in, what))
+        return r;
+    return copy(entered, resolve(*entered.current, stream, per_thread), what,
+                synchronous);
+}
+
+CUresult fill_of(call &entered, CUstream stream, bool synchronous,
+                 CUdeviceptr dst, std::size_t pitch, unsigned value,
+                 unsigned element, std::size_t width, std::size_t height)
+{
+    return set(entered, resolve(*entered.current, stream, per_thread),
+               {dst, pitch, value, element, width, height}, synchronous);
+}
+
+// A place in an array, counted as one line.
+CUresult in_array(CUarray handle, std::size_t offset, std::size_t bytes,
+                  std::uintptr_t &out)
+{
+    auto found = the().arrays.find(handle);
+    if (!found)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (offset + bytes > found->bytes())
+        return CUDA_ERROR_INVALID_VALUE;
+    out = found->base + offset;
+    return CUDA_SUCCESS;
+}
+
+bool known(CUcontext context)
+{
+    return the().contexts.find(context) != nullptr;
+}
+
+} // namespace
+
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n)
+{
+    SIM_ENTER(context);
+    return line(entered, nullptr, true, dst, side::any, src, side::any, n);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t n,
+                       CUstream stream)
+{
+    SIM_ENTER(context);
+    return line(entered, stream, false, dst, side::any, src, side::any, n);
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr dst, const void *src, size_t n)
+{
+    SIM_ENTER(context);
+    return line(entered, nullptr, true, dst, side::device, at(src), side::host,
+                n);
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t n,
+                           CUstream stream)
+{
+    SIM_ENTER(context);
+    return line(entered, stream, false, dst, side::device, at(src), side::host,
+                n);
+}
+
+CUresult cuMemcpyDtoH(void *dst, CUdeviceptr src, size_t n)
+{
+    SIM_ENTER(context);
+    return line(entered, nullptr, true, at(dst), side::host, src, side::device,
+                n);
+}
+
+CUresult cuMemcpyDtoHAsync(void *dst, CUdeviceptr src, size_t n,
+                           CUstream stream)
+{
+    SIM_ENTER(context);
+    return line(entered, stream, false, at(dst), side::host, src, side::device,
+                n);
+}
+
+CUresult cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t n)
+{
+    SIM_ENTER(context);
+    return line(entered, nullptr, true, dst, side::device, src, side::device,
+                n);
+}
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t n,
+                           CUstream stream)
+{
+    SIM_ENTER(context);
+    return line(entered, stream, false, dst, side::device, src, side::device,
+                n);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src,
+                      CUcontext srcContext, size_t n)
+{
+    SIM_ENTER(context);
+    if (!known(dstContext) || !known(srcContext))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return line(entered, nullptr, true, dst, side::device, src, side::device,
+                n);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dstContext,
+                           CUdeviceptr src, CUcontext srcContext, size_t n,
+                           CUstream stream)
+{
+    SIM_ENTER(context);
+    if (!known(dstContext) || !known(srcContext))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return line(entered, stream, false, dst, side::device, src, side::device,
+                n);
+}
+
+CUresult cuMemcpyDtoA(CUarray dst, size_t offset, CUdeviceptr src, size_t n)
+{
+    SIM_ENTER(context);
+    std::uintptr_t to = 0;
+    if (CUresult r = in_array(dst, offset, n, to))
+        return r;
+    return line(entered, nullptr, true, to, side::device, src, side::device, n);
+}
+
+CUresult cuMemcpyAtoD(CUdeviceptr dst, CUarray src, size_t offset, size_t n)
+{
+    SIM_ENTER(context);
+    std::uintptr_t from = 0;
+    if (CUresult r = in_array(src, offset, n, from))
+        return r;
+    return line(entered, nullptr, true, dst, side::device, from, side::device,
+                n);
+}
+
+CUresult cuMemcpyHtoA(CUarray dst, size_t offset, const void *src, size_t n)
+{
+    SIM_ENTER(context);
+    std::uintptr_t to = 0;
+    if (CUresult r = in_array(dst, offset, n, to))
+        return r;
+    return line(entered, nullptr, true, to, side::device, at(src), side::host,
+                n);
+}
+
+CUresult cuMemcpyHtoAAsync(CUarray dst, size_t offset, const void *src,
+                           size_t n, CUstream stream)
+{
+    SIM_ENTER(context);
+    std::uintptr_t to = 0;
+    if (CUresult r = in_array(dst, offset, n, to))
+        return r;
+    return line(entered, stream, false, to, side::device, at(src), side::host,
+                n);
+}
+
+CUresult cuMemcpyAtoH(void *dst, CUarray src, size_t offset, size_t n)
+{
+    SIM_ENTER(context);
+    std::uintptr_t from = 0;
+    if (CUresult r = in_array(src, offset, n, from))
+        return r;
+    return line(entered, nullptr, true, at(dst), side::host, from, side::device,
+                n);
+}
+
+CUresult cuMemcpyAtoHAsync(void *dst, CUarray src, size_t offset, size_t n,
+                           CUstream stream)
+{
+    SIM_ENTER(context);
+    std::uintptr_t from = 0;
+    if (CUresult r = in_array(src, offset, n, from))
+        return r;
+    return line(entered, stream, false, at(dst), side::host, from, side::device,
+                n);
+}
+
+CUresult cuMemcpyAtoA(CUarray dst, size_t dst_offset, CUarray src,
+                      size_t src_offset, size_t n)
+{
+    SIM_ENTER(context);
+    std::uintptr_t to = 0, from = 0;
+    if (CUresult r = in_array(dst, dst_offset, n, to))
+        return r;
+    if (CUresult r = in_array(src, src_offset, n, from))
+        return r;
+    return line(entered, nullptr, true, to, side::device, from, side::device,
+                n);
+}
+
+CUresult cuMemcpy2D(const CUDA_MEMCPY2D *pCopy)
+{
+    SIM_ENTER(context);
+    return block(entered, nullptr, true, pCopy);
+}
+
+CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D *pCopy)
+{
+    SIM_ENTER(context);
+    return block(entered, nullptr, true, pCopy);
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *pCopy, CUstream stream)
+{
+    SIM_ENTER(context);
+    return block(entered, stream, false, pCopy);
+}
+
+CUresult cuMemcpy3D(const CUDA_MEMCPY3D *pCopy)
+{
+    SIM_ENTER(context);
+    return block(entered, nullptr, true, pCopy);
+}
+
+CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *pCopy, CUstream stream)
+{
+    SIM_ENTER(context);
+    return block(entered, stream, false, pCopy);
+}
+
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+    SIM_ENTER(context);
+    return block(entered, nullptr, true, pCopy);
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream stream)
+{
+    SIM_ENTER(context);
+    return block(entered, stream, false, pCopy);
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                            size_t count, CUmemcpyAttributes *, size_t *,
+                            size_t numAttrs, CUstream stream)
+{
+    SIM_ENTER(context);
+    if (!dsts || !srcs || !sizes || count == 0 || numAttrs == 0 || !stream)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < count; ++i)
+        if (CUresult r = line(entered, stream, false, dsts[i], side::any,
+                              srcs[i], side::any, sizes[i]))
+            return r;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t n)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, nullptr, true, dst, 0, value, 1, n, 1);
+}
+
+CUresult cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t n)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, nullptr, true, dst, 0, value, 2, n, 1);
+}
+
+CUresult cuMemsetD32(CUdeviceptr dst, unsigned value, size_t n)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, nullptr, true, dst, 0, value, 4, n, 1);
+}
+
+CUresult cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value,
+                      size_t width, size_t height)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, nullptr, true, dst, pitch, value, 1, width, height);
+}
+
+CUresult cuMemsetD2D16(CUdeviceptr dst, size_t pitch, unsigned short value,
+                       size_t width, size_t height)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, nullptr, true, dst, pitch, value, 2, width, height);
+}
+
+CUresult cuMemsetD2D32(CUdeviceptr dst, size_t pitch, unsigned value,
+                       size_t width, size_t height)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, nullptr, true, dst, pitch, value, 4, width, height);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t n,
+                         CUstream stream)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, stream, false, dst, 0, value, 1, n, 1);
+}
+
+CUresult cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t n,
+                          CUstream stream)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, stream, false, dst, 0, value, 2, n, 1);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned value, size_t n,
+                          CUstream stream)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, stream, false, dst, 0, value, 4, n, 1);
+}
+
+CUresult cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value,
+                           size_t width, size_t height, CUstream stream)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, stream, false, dst, pitch, value, 1, width, height);
+}
+
+CUresult cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value,
+                            size_t width, size_t height, CUstream stream)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, stream, false, dst, pitch, value, 2, width, height);
+}
+
+CUresult cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value,
+                            size_t width, size_t height, CUstream stream)
+{
+    SIM_ENTER(context);
+    return fill_of(entered, stream, false, dst, pitch, value, 4, width, height);
+}
