@@ -41,6 +41,8 @@ std::atomic<open_library> next_dlopen;
 std::atomic<void *> found_library;
 std::atomic<bool> looked;
 std::mutex look_lock;
+// This thread is in the driver's own constructors.
+constinit thread_local bool looking [[gnu::tls_model("initial-exec")]] = false;
 
 open_library real_dlopen()
 {
@@ -205,7 +207,9 @@ void *real_library()
         const std::lock_guard guard(look_lock);
         if (!looked.load(std::memory_order_relaxed)) {
             const int kept = errno;
+            looking = true;
             found_library.store(find_library(), std::memory_order_relaxed);
+            looking = false;
             looked.store(true, std::memory_order_release);
             errno = kept;
         }
@@ -263,20 +267,27 @@ int emuv_refuse(unsigned index)
 #ifdef EMUV_INTERPOSES_DLOPEN
 // The name that a dlopen() goes on with. A program may open the driver by
 // its full path or without the ".1", past the SONAME that this library
-// has; either must find this library.
-const char *emuv_dlopen_name(const char *file);
-const char *emuv_dlopen_name(const char *file)
+// has; either must find this library. The driver itself gets what it asks
+// for.
+const char *emuv_dlopen_name(const char *file, const void *caller);
+const char *emuv_dlopen_name(const char *file, const void *caller)
 {
-    if (file == nullptr)
+    using namespace emuv::cuda;
+    if (file == nullptr || looking)
         return file;
     const char *slash = std::strrchr(file, '/');
     const std::string_view name = slash != nullptr ? slash + 1 : file;
     if (name != EMUV_SONAME && name != EMUV_LINK_NAME)
         return file;
-    if (emuv::cuda::real_library() != nullptr)
-        return EMUV_SONAME;
-    // Without a driver the program gets the error it would have got.
-    return slash != nullptr ? file : EMUV_SONAME " (no NVIDIA driver)";
+    if (real_library() == nullptr) // the error it would have got
+        return slash != nullptr ? file : EMUV_SONAME " (no NVIDIA driver)";
+    Dl_info from;
+    Dl_info real;
+    if (dladdr(caller, &from) != 0 &&
+        dladdr(real_address("cuInit"), &real) != 0 &&
+        from.dli_fbase == real.dli_fbase)
+        return file;
+    return EMUV_SONAME;
 }
 
 void *emuv_dlopen_next();

@@ -153,6 +153,7 @@ X86_64_DLOPEN = """
 .type dlopen, @function
 dlopen:             /* the caller's return address stays: glibc looks at it */
     save_arguments
+    mov 200(%rsp), %rsi          /* who calls */
     call emuv_dlopen_name
     mov %rax, 184(%rsp)          /* what will be popped into rdi */
     call emuv_dlopen_next
@@ -206,6 +207,7 @@ AARCH64_DLOPEN = """
 .type dlopen, @function
 dlopen:             // the caller's return address stays: glibc looks at it
     save_arguments
+    ldr x1, [sp, #8]    // who calls
     bl emuv_dlopen_name
     str x0, [sp, #16]
     bl emuv_dlopen_next

@@ -13,3 +13,4 @@
 #endif
 
 __asm__(".symver dlsym, dlsym@" EMUV_OLDEST_GLIBC);
+__asm__(".symver dladdr, dladdr@" EMUV_OLDEST_GLIBC);

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The whole library, preloaded, in front of the simulated driver: what a
+// program sees that finds the driver the way CUDA's runtime does. Run by ctest
+// with a card of 64 MiB, 32 MiB of it for us, and 64 MiB of system RAM.
+#include "core/driver.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+
+// The simulated driver itself, past the library in front of it.
+void *simulated()
+{
+    return dlmopen(LM_ID_BASE, std::getenv("EMUV_LIBCUDA"),
+                   RTLD_NOW | RTLD_NOLOAD);
+}
+
+void *front()
+{
+    static void *const handle = dlopen("libcuda.so.1", RTLD_NOW);
+    return handle;
+}
+
+template <typename Function>
+Function *look_up(const char *name, Function *)
+{
+    return reinterpret_cast<Function *>(dlsym(front(), name));
+}
+
+#define CU(name) (look_up(#name, static_cast<decltype(::name) *>(nullptr)))
+
+// Registered pages hold an allocation whole, or not at all.
+bool splits()
+{
+    const char *store = std::getenv("EMUV_STORE");
+    return store == nullptr || std::strcmp(store, "pages") != 0;
+}
+
+void *procedure(const char *name, int version, cuuint64_t flags = 0)
+{
+    void *address = nullptr;
+    CUdriverProcAddressQueryResult status;
+    EXPECT_EQ(CU(cuGetProcAddress_v2)(name, &address, version, flags, &status),
+              CUDA_SUCCESS)
+        << name;
+    return address;
+}
+
+// A context on the first device, gone with the test.
+class Preload : public ::testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        ASSERT_EQ(CU(cuInit)(0), CUDA_SUCCESS);
+        ASSERT_EQ(CU(cuDeviceGet)(&device_, 0), CUDA_SUCCESS);
+        ASSERT_EQ(CU(cuDevicePrimaryCtxRetain)(&context_, device_),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(CU(cuCtxSetCurrent)(context_), CUDA_SUCCESS);
+    }
+    void TearDown() override
+    {
+        EXPECT_EQ(free_bytes(), 96 * MiB) << "something was not given back";
+        CU(cuDevicePrimaryCtxRelease_v2)(device_);
+    }
+
+    static std::size_t free_bytes()
+    {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        EXPECT_EQ(CU(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
+        EXPECT_EQ(total, 96 * MiB);
+        return free;
+    }
+
+    static std::vector<unsigned> pattern(std::size_t bytes)
+    {
+        std::vector<unsigned> words(bytes / sizeof(unsigned));
+        for (std::size_t i = 0; i < words.size(); i++)
+            words[i] = static_cast<unsigned>(i * 2654435761u);
+        return words;
+    }
+
+    CUdevice device_ = 0;
+    CUcontext context_ = nullptr;
+};
+
+} // namespace
+
+TEST_F(Preload, EveryWayToOpenTheDriverFindsTheLibrary)
+{
+    const std::string real = std::getenv("EMUV_LIBCUDA");
+    for (const std::string &name :
+         {std::string("libcuda.so.1"), std::string("libcuda.so"), real}) {
+        void *handle = dlopen(name.c_str(), RTLD_NOW);
+        ASSERT_NE(handle, nullptr) << dlerror();
+        EXPECT_NE(dlsym(handle, "emuv_stands_in_front"), nullptr) << name;
+        dlclose(handle);
+    }
+    ASSERT_NE(simulated(), nullptr);
+    EXPECT_EQ(dlsym(simulated(), "emuv_stands_in_front"), nullptr);
+}
+
+TEST_F(Preload, ProceduresAreOursForWhatIsHookedInTheRightVersion)
+{
+    const auto own = [](const char *name) { return dlsym(front(), name); };
+    EXPECT_EQ(procedure("cuMemAlloc", 12000), own("cuMemAlloc_v2"));
+    EXPECT_EQ(procedure("cuMemAlloc", 3020), own("cuMemAlloc_v2"));
+    EXPECT_EQ(procedure("cuMemFree", 13000), own("cuMemFree_v2"));
+    EXPECT_EQ(procedure("cuGetProcAddress", 12000), own("cuGetProcAddress_v2"));
+    EXPECT_EQ(procedure("cuGetProcAddress", 11030), own("cuGetProcAddress"));
+    EXPECT_EQ(procedure("cuMemAllocAsync", 12000), own("cuMemAllocAsync"));
+    EXPECT_EQ(procedure("cuMemAllocAsync", 12000,
+                        CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM),
+              own("cuMemAllocAsync_ptsz"));
+    // The first version, with four arguments.
+    void *address = nullptr;
+    ASSERT_EQ(CU(cuGetProcAddress)("cuMemCreate", &address, 12000, 0),
+              CUDA_SUCCESS);
+    EXPECT_EQ(address, own("cuMemCreate"));
+}
+
+TEST_F(Preload, ProceduresThatAreForwardedAreTheDriversOwn)
+{
+    Dl_info where;
+    ASSERT_NE(dladdr(procedure("cuLaunchKernel", 12000), &where), 0);
+    EXPECT_STREQ(where.dli_fname, std::getenv("EMUV_LIBCUDA"));
+}
+
+TEST_F(Preload, UnknownProceduresGetTheDriversAnswer)
+{
+    void *address = &address;
+    CUdriverProcAddressQueryResult status;
+    const auto real = reinterpret_cast<decltype(&::cuGetProcAddress_v2)>(
+        dlsym(simulated(), "cuGetProcAddress_v2"));
+    void *theirs = &theirs;
+    CUdriverProcAddressQueryResult their_status;
+    EXPECT_EQ(
+        CU(cuGetProcAddress_v2)("cuNoSuchThing", &address, 12000, 0, &status),
+        real("cuNoSuchThing", &theirs, 12000, 0, &their_status));
+    EXPECT_EQ(CU(cuGetProcAddress_v2)(nullptr, &address, 12000, 0, &status),
+              real(nullptr, &theirs, 12000, 0, &their_status));
+}
+
+TEST_F(Preload, MemoryBeyondTheShareHoldsWhatIsWritten)
+{
+    const std::size_t bytes = (splits() ? 80 : 60) * MiB;
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 96 * MiB - bytes);
+    const auto words = pattern(bytes);
+    std::vector<unsigned> back(words.size());
+    ASSERT_EQ(CU(cuMemcpyHtoD_v2)(pointer, words.data(), bytes), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemcpyDtoH_v2)(back.data(), pointer, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(words, back);
+    // Across the seam, not at a multiple of anything.
+    const CUdeviceptr seam = pointer + 32 * MiB - 12345;
+    ASSERT_EQ(CU(cuMemsetD8_v2)(seam, 7, 23456), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemcpyDtoH_v2)(back.data(), seam, 23456), CUDA_SUCCESS);
+    const auto *set = reinterpret_cast<const unsigned char *>(back.data());
+    for (std::size_t i = 0; i < 23456; i++)
+        ASSERT_EQ(set[i], 7) << i;
+    ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, ASplitAllocationIsOneDeviceRangeToWhoeverAsks)
+{
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 41 * MiB), CUDA_SUCCESS);
+    const CUdeviceptr inside = pointer + 40 * MiB; // on the host's side
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    EXPECT_EQ(CU(cuMemGetAddressRange_v2)(&base, &bytes, inside), CUDA_SUCCESS);
+    EXPECT_EQ(base, pointer);
+    EXPECT_EQ(bytes, 41 * MiB);
+    unsigned type = 0;
+    EXPECT_EQ(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        inside),
+              CUDA_SUCCESS);
+    EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
+
+    CUcontext context = nullptr;
+    CUdeviceptr start = 0;
+    void *host = &host;
+    int ordinal = -1;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_CONTEXT,
+                                        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    void *data[] = {&context, &type, &host, &start, &ordinal};
+    EXPECT_EQ(CU(cuPointerGetAttributes)(5, attributes, data, inside),
+              CUDA_SUCCESS);
+    EXPECT_EQ(context, context_);
+    EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
+    EXPECT_EQ(host, nullptr);
+    EXPECT_EQ(start, pointer);
+    EXPECT_EQ(ordinal, 0);
+    CUipcMemHandle handle;
+    EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, pointer),
+              CUDA_ERROR_INVALID_VALUE);
+    ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, TheLimitIsOutOfMemoryAndNothingElseBreaks)
+{
+    CUdeviceptr first = 0;
+    CUdeviceptr second = 0;
+    const std::size_t most = (splits() ? 90 : 64) * MiB;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&first, most), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemAlloc_v2)(&second, 98 * MiB - most),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(free_bytes(), 96 * MiB - most);
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&second, 96 * MiB - most), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFree_v2)(first), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFree_v2)(second), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, WrongArgumentsGetTheDriversOwnAnswers)
+{
+    const auto theirs = [](const char *name) {
+        return dlsym(simulated(), name);
+    };
+    const auto alloc =
+        reinterpret_cast<decltype(&::cuMemAlloc_v2)>(theirs("cuMemAlloc_v2"));
+    const auto free =
+        reinterpret_cast<decltype(&::cuMemFree_v2)>(theirs("cuMemFree_v2"));
+    const auto pitch = reinterpret_cast<decltype(&::cuMemAllocPitch_v2)>(
+        theirs("cuMemAllocPitch_v2"));
+    CUdeviceptr pointer = 0;
+    std::size_t row = 0;
+    EXPECT_EQ(CU(cuMemAlloc_v2)(nullptr, 4 * MiB), alloc(nullptr, 4 * MiB));
+    EXPECT_EQ(CU(cuMemAlloc_v2)(&pointer, 0), alloc(&pointer, 0));
+    EXPECT_EQ(CU(cuMemFree_v2)(0), free(0));
+    EXPECT_EQ(CU(cuMemFree_v2)(12345), free(12345));
+    EXPECT_EQ(CU(cuMemAllocPitch_v2)(&pointer, &row, 4 * MiB, 4, 3),
+              pitch(&pointer, &row, 4 * MiB, 4, 3));
+    EXPECT_EQ(CU(cuMemAllocPitch_v2)(&pointer, nullptr, 4 * MiB, 4, 4),
+              pitch(&pointer, nullptr, 4 * MiB, 4, 4));
+
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 4 * MiB), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemFree_v2)(pointer), free(pointer));
+
+    CU(cuCtxSetCurrent)(nullptr);
+    EXPECT_EQ(CU(cuMemAlloc_v2)(&pointer, 4 * MiB), alloc(&pointer, 4 * MiB));
+    CU(cuCtxSetCurrent)(context_);
+}
+
+TEST_F(Preload, StreamOrderedMemoryGoesBeyondTheShare)
+{
+    CUstream stream = nullptr;
+    ASSERT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING),
+              CUDA_SUCCESS);
+    CUdeviceptr pointers[3] = {};
+    for (CUdeviceptr &pointer : pointers) {
+        ASSERT_EQ(CU(cuMemAllocAsync)(&pointer, 24 * MiB, stream),
+                  CUDA_SUCCESS);
+        ASSERT_EQ(CU(cuMemsetD8Async)(pointer, 5, 24 * MiB, stream),
+                  CUDA_SUCCESS);
+    }
+    EXPECT_EQ(free_bytes(), 24 * MiB);
+    for (const CUdeviceptr pointer : pointers)
+        ASSERT_EQ(CU(cuMemFreeAsync)(pointer, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, TheProgramsOwnHandlesGoBeyondTheShare)
+{
+    if (!splits())
+        GTEST_SKIP() << "handles beyond the share need HOST_NUMA memory";
+    CUmemAllocationProp wanted;
+    std::memset(&wanted, 0, sizeof wanted);
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    const std::size_t piece = 20 * MiB;
+    CUdeviceptr base = 0;
+    ASSERT_EQ(CU(cuMemAddressReserve)(&base, 3 * piece, 0, 0, 0), CUDA_SUCCESS);
+    for (std::size_t i = 0; i < 3; i++) {
+        CUmemGenericAllocationHandle handle = 0;
+        ASSERT_EQ(CU(cuMemCreate)(&handle, piece, &wanted, 0), CUDA_SUCCESS);
+        ASSERT_EQ(CU(cuMemMap)(base + i * piece, piece, 0, handle, 0),
+                  CUDA_SUCCESS);
+        CUmemAllocationProp shown;
+        ASSERT_EQ(CU(cuMemGetAllocationPropertiesFromHandle)(&shown, handle),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(shown.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+        ASSERT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
+    }
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    ASSERT_EQ(CU(cuMemSetAccess)(base, 3 * piece, &access, 1), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 36 * MiB);
+    const auto words = pattern(3 * piece);
+    std::vector<unsigned> back(words.size());
+    ASSERT_EQ(CU(cuMemcpyHtoD_v2)(base, words.data(), 3 * piece), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemcpyDtoH_v2)(back.data(), base, 3 * piece), CUDA_SUCCESS);
+    EXPECT_EQ(words, back);
+    ASSERT_EQ(CU(cuMemUnmap)(base, 3 * piece), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAddressFree)(base, 3 * piece), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, AContextsMemoryComesBackWithItsEnd)
+{
+    CUcontext context = nullptr;
+    ASSERT_EQ(CU(cuCtxCreate_v2)(&context, 0, device_), CUDA_SUCCESS);
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 50 * MiB), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 1000), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuCtxDestroy_v2)(context), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuCtxSetCurrent)(context_), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, AForkedChildGetsTheDriversAnswerAndHarmsNothing)
+{
+    CUdeviceptr held = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&held, 50 * MiB), CUDA_SUCCESS);
+    const auto alloc = reinterpret_cast<decltype(&::cuMemAlloc_v2)>(
+        dlsym(simulated(), "cuMemAlloc_v2"));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        CUdeviceptr own = 0;
+        CUdeviceptr theirs = 0;
+        const CUresult ours = CU(cuMemAlloc_v2)(&own, 1000);
+        const CUresult real = alloc(&theirs, 1000);
+        _exit(ours == real ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(free_bytes(), 46 * MiB);
+    ASSERT_EQ(CU(cuMemFree_v2)(held), CUDA_SUCCESS);
+}
