@@ -47,7 +47,12 @@ CUresult create(context &where, const CUDA_ARRAY3D_DESCRIPTOR &shape,
     auto made = std::make_shared<array>();
     made->owner = &where;
     made->shape = shape;
-    made->row_bytes = shape.Width * element * shape.NumChannels;
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(shape.Width, element * shape.NumChannels,
+                               &made->row_bytes) ||
+        __builtin_mul_overflow(made->row_bytes, made->rows(), &bytes) ||
+        __builtin_mul_overflow(bytes, made->planes(), &bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     made->base = where.memory.allocate(made->bytes());
     if (!made->base)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -231,12 +231,12 @@ CUresult make(context &where, block_copy what, bool snapshot, operation &out,
         return CUDA_SUCCESS;
     }
     place dst, src;
-    if (CUresult r = check(where, what.dst,
+    if (CUresult r = check(what.dst_owner ? *what.dst_owner : where, what.dst,
                            extent(what.width, what.height, what.depth,
                                   what.dst_pitch, what.dst_slice),
                            what.dst_side, true, dst))
         return r;
-    if (CUresult r = check(where, what.src,
+    if (CUresult r = check(what.src_owner ? *what.src_owner : where, what.src,
                            extent(what.width, what.height, what.depth,
                                   what.src_pitch, what.src_slice),
                            what.src_side, false, src))

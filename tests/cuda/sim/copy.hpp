@@ -21,6 +21,8 @@ struct block_copy
     std::size_t dst_pitch = 0, src_pitch = 0; // bytes from row to row
     std::size_t dst_slice = 0, src_slice = 0; // and from plane to plane
     std::size_t width = 0, height = 1, depth = 1;
+    // Who must have access to each side; null: the stream's context.
+    context *dst_owner = nullptr, *src_owner = nullptr;
 
     static block_copy line(std::uintptr_t dst, side dst_side,
                            std::uintptr_t src, side src_side, std::size_t bytes)

@@ -21,7 +21,8 @@ bool graph::contains(const node *which) const
 
 graph_memory::~graph_memory()
 {
-    the().space.unreserve(base);
+    if (base)
+        the().space.unreserve(base);
 }
 
 bool graph_memory::take()
@@ -100,6 +101,8 @@ node *add_node(graph &to, operation op, const std::vector<node *> &after)
 
 CUresult make_memory(context &owner, std::size_t bytes, operation &out)
 {
+    if (bytes > address_space::arena_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     auto memory = std::make_shared<graph_memory>();
     memory->owner = &owner;
     memory->bytes = bytes;

@@ -10,6 +10,8 @@ namespace sim {
 
 std::uintptr_t heap::allocate(std::size_t bytes)
 {
+    if (bytes > address_space::arena_bytes) // rounding up would wrap around
+        return 0;
     bytes = round_up(bytes, piece_bytes);
     for (auto &[base, s] : segments_) {
         for (auto &[at, room] : s.free) {

@@ -159,6 +159,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (CUresult r = refuse_during_capture())
         return r;
+    if (bytesize > address_space::arena_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     const std::size_t bytes = round_up(bytesize, 4096);
     void *got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

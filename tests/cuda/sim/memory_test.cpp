@@ -63,6 +63,9 @@ TEST_F(Memory, BadArgumentsAreRefused)
     CUdeviceptr at = 0;
     EXPECT_EQ(cuMemAlloc(nullptr, 8), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemAlloc(&at, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemAlloc(&at, ~std::size_t{0}), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(cuMemAllocManaged(&at, ~std::size_t{0}, CU_MEM_ATTACH_GLOBAL),
+              CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuMemFree(64), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemAlloc(&at, 1024));
     EXPECT_EQ(cuMemFree(at + 512), CUDA_ERROR_INVALID_VALUE);

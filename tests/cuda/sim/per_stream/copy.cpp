@@ -54,9 +54,18 @@ CUresult in_array(CUarray handle, std::size_t offset, std::size_t bytes,
     return CUDA_SUCCESS;
 }
 
-bool known(CUcontext context)
+// Each side of a copy between contexts is reached by its own.
+CUresult between(call &entered, CUstream stream, bool synchronous,
+                 block_copy what, CUcontext dst_context, CUcontext src_context)
 {
-    return the().contexts.find(context) != nullptr;
+    auto dst = the().contexts.find(dst_context);
+    auto src = the().contexts.find(src_context);
+    if (!dst || !src)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    what.dst_owner = dst.get();
+    what.src_owner = src.get();
+    return copy(entered, resolve(*entered.current, stream, per_thread), what,
+                synchronous);
 }
 
 } // namespace
@@ -123,10 +132,9 @@ CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src,
                       CUcontext srcContext, size_t n)
 {
     SIM_ENTER(context);
-    if (!known(dstContext) || !known(srcContext))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    return line(entered, nullptr, true, dst, side::device, src, side::device,
-                n);
+    return between(entered, nullptr, true,
+                   block_copy::line(dst, side::device, src, side::device, n),
+                   dstContext, srcContext);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dstContext,
@@ -134,10 +142,9 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dstContext,
                            CUstream stream)
 {
     SIM_ENTER(context);
-    if (!known(dstContext) || !known(srcContext))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    return line(entered, stream, false, dst, side::device, src, side::device,
-                n);
+    return between(entered, stream, false,
+                   block_copy::line(dst, side::device, src, side::device, n),
+                   dstContext, srcContext);
 }
 
 CUresult cuMemcpyDtoA(CUarray dst, size_t offset, CUdeviceptr src, size_t n)
@@ -247,13 +254,21 @@ CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *pCopy, CUstream stream)
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
 {
     SIM_ENTER(context);
-    return block(entered, nullptr, true, pCopy);
+    block_copy what;
+    if (CUresult r = from_api(pCopy, what))
+        return r;
+    return between(entered, nullptr, true, what, pCopy->dstContext,
+                   pCopy->srcContext);
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream stream)
 {
     SIM_ENTER(context);
-    return block(entered, stream, false, pCopy);
+    block_copy what;
+    if (CUresult r = from_api(pCopy, what))
+        return r;
+    return between(entered, stream, false, what, pCopy->dstContext,
+                   pCopy->srcContext);
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The CUDA driver as an application sees it: whatever libcuda.so.1 is found
+// at run time, be it a card's, the simulated one, or the library in front.
+#pragma once
+
+#include <cuda.h>
+
+namespace harness {
+
+#define HARNESS_CALLS(X)                                                       \
+    X(cuInit)                                                                  \
+    X(cuDeviceGet)                                                             \
+    X(cuDeviceGetCount)                                                        \
+    X(cuDeviceGetName)                                                         \
+    X(cuDeviceTotalMem)                                                        \
+    X(cuDevicePrimaryCtxRetain)                                                \
+    X(cuDevicePrimaryCtxRelease)                                               \
+    X(cuCtxSetCurrent)                                                         \
+    X(cuCtxPushCurrent)                                                        \
+    X(cuCtxPopCurrent)                                                         \
+    X(cuCtxSynchronize)                                                        \
+    X(cuModuleLoadData)                                                        \
+    X(cuModuleGetFunction)                                                     \
+    X(cuModuleUnload)                                                          \
+    X(cuLaunchKernel)                                                          \
+    X(cuMemGetInfo)                                                            \
+    X(cuMemAlloc)                                                              \
+    X(cuMemAllocPitch)                                                         \
+    X(cuMemAllocManaged)                                                       \
+    X(cuMemFree)                                                               \
+    X(cuMemAllocAsync)                                                         \
+    X(cuMemFreeAsync)                                                          \
+    X(cuMemHostAlloc)                                                          \
+    X(cuMemFreeHost)                                                           \
+    X(cuMemHostRegister)                                                       \
+    X(cuMemHostUnregister)                                                     \
+    X(cuMemGetAddressRange)                                                    \
+    X(cuPointerGetAttribute)                                                   \
+    X(cuPointerGetAttributes)                                                  \
+    X(cuMemcpy)                                                                \
+    X(cuMemcpyAsync)                                                           \
+    X(cuMemcpyHtoD)                                                            \
+    X(cuMemcpyHtoDAsync)                                                       \
+    X(cuMemcpyDtoH)                                                            \
+    X(cuMemcpyDtoHAsync)                                                       \
+    X(cuMemcpyDtoD)                                                            \
+    X(cuMemcpyDtoDAsync)                                                       \
+    X(cuMemcpyPeer)                                                            \
+    X(cuMemcpyPeerAsync)                                                       \
+    X(cuMemcpy2D)                                                              \
+    X(cuMemcpy2DAsync)                                                         \
+    X(cuMemcpy3D)                                                              \
+    X(cuMemcpy3DAsync)                                                         \
+    X(cuMemsetD8)                                                              \
+    X(cuMemsetD16)                                                             \
+    X(cuMemsetD32)                                                             \
+    X(cuMemsetD8Async)                                                         \
+    X(cuMemsetD16Async)                                                        \
+    X(cuMemsetD32Async)                                                        \
+    X(cuMemsetD2D8)                                                            \
+    X(cuMemsetD2D8Async)                                                       \
+    X(cuMemsetD2D32Async)                                                      \
+    X(cuMemAddressReserve)                                                     \
+    X(cuMemAddressFree)                                                        \
+    X(cuMemCreate)                                                             \
+    X(cuMemRelease)                                                            \
+    X(cuMemMap)                                                                \
+    X(cuMemUnmap)                                                              \
+    X(cuMemSetAccess)                                                          \
+    X(cuMemGetAllocationGranularity)                                           \
+    X(cuIpcGetMemHandle)                                                       \
+    X(cuStreamCreate)                                                          \
+    X(cuStreamDestroy)                                                         \
+    X(cuStreamSynchronize)                                                     \
+    X(cuStreamBeginCapture)                                                    \
+    X(cuStreamEndCapture)                                                      \
+    X(cuGraphInstantiate)                                                      \
+    X(cuGraphLaunch)                                                           \
+    X(cuGraphExecDestroy)                                                      \
+    X(cuGraphDestroy)                                                          \
+    X(cuGetErrorName)
+
+struct driver
+{
+#define HARNESS_MEMBER(name) decltype(&::name) name = nullptr;
+    HARNESS_CALLS(HARNESS_MEMBER)
+#undef HARNESS_MEMBER
+    bool simulated = false; // device 0 is not a card
+};
+
+// Loads and initialises it once. Ends the process with a message when there
+// is none: a harness without a driver must not look like one that passed.
+const driver &cuda();
+
+} // namespace harness

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The kernels in PTX, and as functions for the simulated driver.
+#include "kernels.hpp"
+
+#include "../sim/sim.h"
+
+#include <cstring>
+#include <iterator>
+
+namespace harness {
+
+namespace {
+
+// index in %rd3, address of the word in %rd6; left at once past the end
+#define HARNESS_PROLOGUE                                                       \
+    "{\n"                                                                      \
+    ".reg .pred %p<2>;\n"                                                      \
+    ".reg .b32 %r<9>;\n"                                                       \
+    ".reg .b64 %rd<12>;\n"                                                     \
+    "ld.param.u64 %rd1, [at];\n"                                               \
+    "ld.param.u64 %rd2, [count];\n"                                            \
+    "cvta.to.global.u64 %rd1, %rd1;\n"                                         \
+    "mov.u32 %r2, %ctaid.x;\n"                                                 \
+    "mov.u32 %r3, %ntid.x;\n"                                                  \
+    "mov.u32 %r4, %tid.x;\n"                                                   \
+    "cvt.u64.u32 %rd4, %r4;\n"                                                 \
+    "mad.wide.u32 %rd3, %r2, %r3, %rd4;\n"                                     \
+    "setp.ge.u64 %p1, %rd3, %rd2;\n"                                           \
+    "@%p1 ret;\n"                                                              \
+    "shl.b64 %rd5, %rd3, 2;\n"                                                 \
+    "add.u64 %rd6, %rd1, %rd5;\n"
+
+constexpr char ptx[] =
+    ".version 7.0\n"
+    ".target sm_52\n"
+    ".address_size 64\n"
+    ".visible .entry fill(.param .u64 at, .param .u64 count,"
+    " .param .u32 seed)\n" HARNESS_PROLOGUE "ld.param.u32 %r1, [seed];\n"
+    "cvt.u32.u64 %r5, %rd3;\n"
+    "add.u32 %r5, %r5, %r1;\n"
+    "mul.lo.u32 %r5, %r5, 2654435761;\n"
+    "shr.u32 %r6, %r5, 15;\n"
+    "xor.b32 %r5, %r5, %r6;\n"
+    "st.global.u32 [%rd6], %r5;\n"
+    "ret;\n"
+    "}\n"
+    ".visible .entry add(.param .u64 at, .param .u64 count,"
+    " .param .u32 value)\n" HARNESS_PROLOGUE "ld.param.u32 %r1, [value];\n"
+    "ld.global.u32 %r5, [%rd6];\n"
+    "add.u32 %r5, %r5, %r1;\n"
+    "st.global.u32 [%rd6], %r5;\n"
+    "ret;\n"
+    "}\n"
+    ".visible .entry checksum(.param .u64 at, .param .u64 count,"
+    " .param .u64 sum)\n" HARNESS_PROLOGUE "ld.param.u64 %rd7, [sum];\n"
+    "cvta.to.global.u64 %rd7, %rd7;\n"
+    "ld.global.u32 %r5, [%rd6];\n"
+    "cvt.u64.u32 %rd8, %r5;\n"
+    "shl.b64 %rd9, %rd3, 1;\n"
+    "add.u64 %rd9, %rd9, 1;\n"
+    "mul.lo.u64 %rd8, %rd8, %rd9;\n"
+    "red.global.add.u64 [%rd7], %rd8;\n"
+    "ret;\n"
+    "}\n";
+
+template <typename T>
+T param(void *const *params, std::size_t index)
+{
+    T out;
+    std::memcpy(&out, params[index], sizeof out);
+    return out;
+}
+
+std::uint32_t *words(void *const *params)
+{
+    return reinterpret_cast<std::uint32_t *>(param<std::uint64_t>(params, 0));
+}
+
+// As many words as the launch has threads for, as on a card.
+std::uint64_t covered(const emuv_sim_launch *launch, void *const *params)
+{
+    const std::uint64_t threads =
+        std::uint64_t{launch->grid[0]} * launch->block[0];
+    const auto count = param<std::uint64_t>(params, 1);
+    return threads < count ? threads : count;
+}
+
+void fill(const emuv_sim_launch *launch, void *const *params)
+{
+    auto *at = words(params);
+    const auto seed = param<std::uint32_t>(params, 2);
+    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+        at[i] = pattern(seed, i);
+}
+
+void add(const emuv_sim_launch *launch, void *const *params)
+{
+    auto *at = words(params);
+    const auto value = param<std::uint32_t>(params, 2);
+    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+        at[i] += value;
+}
+
+void checksum(const emuv_sim_launch *launch, void *const *params)
+{
+    const auto *at = words(params);
+    auto *sum =
+        reinterpret_cast<std::uint64_t *>(param<std::uint64_t>(params, 2));
+    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+        *sum += at[i] * (2 * i + 1);
+}
+
+constexpr emuv_sim_param short_params[] = {{0, 8}, {8, 8}, {16, 4}};
+constexpr emuv_sim_param long_params[] = {{0, 8}, {8, 8}, {16, 8}};
+const emuv_sim_kernel kernels[] = {
+    {"fill", fill, short_params, 3},
+    {"add", add, short_params, 3},
+    {"checksum", checksum, long_params, 3},
+};
+
+} // namespace
+
+const void *kernel_image(bool simulated)
+{
+    static const emuv_sim_module module = [] {
+        emuv_sim_module out{};
+        std::memcpy(out.magic, EMUV_SIM_MODULE_MAGIC, sizeof out.magic);
+        out.kernels = kernels;
+        out.kernel_count = std::size(kernels);
+        return out;
+    }();
+    return simulated ? static_cast<const void *>(&module)
+                     : static_cast<const void *>(ptx);
+}
+
+} // namespace harness

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The harness's kernels, with one behaviour on a card and in simulation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace harness {
+
+// An image for cuModuleLoadData, of the kind that the driver takes.
+//   fill(u64 at, u64 count, u32 seed)      at[i] = pattern(seed, i)
+//   add(u64 at, u64 count, u32 value)      at[i] += value
+//   checksum(u64 at, u64 count, u64 sum)   *sum += at[i] * (2 i + 1), all i
+// of 32-bit words at `at`, in blocks of block_threads, one thread a word.
+const void *kernel_image(bool simulated);
+
+inline constexpr unsigned block_threads = 256;
+
+constexpr std::uint32_t pattern(std::uint32_t seed, std::size_t index)
+{
+    const std::uint32_t h =
+        (seed + static_cast<std::uint32_t>(index)) * 2654435761U;
+    return h ^ (h >> 15);
+}
+
+} // namespace harness
