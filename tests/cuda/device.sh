@@ -98,6 +98,16 @@ cat "$out/pages.emuv.err"; grep -E 'failed|wrong' "$out/pages.emuv"
 row "fill and verify, HOST_NUMA/pages (s)" "$(value "$out/hold.emuv" fill_verify_s)" \
   "$(value "$out/pages.emuv" fill_verify_s)" "columns are the two stores"
 
+echo "== NVML"
+: >"$out/ledger"
+LD_PRELOAD=$library:${library%/*}/libnvidia-ml.so.1 EMUV_LEDGER=$out/ledger \
+  EMUV_PHYSICAL=${physical_gib}G EMUV_VIRTUAL=24G nvidia-smi \
+  --query-gpu=memory.total,memory.used --format=csv,noheader,nounits \
+  >"$out/nvml.emuv" 2>"$out/nvml.emuv.err"
+row "nvidia-smi total, used (MiB)" "$(nvidia-smi --query-gpu=memory.total \
+  --format=csv,noheader,nounits | head -1)" "$(head -1 "$out/nvml.emuv")" \
+  "expected $(((physical_gib + 24) * 1024))"
+
 echo "== times"
 unlimited times "$program" times
 LD_PRELOAD=$library EMUV_PHYSICAL=64G EMUV_VIRTUAL=8G timeout 120 \

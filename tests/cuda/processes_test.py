@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The CUDA library over whole processes: Python programs that open the driver
+by ctypes, in front of the simulated driver. What each setting does, what
+several processes share, and what happens where something is missing."""
+
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = r"""
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+MiB = 1 << 20
+def info():
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    return free.value // MiB, total.value // MiB
+def alloc(mib):
+    pointer = ctypes.c_uint64()
+    result = cuda.cuMemAlloc_v2(ctypes.byref(pointer),
+                                ctypes.c_size_t(mib * MiB))
+    return result, pointer
+result = cuda.cuInit(0)
+if result:
+    print("cuInit", result)
+    sys.exit(0)
+context = ctypes.c_void_p()
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+"""
+
+
+class ProcessesTest(unittest.TestCase):
+    options = None
+
+    def environment(self, **settings):
+        environment = {name: text for name, text in os.environ.items()
+                       if not name.startswith("EMUV_")}
+        environment.update(LD_PRELOAD=self.options.library,
+                           EMUV_LIBCUDA=self.options.driver,
+                           EMUV_SIM_VRAM="64M")
+        environment.update(settings)
+        return environment
+
+    def start(self, text, **settings):
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM + text],
+            env=self.environment(**settings), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
+
+    def run_program(self, text, **settings):
+        with self.start(text, **settings) as process:
+            out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        return out.split(), err
+
+    def test_without_a_limit_every_answer_is_the_drivers(self):
+        out, err = self.run_program("print(*info(), alloc(65)[0])")
+        self.assertEqual(out[1:], ["64", "2"])
+        self.assertEqual(err, "")
+
+    def test_disable_lifts_the_limits(self):
+        out, err = self.run_program("print(info()[1])", EMUV_DISABLE="1",
+                                    EMUV_PHYSICAL="8M", EMUV_INSTANCE="0")
+        self.assertEqual(out, ["64"])
+        self.assertEqual(err, "")
+
+    def test_reports_are_as_asked_for(self):
+        for report, total in (("total", "96"), ("physical", "32"),
+                              ("free", "64")):
+            out, _ = self.run_program("print(info()[1])", EMUV_PHYSICAL="32M",
+                                      EMUV_VIRTUAL="64M", EMUV_REPORT=report)
+            self.assertEqual(out, [total], report)
+
+    def test_the_first_spill_is_one_line_and_the_second_none(self):
+        _, err = self.run_program("""
+for _ in range(3):
+    assert alloc(20)[0] == 0
+""", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M")
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertRegex(err, r"^emuV: 16 MiB of an allocation of 20 MiB went "
+                              r"to system RAM .*(GB/s|could not be measured)")
+
+    def test_a_missing_instance_stops_cuinit_with_one_line(self):
+        out, err = self.run_program("", EMUV_INSTANCE="1023")
+        self.assertEqual(out, ["cuInit", "304"])
+        self.assertEqual(
+            err, "emuV: /dev/emuv1023: No such file or directory\n")
+
+    def test_a_wrong_setting_stops_cuinit_with_one_line(self):
+        out, err = self.run_program("", EMUV_PHYSICAL="lots")
+        self.assertEqual(out, ["cuInit", "304"])
+        self.assertEqual(err, "emuV: EMUV_PHYSICAL=lots is not understood\n")
+
+    def test_a_program_without_cuda_is_left_alone(self):
+        done = subprocess.run(
+            [sys.executable, "-c", "print('fine')"], text=True,
+            env=self.environment(EMUV_PHYSICAL="lots",
+                                 EMUV_LIBCUDA="/nonexistent"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+        self.assertEqual((done.stdout, done.stderr), ("fine\n", ""))
+
+    def test_without_a_driver_opening_it_fails_as_it_would_have(self):
+        environment = self.environment()
+        del environment["EMUV_LIBCUDA"]
+        if subprocess.run(
+                [sys.executable, "-c",
+                 "import ctypes; ctypes.CDLL('libcuda.so.1')"],
+                env={**environment, "LD_PRELOAD": ""}, check=False,
+                stderr=subprocess.DEVNULL).returncode == 0:
+            self.skipTest("this machine has a driver")
+        done = subprocess.run(
+            [sys.executable, "-c",
+             "import ctypes\ntry:\n    ctypes.CDLL('libcuda.so.1')\n"
+             "except OSError as error:\n    print(error)"],
+            env=environment, text=True, check=True, stdout=subprocess.PIPE)
+        self.assertIn("cannot open shared object file", done.stdout)
+
+    def test_processes_share_a_ledger_and_the_dead_give_theirs_back(self):
+        with tempfile.NamedTemporaryFile() as ledger:
+            shared = {"EMUV_PHYSICAL": "32M", "EMUV_VIRTUAL": "64M",
+                      "EMUV_LEDGER": ledger.name}
+            holder = self.start("""
+assert alloc(80)[0] == 0
+print("held", flush=True)
+sys.stdin.read()
+""", **shared)
+            try:
+                self.assertEqual(holder.stdout.readline(), "held\n")
+                out, _ = self.run_program("print(*info(), alloc(17)[0])",
+                                          **shared)
+                self.assertEqual(out, ["16", "96", "2"])
+            finally:
+                holder.send_signal(signal.SIGKILL)
+                holder.communicate()
+            out, _ = self.run_program("print(*info(), alloc(96)[0])",
+                                      **shared)
+            self.assertEqual(out, ["96", "96", "0"])
+
+    def test_nvml_without_its_library_says_so(self):
+        done = subprocess.run(
+            [sys.executable, "-c", "import ctypes\n"
+             "nvml = ctypes.CDLL('libnvidia-ml.so.1')\n"
+             "print(nvml.nvmlInit_v2())"],
+            env=self.environment(LD_PRELOAD=self.options.nvml,
+                                 EMUV_LIBNVML="/nonexistent"),
+            text=True, check=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
+        self.assertEqual(done.stdout, "12\n")  # NVML_ERROR_LIBRARY_NOT_FOUND
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--nvml", required=True)
+    parser.add_argument("--driver", required=True)
+    ProcessesTest.options, rest = parser.parse_known_args()
+    for path in vars(ProcessesTest.options).values():
+        if not pathlib.Path(path).is_file():
+            sys.exit(f"{path}: no such file")
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()
