@@ -29,8 +29,9 @@ cmake -S tools/cuda -B "$build/lib" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   { tail -30 "$out/configure.log" "$out/build.log"; exit 1; }
 library=$PWD/$build/lib/tools/cuda/lib/libcuda.so.1
 [ -f "$library" ] || { cat "$out/configure.log"; exit 1; }
+toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 nvcc -O2 -std=c++17 -arch=native -o "$build/device" tests/cuda/device.cu \
-  -lcuda -ldl || exit 1
+  -L"$toolkit/lib64/stubs" -L"$toolkit/lib/stubs" -lcuda -ldl || exit 1
 (cd "$build/lib" && ctest --output-on-failure) >"$out/ctest.log" 2>&1
 judge "library loads everywhere (ctest)" - - test $? -eq 0
 program=$PWD/$build/device

@@ -60,6 +60,7 @@ TEST(Settings, WhatIsNotUnderstoodIsNamed)
     const std::pair<const char *, const char *> wrong[] = {
         {"EMUV_PHYSICAL", "12 elephants"},
         {"EMUV_VIRTUAL", "-1"},
+        {"EMUV_VIRTUAL", "1025T"},
         {"EMUV_INSTANCE", "0,"},
         {"EMUV_INSTANCE", "1024"},
         {"EMUV_INSTANCE", "emuv0"},

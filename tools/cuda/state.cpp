@@ -25,7 +25,8 @@ std::mutex start_lock;
 bool started;
 CUresult start_result;
 ledger_file *rows; // null with instances
-bool one_process;  // limits that nobody else shares
+std::vector<instance_ledger *> *clients;
+bool one_process; // limits that nobody else shares
 
 void tell_spill(const spill_notice &notice)
 {
@@ -51,6 +52,10 @@ void in_child()
     if (rows != nullptr)
         rows->close_after_fork();
     rows = nullptr;
+    if (clients != nullptr)
+        for (instance_ledger *client : *clients)
+            client->close_after_fork();
+    clients = nullptr;
     active.store(nullptr, std::memory_order_release);
     started = false;
 }
@@ -68,9 +73,11 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
                   std::vector<ledger *> &ledgers)
 {
     char why[256] = "";
+    clients = new std::vector<instance_ledger *>;
     for (const int id : asked.instances) {
         auto *instance = new instance_ledger;
         ledgers.push_back(instance);
+        clients->push_back(instance);
         if (!instance->open(id, why, sizeof why)) {
             say("%s", why);
             return false;

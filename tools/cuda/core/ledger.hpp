@@ -158,6 +158,10 @@ public:
     ///   @p length characters with the NUL
     bool open(int id, char *why, std::size_t length);
 
+    /// In the child of a fork(): lets go of the client, which stays the
+    /// parent's and ends with it. No other call may follow.
+    void close_after_fork();
+
     bool charge_physical(std::uint64_t bytes) override;
     void uncharge_physical(std::uint64_t bytes) override;
     bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;

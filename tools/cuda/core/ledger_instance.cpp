@@ -38,8 +38,14 @@ const instance_calls system_instance_calls = {
 
 instance_ledger::~instance_ledger()
 {
+    close_after_fork();
+}
+
+void instance_ledger::close_after_fork()
+{
     if (fd_ >= 0)
         calls_.close(fd_);
+    fd_ = -1;
 }
 
 bool instance_ledger::open(int id, char *why, std::size_t length)

@@ -10,6 +10,9 @@ namespace emuv::cuda {
 
 namespace {
 
+// As for an instance (EMUV_MAX_BYTES): sums of two cannot wrap.
+constexpr std::uint64_t max_bytes = std::uint64_t{1} << 50;
+
 // An empty variable is one that is not set: that is how a shell's wrapper
 // turns a setting off.
 std::string_view value(const char *text)
@@ -65,7 +68,7 @@ settings read_settings(char *(*get)(const char *name))
         if (value(given).empty())
             return;
         bytes = parse_size(value(given));
-        if (!bytes)
+        if (!bytes || *bytes > max_bytes)
             wrong(name, given);
     };
     size("EMUV_PHYSICAL", read.physical_bytes);
