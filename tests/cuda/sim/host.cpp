@@ -41,8 +41,12 @@ bool pin(std::uintptr_t base, std::size_t bytes, bool read_only)
 CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned Flags)
 {
     SIM_ENTER(context);
-    if (!pp || bytesize == 0 || (Flags & ~7U))
+    if (!pp || (Flags & ~7U))
         return CUDA_ERROR_INVALID_VALUE;
+    if (bytesize == 0) { // as a card's driver answers it
+        *pp = nullptr;
+        return CUDA_SUCCESS;
+    }
     if (CUresult r = refuse_during_capture())
         return r;
     void *got =

@@ -113,11 +113,12 @@ using namespace sim;
 CUresult cuMemGetInfo(size_t *free, size_t *total)
 {
     SIM_ENTER(context);
-    if (!free || !total)
-        return CUDA_ERROR_INVALID_VALUE;
+    // Either may be left out, on a card too.
     const frame_store &vram = entered.current->dev.vram;
-    *free = (vram.capacity() - vram.used()) * frame_bytes;
-    *total = vram.capacity() * frame_bytes;
+    if (free)
+        *free = (vram.capacity() - vram.used()) * frame_bytes;
+    if (total)
+        *total = vram.capacity() * frame_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -220,7 +221,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr *pbase, size_t *psize,
     SIM_ENTER(context);
     const mapping *m = the().space.find(dptr);
     if (!m)
-        return dptr ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_NOT_FOUND;
     if (pbase)
         *pbase = m->what == kind::vmm && !m->in_vram()
                      ? CUdeviceptr{m->memory->id() * frame_bytes}

@@ -67,6 +67,12 @@ TEST_F(Memory, BadArgumentsAreRefused)
     EXPECT_EQ(cuMemAllocManaged(&at, ~std::size_t{0}, CU_MEM_ATTACH_GLOBAL),
               CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuMemFree(64), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemFree(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemGetAddressRange(&at, nullptr, 0), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(cuMemGetInfo(nullptr, nullptr), CUDA_SUCCESS);
+    void *host = &at;
+    EXPECT_EQ(cuMemHostAlloc(&host, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(host, nullptr);
     OK(cuMemAlloc(&at, 1024));
     EXPECT_EQ(cuMemFree(at + 512), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree(at));

@@ -34,5 +34,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     auto on = resolve(*entered.current, hStream, per_thread);
     if (!on)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (dptr == 0)
+        return CUDA_SUCCESS;
     return pool_free(*on, dptr);
 }
