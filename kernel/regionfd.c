@@ -134,6 +134,7 @@ static const struct file_operations emuv_regionfd_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_regionfd_mmap,
+	.get_unmapped_area = thp_get_unmapped_area,
 	.fallocate = emuv_regionfd_fallocate,
 };
 
