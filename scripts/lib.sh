@@ -67,18 +67,26 @@ available_release() {
 }
 
 # kernel_release VERSION: the release that a series (6.1) or a release stands
-# for on this machine. A series keeps the release that was chosen for it first,
-# so that kernel and headers stay a pair, until fetch_kernel --update.
+# for on this machine. Kernel and headers have to be a pair: a series stands for
+# the kernel in the cache, else for the newest installed headers, else for the
+# newest release that apt knows.
 kernel_release() {
-    local cache
-    cache=$(cache_dir)
+    local cache dir
     if [[ ! $1 =~ ^[0-9]+\.[0-9]+$ ]]; then
         printf '%s\n' "$1"
-    elif [[ -L $cache/kernels/$1 ]]; then
-        readlink -- "$cache/kernels/$1"
-    else
-        available_release "$1"
+        return
     fi
+    cache=$(cache_dir)
+    if [[ -L $cache/kernels/$1 ]]; then
+        readlink -- "$cache/kernels/$1"
+        return
+    fi
+    for dir in /usr/src/linux-headers-"$1".*-amd64; do
+        if [[ -d $dir && $dir != *-cloud-amd64 && $dir != *-rt-amd64 ]]; then
+            printf '%s\n' "${dir#/usr/src/linux-headers-}"
+        fi
+    done | sort -rV | { read -r dir && printf '%s\n' "$dir" && cat >/dev/null; } ||
+        available_release "$1"
 }
 
 # extract_vmlinux BZIMAGE OUT: take the uncompressed kernel out of a bzImage.
@@ -135,24 +143,15 @@ unpack_kernel() {
     mv -T -- root "$2" || exit 1
 }
 
-# fetch_kernel [--update] VERSION: see to it that a Debian kernel is in the
+# fetch_kernel VERSION [RELEASE]: see to it that a Debian kernel is in the
 # cache, and print its directory. It holds vmlinuz, lib/modules/RELEASE and,
-# where the kernel can be started that way, vmlinux. Nothing is installed.
-# With --update, a series moves to its newest release.
+# where the kernel can be started that way, vmlinux. Nothing is installed. With
+# RELEASE, that is what the series VERSION stands for from now on.
 fetch_kernel() {
-    local update=
-    if [[ $1 == --update ]]; then
-        update=1
-        shift
-    fi
-    local version=$1 cache release dir
+    local version=$1 release=${2:-} cache dir
     cache=$(cache_dir)
     mkdir -p -- "$cache/kernels"
-    if [[ -n $update ]]; then
-        release=$(available_release "$version")
-    else
-        release=$(kernel_release "$version")
-    fi
+    [[ -n $release ]] || release=$(kernel_release "$version")
     [[ -n $release ]] || die "apt knows no kernel $version (as root: apt-get update)"
     dir=$cache/kernels/$release
     if [[ ! -d $dir ]]; then
@@ -162,7 +161,7 @@ fetch_kernel() {
             [[ -d $dir ]] || unpack_kernel "$release" "$dir"
         ) 9>"$cache/kernels/.lock" || return 1
     fi
-    if [[ $version != "$release" ]]; then
+    if [[ $version != "$release" && $(readlink -- "$cache/kernels/$version") != "$release" ]]; then
         ln -sfnT -- "$release" "$cache/kernels/$version"
     fi
     printf '%s\n' "$dir"
