@@ -10,6 +10,7 @@
 #include <linux/compat.h>
 #include <linux/falloc.h>
 #include <linux/file.h>
+#include <linux/module.h>
 #include <linux/mount.h>
 #include <linux/pseudo_fs.h>
 #include <linux/splice.h>
@@ -148,9 +149,12 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	if (IS_ERR(inode))
 		return ERR_CAST(inode);
 	i_size_write(inode, emuv_region_bytes(region));
+	/* what fput() gives back; the call came through a file that has one */
+	__module_get(THIS_MODULE);
 	file = alloc_file_pseudo(inode, emuv_mount, "emuv-region",
 				 flags | O_LARGEFILE, &emuv_regionfd_fops);
 	if (IS_ERR(file)) {
+		module_put(THIS_MODULE);
 		iput(inode);
 		return file;
 	}
