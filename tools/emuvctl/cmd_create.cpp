@@ -78,6 +78,11 @@ emuv::profile from_options(const create_options &options)
                                 });
     spec.virtual_bytes = parse_option(
         "--virtual", [&] { return emuv::parse_size(options.virtual_size); });
+    try {
+        emuv::check_instance_sizes(spec.physical_bytes, spec.virtual_bytes);
+    } catch (const std::invalid_argument &problem) {
+        throw usage_error(problem.what());
+    }
     if (!options.numa_node.empty())
         spec.numa_node = parse_option("--numa-node", [&] {
             return static_cast<int>(
@@ -132,13 +137,6 @@ void cmd_create(const create_options &options, environment &env)
             return static_cast<unsigned>(
                 emuv::parse_integer(options.count, 1, EMUV_MAX_INSTANCES));
         });
-    parse_option(options.profile.empty() ? "--physical and --virtual"
-                                         : "--profile",
-                 [&] {
-                     emuv::check_instance_sizes(what.spec.physical_bytes,
-                                                what.spec.virtual_bytes);
-                     return 0;
-                 });
     const auto specs = what.instances();
     if (what.spec.id != emuv::any && specs.back().id >= EMUV_MAX_INSTANCES)
         throw usage_error(fmt::format(

@@ -10,7 +10,6 @@
 #include <emuv/error.hpp>
 #include <emuv/module.hpp>
 #include <emuv/profile.hpp>
-#include <emuv/size.hpp>
 #include <emuv/version.hpp>
 
 #include <algorithm>
@@ -310,7 +309,7 @@ private:
             resident += info.resident_bytes;
         }
         const auto size = [](std::uint64_t bytes) {
-            return bytes == 0 ? "0" : emuv::format_size(bytes) + "iB";
+            return say_size(bytes, false);
         };
         const std::string state = fmt::format(
             "{} promised as virtual VRAM, {} of it backed; the host has {}, "

@@ -48,6 +48,8 @@ void cmd_export(const export_options &options, environment &env)
         print.print(list, env);
         return;
     }
+    if (profiles.empty())
+        env.say("there are no instances");
     std::string text;
     for (const auto &one : profiles)
         text += (text.empty() ? "" : "\n") + emuv::format_profile(one);

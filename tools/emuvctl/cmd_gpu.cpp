@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -56,9 +57,9 @@ void cmd_gpu_list(const gpu_options &options, environment &env)
     list.name = "gpu_models";
     list.columns = columns;
     for (const auto *card : cards) {
-        std::string ids;
+        std::vector<std::string> ids;
         for (const auto id : card->pci_device_ids)
-            ids += fmt::format("{}{:#06x}", ids.empty() ? "" : " ", id);
+            ids.push_back(fmt::format("{:#06x}", id));
         row one;
         one.cells = {card->full_name(),
                      std::string(card->name),
@@ -68,7 +69,7 @@ void cmd_gpu_list(const gpu_options &options, environment &env)
                      std::uint64_t{card->bandwidth_gb_s},
                      std::uint64_t{card->pcie_generation},
                      std::uint64_t{card->pcie_width},
-                     ids.empty() ? cell() : cell(ids)};
+                     std::move(ids)};
         list.rows.push_back(std::move(one));
     }
     print.print(list, env);

@@ -30,9 +30,7 @@ std::string block(const emuv::instance_info &info, bool exact,
                   const environment &env)
 {
     const auto size = [exact](std::uint64_t bytes) {
-        if (exact)
-            return std::to_string(bytes);
-        return bytes == 0 ? "0" : emuv::format_size(bytes) + "iB";
+        return say_size(bytes, exact);
     };
     const auto used = [&](std::uint64_t bytes, std::uint64_t of) {
         return fmt::format("{} ({} used)", size(of), size(bytes));

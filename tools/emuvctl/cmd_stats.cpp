@@ -199,7 +199,7 @@ void cmd_stats(const stats_options &options, environment &env)
         : options.count.empty()
             ? forever
             : parse_option("-c", [&] {
-                  return emuv::parse_integer(options.count, 1, forever);
+                  return emuv::parse_integer(options.count, 1, 1000000000);
               });
 
     static constexpr std::string_view once[] = {"name",

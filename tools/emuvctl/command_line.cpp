@@ -203,12 +203,24 @@ private:
     std::string word(const CLI::ParseError &problem) const
     {
         std::string text = problem.what();
-        if (dynamic_cast<const CLI::RequiredError *>(&problem) != nullptr &&
-            text.find("subcommand") != std::string::npos)
-            return unknown_verb_.empty() || unknown_verb_.starts_with('-')
-                       ? "a verb is missing"
-                       : fmt::format("unknown verb '{}'",
-                                     printable(unknown_verb_));
+        const auto ends_with = [&text](std::string_view end) {
+            return text.ends_with(end);
+        };
+        if (dynamic_cast<const CLI::RequiredError *>(&problem) != nullptr) {
+            // A positional is called by its name here, which nobody typed.
+            if (text.find("subcommand") == std::string::npos)
+                return ends_with(" is required") ? "an argument is missing"
+                                                 : text;
+            if (unknown_verb_.empty())
+                return "a verb is missing";
+            return fmt::format("unknown {} '{}'",
+                               unknown_verb_.starts_with('-') ? "option"
+                                                              : "verb",
+                               printable(unknown_verb_));
+        }
+        if (dynamic_cast<const CLI::ArgumentMismatch *>(&problem) != nullptr &&
+            ends_with(" missing"))
+            return text.substr(0, text.find(':')) + ": its value is missing";
         if (!text.empty())
             text[0] = static_cast<char>(
                 std::tolower(static_cast<unsigned char>(text[0])));
@@ -233,6 +245,20 @@ private:
             verb->description(details_[verb]);
         });
         return options.get();
+    }
+
+    // A verb that is only the first word of others.
+    CLI::App *add_parent(const char *name, const char *summary,
+                         const char *more, const char *group)
+    {
+        auto *const parent = app_.add_subcommand(name, summary);
+        parent->set_help_flag("-h,--help", "print this help");
+        parent->group(group);
+        parent->require_subcommand(1);
+        parent->preparse_callback([parent, more](std::size_t /*remaining*/) {
+            parent->description(more);
+        });
+        return parent;
     }
 
     static CLI::Option *add_option(CLI::App *verb, const char *name,
@@ -349,7 +375,7 @@ private:
         auto *options = add<destroy_options>(
             &app_, "destroy", "remove instances",
             "Removes instances, written as emuv0, 0 or /dev/emuv0. None goes "
-            "unless all can go.",
+            "unless all\ncan go.",
             verb, cmd_destroy);
         verb->group("Instances");
         add_instances(verb, options->instances);
@@ -405,10 +431,9 @@ private:
     {
         CLI::App *verb = nullptr;
         auto *const parent =
-            app_.add_subcommand("profile", "list or show profiles");
-        parent->set_help_flag("-h,--help", "print this help");
-        parent->group("Profiles");
-        parent->require_subcommand(1);
+            add_parent("profile", "list or show profiles",
+                       "Lists or shows the profiles of vgpu-profiles.conf(5).",
+                       "Profiles");
         auto *list =
             add<profile_options>(parent, "list", "list profiles",
                                  "Lists the profiles of vgpu-profiles.conf(5).",
@@ -434,8 +459,8 @@ private:
         auto *options = add<apply_options>(
             &app_, "apply", "make what the profiles ask for",
             "Makes the instances that the profiles ask for and that are not "
-            "there yet, all or\nnone. A profile with instance_id is matched "
-            "with that instance, another with\none that has its values. "
+            "there yet, all\nor none. A profile with instance_id is matched "
+            "with that instance, another\nwith one that has its values. "
             "Loads the module if need be.",
             verb, cmd_apply);
         verb->group("Profiles");
@@ -464,7 +489,7 @@ private:
         auto *options = add<assert_options>(
             &app_, "assert", "fail unless the machine is as profiled",
             "Prints where the machine differs from its profiles, and exits "
-            "with 1 if it does.",
+            "with 1 if it\ndoes.",
             verb, cmd_assert);
         verb->group("Profiles");
         add_config(verb, options->config);
@@ -474,16 +499,15 @@ private:
     void add_gpu()
     {
         CLI::App *verb = nullptr;
-        auto *const parent =
-            app_.add_subcommand("gpu", "list the cards that are known");
-        parent->set_help_flag("-h,--help", "print this help");
-        parent->group("Machine");
-        parent->require_subcommand(1);
+        auto *const parent = add_parent(
+            "gpu", "list the cards that are known",
+            "Lists the GPU models that emuvctl knows by name.", "Machine");
         auto *options = add<gpu_options>(
             parent, "list", "list the cards that are known",
             "Lists the cards that emuvctl knows, or those that the names may "
             "mean.",
             verb, cmd_gpu_list);
+        verb->group("Verbs");
         verb->add_option("models", options->names)->type_name("MODEL");
         add_output(verb, options->output, gpu_columns());
     }

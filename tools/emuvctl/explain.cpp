@@ -2,6 +2,7 @@
 // What went wrong in a call on the driver, in words for a person.
 #include "environment.hpp"
 #include "failure.hpp"
+#include "host_memory.hpp"
 #include "instances.hpp"
 
 #include <emuv/error.hpp>
@@ -73,7 +74,24 @@ std::string explain_unload(const emuv::error &problem, const environment &env)
     }
 }
 
-std::string explain_create(const emuv::error &problem, const std::string &name)
+// Why there is no more virtual VRAM to be had, with figures where known.
+std::string explain_promise(const environment &env)
+{
+    std::uint64_t promised = 0;
+    for (const auto &info : env.sysfs().instances())
+        promised += info.virtual_bytes;
+    const auto host = read_host_memory(env);
+    const std::string why =
+        host ? fmt::format("{} of the {} that the host can back are promised "
+                           "already",
+                           say_size(promised, false),
+                           say_size(host->promisable(), false))
+             : "the host cannot back so much more virtual VRAM";
+    return why + "; --overcommit promises more all the same";
+}
+
+std::string explain_create(const emuv::error &problem, const std::string &name,
+                           const environment &env)
 {
     switch (problem.number()) {
     case EEXIST:
@@ -82,9 +100,7 @@ std::string explain_create(const emuv::error &problem, const std::string &name)
         return fmt::format("no id is free: {} instances exist",
                            EMUV_MAX_INSTANCES);
     case ENOMEM:
-        return "the host has not so much RAM to promise as virtual VRAM "
-               "(see 'emuvctl doctor'); --overcommit promises it all the "
-               "same";
+        return explain_promise(env);
     case EINVAL:
         return "the driver refuses these values";
     default:
@@ -147,7 +163,7 @@ std::string explain(const emuv::error &problem, const environment &env)
     if (call == "open")
         return explain_open(problem, env);
     if (call == "EMUV_IOC_CREATE")
-        return explain_create(problem, name);
+        return explain_create(problem, name, env);
     if (call == "EMUV_IOC_DESTROY")
         return explain_destroy(problem, name, env);
     if (problem.number() == ENODEV && problem.id() >= 0)

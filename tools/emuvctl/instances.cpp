@@ -185,12 +185,11 @@ std::string describe_clients(const emuv::instance_info &info,
 
 std::string describe(const emuv::instance_spec &spec)
 {
-    std::string text =
-        fmt::format("{}, {} physical, {} virtual", spec.gpu_model,
-                    emuv::format_size_exact(spec.physical_bytes),
-                    emuv::format_size_exact(spec.virtual_bytes));
+    std::string text = fmt::format("{}, {} + {}", spec.gpu_model,
+                                   emuv::format_size_exact(spec.physical_bytes),
+                                   emuv::format_size_exact(spec.virtual_bytes));
     if (spec.pci_device_id != 0)
-        text += fmt::format(", card {:#06x}", spec.pci_device_id);
+        text += fmt::format(", {:#06x}", spec.pci_device_id);
     if (spec.numa_node != emuv::any)
         text += fmt::format(", NUMA node {}", spec.numa_node);
     return text;

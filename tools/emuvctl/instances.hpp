@@ -44,7 +44,7 @@ read_clients(int id, const environment &env);
 std::string describe_clients(const emuv::instance_info &info,
                              const environment &env);
 
-/// "4090, 6 GiB physical, 2 GiB virtual, card 0x2684".
+/// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
 std::string describe(const emuv::instance_spec &spec);
 /// What an instance would have to be made with.
 emuv::instance_spec to_spec(const emuv::instance_info &info);

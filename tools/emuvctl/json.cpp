@@ -25,6 +25,10 @@ value_type to_json(const cell &value)
         value_type operator()(std::uint64_t n) const { return n; }
         value_type operator()(double d) const { return d; }
         value_type operator()(const std::string &s) const { return s; }
+        value_type operator()(const std::vector<std::string> &list) const
+        {
+            return list;
+        }
     };
     return std::visit(visitor{}, value);
 }

@@ -76,8 +76,13 @@ std::string printable(std::string_view text)
 
 std::string say_size(std::uint64_t bytes, bool exact)
 {
-    return exact ? fmt::format("{} bytes", bytes)
-                 : emuv::format_size_exact(bytes);
+    if (exact || bytes < 1024)
+        return bytes == 0
+                   ? "0"
+                   : fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
+    std::string text = emuv::format_size(bytes);
+    text.insert(text.size() - 1, " ");
+    return text + "iB";
 }
 
 std::string describe_columns(std::span<const column> columns)
@@ -207,6 +212,12 @@ std::string printer::show(const cell &value, kind as) const
         std::string operator()(const std::string &s) const
         {
             return s.empty() ? "-" : printable(s);
+        }
+        std::string operator()(const std::vector<std::string> &list) const
+        {
+            return list.empty()
+                       ? "-"
+                       : printable(fmt::format("{}", fmt::join(list, " ")));
         }
     };
     return std::visit(visitor{as, options_.bytes}, value);

@@ -35,8 +35,9 @@ struct column
 };
 
 /// A value; monostate is "none": "-" in tables, "[N/A]" in CSV, null in JSON.
+/// A list of texts is an array in JSON, and blanks between them elsewhere.
 using cell = std::variant<std::monostate, bool, std::int64_t, std::uint64_t,
-                          double, std::string>;
+                          double, std::string, std::vector<std::string>>;
 
 struct row
 {
@@ -122,7 +123,7 @@ private:
 /// The columns of a table as lines for a help text.
 std::string describe_columns(std::span<const column> columns);
 
-/// "12 GiB" or, with @p exact, "12884901888 bytes".
+/// "12.1 GiB", rounded to a tenth, or with @p exact "12992276070 bytes".
 std::string say_size(std::uint64_t bytes, bool exact);
 
 /// Text in which nothing can steer a terminal.
