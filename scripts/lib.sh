@@ -166,3 +166,27 @@ fetch_kernel() {
     fi
     printf '%s\n' "$dir"
 }
+
+# build_tools: configure and build what is not the kernel module, in
+# build/default, with a line for every tenth of the way.
+build_tools() {
+    local log=$EMUV_ROOT/build/default.log
+    mkdir -p -- "$EMUV_ROOT/build"
+    need cmake cmake
+    need ninja ninja-build
+    (
+        cd -- "$EMUV_ROOT"
+        cmake --preset default >"$log" 2>&1 && cmake --build --preset default 2>&1 | tee -a -- "$log"
+    ) | awk '
+        match($0, /^\[[0-9]+\/[0-9]+\] /) {
+            split(substr($0, 2, RLENGTH - 3), of, "/")
+            tenth = int(10 * of[1] / of[2])
+            if (tenth != last)
+                printf "built %d of %d\n", of[1], of[2]
+            last = tenth
+            fflush()
+        }' >&2 || {
+        tail -n 100 -- "$log" >&2
+        die "cannot build; all of it is in $log"
+    }
+}
