@@ -222,6 +222,8 @@ int fake_kernel::ioctl(int fd, unsigned long request, void *argument)
         planned != failures_.end() && planned->second.after-- == 0) {
         const int errnum = planned->second.errnum;
         failures_.erase(planned);
+        if (!log_on_failure.empty())
+            std::ofstream(dev() / "kmsg", std::ios::app) << log_on_failure;
         return -errnum;
     }
     return do_ioctl(found->second, request, argument);

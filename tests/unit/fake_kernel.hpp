@@ -61,6 +61,8 @@ public:
 
     /// Makes the call number @p after (0: the next) of a request fail.
     void fail(unsigned long request, int errnum, int after = 0);
+    /// What is added to dev/kmsg when a call is made to fail.
+    std::string log_on_failure;
     /// Makes the next load() fail.
     void fail_load(int errnum) { load_error_ = errnum; }
     /// What info() tells; nothing: there is no such file.

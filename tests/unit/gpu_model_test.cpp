@@ -159,7 +159,8 @@ TEST(gpu_model, pci_ids_are_those_of_the_pci_id_database)
                 continue;
             std::string model(card.name);
             for (const char *const word :
-                 {"NVIDIA ", " Laptop GPU", " Generation", " Ada", "Tesla ", "Quadro "})
+                 {"NVIDIA ", " Laptop GPU", " Generation", " Ada", "Tesla ",
+                  "Quadro "})
                 if (const auto at = model.find(word); at != std::string::npos)
                     model.erase(at, std::string(word).size());
             // One entry may stand for two cards: "Quadro RTX 6000/8000".

@@ -35,8 +35,7 @@ void cmd_export(const export_options &options, environment &env)
         }
         // Made in this order again, those from here on need the permission.
         promised += info.virtual_bytes;
-        what.spec.overcommit =
-            info.virtual_bytes != 0 && host && promised > host->promisable();
+        what.spec.overcommit = host && promised > host->promisable();
         profiles.push_back(std::move(what));
     }
     if (options.output.json) {
