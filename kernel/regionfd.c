@@ -45,12 +45,27 @@ void emuv_regionfd_exit(void)
 	kern_unmount(emuv_mount);
 }
 
+static int emuv_inode_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
+			      struct iattr *attr)
+{
+	/* a region is as large as it was allocated */
+	if (attr->ia_valid & ATTR_SIZE)
+		return -EPERM;
+	return simple_setattr(idmap, dentry, attr);
+}
+
+static const struct inode_operations emuv_inode_ops = {
+	.setattr = emuv_inode_setattr,
+};
+
 struct inode *emuv_inode_create(void)
 {
 	struct inode *inode = alloc_anon_inode(emuv_mount->mnt_sb);
 
-	if (!IS_ERR(inode))
+	if (!IS_ERR(inode)) {
 		inode->i_mode |= S_IFREG;
+		inode->i_op = &emuv_inode_ops;
+	}
 	return inode;
 }
 

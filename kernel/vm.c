@@ -164,7 +164,7 @@ int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
 	pgoff_t first = 0, last = (pgoff_t)inst->ranges.size << EMUV_CHUNK_ORDER;
 
 	/* there is no copy on write here: a private mapping would promise it */
-	if (!(vma->vm_flags & VM_SHARED))
+	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
 	if (region) {
 		first = region->range.first << EMUV_CHUNK_ORDER;
