@@ -124,6 +124,8 @@ extract_vmlinux() {
 unpack_kernel() {
     local release=$1 tmp
     say "fetching Debian's kernel $release"
+    # What an earlier download left when it was killed; the caller has the lock.
+    rm -rf -- "${2%/*}"/.new.*
     tmp=$(mktemp -d -- "${2%/*}/.new.XXXXXX") || exit 1
     # shellcheck disable=SC2064 # this very directory
     trap "rm -rf -- ${tmp@Q}" EXIT
