@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Pages that something outside the driver holds: long-term pins by io_uring,
 // and O_DIRECT into the mapping.
-#include "uring.hpp"
+#include "pin.hpp"
 
 #include <cstring>
 
@@ -17,7 +17,7 @@ using namespace guest;
 
 constexpr u64 region_bytes = 4 * chunk;
 
-class pinned : public driver_test
+class pages : public driver_test
 {
 protected:
     void SetUp() override
@@ -41,6 +41,29 @@ protected:
         map.reset();
         client.reset();
         driver_test::TearDown();
+    }
+
+    int id = -1;
+    descriptor client;
+    region got;
+    mapping map;
+    descriptor file;
+    mapping contents;
+    unsigned char *place = nullptr;
+};
+
+/// Pinned by io_uring, which can read and write what it pinned.
+class pinned : public pages
+{
+protected:
+    void SetUp() override
+    {
+        pages::SetUp();
+        if (!HasFatalFailure() && pin(map.data(), 4096).error() == EOPNOTSUPP)
+            GTEST_SKIP() << "io_uring registers no memory of device files here";
+        if (!HasFatalFailure()) {
+            ASSERT_EQ(discard(client, got.offset, region_bytes), 0);
+        }
     }
 
     /// What the pin sees of the region, in `contents`.
@@ -91,14 +114,6 @@ protected:
             EXPECT_FALSE(first_other(one.data(), chunk, 'n'))
                 << "the pin writes into the next owner's memory";
     }
-
-    int id = -1;
-    descriptor client;
-    region got;
-    mapping map;
-    descriptor file;
-    mapping contents;
-    unsigned char *place = nullptr;
 };
 
 TEST_F(pinned, BackedPagesCanBePinnedAndUsedBothWays)
@@ -248,14 +263,70 @@ TEST_F(pinned, PinsOfManyRegionsComeAndGo)
     })) << query(control, id).virtual_used_bytes;
 }
 
+// --- pinned by a socket, on any kernel ---
+
+TEST_F(pages, CanBePinnedForLongWhetherBackedOrNot)
+{
+    std::memset(map.data(), 'p', 2 * chunk);
+    const socket_pin by(map.data(), region_bytes);
+    ASSERT_EQ(by.error(), 0) << std::strerror(by.error());
+    EXPECT_EQ(query(control, id).resident_bytes, region_bytes);
+    EXPECT_FALSE(first_other(map.data(), 2 * chunk, 'p'));
+    EXPECT_FALSE(first_other(map.data() + 2 * chunk, region_bytes - 2 * chunk));
+    const socket_pin again(map.data(), region_bytes);
+    EXPECT_EQ(again.error(), 0);
+}
+
+TEST_F(pages, PinnedForLongStayInTheLedgerUntilThePinIsGone)
+{
+    std::memset(map.data(), 'p', region_bytes);
+    auto by = std::make_unique<socket_pin>(map.data(), region_bytes);
+    ASSERT_EQ(by->error(), 0);
+    map.reset();
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, region_bytes);
+    EXPECT_EQ(query(control, id).unowned_bytes, region_bytes);
+    region rest;
+    EXPECT_EQ(try_allocate(client, 64 * mib - region_bytes + 1, rest), ENOSPC);
+    ASSERT_EQ(try_allocate(client, 64 * mib - region_bytes, rest), 0);
+    EXPECT_TRUE(reads_zero(client.get(), rest.offset, rest.bytes));
+    ASSERT_EQ(release(client, rest.offset), 0);
+    by.reset();
+    EXPECT_TRUE(
+        wait_until([&] { return query(control, id).virtual_used_bytes == 0; }));
+    EXPECT_EQ(query(control, id).resident_bytes, 0U);
+}
+
+TEST_F(pages, ThatAKilledProcessPinnedComeBack)
+{
+    map.reset();
+    client.reset();
+    process victim([&](channel &us) -> std::string {
+        const auto own = open_client(id);
+        const auto all = allocate(own, 32 * mib);
+        const mapping their(own.get(), all.bytes, all.offset);
+        const socket_pin by(their.data(), their.size());
+        CHILD_EXPECT(by.error() == 0);
+        us.send();
+        us.receive();
+        return "";
+    });
+    victim.conversation().receive();
+    EXPECT_EQ(query(control, id).resident_bytes, 32 * mib);
+    victim.kill_now();
+    EXPECT_TRUE(
+        wait_until([&] { return query(control, id).virtual_used_bytes == 0; }));
+    EXPECT_EQ(query(control, id).resident_bytes, 0U);
+}
+
 // --- O_DIRECT ---
 
-class direct : public pinned
+class direct : public pages
 {
 protected:
     void SetUp() override
     {
-        pinned::SetUp();
+        pages::SetUp();
         if (HasFatalFailure())
             return;
         if (!exists("/dev/ram0") &&

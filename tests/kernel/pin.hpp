@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Long-term pins: io_uring's registered buffers take the same pin as a GPU
-// driver's registration of memory.
+// Long-term pins, as a GPU driver's registration of memory takes them: by
+// io_uring's registered buffers, and by the memory of an AF_XDP socket.
 #pragma once
 
 #include "support.hpp"
@@ -9,6 +9,8 @@
 #include <system_error>
 
 #include <liburing.h>
+#include <linux/if_xdp.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 namespace guest {
@@ -64,6 +66,32 @@ private:
     }
 
     io_uring ring_{};
+    int error_ = 0;
+};
+
+/// Pins a range of memory as that of an AF_XDP socket, until the object goes.
+/// It cannot be read or written this way, but kernels before 6.5, whose
+/// io_uring registers no memory of device files, do take it.
+class socket_pin
+{
+public:
+    socket_pin(const void *at, u64 bytes)
+        : socket_(static_cast<int>(checked(
+              socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0), "socket(AF_XDP)")))
+    {
+        xdp_umem_reg range{};
+        range.addr = reinterpret_cast<std::uintptr_t>(at);
+        range.len = bytes;
+        range.chunk_size = 4096;
+        error_ = error_of(setsockopt(socket_.get(), SOL_XDP, XDP_UMEM_REG,
+                                     &range, sizeof range));
+    }
+
+    /// What the registration failed with, or 0.
+    int error() const { return error_; }
+
+private:
+    descriptor socket_;
     int error_ = 0;
 };
 
