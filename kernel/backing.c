@@ -9,6 +9,7 @@
  * something that pinned them holds them.
  */
 #include <linux/memcontrol.h>
+#include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -209,14 +210,44 @@ static void emuv_chunk_put_list(struct list_head *gone)
 	}
 }
 
+/*
+ * Wait until the kernel has mapped what a fault has handed over to it: pages
+ * are locked until then. No fault hands over more while we have the map_sem.
+ */
+static void emuv_backing_settle(const struct emuv_chunk *chunk)
+{
+	unsigned long i;
+
+	if (chunk->folio) {
+		folio_lock(chunk->folio);
+		folio_unlock(chunk->folio);
+		return;
+	}
+	for (i = 0; i < EMUV_CHUNK_PAGES; i++) {
+		lock_page(chunk->pages[i]);
+		unlock_page(chunk->pages[i]);
+	}
+}
+
 /* Take the range out of every mapping there is of it. */
 static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 			       unsigned long last)
 {
+	struct emuv_chunk *chunk;
+	unsigned long index;
+	bool any = false;
+
 	lockdep_assert_held_write(&inst->map_sem);
-	unmap_mapping_range(inst->inode->i_mapping,
-			    (loff_t)first << EMUV_CHUNK_SHIFT,
-			    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT, 1);
+	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
+		emuv_backing_settle(chunk);
+		any = true;
+		cond_resched();
+	}
+	if (any)
+		unmap_mapping_range(inst->inode->i_mapping,
+				    (loff_t)first << EMUV_CHUNK_SHIFT,
+				    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT,
+				    1);
 }
 
 /* Let go of what emuv_backing_hold() holds. */
@@ -298,9 +329,7 @@ int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
 		up_write(&inst->map_sem);
 		return -EBUSY;
 	}
-	index = first;
-	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
-		emuv_backing_unmap(inst, first, last);
+	emuv_backing_unmap(inst, first, last);
 	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
 		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
 		u64 from = max(offset, start) - start;
@@ -327,13 +356,12 @@ bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 {
 	unsigned long last = first + count - 1;
 	struct emuv_chunk *chunk;
-	unsigned long index = first;
+	unsigned long index;
 	bool held = false;
 	LIST_HEAD(gone);
 
 	down_write(&inst->map_sem);
-	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
-		emuv_backing_unmap(inst, first, last);
+	emuv_backing_unmap(inst, first, last);
 	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
 		if (!force && emuv_chunk_is_held(chunk))
 			held = true;

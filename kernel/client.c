@@ -559,6 +559,7 @@ const struct file_operations emuv_client_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_client_mmap,
+	.get_unmapped_area = thp_get_unmapped_area,
 	.unlocked_ioctl = emuv_client_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.show_fdinfo = emuv_client_show_fdinfo,

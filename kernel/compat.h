@@ -22,6 +22,13 @@
 #define EMUV_DEVNODE_CONST const
 #endif
 
+/* what stands for the mount's view of users in inode operations */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+#define EMUV_IDMAP struct user_namespace
+#else
+#define EMUV_IDMAP struct mnt_idmap
+#endif
+
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 {

@@ -146,12 +146,14 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	trace_emuv_region_create(inst->config.id, *offset, bytes);
 
 	/* what a holder of the raw offset space left here is not the client's */
-	err = emuv_backing_discard(inst, *offset, bytes, NULL);
-	if (!err && populate)
+	emuv_backing_release(inst, region->range.first, region->range.count,
+			     true);
+	if (populate) {
 		err = emuv_backing_populate(inst, region->range.first,
 					    region->range.count);
-	if (err)
-		goto err_put_region;
+		if (err)
+			goto err_put_region;
+	}
 
 	region->owner = client;
 	err = xa_err(xa_store(&client->regions, region->range.first, region,

@@ -10,6 +10,7 @@
 #include <linux/compat.h>
 #include <linux/falloc.h>
 #include <linux/file.h>
+#include <linux/module.h>
 #include <linux/mount.h>
 #include <linux/pseudo_fs.h>
 #include <linux/splice.h>
@@ -44,12 +45,27 @@ void emuv_regionfd_exit(void)
 	kern_unmount(emuv_mount);
 }
 
+static int emuv_inode_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
+			      struct iattr *attr)
+{
+	/* a region is as large as it was allocated */
+	if (attr->ia_valid & ATTR_SIZE)
+		return -EPERM;
+	return simple_setattr(idmap, dentry, attr);
+}
+
+static const struct inode_operations emuv_inode_ops = {
+	.setattr = emuv_inode_setattr,
+};
+
 struct inode *emuv_inode_create(void)
 {
 	struct inode *inode = alloc_anon_inode(emuv_mount->mnt_sb);
 
-	if (!IS_ERR(inode))
+	if (!IS_ERR(inode)) {
 		inode->i_mode |= S_IFREG;
+		inode->i_op = &emuv_inode_ops;
+	}
 	return inode;
 }
 
@@ -134,6 +150,7 @@ static const struct file_operations emuv_regionfd_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_regionfd_mmap,
+	.get_unmapped_area = thp_get_unmapped_area,
 	.fallocate = emuv_regionfd_fallocate,
 };
 
@@ -147,9 +164,12 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	if (IS_ERR(inode))
 		return ERR_CAST(inode);
 	i_size_write(inode, emuv_region_bytes(region));
+	/* what fput() gives back; the call came through a file that has one */
+	__module_get(THIS_MODULE);
 	file = alloc_file_pseudo(inode, emuv_mount, "emuv-region",
 				 flags | O_LARGEFILE, &emuv_regionfd_fops);
 	if (IS_ERR(file)) {
+		module_put(THIS_MODULE);
 		iput(inode);
 		return file;
 	}

@@ -40,20 +40,20 @@ TRACE_EVENT(emuv_chunk_release,
 );
 
 TRACE_EVENT(emuv_fault,
-	TP_PROTO(int instance, unsigned long index, int err),
-	TP_ARGS(instance, index, err),
+	TP_PROTO(int instance, unsigned long index, unsigned int result),
+	TP_ARGS(instance, index, result),
 	TP_STRUCT__entry(
 		__field(int, instance)
 		__field(unsigned long, index)
-		__field(int, err)
+		__field(unsigned int, result)
 	),
 	TP_fast_assign(
 		__entry->instance = instance;
 		__entry->index = index;
-		__entry->err = err;
+		__entry->result = result;
 	),
-	TP_printk("emuv%d chunk=%lu err=%d", __entry->instance,
-		  __entry->index, __entry->err)
+	TP_printk("emuv%d chunk=%lu result=%#x", __entry->instance,
+		  __entry->index, __entry->result)
 );
 
 DECLARE_EVENT_CLASS(emuv_region,

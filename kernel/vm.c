@@ -2,7 +2,15 @@
 /*
  * Mapping an offset space: shared mappings of ordinary pages, a whole chunk a
  * fault.
+ *
+ * A mapping made of whole, aligned chunks is filled by the kernel itself, as
+ * that of any file: given a 2 MiB folio it makes one large entry of it, which
+ * is quicker to make, to pin and to take away than 512. In any other mapping
+ * we put in what there is of the chunk page by page (VM_MIXEDMAP). Which of
+ * the two it is holds for the life of the mapping.
  */
+#include <linux/pagemap.h>
+
 #include "emuv.h"
 #include "trace.h"
 
@@ -76,6 +84,28 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 	return 0;
 }
 
+/*
+ * Fill the mapping from a chunk that is the current one, under the map_sem.
+ * What the kernel is to map for us is handed over locked, and stays so until
+ * it is mapped: emuv_backing_settle() waits for that.
+ */
+static vm_fault_t emuv_vm_fill(struct vm_fault *vmf, unsigned long index,
+			       const struct emuv_chunk *chunk)
+{
+	struct page *page;
+	int err;
+
+	if (vmf->vma->vm_flags & VM_MIXEDMAP) {
+		err = emuv_vm_map_chunk(vmf->vma, index, chunk);
+		return err ? vmf_error(err) : VM_FAULT_NOPAGE;
+	}
+	page = emuv_chunk_page(chunk, vmf->pgoff & (EMUV_CHUNK_PAGES - 1));
+	get_page(page);
+	lock_page(page);
+	vmf->page = page;
+	return VM_FAULT_LOCKED;
+}
+
 static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
@@ -83,7 +113,7 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 	struct emuv_region *region = vma->vm_private_data;
 	unsigned long index = vmf->pgoff >> EMUV_CHUNK_ORDER;
 	struct emuv_chunk *chunk;
-	int err;
+	vm_fault_t ret;
 
 	if (region ? index - region->range.first >= region->range.count :
 		     index >= inst->ranges.size)
@@ -100,11 +130,11 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		up_read(&inst->map_sem);
 		emuv_chunk_put(chunk);
 	}
-	err = emuv_vm_map_chunk(vma, index, chunk);
+	ret = emuv_vm_fill(vmf, index, chunk);
 	up_read(&inst->map_sem);
 	emuv_chunk_put(chunk);
-	trace_emuv_fault(inst->config.id, index, err);
-	return err ? vmf_error(err) : VM_FAULT_NOPAGE;
+	trace_emuv_fault(inst->config.id, index, ret);
+	return ret;
 }
 
 static const struct vm_operations_struct emuv_vm_ops = {
@@ -112,6 +142,17 @@ static const struct vm_operations_struct emuv_vm_ops = {
 	.close = emuv_vm_close,
 	.fault = emuv_vm_fault,
 };
+
+/* Is the mapping one that large entries fit into, all over? */
+static bool emuv_vm_is_huge(const struct vm_area_struct *vma)
+{
+	pgoff_t bits = (vma->vm_start >> PAGE_SHIFT) |
+		       (vma->vm_end >> PAGE_SHIFT) | vma->vm_pgoff;
+
+	return IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) &&
+	       HPAGE_PMD_ORDER == EMUV_CHUNK_ORDER &&
+	       IS_ALIGNED(bits, EMUV_CHUNK_PAGES);
+}
 
 /*
  * Set up a mapping whose vm_pgoff is a place in the offset space, of a region
@@ -123,7 +164,7 @@ int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
 	pgoff_t first = 0, last = (pgoff_t)inst->ranges.size << EMUV_CHUNK_ORDER;
 
 	/* there is no copy on write here: a private mapping would promise it */
-	if (!(vma->vm_flags & VM_SHARED))
+	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
 	if (region) {
 		first = region->range.first << EMUV_CHUNK_ORDER;
@@ -133,8 +174,8 @@ int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
 	    vma_pages(vma) > last - vma->vm_pgoff)
 		return -EINVAL;
 
-	/* MIXEDMAP: ordinary pages, put in by the chunk under the map_sem */
-	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP |
+		     (emuv_vm_is_huge(vma) ? 0 : VM_MIXEDMAP));
 	vma->vm_private_data = region;
 	vma->vm_ops = &emuv_vm_ops;
 	emuv_vm_open(vma);

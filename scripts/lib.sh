@@ -67,18 +67,101 @@ available_release() {
 }
 
 # kernel_release VERSION: the release that a series (6.1) or a release stands
-# for on this machine. A series keeps the release that was chosen for it first,
-# so that kernel and headers stay a pair, until fetch_kernel --update.
+# for on this machine. Kernel and headers have to be a pair, so a series keeps
+# what was chosen for it first; else it is the newest release that apt knows.
 kernel_release() {
     local cache
     cache=$(cache_dir)
     if [[ ! $1 =~ ^[0-9]+\.[0-9]+$ ]]; then
         printf '%s\n' "$1"
-    elif [[ -L $cache/kernels/$1 ]]; then
-        readlink -- "$cache/kernels/$1"
+    elif [[ -L $cache/series/$1 ]]; then
+        readlink -- "$cache/series/$1"
     else
         available_release "$1"
     fi
+}
+
+# choose_release SERIES RELEASE: what the series stands for from now on.
+choose_release() {
+    local series
+    series=$(cache_dir)/series
+    mkdir -p -- "$series"
+    if [[ $(readlink -- "$series/$1") != "$2" ]]; then
+        ln -sfnT -- "$2" "$series/$1"
+    fi
+}
+
+# fetch KIND VERSION: see to it that what UNPACK_KIND makes of a Debian kernel is
+# in the cache, whole or not at all, and print its directory. Nothing is
+# installed.
+fetch() {
+    local kind=$1 release store dir
+    release=$(kernel_release "$2")
+    [[ -n $release ]] || die "apt knows no kernel $2 (as root: apt-get update)"
+    store=$(cache_dir)/$kind
+    dir=$store/$release
+    mkdir -p -- "$store"
+    if [[ ! -d $dir ]]; then
+        (
+            # One of several that start at once does the work, and clears away
+            # what was left when an earlier one was killed.
+            flock 9
+            if [[ ! -d $dir ]]; then
+                rm -rf -- "$store"/.new.*
+                new=$(mktemp -d -- "$store/.new.XXXXXX") || exit 1
+                trap 'rm -rf -- "$new"' EXIT
+                mkdir -- "$new/root" && cd -- "$new" || exit 1
+                "unpack_$kind" "$release" "$dir" || exit 1
+                chmod 755 root && mv -T -- root "$dir" || exit 1
+            fi
+        ) 9>"$store/.lock" || exit 1
+    fi
+    if [[ $2 != "$release" ]]; then
+        choose_release "$2" "$release"
+    fi
+    printf '%s\n' "$dir"
+}
+
+# unpack PACKAGE...: download Debian packages and unpack them in ./root.
+unpack() {
+    local package
+    say "fetching $*"
+    # The download needs no sandbox, whose user cannot write here.
+    apt-get -qq -o APT::Sandbox::User=root download "$@" >&2 || die "apt-get cannot download $*"
+    for package in *.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C root --exclude ./usr/share ||
+            die "cannot unpack $package"
+        rm -- "$package"
+    done
+}
+
+# fetch_kernel VERSION: a kernel to boot. Its directory has vmlinuz,
+# lib/modules/RELEASE and, where the kernel can be started that way, vmlinux.
+fetch_kernel() { fetch kernels "$1"; }
+
+unpack_kernels() {
+    unpack "linux-image-$1"
+    mv -- "root/boot/vmlinuz-$1" root/vmlinuz || exit 1
+    rm -rf -- root/boot root/usr
+    extract_vmlinux root/vmlinuz root/vmlinux || true
+    PATH=$PATH:/sbin:/usr/sbin depmod -b "$PWD/root" "$1" ||
+        die "cannot index the modules of $1 (is kmod installed?)"
+}
+
+# fetch_headers VERSION: what a module is built with; the build tree is
+# usr/src/linux-headers-RELEASE there. Not installed as a package, since such a
+# package wants the kernel's installed, which changes what the machine boots.
+fetch_headers() { fetch headers "$1"; }
+
+unpack_headers() {
+    local tree=usr/src/linux-headers-$1 packages
+    mapfile -t packages < <(apt-cache depends "linux-headers-$1" |
+        sed -nE 's/^ +Depends: (linux-headers-.*-common|linux-kbuild-.*)$/\1/p')
+    unpack "linux-headers-$1" "${packages[@]}"
+    # It names the other package's file by where that is installed.
+    sed -i "s#^include /usr/src/#include $2/usr/src/#" "root/$tree/Makefile" || exit 1
+    # Only for making type information of modules, with a tool of its own.
+    rm -f -- "root/$tree/vmlinux"
 }
 
 # extract_vmlinux BZIMAGE OUT: take the uncompressed kernel out of a bzImage.
@@ -111,59 +194,26 @@ extract_vmlinux() {
     }
 }
 
-# unpack_kernel RELEASE DIR: download a Debian kernel and make DIR of it, whole
-# or not at all. For fetch_kernel, in a subshell of its own.
-unpack_kernel() {
-    local release=$1 tmp
-    say "fetching Debian's kernel $release"
-    tmp=$(mktemp -d -- "${2%/*}/.new.XXXXXX") || exit 1
-    # shellcheck disable=SC2064 # this very directory
-    trap "rm -rf -- ${tmp@Q}" EXIT
-    mkdir -- "$tmp/root" || exit 1
-    cd -- "$tmp" || exit 1
-    # The download needs no sandbox, whose user cannot write here.
-    apt-get -qq -o APT::Sandbox::User=root download "linux-image-$release" >&2 ||
-        die "apt-get cannot download linux-image-$release"
-    dpkg-deb --fsys-tarfile linux-image-*.deb | tar -x -C root ./boot ./lib ||
-        die "cannot unpack linux-image-$release"
-    mv -- "root/boot/vmlinuz-$release" root/vmlinuz || exit 1
-    rm -r -- root/boot
-    extract_vmlinux root/vmlinuz root/vmlinux || true
-    PATH=$PATH:/sbin:/usr/sbin depmod -b "$tmp/root" "$release" ||
-        die "cannot index the modules of $release (is kmod installed?)"
-    chmod 755 root
-    mv -T -- root "$2" || exit 1
-}
-
-# fetch_kernel [--update] VERSION: see to it that a Debian kernel is in the
-# cache, and print its directory. It holds vmlinuz, lib/modules/RELEASE and,
-# where the kernel can be started that way, vmlinux. Nothing is installed.
-# With --update, a series moves to its newest release.
-fetch_kernel() {
-    local update=
-    if [[ $1 == --update ]]; then
-        update=1
-        shift
-    fi
-    local version=$1 cache release dir
-    cache=$(cache_dir)
-    mkdir -p -- "$cache/kernels"
-    if [[ -n $update ]]; then
-        release=$(available_release "$version")
-    else
-        release=$(kernel_release "$version")
-    fi
-    [[ -n $release ]] || die "apt knows no kernel $version (as root: apt-get update)"
-    dir=$cache/kernels/$release
-    if [[ ! -d $dir ]]; then
-        (
-            # One of several that start at once does the work.
-            flock 9
-            [[ -d $dir ]] || unpack_kernel "$release" "$dir"
-        ) 9>"$cache/kernels/.lock" || return 1
-    fi
-    if [[ $version != "$release" ]]; then
-        ln -sfnT -- "$release" "$cache/kernels/$version"
-    fi
-    printf '%s\n' "$dir"
+# build_tools: configure and build what is not the kernel module, in
+# build/default, with a line for every tenth of the way.
+build_tools() {
+    local log=$EMUV_ROOT/build/default.log
+    mkdir -p -- "$EMUV_ROOT/build"
+    need cmake cmake
+    need ninja ninja-build
+    (
+        cd -- "$EMUV_ROOT"
+        cmake --preset default >"$log" 2>&1 && cmake --build --preset default 2>&1 | tee -a -- "$log"
+    ) | awk '
+        match($0, /^\[[0-9]+\/[0-9]+\] /) {
+            split(substr($0, 2, RLENGTH - 3), of, "/")
+            tenth = int(10 * of[1] / of[2])
+            if (tenth != last)
+                printf "built %d of %d\n", of[1], of[2]
+            last = tenth
+            fflush()
+        }' >&2 || {
+        tail -n 100 -- "$log" >&2
+        die "cannot build; all of it is in $log"
+    }
 }

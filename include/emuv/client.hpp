@@ -2,6 +2,10 @@
 // /dev/emuvN: a client, the regions it holds, and mappings of them.
 #pragma once
 
+#include <emuv/kernel_api.hpp>
+#include <emuv/types.hpp>
+#include <emuv/unique_fd.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -9,12 +13,7 @@
 #include <span>
 #include <vector>
 
-#include <emuv/kernel_api.hpp>
-#include <emuv/types.hpp>
-#include <emuv/unique_fd.hpp>
-
-namespace emuv
-{
+namespace emuv {
 
 /// A shared mapping of a range of virtual VRAM, unmapped when it goes.
 /// Move-only. It keeps the memory alive, not the client.

@@ -2,17 +2,16 @@
 // /dev/emuv-control: creates, destroys and describes instances.
 #pragma once
 
+#include <emuv/kernel_api.hpp>
+#include <emuv/types.hpp>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include <emuv/kernel_api.hpp>
-#include <emuv/types.hpp>
-
-namespace emuv
-{
+namespace emuv {
 
 /// The control node, held open. Move-only. All calls throw emuv::error.
 class control
@@ -34,6 +33,9 @@ public:
     /// Removes an instance.
     /// @throws emuv::error ENODEV there is none, EBUSY it is in use
     void destroy(int id);
+    /// The same, for a way back out of something that failed.
+    /// @return 0 or -errno
+    [[nodiscard]] int try_destroy(int id) const noexcept;
 
     /// @throws emuv::error ENODEV there is no such instance
     [[nodiscard]] instance_info query(int id) const;

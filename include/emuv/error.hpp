@@ -5,8 +5,7 @@
 #include <string>
 #include <system_error>
 
-namespace emuv
-{
+namespace emuv {
 
 /// A system call on a node failed. code() holds the errno, in the generic
 /// category; what() reads "NODE: CALL: text of the errno".

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace emuv
-{
+namespace emuv {
 
 /// A card as it is sold.
 struct gpu_model

@@ -5,8 +5,7 @@
 #include <memory>
 #include <string>
 
-namespace emuv
-{
+namespace emuv {
 
 /// The calls through which emuV's nodes are opened and driven. What it opens
 /// are real descriptors in any case: mmap(), pread() and the like are used on

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace emuv
-{
+namespace emuv {
 
 /// What a module's file says of itself.
 struct module_file
@@ -21,7 +20,9 @@ struct module_file
     std::vector<std::pair<std::string, std::string>> parameters;
 };
 
-/// The kernel's module loader. All calls throw std::system_error.
+/// The kernel's module loader. All calls throw emuv::error; its node() is the
+/// module, its call() one of "init_module", "delete_module" and "lookup", the
+/// last when there is no such file or it cannot be read.
 class module_api
 {
 public:
@@ -34,12 +35,12 @@ public:
     /// @param module      a path with a slash, or a name that is looked up in
     ///   /lib/modules for the running kernel
     /// @param parameters  as on insmod's command line, "a=1 b=2"
-    /// @throws std::system_error EEXIST it is there already, ENOENT no file,
+    /// @throws emuv::error EEXIST it is there already, ENOENT no file,
     ///   ENOEXEC built for another kernel, EKEYREJECTED, EINVAL, EPERM ...
     virtual void load(const std::string &module,
                       const std::string &parameters) = 0;
     /// Takes a module out of the kernel.
-    /// @throws std::system_error EWOULDBLOCK or EBUSY it is in use, ENOENT it
+    /// @throws emuv::error EWOULDBLOCK or EBUSY it is in use, ENOENT it
     ///   is not there, EPERM
     virtual void unload(const std::string &name) = 0;
     /// Reads a module's file, if there is one. @param module  as for load()

@@ -2,6 +2,8 @@
 // Profiles: what instances a machine is to have, as vgpu-profiles.conf(5) says.
 #pragma once
 
+#include <emuv/types.hpp>
+
 #include <filesystem>
 #include <map>
 #include <stdexcept>
@@ -9,10 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <emuv/types.hpp>
-
-namespace emuv
-{
+namespace emuv {
 
 /// A section of the profile file.
 struct profile
@@ -92,7 +91,8 @@ std::uint16_t parse_pci_device_id(std::string_view text);
 /// A decimal number. @throws std::invalid_argument if it is not one, or not
 ///   between @p low and @p high
 long long parse_integer(std::string_view text, long long low, long long high);
-/// Throws std::invalid_argument if the driver could not take @p label.
+/// Throws std::invalid_argument if the driver could not take @p label, or a
+/// profile file not hold it.
 void check_gpu_model_label(std::string_view label);
 /// Throws std::invalid_argument if the driver could not take these sizes.
 void check_instance_sizes(std::uint64_t physical_bytes,

@@ -6,8 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace emuv
-{
+namespace emuv {
 
 /// Reads a size: digits, perhaps a fraction, perhaps a unit K, M, G, T or P,
 /// alone or followed by B or iB, in any case; units are powers of 1024. "12G",

@@ -2,6 +2,8 @@
 // What /sys says about the driver and its instances; readable by everybody.
 #pragma once
 
+#include <emuv/types.hpp>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -9,10 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <emuv/types.hpp>
-
-namespace emuv
-{
+namespace emuv {
 
 /// A reader of sysfs. Reading changes nothing and needs no rights.
 class sysfs

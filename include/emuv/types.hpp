@@ -8,8 +8,7 @@
 
 #include <linux/emuv.h>
 
-namespace emuv
-{
+namespace emuv {
 
 /// "The driver's choice" for an id or a NUMA node.
 inline constexpr int any = EMUV_ANY;
@@ -34,7 +33,7 @@ struct instance_spec
     std::uint64_t virtual_bytes = 0;  ///< share of RAM, in bytes; whole chunks
     int numa_node = any;              ///< where its RAM comes from, or any
     std::uint16_t pci_device_id = 0;  ///< the card it belongs to; 0: none
-    bool overcommit = false; ///< promise more RAM than the host has
+    bool overcommit = false;          ///< promise more RAM than the host has
 
     bool operator==(const instance_spec &) const = default;
 };
@@ -72,8 +71,8 @@ struct instance_info
 struct client_info
 {
     std::uint64_t client = 0; ///< its number, from 1, never used again
-    int pid = 0; ///< who opened the node; 0: not visible from here
-    std::string comm; ///< that process's name at the time
+    int pid = 0;              ///< who opened the node; 0: not visible from here
+    std::string comm;         ///< that process's name at the time
     std::uint64_t physical_bytes = 0; ///< charged
     std::uint64_t virtual_bytes = 0;  ///< allocated
     std::uint64_t imported_bytes = 0; ///< held of other clients' regions

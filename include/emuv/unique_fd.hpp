@@ -4,8 +4,7 @@
 
 #include <utility>
 
-namespace emuv
-{
+namespace emuv {
 
 /// Owns a file descriptor; move-only.
 class unique_fd

@@ -2,8 +2,7 @@
 // The version of this library and of the tools built with it.
 #pragma once
 
-namespace emuv
-{
+namespace emuv {
 
 /// "MAJOR.MINOR.PATCH".
 const char *version() noexcept;

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // /dev/emuvN: a client, the regions it holds, and mappings of them.
+#include "convert.hpp"
+
+#include <emuv/client.hpp>
+#include <emuv/error.hpp>
+
 #include <cerrno>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include <emuv/client.hpp>
-#include <emuv/error.hpp>
+namespace emuv {
 
-#include "convert.hpp"
-
-namespace emuv
-{
-
-mapping::mapping(int fd, std::uint64_t offset, std::size_t bytes,
-                 bool writable, const std::string &node)
+mapping::mapping(int fd, std::uint64_t offset, std::size_t bytes, bool writable,
+                 const std::string &node)
 {
     void *const at =
         ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
@@ -29,8 +28,7 @@ mapping::mapping(int fd, std::uint64_t offset, std::size_t bytes,
 mapping::mapping(mapping &&other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0))
-{
-}
+{}
 
 mapping &mapping::operator=(mapping &&other) noexcept
 {
@@ -48,13 +46,11 @@ mapping::~mapping()
 region::region(std::shared_ptr<const node_file> file, std::uint64_t offset,
                std::uint64_t bytes) noexcept
     : file_(std::move(file)), offset_(offset), bytes_(bytes)
-{
-}
+{}
 
 region &region::operator=(region &&other) noexcept
 {
-    if (this != &other)
-    {
+    if (this != &other) {
         let_go();
         file_ = std::move(other.file_);
         offset_ = other.offset_;
@@ -138,14 +134,11 @@ unique_fd region::export_dmabuf() const
 
 client::client(int id, const std::filesystem::path &dev, kernel_api &kernel)
     : client(dev / instance_name(id), O_RDWR, kernel)
-{
-}
+{}
 
-client::client(const std::filesystem::path &path, int flags,
-               kernel_api &kernel)
+client::client(const std::filesystem::path &path, int flags, kernel_api &kernel)
     : file_(std::make_shared<const node_file>(kernel, path.string(), flags))
-{
-}
+{}
 
 region client::alloc(std::uint64_t bytes, bool populate)
 {

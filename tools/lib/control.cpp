@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // /dev/emuv-control: creates, destroys and describes instances.
+#include "convert.hpp"
+
+#include <emuv/control.hpp>
+#include <emuv/error.hpp>
+
 #include <cerrno>
 #include <cstring>
 
 #include <fcntl.h>
 
-#include <emuv/control.hpp>
-#include <emuv/error.hpp>
-
-#include "convert.hpp"
-
-namespace emuv
-{
+namespace emuv {
 
 control::control(const std::filesystem::path &dev, kernel_api &kernel)
     : file_(std::make_shared<const node_file>(
           kernel, (dev / "emuv-control").string(), O_RDWR))
-{
-}
+{}
 
 driver_version control::version() const
 {
@@ -42,9 +40,14 @@ int control::create(const instance_spec &spec)
 
 void control::destroy(int id)
 {
+    file_->check(try_destroy(id), "EMUV_IOC_DESTROY", id);
+}
+
+int control::try_destroy(int id) const noexcept
+{
     emuv_destroy arg{};
     arg.id = id;
-    file_->call(EMUV_IOC_DESTROY, "EMUV_IOC_DESTROY", arg, id);
+    return file_->try_call(EMUV_IOC_DESTROY, arg);
 }
 
 instance_info control::query(int id) const
@@ -70,8 +73,7 @@ std::optional<instance_info> control::query_next(int id) const
 std::vector<instance_info> control::instances() const
 {
     std::vector<instance_info> all;
-    for (int id = 0; id < EMUV_MAX_INSTANCES; id++)
-    {
+    for (int id = 0; id < EMUV_MAX_INSTANCES; id++) {
         auto next = query_next(id);
         if (!next)
             break;

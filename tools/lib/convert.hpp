@@ -2,13 +2,12 @@
 // From the ABI's structures to the library's values; private to the library.
 #pragma once
 
-#include <vector>
-
 #include <emuv/kernel_api.hpp>
 #include <emuv/types.hpp>
 
-namespace emuv
-{
+#include <vector>
+
+namespace emuv {
 
 instance_info to_info(const emuv_query_instance &from);
 client_info to_info(const emuv_query_client &from);
@@ -17,7 +16,8 @@ driver_version query_version(const node_file &file);
 std::vector<client_info> query_clients(const node_file &file, int id);
 
 /// A string out of a fixed array that may lack its NUL.
-template <std::size_t N> std::string to_string(const char (&text)[N])
+template <std::size_t N>
+std::string to_string(const char (&text)[N])
 {
     std::size_t length = 0;
     while (length < N && text[length] != '\0')

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The one place where an errno becomes an exception.
+#include <emuv/error.hpp>
+
 #include <cctype>
 #include <utility>
 
-#include <emuv/error.hpp>
-
-namespace emuv
-{
+namespace emuv {
 
 error::error(int errnum, std::string node, std::string call, int id)
     : std::system_error(errnum, std::generic_category(), node + ": " + call),
       node_(std::move(node)), call_(std::move(call)), id_(id)
-{
-}
+{}
 
 std::string errno_text(int errnum)
 {

@@ -7,17 +7,15 @@
 // card is wired for, not what its slot gives. The PCI device ids are those
 // under vendor 10de in the PCI ID database (https://pci-ids.ucw.cz); a model
 // whose id the database does not name has none here.
+#include <emuv/gpu_model.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 
-#include <emuv/gpu_model.hpp>
+namespace emuv {
 
-namespace emuv
-{
-
-namespace
-{
+namespace {
 
 constexpr std::uint64_t gib = 1ULL << 30;
 
@@ -141,7 +139,7 @@ constexpr gpu_model table[] = {
 bool may_be_left_out(std::string_view word)
 {
     static constexpr std::array<std::string_view, 11> words = {
-        "nvidia", "geforce", "quadro",      "tesla",     "rtx", "gpu",
+        "nvidia", "geforce", "quadro",      "tesla",     "rtx",       "gpu",
         "ada",    "edition", "workstation", "blackwell", "generation"};
     return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -154,19 +152,16 @@ word_list split(std::string_view name)
 {
     word_list words;
     char previous = ' ';
-    const auto kind = [](char c)
-    {
+    const auto kind = [](char c) {
         const auto u = static_cast<unsigned char>(c);
         return std::isdigit(u) != 0 ? 2 : std::isalpha(u) != 0 ? 1 : 0;
     };
-    for (const char c : name)
-    {
-        if (kind(c) != 0)
-        {
+    for (const char c : name) {
+        if (kind(c) != 0) {
             if (kind(c) != kind(previous))
                 words.emplace_back();
-            words.back() += static_cast<char>(
-                std::tolower(static_cast<unsigned char>(c)));
+            words.back() +=
+                static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
         }
         previous = c;
     }
@@ -176,13 +171,13 @@ word_list split(std::string_view name)
 }
 
 // How many words at @p begin of @p asked say @p what: all that it is split
-// into, or its beginning ("40" and "40G" for "40GB", "SXM" for "SXM4"); 0: none.
+// into, or its beginning ("40" and "40G" for "40GB", "SXM" for "SXM4"); 0:
+// none.
 std::size_t said(const word_list &asked, std::size_t begin,
                  std::string_view what)
 {
     std::size_t n = 0;
-    for (const auto &word : split(what))
-    {
+    for (const auto &word : split(what)) {
         if (begin + n == asked.size())
             break;
         const auto &given = asked[begin + n];
@@ -198,8 +193,7 @@ std::size_t said(const word_list &asked, std::size_t begin,
 bool matches(const word_list &asked, const gpu_model &card)
 {
     std::size_t next = 0;
-    for (const auto &word : split(card.name))
-    {
+    for (const auto &word : split(card.name)) {
         if (next < asked.size() && asked[next] == word)
             next++;
         else if (!may_be_left_out(word))
@@ -209,18 +203,16 @@ bool matches(const word_list &asked, const gpu_model &card)
         return false;
 
     std::vector<std::string_view> variant;
-    for (std::string_view rest = card.variant; !rest.empty();)
-    {
+    for (std::string_view rest = card.variant; !rest.empty();) {
         const auto space = rest.find(' ');
         variant.push_back(rest.substr(0, space));
         rest.remove_prefix(std::min(rest.size(), variant.back().size() + 1));
     }
-    while (next < asked.size())
-    {
-        const auto word =
-            std::find_if(variant.begin(), variant.end(),
-                         [&](std::string_view candidate)
-                         { return said(asked, next, candidate) > 0; });
+    while (next < asked.size()) {
+        const auto word = std::find_if(
+            variant.begin(), variant.end(), [&](std::string_view candidate) {
+                return said(asked, next, candidate) > 0;
+            });
         if (word == variant.end())
             return false;
         next += said(asked, next, *word);
@@ -267,8 +259,9 @@ std::string gpu_display_name(std::string_view label)
     const auto found = find_gpu_models(label);
     if (found.empty())
         return std::string(label);
-    const auto same = [&](const gpu_model *card)
-    { return card->name == found.front()->name; };
+    const auto same = [&](const gpu_model *card) {
+        return card->name == found.front()->name;
+    };
     if (!std::all_of(found.begin(), found.end(), same))
         return std::string(label);
     return found.size() == 1 ? found.front()->full_name()

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The running kernel behind kernel_api, and nodes that are open.
+#include <emuv/error.hpp>
+#include <emuv/kernel_api.hpp>
+#include <emuv/unique_fd.hpp>
+
 #include <cerrno>
 #include <utility>
 
@@ -7,15 +11,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <emuv/error.hpp>
-#include <emuv/kernel_api.hpp>
-#include <emuv/unique_fd.hpp>
+namespace emuv {
 
-namespace emuv
-{
-
-namespace
-{
+namespace {
 
 class running_kernel final : public kernel_api
 {
@@ -28,8 +26,7 @@ public:
 
     int ioctl(int fd, unsigned long request, void *argument) override
     {
-        for (;;)
-        {
+        for (;;) {
             if (::ioctl(fd, request, argument) >= 0)
                 return 0;
             if (errno != EINTR)

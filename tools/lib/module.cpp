@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The kernel module as a file, through libkmod.
-#include <cstdlib>
-#include <memory>
-#include <string_view>
-#include <system_error>
-
-#include <unistd.h>
-#include <libkmod.h>
-
+#include <emuv/error.hpp>
 #include <emuv/module.hpp>
 
-namespace emuv
-{
+#include <cerrno>
+#include <cstdarg>
+#include <memory>
+#include <string_view>
 
-namespace
-{
+#include <libkmod.h>
+#include <unistd.h>
+
+namespace emuv {
+
+namespace {
 
 struct unref
 {
@@ -30,15 +29,10 @@ using context_ptr = std::unique_ptr<kmod_ctx, unref>;
 using module_ptr = std::unique_ptr<kmod_module, unref>;
 using module_list = std::unique_ptr<kmod_list, unref>;
 
-[[noreturn]] void fail(int result, const std::string &what)
-{
-    throw std::system_error(-result, std::generic_category(), what);
-}
-
-void check(int result, const std::string &what)
+void check(int result, const std::string &module, const char *call)
 {
     if (result < 0)
-        fail(result, what);
+        throw error(-result, module, call);
 }
 
 // libkmod writes to stderr on its own account; errors come back as numbers,
@@ -46,14 +40,12 @@ void check(int result, const std::string &what)
 void stay_quiet(void * /*data*/, int /*priority*/, const char * /*file*/,
                 int /*line*/, const char * /*function*/,
                 const char * /*format*/, va_list /*arguments*/)
-{
-}
+{}
 
 context_ptr open_context()
 {
     context_ptr context(kmod_new(nullptr, nullptr));
-    if (!context)
-        fail(-ENOMEM, "libkmod");
+    check(context ? 0 : -ENOMEM, "libkmod", "lookup");
     kmod_set_log_fn(context.get(), stay_quiet, nullptr);
     return context;
 }
@@ -68,16 +60,16 @@ bool is_path(std::string_view module)
 module_ptr find(kmod_ctx *context, const std::string &module)
 {
     kmod_module *found = nullptr;
-    if (is_path(module))
-    {
+    if (is_path(module)) {
         if (::access(module.c_str(), F_OK) != 0)
             return nullptr;
         check(kmod_module_new_from_path(context, module.c_str(), &found),
-              module);
+              module, "lookup");
         return module_ptr(found);
     }
     kmod_list *list = nullptr;
-    check(kmod_module_new_from_lookup(context, module.c_str(), &list), module);
+    check(kmod_module_new_from_lookup(context, module.c_str(), &list), module,
+          "lookup");
     const module_list owned(list);
     if (!owned)
         return nullptr;
@@ -91,24 +83,19 @@ module_ptr find(kmod_ctx *context, const std::string &module)
 class running_kernel final : public module_api
 {
 public:
-    void load(const std::string &module,
-              const std::string &parameters) override
+    void load(const std::string &module, const std::string &parameters) override
     {
         const auto context = open_context();
         const auto target = find(context.get(), module);
-        if (!target)
-            fail(-ENOENT, module);
+        check(target ? 0 : -ENOENT, module, "lookup");
         const int result =
             is_path(module)
-                ? kmod_module_insert_module(target.get(), 0,
-                                            parameters.c_str())
+                ? kmod_module_insert_module(target.get(), 0, parameters.c_str())
                 : kmod_module_probe_insert_module(
                       target.get(), KMOD_PROBE_FAIL_ON_LOADED,
                       parameters.c_str(), nullptr, nullptr, nullptr);
         // A positive number says that the administrator's blacklist stopped it.
-        if (result > 0)
-            fail(-EPERM, module);
-        check(result, module);
+        check(result > 0 ? -EPERM : result, module, "init_module");
     }
 
     void unload(const std::string &name) override
@@ -116,9 +103,10 @@ public:
         const auto context = open_context();
         kmod_module *found = nullptr;
         check(kmod_module_new_from_name(context.get(), name.c_str(), &found),
-              name);
+              name, "lookup");
         const module_ptr target(found);
-        check(kmod_module_remove_module(found, KMOD_REMOVE_NOLOG), name);
+        check(kmod_module_remove_module(found, KMOD_REMOVE_NOLOG), name,
+              "delete_module");
     }
 
     std::optional<module_file> info(const std::string &module) override
@@ -128,7 +116,7 @@ public:
         if (!target)
             return std::nullopt;
         kmod_list *list = nullptr;
-        check(kmod_module_get_info(target.get(), &list), module);
+        check(kmod_module_get_info(target.get(), &list), module, "lookup");
         const std::unique_ptr<kmod_list, free_info> owned(list);
         module_file file;
         file.path = kmod_module_get_path(target.get());

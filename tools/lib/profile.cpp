@@ -6,6 +6,11 @@
 // continuation of a value, and tells the line of the first error only: so the
 // reader here hands it one line at a time, without its indentation, and
 // refuses what it would cut.
+#include <emuv/error.hpp>
+#include <emuv/profile.hpp>
+#include <emuv/size.hpp>
+#include <emuv/unique_fd.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -22,29 +27,22 @@
 #include <ini.h>
 #include <unistd.h>
 
-#include <emuv/error.hpp>
-#include <emuv/profile.hpp>
-#include <emuv/size.hpp>
-#include <emuv/unique_fd.hpp>
+namespace emuv {
 
-namespace emuv
-{
+namespace {
 
-namespace
-{
-
-constexpr std::size_t line_max = 190;    // inih's buffer holds 200
-constexpr std::size_t section_max = 48;  // inih's holds 50
+constexpr std::size_t line_max = 190;     // inih's buffer holds 200
+constexpr std::size_t section_max = 48;   // inih's holds 50
 constexpr std::size_t file_max = 1 << 20; // no profile file is larger
-constexpr std::size_t errors_max = 20;   // per run; nobody reads more
+constexpr std::size_t errors_max = 20;    // per run; nobody reads more
 constexpr int numa_node_max = 1023;
 constexpr unsigned gib_shift = 30;
 constexpr unsigned mib_shift = 20;
 
 constexpr std::array<std::string_view, 10> known_keys = {
-    "gpu_model",      "physical_vram_gb", "physical_vram_mb",
+    "gpu_model",       "physical_vram_gb", "physical_vram_mb",
     "virtual_vram_gb", "virtual_vram_mb",  "pci_device_id",
-    "instance_id",    "numa_node",        "count",
+    "instance_id",     "numa_node",        "count",
     "overcommit"};
 
 bool is_blank(char c)
@@ -69,8 +67,7 @@ bool is_comment(std::string_view trimmed)
 std::string quoted(std::string_view text)
 {
     std::string result = "'";
-    for (const char c : text.substr(0, 60))
-    {
+    for (const char c : text.substr(0, 60)) {
         const auto u = static_cast<unsigned char>(c);
         // Control characters must not reach the terminal.
         result += u < 0x20 || u == 0x7f ? '?' : c;
@@ -107,15 +104,13 @@ std::pair<std::string, std::optional<std::string>>
 read_file(const std::filesystem::path &path)
 {
     const bool standard_input = path == "-";
-    unique_fd file(standard_input
-                       ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-                       : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    unique_fd file(standard_input ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+                                  : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file)
         return {{}, errno_text(errno)};
     std::string text;
     std::array<char, 16384> block;
-    for (;;)
-    {
+    for (;;) {
         const ssize_t got = ::read(file.get(), block.data(), block.size());
         if (got < 0 && errno == EINTR)
             continue;
@@ -143,8 +138,7 @@ std::vector<instance_spec> profile::instances() const
 profile_error::profile_error(std::vector<std::string> messages)
     : std::runtime_error(messages.empty() ? "" : messages.front()),
       messages_(std::move(messages))
-{
-}
+{}
 
 long long parse_integer(std::string_view text, long long low, long long high)
 {
@@ -167,8 +161,7 @@ std::uint16_t parse_pci_device_id(std::string_view text)
     const bool prefix = digits.starts_with("0x") || digits.starts_with("0X");
     digits.remove_prefix(prefix ? 2 : 0);
     const char *const end = digits.data() + digits.size();
-    const auto [stop, problem] =
-        std::from_chars(digits.data(), end, value, 16);
+    const auto [stop, problem] = std::from_chars(digits.data(), end, value, 16);
     if (!prefix || problem != std::errc() || stop != end || value < 1 ||
         value > std::numeric_limits<std::uint16_t>::max())
         throw std::invalid_argument(
@@ -183,15 +176,13 @@ void check_gpu_model_label(std::string_view label)
     if (label.empty())
         throw std::invalid_argument("the name is empty");
     if (label.size() >= EMUV_MODEL_LEN)
-        throw std::invalid_argument(quoted(label) + " has " +
-                                    std::to_string(label.size()) +
-                                    " characters; at most " +
-                                    std::to_string(EMUV_MODEL_LEN - 1) +
-                                    " are allowed");
+        throw std::invalid_argument(
+            quoted(label) + " has " + std::to_string(label.size()) +
+            " characters; at most " + std::to_string(EMUV_MODEL_LEN - 1) +
+            " are allowed");
     if (!std::all_of(label.begin(), label.end(),
                      [](char c) { return c >= 0x20 && c < 0x7f; }))
-        throw std::invalid_argument(quoted(label) +
-                                    " is not printable ASCII");
+        throw std::invalid_argument(quoted(label) + " is not printable ASCII");
     // A profile file could not hold these: it takes them for its own.
     if (trim(label) != label || label.find('"') != std::string_view::npos ||
         label.find(" ;") != std::string_view::npos ||
@@ -282,21 +273,17 @@ private:
                                                               : newline + 1);
         line_++;
         line = trim(line);
-        if (line.find('\0') != std::string_view::npos)
-        {
+        if (line.find('\0') != std::string_view::npos) {
             error("the line holds a NUL byte; this is no text file");
             line = {};
-        }
-        else if (line.empty() || is_comment(line))
+        } else if (line.empty() || is_comment(line))
             line = {};
-        else if (line.size() > line_max)
-        {
+        else if (line.size() > line_max) {
             error("the line has " + std::to_string(line.size()) +
                   " characters; at most " + std::to_string(line_max) +
                   " are allowed");
             line = {};
-        }
-        else if (line.starts_with('['))
+        } else if (line.starts_with('['))
             take_section(line);
         else
             pending_ = true;
@@ -330,12 +317,11 @@ private:
                          "end with a blank");
         if (name.size() > section_max)
             return error("the profile's name has " +
-                         std::to_string(name.size()) +
-                         " characters; at most " +
+                         std::to_string(name.size()) + " characters; at most " +
                          std::to_string(section_max) + " are allowed");
-        if (std::any_of(name.begin(), name.end(), [](char c)
-                        { return static_cast<unsigned char>(c) < 0x20 ||
-                                 c == 0x7f; }))
+        if (std::any_of(name.begin(), name.end(), [](char c) {
+                return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+            }))
             return error("the profile's name holds a control character");
         for (const auto &other : parser_.drafts_)
             if (other.result.name == name)
@@ -356,8 +342,7 @@ private:
         for (std::size_t i = 0; i < value.size(); i++)
             if (value[i] == '#' && (i == 0 || is_blank(value[i - 1])))
                 value = trim(value.substr(0, i));
-        switch (section_)
-        {
+        switch (section_) {
         case section::none:
             error(quoted(name) + " stands before the first [profile]");
             break;
@@ -404,8 +389,9 @@ void profile_parser::set(draft &target, std::string_view key,
                          std::string_view value, const std::string &file,
                          int line)
 {
-    const auto fail_here = [&](const std::string &message)
-    { error(file, line, message); };
+    const auto fail_here = [&](const std::string &message) {
+        error(file, line, message);
+    };
 
     if (std::find(known_keys.begin(), known_keys.end(), key) ==
         known_keys.end())
@@ -418,8 +404,7 @@ void profile_parser::set(draft &target, std::string_view key,
 
     // A size can be given in either of two units.
     std::string twin(key);
-    if (key.ends_with("_gb") || key.ends_with("_mb"))
-    {
+    if (key.ends_with("_gb") || key.ends_with("_mb")) {
         twin.replace(twin.size() - 2, 2, key.ends_with("_gb") ? "mb" : "gb");
         if (const auto other = target.lines.find(twin);
             other != target.lines.end())
@@ -432,17 +417,14 @@ void profile_parser::set(draft &target, std::string_view key,
         return fail_here(std::string(key) + ": the value is missing");
     instance_spec &spec = target.result.spec;
     const unsigned shift = key.ends_with("_gb") ? gib_shift : mib_shift;
-    try
-    {
-        if (key == "gpu_model")
-        {
+    try {
+        if (key == "gpu_model") {
             if (value.size() > 1 && value.starts_with('"') &&
                 value.ends_with('"'))
                 value = value.substr(1, value.size() - 2);
             check_gpu_model_label(value);
             spec.gpu_model = value;
-        }
-        else if (key.starts_with("physical_vram"))
+        } else if (key.starts_with("physical_vram"))
             spec.physical_bytes = parse_size(value, shift);
         else if (key.starts_with("virtual_vram"))
             spec.virtual_bytes = parse_size(value, shift);
@@ -459,9 +441,7 @@ void profile_parser::set(draft &target, std::string_view key,
                 parse_integer(value, 1, EMUV_MAX_INSTANCES));
         else
             spec.overcommit = parse_bool(value);
-    }
-    catch (const std::invalid_argument &problem)
-    {
+    } catch (const std::invalid_argument &problem) {
         fail_here(std::string(key) + ": " + problem.what());
     }
 }
@@ -469,8 +449,9 @@ void profile_parser::set(draft &target, std::string_view key,
 void profile_parser::check(const draft &complete)
 {
     const profile &what = complete.result;
-    const auto has = [&](std::string_view key)
-    { return complete.lines.contains(key); };
+    const auto has = [&](std::string_view key) {
+        return complete.lines.contains(key);
+    };
     const std::string name = "[" + what.name + "] ";
     if (!has("gpu_model"))
         error(what.file, what.line, name + "lacks gpu_model");
@@ -482,15 +463,11 @@ void profile_parser::check(const draft &complete)
     if (!memory)
         error(what.file, what.line,
               name + "lacks virtual_vram_gb or virtual_vram_mb");
-    if (physical && memory)
-    {
-        try
-        {
+    if (physical && memory) {
+        try {
             check_instance_sizes(what.spec.physical_bytes,
                                  what.spec.virtual_bytes);
-        }
-        catch (const std::invalid_argument &problem)
-        {
+        } catch (const std::invalid_argument &problem) {
             error(what.file, what.line, name + problem.what());
         }
     }
@@ -513,34 +490,31 @@ std::vector<profile> profile_parser::finish()
             check(one);
     std::map<int, const profile *> ids;
     std::size_t total = 0;
-    for (const auto &one : drafts_)
-    {
+    for (const auto &one : drafts_) {
         const profile &what = one.result;
         total += what.count;
         if (!errors_.empty() || what.spec.id == any)
             continue;
-        for (const auto &spec : what.instances())
-        {
+        for (const auto &spec : what.instances()) {
             const auto [owner, fresh] = ids.emplace(spec.id, &what);
             if (fresh)
                 continue;
             error(what.file, what.line,
                   "[" + what.name + "] wants instance " +
-                      std::to_string(spec.id) + ", as [" +
-                      owner->second->name + "] at " +
+                      std::to_string(spec.id) + ", as [" + owner->second->name +
+                      "] at " +
                       at_line(owner->second->file, owner->second->line) +
                       " does");
             break;
         }
     }
     if (errors_.empty() && total > EMUV_MAX_INSTANCES)
-        errors_.push_back(drafts_.back().result.file + ": all profiles "
-                          "together are " + std::to_string(total) +
-                          " instances; at most " +
-                          std::to_string(EMUV_MAX_INSTANCES) +
-                          " are possible");
-    if (errors_.size() > errors_max)
-    {
+        errors_.push_back(drafts_.back().result.file +
+                          ": all profiles "
+                          "together are " +
+                          std::to_string(total) + " instances; at most " +
+                          std::to_string(EMUV_MAX_INSTANCES) + " are possible");
+    if (errors_.size() > errors_max) {
         const std::size_t more = errors_.size() - errors_max;
         errors_.resize(errors_max);
         errors_.push_back("... and " + std::to_string(more) + " more errors");
@@ -567,8 +541,7 @@ std::vector<profile> load_profiles(const std::filesystem::path &file)
 {
     std::vector<std::filesystem::path> files{file};
     std::error_code problem;
-    if (file != "-")
-    {
+    if (file != "-") {
         std::filesystem::path folder = file;
         folder += ".d";
         std::filesystem::directory_iterator entry(folder, problem);
@@ -583,15 +556,13 @@ std::vector<profile> load_profiles(const std::filesystem::path &file)
     profile_parser parser;
     if (problem && problem != std::errc::no_such_file_or_directory)
         parser.fail(file.string() + ".d", errno_text(problem.value()));
-    for (const auto &path : files)
-    {
+    for (const auto &path : files) {
         std::error_code ignored;
         const bool optional = &path == &files.front() && files.size() > 1 &&
                               !std::filesystem::exists(path, ignored);
         if (optional)
             continue;
-        const std::string name =
-            path == "-" ? "<stdin>" : path.string();
+        const std::string name = path == "-" ? "<stdin>" : path.string();
         const auto [text, why] = read_file(path);
         if (why)
             parser.fail(name, *why);
@@ -611,8 +582,7 @@ std::filesystem::path default_profile_file()
 std::string format_profile(const profile &what)
 {
     const instance_spec &spec = what.spec;
-    const auto size = [](const char *key, std::uint64_t bytes)
-    {
+    const auto size = [](const char *key, std::uint64_t bytes) {
         const bool gib = bytes % (1ULL << gib_shift) == 0;
         return std::string(key) + (gib ? "_gb=" : "_mb=") +
                format_decimal(bytes, gib ? gib_shift : mib_shift) + "\n";
@@ -621,13 +591,13 @@ std::string format_profile(const profile &what)
     text += "gpu_model=" + spec.gpu_model + "\n";
     text += size("physical_vram", spec.physical_bytes);
     text += size("virtual_vram", spec.virtual_bytes);
-    if (spec.pci_device_id != 0)
-    {
+    if (spec.pci_device_id != 0) {
         static constexpr std::string_view digits = "0123456789abcdef";
         text += "pci_device_id=0x";
         for (int shift = 12; shift >= 0; shift -= 4)
-            text += digits[(spec.pci_device_id >> static_cast<unsigned>(shift)) &
-                           15U];
+            text +=
+                digits[(spec.pci_device_id >> static_cast<unsigned>(shift)) &
+                       15U];
         text += "\n";
     }
     if (spec.id != any)

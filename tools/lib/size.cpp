@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Sizes in bytes as people write and read them.
+#include <emuv/size.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,13 +11,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include <emuv/size.hpp>
+namespace emuv {
 
-namespace emuv
-{
-
-namespace
-{
+namespace {
 
 constexpr std::uint64_t max64 = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view units = "KMGTP"; // 1 << 10, 1 << 20 ...
@@ -57,11 +55,10 @@ std::optional<std::uint64_t> scale_fraction(std::string_view digits,
     for (const char c : digits)
         fraction.push_back(static_cast<unsigned>(c - '0'));
     std::uint64_t whole = 0;
-    for (unsigned step = 0; step < shift; step++)
-    {
+    for (unsigned step = 0; step < shift; step++) {
         unsigned carry = 0;
-        for (auto digit = fraction.rbegin(); digit != fraction.rend(); ++digit)
-        {
+        for (auto digit = fraction.rbegin(); digit != fraction.rend();
+             ++digit) {
             const unsigned doubled = *digit * 2 + carry;
             *digit = doubled % 10;
             carry = doubled / 10;
@@ -78,8 +75,7 @@ std::optional<std::uint64_t> scale_fraction(std::string_view digits,
 std::uint64_t parse_size(std::string_view text, unsigned unit_shift)
 {
     std::string_view rest = text;
-    const auto take_digits = [&rest]
-    {
+    const auto take_digits = [&rest] {
         std::size_t n = 0;
         while (n < rest.size() && is_digit(rest[n]))
             n++;
@@ -90,8 +86,7 @@ std::uint64_t parse_size(std::string_view text, unsigned unit_shift)
 
     const std::string_view whole = take_digits();
     std::string_view fraction;
-    if (!whole.empty() && rest.starts_with('.'))
-    {
+    if (!whole.empty() && rest.starts_with('.')) {
         rest.remove_prefix(1);
         fraction = take_digits();
         if (fraction.empty())
@@ -104,8 +99,7 @@ std::uint64_t parse_size(std::string_view text, unsigned unit_shift)
                          : "is not a number");
 
     unsigned shift = unit_shift;
-    if (unit_shift == 0)
-    {
+    if (unit_shift == 0) {
         while (rest.starts_with(' '))
             rest.remove_prefix(1);
         const auto given = unit_to_shift(rest);
@@ -113,15 +107,13 @@ std::uint64_t parse_size(std::string_view text, unsigned unit_shift)
             refuse(text, "has an unknown unit '" + std::string(rest) +
                              "'; units are K, M, G, T and P");
         shift = *given;
-    }
-    else if (!rest.empty())
-    {
+    } else if (!rest.empty()) {
         refuse(text, "is not a number; the unit is in the key");
     }
 
     std::uint64_t value = 0;
-    const auto [stop, problem] = std::from_chars(
-        whole.data(), whole.data() + whole.size(), value);
+    const auto [stop, problem] =
+        std::from_chars(whole.data(), whole.data() + whole.size(), value);
     if (problem != std::errc() || value > (max64 >> shift))
         refuse(text, "is too large");
     value <<= shift;
@@ -141,8 +133,7 @@ std::string format_decimal(std::uint64_t bytes, unsigned shift)
         return text;
     text += '.';
     // At most shift digits; shift is at most 50, so that rest * 10 fits.
-    while (rest != 0)
-    {
+    while (rest != 0) {
         rest *= 10;
         text += static_cast<char>('0' + (rest >> shift));
         rest -= (rest >> shift) << shift;
@@ -159,19 +150,17 @@ std::string format_size(std::uint64_t bytes)
         return std::to_string(bytes) + (bytes == 0 ? "" : "B");
     // In tenths, rounded half up; the remainder is below 2^50, so times ten
     // it fits.
-    const auto in_tenths = [bytes](unsigned shift)
-    {
+    const auto in_tenths = [bytes](unsigned shift) {
         const std::uint64_t whole = bytes >> shift;
         const std::uint64_t rest = bytes - (whole << shift);
-        return whole * 10 +
-               (rest * 10 + (std::uint64_t{1} << (shift - 1))) / (1ULL << shift);
+        return whole * 10 + (rest * 10 + (std::uint64_t{1} << (shift - 1))) /
+                                (1ULL << shift);
     };
     std::uint64_t tenths = in_tenths(10 * index);
     if (tenths >= 10240 && index < units.size()) // 1023.96M is 1G
         tenths = in_tenths(10 * ++index);
     std::string text = std::to_string(tenths / 10);
-    if (tenths % 10 != 0)
-    {
+    if (tenths % 10 != 0) {
         text += '.';
         text += static_cast<char>('0' + tenths % 10);
     }
@@ -181,8 +170,7 @@ std::string format_size(std::uint64_t bytes)
 std::string format_size_exact(std::uint64_t bytes)
 {
     for (unsigned index = static_cast<unsigned>(units.size()); index > 0;
-         index--)
-    {
+         index--) {
         const unsigned shift = 10 * index;
         if ((bytes >> shift) == 0)
             continue;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // What /sys says about the driver and its instances.
+#include <emuv/error.hpp>
+#include <emuv/sysfs.hpp>
+#include <emuv/unique_fd.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -10,15 +14,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <emuv/error.hpp>
-#include <emuv/sysfs.hpp>
-#include <emuv/unique_fd.hpp>
+namespace emuv {
 
-namespace emuv
-{
-
-namespace
-{
+namespace {
 
 // One page is all that a sysfs attribute can hold.
 constexpr std::size_t attribute_max = 4096;
@@ -31,8 +29,7 @@ std::pair<std::string, int> read_attribute(const std::filesystem::path &path)
         return {{}, errno};
     std::string text(attribute_max, '\0');
     std::size_t length = 0;
-    while (length < text.size())
-    {
+    while (length < text.size()) {
         const ssize_t got =
             ::read(file.get(), text.data() + length, text.size() - length);
         if (got < 0 && errno == EINTR)
@@ -60,8 +57,7 @@ class attributes
 public:
     explicit attributes(std::filesystem::path directory)
         : directory_(std::move(directory))
-    {
-    }
+    {}
 
     std::string text(const char *name) const
     {
@@ -118,9 +114,7 @@ std::optional<int> parse_instance(std::string_view text)
     return id;
 }
 
-sysfs::sysfs(std::filesystem::path root) : root_(std::move(root))
-{
-}
+sysfs::sysfs(std::filesystem::path root) : root_(std::move(root)) {}
 
 std::filesystem::path sysfs::default_root()
 {
@@ -155,8 +149,7 @@ std::vector<int> sysfs::ids() const
     std::error_code problem;
     std::filesystem::directory_iterator entry(root_ / "class/emuv", problem);
     for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-    {
+         entry.increment(problem)) {
         const std::string name = entry->path().filename().string();
         if (!name.starts_with("emuv"))
             continue;
@@ -171,8 +164,7 @@ std::optional<instance_info> sysfs::instance(int id) const
 {
     const attributes of(directory(id));
     instance_info info;
-    try
-    {
+    try {
         info.id = id;
         info.gpu_model = of.text("gpu_model");
         info.physical_bytes = of.number("physical_bytes");
@@ -190,9 +182,7 @@ std::optional<instance_info> sysfs::instance(int id) const
         info.moved.evicted_bytes = of.number("evicted_bytes");
         info.moved.spills = of.number("spills");
         info.moved.faults = of.number("faults");
-    }
-    catch (const error &)
-    {
+    } catch (const error &) {
         // Destroyed while it was being read, or never there: no error.
         std::error_code ignored;
         if (!std::filesystem::exists(directory(id), ignored))

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Instances and clients as plain values.
+#include "convert.hpp"
+
+#include <emuv/types.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
 
-#include <emuv/types.hpp>
-
-#include "convert.hpp"
-
-namespace emuv
-{
+namespace emuv {
 
 std::string instance_name(int id)
 {
@@ -25,8 +24,7 @@ std::string format_uuid(const std::array<std::uint8_t, EMUV_UUID_LEN> &uuid)
 {
     static constexpr std::string_view digits = "0123456789abcdef";
     std::string text;
-    for (std::size_t i = 0; i < uuid.size(); i++)
-    {
+    for (std::size_t i = 0; i < uuid.size(); i++) {
         if (i == 4 || i == 6 || i == 8 || i == 10)
             text += '-';
         text += digits[uuid[i] >> 4U];
@@ -81,8 +79,7 @@ driver_version query_version(const node_file &file)
 std::vector<client_info> query_clients(const node_file &file, int id)
 {
     std::vector<client_info> all;
-    for (std::uint64_t next = 0;;)
-    {
+    for (std::uint64_t next = 0;;) {
         emuv_query_client arg{};
         arg.id = id;
         arg.client = next;

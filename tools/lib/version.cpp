@@ -2,8 +2,7 @@
 // The version, as the file VERSION had it when this was built.
 #include <emuv/version.hpp>
 
-namespace emuv
-{
+namespace emuv {
 
 const char *version() noexcept
 {

@@ -374,9 +374,10 @@ struct emuv_import {
  *	anywhere for a holder of CAP_SYS_RAWIO
  *
  * Give a range's memory back and keep the region: afterwards it reads as
- * zeros, through every mapping. Whole chunks return to the host, what is left
- * at either end is zeroed. (A character device cannot take fallocate(); region
- * descriptors can.)
+ * zeros, through every mapping and to whoever has pinned its pages. Whole
+ * chunks return to the host, but for those with pinned pages: these are zeroed
+ * where they are, as is what is left at either end. (A character device cannot
+ * take fallocate(); region descriptors can.)
  *
  * - EINVAL: the range ends beyond the node.
  * - EACCES: part of it is not the caller's, or the node is not open for

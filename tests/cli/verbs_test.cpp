@@ -1,0 +1,1025 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The verbs that change something, against a driver in memory.
+#include "environment.hpp"
+#include "fake_kernel.hpp"
+
+#include <emuv/client.hpp>
+#include <emuv/control.hpp>
+#include <emuv/error.hpp>
+#include <emuv/version.hpp>
+
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <linux/emuv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using emuv_test::fake_kernel;
+using emuv_test::write_file;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr std::uint64_t gib = 1ULL << 30;
+
+class string_sink final : public emuvctl::sink
+{
+public:
+    void write(std::string_view more) override
+    {
+        if (closed)
+            throw emuvctl::closed_pipe();
+        text += more;
+    }
+    std::string text;
+    bool closed = false;
+};
+
+struct outcome
+{
+    int status = -1;
+    std::string out;
+    std::string err;
+};
+
+class verbs : public testing::Test
+{
+protected:
+    void SetUp() override { kernel_.insert(); }
+
+    outcome run_words(const std::vector<std::string> &arguments)
+    {
+        string_sink out;
+        string_sink err;
+        out.closed = closed_;
+        emuvctl::environment env{out,
+                                 err,
+                                 kernel_,
+                                 kernel_,
+                                 kernel_.sys(),
+                                 kernel_.proc(),
+                                 kernel_.dev(),
+                                 kernel_.root() / "run",
+                                 [this](double seconds) {
+                                     now_ += seconds;
+                                     waits_++;
+                                     if (on_wait_)
+                                         on_wait_();
+                                     return waits_ < interrupted_at_;
+                                 },
+                                 [this] { return now_; },
+                                 [this] { return cuda_; },
+                                 {}};
+        outcome result;
+        result.status = emuvctl::run(arguments, env);
+        result.out = out.text;
+        result.err = err.text;
+        return result;
+    }
+
+    // The words of a line without quotes.
+    outcome run(const std::string &line)
+    {
+        std::istringstream words(line);
+        std::vector<std::string> arguments;
+        for (std::string word; words >> word;)
+            arguments.push_back(word);
+        return run_words(arguments);
+    }
+
+    std::string profiles(const std::string &text)
+    {
+        const auto path = kernel_.root() / "profiles.conf";
+        write_file(path, text);
+        return path.string();
+    }
+
+    [[nodiscard]] std::string node(int id) const
+    {
+        return (kernel_.dev() / ("emuv" + std::to_string(id))).string();
+    }
+
+    static std::string message(const std::string &verb, const std::string &text)
+    {
+        return "emuvctl: " + verb + ": " + text + "\n";
+    }
+
+    fake_kernel kernel_;
+    emuvctl::cuda_state cuda_{false, "there is none", 0, 0};
+    std::function<void()> on_wait_;
+    bool closed_ = false;
+    double now_ = 0;
+    int waits_ = 0;
+    int interrupted_at_ = 1000000;
+};
+
+const std::string two_profiles = "[a]\n"
+                                 "gpu_model=4070\n"
+                                 "physical_vram_gb=6\n"
+                                 "virtual_vram_gb=2\n"
+                                 "count=2\n"
+                                 "[b]\n"
+                                 "gpu_model=4090\n"
+                                 "physical_vram_gb=8\n"
+                                 "virtual_vram_gb=1\n"
+                                 "instance_id=0\n";
+
+// create
+
+TEST_F(verbs, create_prints_the_node_it_made)
+{
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.out, node(0) + "\n");
+    EXPECT_EQ(result.err, "");
+    const auto info = emuv::control(kernel_.dev(), kernel_).query(0);
+    EXPECT_EQ(info.gpu_model, "4070");
+    EXPECT_EQ(info.physical_bytes, 12 * gib) << "the card's own";
+    EXPECT_EQ(info.virtual_bytes, 2 * gib);
+}
+
+TEST_F(verbs, create_passes_every_option_on)
+{
+    const auto result =
+        run_words({"create", "--gpu-model", "my own card", "--physical", "1.5G",
+                   "--virtual", "64M", "--id", "7", "--numa-node", "0",
+                   "--pci-device-id", "0x2786", "--json"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const auto document = json::parse(result.out);
+    EXPECT_EQ(document["schema"], 1);
+    const auto &one = document["instances"].at(0);
+    EXPECT_EQ(one["name"], "emuv7");
+    EXPECT_EQ(one["node"], node(7));
+    EXPECT_EQ(one["gpu_model"], "my own card");
+    EXPECT_EQ(one["physical_bytes"], gib + gib / 2);
+    EXPECT_EQ(one["virtual_bytes"], 64U << 20U);
+    EXPECT_EQ(one["numa_node"], 0);
+    EXPECT_EQ(one["pci_device_id"], "0x2786");
+}
+
+TEST_F(verbs, create_makes_what_a_profile_says)
+{
+    const auto file = profiles(two_profiles);
+    EXPECT_EQ(run("create --config " + file + " --profile a").out,
+              node(0) + "\n" + node(1) + "\n");
+    EXPECT_EQ(run("create --config " + file + " --profile b --id 5").out,
+              node(5) + "\n");
+    EXPECT_EQ(run("create --config " + file + " --profile a --count 1").out,
+              node(2) + "\n");
+    const auto unknown = run("create --config " + file + " --profile c");
+    EXPECT_EQ(unknown.status, 1);
+    EXPECT_EQ(unknown.err, message("create", "no profile 'c'; there are a, b"));
+}
+
+TEST_F(verbs, create_says_that_an_id_is_taken)
+{
+    run("create --gpu-model 4070 --virtual 2G --id 3");
+    const auto result = run("create --gpu-model 4070 --virtual 2G --id 3");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, message("create", "emuv3: already exists"));
+}
+
+TEST_F(verbs, create_of_several_makes_all_or_none)
+{
+    run("create --gpu-model 4070 --virtual 2G --id 3");
+    const auto result =
+        run("create --gpu-model 4070 --virtual 2G --id 1 --count 4");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, message("create", "emuv3: already exists"));
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    kernel_.fail(EMUV_IOC_CREATE, ENOMEM, 2);
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --count 5").status, 1);
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+}
+
+TEST_F(verbs, create_says_what_it_could_not_take_back)
+{
+    kernel_.fail(EMUV_IOC_CREATE, ENOSPC, 1);
+    kernel_.fail(EMUV_IOC_DESTROY, EBUSY);
+    const auto result = run("create --gpu-model 4070 --virtual 2G --count 2");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err,
+              message("create", "emuv0: could not be taken back: device or "
+                                "resource busy") +
+                  message("create", "no id is free: 1024 instances exist"));
+}
+
+TEST_F(verbs, create_tells_of_memory_that_cannot_be_promised)
+{
+    kernel_.promisable = 3 * gib;
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err,
+              message("create", "2 GiB of the 31 GiB that the host can back "
+                                "are promised already; --overcommit promises "
+                                "more all the same"));
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --overcommit").status,
+              0);
+}
+
+TEST_F(verbs, create_repeats_what_the_kernels_log_says)
+{
+    write_file(kernel_.dev() / "kmsg", "6,1,1,-;emuv: an old line\n");
+    kernel_.log_on_failure = "3,2,2,-;emuv: gpu_model: not like that\n";
+    kernel_.fail(EMUV_IOC_CREATE, EINVAL);
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.err,
+              message("create", "the driver refuses these values") +
+                  message("create", "the kernel's log says: emuv: gpu_model: "
+                                    "not like that"));
+}
+
+TEST_F(verbs, create_warns_of_more_vram_than_the_card_has)
+{
+    const auto result =
+        run("create --gpu-model 4060 --physical 16G --virtual 0");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.out, node(0) + "\n");
+    EXPECT_EQ(result.err,
+              message("create", "warning: 16 GiB of physical VRAM is more than "
+                                "the 8 GiB that NVIDIA GeForce RTX 4060 has"));
+    EXPECT_EQ(run("create --gpu-model 3080 --physical 12G --virtual 0").err, "")
+        << "the larger of the cards of that name has as much";
+}
+
+TEST_F(verbs, create_waits_for_the_node)
+{
+    kernel_.make_nodes = false;
+    on_wait_ = [this] { write_file(node(0), ""); };
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    EXPECT_EQ(waits_, 1);
+}
+
+TEST_F(verbs, create_gives_up_on_a_node_that_never_comes)
+{
+    kernel_.make_nodes = false;
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("did not appear"));
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    EXPECT_LT(now_, 6);
+}
+
+TEST_F(verbs, create_waits_for_udev_but_not_forever)
+{
+    const auto queue = kernel_.root() / "run/udev/queue";
+    write_file(queue, "");
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    EXPECT_GT(now_, 1);
+    EXPECT_LT(now_, 3);
+}
+
+TEST_F(verbs, create_loads_the_module_if_need_be)
+{
+    kernel_.remove();
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    EXPECT_EQ(kernel_.loaded_with, "");
+    kernel_.remove();
+    kernel_.file.reset();
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err,
+              message("create", "there is no module emuv for the running "
+                                "kernel; install it, or name its file with "
+                                "--module"));
+}
+
+TEST_F(verbs, create_takes_a_module_that_somebody_else_loads_meanwhile)
+{
+    kernel_.remove();
+    kernel_.fail_load(EEXIST);
+    // The other one's module comes a moment later than its name is taken.
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("the emuv module is not loaded"));
+}
+
+TEST_F(verbs, create_needs_the_control_node)
+{
+    kernel_.remove();
+    kernel_.insert();
+    std::filesystem::remove(kernel_.dev() / "emuv-control");
+    const auto result = run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("is devtmpfs mounted there?"));
+}
+
+TEST_F(verbs, create_with_dry_run_changes_nothing)
+{
+    const auto result =
+        run("create --gpu-model 4070 --virtual 2G --count 2 --dry-run");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.out, "would create " + node(0) +
+                              ": 4070, 12 GiB + 2 GiB\n" + "would create " +
+                              node(1) + ": 4070, 12 GiB + 2 GiB\n");
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    EXPECT_EQ(kernel_.open_files(), 0U);
+}
+
+// destroy
+
+TEST_F(verbs, destroy_removes_what_it_names)
+{
+    run("create --gpu-model 4070 --virtual 2M --count 4");
+    const auto result =
+        run_words({"destroy", "emuv0", "2", "/dev/emuv3", "emuv0"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out + result.err, "");
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    EXPECT_EQ(run("destroy --all").status, 0);
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    EXPECT_EQ(run("destroy --all").status, 0);
+}
+
+TEST_F(verbs, destroy_says_that_there_is_no_such_instance)
+{
+    run("create --gpu-model 4070 --virtual 2M");
+    const auto result = run("destroy 0 emuv3");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err, message("destroy", "emuv3: no such instance"));
+    EXPECT_EQ(kernel_.instance_count(), 1U) << "all or none";
+}
+
+TEST_F(verbs, destroy_says_who_uses_an_instance)
+{
+    run("create --gpu-model 4070 --virtual 2M --count 2");
+    const int first = kernel_.open_as(1, 100, "python");
+    const int second = kernel_.open_as(1, 200, "bad\x1bname");
+    const auto result = run("destroy 0 1");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err, message("destroy", "emuv1: in use by 2 clients: 100 "
+                                             "python, 200 bad?name"));
+    EXPECT_EQ(kernel_.instance_count(), 2U) << "all or none";
+    kernel_.close(first);
+    kernel_.close(second);
+    EXPECT_EQ(run("destroy 0 1").status, 0);
+}
+
+TEST_F(verbs, destroy_says_that_memory_is_held_without_a_client)
+{
+    run("create --gpu-model 4070 --virtual 2M");
+    kernel_.fail(EMUV_IOC_DESTROY, EBUSY);
+    const auto result = run("destroy 0");
+    EXPECT_EQ(result.err, message("destroy", "emuv0: in use: a mapping or an "
+                                             "exported region holds memory of "
+                                             "it"));
+}
+
+TEST_F(verbs, destroy_with_dry_run_changes_nothing)
+{
+    run("create --gpu-model 4070 --virtual 2M");
+    const auto result = run("destroy --all --dry-run");
+    EXPECT_EQ(result.out, "would destroy emuv0: 4070, 12 GiB + 2 MiB\n");
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+}
+
+// load and unload
+
+TEST_F(verbs, load_passes_parameters_and_prints_the_nodes)
+{
+    kernel_.remove();
+    const auto result =
+        run("load gpu_model=4070 physical_vram_gb=12 virtual_vram_gb=2");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, node(0) + "\n");
+    EXPECT_EQ(kernel_.loaded_with,
+              "gpu_model=4070 physical_vram_gb=12 virtual_vram_gb=2");
+}
+
+TEST_F(verbs, load_without_parameters_makes_no_instance)
+{
+    kernel_.remove();
+    const auto result = run("load");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(json::parse(run("list --json").out)["instances"].size(), 0U);
+}
+
+TEST_F(verbs, load_quotes_values_with_blanks)
+{
+    kernel_.remove();
+    run_words({"load", "gpu_model=RTX 4070", "virtual_vram_gb=2"});
+    EXPECT_EQ(kernel_.loaded_with, "gpu_model=\"RTX 4070\" virtual_vram_gb=2");
+}
+
+TEST_F(verbs, load_refuses_parameters_that_the_module_does_not_have)
+{
+    kernel_.remove();
+    const auto result = run("load gpu=4070");
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(
+        result.err,
+        StartsWith(message("load", "unknown parameter 'gpu'; the module has "
+                                   "gpu_model, physical_vram_gb, "
+                                   "virtual_vram_gb")));
+    EXPECT_EQ(run_words({"load", "gpu_model=a\"b"}).status, 2);
+    EXPECT_EQ(kernel_.loaded_with, "");
+}
+
+TEST_F(verbs, load_says_that_the_module_is_there)
+{
+    const auto again = run("load");
+    EXPECT_EQ(again.status, 0);
+    EXPECT_EQ(again.err,
+              message("load", "the module is loaded already (0.1.0)"));
+    const auto other = run("load gpu_model=4070");
+    EXPECT_EQ(other.status, 1) << "its parameters would be ignored";
+    EXPECT_THAT(other.err, HasSubstr("takes parameters only when it is "
+                                     "loaded"));
+}
+
+TEST_F(verbs, load_words_what_the_kernel_says)
+{
+    const std::vector<std::pair<int, std::string>> cases = {
+        {EPERM, "takes root's rights"},
+        {EKEYREJECTED, "refuses its signature"},
+        {ENOKEY, "refuses its signature"},
+        {ENOEXEC, "not a module for the running kernel"},
+        {ENOENT, "built for another one"},
+        {ENOSYS, "without loadable modules"},
+        {EINVAL, "refuses its parameters"},
+        {ENOMEM, "cannot allocate memory"},
+    };
+    for (const auto &[errnum, text] : cases) {
+        kernel_.remove();
+        kernel_.fail_load(errnum);
+        const auto result = run("load");
+        EXPECT_EQ(result.status, 1);
+        EXPECT_THAT(result.err,
+                    AllOf(StartsWith("emuvctl: load: "), HasSubstr(text)));
+    }
+}
+
+TEST_F(verbs, load_with_dry_run_changes_nothing)
+{
+    kernel_.remove();
+    EXPECT_EQ(run("load --dry-run gpu_model=4070").out,
+              "would load /lib/modules/6.1.0-test/extra/emuv.ko with "
+              "gpu_model=4070\n");
+    EXPECT_FALSE(emuv::sysfs(kernel_.sys()).loaded());
+}
+
+TEST_F(verbs, unload_takes_idle_instances_with_it)
+{
+    run("create --gpu-model 4070 --virtual 2M --count 2");
+    const auto result = run("unload");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_FALSE(emuv::sysfs(kernel_.sys()).loaded());
+    const auto again = run("unload");
+    EXPECT_EQ(again.status, 0);
+    EXPECT_EQ(again.err, message("unload", "the module is not loaded"));
+}
+
+TEST_F(verbs, unload_says_who_uses_which_instance)
+{
+    run("create --gpu-model 4070 --virtual 2M --count 3");
+    const int first = kernel_.open_as(0, 100, "python");
+    const int second = kernel_.open_as(2, 200, "train");
+    const auto result = run("unload");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err,
+              message("unload", "in use: emuv0 (1 client: 100 python), emuv2 "
+                                "(1 client: 200 train)"));
+    EXPECT_EQ(kernel_.instance_count(), 3U);
+    kernel_.close(first);
+    kernel_.close(second);
+}
+
+// apply, assert, export
+
+TEST_F(verbs, apply_makes_what_is_missing_and_only_that)
+{
+    const auto file = profiles(two_profiles);
+    const auto first = run("apply --config " + file + " --raw");
+    EXPECT_EQ(first.status, 0) << first.err;
+    EXPECT_EQ(first.out, "ACTION NAME PROFILE MODEL PHYSICAL VIRTUAL\n"
+                         "create emuv1 a 4070 6G 2G\n"
+                         "create emuv2 a 4070 6G 2G\n"
+                         "create emuv0 b 4090 8G 1G\n");
+    const auto again = run("apply --config " + file + " --raw");
+    EXPECT_EQ(again.status, 0);
+    EXPECT_EQ(again.out, "ACTION NAME PROFILE MODEL PHYSICAL VIRTUAL\n"
+                         "keep emuv1 a 4070 6G 2G\n"
+                         "keep emuv2 a 4070 6G 2G\n"
+                         "keep emuv0 b 4090 8G 1G\n");
+    run("destroy emuv1");
+    EXPECT_THAT(run("apply --config " + file + " --raw").out,
+                AllOf(HasSubstr("keep emuv2 a"), HasSubstr("create emuv1 a"),
+                      HasSubstr("keep emuv0 b")));
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+}
+
+TEST_F(verbs, apply_undoes_what_it_made_when_it_fails)
+{
+    const auto file = profiles(two_profiles);
+    kernel_.fail(EMUV_IOC_CREATE, ENOSPC, 2);
+    const auto result = run("apply --config " + file);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+TEST_F(verbs, apply_changes_nothing_where_an_id_is_taken_otherwise)
+{
+    run("create --gpu-model 4070 --virtual 2M --id 0");
+    const auto result = run("apply --config " + profiles(two_profiles));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err,
+              message("apply", "emuv0: [b] wants 4090, 8 GiB + 1 GiB, and it "
+                               "is 4070, 12 GiB + 2 MiB") +
+                  message("apply", "nothing was changed; 'emuvctl destroy' "
+                                   "makes room"));
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+}
+
+TEST_F(verbs, apply_knows_a_card_by_all_its_names)
+{
+    run_words({"create", "--gpu-model", "GeForce RTX 4070", "--physical", "6G",
+               "--virtual", "2G", "--count", "2"});
+    const auto result =
+        run("apply --raw --noheadings -o action,name --config " +
+            profiles(two_profiles.substr(0, two_profiles.find("[b]"))));
+    EXPECT_EQ(result.out, "keep emuv0\nkeep emuv1\n");
+}
+
+TEST_F(verbs, apply_with_dry_run_says_what_it_then_does)
+{
+    const auto file = profiles(two_profiles);
+    const auto plan =
+        json::parse(run("apply --dry-run --json --config " + file).out);
+    EXPECT_EQ(plan["dry_run"], true);
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    const auto done = json::parse(run("apply --json --config " + file).out);
+    EXPECT_EQ(done["dry_run"], false);
+    EXPECT_EQ(plan["actions"], done["actions"]);
+    EXPECT_EQ(done["actions"].size(), 3U);
+}
+
+TEST_F(verbs, apply_loads_the_module_only_if_something_is_missing)
+{
+    kernel_.remove();
+    EXPECT_EQ(run("apply --config " + profiles("")).status, 0);
+    EXPECT_FALSE(emuv::sysfs(kernel_.sys()).loaded());
+    EXPECT_EQ(run("apply --config " + profiles(two_profiles)).status, 0);
+    EXPECT_TRUE(emuv::sysfs(kernel_.sys()).loaded());
+}
+
+TEST_F(verbs, apply_tells_all_errors_of_the_file_and_changes_nothing)
+{
+    const auto file = profiles(two_profiles + "foo=1\nbar\n");
+    const auto result = run("apply --config " + file);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(
+        result.err,
+        AllOf(HasSubstr("emuvctl: apply: " + file + ":11: unknown key 'foo'"),
+              HasSubstr("emuvctl: apply: " + file + ":12: neither")));
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+TEST_F(verbs, assert_fails_and_lists_each_difference)
+{
+    const auto file = profiles(two_profiles);
+    run("apply --config " + file);
+    run("destroy emuv0 emuv2");
+    run("create --gpu-model 4090 --physical 1G --virtual 2M --id 0");
+    run("create --gpu-model 4060 --virtual 2M --id 9");
+    const auto result = run("assert --json --config " + file);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("in 3 places"));
+    const auto document = json::parse(result.out);
+    EXPECT_EQ(document["match"], false);
+    std::map<std::string, json> by_kind;
+    for (const auto &one : document["differences"])
+        by_kind[one["difference"]] = one;
+    EXPECT_EQ(by_kind["missing"]["profile"], "a");
+    EXPECT_EQ(by_kind["different"]["name"], "emuv0");
+    EXPECT_EQ(by_kind["different"]["wanted"], "4090, 8 GiB + 1 GiB");
+    EXPECT_EQ(by_kind["different"]["found"], "4090, 1 GiB + 2 MiB");
+    EXPECT_EQ(by_kind["extra"]["name"], "emuv9");
+}
+
+TEST_F(verbs, export_and_apply_are_an_identity)
+{
+    run_words({"create", "--gpu-model", "RTX 4070 Ti", "--physical", "1000",
+               "--virtual", "6M", "--id", "3", "--pci-device-id", "0x2782"});
+    run("create --gpu-model 4090 --virtual 2G --numa-node 0 --count 2");
+    run_words({"create", "--gpu-model", "x=[y]: z", "--physical", "1.5T",
+               "--virtual", "0"});
+    const auto exported = run("export");
+    ASSERT_EQ(exported.status, 0);
+    const auto file = profiles(exported.out);
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    EXPECT_EQ(run("destroy --all").status, 0);
+    EXPECT_EQ(run("assert --config " + file).status, 1);
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    EXPECT_EQ(run("export").out, exported.out);
+}
+
+TEST_F(verbs, export_asks_for_overcommit_from_where_it_is_needed)
+{
+    // The host has 32 GiB, and the floor is 1 GiB.
+    run("create --gpu-model 4070 --virtual 31G");
+    run("create --gpu-model 4070 --virtual 2M --overcommit");
+    const auto text = run("export").out;
+    EXPECT_GT(text.find("overcommit=yes"), text.find("[emuv1]"));
+    EXPECT_EQ(text.find("overcommit"), text.rfind("overcommit"));
+    kernel_.promisable = 31 * gib;
+    const auto file = profiles(text);
+    run("destroy --all");
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+}
+
+TEST_F(verbs, export_refuses_a_label_that_no_profile_file_can_hold)
+{
+    emuv::instance_spec spec;
+    spec.gpu_model = "4070 ; mine";
+    spec.physical_bytes = gib;
+    emuv::control(kernel_.dev(), kernel_).create(spec);
+    const auto result = run("export");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("emuv0: its gpu_model cannot be written "
+                                      "to a profile file"));
+}
+
+// list, info, stats
+
+TEST_F(verbs, list_without_instances_says_so_and_prints_nothing)
+{
+    const auto result = run("list");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("there are no instances"));
+    EXPECT_EQ(run("list --json").err, "");
+}
+
+TEST_F(verbs, list_quotes_commas_in_csv)
+{
+    run_words({"create", "--gpu-model", "a, b", "--physical", "1G", "--virtual",
+               "0"});
+    EXPECT_EQ(run("list --query=gpu_model --format=csv,noheader").out,
+              "\"a, b\"\n");
+}
+
+TEST_F(verbs, stats_shows_clients_below_their_instance)
+{
+    run("create --gpu-model 4070 --virtual 2G --count 2");
+    emuv::client own(1, kernel_.dev(), kernel_);
+    own.charge(3 * gib);
+    const auto region = own.alloc(512 << 20);
+    own.report({gib, 2 * gib, 3, 4});
+    const auto result = run("stats");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, testing::MatchesRegex(
+                                "NAME +VRAM +RAM +RESIDENT +FETCHED +EVICTED "
+                                "+SPILLS +FAULTS\n"
+                                "emuv0 +0 +0 +0 +0 +0 +0 +0\n"
+                                "emuv1 +3G +512M +0 +1G +2G +3 +4\n"
+                                ".*[0-9]+ .+ +3G +512M +- +1G +2G +3 +4\n"));
+    const auto document = json::parse(run("stats --json emuv1").out);
+    const auto &one = document["instances"].at(0);
+    EXPECT_EQ(one["clients"], 1);
+    ASSERT_EQ(one["client_list"].size(), 1U);
+    const auto &client = one["client_list"].at(0);
+    EXPECT_EQ(client["pid"], ::getpid());
+    EXPECT_EQ(client["physical_used_bytes"], 3 * gib);
+    EXPECT_EQ(client["virtual_used_bytes"], 512U << 20U);
+    EXPECT_EQ(client["fetched_bytes"], gib);
+    EXPECT_FALSE(one.contains("pid"));
+    EXPECT_FALSE(client.contains("resident_bytes"));
+    EXPECT_EQ(json::parse(run("stats --json --no-clients 1").out)["instances"]
+                  .at(0)["client_list"]
+                  .size(),
+              0U);
+}
+
+TEST_F(verbs, stats_through_the_instances_own_node_leaves_itself_out)
+{
+    if (::geteuid() == 0)
+        std::filesystem::remove(kernel_.dev() / "emuv-control");
+    else
+        ::chmod((kernel_.dev() / "emuv-control").c_str(), 0);
+    emuv::instance_spec spec;
+    kernel_.insert();
+    spec.gpu_model = "4070";
+    spec.physical_bytes = gib;
+    emuv::control(kernel_.dev(), kernel_).create(spec);
+    std::filesystem::remove(kernel_.dev() / "emuv-control");
+    const int other = kernel_.open_as(0, 77, "other");
+    const auto document = json::parse(run("stats --json").out);
+    const auto &list = document["instances"].at(0)["client_list"];
+    ASSERT_EQ(list.size(), 1U);
+    EXPECT_EQ(list.at(0)["pid"], 77);
+    kernel_.close(other);
+}
+
+TEST_F(verbs, stats_with_an_interval_shows_rates)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    emuv::client own(0, kernel_.dev(), kernel_);
+    own.report({100 * gib, 0, 0, 0}); // before: counts for nothing
+    on_wait_ = [&] { own.report({6 * gib, 2 * gib, 4, 1}); };
+    const auto result = run(
+        "stats -i 2 -c 2 --bytes --raw --noheadings --no-clients -o "
+        "fetched_per_s,evicted_per_s,spills_per_s,faults_per_s,fetched_bytes");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "3221225472 1073741824 2.0 0.5 113816633344\n"
+                          "\n"
+                          "3221225472 1073741824 2.0 0.5 120259084288\n");
+    EXPECT_EQ(waits_, 2);
+}
+
+TEST_F(verbs, stats_with_an_interval_prints_one_json_document_a_line)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const auto result = run("stats -i 1 -c 3 --json");
+    std::istringstream lines(result.out);
+    int count = 0;
+    for (std::string line; std::getline(lines, line); count++)
+        EXPECT_EQ(json::parse(line)["schema"], 1);
+    EXPECT_EQ(count, 3);
+}
+
+TEST_F(verbs, stats_ends_in_peace_when_it_is_interrupted)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    interrupted_at_ = 4;
+    const auto result = run("stats -i 1 --raw --noheadings -o name");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.out, "emuv0\n\nemuv0\n\nemuv0\n");
+}
+
+TEST_F(verbs, stats_goes_on_when_an_instance_goes_away)
+{
+    run("create --gpu-model 4070 --virtual 2G --count 2");
+    on_wait_ = [this] {
+        if (waits_ == 2)
+            emuv::control(kernel_.dev(), kernel_).destroy(1);
+    };
+    const auto result = run("stats -i 1 -c 2 --raw --noheadings -o name");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "emuv0\nemuv1\n\nemuv0\n");
+}
+
+TEST_F(verbs, a_reader_that_has_gone_is_no_failure)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    closed_ = true;
+    const auto result = run("stats -i 1");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, "");
+}
+
+TEST_F(verbs, info_shows_the_clients)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const int other = kernel_.open_as(0, 77, "trainer");
+    const auto result = run("info");
+    EXPECT_THAT(result.out, HasSubstr("  Clients:        1\n"
+                                      "    77 trainer: 0 VRAM, 0 RAM\n"));
+    EXPECT_THAT(result.out, HasSubstr("GPU:            NVIDIA GeForce RTX "
+                                      "4070\n"));
+    kernel_.close(other);
+}
+
+// doctor
+
+class doctor : public verbs
+{
+protected:
+    json checks(const std::string &more = "")
+    {
+        const auto result = run("doctor --json --config /no/such " + more);
+        status_ = result.status;
+        json by_name = json::object();
+        const auto document = json::parse(result.out);
+        EXPECT_EQ(document["ok"], status_ == 0);
+        for (const auto &one : document["checks"]) {
+            by_name[one["check"].get<std::string>()] = one;
+            if (one["status"] == "fail") {
+                EXPECT_TRUE(one["fix"].is_string())
+                    << one["check"] << " fails without a fix";
+            }
+        }
+        return by_name;
+    }
+    void add_card(const std::string &width = "16")
+    {
+        const auto card = kernel_.sys() / "bus/pci/devices/0000:01:00.0";
+        write_file(card / "vendor", "0x10de\n");
+        write_file(card / "class", "0x030000\n");
+        write_file(card / "current_link_speed", "2.5 GT/s PCIe\n");
+        write_file(card / "max_link_speed", "16.0 GT/s PCIe\n");
+        write_file(card / "current_link_width", width + "\n");
+        write_file(card / "max_link_width", "16\n");
+    }
+    int status_ = -1;
+};
+
+TEST_F(doctor, finds_nothing_wrong_on_a_good_machine)
+{
+    const auto found = checks();
+    EXPECT_EQ(status_, 0);
+    EXPECT_EQ(found["kernel"]["status"], "ok");
+    EXPECT_EQ(found["module"]["detail"], "version 0.1.0 is loaded");
+    EXPECT_EQ(found["signature"]["status"], "ok");
+    EXPECT_EQ(found["control node"]["status"], "ok");
+    EXPECT_EQ(found["instance nodes"]["status"], "skip");
+    EXPECT_EQ(found["host memory"]["status"], "ok");
+    EXPECT_EQ(found["profiles"]["status"], "skip");
+    EXPECT_EQ(found["NVIDIA nodes"]["status"], "skip");
+    EXPECT_EQ(found["CUDA driver"]["status"], "skip");
+    EXPECT_EQ(found["link"]["status"], "skip");
+}
+
+TEST_F(doctor, sees_a_kernel_without_modules)
+{
+    kernel_.remove();
+    std::filesystem::remove(kernel_.proc() / "modules");
+    const auto found = checks();
+    EXPECT_EQ(status_, 1);
+    EXPECT_EQ(found["kernel"]["status"], "fail");
+    EXPECT_EQ(found["module"]["status"], "skip");
+}
+
+TEST_F(doctor, sees_modules_switched_off)
+{
+    kernel_.remove();
+    write_file(kernel_.proc() / "sys/kernel/modules_disabled", "1\n");
+    EXPECT_EQ(checks()["kernel"]["status"], "fail");
+}
+
+TEST_F(doctor, sees_a_module_that_lacks_or_is_for_another_kernel)
+{
+    kernel_.remove();
+    EXPECT_EQ(checks()["module"]["status"], "ok");
+    kernel_.file->vermagic = "6.12.0-other SMP ";
+    auto found = checks();
+    EXPECT_EQ(status_, 1);
+    EXPECT_THAT(found["module"]["detail"].get<std::string>(),
+                HasSubstr("built for 6.12.0-other, and 6.1.0-test is running"));
+    kernel_.file.reset();
+    found = checks();
+    EXPECT_EQ(found["module"]["status"], "fail");
+    EXPECT_THAT(found["module"]["fix"].get<std::string>(),
+                HasSubstr("make -C /lib/modules/6.1.0-test/build M=$PWD"));
+}
+
+TEST_F(doctor, sees_a_module_of_another_version)
+{
+    write_file(kernel_.sys() / "module/emuv/version", "9.9.9\n");
+    EXPECT_EQ(checks()["module"]["status"], "warn");
+    EXPECT_EQ(status_, 0);
+}
+
+TEST_F(doctor, sees_that_secure_boot_wants_a_signature)
+{
+    kernel_.remove();
+    const auto variable = kernel_.sys() /
+                          "firmware/efi/efivars/"
+                          "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    write_file(variable, std::string("\x06\0\0\0\x01", 5));
+    EXPECT_EQ(checks()["signature"]["status"], "ok") << "not enforced";
+    write_file(kernel_.sys() / "kernel/security/lockdown",
+               "none [integrity] confidentiality\n");
+    auto found = checks();
+    EXPECT_EQ(found["signature"]["status"], "fail");
+    EXPECT_THAT(found["signature"]["fix"].get<std::string>(),
+                HasSubstr("sign-file"));
+    kernel_.file->signer = "my key";
+    found = checks();
+    EXPECT_EQ(found["signature"]["status"], "ok");
+    EXPECT_THAT(found["signature"]["detail"].get<std::string>(),
+                HasSubstr("Secure Boot is on, and the module is signed by my "
+                          "key"));
+    kernel_.file->signer.clear();
+    write_file(kernel_.sys() / "kernel/security/lockdown",
+               "[none] integrity confidentiality\n");
+    write_file(kernel_.sys() / "module/module/parameters/sig_enforce", "Y\n");
+    EXPECT_EQ(checks()["signature"]["status"], "fail");
+}
+
+TEST_F(doctor, sees_a_control_node_that_is_open_or_lacks)
+{
+    const auto control = kernel_.dev() / "emuv-control";
+    ::chmod(control.c_str(), 0666);
+    EXPECT_EQ(checks()["control node"]["status"], "fail");
+    std::filesystem::remove(control);
+    EXPECT_EQ(checks()["control node"]["status"], "fail");
+}
+
+TEST_F(doctor, sees_instance_nodes_that_are_open_or_lack)
+{
+    run("create --gpu-model 4070 --virtual 2M --count 2");
+    ::chmod(node(1).c_str(), 0666);
+    auto found = checks();
+    EXPECT_EQ(found["instance nodes"]["status"], "fail");
+    EXPECT_THAT(
+        found["instance nodes"]["detail"].get<std::string>(),
+        AllOf(HasSubstr("emuv1: open to everybody"), Not(HasSubstr("emuv0"))));
+    std::filesystem::remove(node(0));
+    found = checks();
+    EXPECT_THAT(found["instance nodes"]["detail"].get<std::string>(),
+                HasSubstr("emuv0: not there"));
+}
+
+TEST_F(doctor, sees_more_promised_than_there_is)
+{
+    run("create --gpu-model 4070 --virtual 14G");
+    EXPECT_EQ(checks()["host memory"]["status"], "ok");
+    run("create --gpu-model 4070 --virtual 2G");
+    auto found = checks(); // 15 GiB are available beyond the floor
+    EXPECT_EQ(found["host memory"]["status"], "warn");
+    EXPECT_THAT(found["host memory"]["detail"].get<std::string>(),
+                HasSubstr("could be backed now"));
+    run("create --gpu-model 4070 --virtual 16G");
+    found = checks();
+    EXPECT_THAT(found["host memory"]["fix"].get<std::string>(),
+                HasSubstr("only 31 GiB can ever be backed"));
+}
+
+TEST_F(doctor, sees_wrong_profiles)
+{
+    const auto file = profiles("foo\n");
+    const auto result = run("doctor --config " + file);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.out,
+                AllOf(HasSubstr("fail  profiles"), HasSubstr("fix: correct")));
+    EXPECT_EQ(result.err, message("doctor", "1 check failed"));
+}
+
+TEST_F(doctor, wants_a_working_driver_where_a_card_is)
+{
+    add_card();
+    auto found = checks();
+    EXPECT_EQ(status_, 1);
+    EXPECT_EQ(found["NVIDIA nodes"]["status"], "fail");
+    EXPECT_EQ(found["CUDA driver"]["status"], "fail");
+    for (const char *const name : {"nvidiactl", "nvidia0", "nvidia-uvm"})
+        write_file(kernel_.dev() / name, "");
+    cuda_ = {true, "cuInit says CUDA_ERROR_NO_DEVICE (100)", 13000, 0};
+    found = checks();
+    EXPECT_EQ(found["NVIDIA nodes"]["status"], "ok");
+    EXPECT_EQ(found["CUDA driver"]["status"], "fail");
+    cuda_ = {true, "", 12040, 2};
+    found = checks();
+    EXPECT_EQ(status_, 0);
+    EXPECT_EQ(found["CUDA driver"]["detail"], "libcuda.so.1 12.4, 2 devices");
+}
+
+TEST_F(doctor, tells_the_link_and_warns_of_missing_lanes)
+{
+    add_card();
+    auto found = checks();
+    EXPECT_EQ(found["link 0000:01:00.0"]["status"], "ok");
+    EXPECT_THAT(found["link 0000:01:00.0"]["detail"].get<std::string>(),
+                HasSubstr("PCIe 1.0 x16 of 4.0 x16; an idle card slows"));
+    add_card("8");
+    EXPECT_EQ(checks()["link 0000:01:00.0"]["status"], "warn");
+}
+
+TEST(probe_cuda, tells_that_there_is_no_library)
+{
+    const auto state = emuvctl::probe_cuda("libemuv_no_such_cuda.so.1");
+    EXPECT_FALSE(state.present);
+    EXPECT_THAT(state.problem, HasSubstr("libemuv_no_such_cuda.so.1"));
+}
+
+TEST(probe_cuda, tells_that_a_library_is_not_the_drivers)
+{
+    const auto state = emuvctl::probe_cuda("libc.so.6");
+    EXPECT_TRUE(state.present);
+    EXPECT_THAT(state.problem, HasSubstr("lacks cuInit"));
+}
+
+TEST(probe_cuda, reads_version_devices_and_errors)
+{
+    const auto good = emuvctl::probe_cuda(FAKE_CUDA);
+    EXPECT_TRUE(good.present);
+    EXPECT_THAT(good.problem, IsEmpty());
+    EXPECT_EQ(good.version, 12040);
+    EXPECT_EQ(good.devices, 2);
+    ::setenv("FAKE_CUDA_ERROR", "100", 1);
+    const auto bad = emuvctl::probe_cuda(FAKE_CUDA);
+    ::unsetenv("FAKE_CUDA_ERROR");
+    EXPECT_EQ(bad.problem, "cuInit says CUDA_ERROR_FAKE (100)");
+    EXPECT_EQ(bad.version, 12040);
+}
+
+} // namespace

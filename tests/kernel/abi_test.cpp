@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The ABI's form: layout, sizes, flags, reserved fields, pointers, and which
+// node takes which call.
+#include "abi_layout.h"
+#include "support.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <ostream>
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace guest;
+
+/// An instance with one client that holds a region, and a second region's
+/// descriptor from another client.
+class abi : public driver_test
+{
+protected:
+    void SetUp() override
+    {
+        driver_test::SetUp();
+        if (HasFatalFailure())
+            return;
+        id = create(control, creation(64 * mib, 64 * mib, 3));
+        client = open_client(id);
+        held = allocate(client, chunk);
+        other = open_client(id);
+        exported = export_region(other, allocate(other, chunk).offset);
+        dmabuf = export_region(other, allocate(other, chunk).offset,
+                               EMUV_EXPORT_DMABUF);
+    }
+
+    void TearDown() override
+    {
+        dmabuf.reset();
+        exported.reset();
+        other.reset();
+        client.reset();
+        driver_test::TearDown();
+    }
+
+    int id = -1;
+    descriptor client;
+    region held;
+    descriptor other;
+    descriptor exported;
+    descriptor dmabuf;
+};
+
+/// One ioctl: a call that is in order, and where what is reserved in it lies.
+struct form
+{
+    const char *name;
+    unsigned long request;
+    bool on_control;
+    bool on_node;
+    unsigned flags;
+    std::vector<std::size_t> reserved;
+    std::function<std::vector<unsigned char>(int id, const region &held,
+                                             int exported)>
+        in_order;
+    /// Takes back what one successful call did.
+    std::function<void(const descriptor &node, int id,
+                       const std::vector<unsigned char> &argument)>
+        undo = nullptr;
+};
+
+std::ostream &operator<<(std::ostream &out, const form &row)
+{
+    return out << row.name;
+}
+
+template <class T>
+std::vector<unsigned char> bytes_of(const T &argument)
+{
+    std::vector<unsigned char> bytes(sizeof argument);
+    std::memcpy(bytes.data(), &argument, sizeof argument);
+    return bytes;
+}
+
+template <class T>
+T read_as(const std::vector<unsigned char> &bytes)
+{
+    T argument;
+    std::memcpy(&argument, bytes.data(), sizeof argument);
+    return argument;
+}
+
+/// A structure in order: zeros, its size, and what `fill` puts in.
+template <class T>
+auto order(void (*fill)(T &, int, const region &, int))
+{
+    return [fill](int id, const region &held, int exported) {
+        auto argument = fresh<T>();
+        fill(argument, id, held, exported);
+        return bytes_of(argument);
+    };
+}
+
+const std::vector<form> &forms()
+{
+    static const std::vector<form> all{
+        {"Version",
+         EMUV_IOC_VERSION,
+         true,
+         true,
+         0,
+         {offsetof(emuv_version, reserved)},
+         order<emuv_version>([](emuv_version &, int, const region &, int) {})},
+        {"QueryInstance",
+         EMUV_IOC_QUERY_INSTANCE,
+         true,
+         true,
+         EMUV_QUERY_NEXT,
+         {},
+         order<emuv_query_instance>([](emuv_query_instance &a, int id,
+                                       const region &, int) { a.id = id; })},
+        {"QueryClient",
+         EMUV_IOC_QUERY_CLIENT,
+         true,
+         true,
+         0,
+         {},
+         order<emuv_query_client>([](emuv_query_client &a, int id,
+                                     const region &, int) { a.id = id; })},
+        {"Create",
+         EMUV_IOC_CREATE,
+         true,
+         false,
+         EMUV_CREATE_OVERCOMMIT,
+         {offsetof(emuv_create, reserved)},
+         order<emuv_create>([](emuv_create &a, int, const region &, int) {
+             a = creation(mib, chunk);
+         }),
+         [](const descriptor &node, int,
+            const std::vector<unsigned char> &argument) {
+             EXPECT_EQ(destroy(node, read_as<emuv_create>(argument).id), 0);
+         }},
+        {"Destroy",
+         EMUV_IOC_DESTROY,
+         true,
+         false,
+         0,
+         {offsetof(emuv_destroy, reserved)},
+         order<emuv_destroy>([](emuv_destroy &a, int id, const region &, int) {
+             a.id = id + 1;
+         }),
+         [](const descriptor &node, int id,
+            const std::vector<unsigned char> &) {
+             create(node, creation(mib, 0, id + 1));
+         }},
+        {"Alloc",
+         EMUV_IOC_ALLOC,
+         false,
+         true,
+         EMUV_ALLOC_POPULATE,
+         {},
+         order<emuv_alloc>(
+             [](emuv_alloc &a, int, const region &, int) { a.bytes = chunk; }),
+         [](const descriptor &node, int,
+            const std::vector<unsigned char> &argument) {
+             EXPECT_EQ(release(node, read_as<emuv_alloc>(argument).offset), 0);
+         }},
+        {"Export",
+         EMUV_IOC_EXPORT,
+         false,
+         true,
+         EMUV_EXPORT_DMABUF,
+         {offsetof(emuv_export, reserved)},
+         order<emuv_export>([](emuv_export &a, int, const region &held, int) {
+             a.offset = held.offset;
+         }),
+         [](const descriptor &, int,
+            const std::vector<unsigned char> &argument) {
+             EXPECT_EQ(close(read_as<emuv_export>(argument).fd), 0);
+         }},
+        {"Import",
+         EMUV_IOC_IMPORT,
+         false,
+         true,
+         0,
+         {offsetof(emuv_import, reserved)},
+         order<emuv_import>([](emuv_import &a, int, const region &,
+                               int exported) { a.fd = exported; }),
+         [](const descriptor &node, int,
+            const std::vector<unsigned char> &argument) {
+             EXPECT_EQ(release(node, read_as<emuv_import>(argument).offset), 0);
+         }},
+        {"Discard",
+         EMUV_IOC_DISCARD,
+         false,
+         true,
+         0,
+         {},
+         order<emuv_discard>([](emuv_discard &a, int, const region &held, int) {
+             a.offset = held.offset;
+             a.bytes = chunk;
+         })},
+        {"Charge",
+         EMUV_IOC_CHARGE,
+         false,
+         true,
+         0,
+         {},
+         order<emuv_charge>(
+             [](emuv_charge &a, int, const region &, int) { a.bytes = mib; })},
+        {"Uncharge",
+         EMUV_IOC_UNCHARGE,
+         false,
+         true,
+         0,
+         {},
+         order<emuv_charge>(
+             [](emuv_charge &a, int, const region &, int) { a.bytes = 1; })},
+        {"Report",
+         EMUV_IOC_REPORT,
+         false,
+         true,
+         0,
+         {},
+         order<emuv_report>(
+             [](emuv_report &a, int, const region &, int) { a.spills = 1; })},
+        // The last: it ends what the others hold.
+        {"Free",
+         EMUV_IOC_FREE,
+         false,
+         true,
+         0,
+         {},
+         order<emuv_free>([](emuv_free &a, int, const region &held, int) {
+             a.offset = held.offset;
+         }),
+         nullptr},
+    };
+    return all;
+}
+
+class call_form : public abi, public testing::WithParamInterface<form>
+{
+protected:
+    void SetUp() override
+    {
+        abi::SetUp();
+        if (HasFatalFailure())
+            return;
+        // What Destroy is to remove and Uncharge to take back.
+        create(control, creation(mib, 0, id + 1));
+        ASSERT_EQ(charge(client, 16 * mib), 0);
+    }
+
+    const descriptor &node() const
+    {
+        return GetParam().on_node ? client : control;
+    }
+    std::vector<unsigned char> in_order() const
+    {
+        return GetParam().in_order(id, held, exported.get());
+    }
+
+    int issue(std::vector<unsigned char> &argument) const
+    {
+        return call(node().get(), GetParam().request, argument.data());
+    }
+
+    static void set_size(std::vector<unsigned char> &argument, __u32 size)
+    {
+        std::memcpy(argument.data(), &size, sizeof size);
+    }
+
+    /// The call that is in order still succeeds: what was refused had no other
+    /// reason.
+    void expect_in_order()
+    {
+        auto argument = in_order();
+        EXPECT_EQ(issue(argument), 0);
+        if (GetParam().undo)
+            GetParam().undo(node(), id, argument);
+    }
+
+    /// Refused, with nothing written back, and nothing done.
+    void expect_refused(std::vector<unsigned char> argument, int error,
+                        const std::string &why)
+    {
+        const auto given = argument;
+        const auto ledger = query(control, id);
+        const auto instances = names_in("/sys/class/emuv");
+        EXPECT_EQ(issue(argument), error) << why;
+        EXPECT_EQ(argument, given) << why << ": written back";
+        const auto now = query(control, id);
+        EXPECT_EQ(std::memcmp(&now, &ledger, sizeof now), 0)
+            << why << ": something was done";
+        EXPECT_EQ(names_in("/sys/class/emuv"), instances) << why;
+    }
+};
+
+TEST_P(call_form, InOrderSucceeds)
+{
+    expect_in_order();
+}
+
+TEST_P(call_form, UnknownFlagsAreRefused)
+{
+    for (unsigned bit = 0; bit < 32; bit++) {
+        if (GetParam().flags & (1U << bit))
+            continue;
+        auto argument = in_order();
+        const __u32 flags = 1U << bit;
+        std::memcpy(argument.data() + 4, &flags, sizeof flags);
+        expect_refused(argument, EINVAL, "flag bit " + std::to_string(bit));
+    }
+    expect_in_order();
+}
+
+TEST_P(call_form, ReservedFieldsMustBeZero)
+{
+    for (const auto at : GetParam().reserved)
+        for (std::size_t byte = 0; byte < 4; byte++) {
+            auto argument = in_order();
+            argument[at + byte] = 1;
+            expect_refused(argument, EINVAL,
+                           "reserved byte " + std::to_string(at + byte));
+        }
+    expect_in_order();
+}
+
+TEST_P(call_form, ShorterThanTheFirstVersionIsRefused)
+{
+    const auto whole = static_cast<__u32>(in_order().size());
+    for (const __u32 size : {0U, 1U, 4U, 8U, whole - 8, whole - 4, whole - 1}) {
+        auto argument = in_order();
+        set_size(argument, size);
+        expect_refused(argument, EINVAL, "size " + std::to_string(size));
+    }
+    expect_in_order();
+}
+
+TEST_P(call_form, LongerWithZerosBehindSucceeds)
+{
+    for (const std::size_t more : {1, 8, 512}) {
+        auto argument = in_order();
+        if (GetParam().request == EMUV_IOC_FREE) {
+            const auto offset = allocate(client, chunk).offset;
+            std::memcpy(argument.data() + offsetof(emuv_free, offset), &offset,
+                        sizeof offset);
+        }
+        argument.resize(argument.size() + more);
+        set_size(argument, static_cast<__u32>(argument.size()));
+        EXPECT_EQ(issue(argument), 0) << more << " more";
+        EXPECT_TRUE(std::all_of(argument.end() - static_cast<long>(more),
+                                argument.end(),
+                                [](auto byte) { return byte == 0; }));
+        if (GetParam().undo)
+            GetParam().undo(node(), id, argument);
+    }
+}
+
+TEST_P(call_form, LargestSizeSucceeds)
+{
+    auto argument = in_order();
+    argument.resize(4096);
+    set_size(argument, 4096);
+    EXPECT_EQ(issue(argument), 0);
+    if (GetParam().undo)
+        GetParam().undo(node(), id, argument);
+}
+
+TEST_P(call_form, LongerWithSomethingBehindIsRefused)
+{
+    for (const std::size_t more : {1, 8, 512}) {
+        auto argument = in_order();
+        argument.resize(argument.size() + more);
+        argument.back() = 1;
+        set_size(argument, static_cast<__u32>(argument.size()));
+        expect_refused(argument, E2BIG, std::to_string(more) + " more");
+    }
+    expect_in_order();
+}
+
+TEST_P(call_form, LargerThan4096IsRefused)
+{
+    for (const __u32 size : {4097U, 8192U, 0x7fffffffU, 0xffffffffU}) {
+        auto argument = in_order();
+        argument.resize(16384);
+        set_size(argument, size);
+        expect_refused(argument, E2BIG, "size " + std::to_string(size));
+    }
+    expect_in_order();
+}
+
+TEST_P(call_form, UnreadableArgumentGivesEfault)
+{
+    EXPECT_EQ(call(node().get(), GetParam().request, nullptr), EFAULT);
+    EXPECT_EQ(call(node().get(), GetParam().request,
+                   reinterpret_cast<void *>(~0UL - 4095)),
+              EFAULT);
+    // The first bytes are there, the rest lies in a page that is not.
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    auto *pages = static_cast<unsigned char *>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(pages, MAP_FAILED);
+    ASSERT_EQ(munmap(pages + page, page), 0);
+    const auto argument = in_order();
+    for (const std::size_t there : {std::size_t{2}, std::size_t{4},
+                                    std::size_t{8}, argument.size() - 1}) {
+        auto *at = pages + page - there;
+        std::memcpy(at, argument.data(), there);
+        EXPECT_EQ(call(node().get(), GetParam().request, at), EFAULT)
+            << there << " bytes are there";
+    }
+    munmap(pages, page);
+    expect_in_order();
+}
+
+using answering_call_form = call_form;
+
+TEST_P(answering_call_form, AnswerThatCannotBeWrittenUndoesTheCall)
+{
+    const auto request = GetParam().request;
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    void *at = mmap(nullptr, page, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    const auto argument = in_order();
+    std::memcpy(at, argument.data(), argument.size());
+    ASSERT_EQ(mprotect(at, page, PROT_READ), 0);
+
+    const auto descriptors = names_in("/proc/self/fd");
+    const auto instances = names_in("/sys/class/emuv");
+    const auto ledger = query(control, id);
+    const auto clients = list_clients(control, id);
+    EXPECT_EQ(call(node().get(), request, at), EFAULT);
+    EXPECT_EQ(names_in("/proc/self/fd").size(), descriptors.size())
+        << "a descriptor nobody knows of";
+    EXPECT_EQ(names_in("/sys/class/emuv"), instances);
+    const auto now = query(control, id);
+    EXPECT_EQ(std::memcmp(&now, &ledger, sizeof now), 0);
+    const auto clients_now = list_clients(control, id);
+    ASSERT_EQ(clients_now.size(), clients.size());
+    for (std::size_t i = 0; i < clients.size(); i++)
+        EXPECT_EQ(std::memcmp(&clients_now[i], &clients[i], sizeof clients[i]),
+                  0);
+    munmap(at, page);
+    expect_in_order();
+}
+
+TEST_P(call_form, OtherNodesDoNotKnowIt)
+{
+    auto argument = in_order();
+    if (!GetParam().on_control) {
+        EXPECT_EQ(call(control.get(), GetParam().request, argument.data()),
+                  ENOTTY);
+    }
+    if (!GetParam().on_node) {
+        EXPECT_EQ(call(client.get(), GetParam().request, argument.data()),
+                  ENOTTY);
+    }
+    EXPECT_EQ(call(exported.get(), GetParam().request, argument.data()),
+              ENOTTY);
+    EXPECT_EQ(call(dmabuf.get(), GetParam().request, argument.data()), ENOTTY);
+}
+
+INSTANTIATE_TEST_SUITE_P(, call_form, testing::ValuesIn(forms()),
+                         [](const auto &row) {
+                             return std::string(row.param.name);
+                         });
+
+std::vector<form> answering_forms()
+{
+    auto rows = forms();
+    std::erase_if(rows, [](const form &row) {
+        return row.request == EMUV_IOC_DESTROY ||
+               row.request == EMUV_IOC_FREE ||
+               row.request == EMUV_IOC_DISCARD ||
+               row.request == EMUV_IOC_REPORT;
+    });
+    return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(, answering_call_form,
+                         testing::ValuesIn(answering_forms()),
+                         [](const auto &row) {
+                             return std::string(row.param.name);
+                         });
+
+TEST_F(abi, UnknownIoctlsAreNotTaken)
+{
+    std::vector<unsigned long> known;
+    for (const auto &row : forms())
+        known.push_back(row.request);
+    std::vector<unsigned char> argument(4096);
+    argument[1] = 1; // size 256
+    for (unsigned long number = 0; number < 256; number++) {
+        const unsigned long request = _IO(EMUV_IOC_TYPE, number);
+        if (std::find(known.begin(), known.end(), request) != known.end())
+            continue;
+        for (const auto *node : {&control, &client, &exported})
+            EXPECT_EQ(call(node->get(), request, argument.data()), ENOTTY)
+                << std::hex << request;
+    }
+    // The number of a call in another type, or with a direction and a size.
+    for (const unsigned long request :
+         {static_cast<unsigned long>(_IO(0xEA, 0x00)),
+          static_cast<unsigned long>(_IOWR(EMUV_IOC_TYPE, 0, emuv_version)),
+          static_cast<unsigned long>(_IOR(EMUV_IOC_TYPE, 1, int)),
+          EMUV_IOC_VERSION | (1UL << 16), 0x5401UL})
+        for (const auto *node : {&control, &client, &exported})
+            EXPECT_EQ(call(node->get(), request, argument.data()), ENOTTY)
+                << std::hex << request;
+}
+
+TEST_F(abi, VersionIsThatOfTheHeaderOnBothNodes)
+{
+    for (const auto *node : {&control, &client}) {
+        auto version = fresh<emuv_version>();
+        std::memset(version.module_version, 'x', sizeof version.module_version);
+        ASSERT_EQ(call(*node, EMUV_IOC_VERSION, version), 0);
+        EXPECT_EQ(version.abi, static_cast<__u32>(EMUV_ABI_VERSION));
+        EXPECT_EQ(version.chunk_bytes, EMUV_CHUNK_BYTES);
+        EXPECT_NE(std::memchr(version.module_version, 0,
+                              sizeof version.module_version),
+                  nullptr);
+        int major = -1;
+        int minor = -1;
+        int patch = -1;
+        EXPECT_EQ(std::sscanf(version.module_version, "%d.%d.%d", &major,
+                              &minor, &patch),
+                  3)
+            << version.module_version;
+    }
+}
+
+TEST_F(abi, SizeStaysTheCallers)
+{
+    auto argument = bytes_of(fresh<emuv_version>());
+    argument.resize(256);
+    const __u32 size = 256;
+    std::memcpy(argument.data(), &size, sizeof size);
+    ASSERT_EQ(call(control.get(), EMUV_IOC_VERSION, argument.data()), 0);
+    EXPECT_EQ(read_as<emuv_version>(argument).size, size);
+}
+
+TEST_F(abi, OutFieldsAreWrittenWhole)
+{
+    // What stands behind a name's NUL is not the kernel's stack.
+    auto instance = fresh<emuv_query_instance>();
+    instance.id = id;
+    std::memset(instance.gpu_model, 0xee, sizeof instance.gpu_model);
+    ASSERT_EQ(call(control, EMUV_IOC_QUERY_INSTANCE, instance), 0);
+    const auto *model =
+        reinterpret_cast<const unsigned char *>(instance.gpu_model);
+    EXPECT_FALSE(first_other(model + std::strlen(instance.gpu_model),
+                             sizeof instance.gpu_model -
+                                 std::strlen(instance.gpu_model)));
+    auto listed = fresh<emuv_query_client>();
+    listed.id = id;
+    std::memset(listed.comm, 0xee, sizeof listed.comm);
+    ASSERT_EQ(call(control, EMUV_IOC_QUERY_CLIENT, listed), 0);
+    const auto *comm = reinterpret_cast<const unsigned char *>(listed.comm);
+    EXPECT_FALSE(first_other(comm + std::strlen(listed.comm),
+                             sizeof listed.comm - std::strlen(listed.comm)));
+}
+
+TEST_F(abi, ControlNodeHoldsNoMemory)
+{
+    char byte = 0;
+    EXPECT_LT(read(control.get(), &byte, 1), 0);
+    EXPECT_LT(write(control.get(), &byte, 1), 0);
+    EXPECT_NE(map_error(control.get(), chunk, 0), 0);
+}
+
+TEST_F(abi, SameIn32Bit)
+{
+    pid_t pid = -1;
+    char path[] = EMUV_ABI32;
+    char *const arguments[] = {path, nullptr};
+    char *const environment[] = {nullptr};
+    const int error =
+        posix_spawn(&pid, path, nullptr, nullptr, arguments, environment);
+    if (error == ENOEXEC)
+        GTEST_SKIP() << "this kernel runs no 32-bit programs";
+    ASSERT_EQ(error, 0) << std::strerror(error);
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 0)
+        << "the number of the check in abi32_client.c that does not hold";
+}
+
+} // namespace

@@ -1,0 +1,1479 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Virtual VRAM as memory: lazy backing, reading and writing, mapping, giving
+// back, and what protects the host.
+#include "support.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include <linux/capability.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace guest;
+
+constexpr u64 instance_bytes = 256 * mib;
+
+class memory : public driver_test
+{
+protected:
+    explicit memory(std::string parameters = "")
+        : driver_test(std::move(parameters))
+    {}
+
+    void SetUp() override
+    {
+        driver_test::SetUp();
+        if (HasFatalFailure())
+            return;
+        make(instance_bytes);
+    }
+
+    void make(u64 virtual_bytes)
+    {
+        id = create(control, creation(gib, virtual_bytes, EMUV_ANY,
+                                      EMUV_CREATE_OVERCOMMIT));
+        client = open_client(id);
+    }
+
+    void TearDown() override
+    {
+        client.reset();
+        driver_test::TearDown();
+    }
+
+    u64 resident() const { return query(control, id).resident_bytes; }
+    off_t at(const region &in, u64 offset = 0) const
+    {
+        return static_cast<off_t>(in.offset + offset);
+    }
+
+    int id = -1;
+    descriptor client;
+};
+
+// --- lazy backing ---
+
+TEST_F(memory, AllocatingAndMappingCostsNoRam)
+{
+    const auto before = settled_available();
+    const auto got = allocate(client, instance_bytes);
+    const mapping map(client.get(), got.bytes, got.offset);
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_GT(settled_available() + 8 * mib, before);
+    // The same bytes, once touched, do cost it: the measure measures.
+    for (u64 chunk_start = 0; chunk_start < got.bytes; chunk_start += chunk)
+        map[chunk_start] = 1;
+    EXPECT_EQ(resident(), instance_bytes);
+    EXPECT_LT(settled_available(), before - instance_bytes + 16 * mib);
+}
+
+TEST_F(memory, ReadingUntouchedMemoryGivesZerosAndBacksNothing)
+{
+    const auto got = allocate(client, 16 * chunk);
+    EXPECT_TRUE(reads_zero(client.get(), got.offset, got.bytes));
+    EXPECT_EQ(resident(), 0U);
+    const auto exported = export_region(client, got.offset);
+    EXPECT_TRUE(reads_zero(exported.get(), 0, got.bytes));
+    EXPECT_EQ(resident(), 0U);
+}
+
+TEST_F(memory, FirstTouchOfAnyByteBacksOneChunk)
+{
+    const auto got = allocate(client, 8 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    u64 expected = 0;
+    for (const u64 place : {u64{0}, chunk + 1, 3 * chunk - 1,
+                            3 * chunk + chunk / 2, 8 * chunk - 1}) {
+        map[place] = 1;
+        expected += chunk;
+        EXPECT_EQ(resident(), expected) << "after byte " << place;
+    }
+    map[1] = 2;
+    EXPECT_EQ(resident(), expected) << "a second touch backed something";
+}
+
+TEST_F(memory, ReadThroughAMappingSeesZerosEverywhere)
+{
+    const auto got = allocate(client, 8 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    EXPECT_FALSE(first_other(map.data(), map.size()));
+}
+
+TEST_F(memory, OneByteWrittenBacksOneChunk)
+{
+    const auto got = allocate(client, 8 * chunk);
+    ASSERT_EQ(pwrite(client.get(), "x", 1, at(got, 2 * chunk + 5)), 1);
+    EXPECT_EQ(resident(), chunk);
+    ASSERT_EQ(pwrite(client.get(), "xy", 2, at(got, 5 * chunk - 1)), 2);
+    EXPECT_EQ(resident(), 3 * chunk);
+}
+
+TEST_F(memory, FirstByteWrittenLeavesTheRestOfItsChunkZero)
+{
+    const auto got = allocate(client, chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    map[chunk / 2] = 1;
+    EXPECT_EQ(first_other(map.data(), chunk), chunk / 2);
+    map[chunk / 2] = 0;
+    EXPECT_FALSE(first_other(map.data(), chunk));
+}
+
+TEST_F(memory, PopulatedRegionIsBackedWhole)
+{
+    const auto got = allocate(client, 5 * chunk + 1, EMUV_ALLOC_POPULATE);
+    EXPECT_EQ(got.bytes, 6 * chunk);
+    EXPECT_EQ(resident(), 6 * chunk);
+    EXPECT_TRUE(reads_zero(client.get(), got.offset, got.bytes));
+}
+
+TEST_F(memory, FreeGivesTheRamBack)
+{
+    const auto before = settled_available();
+    const auto got = allocate(client, 128 * mib, EMUV_ALLOC_POPULATE);
+    EXPECT_LT(settled_available(), before - 112 * mib);
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_TRUE(
+        wait_until([&] { return settled_available() + 8 * mib > before; }));
+}
+
+// --- faults ---
+
+TEST_F(memory, AGibibyteIsFirstTouchedInAtMost512Faults)
+{
+    // As much of a gibibyte as this guest can spare; the count is held to the
+    // same measure.
+    const auto spare = meminfo("MemAvailable") / 2;
+    const auto bytes = std::min(gib, spare / chunk * chunk);
+    ASSERT_GE(bytes, 64 * mib);
+    client.reset();
+    ASSERT_EQ(destroy(control, id), 0);
+    make(bytes);
+
+    const auto got = allocate(client, bytes);
+    const mapping map(client.get(), bytes, got.offset);
+    static_cast<void>(minor_faults());
+    const long before = minor_faults();
+    for (u64 page = 0; page < bytes; page += 4096)
+        map[page] = 1;
+    const long faults = minor_faults() - before;
+    EXPECT_LE(faults, static_cast<long>(bytes / chunk))
+        << "for " << bytes / mib << " MiB";
+    EXPECT_GT(faults, 0);
+    EXPECT_EQ(resident(), bytes);
+}
+
+TEST_F(memory, AFaultMapsTheWholeChunkWhereverItHit)
+{
+    const auto got = allocate(client, 4 * chunk);
+    for (const u64 first : {u64{0}, chunk / 2, chunk - 1}) {
+        const mapping map(client.get(), got.bytes, got.offset);
+        for (u64 index = 0; index < 4; index++) {
+            map[index * chunk + first] = 1;
+            const long before = minor_faults();
+            for (u64 page = 0; page < chunk; page += 4096)
+                map[index * chunk + page] = 1;
+            EXPECT_EQ(minor_faults() - before, 0)
+                << "chunk " << index << " hit at " << first;
+        }
+    }
+}
+
+TEST_F(memory, APartOfARegionCanBeMapped)
+{
+    const auto got = allocate(client, 4 * chunk);
+    // Neither end lies on a chunk's border.
+    const u64 start = chunk / 2 + 4096;
+    const u64 length = 2 * chunk + 8192;
+    const mapping map(client.get(), length, got.offset + start);
+    fill_pattern(map.data(), map.size(), 1);
+    std::vector<unsigned char> read_back(length);
+    ASSERT_EQ(pread(client.get(), read_back.data(), length, at(got, start)),
+              static_cast<ssize_t>(length));
+    EXPECT_FALSE(first_pattern_error(read_back.data(), length, 1));
+    EXPECT_TRUE(reads_zero(client.get(), got.offset, start));
+    EXPECT_TRUE(reads_zero(client.get(), got.offset + start + length,
+                           got.bytes - start - length));
+}
+
+TEST_F(memory, MadvisePopulateBacksAndMaps)
+{
+    const auto got = allocate(client, 8 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    ASSERT_EQ(madvise(map.data(), 4 * chunk, MADV_POPULATE_WRITE), 0)
+        << std::strerror(errno);
+    EXPECT_EQ(resident(), 4 * chunk);
+    const long before = minor_faults();
+    for (u64 page = 0; page < 4 * chunk; page += 4096)
+        map[page] = 1;
+    EXPECT_EQ(minor_faults() - before, 0);
+    ASSERT_EQ(madvise(map.data() + 4 * chunk, 4 * chunk, MADV_POPULATE_READ), 0)
+        << std::strerror(errno);
+    EXPECT_FALSE(first_other(map.data() + 4 * chunk, 4 * chunk));
+}
+
+TEST_F(memory, MadviseDontneedLosesNothing)
+{
+    const auto got = allocate(client, 2 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    fill_pattern(map.data(), map.size(), 2);
+    madvise(map.data(), map.size(), MADV_DONTNEED);
+    EXPECT_FALSE(first_pattern_error(map.data(), map.size(), 2));
+}
+
+// --- read, write, seek, splice ---
+
+TEST_F(memory, WhatIsWrittenIsReadBothWaysAndMapped)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    std::vector<unsigned char> data(3 * chunk + 12345);
+    fill_pattern(data.data(), data.size(), 3);
+    const u64 start = 4321;
+    ASSERT_EQ(pwrite(client.get(), data.data(), data.size(), at(got, start)),
+              static_cast<ssize_t>(data.size()));
+    EXPECT_FALSE(first_pattern_error(map.data() + start, data.size(), 3));
+    fill_pattern(map.data() + start, data.size(), 4);
+    ASSERT_EQ(pread(client.get(), data.data(), data.size(), at(got, start)),
+              static_cast<ssize_t>(data.size()));
+    EXPECT_FALSE(first_pattern_error(data.data(), data.size(), 4));
+}
+
+TEST_F(memory, ReadAndWriteGoOnWhereTheyStopped)
+{
+    const auto got = allocate(client, 2 * chunk);
+    ASSERT_EQ(lseek(client.get(), at(got, 100), SEEK_SET), at(got, 100));
+    ASSERT_EQ(write(client.get(), "abc", 3), 3);
+    ASSERT_EQ(write(client.get(), "def", 3), 3);
+    EXPECT_EQ(lseek(client.get(), 0, SEEK_CUR), at(got, 106));
+    ASSERT_EQ(lseek(client.get(), -6, SEEK_CUR), at(got, 100));
+    char text[7] = {};
+    ASSERT_EQ(read(client.get(), text, 2), 2);
+    ASSERT_EQ(read(client.get(), text + 2, 4), 4);
+    EXPECT_STREQ(text, "abcdef");
+    EXPECT_EQ(lseek(client.get(), 0, SEEK_CUR), at(got, 106));
+    ASSERT_EQ(pread(client.get(), text, 1, at(got)), 1);
+    EXPECT_EQ(lseek(client.get(), 0, SEEK_CUR), at(got, 106))
+        << "pread moved the position";
+}
+
+TEST_F(memory, SeekEndIsTheSizeOfTheNode)
+{
+    EXPECT_EQ(lseek(client.get(), 0, SEEK_END),
+              static_cast<off_t>(instance_bytes));
+    EXPECT_EQ(lseek(client.get(), -10, SEEK_END),
+              static_cast<off_t>(instance_bytes) - 10);
+    EXPECT_EQ(error_of(lseek(client.get(), -1, SEEK_SET)), EINVAL);
+    EXPECT_EQ(error_of(lseek(client.get(), 0, 77)), EINVAL);
+    const auto got = allocate(client, 3 * chunk);
+    const auto exported = export_region(client, got.offset);
+    EXPECT_EQ(lseek(exported.get(), 0, SEEK_END),
+              static_cast<off_t>(3 * chunk));
+}
+
+TEST_F(memory, AtTheEndReadGivesNothingAndWriteNoSpace)
+{
+    const auto got = allocate(client, instance_bytes);
+    ASSERT_EQ(got.offset, 0U);
+    const auto exported = export_region(client, got.offset);
+    const auto raw = open_raw(id);
+    const auto end = static_cast<off_t>(instance_bytes);
+    char bytes[4] = {'a', 'b', 'c', 'd'};
+    for (const descriptor *node :
+         std::initializer_list<const descriptor *>{&client, &raw, &exported}) {
+        EXPECT_EQ(pread(node->get(), bytes, 4, end), 0);
+        EXPECT_EQ(error_of(pwrite(node->get(), bytes, 4, end)), ENOSPC);
+        EXPECT_EQ(pwrite(node->get(), bytes, 4, end - 2), 2);
+        EXPECT_EQ(pread(node->get(), bytes, 4, end - 2), 2);
+        EXPECT_EQ(pread(node->get(), bytes, 0, end), 0);
+        EXPECT_EQ(pwrite(node->get(), bytes, 0, end - 2), 0);
+    }
+}
+
+TEST_F(memory, BeyondTheEndNothingIsReadOrWritten)
+{
+    const auto raw = open_raw(id);
+    char byte = 'x';
+    const off_t far[] = {static_cast<off_t>(instance_bytes) + 1,
+                         static_cast<off_t>(instance_bytes + chunk),
+                         static_cast<off_t>((1ULL << 63) - 2)};
+    for (const auto place : far) {
+        EXPECT_LE(pread(raw.get(), &byte, 1, place), 0) << place;
+        EXPECT_LT(pwrite(raw.get(), &byte, 1, place), 0) << place;
+        EXPECT_LE(pread(client.get(), &byte, 1, place), 0) << place;
+        EXPECT_LT(pwrite(client.get(), &byte, 1, place), 0) << place;
+    }
+    EXPECT_EQ(byte, 'x');
+    EXPECT_EQ(error_of(pread(raw.get(), &byte, 1, -1)), EINVAL);
+    EXPECT_EQ(resident(), 0U);
+}
+
+TEST_F(memory, ReadStopsAtTheEndOfTheRegion)
+{
+    const auto first = allocate(client, chunk);
+    const auto second = open_client(id);
+    const auto next = allocate(second, chunk);
+    ASSERT_EQ(next.offset, first.offset + chunk)
+        << "the two do not lie side by side";
+    ASSERT_EQ(pwrite(second.get(), "secret", 6, at(next)), 6);
+    char bytes[16] = {};
+    EXPECT_EQ(pread(client.get(), bytes, 16, at(first, chunk - 4)), 4);
+    EXPECT_EQ(bytes[4], 0);
+    EXPECT_LE(pwrite(client.get(), "overwritten", 11, at(first, chunk - 4)), 4);
+    char kept[7] = {};
+    ASSERT_EQ(pread(second.get(), kept, 6, at(next)), 6);
+    EXPECT_STREQ(kept, "secret");
+}
+
+TEST_F(memory, OtherClientsRegionsCannotBeReadWrittenMappedOrDiscarded)
+{
+    const auto other = open_client(id);
+    const auto theirs = allocate(other, chunk);
+    char byte = 'x';
+    ASSERT_EQ(pwrite(other.get(), &byte, 1, at(theirs)), 1);
+    EXPECT_EQ(error_of(pread(client.get(), &byte, 1, at(theirs))), EACCES);
+    EXPECT_EQ(error_of(pwrite(client.get(), "y", 1, at(theirs))), EACCES);
+    EXPECT_EQ(map_error(client.get(), chunk, theirs.offset), EACCES);
+    EXPECT_EQ(map_error(client.get(), chunk, theirs.offset, PROT_READ), EACCES);
+    EXPECT_EQ(discard(client, theirs.offset, chunk), EACCES);
+    EXPECT_EQ(release(client, theirs.offset), ENOENT);
+    auto argument = fresh<emuv_export>();
+    argument.offset = theirs.offset;
+    EXPECT_EQ(call(client, EMUV_IOC_EXPORT, argument), ENOENT);
+    ASSERT_EQ(pread(other.get(), &byte, 1, at(theirs)), 1);
+    EXPECT_EQ(byte, 'x');
+}
+
+TEST_F(memory, NobodysMemoryIsNotForPlainClients)
+{
+    char byte = 'x';
+    EXPECT_EQ(error_of(pread(client.get(), &byte, 1, 0)), EACCES);
+    EXPECT_EQ(error_of(pwrite(client.get(), &byte, 1, 0)), EACCES);
+    EXPECT_EQ(map_error(client.get(), chunk, 0), EACCES);
+    EXPECT_EQ(discard(client, 0, chunk), EACCES);
+    EXPECT_EQ(resident(), 0U);
+}
+
+TEST_F(memory, FreedRegionIsOutOfReach)
+{
+    const auto got = allocate(client, chunk);
+    ASSERT_EQ(pwrite(client.get(), "x", 1, at(got)), 1);
+    ASSERT_EQ(release(client, got.offset), 0);
+    char byte = 0;
+    EXPECT_EQ(error_of(pread(client.get(), &byte, 1, at(got))), EACCES);
+    EXPECT_EQ(error_of(pwrite(client.get(), &byte, 1, at(got))), EACCES);
+    EXPECT_EQ(map_error(client.get(), chunk, got.offset), EACCES);
+    EXPECT_EQ(release(client, got.offset), ENOENT);
+}
+
+TEST_F(memory, BadBufferGivesEfaultAndSparesTheRest)
+{
+    const auto got = allocate(client, chunk);
+    ASSERT_EQ(pwrite(client.get(), "abc", 3, at(got)), 3);
+    // volatile, or the compiler sees through it and objects.
+    void *volatile nowhere = reinterpret_cast<void *>(8);
+    EXPECT_EQ(error_of(pread(client.get(), nowhere, 3, at(got))), EFAULT);
+    EXPECT_EQ(error_of(pwrite(client.get(), nowhere, 3, at(got))), EFAULT);
+    char bytes[4] = {};
+    ASSERT_EQ(pread(client.get(), bytes, 3, at(got)), 3);
+    EXPECT_STREQ(bytes, "abc");
+}
+
+TEST_F(memory, VectorsAreReadAndWrittenWhole)
+{
+    const auto got = allocate(client, 2 * chunk);
+    std::vector<unsigned char> one(chunk - 5);
+    std::vector<unsigned char> two(777);
+    fill_pattern(one.data(), one.size(), 5);
+    fill_pattern(two.data(), two.size(), 6);
+    iovec parts[] = {{one.data(), one.size()}, {two.data(), two.size()}};
+    const auto whole = static_cast<ssize_t>(one.size() + two.size());
+    ASSERT_EQ(pwritev(client.get(), parts, 2, at(got)), whole);
+    std::fill(one.begin(), one.end(), 0);
+    std::fill(two.begin(), two.end(), 0);
+    ASSERT_EQ(preadv(client.get(), parts, 2, at(got)), whole);
+    EXPECT_FALSE(first_pattern_error(one.data(), one.size(), 5));
+    EXPECT_FALSE(first_pattern_error(two.data(), two.size(), 6));
+}
+
+class pipe_pair
+{
+public:
+    pipe_pair()
+    {
+        int ends[2];
+        checked(pipe2(ends, O_CLOEXEC), "pipe2");
+        out = descriptor(ends[0]);
+        in = descriptor(ends[1]);
+    }
+    descriptor out;
+    descriptor in;
+};
+
+TEST_F(memory, SpliceMovesDataOutAndIn)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const auto exported = export_region(client, got.offset);
+    const mapping map(client.get(), got.bytes, got.offset);
+    for (const bool by_node : {true, false}) {
+        const auto &file = by_node ? client : exported;
+        const u64 base = by_node ? got.offset : 0;
+        fill_pattern(map.data(), chunk, by_node ? 7 : 8);
+        std::memset(map.data() + 2 * chunk, 0, 2 * chunk);
+        const pipe_pair pipe;
+        const u64 bytes = 40000;
+        const u64 from = 1000;
+        const u64 to = 3 * chunk - 20000;
+        for (u64 moved = 0; moved < bytes;) {
+            loff_t source = static_cast<loff_t>(base + from + moved);
+            const auto taken = splice(file.get(), &source, pipe.in.get(),
+                                      nullptr, bytes - moved, 0);
+            ASSERT_GT(taken, 0) << std::strerror(errno);
+            EXPECT_EQ(source, static_cast<loff_t>(base + from + moved) + taken);
+            for (ssize_t put = 0; put < taken;) {
+                loff_t target = static_cast<loff_t>(base + to + moved) + put;
+                const auto some =
+                    splice(pipe.out.get(), nullptr, file.get(), &target,
+                           static_cast<std::size_t>(taken - put), 0);
+                ASSERT_GT(some, 0) << std::strerror(errno);
+                put += some;
+            }
+            moved += static_cast<u64>(taken);
+        }
+        EXPECT_EQ(std::memcmp(map.data() + from, map.data() + to, bytes), 0);
+        EXPECT_FALSE(
+            first_other(map.data() + to + bytes, 4 * chunk - to - bytes));
+        EXPECT_FALSE(first_other(map.data() + 2 * chunk, to - 2 * chunk));
+    }
+}
+
+TEST_F(memory, SpliceOfUntouchedMemoryGivesZeros)
+{
+    const auto got = allocate(client, chunk);
+    const pipe_pair pipe;
+    loff_t source = at(got);
+    const auto taken =
+        splice(client.get(), &source, pipe.in.get(), nullptr, 4096, 0);
+    ASSERT_GT(taken, 0);
+    unsigned char bytes[4096];
+    std::memset(bytes, 0xff, sizeof bytes);
+    ASSERT_EQ(read(pipe.out.get(), bytes, sizeof bytes), taken);
+    EXPECT_FALSE(first_other(bytes, static_cast<u64>(taken)));
+    EXPECT_EQ(resident(), 0U);
+}
+
+TEST_F(memory, SpliceKeepsToTheOwnRegions)
+{
+    const auto other = open_client(id);
+    const auto theirs = allocate(other, chunk);
+    const pipe_pair pipe;
+    loff_t place = at(theirs);
+    EXPECT_EQ(
+        error_of(splice(client.get(), &place, pipe.in.get(), nullptr, 4096, 0)),
+        EACCES);
+    ASSERT_EQ(write(pipe.in.get(), "x", 1), 1);
+    place = at(theirs);
+    EXPECT_EQ(
+        error_of(splice(pipe.out.get(), nullptr, client.get(), &place, 1, 0)),
+        EACCES);
+}
+
+TEST_F(memory, PagesSplicedOutOfAMappingStayWhatTheyWere)
+{
+    const auto got = allocate(client, chunk);
+    mapping map(client.get(), chunk, got.offset);
+    std::memset(map.data(), 'a', 4096);
+    const pipe_pair pipe;
+    iovec part{map.data(), 4096};
+    ASSERT_EQ(vmsplice(pipe.in.get(), &part, 1, 0), 4096);
+    map.reset();
+    ASSERT_EQ(release(client, got.offset), 0);
+    // Whoever gets the memory next neither sees the pipe's pages nor writes
+    // into them.
+    const auto next = open_client(id);
+    const auto again = allocate(next, instance_bytes / 2);
+    const mapping other(next.get(), again.bytes, again.offset);
+    EXPECT_FALSE(first_other(other.data(), other.size()));
+    std::memset(other.data(), 'b', other.size());
+    unsigned char bytes[4096];
+    ASSERT_EQ(read(pipe.out.get(), bytes, sizeof bytes), 4096);
+    EXPECT_FALSE(first_other(bytes, sizeof bytes, 'a'));
+}
+
+// --- giving memory back ---
+
+TEST_F(memory, DiscardOfWholeChunksReturnsThemAndReadsZero)
+{
+    const auto got = allocate(client, 8 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    std::memset(map.data(), 'x', map.size());
+    ASSERT_EQ(discard(client, got.offset + 2 * chunk, 4 * chunk), 0);
+    EXPECT_EQ(resident(), 4 * chunk);
+    EXPECT_TRUE(reads_zero(client.get(), got.offset + 2 * chunk, 4 * chunk));
+    EXPECT_EQ(resident(), 4 * chunk) << "reading backed something";
+    EXPECT_FALSE(first_other(map.data() + 2 * chunk, 4 * chunk));
+    EXPECT_FALSE(first_other(map.data(), 2 * chunk, 'x'));
+    EXPECT_FALSE(first_other(map.data() + 6 * chunk, 2 * chunk, 'x'));
+}
+
+TEST_F(memory, DiscardOfPartsOfChunksZeroesThemToTheByte)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    const std::pair<u64, u64> ranges[] = {
+        {1, 1},
+        {chunk - 3, 5},
+        {4096, 4096},
+        {100, chunk},
+        {chunk / 2, 2 * chunk},
+        {0, chunk - 1},
+        {3 * chunk + 1, chunk - 1},
+    };
+    for (const auto &[start, length] : ranges) {
+        std::memset(map.data(), 'x', map.size());
+        ASSERT_EQ(discard(client, got.offset + start, length), 0)
+            << start << " " << length;
+        EXPECT_FALSE(first_other(map.data(), start, 'x'))
+            << start << " " << length;
+        EXPECT_FALSE(first_other(map.data() + start, length))
+            << start << " " << length;
+        EXPECT_FALSE(first_other(map.data() + start + length,
+                                 map.size() - start - length, 'x'))
+            << start << " " << length;
+    }
+}
+
+TEST_F(memory, DiscardOfUntouchedMemoryBacksNothing)
+{
+    const auto got = allocate(client, 4 * chunk);
+    ASSERT_EQ(discard(client, got.offset + 5, 3 * chunk), 0);
+    EXPECT_EQ(resident(), 0U);
+}
+
+TEST_F(memory, DiscardOfWholeChunksHandsRamToTheHost)
+{
+    const auto got = allocate(client, 128 * mib);
+    const mapping map(client.get(), got.bytes, got.offset);
+    const auto before = settled_available();
+    for (u64 place = 0; place < map.size(); place += chunk)
+        map[place] = 1;
+    EXPECT_LT(settled_available(), before - 112 * mib);
+    ASSERT_EQ(discard(client, got.offset, got.bytes), 0);
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_TRUE(
+        wait_until([&] { return settled_available() + 8 * mib > before; }));
+}
+
+TEST_F(memory, DiscardShowsInAnotherProcesssMapping)
+{
+    const auto got = allocate(client, 2 * chunk);
+    const auto exported = export_region(client, got.offset);
+    process other({.keep = {exported.get()}}, [&](channel &us) -> std::string {
+        const mapping map(exported.get(), 2 * chunk);
+        std::memset(map.data(), 'x', map.size());
+        us.send();
+        us.receive();
+        CHILD_EXPECT(!first_other(map.data(), chunk));
+        CHILD_EXPECT(!first_other(map.data() + chunk, chunk, 'x'));
+        map[5] = 'y';
+        us.send();
+        us.receive();
+        return "";
+    });
+    other.conversation().receive();
+    ASSERT_EQ(discard(client, got.offset, chunk), 0);
+    other.conversation().send();
+    other.conversation().receive();
+    char byte = 0;
+    ASSERT_EQ(pread(client.get(), &byte, 1, at(got, 5)), 1);
+    EXPECT_EQ(byte, 'y') << "the other mapping has parted from the region";
+    other.conversation().send();
+    EXPECT_EQ(other.join(), "");
+}
+
+TEST_F(memory, DiscardRefusesWhatIsNotInOneRegionOfTheClient)
+{
+    const auto got = allocate(client, 2 * chunk);
+    const auto other = open_client(id);
+    const auto theirs = allocate(other, chunk);
+    ASSERT_EQ(theirs.offset, got.offset + got.bytes);
+    EXPECT_EQ(discard(client, got.offset, 3 * chunk), EACCES);
+    EXPECT_EQ(discard(client, got.offset, 0), EINVAL);
+    EXPECT_EQ(discard(client, instance_bytes - chunk, 2 * chunk), EINVAL);
+    EXPECT_EQ(discard(client, instance_bytes, chunk), EINVAL);
+    EXPECT_EQ(discard(client, got.offset, ~0ULL), EINVAL);
+    EXPECT_EQ(discard(client, ~0ULL - 4095, 8192), EINVAL);
+    EXPECT_EQ(discard(open_client(id, O_RDONLY), got.offset, chunk), EACCES);
+}
+
+TEST_F(memory, DiscardNeedsTheNodeOpenForWriting)
+{
+    const auto raw = open_raw(id, O_RDONLY);
+    EXPECT_EQ(discard(raw, 0, chunk), EACCES);
+}
+
+TEST_F(memory, FallocatePunchesHolesInARegionDescriptor)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const auto exported = export_region(client, got.offset);
+    const mapping map(exported.get(), got.bytes);
+    std::memset(map.data(), 'x', map.size());
+    constexpr int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    ASSERT_EQ(fallocate(exported.get(), punch, static_cast<off_t>(chunk - 10),
+                        static_cast<off_t>(chunk + 20)),
+              0)
+        << std::strerror(errno);
+    EXPECT_EQ(resident(), 3 * chunk);
+    EXPECT_FALSE(first_other(map.data(), chunk - 10, 'x'));
+    EXPECT_FALSE(first_other(map.data() + chunk - 10, chunk + 20));
+    EXPECT_FALSE(first_other(map.data() + 2 * chunk + 10, 2 * chunk - 10, 'x'));
+}
+
+TEST_F(memory, FallocateTakesNothingElse)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const auto exported = export_region(client, got.offset);
+    EXPECT_EQ(
+        error_of(fallocate(exported.get(), 0, 0, static_cast<off_t>(chunk))),
+        EOPNOTSUPP);
+    EXPECT_EQ(error_of(fallocate(exported.get(), FALLOC_FL_ZERO_RANGE, 0,
+                                 static_cast<off_t>(chunk))),
+              EOPNOTSUPP);
+    EXPECT_EQ(error_of(fallocate(exported.get(), FALLOC_FL_COLLAPSE_RANGE, 0,
+                                 static_cast<off_t>(chunk))),
+              EOPNOTSUPP);
+    EXPECT_EQ(error_of(fallocate(client.get(),
+                                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 at(got), static_cast<off_t>(chunk))),
+              ENODEV);
+    EXPECT_NE(ftruncate(exported.get(), static_cast<off_t>(8 * chunk)), 0);
+    EXPECT_NE(ftruncate(exported.get(), 0), 0);
+    EXPECT_EQ(lseek(exported.get(), 0, SEEK_END),
+              static_cast<off_t>(4 * chunk));
+}
+
+TEST_F(memory, RegionDescriptorPunchStaysInItsRegion)
+{
+    const auto got = allocate(client, chunk);
+    const auto neighbour = allocate(client, chunk);
+    ASSERT_EQ(neighbour.offset, got.offset + chunk);
+    ASSERT_EQ(pwrite(client.get(), "x", 1, at(neighbour)), 1);
+    const auto exported = export_region(client, got.offset);
+    fallocate(exported.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(4 * chunk));
+    char byte = 0;
+    ASSERT_EQ(pread(client.get(), &byte, 1, at(neighbour)), 1);
+    EXPECT_EQ(byte, 'x');
+}
+
+// --- allocating ---
+
+TEST_F(memory, RegionsAreWholeChunksThatDoNotOverlap)
+{
+    std::vector<region> got;
+    for (const u64 bytes : {u64{1}, chunk, chunk + 1, 4 * chunk - 1}) {
+        got.push_back(allocate(client, bytes));
+        EXPECT_EQ(got.back().bytes, (bytes + chunk - 1) / chunk * chunk);
+        EXPECT_EQ(got.back().offset % chunk, 0U);
+        EXPECT_LE(got.back().offset + got.back().bytes, instance_bytes);
+    }
+    std::sort(got.begin(), got.end(),
+              [](const auto &a, const auto &b) { return a.offset < b.offset; });
+    for (std::size_t i = 1; i < got.size(); i++)
+        EXPECT_LE(got[i - 1].offset + got[i - 1].bytes, got[i].offset);
+}
+
+TEST_F(memory, MoreThanThereIsIsRefused)
+{
+    region got;
+    EXPECT_EQ(try_allocate(client, 0, got), EINVAL);
+    EXPECT_EQ(try_allocate(client, instance_bytes + 1, got), ENOSPC);
+    EXPECT_EQ(try_allocate(client, EMUV_MAX_BYTES, got), ENOSPC);
+    EXPECT_EQ(try_allocate(client, (1ULL << 63) + 1, got), ENOSPC);
+    EXPECT_EQ(try_allocate(client, ~0ULL, got), ENOSPC);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+    ASSERT_EQ(try_allocate(client, instance_bytes, got), 0);
+    EXPECT_EQ(try_allocate(client, 1, got), ENOSPC);
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_EQ(try_allocate(client, instance_bytes, got), 0);
+}
+
+TEST_F(memory, NoGapIsLargeEnough)
+{
+    constexpr u64 count = instance_bytes / chunk;
+    std::vector<region> got;
+    for (u64 i = 0; i < count; i++)
+        got.push_back(allocate(client, chunk));
+    for (u64 i = 0; i < count; i += 2)
+        ASSERT_EQ(release(client, got[i].offset), 0);
+    region large;
+    EXPECT_EQ(try_allocate(client, 2 * chunk, large), ENOSPC);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, instance_bytes / 2);
+    for (u64 i = 0; i < count; i += 2)
+        allocate(client, chunk);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, instance_bytes);
+}
+
+TEST_F(memory, InstanceWithoutVirtualBytesHasNoMemory)
+{
+    const int bare = create(control, mib, 0);
+    const auto raw = open_raw(bare);
+    region got;
+    EXPECT_EQ(try_allocate(raw, 1, got), ENOSPC);
+    char byte = 0;
+    EXPECT_EQ(pread(raw.get(), &byte, 1, 0), 0);
+    EXPECT_EQ(error_of(pwrite(raw.get(), &byte, 1, 0)), ENOSPC);
+    EXPECT_EQ(map_error(raw.get(), 4096, 0), EINVAL);
+    EXPECT_EQ(lseek(raw.get(), 0, SEEK_END), 0);
+}
+
+TEST_F(memory, FreeTakesARegionsStartOnly)
+{
+    const auto got = allocate(client, 4 * chunk);
+    for (const u64 wrong : {got.offset + 1, got.offset + chunk,
+                            got.offset + 4 * chunk, ~u64{0}, ~u64{0} << 21})
+        EXPECT_EQ(release(client, wrong), ENOENT) << wrong;
+    EXPECT_EQ(release(client, got.offset), 0);
+}
+
+// --- mapping: what is refused ---
+
+TEST_F(memory, PrivateMappingsAreRefused)
+{
+    const auto got = allocate(client, chunk);
+    const auto exported = export_region(client, got.offset);
+    EXPECT_EQ(map_error(client.get(), chunk, got.offset, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE),
+              EINVAL);
+    EXPECT_EQ(
+        map_error(client.get(), chunk, got.offset, PROT_READ, MAP_PRIVATE),
+        EINVAL);
+    EXPECT_EQ(map_error(exported.get(), chunk, 0, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE),
+              EINVAL);
+    EXPECT_EQ(map_error(client.get(), chunk, got.offset), 0);
+}
+
+TEST_F(memory, MappingsBeyondTheEndAreRefused)
+{
+    const auto got = allocate(client, instance_bytes);
+    const auto exported = export_region(client, got.offset);
+    const auto raw = open_raw(id);
+    for (const descriptor *node :
+         std::initializer_list<const descriptor *>{&client, &exported, &raw}) {
+        EXPECT_EQ(map_error(node->get(), chunk, instance_bytes), EINVAL);
+        EXPECT_EQ(map_error(node->get(), 2 * chunk, instance_bytes - chunk),
+                  EINVAL);
+        EXPECT_EQ(map_error(node->get(), instance_bytes + 4096, 0), EINVAL);
+        EXPECT_NE(map_error(node->get(), chunk, (1ULL << 63) - chunk), 0);
+        EXPECT_EQ(map_error(node->get(), chunk, instance_bytes - chunk), 0);
+    }
+}
+
+TEST_F(memory, MappingsOverTwoRegionsAreRefused)
+{
+    const auto one = allocate(client, chunk);
+    const auto two = allocate(client, chunk);
+    ASSERT_EQ(two.offset, one.offset + chunk);
+    EXPECT_EQ(map_error(client.get(), 2 * chunk, one.offset), EACCES);
+    EXPECT_EQ(map_error(client.get(), chunk, one.offset + chunk / 2), EACCES);
+    EXPECT_EQ(map_error(client.get(), 2 * chunk, two.offset), EACCES);
+}
+
+TEST_F(memory, ReadOnlyNodesAreNotMappedWritable)
+{
+    const auto reader = open_client(id, O_RDONLY);
+    const auto got = allocate(reader, chunk);
+    EXPECT_EQ(map_error(reader.get(), chunk, got.offset), EACCES);
+    const mapping map(reader.get(), chunk, got.offset, PROT_READ);
+    EXPECT_EQ(map[0], 0);
+    EXPECT_EQ(error_of(mprotect(map.data(), chunk, PROT_READ | PROT_WRITE)),
+              EACCES);
+    EXPECT_EQ(error_of(pwrite(reader.get(), "x", 1, at(got))), EBADF);
+    const auto exported = export_region(reader, got.offset);
+    EXPECT_EQ(map_error(exported.get(), chunk, 0), EACCES);
+    EXPECT_EQ(map_error(exported.get(), chunk, 0, PROT_READ), 0);
+    EXPECT_EQ(error_of(pwrite(exported.get(), "x", 1, 0)), EBADF);
+    EXPECT_NE(fallocate(exported.get(),
+                        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                        static_cast<off_t>(chunk)),
+              0);
+}
+
+TEST_F(memory, WriteOnlyNodesExportAndMapNothing)
+{
+    const auto writer = open_client(id, O_WRONLY);
+    const auto got = allocate(writer, chunk);
+    EXPECT_EQ(map_error(writer.get(), chunk, got.offset), EACCES);
+    auto argument = fresh<emuv_export>();
+    argument.offset = got.offset;
+    EXPECT_EQ(call(writer, EMUV_IOC_EXPORT, argument), EACCES);
+    char byte = 0;
+    EXPECT_EQ(error_of(pread(writer.get(), &byte, 1, at(got))), EBADF);
+    EXPECT_EQ(pwrite(writer.get(), "x", 1, at(got)), 1);
+}
+
+TEST_F(memory, MappingsDoNotGrow)
+{
+    const auto got = allocate(client, chunk);
+    const auto neighbour = allocate(client, chunk);
+    ASSERT_EQ(neighbour.offset, got.offset + chunk);
+    const mapping map(client.get(), chunk, got.offset);
+    EXPECT_EQ(mremap(map.data(), chunk, 2 * chunk, MREMAP_MAYMOVE), MAP_FAILED);
+    const mapping half(client.get(), chunk / 2, got.offset);
+    EXPECT_EQ(mremap(half.data(), chunk / 2, chunk, MREMAP_MAYMOVE),
+              MAP_FAILED);
+    EXPECT_EQ(mremap(map.data(), 0, chunk, MREMAP_MAYMOVE), MAP_FAILED);
+    map[0] = 1;
+    half[0] = 2;
+    EXPECT_EQ(map[0], 2);
+}
+
+TEST_F(memory, MappingsCanBeMovedAndSplit)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const u64 size = got.bytes;
+    auto *start =
+        static_cast<unsigned char *>(mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                          MAP_SHARED, client.get(), at(got)));
+    ASSERT_NE(start, MAP_FAILED);
+    fill_pattern(start, size, 9);
+    // Out of the middle, at no chunk's border.
+    ASSERT_EQ(munmap(start + chunk + 4096, chunk), 0);
+    auto *room =
+        mmap(nullptr, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(room, MAP_FAILED);
+    const u64 tail_at = 2 * chunk + 4096;
+    auto *moved = static_cast<unsigned char *>(
+        mremap(start + tail_at, size - tail_at, size - tail_at,
+               MREMAP_MAYMOVE | MREMAP_FIXED, room));
+    ASSERT_EQ(moved, room);
+    std::vector<unsigned char> expected(size);
+    fill_pattern(expected.data(), size, 9);
+    EXPECT_EQ(std::memcmp(start, expected.data(), chunk + 4096), 0);
+    EXPECT_EQ(std::memcmp(moved, expected.data() + tail_at, size - tail_at), 0);
+    // A part that nobody has touched yet moves, too.
+    ASSERT_EQ(discard(client, got.offset + 3 * chunk, chunk), 0);
+    moved[size - tail_at - 1] = 5;
+    char byte = 0;
+    ASSERT_EQ(pread(client.get(), &byte, 1, at(got, size - 1)), 1);
+    EXPECT_EQ(byte, 5);
+    EXPECT_EQ(release(client, got.offset), 0);
+    EXPECT_EQ(query(control, id).unowned_bytes, size)
+        << "the two parts that are left hold it";
+    munmap(room, 2 * size);
+    EXPECT_EQ(query(control, id).unowned_bytes, size);
+    munmap(start, chunk + 4096);
+    EXPECT_EQ(query(control, id).unowned_bytes, 0U);
+}
+
+TEST_F(memory, ProtectionHolds)
+{
+    const auto got = allocate(client, chunk);
+    const mapping map(client.get(), chunk, got.offset);
+    map[0] = 1;
+    ASSERT_EQ(mprotect(map.data(), chunk, PROT_READ), 0);
+    EXPECT_EQ(signal_of_write(map.data()), SIGSEGV);
+    EXPECT_EQ(map[0], 1);
+    ASSERT_EQ(mprotect(map.data(), chunk, PROT_NONE), 0);
+    EXPECT_EQ(signal_of_read(map.data()), SIGSEGV);
+    ASSERT_EQ(mprotect(map.data(), chunk, PROT_READ | PROT_WRITE), 0);
+    map[0] = 2;
+    EXPECT_EQ(map[0], 2);
+}
+
+TEST_F(memory, ReadOnlyMappingTouchedFirstCanBeMadeWritable)
+{
+    const auto got = allocate(client, chunk);
+    const mapping map(client.get(), chunk, got.offset, PROT_READ);
+    EXPECT_EQ(map[0], 0);
+    EXPECT_EQ(signal_of_write(map.data()), SIGSEGV);
+    ASSERT_EQ(mprotect(map.data(), chunk, PROT_READ | PROT_WRITE), 0);
+    map[0] = 3;
+    char byte = 0;
+    ASSERT_EQ(pread(client.get(), &byte, 1, at(got)), 1);
+    EXPECT_EQ(byte, 3);
+}
+
+TEST_F(memory, TwoMappingsOfAChunkAreOneMemory)
+{
+    const auto got = allocate(client, chunk);
+    const auto exported = export_region(client, got.offset);
+    const mapping one(client.get(), chunk, got.offset);
+    const mapping two(exported.get(), chunk);
+    const mapping raw(open_raw(id).get(), chunk, got.offset);
+    one[10] = 1;
+    EXPECT_EQ(two[10], 1);
+    EXPECT_EQ(raw[10], 1);
+    two[11] = 2;
+    EXPECT_EQ(one[11], 2);
+    raw[12] = 3;
+    EXPECT_EQ(one[12], 3);
+    EXPECT_EQ(resident(), chunk);
+}
+
+TEST_F(memory, ForkSharesTheMapping)
+{
+    const auto got = allocate(client, 2 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    map[0] = 1;
+    const auto said = in_child({}, [&](channel &) -> std::string {
+        CHILD_EXPECT(map[0] == 1);
+        map[1] = 2;
+        map[chunk] = 3; // first touched by the child
+        return "";
+    });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(map[1], 2);
+    EXPECT_EQ(map[chunk], 3);
+    EXPECT_EQ(resident(), 2 * chunk);
+}
+
+// --- the raw offset space ---
+
+TEST_F(memory, RawSpaceKeepsItsDataLikeADisk)
+{
+    std::vector<unsigned char> data(3 * chunk);
+    fill_pattern(data.data(), data.size(), 10);
+    {
+        const auto raw = open_raw(id);
+        ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), 1000),
+                  static_cast<ssize_t>(data.size()));
+    }
+    const auto raw = open_raw(id);
+    const mapping map(raw.get(), 4 * chunk, 0);
+    EXPECT_FALSE(first_pattern_error(map.data() + 1000, data.size(), 10));
+    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+}
+
+TEST_F(memory, RegionOverRawDataStartsAsZeros)
+{
+    const auto raw = open_raw(id);
+    const mapping map(raw.get(), instance_bytes / 4, 0);
+    std::memset(map.data(), 'x', map.size());
+    const auto got = allocate(client, instance_bytes);
+    EXPECT_TRUE(reads_zero(client.get(), got.offset, got.bytes));
+    const mapping own(client.get(), got.bytes, got.offset);
+    EXPECT_FALSE(first_other(own.data(), 8 * chunk));
+}
+
+TEST_F(memory, RawSpaceDoesNotKeepAFreedRegionsData)
+{
+    const auto got = allocate(client, chunk);
+    ASSERT_EQ(pwrite(client.get(), "secret", 6, at(got)), 6);
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_TRUE(reads_zero(open_raw(id).get(), 0, 4 * chunk));
+}
+
+TEST_F(memory, RawHolderMayDiscardAnywhere)
+{
+    const auto raw = open_raw(id);
+    std::vector<char> data(2 * chunk, 'x');
+    ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), 0),
+              static_cast<ssize_t>(data.size()));
+    ASSERT_EQ(discard(raw, 0, instance_bytes), 0);
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_TRUE(reads_zero(raw.get(), 0, 2 * chunk));
+}
+
+// --- other ways to the memory ---
+
+TEST_F(memory, NodeReadsIntoAMappingOfItself)
+{
+    const auto got = allocate(client, 4 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    // Neither side backed; then one, then the other, then both; and the very
+    // same chunk.
+    ASSERT_EQ(pread(client.get(), map.data() + 2 * chunk, chunk, at(got)),
+              static_cast<ssize_t>(chunk));
+    EXPECT_FALSE(first_other(map.data() + 2 * chunk, chunk));
+    fill_pattern(map.data(), chunk, 11);
+    ASSERT_EQ(discard(client, got.offset + 2 * chunk, chunk), 0);
+    ASSERT_EQ(pread(client.get(), map.data() + 2 * chunk, chunk, at(got)),
+              static_cast<ssize_t>(chunk));
+    EXPECT_FALSE(first_pattern_error(map.data() + 2 * chunk, chunk, 11));
+    ASSERT_EQ(pwrite(client.get(), map.data(), chunk, at(got, 3 * chunk)),
+              static_cast<ssize_t>(chunk));
+    EXPECT_FALSE(first_pattern_error(map.data() + 3 * chunk, chunk, 11));
+    ASSERT_EQ(pwrite(client.get(), map.data() + chunk, chunk, at(got)),
+              static_cast<ssize_t>(chunk));
+    EXPECT_FALSE(first_other(map.data(), chunk));
+    ASSERT_EQ(discard(client, got.offset, got.bytes), 0);
+    ASSERT_EQ(pwrite(client.get(), map.data(), chunk / 2, at(got, chunk / 2)),
+              static_cast<ssize_t>(chunk / 2));
+    ASSERT_EQ(pread(client.get(), map.data(), chunk, at(got)),
+              static_cast<ssize_t>(chunk));
+}
+
+TEST_F(memory, OtherProcessesReachItThroughProcessVm)
+{
+    const auto got = allocate(client, 2 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    fill_pattern(map.data(), map.size(), 12);
+    process peer([&](channel &us) -> std::string {
+        us.receive();
+        return "";
+    });
+    std::vector<unsigned char> data(got.bytes);
+    iovec local{data.data(), data.size()};
+    iovec remote{map.data(), map.size()};
+    // The child has the mapping at the same address, and has not touched it.
+    ASSERT_EQ(process_vm_readv(peer.pid(), &local, 1, &remote, 1, 0),
+              static_cast<ssize_t>(data.size()))
+        << std::strerror(errno);
+    EXPECT_FALSE(first_pattern_error(data.data(), data.size(), 12));
+    fill_pattern(data.data(), data.size(), 13);
+    ASSERT_EQ(process_vm_writev(peer.pid(), &local, 1, &remote, 1, 0),
+              static_cast<ssize_t>(data.size()));
+    EXPECT_FALSE(first_pattern_error(map.data(), map.size(), 13));
+    const descriptor own(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+    ASSERT_TRUE(own);
+    unsigned char byte = 0;
+    ASSERT_EQ(
+        pread(own.get(), &byte, 1, reinterpret_cast<off_t>(map.data() + 100)),
+        1);
+    EXPECT_EQ(byte, map[100]);
+    peer.conversation().send();
+    EXPECT_EQ(peer.join(), "");
+}
+
+TEST_F(memory, SystemCallsReadAndWriteItsMapping)
+{
+    const auto got = allocate(client, 2 * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    const descriptor zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    const descriptor null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    EXPECT_EQ(read(zero.get(), map.data(), map.size()),
+              static_cast<ssize_t>(map.size()));
+    EXPECT_EQ(write(null.get(), map.data(), map.size()),
+              static_cast<ssize_t>(map.size()));
+    const pipe_pair pipe;
+    std::memcpy(map.data(), "hello", 5);
+    ASSERT_EQ(write(pipe.in.get(), map.data(), 5), 5);
+    ASSERT_EQ(read(pipe.out.get(), map.data() + chunk, 5), 5);
+    EXPECT_EQ(std::memcmp(map.data() + chunk, "hello", 5), 0);
+}
+
+// --- several at once ---
+
+TEST_F(memory, ManyThreadsTouchingTheSameChunksFirstLoseNoByte)
+{
+    constexpr unsigned threads = 8;
+    constexpr u64 chunks = 24;
+    const auto got = allocate(client, chunks * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    std::barrier start(threads);
+    std::vector<std::thread> running;
+    for (unsigned me = 0; me < threads; me++)
+        running.emplace_back([&, me] {
+            for (u64 index = 0; index < chunks; index++) {
+                start.arrive_and_wait();
+                for (u64 place = me; place < chunk; place += 4096 + threads)
+                    map[index * chunk + place] =
+                        static_cast<unsigned char>(me + 1);
+            }
+        });
+    for (auto &thread : running)
+        thread.join();
+    for (u64 index = 0; index < chunks; index++)
+        for (unsigned me = 0; me < threads; me++)
+            for (u64 place = me; place < chunk; place += 4096 + threads)
+                ASSERT_EQ(map[index * chunk + place], me + 1)
+                    << "chunk " << index << " place " << place;
+    EXPECT_EQ(resident(), got.bytes);
+}
+
+TEST_F(memory, ThreadsThatWriteAndThreadsThatTouchMeetInOneMemory)
+{
+    constexpr u64 chunks = 24;
+    const auto got = allocate(client, chunks * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    std::barrier start(3);
+    std::thread writer([&] {
+        for (u64 index = 0; index < chunks; index++) {
+            start.arrive_and_wait();
+            const std::vector<char> data(chunk / 2, 'w');
+            EXPECT_EQ(pwrite(client.get(), data.data(), data.size(),
+                             at(got, index * chunk)),
+                      static_cast<ssize_t>(data.size()));
+        }
+    });
+    std::thread reader([&] {
+        std::vector<unsigned char> data(chunk);
+        for (u64 index = 0; index < chunks; index++) {
+            start.arrive_and_wait();
+            EXPECT_EQ(pread(client.get(), data.data(), data.size(),
+                            at(got, index * chunk)),
+                      static_cast<ssize_t>(data.size()));
+            for (u64 place = 0; place < chunk; place += 512)
+                EXPECT_TRUE(data[place] == 0 ||
+                            data[place] == (place < chunk / 2 ? 'w' : 't'));
+        }
+    });
+    for (u64 index = 0; index < chunks; index++) {
+        start.arrive_and_wait();
+        std::memset(map.data() + index * chunk + chunk / 2, 't', chunk / 2);
+    }
+    writer.join();
+    reader.join();
+    for (u64 index = 0; index < chunks; index++) {
+        EXPECT_FALSE(first_other(map.data() + index * chunk, chunk / 2, 'w'))
+            << "chunk " << index;
+        EXPECT_FALSE(
+            first_other(map.data() + index * chunk + chunk / 2, chunk / 2, 't'))
+            << "chunk " << index;
+    }
+}
+
+TEST_F(memory, ManyProcessesTouchingTheSameChunksFirstLoseNoByte)
+{
+    constexpr unsigned processes = 4;
+    constexpr u64 chunks = 16;
+    const auto got = allocate(client, chunks * chunk);
+    const auto exported = export_region(client, got.offset);
+    std::vector<std::unique_ptr<process>> running;
+    for (unsigned me = 0; me < processes; me++)
+        running.push_back(std::make_unique<process>(
+            process::options{.keep = {exported.get()}},
+            [&, me](channel &us) -> std::string {
+                const mapping map(exported.get(), chunks * chunk);
+                us.send();
+                us.receive();
+                for (u64 place = me; place < chunks * chunk;
+                     place += 1024 + processes)
+                    map[place] = static_cast<unsigned char>(me + 1);
+                return "";
+            }));
+    for (auto &one : running)
+        one->conversation().receive();
+    for (auto &one : running)
+        one->conversation().send();
+    for (auto &one : running)
+        EXPECT_EQ(one->join(), "");
+    const mapping map(exported.get(), chunks * chunk);
+    for (unsigned me = 0; me < processes; me++)
+        for (u64 place = me; place < chunks * chunk; place += 1024 + processes)
+            ASSERT_EQ(map[place], me + 1) << place;
+    EXPECT_EQ(resident(), chunks * chunk);
+}
+
+TEST_F(memory, DiscardWhileOthersTouchLeavesZerosOrNewBytes)
+{
+    constexpr u64 chunks = 8;
+    const auto got = allocate(client, chunks * chunk);
+    const mapping map(client.get(), got.bytes, got.offset);
+    std::atomic<bool> done = false;
+    std::vector<std::thread> touching;
+    for (unsigned me = 0; me < 2; me++)
+        touching.emplace_back([&, me] {
+            while (!done)
+                for (u64 place = me * 8; place < map.size(); place += 4096)
+                    map[place] = static_cast<unsigned char>(me + 1);
+        });
+    for (int round = 0; round < 60; round++)
+        EXPECT_EQ(
+            discard(client,
+                    got.offset + static_cast<u64>(round) % chunks * chunk / 2,
+                    chunk + chunk / 2),
+            0);
+    done = true;
+    for (auto &thread : touching)
+        thread.join();
+    for (u64 place = 0; place < map.size(); place++)
+        ASSERT_TRUE(map[place] == 0 || place % 4096 == 0 || place % 4096 == 8)
+            << place;
+    ASSERT_EQ(discard(client, got.offset, got.bytes), 0);
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_FALSE(first_other(map.data(), map.size()));
+}
+
+// --- memory cgroups ---
+
+class memory_cgroup
+{
+public:
+    memory_cgroup()
+    {
+        if (!exists(root + "/cgroup.controllers")) {
+            mkdir(root.c_str(), 0755);
+            if (mount("cgroup2", root.c_str(), "cgroup2", 0, nullptr) != 0)
+                return;
+        }
+        if (read_text(root + "/cgroup.controllers").find("memory") ==
+            std::string::npos)
+            return;
+        write_text(root + "/cgroup.subtree_control", "+memory");
+        usable = mkdir(folder.c_str(), 0755) == 0 &&
+                 exists(folder + "/memory.current");
+    }
+    ~memory_cgroup()
+    {
+        wait_until([this] { return rmdir(folder.c_str()) == 0; });
+    }
+    memory_cgroup(const memory_cgroup &) = delete;
+    memory_cgroup &operator=(const memory_cgroup &) = delete;
+
+    u64 current() const { return read_number(folder + "/memory.current"); }
+    bool enter() const { return write_text(folder + "/cgroup.procs", "0"); }
+    bool limit(u64 bytes) const
+    {
+        return write_text(folder + "/memory.max", std::to_string(bytes));
+    }
+    u64 event(const std::string &name) const
+    {
+        std::istringstream events(read_text(folder + "/memory.events"));
+        std::string key;
+        for (u64 value = 0; events >> key >> value;)
+            if (key == name)
+                return value;
+        return 0;
+    }
+
+    bool usable = false;
+
+private:
+    std::string root = "/sys/fs/cgroup";
+    std::string folder = root + "/emuv-memory-test";
+};
+
+TEST_F(memory, RamIsChargedToTheCgroupOfWhoeverTouchesFirst)
+{
+    const memory_cgroup group;
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const auto got = allocate(client, 96 * mib);
+    const auto exported = export_region(client, got.offset);
+    process toucher({.keep = {exported.get()}},
+                    [&](channel &us) -> std::string {
+                        CHILD_EXPECT(group.enter());
+                        us.send();
+                        us.receive();
+                        const mapping map(exported.get(), 64 * mib);
+                        for (u64 place = 0; place < map.size(); place += chunk)
+                            map[place] = 1;
+                        const std::vector<char> data(32 * mib, 'x');
+                        CHILD_EXPECT(pwrite(exported.get(), data.data(),
+                                            data.size(), 64 * mib) == 32 * mib);
+                        us.send();
+                        us.receive();
+                        return "";
+                    });
+    toucher.conversation().receive();
+    const auto before = group.current();
+    toucher.conversation().send();
+    toucher.conversation().receive();
+    EXPECT_GE(group.current(), before + 90 * mib);
+    toucher.conversation().send();
+    EXPECT_EQ(toucher.join(), "");
+    EXPECT_GE(group.current(), 90 * mib)
+        << "the memory lives on, and so does the charge";
+    ASSERT_EQ(release(client, got.offset), 0);
+    // The region descriptor holds the region still.
+    EXPECT_GE(group.current(), 90 * mib);
+}
+
+TEST_F(memory, ChargeEndsWithTheRegion)
+{
+    const memory_cgroup group;
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const auto got = allocate(client, 64 * mib);
+    {
+        const auto exported = export_region(client, got.offset);
+        const auto said =
+            in_child({.keep = {exported.get()}}, [&](channel &) -> std::string {
+                CHILD_EXPECT(group.enter());
+                const mapping map(exported.get(), 64 * mib);
+                for (u64 place = 0; place < map.size(); place += chunk)
+                    map[place] = 1;
+                return "";
+            });
+        ASSERT_EQ(said, "");
+    }
+    EXPECT_GE(group.current(), 60 * mib);
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_TRUE(wait_until([&] { return group.current() < 8 * mib; }))
+        << group.current();
+}
+
+TEST_F(memory, CgroupLimitFailsTheTouchAndKillsNobody)
+{
+    const memory_cgroup group;
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const auto got = allocate(client, 192 * mib);
+    const auto exported = export_region(client, got.offset);
+    const auto said =
+        in_child({.keep = {exported.get()}}, [&](channel &) -> std::string {
+            CHILD_EXPECT(group.enter());
+            CHILD_EXPECT(group.limit(group.current() + 48 * mib));
+            const mapping map(exported.get(), 128 * mib);
+            int signal = 0;
+            u64 place = 0;
+            for (; place < map.size() && signal == 0; place += chunk)
+                signal = signal_of_write(map.data() + place);
+            CHILD_EXPECT(signal == SIGBUS);
+            CHILD_EXPECT(place > 8 * chunk);
+            CHILD_EXPECT(map[0] == 1);
+            CHILD_EXPECT(error_of(pwrite(exported.get(), "x", 1, 160 * mib)) ==
+                         ENOMEM);
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+    EXPECT_GT(resident(), 0U);
+}
+
+// --- the host's floor ---
+
+class host_floor : public memory
+{
+protected:
+    // So much below what is free that some of it can be had, and the rest
+    // cannot.
+    host_floor() : memory("host_floor_mb=" + std::to_string(floor_mb())) {}
+
+    static u64 floor_mb() { return settled_available() / mib - 192; }
+
+    void SetUp() override
+    {
+        memory::SetUp();
+        if (HasFatalFailure())
+            return;
+        client.reset();
+        ASSERT_EQ(destroy(control, id), 0);
+        make(512 * mib);
+    }
+
+    void expect_no_kill(kernel_log &log)
+    {
+        for (const auto &line : log.lines()) {
+            EXPECT_EQ(line.find("Out of memory"), std::string::npos) << line;
+            EXPECT_EQ(line.find("invoked oom-killer"), std::string::npos)
+                << line;
+            EXPECT_EQ(line.find("allocation failure"), std::string::npos)
+                << line;
+        }
+    }
+
+    u64 floor_bytes() const
+    {
+        return read_number("/sys/module/emuv/parameters/host_floor_mb") * mib;
+    }
+};
+
+TEST_F(host_floor, TouchBelowItRaisesSigbusAndKeepsWhatThereIs)
+{
+    kernel_log log;
+    const auto got = allocate(client, 512 * mib);
+    const mapping map(client.get(), got.bytes, got.offset);
+    u64 place = 0;
+    int signal = 0;
+    for (; place < map.size() && signal == 0; place += chunk)
+        signal = signal_of_write(map.data() + place);
+    EXPECT_EQ(signal, SIGBUS);
+    EXPECT_GT(place, 8 * chunk) << "nothing at all could be had";
+    EXPECT_LT(place, map.size());
+    EXPECT_GT(meminfo("MemAvailable") + 32 * mib, floor_bytes());
+    for (u64 held = 0; held + chunk < place; held += chunk)
+        ASSERT_EQ(map[held], 1) << held;
+    expect_no_kill(log);
+    // Once there is room again, the same touch succeeds.
+    ASSERT_EQ(discard(client, got.offset, 16 * chunk), 0);
+    EXPECT_TRUE(wait_until(
+        [&] { return signal_of_write(map.data() + place - chunk) == 0; }));
+}
+
+TEST_F(host_floor, WriteBelowItGivesEnomemOrComesUpShort)
+{
+    kernel_log log;
+    const auto got = allocate(client, 512 * mib);
+    const std::vector<char> data(16 * mib, 'x');
+    u64 written = 0;
+    int error = 0;
+    while (written < got.bytes && error == 0) {
+        const auto some =
+            pwrite(client.get(), data.data(),
+                   std::min<u64>(data.size(), got.bytes - written),
+                   static_cast<off_t>(got.offset + written));
+        error = error_of(some);
+        written += some > 0 ? static_cast<u64>(some) : 0;
+    }
+    EXPECT_EQ(error, ENOMEM);
+    EXPECT_GT(written, 0U);
+    EXPECT_EQ(resident(), (written + chunk - 1) / chunk * chunk);
+    expect_no_kill(log);
+}
+
+TEST_F(host_floor, PopulateBelowItGivesEnomemAtOnceAndLeavesNothing)
+{
+    kernel_log log;
+    region got;
+    EXPECT_EQ(try_allocate(client, 512 * mib, got, EMUV_ALLOC_POPULATE),
+              ENOMEM);
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+    EXPECT_EQ(try_allocate(client, 32 * mib, got, EMUV_ALLOC_POPULATE), 0);
+    EXPECT_EQ(resident(), 32 * mib);
+    expect_no_kill(log);
+}
+
+TEST_F(host_floor, SystemCallsIntoAMappingBelowItGiveEfault)
+{
+    const auto got = allocate(client, 512 * mib);
+    const mapping map(client.get(), got.bytes, got.offset);
+    u64 place = 0;
+    while (place < map.size() && signal_of_write(map.data() + place) == 0)
+        place += chunk;
+    ASSERT_LT(place, map.size() - chunk);
+    const descriptor zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    EXPECT_EQ(error_of(read(zero.get(), map.data() + map.size() - chunk, 4096)),
+              EFAULT);
+}
+
+TEST_F(host_floor, ReadingUntouchedMemoryBelowItStillWorks)
+{
+    const auto got = allocate(client, 512 * mib);
+    const mapping map(client.get(), got.bytes, got.offset);
+    u64 place = 0;
+    while (place < map.size() && signal_of_write(map.data() + place) == 0)
+        place += chunk;
+    ASSERT_LT(place, map.size() - chunk);
+    EXPECT_TRUE(
+        reads_zero(client.get(), got.offset + got.bytes - chunk, chunk));
+}
+
+TEST_F(host_floor, KilledWhilePopulatingItComesBackWhole)
+{
+    client.reset();
+    process filler([&](channel &us) -> std::string {
+        const auto own = open_client(id);
+        us.send();
+        region got;
+        for (;;)
+            if (try_allocate(own, 96 * mib, got, EMUV_ALLOC_POPULATE) == 0)
+                release(own, got.offset);
+    });
+    filler.conversation().receive();
+    for (int round = 0; round < 20; round++)
+        static_cast<void>(resident());
+    filler.kill_now();
+    EXPECT_EQ(resident(), 0U);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+}
+
+} // namespace

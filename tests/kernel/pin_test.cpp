@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Pages that something outside the driver holds: long-term pins by io_uring,
+// and O_DIRECT into the mapping.
+#include "pin.hpp"
+
+#include <cstring>
+
+#include <linux/memfd.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace guest;
+
+constexpr u64 region_bytes = 4 * chunk;
+
+class pages : public driver_test
+{
+protected:
+    void SetUp() override
+    {
+        driver_test::SetUp();
+        if (HasFatalFailure())
+            return;
+        id = create(control, mib, 64 * mib);
+        client = open_client(id);
+        got = allocate(client, region_bytes);
+        map = mapping(client.get(), region_bytes, got.offset);
+        file = descriptor(static_cast<int>(
+            checked(memfd_create("emuv-test", MFD_CLOEXEC), "memfd_create")));
+        checked(ftruncate(file.get(), static_cast<off_t>(region_bytes)),
+                "ftruncate");
+        contents = mapping(file.get(), region_bytes);
+    }
+
+    void TearDown() override
+    {
+        map.reset();
+        client.reset();
+        driver_test::TearDown();
+    }
+
+    int id = -1;
+    descriptor client;
+    region got;
+    mapping map;
+    descriptor file;
+    mapping contents;
+    unsigned char *place = nullptr;
+};
+
+/// Pinned by io_uring, which can read and write what it pinned.
+class pinned : public pages
+{
+protected:
+    void SetUp() override
+    {
+        pages::SetUp();
+        if (!HasFatalFailure() && pin(map.data(), 4096).error() == EOPNOTSUPP)
+            GTEST_SKIP() << "io_uring registers no memory of device files here";
+        if (!HasFatalFailure()) {
+            ASSERT_EQ(discard(client, got.offset, region_bytes), 0);
+        }
+    }
+
+    /// What the pin sees of the region, in `contents`.
+    void read_pin(pin &by)
+    {
+        std::memset(contents.data(), 0xee, region_bytes);
+        ASSERT_EQ(by.to_file(file.get(), place, region_bytes, 0),
+                  static_cast<int>(region_bytes));
+    }
+
+    /// Writes `value` all over the region through the pin.
+    void write_pin(pin &by, unsigned char value)
+    {
+        std::memset(contents.data(), value, region_bytes);
+        ASSERT_EQ(by.from_file(file.get(), place, region_bytes, 0),
+                  static_cast<int>(region_bytes));
+    }
+
+    /// Pins the region as it is mapped now; the address is kept, since the
+    /// mapping may go.
+    std::unique_ptr<pin> pin_region()
+    {
+        place = map.data();
+        auto made = std::make_unique<pin>(place, region_bytes);
+        EXPECT_EQ(made->error(), 0) << std::strerror(made->error());
+        return made;
+    }
+
+    /// Takes all the memory of the instance that is to be had and expects it to
+    /// be zero, then fills it.
+    void expect_next_owner_undisturbed(pin &by, unsigned char pins_value)
+    {
+        const auto next = open_client(id);
+        std::vector<mapping> theirs;
+        region more;
+        while (try_allocate(next, chunk, more) == 0)
+            theirs.emplace_back(next.get(), chunk, more.offset);
+        ASSERT_GT(theirs.size(), 8U);
+        for (const auto &one : theirs) {
+            EXPECT_FALSE(first_other(one.data(), chunk));
+            std::memset(one.data(), 'n', chunk);
+        }
+        read_pin(by);
+        EXPECT_FALSE(first_other(contents.data(), region_bytes, pins_value))
+            << "the pin sees the next owner's bytes";
+        write_pin(by, 'd');
+        for (const auto &one : theirs)
+            EXPECT_FALSE(first_other(one.data(), chunk, 'n'))
+                << "the pin writes into the next owner's memory";
+    }
+};
+
+TEST_F(pinned, BackedPagesCanBePinnedAndUsedBothWays)
+{
+    fill_pattern(map.data(), region_bytes, 1);
+    const auto by = pin_region();
+    read_pin(*by);
+    EXPECT_FALSE(first_pattern_error(contents.data(), region_bytes, 1));
+    write_pin(*by, 'd');
+    EXPECT_FALSE(first_other(map.data(), region_bytes, 'd'));
+}
+
+TEST_F(pinned, PinningUntouchedPagesBacksThem)
+{
+    const auto by = pin_region();
+    EXPECT_EQ(query(control, id).resident_bytes, region_bytes);
+    read_pin(*by);
+    EXPECT_FALSE(first_other(contents.data(), region_bytes));
+    write_pin(*by, 'd');
+    EXPECT_FALSE(first_other(map.data(), region_bytes, 'd'));
+}
+
+TEST_F(pinned, PagesCanBePinnedTwiceAndThroughTwoMappings)
+{
+    const mapping other(client.get(), region_bytes, got.offset);
+    const auto one = pin_region();
+    pin two(map.data(), region_bytes);
+    ASSERT_EQ(two.error(), 0);
+    pin three(other.data(), region_bytes);
+    ASSERT_EQ(three.error(), 0);
+    write_pin(*one, 'd');
+    EXPECT_FALSE(first_other(other.data(), region_bytes, 'd'));
+}
+
+TEST_F(pinned, DescriptorsMappingCanBePinned)
+{
+    const auto exported = export_region(client, got.offset);
+    map = mapping(exported.get(), region_bytes);
+    const auto by = pin_region();
+    write_pin(*by, 'd');
+    unsigned char byte = 0;
+    ASSERT_EQ(pread(client.get(), &byte, 1,
+                    static_cast<off_t>(got.offset + region_bytes - 1)),
+              1);
+    EXPECT_EQ(byte, 'd');
+}
+
+TEST_F(pinned, PinOutlivesTheMapping)
+{
+    fill_pattern(map.data(), region_bytes, 2);
+    const auto by = pin_region();
+    map.reset();
+    read_pin(*by);
+    EXPECT_FALSE(first_pattern_error(contents.data(), region_bytes, 2));
+    write_pin(*by, 'd');
+    // The region is still the same memory.
+    map = mapping(client.get(), region_bytes, got.offset);
+    EXPECT_FALSE(first_other(map.data(), region_bytes, 'd'));
+}
+
+TEST_F(pinned, DiscardReadsZeroThroughMappingAndPinAlike)
+{
+    std::memset(map.data(), 'p', region_bytes);
+    const auto by = pin_region();
+    ASSERT_EQ(discard(client, got.offset + 100, region_bytes - 200), 0);
+    EXPECT_FALSE(first_other(map.data(), 100, 'p'));
+    EXPECT_FALSE(first_other(map.data() + 100, region_bytes - 200));
+    // Whoever pinned it and whoever maps it see one memory, as before.
+    read_pin(*by);
+    EXPECT_EQ(std::memcmp(contents.data(), map.data(), region_bytes), 0);
+    write_pin(*by, 'd');
+    EXPECT_FALSE(first_other(map.data(), region_bytes, 'd'));
+}
+
+TEST_F(pinned, FreedRegionIsNobodyElsesWhileThePinHoldsIt)
+{
+    std::memset(map.data(), 'p', region_bytes);
+    const auto by = pin_region();
+    map.reset();
+    ASSERT_EQ(release(client, got.offset), 0);
+    expect_next_owner_undisturbed(*by, 'p');
+}
+
+TEST_F(pinned, ClosedClientsRegionIsNobodyElsesWhileThePinHoldsIt)
+{
+    std::memset(map.data(), 'p', region_bytes);
+    const auto by = pin_region();
+    map.reset();
+    client.reset();
+    EXPECT_EQ(query(control, id).clients, 0U);
+    expect_next_owner_undisturbed(*by, 'p');
+}
+
+TEST_F(pinned, MemoryComesBackWhenThePinIsGone)
+{
+    const auto before = settled_available();
+    for (int round = 0; round < 8; round++) {
+        map = mapping(client.get(), region_bytes, got.offset);
+        std::memset(map.data(), 'p', region_bytes);
+        auto by = pin_region();
+        map.reset();
+        ASSERT_EQ(release(client, got.offset), 0);
+        by.reset();
+        EXPECT_TRUE(wait_until([&] {
+            return query(control, id).virtual_used_bytes == 0;
+        })) << query(control, id).virtual_used_bytes
+            << " bytes are still in use";
+        EXPECT_TRUE(
+            wait_until([&] { return query(control, id).resident_bytes == 0; }));
+        EXPECT_EQ(query(control, id).unowned_bytes, 0U);
+        got = allocate(client, region_bytes);
+    }
+    EXPECT_TRUE(
+        wait_until([&] { return settled_available() + 8 * mib > before; }));
+}
+
+TEST_F(pinned, RawPagesCanBePinned)
+{
+    const auto raw = open_raw(id);
+    map = mapping(raw.get(), region_bytes, 32 * mib);
+    std::memset(map.data(), 'p', region_bytes);
+    const auto by = pin_region();
+    map.reset();
+    read_pin(*by);
+    EXPECT_FALSE(first_other(contents.data(), region_bytes, 'p'));
+    // A region that comes to lie there is new memory.
+    client.reset();
+    client = open_client(id);
+    const auto all = allocate(client, 56 * mib);
+    const mapping own(client.get(), all.bytes, all.offset);
+    EXPECT_FALSE(first_other(own.data(), own.size()));
+    write_pin(*by, 'd');
+    EXPECT_FALSE(first_other(own.data(), own.size()));
+}
+
+TEST_F(pinned, PinsOfManyRegionsComeAndGo)
+{
+    for (int round = 0; round < 20; round++) {
+        const auto more = allocate(client, 2 * chunk);
+        const mapping their(client.get(), more.bytes, more.offset);
+        pin by(their.data(), more.bytes);
+        ASSERT_EQ(by.error(), 0);
+        ASSERT_EQ(release(client, more.offset), 0);
+    }
+    EXPECT_TRUE(wait_until([&] {
+        return query(control, id).virtual_used_bytes == region_bytes;
+    })) << query(control, id).virtual_used_bytes;
+}
+
+// --- pinned by a socket, on any kernel ---
+
+TEST_F(pages, CanBePinnedForLongWhetherBackedOrNot)
+{
+    std::memset(map.data(), 'p', 2 * chunk);
+    const socket_pin by(map.data(), region_bytes);
+    ASSERT_EQ(by.error(), 0) << std::strerror(by.error());
+    EXPECT_EQ(query(control, id).resident_bytes, region_bytes);
+    EXPECT_FALSE(first_other(map.data(), 2 * chunk, 'p'));
+    EXPECT_FALSE(first_other(map.data() + 2 * chunk, region_bytes - 2 * chunk));
+    const socket_pin again(map.data(), region_bytes);
+    EXPECT_EQ(again.error(), 0);
+}
+
+TEST_F(pages, PinnedForLongStayInTheLedgerUntilThePinIsGone)
+{
+    std::memset(map.data(), 'p', region_bytes);
+    auto by = std::make_unique<socket_pin>(map.data(), region_bytes);
+    ASSERT_EQ(by->error(), 0);
+    map.reset();
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_EQ(query(control, id).virtual_used_bytes, region_bytes);
+    EXPECT_EQ(query(control, id).unowned_bytes, region_bytes);
+    region rest;
+    EXPECT_EQ(try_allocate(client, 64 * mib - region_bytes + 1, rest), ENOSPC);
+    ASSERT_EQ(try_allocate(client, 64 * mib - region_bytes, rest), 0);
+    EXPECT_TRUE(reads_zero(client.get(), rest.offset, rest.bytes));
+    ASSERT_EQ(release(client, rest.offset), 0);
+    by.reset();
+    EXPECT_TRUE(
+        wait_until([&] { return query(control, id).virtual_used_bytes == 0; }));
+    EXPECT_EQ(query(control, id).resident_bytes, 0U);
+}
+
+TEST_F(pages, ThatAKilledProcessPinnedComeBack)
+{
+    map.reset();
+    client.reset();
+    process victim([&](channel &us) -> std::string {
+        const auto own = open_client(id);
+        const auto all = allocate(own, 32 * mib);
+        const mapping their(own.get(), all.bytes, all.offset);
+        const socket_pin by(their.data(), their.size());
+        CHILD_EXPECT(by.error() == 0);
+        us.send();
+        us.receive();
+        return "";
+    });
+    victim.conversation().receive();
+    EXPECT_EQ(query(control, id).resident_bytes, 32 * mib);
+    victim.kill_now();
+    EXPECT_TRUE(
+        wait_until([&] { return query(control, id).virtual_used_bytes == 0; }));
+    EXPECT_EQ(query(control, id).resident_bytes, 0U);
+}
+
+// --- O_DIRECT ---
+
+class direct : public pages
+{
+protected:
+    void SetUp() override
+    {
+        pages::SetUp();
+        if (HasFatalFailure())
+            return;
+        if (!exists("/dev/ram0") &&
+            !load_stock_module("brd rd_nr=1 rd_size=65536"))
+            GTEST_SKIP() << "this kernel has no brd";
+        ASSERT_TRUE(wait_until([] { return exists("/dev/ram0"); }));
+        disk = descriptor(open("/dev/ram0", O_RDWR | O_DIRECT | O_CLOEXEC));
+        ASSERT_TRUE(disk) << std::strerror(errno);
+    }
+
+    descriptor disk;
+};
+
+TEST_F(direct, ReadsAndWritesReachTheMapping)
+{
+    fill_pattern(map.data(), region_bytes, 3);
+    ASSERT_EQ(pwrite(disk.get(), map.data(), region_bytes, 0),
+              static_cast<ssize_t>(region_bytes))
+        << std::strerror(errno);
+    std::memset(map.data(), 0, region_bytes);
+    ASSERT_EQ(pread(disk.get(), map.data(), region_bytes, 0),
+              static_cast<ssize_t>(region_bytes))
+        << std::strerror(errno);
+    EXPECT_FALSE(first_pattern_error(map.data(), region_bytes, 3));
+}
+
+TEST_F(direct, ReadIntoUntouchedMemoryBacksIt)
+{
+    std::vector<unsigned char> data(region_bytes + 4096);
+    auto *aligned =
+        data.data() +
+        (4096 - reinterpret_cast<std::uintptr_t>(data.data()) % 4096);
+    fill_pattern(aligned, region_bytes, 4);
+    ASSERT_EQ(pwrite(disk.get(), aligned, region_bytes, 0),
+              static_cast<ssize_t>(region_bytes));
+    // From the middle of a chunk over its border.
+    ASSERT_EQ(pread(disk.get(), map.data() + chunk / 2, chunk, 0),
+              static_cast<ssize_t>(chunk))
+        << std::strerror(errno);
+    EXPECT_FALSE(first_pattern_error(map.data() + chunk / 2, chunk, 4));
+    EXPECT_FALSE(first_other(map.data(), chunk / 2));
+    EXPECT_EQ(query(control, id).resident_bytes, 2 * chunk);
+}
+
+TEST_F(direct, WriteFromUntouchedMemoryWritesZeros)
+{
+    std::memset(map.data(), 'x', chunk);
+    ASSERT_EQ(pwrite(disk.get(), map.data(), chunk, 0),
+              static_cast<ssize_t>(chunk));
+    ASSERT_EQ(pwrite(disk.get(), map.data() + chunk, chunk, 0),
+              static_cast<ssize_t>(chunk));
+    ASSERT_EQ(pread(disk.get(), map.data(), chunk, 0),
+              static_cast<ssize_t>(chunk));
+    EXPECT_FALSE(first_other(map.data(), chunk));
+}
+
+TEST_F(direct, ReadIntoAReadOnlyMappingIsRefused)
+{
+    const mapping reading(client.get(), region_bytes, got.offset, PROT_READ);
+    EXPECT_EQ(error_of(pread(disk.get(), reading.data(), 4096, 0)), EFAULT);
+    EXPECT_FALSE(first_other(map.data(), 4096));
+}
+
+} // namespace

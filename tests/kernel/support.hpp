@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the guest tests share: the module, its nodes by raw ioctl, child
+// processes, and readings of the kernel.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/emuv.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+namespace guest {
+
+using u64 = std::uint64_t;
+
+inline constexpr u64 kib = 1024;
+inline constexpr u64 mib = 1024 * kib;
+inline constexpr u64 gib = 1024 * mib;
+inline constexpr u64 chunk = EMUV_CHUNK_BYTES;
+inline constexpr uid_t nobody = 65534;
+
+/// What errno a call that answers -1 left behind, or 0 if it did not fail.
+int error_of(long result);
+
+/// Throws std::system_error for a call that answered -1; passes the answer on
+/// otherwise.
+long checked(long result, const char *what);
+
+/// An owned file descriptor.
+class descriptor
+{
+public:
+    descriptor() = default;
+    explicit descriptor(int number) : number_(number) {}
+    descriptor(descriptor &&other) noexcept
+        : number_(std::exchange(other.number_, -1))
+    {}
+    descriptor &operator=(descriptor &&other) noexcept;
+    descriptor(const descriptor &) = delete;
+    descriptor &operator=(const descriptor &) = delete;
+    ~descriptor() { reset(); }
+
+    int get() const { return number_; }
+    explicit operator bool() const { return number_ >= 0; }
+    void reset();
+
+private:
+    int number_ = -1;
+};
+
+/// A shared mapping of `bytes` bytes of a descriptor, removed with the object.
+class mapping
+{
+public:
+    mapping() = default;
+    mapping(int fd, u64 bytes, u64 offset = 0,
+            int protection = PROT_READ | PROT_WRITE);
+    mapping(mapping &&other) noexcept;
+    mapping &operator=(mapping &&other) noexcept;
+    mapping(const mapping &) = delete;
+    mapping &operator=(const mapping &) = delete;
+    ~mapping() { reset(); }
+
+    unsigned char *data() const { return data_; }
+    u64 size() const { return size_; }
+    volatile unsigned char &operator[](u64 at) const { return data_[at]; }
+    void reset();
+
+private:
+    unsigned char *data_ = nullptr;
+    u64 size_ = 0;
+};
+
+/// What mmap() of these arguments fails with; 0 (and nothing stays mapped) if
+/// it succeeds.
+int map_error(int fd, u64 bytes, u64 offset,
+              int protection = PROT_READ | PROT_WRITE, int flags = MAP_SHARED);
+
+// --- the ABI, raw ---
+
+/// A structure of the ABI, zeroed, with its size filled in.
+template <class T>
+T fresh()
+{
+    T argument{};
+    argument.size = sizeof(T);
+    return argument;
+}
+
+/// ioctl(); 0 or the errno.
+int call(int fd, unsigned long request, void *argument);
+template <class T>
+int call(const descriptor &fd, unsigned long request, T &argument)
+{
+    return call(fd.get(), request, static_cast<void *>(&argument));
+}
+
+/// A create call as most tests want it: physical and virtual bytes of a 4070.
+emuv_create creation(u64 physical_bytes, u64 virtual_bytes, int id = EMUV_ANY,
+                     unsigned flags = 0);
+
+descriptor open_control();
+/// Creates an instance and answers its id; throws if that fails.
+int create(const descriptor &control, emuv_create argument);
+int create(const descriptor &control, u64 physical_bytes, u64 virtual_bytes);
+/// 0 or the errno.
+int destroy(const descriptor &control, int id);
+/// Tries for some seconds, because the kernel may let go of a killed holder a
+/// moment later; the last errno.
+int destroy_eventually(const descriptor &control, int id);
+
+std::string node_path(int id);
+/// A client without CAP_SYS_RAWIO, whoever the caller is: what it sees is its
+/// own regions.
+descriptor open_client(int id, int flags = O_RDWR);
+/// A client with all the capabilities of the caller.
+descriptor open_raw(int id, int flags = O_RDWR);
+
+emuv_query_instance query(const descriptor &node, int id = 0);
+std::vector<emuv_query_client> list_clients(const descriptor &node, int id = 0);
+
+struct region
+{
+    u64 offset = 0;
+    u64 bytes = 0;
+};
+/// Allocates; throws if that fails.
+region allocate(const descriptor &client, u64 bytes, unsigned flags = 0);
+/// Allocates; 0 or the errno, and what it got in `out`.
+int try_allocate(const descriptor &client, u64 bytes, region &out,
+                 unsigned flags = 0);
+int release(const descriptor &client, u64 offset);
+int charge(const descriptor &client, u64 bytes);
+int uncharge(const descriptor &client, u64 bytes);
+int discard(const descriptor &client, u64 offset, u64 bytes);
+/// Exports; throws if that fails.
+descriptor export_region(const descriptor &client, u64 offset,
+                         unsigned flags = 0);
+/// Imports; 0 or the errno.
+int import_region(const descriptor &client, const descriptor &exported,
+                  region &out);
+
+// --- the module ---
+
+/// The module's file, from the environment variable EMUV_KO.
+std::string module_file();
+/// finit_module() with these parameters; 0 or the errno.
+int load(const std::string &parameters);
+/// delete_module(); 0 or the errno.
+int unload();
+/// Tries for some seconds, because a killed process's files may close a moment
+/// later; the last errno.
+int unload_eventually();
+bool loaded();
+/// What of the module is to be seen anywhere, one line each; empty when there
+/// is nothing.
+std::string leftovers();
+
+/// Reads what the kernel logs from the moment it is made.
+class kernel_log
+{
+public:
+    kernel_log();
+    /// The messages since the last call, oldest first.
+    std::vector<std::string> lines();
+
+private:
+    descriptor device_;
+};
+
+/// A file's text without its last newline; throws if it cannot be read.
+std::string read_text(const std::string &path);
+u64 read_number(const std::string &path);
+bool write_text(const std::string &path, std::string_view text);
+bool exists(const std::string &path);
+std::string attribute_path(int id, const std::string &name);
+std::string attribute(int id, const std::string &name);
+std::vector<std::string> names_in(const std::string &folder);
+
+/// A line of /proc/meminfo, in bytes.
+u64 meminfo(const std::string &name);
+/// MemAvailable once caches that can be dropped have been dropped, with what
+/// processors keep free for themselves.
+u64 settled_available();
+/// Page faults of this thread that needed no I/O.
+long minor_faults();
+bool wait_until(const std::function<bool()> &condition,
+                std::chrono::milliseconds limit = std::chrono::seconds(20));
+/// Loads a module of the running kernel with modprobe; false if there is none.
+bool load_stock_module(const std::string &name_and_parameters);
+
+// --- memory ---
+
+/// The signal (SIGBUS, SIGSEGV) that `access` raised, or 0. It must touch
+/// memory only: what it holds is not unwound.
+int signal_of(const std::function<void()> &access);
+int signal_of_read(const volatile unsigned char *at);
+int signal_of_write(volatile unsigned char *at);
+/// The first byte that is not `value`, if there is one.
+std::optional<u64> first_other(const unsigned char *data, u64 bytes,
+                               unsigned char value = 0);
+/// Fills with bytes that depend on the place and on the seed, so that neither
+/// shifts nor swaps go unseen.
+void fill_pattern(unsigned char *data, u64 bytes, u64 seed);
+std::optional<u64> first_pattern_error(const unsigned char *data, u64 bytes,
+                                       u64 seed);
+/// True if the whole of a range of a descriptor reads as zeros.
+bool reads_zero(int fd, u64 offset, u64 bytes);
+
+// --- capabilities and processes ---
+
+/// Takes a capability out of this thread's effective set for as long as it
+/// lives.
+class without_capability
+{
+public:
+    explicit without_capability(int capability);
+    ~without_capability();
+    without_capability(const without_capability &) = delete;
+    without_capability &operator=(const without_capability &) = delete;
+
+private:
+    int capability_;
+    bool had_;
+};
+
+/// One end of a conversation between a test and a process it started.
+class channel
+{
+public:
+    explicit channel(descriptor socket) : socket_(std::move(socket)) {}
+    void send(u64 value = 0);
+    u64 receive();
+    void send_descriptor(int fd);
+    descriptor receive_descriptor();
+    void finish(const std::string &text);
+    /// The last word of the other end; nothing if it ended without one.
+    std::optional<std::string> receive_last();
+    int get() const { return socket_.get(); }
+
+private:
+    friend class process;
+    descriptor socket_;
+};
+
+/// A child process that runs `body`; it inherits no descriptor but those in
+/// `keep`, and is killed with the object.
+class process
+{
+public:
+    /// Answers an empty text if all was well, and what was not otherwise.
+    using body = std::function<std::string(channel &)>;
+
+    struct options
+    {
+        uid_t uid = 0;
+        unsigned long clone_flags = 0;
+        std::vector<int> keep = {};
+    };
+
+    explicit process(const body &run) : process(options{}, run) {}
+    process(const options &how, const body &run);
+    process(const process &) = delete;
+    process &operator=(const process &) = delete;
+    ~process();
+
+    pid_t pid() const { return pid_; }
+    channel &conversation() { return channel_; }
+    void kill_now();
+    /// What the body answered, or how the process died.
+    std::string join();
+
+private:
+    pid_t pid_ = -1;
+    channel channel_;
+};
+
+/// Runs `body` in a child and answers what it said.
+std::string in_child(const process::options &how, const process::body &run);
+
+/// For the body of a child: ends it with a text that says what did not hold.
+std::string failed(const char *expression, int line);
+#define CHILD_EXPECT(condition)                                                \
+    do {                                                                       \
+        if (!(condition))                                                      \
+            return ::guest::failed(#condition, __LINE__);                      \
+    } while (false)
+
+// --- fixture ---
+
+/// Loads the module for each test and, at its end, expects it to unload and to
+/// leave nothing.
+class driver_test : public ::testing::Test
+{
+protected:
+    explicit driver_test(std::string parameters = "")
+        : parameters_(std::move(parameters))
+    {}
+    void SetUp() override;
+    void TearDown() override;
+
+    /// Loads anew with other parameters: nothing may be open.
+    void reload(const std::string &parameters);
+
+    descriptor control;
+
+private:
+    std::string parameters_;
+};
+
+} // namespace guest

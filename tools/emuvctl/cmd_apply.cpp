@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl apply: makes what the profiles ask for and is not there yet.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+#include "plan.hpp"
+#include "profiles.hpp"
+
+#include <emuv/profile.hpp>
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+namespace {
+
+constexpr std::array<column, 7> columns = {{
+    {"action", "ACTION", kind::text, "create or keep"},
+    {"name", "NAME", kind::text, "emuvN"},
+    {"node", "NODE", kind::text, "its device node"},
+    {"profile", "PROFILE", kind::text, "who asks for it"},
+    {"gpu_model", "MODEL", kind::text, "GPU model"},
+    {"physical_bytes", "PHYSICAL", kind::bytes, "share of VRAM"},
+    {"virtual_bytes", "VIRTUAL", kind::bytes, "share of system RAM"},
+}};
+
+row action_row(std::string action, int id, const plan_item &item,
+               const environment &env)
+{
+    row result;
+    result.cells = {std::move(action),
+                    emuv::instance_name(id),
+                    env.node(id),
+                    item.from->name,
+                    item.wanted.gpu_model,
+                    item.wanted.physical_bytes,
+                    item.wanted.virtual_bytes};
+    return result;
+}
+
+// The order of making: first those that must have a certain id.
+std::vector<plan_item *> missing_items(plan &work)
+{
+    std::vector<plan_item *> order;
+    for (const bool with_id : {true, false})
+        for (auto &item : work.items)
+            if (item.missing() && (item.wanted.id != emuv::any) == with_id)
+                order.push_back(&item);
+    return order;
+}
+
+} // namespace
+
+std::span<const column> apply_columns()
+{
+    return columns;
+}
+
+void cmd_apply(const apply_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {
+        "action",    "name",           "profile",
+        "gpu_model", "physical_bytes", "virtual_bytes"};
+    printer print(options.output, columns, defaults);
+    const auto profiles = read_profiles(options.config);
+    if (profiles.empty())
+        env.say("there are no profiles; nothing to do");
+
+    const auto instances = env.sysfs().instances();
+    plan work = match(profiles, instances);
+    std::string conflicts;
+    for (const auto &item : work.items)
+        if (item.differs())
+            conflicts +=
+                fmt::format("{}{}: [{}] wants {}, and it is {}",
+                            conflicts.empty() ? "" : "\n", item.found->name(),
+                            item.from->name, describe(item.wanted),
+                            describe(to_spec(*item.found)));
+    if (!conflicts.empty())
+        throw failure(conflicts + "\nnothing was changed; 'emuvctl destroy' "
+                                  "makes room");
+
+    const auto order = missing_items(work);
+    std::vector<int> ids(work.items.size(), -1);
+    const auto index_of = [&](const plan_item *item) {
+        return static_cast<std::size_t>(item - work.items.data());
+    };
+    for (const auto &item : work.items)
+        if (item.found)
+            ids[index_of(&item)] = item.found->id;
+    if (options.dry_run) {
+        std::vector<emuv::instance_spec> specs;
+        for (const auto *item : order)
+            specs.push_back(item->wanted);
+        const auto predicted = predict_ids(specs, env);
+        for (std::size_t i = 0; i < order.size(); i++)
+            ids[index_of(order[i])] = predicted[i];
+    } else if (!order.empty()) {
+        ensure_module(options.module, env);
+        creation making(env);
+        for (const auto *item : order)
+            ids[index_of(item)] = making.make(item->wanted).id;
+        making.commit();
+    }
+
+    listing list;
+    list.name = "actions";
+    list.columns = columns;
+    list.beside.emplace_back("dry_run", options.dry_run);
+    for (const auto &item : work.items)
+        list.rows.push_back(action_row(item.found ? "keep" : "create",
+                                       ids[index_of(&item)], item, env));
+    print.print(list, env);
+}
+
+} // namespace emuvctl

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl assert: fails unless the machine is as the profiles say.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+#include "plan.hpp"
+#include "profiles.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+namespace {
+
+constexpr std::array<column, 5> columns = {{
+    {"difference", "DIFFERENCE", kind::text, "missing, different or extra"},
+    {"name", "NAME", kind::text, "the instance"},
+    {"profile", "PROFILE", kind::text, "who asks for it"},
+    {"wanted", "WANTED", kind::text, "what the profile says"},
+    {"found", "FOUND", kind::text, "what there is"},
+}};
+
+} // namespace
+
+std::span<const column> assert_columns()
+{
+    return columns;
+}
+
+void cmd_assert(const assert_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {
+        "difference", "name", "profile", "wanted", "found"};
+    printer print(options.output, columns, defaults);
+    const auto profiles = read_profiles(options.config);
+    const auto instances = env.sysfs().instances();
+    const plan work = match(profiles, instances);
+
+    listing list;
+    list.name = "differences";
+    list.columns = columns;
+    for (const auto &item : work.items) {
+        if (item.matches)
+            continue;
+        const bool any_id = item.wanted.id == emuv::any;
+        row one;
+        one.cells = {
+            item.missing() ? "missing" : "different",
+            any_id ? cell() : cell(emuv::instance_name(item.wanted.id)),
+            item.from->name, describe(item.wanted),
+            item.found ? cell(describe(to_spec(*item.found))) : cell()};
+        list.rows.push_back(std::move(one));
+    }
+    for (const auto &info : work.extra) {
+        row one;
+        one.cells = {"extra", info.name(), {}, {}, describe(to_spec(info))};
+        list.rows.push_back(std::move(one));
+    }
+    list.beside.emplace_back("match", list.rows.empty());
+    print.print(list, env);
+    if (!list.rows.empty())
+        throw failure(fmt::format("the machine differs from its profiles in "
+                                  "{} place{}",
+                                  list.rows.size(),
+                                  list.rows.size() == 1 ? "" : "s"));
+}
+
+} // namespace emuvctl

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl create: makes instances, from a profile or from options.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+#include "profiles.hpp"
+
+#include <emuv/gpu_model.hpp>
+#include <emuv/profile.hpp>
+#include <emuv/size.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+namespace {
+
+// The VRAM of the card that a name means, when --physical does not say it.
+std::uint64_t vram_of(const std::string &model)
+{
+    const auto cards = emuv::find_gpu_models(model);
+    if (cards.empty())
+        throw usage_error(
+            fmt::format("--gpu-model: '{}' is not in the table of cards (see "
+                        "'emuvctl gpu list'); give --physical with it",
+                        printable(model)));
+    const auto same = [&](const emuv::gpu_model *card) {
+        return card->vram_bytes == cards.front()->vram_bytes;
+    };
+    if (!std::all_of(cards.begin(), cards.end(), same)) {
+        std::string names;
+        for (const auto *card : cards)
+            names += fmt::format("{}{}", names.empty() ? "" : ", ",
+                                 card->full_name());
+        throw usage_error(fmt::format(
+            "--gpu-model: '{}' may be any of {}; say which, or give "
+            "--physical with it",
+            printable(model), names));
+    }
+    return cards.front()->vram_bytes;
+}
+
+void warn_if_larger_than_card(const emuv::instance_spec &spec,
+                              const environment &env)
+{
+    const auto cards = emuv::find_gpu_models(spec.gpu_model);
+    const auto largest = std::max_element(
+        cards.begin(), cards.end(), [](const auto *a, const auto *b) {
+            return a->vram_bytes < b->vram_bytes;
+        });
+    if (largest != cards.end() && spec.physical_bytes > (*largest)->vram_bytes)
+        env.say(fmt::format("warning: {} of physical VRAM is more than the "
+                            "{} that {} has",
+                            emuv::format_size_exact(spec.physical_bytes),
+                            emuv::format_size_exact((*largest)->vram_bytes),
+                            (*largest)->full_name()));
+}
+
+emuv::profile from_options(const create_options &options)
+{
+    emuv::profile what;
+    if (options.virtual_size.empty())
+        throw usage_error("--virtual is missing; it takes a size such as 2G, "
+                          "or 0");
+    emuv::instance_spec &spec = what.spec;
+    parse_option("--gpu-model", [&] {
+        emuv::check_gpu_model_label(options.gpu_model);
+        return 0;
+    });
+    spec.gpu_model = options.gpu_model;
+    spec.physical_bytes = options.physical.empty()
+                              ? vram_of(options.gpu_model)
+                              : parse_option("--physical", [&] {
+                                    return emuv::parse_size(options.physical);
+                                });
+    spec.virtual_bytes = parse_option(
+        "--virtual", [&] { return emuv::parse_size(options.virtual_size); });
+    try {
+        emuv::check_instance_sizes(spec.physical_bytes, spec.virtual_bytes);
+    } catch (const std::invalid_argument &problem) {
+        throw usage_error(problem.what());
+    }
+    if (!options.numa_node.empty())
+        spec.numa_node = parse_option("--numa-node", [&] {
+            return static_cast<int>(
+                emuv::parse_integer(options.numa_node, -1, 1023));
+        });
+    if (!options.pci_device_id.empty())
+        spec.pci_device_id = parse_option("--pci-device-id", [&] {
+            return emuv::parse_pci_device_id(options.pci_device_id);
+        });
+    spec.overcommit = options.overcommit;
+    return what;
+}
+
+emuv::profile from_profile(const create_options &options)
+{
+    const auto profiles = read_profiles(options.config);
+    const auto found =
+        std::find_if(profiles.begin(), profiles.end(), [&](const auto &one) {
+            return one.name == options.profile;
+        });
+    if (found == profiles.end()) {
+        std::string names;
+        for (const auto &one : profiles)
+            names.append(names.empty() ? "" : ", ").append(one.name);
+        throw failure(fmt::format(
+            "no profile '{}'; {}", printable(options.profile),
+            names.empty() ? "there are none" : "there are " + names));
+    }
+    emuv::profile what = *found;
+    what.spec.overcommit = what.spec.overcommit || options.overcommit;
+    return what;
+}
+
+} // namespace
+
+void cmd_create(const create_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {"node"};
+    printer print(options.output, instance_columns(), defaults);
+
+    if (options.profile.empty() == options.gpu_model.empty())
+        throw usage_error("give either --profile or --gpu-model");
+    emuv::profile what =
+        options.profile.empty() ? from_options(options) : from_profile(options);
+    if (!options.id.empty())
+        what.spec.id = parse_option("--id", [&] {
+            return static_cast<int>(
+                emuv::parse_integer(options.id, 0, EMUV_MAX_INSTANCES - 1));
+        });
+    if (!options.count.empty())
+        what.count = parse_option("--count", [&] {
+            return static_cast<unsigned>(
+                emuv::parse_integer(options.count, 1, EMUV_MAX_INSTANCES));
+        });
+    const auto specs = what.instances();
+    if (what.spec.id != emuv::any && specs.back().id >= EMUV_MAX_INSTANCES)
+        throw usage_error(fmt::format(
+            "--id and --count: {} instances from {} on would pass the last "
+            "id, {}",
+            what.count, what.spec.id, EMUV_MAX_INSTANCES - 1));
+    warn_if_larger_than_card(what.spec, env);
+
+    if (options.dry_run) {
+        const auto ids = predict_ids(specs, env);
+        std::string text;
+        if (!env.sysfs().loaded())
+            text += "would load the module " + options.module + "\n";
+        for (std::size_t i = 0; i < specs.size(); i++)
+            text += fmt::format("would create {}: {}\n", env.node(ids[i]),
+                                describe(specs[i]));
+        env.out.write(text);
+        return;
+    }
+
+    ensure_module(options.module, env);
+    creation work(env);
+    std::vector<emuv::instance_info> made;
+    for (const auto &spec : specs)
+        made.push_back(work.make(spec));
+    work.commit();
+
+    listing list;
+    list.name = "instances";
+    list.columns = instance_columns();
+    std::string nodes;
+    for (const auto &info : made) {
+        list.rows.push_back(instance_row(info, env));
+        nodes += env.node(info.id) + "\n";
+    }
+    if (options.output.any())
+        print.print(list, env);
+    else
+        env.out.write(nodes);
+}
+
+} // namespace emuvctl

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl destroy: removes instances.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+
+#include <emuv/control.hpp>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+void cmd_destroy(const destroy_options &options, environment &env)
+{
+    if (options.all == !options.instances.empty())
+        throw usage_error("give either instances or --all");
+    const auto ids = parse_instances(options.instances);
+    const auto doomed = read_instances(ids, env);
+
+    // Nothing goes unless all can go, as far as can be told beforehand.
+    for (const auto &info : doomed)
+        if (info.clients != 0)
+            throw failure(fmt::format("{}: in use by {}", info.name(),
+                                      describe_clients(info, env)));
+    if (options.dry_run) {
+        std::string text;
+        for (const auto &info : doomed)
+            text += fmt::format("would destroy {}: {}\n", info.name(),
+                                describe(to_spec(info)));
+        env.out.write(text);
+        return;
+    }
+    emuv::control control(env.dev, env.kernel);
+    for (const auto &info : doomed)
+        control.destroy(info.id);
+}
+
+} // namespace emuvctl

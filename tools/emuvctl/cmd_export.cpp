@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl export: the instances there are, as a profile file.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "host_memory.hpp"
+#include "instances.hpp"
+#include "profiles.hpp"
+
+#include <emuv/profile.hpp>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+void cmd_export(const export_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {"profile"};
+    printer print(options.output, profile_columns(), defaults);
+    const auto found = read_instances(parse_instances(options.instances), env);
+    const auto host = read_host_memory(env);
+
+    std::vector<emuv::profile> profiles;
+    std::uint64_t promised = 0;
+    for (const auto &info : found) {
+        emuv::profile what;
+        what.name = info.name();
+        what.spec = to_spec(info);
+        try {
+            emuv::check_gpu_model_label(info.gpu_model);
+        } catch (const std::invalid_argument &problem) {
+            throw failure(fmt::format("{}: its gpu_model cannot be written "
+                                      "to a profile file: {}",
+                                      info.name(), problem.what()));
+        }
+        // Made in this order again, those from here on need the permission.
+        promised += info.virtual_bytes;
+        what.spec.overcommit = host && promised > host->promisable();
+        profiles.push_back(std::move(what));
+    }
+    if (options.output.json) {
+        listing list;
+        list.name = "profiles";
+        list.columns = profile_columns();
+        for (const auto &one : profiles)
+            list.rows.push_back(profile_row(one));
+        print.print(list, env);
+        return;
+    }
+    if (profiles.empty())
+        env.say("there are no instances");
+    std::string text;
+    for (const auto &one : profiles)
+        text += (text.empty() ? "" : "\n") + emuv::format_profile(one);
+    env.out.write(text);
+}
+
+} // namespace emuvctl

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl info: all there is to say about an instance.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "instances.hpp"
+
+#include <emuv/gpu_model.hpp>
+#include <emuv/size.hpp>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+namespace {
+
+std::string describe_card(const std::string &label)
+{
+    const auto cards = emuv::find_gpu_models(label);
+    if (cards.size() != 1)
+        return cards.empty() ? "not in the table of cards"
+                             : "several in the table of cards";
+    const auto &card = *cards.front();
+    return fmt::format("{} at {} GB/s, PCIe {}.0 x{}",
+                       emuv::format_size_exact(card.vram_bytes),
+                       card.bandwidth_gb_s, card.pcie_generation,
+                       card.pcie_width);
+}
+
+std::string block(const emuv::instance_info &info, bool exact,
+                  const environment &env)
+{
+    const auto size = [exact](std::uint64_t bytes) {
+        return say_size(bytes, exact);
+    };
+    const auto used = [&](std::uint64_t bytes, std::uint64_t of) {
+        return fmt::format("{} ({} used)", size(of), size(bytes));
+    };
+    std::string text = info.name() + "\n";
+    const auto line = [&text](std::string_view key, const std::string &value) {
+        text += fmt::format("  {:<15} {}\n", fmt::format("{}:", key), value);
+    };
+
+    line("GPU", printable(emuv::gpu_display_name(info.gpu_model)));
+    line("Model", printable(info.gpu_model));
+    line("Card", describe_card(info.gpu_model));
+    line("PCI device id", info.pci_device_id == 0
+                              ? "none"
+                              : fmt::format("{:#06x}", info.pci_device_id));
+    line("UUID", info.uuid);
+    line("Node", env.node(info.id));
+    line("NUMA node",
+         info.numa_node == emuv::any ? "any" : std::to_string(info.numa_node));
+    line("Physical VRAM", used(info.physical_used_bytes, info.physical_bytes));
+    line("Virtual VRAM", used(info.virtual_used_bytes, info.virtual_bytes));
+    line("Total VRAM", used(info.physical_used_bytes + info.virtual_used_bytes,
+                            info.total_bytes()));
+    line("Unowned", size(info.unowned_bytes));
+    line("Backed by RAM",
+         fmt::format("{}, in chunks of {}", size(info.resident_bytes),
+                     size(info.chunk_bytes)));
+    line("Moved",
+         fmt::format("{} to VRAM, {} to RAM", size(info.moved.fetched_bytes),
+                     size(info.moved.evicted_bytes)));
+    line("Spills", std::to_string(info.moved.spills));
+    line("Faults", std::to_string(info.moved.faults));
+    line("Clients", std::to_string(info.clients));
+    if (const auto clients = read_clients(info.id, env))
+        for (const auto &one : *clients)
+            text += fmt::format("    {} {}: {} VRAM, {} RAM\n", one.pid,
+                                printable(one.comm), size(one.physical_bytes),
+                                size(one.virtual_bytes));
+    return text;
+}
+
+} // namespace
+
+void cmd_info(const list_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {"name", "gpu_name", "uuid",
+                                                    "node"};
+    printer print(options.output, instance_columns(), defaults);
+    const auto found = read_instances(parse_instances(options.instances), env);
+    output_options plain = options.output;
+    plain.bytes = false;
+    if (plain.any()) {
+        listing list;
+        list.name = "instances";
+        list.columns = instance_columns();
+        for (const auto &info : found)
+            list.rows.push_back(instance_row(info, env));
+        print.print(list, env);
+        return;
+    }
+    if (found.empty())
+        env.say("there are no instances; 'emuvctl create' makes one");
+    std::string text;
+    for (const auto &info : found)
+        text +=
+            (text.empty() ? "" : "\n") + block(info, options.output.bytes, env);
+    env.out.write(text);
+}
+
+} // namespace emuvctl

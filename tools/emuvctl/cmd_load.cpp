@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl load: puts the module into the kernel, with parameters.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+
+#include <emuv/error.hpp>
+#include <emuv/module.hpp>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+namespace {
+
+// The parameters as the kernel wants them: one string, blanks in quotes.
+std::string join(const std::vector<std::string> &parameters,
+                 const emuv::module_file &file)
+{
+    std::string joined;
+    for (const auto &parameter : parameters) {
+        const auto equals = parameter.find('=');
+        const std::string name = parameter.substr(0, equals);
+        if (equals == std::string::npos || name.empty())
+            throw usage_error(
+                fmt::format("'{}' is not NAME=VALUE", printable(parameter)));
+        const auto known =
+            std::find_if(file.parameters.begin(), file.parameters.end(),
+                         [&](const auto &one) { return one.first == name; });
+        if (known == file.parameters.end()) {
+            std::string names;
+            for (const auto &one : file.parameters)
+                names.append(names.empty() ? "" : ", ").append(one.first);
+            throw usage_error(
+                fmt::format("unknown parameter '{}'; the module has {}",
+                            printable(name), names));
+        }
+        const std::string value = parameter.substr(equals + 1);
+        if (value.find_first_of("\"\n") != std::string::npos)
+            throw usage_error(fmt::format(
+                "{}: a quote or a line break cannot be part of a value", name));
+        const bool blanks = value.find(' ') != std::string::npos;
+        joined += fmt::format("{}{}={}{}{}", joined.empty() ? "" : " ", name,
+                              blanks ? "\"" : "", value, blanks ? "\"" : "");
+    }
+    return joined;
+}
+
+} // namespace
+
+void cmd_load(const load_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {"node"};
+    printer print(options.output, instance_columns(), defaults);
+    const auto file = env.modules.info(options.module);
+    const std::string parameters =
+        join(options.parameters, file ? *file : emuv::module_file{});
+
+    if (env.sysfs().loaded()) {
+        const std::string version =
+            env.sysfs().module_version().value_or("of unknown version");
+        if (!parameters.empty())
+            throw failure(fmt::format(
+                "the module is loaded already ({}), and takes parameters only "
+                "when it is loaded; 'emuvctl create' makes more instances, "
+                "'emuvctl unload' makes room for a new start",
+                version));
+        env.say(fmt::format("the module is loaded already ({})", version));
+        return;
+    }
+    if (!file)
+        throw emuv::error(ENOENT, options.module, "lookup");
+    if (options.dry_run) {
+        env.out.write(fmt::format("would load {}{}{}\n", file->path,
+                                  parameters.empty() ? "" : " with ",
+                                  parameters));
+        return;
+    }
+    env.modules.load(options.module, parameters);
+
+    listing made;
+    made.name = "instances";
+    made.columns = instance_columns();
+    for (const auto &info : env.sysfs().instances())
+        made.rows.push_back(instance_row(info, env));
+    if (print.json() || options.output.any())
+        print.print(made, env);
+    else
+        for (const auto &info : env.sysfs().instances())
+            env.out.write(env.node(info.id) + "\n");
+}
+
+} // namespace emuvctl

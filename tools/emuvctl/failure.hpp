@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How a command says that it cannot do what it was asked to.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace emuv {
+class error;
+}
+
+namespace emuvctl {
+
+struct environment;
+
+/// The command failed: exit status 1. what() is the message, lower case.
+class failure : public std::runtime_error
+{
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// The command line makes no sense: exit status 2.
+class usage_error : public std::runtime_error
+{
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// What went wrong in a call on the driver, in words for a person; asks the
+/// driver who holds an instance that is in use.
+std::string explain(const emuv::error &problem, const environment &env);
+
+/// Runs a parser on an option's value and names the option if it refuses.
+/// @throws usage_error
+template <typename Parser>
+auto parse_option(std::string_view option, Parser &&parser)
+{
+    try {
+        return std::forward<Parser>(parser)();
+    } catch (const std::invalid_argument &problem) {
+        throw usage_error(std::string(option) + ": " + problem.what());
+    }
+}
+
+} // namespace emuvctl

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What several verbs do with instances: find, describe, make and unmake them.
+#include "instances.hpp"
+
+#include "environment.hpp"
+#include "failure.hpp"
+
+#include <emuv/client.hpp>
+#include <emuv/error.hpp>
+#include <emuv/gpu_model.hpp>
+#include <emuv/module.hpp>
+#include <emuv/size.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <set>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace emuvctl {
+
+namespace {
+
+constexpr double node_timeout = 5; // seconds; a node takes milliseconds
+constexpr double udev_timeout = 2; // seconds; others' events may be queued
+constexpr double poll_period = 0.01;
+
+constexpr std::array<column, 23> columns = {{
+    {"name", "NAME", kind::text, "emuvN"},
+    {"id", "ID", kind::number, "N", "index"},
+    {"node", "NODE", kind::text, "its device node"},
+    {"gpu_model", "MODEL", kind::text, "GPU model as it was given"},
+    {"gpu_name", "GPU", kind::text, "the card's full name"},
+    {"physical_bytes", "PHYSICAL", kind::bytes, "its share of VRAM"},
+    {"virtual_bytes", "VIRTUAL", kind::bytes, "its share of system RAM"},
+    {"total_bytes", "TOTAL", kind::bytes, "both together", "memory.total"},
+    {"physical_used_bytes", "PHYS-USED", kind::bytes, "VRAM charged"},
+    {"virtual_used_bytes", "VIRT-USED", kind::bytes, "RAM allocated"},
+    {"used_bytes", "USED", kind::bytes, "both together", "memory.used"},
+    {"free_bytes", "FREE", kind::bytes, "total less used", "memory.free"},
+    {"unowned_bytes", "UNOWNED", kind::bytes, "kept alive after its owner"},
+    {"resident_bytes", "RESIDENT", kind::bytes, "RAM that backs it now"},
+    {"chunk_bytes", "CHUNK", kind::bytes, "the unit of backing"},
+    {"clients", "CLIENTS", kind::number, "open files of its node"},
+    {"uuid", "UUID", kind::text, "its UUID"},
+    {"numa_node", "NUMA", kind::number, "where its RAM comes from"},
+    {"pci_device_id", "PCI-ID", kind::text, "the card it belongs to",
+     "pci.device_id"},
+    {"fetched_bytes", "FETCHED", kind::bytes, "moved from RAM to VRAM"},
+    {"evicted_bytes", "EVICTED", kind::bytes, "moved from VRAM to RAM"},
+    {"spills", "SPILLS", kind::number, "allocations placed in RAM"},
+    {"faults", "FAULTS", kind::number, "touches not fetched ahead for"},
+}};
+
+bool permitted(const std::filesystem::path &node)
+{
+    return ::access(node.c_str(), R_OK | W_OK) == 0;
+}
+
+} // namespace
+
+std::span<const column> instance_columns()
+{
+    return columns;
+}
+
+row instance_row(const emuv::instance_info &info, const environment &env)
+{
+    const std::uint64_t used =
+        info.physical_used_bytes + info.virtual_used_bytes;
+    row result;
+    result.cells = {
+        info.name(),
+        std::int64_t{info.id},
+        env.node(info.id),
+        info.gpu_model,
+        emuv::gpu_display_name(info.gpu_model),
+        info.physical_bytes,
+        info.virtual_bytes,
+        info.total_bytes(),
+        info.physical_used_bytes,
+        info.virtual_used_bytes,
+        used,
+        info.total_bytes() - std::min(used, info.total_bytes()),
+        info.unowned_bytes,
+        info.resident_bytes,
+        info.chunk_bytes,
+        std::uint64_t{info.clients},
+        info.uuid,
+        info.numa_node == emuv::any ? cell()
+                                    : cell(std::int64_t{info.numa_node}),
+        info.pci_device_id == 0
+            ? cell()
+            : cell(fmt::format("{:#06x}", info.pci_device_id)),
+        info.moved.fetched_bytes,
+        info.moved.evicted_bytes,
+        info.moved.spills,
+        info.moved.faults,
+    };
+    return result;
+}
+
+std::vector<int> parse_instances(std::span<const std::string> words)
+{
+    std::vector<int> ids;
+    for (const auto &word : words) {
+        const auto id = emuv::parse_instance(word);
+        if (!id)
+            throw usage_error(fmt::format(
+                "'{}' names no instance; write emuv0, 0 or /dev/emuv0",
+                printable(word)));
+        // Named twice is meant once.
+        if (std::find(ids.begin(), ids.end(), *id) == ids.end())
+            ids.push_back(*id);
+    }
+    return ids;
+}
+
+void require_module(const environment &env)
+{
+    if (!env.sysfs().loaded())
+        throw failure("the emuv module is not loaded; 'emuvctl load' loads "
+                      "it, 'emuvctl doctor' says what keeps it out");
+}
+
+std::vector<emuv::instance_info> read_instances(std::span<const int> ids,
+                                                const environment &env)
+{
+    require_module(env);
+    if (ids.empty())
+        return env.sysfs().instances();
+    std::vector<emuv::instance_info> found;
+    for (const int id : ids) {
+        auto info = env.sysfs().instance(id);
+        if (!info)
+            throw failure(emuv::instance_name(id) + ": no such instance");
+        found.push_back(std::move(*info));
+    }
+    return found;
+}
+
+std::optional<std::vector<emuv::client_info>>
+read_clients(int id, const environment &env)
+{
+    try {
+        if (permitted(env.dev / "emuv-control"))
+            return emuv::control(env.dev, env.kernel).clients(id);
+        if (!permitted(env.dev / emuv::instance_name(id)))
+            return std::nullopt;
+        auto clients = emuv::client(id, env.dev, env.kernel).clients();
+        // The file that was opened to ask is the youngest of this process.
+        const auto own = std::find_if(
+            clients.rbegin(), clients.rend(),
+            [](const emuv::client_info &one) { return one.pid == ::getpid(); });
+        if (own != clients.rend())
+            clients.erase(std::next(own).base());
+        return clients;
+    } catch (const emuv::error &) {
+        // It may go away, or its rights change, at any time: then there is
+        // nothing to be told of its clients, and that is no failure.
+        return std::nullopt;
+    }
+}
+
+std::string describe_clients(const emuv::instance_info &info,
+                             const environment &env)
+{
+    constexpr std::size_t shown = 8;
+    std::string text =
+        fmt::format("{} client{}", info.clients, info.clients == 1 ? "" : "s");
+    const auto clients = read_clients(info.id, env);
+    if (!clients || clients->empty())
+        return text;
+    text += ": ";
+    for (std::size_t i = 0; i < clients->size() && i < shown; i++)
+        text += fmt::format("{}{} {}", i == 0 ? "" : ", ", (*clients)[i].pid,
+                            printable((*clients)[i].comm));
+    if (clients->size() > shown)
+        text += ", ...";
+    return text;
+}
+
+std::string describe(const emuv::instance_spec &spec)
+{
+    std::string text = fmt::format("{}, {} + {}", spec.gpu_model,
+                                   emuv::format_size_exact(spec.physical_bytes),
+                                   emuv::format_size_exact(spec.virtual_bytes));
+    if (spec.pci_device_id != 0)
+        text += fmt::format(", {:#06x}", spec.pci_device_id);
+    if (spec.numa_node != emuv::any)
+        text += fmt::format(", NUMA node {}", spec.numa_node);
+    return text;
+}
+
+emuv::instance_spec to_spec(const emuv::instance_info &info)
+{
+    emuv::instance_spec spec;
+    spec.id = info.id;
+    spec.gpu_model = info.gpu_model;
+    spec.physical_bytes = info.physical_bytes;
+    spec.virtual_bytes = info.virtual_bytes;
+    spec.numa_node = info.numa_node;
+    spec.pci_device_id = info.pci_device_id;
+    return spec;
+}
+
+void ensure_module(const std::string &module, environment &env)
+{
+    if (env.sysfs().loaded())
+        return;
+    try {
+        env.modules.load(module, "");
+    } catch (const emuv::error &problem) {
+        // Somebody else was faster: all the same.
+        if (problem.number() != EEXIST)
+            throw;
+    }
+}
+
+creation::creation(environment &env) : env_(env), control_(env.dev, env.kernel)
+{}
+
+creation::~creation()
+{
+    for (auto id = made_.rbegin(); id != made_.rend(); ++id) {
+        const int result = control_.try_destroy(*id);
+        if (result != 0)
+            env_.say(fmt::format("{}: could not be taken back: {}",
+                                 emuv::instance_name(*id),
+                                 emuv::errno_text(-result)));
+    }
+}
+
+emuv::instance_info creation::make(const emuv::instance_spec &spec)
+{
+    made_.reserve(made_.size() + 1);
+    const int id = control_.create(spec);
+    made_.push_back(id);
+
+    const auto poll = [this](double seconds, const auto &done) {
+        const double end = env_.clock() + seconds;
+        while (!done())
+            if (env_.clock() > end || !env_.wait(poll_period))
+                return false;
+        return true;
+    };
+    const auto exists = [](const std::filesystem::path &path) {
+        std::error_code ignored;
+        return std::filesystem::exists(path, ignored);
+    };
+    const std::filesystem::path node = env_.dev / emuv::instance_name(id);
+    if (!poll(node_timeout, [&] { return exists(node); }))
+        throw failure(fmt::format(
+            "{}: {} did not appear within {} seconds; is devtmpfs mounted "
+            "there, or udev at work?",
+            emuv::instance_name(id), env_.node(id), node_timeout));
+    // udev then gives the node to its group; whoever waits for this command
+    // will want to open it.
+    poll(udev_timeout, [&] { return !exists(env_.run / "udev/queue"); });
+    return control_.query(id);
+}
+
+std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
+                             const environment &env)
+{
+    const auto existing = env.sysfs().ids();
+    std::set<int> taken(existing.begin(), existing.end());
+    std::vector<int> ids;
+    for (const auto &spec : specs) {
+        int id = spec.id;
+        if (id == emuv::any) {
+            id = 0;
+            while (taken.contains(id))
+                id++;
+            if (id >= EMUV_MAX_INSTANCES)
+                throw failure(fmt::format("no id is free: {} instances exist",
+                                          EMUV_MAX_INSTANCES));
+        }
+        if (!taken.insert(id).second)
+            throw failure(emuv::instance_name(id) + ": already exists");
+        ids.push_back(id);
+    }
+    return ids;
+}
+
+} // namespace emuvctl

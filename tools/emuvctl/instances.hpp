@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What several verbs do with instances: find, describe, make and unmake them.
+#pragma once
+
+#include "output.hpp"
+
+#include <emuv/control.hpp>
+#include <emuv/types.hpp>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emuvctl {
+
+struct environment;
+class kernel_log;
+
+/// The columns of an instance, for list, info and create.
+std::span<const column> instance_columns();
+/// One instance in those columns.
+row instance_row(const emuv::instance_info &info, const environment &env);
+
+/// The ids that the words of a command line name.
+/// @throws usage_error a word names no instance
+std::vector<int> parse_instances(std::span<const std::string> words);
+
+/// The instances of these ids, or all without any.
+/// @throws failure the module is not loaded, or there is no such instance
+std::vector<emuv::instance_info> read_instances(std::span<const int> ids,
+                                                const environment &env);
+
+/// Throws a failure that says how to load the module, unless it is.
+void require_module(const environment &env);
+
+/// An instance's clients, through whichever node may be opened; nullopt if
+/// none may. Its own open file is left out.
+std::optional<std::vector<emuv::client_info>>
+read_clients(int id, const environment &env);
+
+/// "2 clients: 1234 python, 1300 train" or "2 clients".
+std::string describe_clients(const emuv::instance_info &info,
+                             const environment &env);
+
+/// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
+std::string describe(const emuv::instance_spec &spec);
+/// What an instance would have to be made with.
+emuv::instance_spec to_spec(const emuv::instance_info &info);
+
+/// Loads the module if it is not there.
+/// @param module  a path, or a name for modprobe's way
+/// @throws emuv::error
+void ensure_module(const std::string &module, environment &env);
+
+/// Makes instances, all or none: those that were made go again unless
+/// commit() was reached.
+class creation
+{
+public:
+    explicit creation(environment &env);
+    creation(const creation &) = delete;
+    creation &operator=(const creation &) = delete;
+    ~creation();
+
+    /// Makes one and waits until its node is there.
+    /// @throws emuv::error, failure
+    emuv::instance_info make(const emuv::instance_spec &spec);
+    void commit() noexcept { made_.clear(); }
+
+private:
+    environment &env_;
+    emuv::control control_;
+    std::vector<int> made_;
+};
+
+/// The ids that instances would get if they were made one after the other.
+/// @throws failure an id is taken or none is free
+std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
+                             const environment &env);
+
+} // namespace emuvctl

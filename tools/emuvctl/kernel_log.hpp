@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the kernel says about the module while a command is at work.
+#pragma once
+
+#include <emuv/unique_fd.hpp>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace emuvctl {
+
+/// Remembers where the kernel's log ended, to tell what has come since. The
+/// driver says there which parameter it refuses, and its range; an errno
+/// cannot. Without the right to read the log it stays empty.
+class kernel_log
+{
+public:
+    /// @param kmsg  /dev/kmsg
+    explicit kernel_log(const std::filesystem::path &kmsg);
+    /// The module's lines since construction or the last call.
+    std::vector<std::string> lines();
+
+private:
+    emuv::unique_fd file_;
+};
+
+} // namespace emuvctl

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Every list that emuvctl prints: one table of columns behind one printer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace emuvctl {
+
+struct environment;
+
+/// What a column's values are, and so how they are shown.
+enum class kind
+{
+    text,
+    number,
+    bytes,            ///< 12G in tables, MiB in CSV, a number in JSON
+    bytes_per_second, ///< likewise, per second
+    rate              ///< events per second
+};
+
+struct column
+{
+    std::string_view id;      ///< in JSON, --query and -o
+    std::string_view heading; ///< in tables and -o
+    emuvctl::kind kind;
+    std::string_view help;
+    /// What nvidia-smi calls it; empty if it has no such thing.
+    std::string_view alias = {};
+};
+
+/// A value; monostate is "none": "-" in tables, "[N/A]" in CSV, null in JSON.
+/// A list of texts is an array in JSON, and blanks between them elsewhere.
+using cell = std::variant<std::monostate, bool, std::int64_t, std::uint64_t,
+                          double, std::string, std::vector<std::string>>;
+
+struct row
+{
+    std::vector<cell> cells;   ///< one for each of the columns
+    std::vector<row> children; ///< shown as a tree below it
+    /// What to show in the table's first column instead; not in --raw.
+    std::string label = {};
+};
+
+struct listing
+{
+    std::string_view name;           ///< the JSON key of its rows
+    std::span<const column> columns; ///< all there are
+    std::vector<row> rows;
+    std::string_view child_name = {}; ///< the JSON key of their children
+    /// Which of the columns are the children's, in JSON.
+    std::vector<std::string_view> child_columns = {};
+    /// What stands beside the rows in JSON.
+    std::vector<std::pair<std::string_view, cell>> beside = {};
+};
+
+/// What the options of a listing verb ask for.
+struct output_options
+{
+    bool json = false;
+    bool bytes = false;
+    bool raw = false;
+    bool noheadings = false;
+    std::string columns; ///< -o
+    std::string query;   ///< --query
+    std::string format;  ///< --format
+
+    /// Whether anything but the default form is wanted.
+    [[nodiscard]] bool any() const
+    {
+        return json || bytes || raw || noheadings || !columns.empty() ||
+               !query.empty();
+    }
+};
+
+/// Prints listings in the form that the options ask for.
+class printer
+{
+public:
+    /// Checks the options before anything is done.
+    /// @param defaults  ids of the columns to show if none are asked for
+    /// @param json_line put each JSON document on one line
+    /// @throws usage_error an unknown column, options that exclude each other
+    printer(const output_options &options, std::span<const column> columns,
+            std::span<const std::string_view> defaults, bool json_line = false);
+
+    /// @throws closed_pipe, std::system_error
+    void print(const listing &what, environment &env);
+
+    [[nodiscard]] bool json() const { return options_.json; }
+
+private:
+    struct chosen
+    {
+        std::size_t index; // into the columns
+        std::string title; // as it was asked for, in CSV
+    };
+
+    void choose(std::string_view list, std::string_view option);
+    void read_format();
+    [[nodiscard]] std::string table(const listing &what,
+                                    const environment &env) const;
+    [[nodiscard]] std::string csv(const listing &what);
+    [[nodiscard]] std::string show(const cell &value, kind as) const;
+    [[nodiscard]] std::string show_csv(const cell &value, kind as) const;
+    [[nodiscard]] std::string json_text(const listing &what) const;
+
+    output_options options_;
+    std::span<const column> columns_;
+    std::vector<chosen> chosen_;
+    bool chosen_by_user_ = false;
+    bool json_line_;
+    bool csv_ = false;
+    bool header_ = true;
+    bool units_ = true;
+};
+
+/// The columns of a table as lines for a help text.
+std::string describe_columns(std::span<const column> columns);
+
+/// "12.1 GiB", rounded to a tenth, or with @p exact "12992276070 bytes".
+std::string say_size(std::uint64_t bytes, bool exact);
+
+/// Text in which nothing can steer a terminal.
+std::string printable(std::string_view text);
+
+} // namespace emuvctl

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Profiles against instances: what is there, missing, different or too much.
+#include "plan.hpp"
+
+#include <emuv/gpu_model.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace emuvctl {
+
+bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has)
+{
+    return wanted.physical_bytes == has.physical_bytes &&
+           wanted.virtual_bytes == has.virtual_bytes &&
+           wanted.pci_device_id == has.pci_device_id &&
+           wanted.numa_node == has.numa_node &&
+           emuv::same_gpu_model(wanted.gpu_model, has.gpu_model);
+}
+
+plan match(std::span<const emuv::profile> profiles,
+           std::span<const emuv::instance_info> instances)
+{
+    plan result;
+    std::set<int> taken;
+    for (const auto &from : profiles)
+        for (const auto &wanted : from.instances()) {
+            plan_item item;
+            item.from = &from;
+            item.wanted = wanted;
+            result.items.push_back(std::move(item));
+        }
+
+    // Those with an id first: the others must not take theirs.
+    for (auto &item : result.items) {
+        if (item.wanted.id == emuv::any)
+            continue;
+        const auto at = std::find_if(instances.begin(), instances.end(),
+                                     [&](const emuv::instance_info &one) {
+                                         return one.id == item.wanted.id;
+                                     });
+        if (at == instances.end())
+            continue;
+        item.found = *at;
+        item.matches = fits(item.wanted, *at);
+        taken.insert(at->id);
+    }
+    for (auto &item : result.items) {
+        if (item.wanted.id != emuv::any)
+            continue;
+        const auto at = std::find_if(instances.begin(), instances.end(),
+                                     [&](const emuv::instance_info &one) {
+                                         return !taken.contains(one.id) &&
+                                                fits(item.wanted, one);
+                                     });
+        if (at == instances.end())
+            continue;
+        item.found = *at;
+        item.matches = true;
+        taken.insert(at->id);
+    }
+    for (const auto &one : instances)
+        if (!taken.contains(one.id))
+            result.extra.push_back(one);
+    return result;
+}
+
+} // namespace emuvctl

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Profiles against instances: what is there, missing, different or too much.
+#pragma once
+
+#include <emuv/profile.hpp>
+#include <emuv/types.hpp>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace emuvctl {
+
+/// One wanted instance, and what the machine has in its place.
+struct plan_item
+{
+    const emuv::profile *from = nullptr;
+    emuv::instance_spec wanted;
+    /// The instance that it is, or that stands where it should be.
+    std::optional<emuv::instance_info> found;
+    /// Whether found is as wanted.
+    bool matches = false;
+
+    [[nodiscard]] bool missing() const { return !found.has_value(); }
+    [[nodiscard]] bool differs() const { return found && !matches; }
+};
+
+/// How a machine and its profiles relate.
+struct plan
+{
+    std::vector<plan_item> items;           ///< in the profiles' order
+    std::vector<emuv::instance_info> extra; ///< what no profile asks for
+};
+
+/// Finds for each wanted instance its own. An instance's profile is not
+/// recorded anywhere, so one with an instance_id is matched by that id, and
+/// the others by their values: each takes the lowest instance that has them
+/// and that no other has taken.
+plan match(std::span<const emuv::profile> profiles,
+           std::span<const emuv::instance_info> instances);
+
+/// Whether an instance is as a profile wants it.
+bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has);
+
+} // namespace emuvctl

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What several verbs do with profiles.
+#pragma once
+
+#include "output.hpp"
+
+#include <emuv/profile.hpp>
+
+#include <string>
+#include <vector>
+
+namespace emuvctl {
+
+/// The profiles of a file, or of the default one if @p config is empty.
+/// @throws emuv::profile_error
+std::vector<emuv::profile> read_profiles(const std::string &config);
+
+/// A profile in the columns of profile_columns().
+row profile_row(const emuv::profile &what);
+
+} // namespace emuvctl
