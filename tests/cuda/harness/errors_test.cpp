@@ -251,8 +251,10 @@ TEST_F(Errors, AreAllAnswersAndHurtNothing)
         // An answer, not an accident that ends the context.
         ASSERT_EQ(d.cuCtxSynchronize(), CUDA_SUCCESS) << "after " << one.what;
     }
-    OK(d.cuMemFree(good));
-    OK(d.cuMemFree(large));
+    // What was only given as a bad argument is still there.
+    EXPECT_EQ(d.cuMemcpyDtoH(host.data(), large, 64), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemFree(good), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemFree(large), CUDA_SUCCESS);
     OK(d.cuStreamDestroy(stream));
 }
 
