@@ -137,6 +137,7 @@ public:
         add_list();
         add_info();
         add_stats();
+        add_run();
         add_profile();
         add_apply();
         add_export();
@@ -405,6 +406,41 @@ private:
         verb->group("Instances");
         add_instances(verb, options->instances);
         add_output(verb, options->output, instance_columns());
+    }
+
+    void add_run()
+    {
+        CLI::App *verb = nullptr;
+        auto *options = add<run_options>(
+            &app_, "run", "start a program with an instance's memory",
+            "Starts a program under the CUDA library: its device memory is "
+            "the instance's\nVRAM while that lasts, then system RAM.\n"
+            "  emuvctl run --instance 0 -- python train.py\n"
+            "  emuvctl run --physical 12G --virtual 48G -- python train.py\n"
+            "The second form needs no module; its limits hold for the program "
+            "and what it\nstarts. docs/cuda/settings.md has all settings.",
+            verb, cmd_run);
+        verb->group("Instances");
+        add_option(verb, "--instance", options->instance, "INSTANCE",
+                   "whose memory, written as emuv0 or 0");
+        add_option(verb, "--physical", options->physical, "SIZE",
+                   "without an instance: share of VRAM");
+        add_option(verb, "--virtual", options->virtual_size, "SIZE",
+                   "without an instance: share of system RAM");
+        add_option(verb, "--report", options->report, "WHAT",
+                   "what the program is told it has: total\n(default), "
+                   "physical or free");
+        add_option(verb, "--store", options->store, "STORE",
+                   "what spilled memory is: auto (default), numa\nor pages");
+        add_option(verb, "--library", options->library, "DIR",
+                   "folder of the CUDA library");
+        verb->add_flag("--dry-run", options->dry_run,
+                       "only print the variables and the command");
+        verb->add_option("command", options->command)
+            ->type_name("-- COMMAND")
+            ->required();
+        for (const char *const name : {"--physical", "--virtual"})
+            verb->get_option("--instance")->excludes(verb->get_option(name));
     }
 
     void add_stats()

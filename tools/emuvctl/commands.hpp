@@ -73,6 +73,20 @@ struct stats_options
 void cmd_stats(const stats_options &options, environment &env);
 std::span<const column> stats_columns();
 
+struct run_options
+{
+    std::string instance;
+    std::string physical;
+    std::string virtual_size;
+    std::string report;
+    std::string store;
+    std::string library; // the folder of the CUDA library
+    bool dry_run = false;
+    std::vector<std::string> command;
+};
+/// Becomes the program; comes back with --dry-run alone.
+void cmd_run(const run_options &options, environment &env);
+
 struct profile_options
 {
     std::string config;

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl run: starts a program under the CUDA library, with an instance's
+// memory or within limits of its own.
+#include "commands.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+
+#include <emuv/client.hpp>
+#include <emuv/size.hpp>
+#include <emuv/unique_fd.hpp>
+
+#include <linux/emuv.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <initializer_list>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace emuvctl {
+
+namespace {
+
+using variables = std::vector<std::pair<std::string, std::string>>;
+
+std::filesystem::path own_folder()
+{
+    return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+}
+
+// Where the library lies: as installed beside this program, or in the tree
+// that both were built in.
+std::filesystem::path library_folder(const run_options &options)
+{
+    if (!options.library.empty())
+        return std::filesystem::absolute(options.library);
+    const auto here = own_folder();
+    for (const char *const place : {EMUV_CUDA_DIR, "../cuda/lib"})
+        if (std::filesystem::exists(here / place / "libcuda.so.1"))
+            return (here / place).lexically_normal();
+    throw failure("the CUDA library is not installed: no " EMUV_CUDA_DIR
+                  "/libcuda.so.1 beside this program; --library names its "
+                  "folder");
+}
+
+std::string preload(const std::filesystem::path &folder)
+{
+    std::string list = (folder / "libcuda.so.1").string();
+    if (std::filesystem::exists(folder / "libnvidia-ml.so.1"))
+        list += ":" + (folder / "libnvidia-ml.so.1").string();
+    if (list.find(' ') != std::string::npos)
+        throw failure(fmt::format("{}: LD_PRELOAD takes no path with a blank "
+                                  "in it",
+                                  folder.string()));
+    const char *const others = std::getenv("LD_PRELOAD");
+    return others == nullptr || *others == '\0' ? list : list + ":" + others;
+}
+
+// Finds out now, in words, what the program would only be told as a number.
+void check_instance(int id, environment &env)
+{
+    const emuv::client client(env.dev / fmt::format("emuv{}", id),
+                              O_RDWR | O_CLOEXEC, env.kernel);
+    const auto version = client.version();
+    if (version.abi != EMUV_ABI_VERSION)
+        throw failure(fmt::format(
+            "the module is too {} for this library: it has version {} of the "
+            "ABI, the library {}",
+            version.abi < EMUV_ABI_VERSION ? "old" : "new", version.abi,
+            EMUV_ABI_VERSION));
+}
+
+// A size as the library is to be told it.
+std::string bytes_of(const char *option, const std::string &text)
+{
+    return std::to_string(
+        parse_option(option, [&] { return emuv::parse_size(text); }));
+}
+
+void check_one_of(const char *option, const std::string &value,
+                  std::initializer_list<const char *> allowed)
+{
+    if (!value.empty() &&
+        std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+        throw usage_error(fmt::format("{}: '{}' is none of {}", option, value,
+                                      fmt::join(allowed, ", ")));
+}
+
+variables limits_of(const run_options &options)
+{
+    const bool own = !options.physical.empty() || !options.virtual_size.empty();
+    if (options.instance.empty() == !own)
+        throw usage_error("give either --instance, or --physical and "
+                          "--virtual");
+    check_one_of("--report", options.report, {"total", "physical", "free"});
+    check_one_of("--store", options.store, {"auto", "numa", "pages"});
+    variables set;
+    if (!options.physical.empty())
+        set.emplace_back("EMUV_PHYSICAL",
+                         bytes_of("--physical", options.physical));
+    if (!options.virtual_size.empty())
+        set.emplace_back("EMUV_VIRTUAL",
+                         bytes_of("--virtual", options.virtual_size));
+    if (!options.report.empty())
+        set.emplace_back("EMUV_REPORT", options.report);
+    if (!options.store.empty())
+        set.emplace_back("EMUV_STORE", options.store);
+    return set;
+}
+
+// The file in which the program and its children keep their accounts.
+std::string make_ledger()
+{
+    std::string path = "/dev/shm/emuv-ledger-XXXXXX";
+    const emuv::unique_fd fd(::mkostemp(path.data(), O_CLOEXEC));
+    if (!fd)
+        throw std::system_error(errno, std::generic_category(), path);
+    return path;
+}
+
+// Leaves a process behind that removes the ledger when this one, which is about
+// to become the program, has ended. It is nobody's child, so that a program
+// that waits for any of its own never meets it.
+void remove_at_end(const std::string &ledger)
+{
+    const emuv::unique_fd self(
+        static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    if (!self)
+        throw std::system_error(errno, std::generic_category(), "pidfd_open");
+    const pid_t first = ::fork();
+    if (first < 0)
+        throw std::system_error(errno, std::generic_category(), "fork");
+    if (first > 0) {
+        ::waitpid(first, nullptr, 0);
+        return;
+    }
+    if (::fork() != 0)
+        ::_exit(0);
+    ::setsid();
+    // Nothing of the program's may stay open here: who reads its output waits
+    // for the end of it.
+    ::close_range(0, static_cast<unsigned>(self.get()) - 1, 0);
+    ::close_range(static_cast<unsigned>(self.get()) + 1, ~0U, 0);
+    pollfd ended{self.get(), POLLIN, 0};
+    while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
+    }
+    ::unlink(ledger.c_str());
+    ::_exit(0);
+}
+
+[[noreturn]] void become(const run_options &options)
+{
+    std::vector<char *> words;
+    for (const auto &word : options.command)
+        words.push_back(const_cast<char *>(word.c_str()));
+    words.push_back(nullptr);
+    std::signal(SIGPIPE, SIG_DFL); // this program ignores it; others do not
+    ::execvp(words[0], words.data());
+    throw std::system_error(errno, std::generic_category(), options.command[0]);
+}
+
+} // namespace
+
+void cmd_run(const run_options &options, environment &env)
+{
+    variables set = limits_of(options);
+    const auto folder = library_folder(options);
+    if (!options.instance.empty()) {
+        const int id =
+            parse_instances(std::span(&options.instance, 1)).front();
+        if (!options.dry_run)
+            check_instance(id, env);
+        set.emplace_back("EMUV_INSTANCE", std::to_string(id));
+    }
+    set.emplace_back("LD_PRELOAD", preload(folder));
+    if (options.dry_run) {
+        for (const auto &[name, value] : set)
+            env.out.write(fmt::format("{}={}\n", name, value));
+        env.out.write(fmt::format("{}\n", fmt::join(options.command, " ")));
+        return;
+    }
+    // Limits that come from outside must not be mixed with those asked for.
+    for (const char *const name :
+         {"EMUV_INSTANCE", "EMUV_PHYSICAL", "EMUV_VIRTUAL", "EMUV_LEDGER"})
+        ::unsetenv(name);
+    std::string ledger;
+    if (options.instance.empty()) {
+        ledger = make_ledger();
+        remove_at_end(ledger);
+        set.emplace_back("EMUV_LEDGER", ledger);
+    }
+    for (const auto &[name, value] : set)
+        ::setenv(name.c_str(), value.c_str(), 1);
+    become(options);
+}
+
+} // namespace emuvctl
