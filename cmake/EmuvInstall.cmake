@@ -23,9 +23,10 @@ emuv_install_if_exists(packaging/completion/emuvctl.bash
   "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME emuvctl)
 emuv_install_if_exists(packaging/completion/_emuvctl
   "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
-# udev reads its rules below /usr/lib or /lib only, whatever the prefix is.
-set(EMUV_UDEV_DIR "${CMAKE_INSTALL_PREFIX}/lib/udev/rules.d" CACHE PATH
-  "Where udev's rules are installed")
+# udev looks below /usr/lib, /usr/local/lib and /etc/udev/rules.d; never in a
+# folder of the machine's architecture.
+set(EMUV_UDEV_DIR "lib/udev/rules.d" CACHE STRING
+  "Where udev's rules are installed; below the prefix, or absolute")
 emuv_install_if_exists(packaging/udev/60-emuv.rules "${EMUV_UDEV_DIR}")
 # A sample, not a configuration: nothing is made until its user writes one.
 emuv_install_if_exists(packaging/vgpu-profiles.conf

@@ -3,6 +3,7 @@
 // or the error that FAKE_CUDA_ERROR holds.
 #include <cstdlib>
 
+// NOLINTBEGIN(readability-identifier-naming): these names are NVIDIA's.
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 EXPORTED int cuInit(unsigned int /*flags*/)
@@ -28,3 +29,5 @@ EXPORTED int cuGetErrorName(int /*result*/, const char **name)
     *name = "CUDA_ERROR_FAKE";
     return 0;
 }
+
+// NOLINTEND(readability-identifier-naming)

@@ -58,8 +58,9 @@ class golden : public testing::TestWithParam<std::string>
 TEST_P(golden, transcript_is_as_recorded)
 {
     std::filesystem::current_path(GOLDEN_FOLDER);
-    const std::string path = std::getenv("PATH");
-    ::setenv("PATH", (EMUVCTL_FOLDER ":" + path).c_str(), 1);
+    const char *const path = std::getenv("PATH");
+    ASSERT_NE(path, nullptr);
+    ::setenv("PATH", (EMUVCTL_FOLDER ":" + std::string(path)).c_str(), 1);
     ::setenv("LC_ALL", "C", 1);
     ::setenv("EMUV_SYSFS_ROOT", "machine/sys", 1);
     ::setenv("EMUV_PROC_ROOT", "machine/proc", 1);

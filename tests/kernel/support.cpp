@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the guest tests share: see support.hpp. Also the main() of every test
-// program.
+// What the guest tests share: see support.hpp.
 #include "support.hpp"
 
 #include <algorithm>
@@ -867,17 +866,3 @@ void driver_test::reload(const std::string &parameters)
 }
 
 } // namespace guest
-
-int main(int argc, char **argv)
-{
-    testing::InitGoogleTest(&argc, argv);
-    if (testing::GTEST_FLAG(list_tests))
-        return RUN_ALL_TESTS();
-    if (geteuid() != 0 || guest::module_file().empty()) {
-        std::fputs("these tests load the module: run them as root in a guest, "
-                   "with EMUV_KO naming emuv.ko\n",
-                   stderr);
-        return 2;
-    }
-    return RUN_ALL_TESTS();
-}

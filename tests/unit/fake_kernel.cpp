@@ -193,24 +193,35 @@ int fake_kernel::open_as(int id, int pid, const std::string &process)
 
 void fake_kernel::close(int fd) noexcept
 {
-    const auto found = files_.find(fd);
-    if (found != files_.end()) {
-        const open_file file_closed = found->second;
-        files_.erase(found);
-        if (const auto at = instances_.find(file_closed.id);
-            at != instances_.end()) {
-            auto &one = at->second;
-            std::vector<std::uint64_t> held;
-            for (const auto &[offset, region] : one.regions)
-                if (region.holders.contains(file_closed.client))
-                    held.push_back(offset);
-            for (const auto offset : held)
-                let_go(one, file_closed.client, offset);
-            one.clients.erase(file_closed.client);
-            account(one);
-        }
+    try {
+        forget(fd);
+    } catch (const std::exception &problem) {
+        std::fputs(problem.what(), stderr);
+        std::abort();
     }
     ::close(fd);
+}
+
+// What the last descriptor of a client takes with it.
+void fake_kernel::forget(int fd)
+{
+    const auto found = files_.find(fd);
+    if (found == files_.end())
+        return;
+    const open_file file_closed = found->second;
+    files_.erase(found);
+    const auto at = instances_.find(file_closed.id);
+    if (at == instances_.end())
+        return;
+    auto &one = at->second;
+    std::vector<std::uint64_t> held;
+    for (const auto &[offset, what] : one.regions)
+        if (what.holders.contains(file_closed.client))
+            held.push_back(offset);
+    for (const auto offset : held)
+        let_go(one, file_closed.client, offset);
+    one.clients.erase(file_closed.client);
+    account(one);
 }
 
 int fake_kernel::ioctl(int fd, unsigned long request, void *argument)

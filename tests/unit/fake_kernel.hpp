@@ -45,6 +45,8 @@ class fake_kernel final : public emuv::kernel_api, public emuv::module_api
 {
 public:
     fake_kernel();
+    fake_kernel(const fake_kernel &) = delete;
+    fake_kernel &operator=(const fake_kernel &) = delete;
     ~fake_kernel() override;
 
     [[nodiscard]] const std::filesystem::path &root() const
@@ -75,7 +77,7 @@ public:
     bool make_nodes = true;
 
     /// An open file of a node, as another process would hold it.
-    int open_as(int id, int pid, const std::string &comm);
+    int open_as(int id, int pid, const std::string &process);
 
     // kernel_api
     int open(const std::string &path, int flags) override;
@@ -118,10 +120,10 @@ private:
         int after = 0;
     };
 
-    int do_ioctl(const open_file &file, unsigned long request, void *argument);
+    int do_ioctl(const open_file &of, unsigned long request, void *argument);
     int version(void *argument) const;
-    int query_instance(const open_file &file, void *argument);
-    int query_client(const open_file &file, void *argument);
+    int query_instance(const open_file &of, void *argument);
+    int query_client(const open_file &of, void *argument);
     int create(void *argument);
     int destroy(void *argument);
     int alloc(instance &of, std::uint64_t client, void *argument);
@@ -131,6 +133,7 @@ private:
     int discard(instance &of, std::uint64_t client, void *argument);
     int charge(instance &of, std::uint64_t client, void *argument, bool back);
     int report(instance &of, std::uint64_t client, void *argument);
+    void forget(int fd);
     void let_go(instance &of, std::uint64_t client, std::uint64_t offset);
     void show(const instance &of) const;
     void account(instance &of) const;

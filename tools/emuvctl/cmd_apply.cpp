@@ -93,6 +93,7 @@ void cmd_apply(const apply_options &options, environment &env)
             ids[index_of(&item)] = item.found->id;
     if (options.dry_run) {
         std::vector<emuv::instance_spec> specs;
+        specs.reserve(order.size());
         for (const auto *item : order)
             specs.push_back(item->wanted);
         const auto predicted = predict_ids(specs, env);

@@ -160,6 +160,7 @@ void cmd_create(const create_options &options, environment &env)
     ensure_module(options.module, env);
     creation work(env);
     std::vector<emuv::instance_info> made;
+    made.reserve(specs.size());
     for (const auto &spec : specs)
         made.push_back(work.make(spec));
     work.commit();

@@ -25,9 +25,6 @@ std::string join(const std::vector<std::string> &parameters,
     for (const auto &parameter : parameters) {
         const auto equals = parameter.find('=');
         const std::string name = parameter.substr(0, equals);
-        if (equals == std::string::npos || name.empty())
-            throw usage_error(
-                fmt::format("'{}' is not NAME=VALUE", printable(parameter)));
         const auto known =
             std::find_if(file.parameters.begin(), file.parameters.end(),
                          [&](const auto &one) { return one.first == name; });
@@ -56,14 +53,15 @@ void cmd_load(const load_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {"node"};
     printer print(options.output, instance_columns(), defaults);
-    const auto file = env.modules.info(options.module);
-    const std::string parameters =
-        join(options.parameters, file ? *file : emuv::module_file{});
-
+    for (const auto &parameter : options.parameters)
+        if (parameter.find('=') == std::string::npos ||
+            parameter.starts_with('='))
+            throw usage_error(
+                fmt::format("'{}' is not NAME=VALUE", printable(parameter)));
     if (env.sysfs().loaded()) {
         const std::string version =
             env.sysfs().module_version().value_or("of unknown version");
-        if (!parameters.empty())
+        if (!options.parameters.empty())
             throw failure(fmt::format(
                 "the module is loaded already ({}), and takes parameters only "
                 "when it is loaded; 'emuvctl create' makes more instances, "
@@ -72,8 +70,10 @@ void cmd_load(const load_options &options, environment &env)
         env.say(fmt::format("the module is loaded already ({})", version));
         return;
     }
+    const auto file = env.modules.info(options.module);
     if (!file)
         throw emuv::error(ENOENT, options.module, "lookup");
+    const std::string parameters = join(options.parameters, *file);
     if (options.dry_run) {
         env.out.write(fmt::format("would load {}{}{}\n", file->path,
                                   parameters.empty() ? "" : " with ",

@@ -254,9 +254,9 @@ emuv::instance_info creation::make(const emuv::instance_spec &spec)
     const std::filesystem::path node = env_.dev / emuv::instance_name(id);
     if (!poll(node_timeout, [&] { return exists(node); }))
         throw failure(fmt::format(
-            "{}: {} did not appear within {} seconds; is devtmpfs mounted "
-            "there, or udev at work?",
-            emuv::instance_name(id), env_.node(id), node_timeout));
+            "{}: {} did not appear; is devtmpfs mounted there, or udev at "
+            "work?",
+            emuv::instance_name(id), env_.node(id)));
     // udev then gives the node to its group; whoever waits for this command
     // will want to open it.
     poll(udev_timeout, [&] { return !exists(env_.run / "udev/queue"); });
