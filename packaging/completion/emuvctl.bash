@@ -43,7 +43,7 @@ _emuvctl() {
         -*) [[ ${#verb[@]} -gt 0 ]] && break ;;
         profile | gpu) verb=("$word") ;;
         list | show) verb+=("$word") && break ;;
-        load | unload | create | destroy | info | stats | apply | export | assert | doctor)
+        load | unload | create | destroy | info | stats | run | apply | export | assert | doctor)
             verb=("$word") && break
             ;;
         *) break ;;
@@ -67,6 +67,23 @@ _emuvctl() {
         [[ $cur != *,* ]] || before=${cur%,*},
         mapfile -t COMPREPLY < <(compgen -P "$before" -W "$(_emuvctl_columns "${verb[@]}")" -- "${cur##*,}")
         compopt -o nospace 2>/dev/null
+        return
+        ;;
+    --instance)
+        mapfile -t COMPREPLY < <(compgen -W "$(emuvctl list --raw --noheadings -o name 2>/dev/null)" -- "$cur")
+        return
+        ;;
+    --report)
+        mapfile -t COMPREPLY < <(compgen -W 'total physical free' -- "$cur")
+        return
+        ;;
+    --store)
+        mapfile -t COMPREPLY < <(compgen -W 'auto numa pages' -- "$cur")
+        return
+        ;;
+    --library)
+        mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+        compopt -o filenames 2>/dev/null
         return
         ;;
     --format)
