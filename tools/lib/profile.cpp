@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -241,7 +240,7 @@ private:
             return nullptr;
         if (line.size() + 2 > static_cast<std::size_t>(size))
             line = {}; // take_line() is stricter
-        std::memcpy(buffer, line.data(), line.size());
+        std::copy(line.begin(), line.end(), buffer);
         buffer[line.size()] = '\n';
         buffer[line.size() + 1] = '\0';
         return buffer;
