@@ -380,8 +380,53 @@ TEST_F(Memory, ArraysAreChargedAndCannotSpill)
     EXPECT_EQ(array, nullptr);
     EXPECT_EQ(held_->create_array(&array, 60 * MiB, make), CUDA_SUCCESS);
     expect_used(60 * MiB, 0);
-    held_->array_destroyed(array);
+    EXPECT_EQ(held_->destroy_array(array, [] { return CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
     expect_used(0, 0);
+}
+
+TEST_F(Memory, WhatTheDriverDoesNotFreeStaysCharged)
+{
+    CUarray array = nullptr;
+    ASSERT_EQ(held_->create_array(&array, 10 * MiB,
+                                  [&] {
+                                      array = reinterpret_cast<CUarray>(0x500);
+                                      return CUDA_SUCCESS;
+                                  }),
+              CUDA_SUCCESS);
+    EXPECT_EQ(held_->destroy_array(array,
+                                   [] { return CUDA_ERROR_INVALID_HANDLE; }),
+              CUDA_ERROR_INVALID_HANDLE);
+    expect_used(10 * MiB, 0);
+    EXPECT_EQ(held_->destroy_array(array, [] { return CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+// The driver may give an address to another thread before the one that freed
+// it has its answer.
+TEST_F(Memory, AnAddressGivenAnewWhileItIsFreedIsChargedOnce)
+{
+    const auto make = [](CUarray *array) {
+        return [array] {
+            *array = reinterpret_cast<CUarray>(0x500);
+            return CUDA_SUCCESS;
+        };
+    };
+    CUarray first = nullptr;
+    CUarray second = nullptr;
+    ASSERT_EQ(held_->create_array(&first, 10 * MiB, make(&first)),
+              CUDA_SUCCESS);
+    EXPECT_EQ(held_->destroy_array(first,
+                                   [&] {
+                                       return held_->create_array(
+                                           &second, 20 * MiB, make(&second));
+                                   }),
+              CUDA_SUCCESS);
+    expect_used(20 * MiB, 0);
+    EXPECT_EQ(held_->destroy_array(second, [] { return CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
+    expect_nothing_left();
 }
 
 TEST_F(Memory, ManagedMemoryCountsAsVirtualBeyondTheBudget)

@@ -205,16 +205,38 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
     const entry ours;
+    if (ours && ours.held().is_allocation(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = EMUV_REAL(cuMemUnmap)(at, bytes);
     if (ours && result == CUDA_SUCCESS)
         ours.held().handle_unmapped(at, bytes);
     return result;
 }
 
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes,
+                        const CUmemAccessDesc *access, size_t count)
+{
+    const entry ours;
+    if (ours && ours.held().is_allocation(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return EMUV_REAL(cuMemSetAccess)(at, bytes, access, count);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
+{
+    const entry ours;
+    if (ours && ours.held().is_allocation(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return EMUV_REAL(cuMemAddressFree)(at, bytes);
+}
+
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                      void *at)
 {
     const entry ours;
+    if (ours &&
+        ours.held().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
+        return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
     if (ours && result == CUDA_SUCCESS)
         ours.held().handle_retained(*handle, reinterpret_cast<CUdeviceptr>(at));
@@ -307,10 +329,8 @@ CUresult cuArray3DCreate_v2(CUarray *array,
 CUresult cuArrayDestroy(CUarray array)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuArrayDestroy)(array);
-    if (ours && result == CUDA_SUCCESS)
-        ours.held().array_destroyed(array);
-    return result;
+    const auto real = [&] { return EMUV_REAL(cuArrayDestroy)(array); };
+    return ours ? ours.held().destroy_array(array, real) : real();
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
@@ -335,10 +355,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuMipmappedArrayDestroy)(array);
-    if (ours && result == CUDA_SUCCESS)
-        ours.held().array_destroyed(array);
-    return result;
+    const auto real = [&] { return EMUV_REAL(cuMipmappedArrayDestroy)(array); };
+    return ours ? ours.held().destroy_array(array, real) : real();
 }
 
 // ---- Questions about addresses

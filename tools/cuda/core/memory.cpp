@@ -115,10 +115,8 @@ CUresult memory::free(CUdeviceptr pointer)
         const CUresult dropped = drop(pointer, entry);
         return waited != CUDA_SUCCESS ? waited : dropped;
     }
-    const CUresult result = calls_.cuMemFree_v2(pointer);
-    if (result == CUDA_SUCCESS)
-        forget(pointer);
-    return result;
+    return free_counted(pointer, held_,
+                        [&] { return calls_.cuMemFree_v2(pointer); });
 }
 
 CUresult memory::synchronize(CUcontext context) const
@@ -488,19 +486,20 @@ void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
     (kind == charge_kind::array ? arrays_ : held_)[key] = std::move(entry);
 }
 
-void memory::forget(CUdeviceptr key, charge_kind kind)
+bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
 {
-    held entry;
-    {
-        const std::lock_guard guard(lock_);
-        auto &table = kind == charge_kind::array ? arrays_ : held_;
-        const auto found = table.find(key);
-        if (found == table.end())
-            return;
-        entry = std::move(found->second);
-        table.erase(found);
+    const std::lock_guard guard(lock_);
+    auto entry = held_.upper_bound(at);
+    if (entry != held_.begin()) {
+        const auto before = std::prev(entry);
+        if (before->second.kind == charge_kind::backed &&
+            at - before->first < before->second.reserved_bytes)
+            return true;
     }
-    give_back(entry.device, entry.bytes, {entry.kind, entry.token});
+    for (; entry != held_.end() && entry->first - at < bytes; ++entry)
+        if (entry->second.kind == charge_kind::backed)
+            return true;
+    return false;
 }
 
 bool memory::find(CUdeviceptr address, range_view &view)

@@ -94,10 +94,7 @@ public:
     {
         if (is_backed(pointer))
             return free_backed_async(pointer, stream);
-        const CUresult result = from_driver();
-        if (result == CUDA_SUCCESS)
-            forget(pointer);
-        return result;
+        return free_counted(pointer, held_, from_driver);
     }
 
     /// Memory that the driver makes in one piece: charged, never moved.
@@ -133,10 +130,11 @@ public:
             ledger_of(device).uncharge_physical(bytes);
         return result;
     }
-    template <typename Handle>
-    void array_destroyed(Handle handle)
+    template <typename Handle, typename Call>
+    CUresult destroy_array(Handle handle, Call from_driver)
     {
-        forget(reinterpret_cast<CUdeviceptr>(handle), charge_kind::array);
+        return free_counted(reinterpret_cast<CUdeviceptr>(handle), arrays_,
+                            from_driver);
     }
 
     /// The program's own cuMemCreate for device memory; becomes host memory
@@ -153,6 +151,10 @@ public:
     /// Puts the device the program asked for into what the driver answers.
     void show_properties(CUmemGenericAllocationHandle handle,
                          CUmemAllocationProp &properties);
+
+    /// Whether any of this lies in a range that we made for an allocation: to
+    /// the program it is no mapping of its own, to be taken apart.
+    bool is_allocation(CUdeviceptr at, std::uint64_t bytes);
 
     /// The range of ours around @p address, if there is one.
     bool find(CUdeviceptr address, range_view &view);
@@ -243,7 +245,31 @@ private:
     void give_back(int device, std::uint64_t bytes, const charge &taken);
     void remember(CUdeviceptr key, std::uint64_t bytes, int device,
                   charge_kind kind, std::uint64_t token = 0);
-    void forget(CUdeviceptr key, charge_kind kind = charge_kind::physical);
+
+    // Frees what the driver allocated and we only count. It is out of the table
+    // while the driver frees it: the next to be given that address may be there
+    // before the driver's answer is here.
+    template <typename Call>
+    CUresult free_counted(CUdeviceptr key, std::map<CUdeviceptr, held> &table,
+                          Call from_driver)
+    {
+        std::map<CUdeviceptr, held>::node_type entry;
+        {
+            const std::lock_guard guard(lock_);
+            entry = table.extract(key);
+        }
+        const CUresult result = from_driver();
+        if (entry.empty())
+            return result;
+        if (result == CUDA_SUCCESS) {
+            const held &freed = entry.mapped();
+            give_back(freed.device, freed.bytes, {freed.kind, freed.token});
+        } else {
+            const std::lock_guard guard(lock_);
+            table.insert(std::move(entry));
+        }
+        return result;
+    }
     template <typename Predicate>
     void gone(Predicate lost);
     void handle_unused(std::map<std::uint64_t, created>::iterator entry);
