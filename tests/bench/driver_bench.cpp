@@ -151,6 +151,8 @@ public:
                                     "mmap of hugetlb");
         at_ = static_cast<unsigned char *>(at);
     }
+    hugetlb_memory(const hugetlb_memory &) = delete;
+    hugetlb_memory &operator=(const hugetlb_memory &) = delete;
     ~hugetlb_memory() override { munmap(at_, bytes()); }
     unsigned char *map() override { return at_; }
     void unmap(unsigned char *) override {}
@@ -172,6 +174,8 @@ public:
                checked(open("/dev/ram0", O_RDWR | O_CLOEXEC), "/dev/ram0"))),
            bytes);
     }
+    brd_memory(const brd_memory &) = delete;
+    brd_memory &operator=(const brd_memory &) = delete;
     ~brd_memory() override
     {
         be(descriptor(), 0);
@@ -192,6 +196,8 @@ public:
                checked(open("/dev/zram0", O_RDWR | O_CLOEXEC), "/dev/zram0"))),
            bytes);
     }
+    zram_memory(const zram_memory &) = delete;
+    zram_memory &operator=(const zram_memory &) = delete;
     ~zram_memory() override
     {
         be(descriptor(), 0);
@@ -617,9 +623,10 @@ void run(const settings &how)
         }
     }
     std::vector<std::string> names;
+    names.reserve(all.size() + 1);
     for (const auto &one : all)
         names.push_back(one.name);
-    names.push_back("memcpy");
+    names.emplace_back("memcpy");
     (how.json ? print_json : print_table)(names, measured, how, by);
 }
 

@@ -927,14 +927,14 @@ TEST_F(client, AtRestTheClientsAddUpToTheInstance)
         ASSERT_EQ(try_allocate(open.back(), (i % 2 + 1) * chunk, got), 0);
     }
     u64 physical = 0;
-    u64 virtual_ = 0;
+    u64 virtual_sum = 0;
     for (const auto &one : clients()) {
         physical += one.physical_bytes;
-        virtual_ += one.virtual_bytes;
+        virtual_sum += one.virtual_bytes;
     }
     EXPECT_EQ(now().clients, 20U);
     EXPECT_EQ(physical, now().physical_used_bytes);
-    EXPECT_EQ(virtual_ + now().unowned_bytes, now().virtual_used_bytes);
+    EXPECT_EQ(virtual_sum + now().unowned_bytes, now().virtual_used_bytes);
 }
 
 TEST_F(client, ExactlyOneOfManyGetsTheLastByte)

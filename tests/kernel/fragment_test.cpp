@@ -89,9 +89,9 @@ protected:
 
     static void SetUpTestSuite()
     {
-        fragments_ = std::make_unique<fragmentation>();
+        held_fragments = std::make_unique<fragmentation>();
     }
-    static void TearDownTestSuite() { fragments_.reset(); }
+    static void TearDownTestSuite() { held_fragments.reset(); }
 
     void SetUp() override
     {
@@ -122,10 +122,10 @@ protected:
     region got;
 
 private:
-    static std::unique_ptr<fragmentation> fragments_;
+    static std::unique_ptr<fragmentation> held_fragments;
 };
 
-std::unique_ptr<fragmentation> fragmented::fragments_;
+std::unique_ptr<fragmentation> fragmented::held_fragments;
 
 TEST_F(fragmented, MemoryIsBackedAllTheSame)
 {
@@ -259,7 +259,7 @@ TEST_F(odd_mapping, AtAnAddressOfNoAlignmentTakesAFaultAChunk)
         mmap(nullptr, 6 * chunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(room, MAP_FAILED);
     auto *odd = static_cast<unsigned char *>(room);
-    odd += chunk - reinterpret_cast<std::uintptr_t>(odd) % chunk + 4096 * 3;
+    odd += chunk - reinterpret_cast<std::uintptr_t>(odd) % chunk + 12 * kib;
     ASSERT_EQ(mmap(odd, 4 * chunk, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_FIXED, client.get(),
                    static_cast<off_t>(got.offset)),
@@ -270,7 +270,7 @@ TEST_F(odd_mapping, AtAnAddressOfNoAlignmentTakesAFaultAChunk)
 
 TEST_F(odd_mapping, OfPartOfARegionTakesAFaultAChunk)
 {
-    const mapping map(client.get(), 2 * chunk, got.offset + 4096 * 5);
+    const mapping map(client.get(), 2 * chunk, got.offset + 20 * kib);
     EXPECT_LE(faults_of(map.data(), map.size()), 3);
 }
 

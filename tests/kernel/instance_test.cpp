@@ -482,8 +482,10 @@ TEST_F(instance, PhysicalBytesAreNotTheHostsAffair)
 TEST_F(instance, QueryNextSeesEachOnceInOrder)
 {
     const std::vector<int> made{2, 3, 17, 500, EMUV_MAX_INSTANCES - 1};
-    for (auto id = made.rbegin(); id != made.rend(); ++id)
-        create(control, creation(mib, 0, *id));
+    std::vector<int> order = made;
+    std::reverse(order.begin(), order.end());
+    for (const int id : order)
+        create(control, creation(mib, 0, id));
     std::vector<int> seen;
     auto next = fresh<emuv_query_instance>();
     next.flags = EMUV_QUERY_NEXT;
@@ -592,12 +594,12 @@ TEST_F(instance, SysfsAgreesWithTheAbi)
 TEST_F(instance, AttributesCanOnlyBeRead)
 {
     const int id = create(control, mib, chunk);
-    const auto folder = "/sys/class/emuv/emuv" + std::to_string(id);
+    const auto folder = attribute_path(id, "");
     std::size_t seen = 0;
     for (const auto &name : names_in(folder)) {
         struct stat status
         {};
-        ASSERT_EQ(lstat((folder + "/" + name).c_str(), &status), 0);
+        ASSERT_EQ(lstat((folder + name).c_str(), &status), 0);
         if (!S_ISREG(status.st_mode) || name == "uevent")
             continue;
         EXPECT_EQ(status.st_mode & 0777, 0444U) << name;
@@ -609,22 +611,21 @@ TEST_F(instance, AttributesCanOnlyBeRead)
 TEST_F(instance, ReadingAttributesChangesNothing)
 {
     const int id = create(control, mib, 8 * chunk);
-    const auto folder = "/sys/class/emuv/emuv" + std::to_string(id);
+    const auto folder = attribute_path(id, "");
     const auto before = query(control, id);
     for (int round = 0; round < 3; round++)
         for (const auto &name : names_in(folder))
-            std::ifstream(folder + "/" + name).ignore(1000);
+            std::ifstream(folder + name).ignore(1000);
     const auto after = query(control, id);
     EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0);
 }
 
 std::string vram_info(const std::string &model, const std::string &physical,
-                      const std::string &virtual_, const std::string &total,
+                      const std::string &of_ram, const std::string &total,
                       const std::string &rest)
 {
     return "GPU: " + model + "\nPhysical VRAM: " + physical +
-           "\nVirtual VRAM: " + virtual_ + "\nTotal VRAM: " + total + "\n" +
-           rest;
+           "\nVirtual VRAM: " + of_ram + "\nTotal VRAM: " + total + "\n" + rest;
 }
 
 const std::string untouched =
@@ -672,7 +673,8 @@ TEST_F(instance, VramInfoNamesTheModelAsItsMakerWould)
     };
     for (const auto &[given, shown] : names) {
         auto argument = creation(mib, 0);
-        std::strcpy(argument.gpu_model, given);
+        std::string_view(given).copy(argument.gpu_model, EMUV_MODEL_LEN - 1);
+        argument.gpu_model[std::strlen(given)] = 0;
         const int id = create(control, argument);
         EXPECT_TRUE(attribute(id, "vram_info")
                         .starts_with(std::string("GPU: ") + shown + "\n"))

@@ -35,7 +35,7 @@ public:
         checked(pipe2(ends, O_CLOEXEC), "pipe2");
         out_ = descriptor(ends[0]);
         in_ = descriptor(ends[1]);
-        iovec pages{map.data(), 16 * 4096};
+        iovec pages{map.data(), 64 * kib};
         checked(vmsplice(in_.get(), &pages, 1, 0), "vmsplice");
     }
 
@@ -137,7 +137,7 @@ public:
             break;
         case way::faulting:
         case way::reading_and_writing:
-            for (unsigned me = 0; me < 2; me++)
+            for (u64 me = 0; me < 2; me++)
                 busy_.emplace_back([this, me] { keep_busy(me); });
             break;
         default:
@@ -195,7 +195,7 @@ public:
     }
 
 private:
-    void keep_busy(unsigned me)
+    void keep_busy(u64 me)
     {
         std::vector<unsigned char> buffer(chunk);
         while (!done_) {
@@ -529,6 +529,7 @@ void race(const std::vector<std::function<void()>> &bodies,
 {
     std::atomic<bool> done = false;
     std::vector<std::thread> running;
+    running.reserve(bodies.size());
     for (const auto &body : bodies)
         running.emplace_back([&] {
             while (!done)

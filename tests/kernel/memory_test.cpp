@@ -16,6 +16,7 @@
 #include <linux/capability.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -678,6 +679,49 @@ TEST_F(memory, RegionDescriptorPunchStaysInItsRegion)
     char byte = 0;
     ASSERT_EQ(pread(client.get(), &byte, 1, at(neighbour)), 1);
     EXPECT_EQ(byte, 'x');
+}
+
+TEST_F(memory, MadviseRemoveGivesBackItsRangeOrNothing)
+{
+    // Not the first region of the node, so that the two do not count from the
+    // same place.
+    allocate(client, 2 * chunk);
+    const auto got = allocate(client, 4 * chunk);
+    const auto exported = export_region(client, got.offset);
+    const auto dmabuf = export_region(client, got.offset, EMUV_EXPORT_DMABUF);
+    const auto raw = open_raw(id);
+    const mapping maps[] = {
+        mapping(exported.get(), got.bytes),
+        mapping(client.get(), got.bytes, got.offset),
+        mapping(dmabuf.get(), got.bytes),
+        mapping(raw.get(), got.bytes, got.offset),
+    };
+    for (const auto &map : maps) {
+        std::memset(map.data(), 'x', map.size());
+        const bool removed =
+            madvise(map.data() + chunk, chunk, MADV_REMOVE) == 0;
+        const auto which = &map - maps;
+        EXPECT_FALSE(first_other(map.data(), chunk, 'x')) << which;
+        EXPECT_FALSE(first_other(map.data() + chunk, chunk, removed ? 0 : 'x'))
+            << which;
+        EXPECT_FALSE(first_other(map.data() + 2 * chunk, 2 * chunk, 'x'))
+            << which;
+    }
+}
+
+TEST_F(memory, SendfileReadsIt)
+{
+    const auto got = allocate(client, chunk);
+    const mapping map(client.get(), chunk, got.offset);
+    fill_pattern(map.data(), chunk, 14);
+    const pipe_pair pipe;
+    off_t from = at(got, 100);
+    ASSERT_EQ(sendfile(pipe.in.get(), client.get(), &from, 5000), 5000)
+        << std::strerror(errno);
+    EXPECT_EQ(from, at(got, 5100));
+    unsigned char bytes[5000];
+    ASSERT_EQ(read(pipe.out.get(), bytes, sizeof bytes), 5000);
+    EXPECT_EQ(std::memcmp(bytes, map.data() + 100, sizeof bytes), 0);
 }
 
 // --- allocating ---

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csetjmp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,8 +21,6 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -591,14 +591,17 @@ capability_sets capabilities()
     return sets;
 }
 
-void set_effective(int capability, bool on)
+/// Answers whether that could be done.
+bool set_effective(int capability, bool on)
 {
-    auto sets = capabilities();
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    capability_sets sets{};
+    if (syscall(SYS_capget, &header, sets.data()) != 0)
+        return false;
     const auto bit = 1U << (capability % 32);
     auto &effective = sets[static_cast<std::size_t>(capability / 32)].effective;
     effective = on ? effective | bit : effective & ~bit;
-    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    checked(syscall(SYS_capset, &header, sets.data()), "capset");
+    return syscall(SYS_capset, &header, sets.data()) == 0;
 }
 
 } // namespace
@@ -610,8 +613,8 @@ without_capability::without_capability(int capability)
             (capability % 32)) &
            1U)
 {
-    if (had_)
-        set_effective(capability_, false);
+    if (had_ && !set_effective(capability_, false))
+        fail("capset");
 }
 
 without_capability::~without_capability()
