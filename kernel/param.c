@@ -30,36 +30,56 @@ static int emuv_param_parse(const char *val, const struct kernel_param *kp,
 	return -EINVAL;
 }
 
-#define EMUV_PARAM_TYPE(_type, _c, _format, _min, _max, _unit)		\
-static int emuv_param_set_##_type(const char *val,			\
-				  const struct kernel_param *kp)	\
-{									\
-	long long number;						\
-	int err = emuv_param_parse(val, kp, _min, _max, _unit, &number);\
-									\
-	if (!err)							\
-		*(_c *)kp->arg = number;				\
-	return err;							\
-}									\
-static int emuv_param_get_##_type(char *buf, const struct kernel_param *kp) \
-{									\
-	return sysfs_emit(buf, _format "\n", *(_c *)kp->arg);		\
-}									\
-static const struct kernel_param_ops param_ops_##_type = {		\
-	.set = emuv_param_set_##_type,					\
-	.get = emuv_param_get_##_type,					\
+/* All numbers are kept as they were given, each list in its own unit. */
+static int emuv_param_get(char *buf, const struct kernel_param *kp)
+{
+	return sysfs_emit(buf, "%lld\n", *(long long *)kp->arg);
 }
 
-EMUV_PARAM_TYPE(emuv_gb, u64, "%llu", 0, EMUV_MAX_BYTES / SZ_1G, " GiB");
-EMUV_PARAM_TYPE(emuv_mb, u64, "%llu", 0, EMUV_MAX_BYTES / SZ_1M, " MiB");
-EMUV_PARAM_TYPE(emuv_id, int, "%d", 0, EMUV_MAX_INSTANCES - 1, "");
-EMUV_PARAM_TYPE(emuv_node, int, "%d", -1, MAX_NUMNODES - 1, "");
-EMUV_PARAM_TYPE(emuv_pci_id, uint, "0x%04x", 0, 0xffff, "");
-#define param_check_emuv_gb(name, p) __param_check(name, p, u64)
-#define param_check_emuv_mb(name, p) __param_check(name, p, u64)
-#define param_check_emuv_id(name, p) __param_check(name, p, int)
-#define param_check_emuv_node(name, p) __param_check(name, p, int)
-#define param_check_emuv_pci_id(name, p) __param_check(name, p, uint)
+static int emuv_param_set_gb(const char *val, const struct kernel_param *kp)
+{
+	return emuv_param_parse(val, kp, 0, EMUV_MAX_BYTES / SZ_1G, " GiB",
+				kp->arg);
+}
+
+static int emuv_param_set_mb(const char *val, const struct kernel_param *kp)
+{
+	return emuv_param_parse(val, kp, 0, EMUV_MAX_BYTES / SZ_1M, " MiB",
+				kp->arg);
+}
+
+static int emuv_param_set_id(const char *val, const struct kernel_param *kp)
+{
+	return emuv_param_parse(val, kp, 0, EMUV_MAX_INSTANCES - 1, "", kp->arg);
+}
+
+static int emuv_param_set_node(const char *val, const struct kernel_param *kp)
+{
+	return emuv_param_parse(val, kp, EMUV_ANY, MAX_NUMNODES - 1, "",
+				kp->arg);
+}
+
+static int emuv_param_set_pci_id(const char *val, const struct kernel_param *kp)
+{
+	return emuv_param_parse(val, kp, 0, 0xffff, "", kp->arg);
+}
+
+#define EMUV_PARAM_OPS(_type)						\
+static const struct kernel_param_ops param_ops_emuv_##_type = {	\
+	.set = emuv_param_set_##_type,					\
+	.get = emuv_param_get,						\
+}
+
+EMUV_PARAM_OPS(gb);
+EMUV_PARAM_OPS(mb);
+EMUV_PARAM_OPS(id);
+EMUV_PARAM_OPS(node);
+EMUV_PARAM_OPS(pci_id);
+#define param_check_emuv_gb(name, p) __param_check(name, p, long long)
+#define param_check_emuv_mb(name, p) __param_check(name, p, long long)
+#define param_check_emuv_id(name, p) __param_check(name, p, long long)
+#define param_check_emuv_node(name, p) __param_check(name, p, long long)
+#define param_check_emuv_pci_id(name, p) __param_check(name, p, long long)
 
 static char *gpu_model[EMUV_PARAM_MAX];
 static unsigned int gpu_models;
@@ -67,43 +87,43 @@ module_param_array(gpu_model, charp, &gpu_models, 0444);
 MODULE_PARM_DESC(gpu_model,
 		 "GPU models: 4070, 4090, ... or a name; one for all instances or one each (default: GPU)");
 
-static u64 physical_vram_gb[EMUV_PARAM_MAX];
+static long long physical_vram_gb[EMUV_PARAM_MAX];
 static unsigned int physical_gbs;
 module_param_array(physical_vram_gb, emuv_gb, &physical_gbs, 0444);
 MODULE_PARM_DESC(physical_vram_gb,
 		 "Physical VRAM of each instance in GiB, 0 to 1048576 (default: no instance)");
 
-static u64 physical_vram_mb[EMUV_PARAM_MAX];
+static long long physical_vram_mb[EMUV_PARAM_MAX];
 static unsigned int physical_mbs;
 module_param_array(physical_vram_mb, emuv_mb, &physical_mbs, 0444);
 MODULE_PARM_DESC(physical_vram_mb,
 		 "The same in MiB, 0 to 1073741824, instead of physical_vram_gb");
 
-static u64 virtual_vram_gb[EMUV_PARAM_MAX];
+static long long virtual_vram_gb[EMUV_PARAM_MAX];
 static unsigned int virtual_gbs;
 module_param_array(virtual_vram_gb, emuv_gb, &virtual_gbs, 0444);
 MODULE_PARM_DESC(virtual_vram_gb,
 		 "Virtual VRAM (system RAM) of each instance in GiB, 0 to 1048576 (default: no instance)");
 
-static u64 virtual_vram_mb[EMUV_PARAM_MAX];
+static long long virtual_vram_mb[EMUV_PARAM_MAX];
 static unsigned int virtual_mbs;
 module_param_array(virtual_vram_mb, emuv_mb, &virtual_mbs, 0444);
 MODULE_PARM_DESC(virtual_vram_mb,
 		 "The same in MiB, 0 to 1073741824 in steps of 2, instead of virtual_vram_gb");
 
-static int instance_id;
+static long long instance_id;
 module_param(instance_id, emuv_id, 0444);
 MODULE_PARM_DESC(instance_id,
 		 "Number of the first instance, 0 to 1023 (default: 0)");
 
 /* the kernel has a numa_node of its own */
-static int nodes[EMUV_PARAM_MAX];
+static long long nodes[EMUV_PARAM_MAX];
 static unsigned int node_count;
 module_param_array_named(numa_node, nodes, emuv_node, &node_count, 0444);
 MODULE_PARM_DESC(numa_node,
 		 "NUMA node to take memory from; one for all instances or one each; -1: whoever touches it first (default: -1)");
 
-static uint pci_device_id[EMUV_PARAM_MAX];
+static long long pci_device_id[EMUV_PARAM_MAX];
 static unsigned int pci_device_ids;
 module_param_array(pci_device_id, emuv_pci_id, &pci_device_ids, 0444);
 MODULE_PARM_DESC(pci_device_id,
@@ -152,14 +172,15 @@ u64 emuv_param_floor(void)
 /* A size that may be given in one of two units. */
 struct emuv_param_size {
 	const char *name;
-	const u64 *values;
+	const long long *values;
 	unsigned int count;
 	u64 unit;
 };
 
 static int emuv_param_size(struct emuv_param_size *size, const char *gb_name,
-			   const u64 *gb, unsigned int gbs, const char *mb_name,
-			   const u64 *mb, unsigned int mbs)
+			   const long long *gb, unsigned int gbs,
+			   const char *mb_name, const long long *mb,
+			   unsigned int mbs)
 {
 	if (gbs && mbs) {
 		pr_err("%s and %s: give one of them\n", gb_name, mb_name);
@@ -186,16 +207,27 @@ static bool emuv_param_fits(const char *name, unsigned int values,
 	return false;
 }
 
-/* Values of a list that fits, for instance @i. */
-#define emuv_param_pick(_list, _values, _i, _default) \
-	((_values) ? (_list)[(_values) == 1 ? 0 : (_i)] : (_default))
+/* Which value of a list that fits is instance @i's. */
+static unsigned int emuv_param_index(unsigned int values, unsigned int i)
+{
+	return values == 1 ? 0 : i;
+}
+
+static long long emuv_param_pick(const long long *list, unsigned int values,
+				 unsigned int i, long long otherwise)
+{
+	return values ? list[emuv_param_index(values, i)] : otherwise;
+}
 
 static int emuv_param_config(struct emuv_config *config,
 			     const struct emuv_param_size *physical,
 			     const struct emuv_param_size *virtual,
 			     unsigned int i)
 {
-	const char *model = emuv_param_pick(gpu_model, gpu_models, i, "GPU");
+	const char *model = "GPU";
+
+	if (gpu_models)
+		model = gpu_model[emuv_param_index(gpu_models, i)];
 
 	*config = (struct emuv_config){
 		.id = instance_id + i,

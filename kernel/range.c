@@ -38,14 +38,11 @@ static struct emuv_range *emuv_range_fit(struct emuv_range_tree *tree,
 
 	if (emuv_range_widest(node) < count)
 		return NULL;
-	for (;;) {
-		if (emuv_range_widest(node->rb_left) >= count)
-			node = node->rb_left;
-		else if (to_range(node)->gap >= count)
-			return to_range(node);
-		else
-			node = node->rb_right;
-	}
+	while (emuv_range_widest(node->rb_left) >= count ||
+	       to_range(node)->gap < count)
+		node = emuv_range_widest(node->rb_left) >= count ?
+		       node->rb_left : node->rb_right;
+	return to_range(node);
 }
 
 static void emuv_range_set_gap(struct emuv_range *range, unsigned long gap)

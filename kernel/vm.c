@@ -133,7 +133,8 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 	ret = emuv_vm_fill(vmf, index, chunk);
 	up_read(&inst->map_sem);
 	emuv_chunk_put(chunk);
-	trace_emuv_fault(inst->config.id, index, ret);
+	trace_emuv_fault(inst->config.id, index,
+			 (__force unsigned int)ret);
 	return ret;
 }
 
@@ -150,8 +151,8 @@ static bool emuv_vm_is_huge(const struct vm_area_struct *vma)
 		       (vma->vm_end >> PAGE_SHIFT) | vma->vm_pgoff;
 
 	return IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) &&
-	       HPAGE_PMD_ORDER == EMUV_CHUNK_ORDER &&
-	       IS_ALIGNED(bits, EMUV_CHUNK_PAGES);
+	       IS_ALIGNED(bits, EMUV_CHUNK_PAGES) &&
+	       PMD_SIZE == EMUV_CHUNK_BYTES;
 }
 
 /*

@@ -4,7 +4,7 @@
 # Completion in bash: what it offers must be what emuvctl takes.
 # Usage: completion_test.bash FOLDER-OF-EMUVCTL
 set -uo pipefail # a completion may fail, and so its last command
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit
 export PATH=$1:$PATH LC_ALL=C EMUV_SYSFS_ROOT=machine/sys EMUV_CONFIG=profiles.conf
 # shellcheck source=packaging/completion/emuvctl.bash
 . ../../packaging/completion/emuvctl.bash
@@ -24,7 +24,7 @@ offers() {
     fi
 }
 
-offers 'load unload create destroy list info stats profile apply export assert gpu doctor' ''
+offers 'load unload create destroy list info stats run profile apply export assert gpu doctor' ''
 offers 'apply assert' a
 offers 'list show' profile ''
 offers 'list' gpu l

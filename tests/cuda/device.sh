@@ -23,12 +23,13 @@ judge() { # NAME UNLIMITED WITH TEST...
 value() { awk -v name="$2" '$1 == name { print $2; exit }' "$1"; }
 
 echo "== build"
-cmake -S tools/cuda -B "$build/lib" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  >"$out/configure.log" 2>&1 &&
-  cmake --build "$build/lib" -j >"$out/build.log" 2>&1 ||
-  { tail -30 "$out/configure.log" "$out/build.log"; exit 1; }
+if ! { cmake -S tools/cuda -B "$build/lib" -DCMAKE_BUILD_TYPE=RelWithDebInfo &&
+  cmake --build "$build/lib" -j; } >"$out/build.log" 2>&1; then
+  tail -n 30 "$out/build.log"
+  exit 1
+fi
 library=$PWD/$build/lib/tools/cuda/lib/libcuda.so.1
-[ -f "$library" ] || { cat "$out/configure.log"; exit 1; }
+[ -f "$library" ] || { cat "$out/build.log"; exit 1; }
 toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 nvcc -O2 -std=c++17 -arch=native -o "$build/device" tests/cuda/device.cu \
   -L"$toolkit/lib64/stubs" -L"$toolkit/lib/stubs" -lcuda -ldl || exit 1
@@ -83,7 +84,7 @@ with hold "$program" hold $(((physical_gib + 4) * 1024)); ours=$?
 kill $sampler; wait $sampler 2>/dev/null
 peak=$(sort -n "$out/vram.log" | tail -1)
 judge "holds (MiB) of share $((physical_gib * 1024))" - "$(value "$out/hold.emuv" held_mib)" \
-  test "$ours" -eq 0 -a "$(value "$out/hold.emuv" done)" = 1
+  test "$ours" -eq 0 -a "$(value "$out/hold.emuv" "done")" = 1
 judge "wrong words, by kernels" - "$(value "$out/hold.emuv" kernel_wrong)" \
   test "$(value "$out/hold.emuv" kernel_wrong)" = 0
 judge "wrong words, by copies" - "$(value "$out/hold.emuv" copy_wrong)" \

@@ -394,9 +394,9 @@ TEST_F(Memory, WhatTheDriverDoesNotFreeStaysCharged)
                                       return CUDA_SUCCESS;
                                   }),
               CUDA_SUCCESS);
-    EXPECT_EQ(held_->destroy_array(array,
-                                   [] { return CUDA_ERROR_INVALID_HANDLE; }),
-              CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(
+        held_->destroy_array(array, [] { return CUDA_ERROR_INVALID_HANDLE; }),
+        CUDA_ERROR_INVALID_HANDLE);
     expect_used(10 * MiB, 0);
     EXPECT_EQ(held_->destroy_array(array, [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);

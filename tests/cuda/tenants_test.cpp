@@ -4,10 +4,6 @@
 // is right after one is killed. Needs the module: runs in a guest.
 #include <emuv/control.hpp>
 
-#include <linux/emuv.h>
-
-#include <cuda.h>
-
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -21,13 +17,14 @@
 #include <thread>
 #include <vector>
 
+#include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/emuv.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <gtest/gtest.h>
 
 namespace {
 
@@ -35,7 +32,8 @@ constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t physical = 64 * mib;
 constexpr std::uint64_t virtual_share = 96 * mib;
 
-template <typename Function> Function *cuda(void *library, const char *name)
+template <typename Function>
+Function *cuda(void *library, const char *name)
 {
     return reinterpret_cast<Function *>(dlsym(library, name));
 }
@@ -170,11 +168,11 @@ protected:
         const char *const module = std::getenv("EMUV_KO");
         ASSERT_NE(module, nullptr) << "EMUV_KO names the module's file";
         ASSERT_EQ(setenv("EMUV_LIBCUDA", EMUV_SIM_LIBRARY, 1), 0);
-        ASSERT_EQ(run({"load", "--module", module, "gpu_model=4070",
-                       "physical_vram_mb=" + std::to_string(physical / mib),
-                       "virtual_vram_mb=" +
-                           std::to_string(virtual_share / mib)}),
-                  0);
+        ASSERT_EQ(
+            run({"load", "--module", module, "gpu_model=4070",
+                 "physical_vram_mb=" + std::to_string(physical / mib),
+                 "virtual_vram_mb=" + std::to_string(virtual_share / mib)}),
+            0);
         control_.emplace();
     }
 

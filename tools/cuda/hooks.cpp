@@ -234,8 +234,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                      void *at)
 {
     const entry ours;
-    if (ours &&
-        ours.held().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
+    if (ours && ours.held().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
         return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
     if (ours && result == CUDA_SUCCESS)

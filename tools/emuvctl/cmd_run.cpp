@@ -10,8 +10,6 @@
 #include <emuv/size.hpp>
 #include <emuv/unique_fd.hpp>
 
-#include <linux/emuv.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -24,13 +22,13 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <linux/emuv.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace emuvctl {
 
@@ -181,8 +179,7 @@ void cmd_run(const run_options &options, environment &env)
     variables set = limits_of(options);
     const auto folder = library_folder(options);
     if (!options.instance.empty()) {
-        const int id =
-            parse_instances(std::span(&options.instance, 1)).front();
+        const int id = parse_instances(std::span(&options.instance, 1)).front();
         if (!options.dry_run)
             check_instance(id, env);
         set.emplace_back("EMUV_INSTANCE", std::to_string(id));

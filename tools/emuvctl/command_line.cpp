@@ -525,7 +525,7 @@ private:
         auto *options = add<assert_options>(
             &app_, "assert", "fail unless the machine is as profiled",
             "Prints where the machine differs from its profiles, and exits "
-            "with 1 if it\ndoes.",
+            "with 1 if\nit does.",
             verb, cmd_assert);
         verb->group("Profiles");
         add_config(verb, options->config);
