@@ -194,8 +194,8 @@ extract_vmlinux() {
     }
 }
 
-# build_tools: configure and build what is not the kernel module, in
-# build/default, with a line for every tenth of the way.
+# build_tools [TARGET]...: configure and build what is not the kernel module, or
+# these targets of it, in build/default, with a line for every tenth of the way.
 build_tools() {
     local log=$EMUV_ROOT/build/default.log
     mkdir -p -- "$EMUV_ROOT/build"
@@ -203,7 +203,7 @@ build_tools() {
     need ninja ninja-build
     (
         cd -- "$EMUV_ROOT"
-        cmake --preset default >"$log" 2>&1 && cmake --build --preset default 2>&1 | tee -a -- "$log"
+        cmake --preset default >"$log" 2>&1 && cmake --build --preset default ${1:+--target "$@"} 2>&1 | tee -a -- "$log"
     ) | awk '
         match($0, /^\[[0-9]+\/[0-9]+\] /) {
             split(substr($0, 2, RLENGTH - 3), of, "/")
