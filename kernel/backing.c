@@ -9,7 +9,6 @@
  * something that pinned them holds them.
  */
 #include <linux/memcontrol.h>
-#include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -210,40 +209,15 @@ static void emuv_chunk_put_list(struct list_head *gone)
 	}
 }
 
-/*
- * Wait until the kernel has mapped what a fault has handed over to it: pages
- * are locked until then. No fault hands over more while we have the map_sem.
- */
-static void emuv_backing_settle(const struct emuv_chunk *chunk)
-{
-	unsigned long i;
-
-	if (chunk->folio) {
-		folio_lock(chunk->folio);
-		folio_unlock(chunk->folio);
-		return;
-	}
-	for (i = 0; i < EMUV_CHUNK_PAGES; i++) {
-		lock_page(chunk->pages[i]);
-		unlock_page(chunk->pages[i]);
-	}
-}
-
 /* Take the range out of every mapping there is of it. */
 static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 			       unsigned long last)
 {
-	struct emuv_chunk *chunk;
-	unsigned long index;
-	bool any = false;
+	unsigned long index = first;
 
 	lockdep_assert_held_write(&inst->map_sem);
-	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
-		emuv_backing_settle(chunk);
-		any = true;
-		cond_resched();
-	}
-	if (any)
+	/* what is not backed is not mapped either */
+	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
 		unmap_mapping_range(inst->inode->i_mapping,
 				    (loff_t)first << EMUV_CHUNK_SHIFT,
 				    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT,

@@ -393,6 +393,9 @@ static int emuv_client_ioctl_discard(struct emuv_call *call)
 	}
 	if (!region && !emuv_client_is_raw(call->file))
 		return -EACCES;
+	if (!region && emuv_region_any_device(client->inst, arg->offset,
+					      arg->bytes))
+		return -EBUSY;
 	err = emuv_backing_discard(client->inst, arg->offset, arg->bytes,
 				   region ? &region->devices : NULL);
 	emuv_client_reached(region);
@@ -559,7 +562,6 @@ const struct file_operations emuv_client_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_client_mmap,
-	.get_unmapped_area = thp_get_unmapped_area,
 	.unlocked_ioctl = emuv_client_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.show_fdinfo = emuv_client_show_fdinfo,

@@ -2,6 +2,7 @@
 /*
  * /dev/emuv-control: creates, destroys and describes instances.
  */
+#include <linux/capability.h>
 #include <linux/compat.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
@@ -77,6 +78,8 @@ static int emuv_control_create(struct emuv_call *call)
 	};
 	int id;
 
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
 	if (arg->reserved)
 		return -EINVAL;
 	memcpy(config.gpu_model, arg->gpu_model, sizeof(config.gpu_model));
@@ -95,6 +98,8 @@ static void emuv_control_create_finish(struct emuv_call *call, int err)
 
 static int emuv_control_destroy(struct emuv_call *call)
 {
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
 	if (call->arg.destroy.reserved)
 		return -EINVAL;
 	return emuv_instance_destroy(call->arg.destroy.id);

@@ -114,8 +114,6 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 		kfree(inst);
 		return ERR_CAST(err);
 	}
-	/* the kernel makes large entries only of what lies within the file */
-	i_size_write(inst->inode, config->virtual_bytes);
 	inst->config = *config;
 	uuid_gen(&inst->uuid);
 	mutex_init(&inst->lock);

@@ -71,7 +71,8 @@ static struct page **emuv_dmabuf_pages(struct emuv_region *region,
 	struct page **pages;
 
 	*count = region->range.count << EMUV_CHUNK_ORDER;
-	pages = kvmalloc_array(*count, sizeof(*pages), GFP_KERNEL_ACCOUNT);
+	pages = kvmalloc_array(*count, sizeof(*pages),
+			       GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!pages)
 		return NULL;
 	for (c = 0; c < region->range.count; c++) {

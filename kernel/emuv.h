@@ -322,6 +322,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 int emuv_region_import(struct emuv_client *client, struct emuv_region *region);
 int emuv_region_drop(struct emuv_client *client, u64 offset);
 void emuv_region_put(struct emuv_region *region);
+bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes);
 void emuv_region_reap(struct emuv_instance *inst, bool force);
 void emuv_region_reap_work(struct work_struct *work);
 

@@ -215,3 +215,24 @@ int emuv_region_drop(struct emuv_client *client, u64 offset)
 	emuv_region_put(region);
 	return 0;
 }
+
+/* Has a device some of the range mapped, whoever's region it is? */
+bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes)
+{
+	struct rb_node *node;
+	bool any = false;
+
+	mutex_lock(&inst->lock);
+	for (node = rb_first(&inst->ranges.root); node && !any;
+	     node = rb_next(node)) {
+		struct emuv_region *region = container_of(node,
+							  struct emuv_region,
+							  range.rb);
+
+		any = emuv_region_offset(region) < offset + bytes &&
+		      emuv_region_end(region) > offset &&
+		      atomic_read(&region->devices);
+	}
+	mutex_unlock(&inst->lock);
+	return any;
+}

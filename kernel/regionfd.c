@@ -113,15 +113,42 @@ static loff_t emuv_regionfd_llseek(struct file *file, loff_t offset, int whence)
 				 emuv_region_bytes(file->private_data));
 }
 
+static struct file *emuv_region_file(struct emuv_region *region, fmode_t mode,
+				     const struct file_operations *fops);
+
+/* What a mapping of a region holds in place of the descriptor's own file. */
+static const struct file_operations emuv_regionfd_mapped_fops = {
+	.owner = THIS_MODULE,
+	.release = emuv_regionfd_release,
+};
+
+/*
+ * The mapping's offsets are those of the instance's offset space from here on,
+ * and madvise(MADV_REMOVE) would hand them to fallocate(), which takes a
+ * region's: so the mapping gets a file that has no fallocate().
+ */
 static int emuv_regionfd_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct emuv_region *region = file->private_data;
 	pgoff_t pages = region->range.count << EMUV_CHUNK_ORDER;
+	struct file *mapped;
+	int err;
 
 	if (vma->vm_pgoff >= pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
+	emuv_region_get(region);
+	mapped = emuv_region_file(region, file->f_mode,
+				  &emuv_regionfd_mapped_fops);
+	if (IS_ERR(mapped)) {
+		emuv_region_put(region);
+		return PTR_ERR(mapped);
+	}
 	vma->vm_pgoff += region->range.first << EMUV_CHUNK_ORDER;
-	return emuv_vm_mmap(region->inst, region, vma);
+	err = emuv_vm_mmap(region->inst, region, vma);
+	if (!err)
+		vma_set_file(vma, mapped);
+	fput(mapped);
+	return err;
 }
 
 static long emuv_regionfd_fallocate(struct file *file, int mode, loff_t offset,
@@ -150,12 +177,12 @@ static const struct file_operations emuv_regionfd_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_regionfd_mmap,
-	.get_unmapped_area = thp_get_unmapped_area,
 	.fallocate = emuv_regionfd_fallocate,
 };
 
 /* A file that takes over the caller's reference, unless it cannot be made. */
-struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
+static struct file *emuv_region_file(struct emuv_region *region, fmode_t mode,
+				     const struct file_operations *fops)
 {
 	int flags = mode & FMODE_WRITE ? O_RDWR : O_RDONLY;
 	struct inode *inode = emuv_inode_create();
@@ -167,7 +194,7 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	/* what fput() gives back; the call came through a file that has one */
 	__module_get(THIS_MODULE);
 	file = alloc_file_pseudo(inode, emuv_mount, "emuv-region",
-				 flags | O_LARGEFILE, &emuv_regionfd_fops);
+				 flags | O_LARGEFILE, fops);
 	if (IS_ERR(file)) {
 		module_put(THIS_MODULE);
 		iput(inode);
@@ -177,6 +204,11 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	file->f_mapping = region->inst->inode->i_mapping;
 	file->private_data = region;
 	return file;
+}
+
+struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
+{
+	return emuv_region_file(region, mode, &emuv_regionfd_fops);
 }
 
 /* The region that a file is a descriptor of, as long as the file lives. */

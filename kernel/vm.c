@@ -3,14 +3,11 @@
  * Mapping an offset space: shared mappings of ordinary pages, a whole chunk a
  * fault.
  *
- * A mapping made of whole, aligned chunks is filled by the kernel itself, as
- * that of any file: given a 2 MiB folio it makes one large entry of it, which
- * is quicker to make, to pin and to take away than 512. In any other mapping
- * we put in what there is of the chunk page by page (VM_MIXEDMAP). Which of
- * the two it is holds for the life of the mapping.
+ * Pages are put in by us, all of the chunk that lies in the mapping at once
+ * (VM_MIXEDMAP). Handing the kernel a 2 MiB folio to map with one large entry
+ * would be quicker, but only in mappings of whole, aligned chunks: in all others,
+ * and for chunks of single pages, it would map one page a fault.
  */
-#include <linux/pagemap.h>
-
 #include "emuv.h"
 #include "trace.h"
 
@@ -84,28 +81,6 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 	return 0;
 }
 
-/*
- * Fill the mapping from a chunk that is the current one, under the map_sem.
- * What the kernel is to map for us is handed over locked, and stays so until
- * it is mapped: emuv_backing_settle() waits for that.
- */
-static vm_fault_t emuv_vm_fill(struct vm_fault *vmf, unsigned long index,
-			       const struct emuv_chunk *chunk)
-{
-	struct page *page;
-	int err;
-
-	if (vmf->vma->vm_flags & VM_MIXEDMAP) {
-		err = emuv_vm_map_chunk(vmf->vma, index, chunk);
-		return err ? vmf_error(err) : VM_FAULT_NOPAGE;
-	}
-	page = emuv_chunk_page(chunk, vmf->pgoff & (EMUV_CHUNK_PAGES - 1));
-	get_page(page);
-	lock_page(page);
-	vmf->page = page;
-	return VM_FAULT_LOCKED;
-}
-
 static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
@@ -114,6 +89,7 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 	unsigned long index = vmf->pgoff >> EMUV_CHUNK_ORDER;
 	struct emuv_chunk *chunk;
 	vm_fault_t ret;
+	int err;
 
 	if (region ? index - region->range.first >= region->range.count :
 		     index >= inst->ranges.size)
@@ -130,7 +106,8 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		up_read(&inst->map_sem);
 		emuv_chunk_put(chunk);
 	}
-	ret = emuv_vm_fill(vmf, index, chunk);
+	err = emuv_vm_map_chunk(vma, index, chunk);
+	ret = err ? vmf_error(err) : VM_FAULT_NOPAGE;
 	up_read(&inst->map_sem);
 	emuv_chunk_put(chunk);
 	trace_emuv_fault(inst->config.id, index,
@@ -143,17 +120,6 @@ static const struct vm_operations_struct emuv_vm_ops = {
 	.close = emuv_vm_close,
 	.fault = emuv_vm_fault,
 };
-
-/* Is the mapping one that large entries fit into, all over? */
-static bool emuv_vm_is_huge(const struct vm_area_struct *vma)
-{
-	pgoff_t bits = (vma->vm_start >> PAGE_SHIFT) |
-		       (vma->vm_end >> PAGE_SHIFT) | vma->vm_pgoff;
-
-	return IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE) &&
-	       IS_ALIGNED(bits, EMUV_CHUNK_PAGES) &&
-	       PMD_SIZE == EMUV_CHUNK_BYTES;
-}
 
 /*
  * Set up a mapping whose vm_pgoff is a place in the offset space, of a region
@@ -175,8 +141,8 @@ int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
 	    vma_pages(vma) > last - vma->vm_pgoff)
 		return -EINVAL;
 
-	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP |
-		     (emuv_vm_is_huge(vma) ? 0 : VM_MIXEDMAP));
+	/* MIXEDMAP: ordinary pages, put in by the chunk under the map_sem */
+	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = region;
 	vma->vm_ops = &emuv_vm_ops;
 	emuv_vm_open(vma);

@@ -710,15 +710,7 @@ TEST_F(verbs, stats_shows_clients_below_their_instance)
 
 TEST_F(verbs, stats_through_the_instances_own_node_leaves_itself_out)
 {
-    if (::geteuid() == 0)
-        std::filesystem::remove(kernel_.dev() / "emuv-control");
-    else
-        ::chmod((kernel_.dev() / "emuv-control").c_str(), 0);
-    emuv::instance_spec spec;
-    kernel_.insert();
-    spec.gpu_model = "4070";
-    spec.physical_bytes = gib;
-    emuv::control(kernel_.dev(), kernel_).create(spec);
+    run("create --gpu-model 4070 --virtual 2M");
     std::filesystem::remove(kernel_.dev() / "emuv-control");
     const int other = kernel_.open_as(0, 77, "other");
     const auto document = json::parse(run("stats --json").out);

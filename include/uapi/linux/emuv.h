@@ -15,7 +15,8 @@
  * virtual VRAM (system RAM), under the name of a GPU model. /dev/emuv-control
  * creates, destroys and describes instances; /dev/emuvN is one of them. An
  * open file of /dev/emuvN is a *client*: what it allocates and charges is its
- * own until its last descriptor is closed.
+ * own until its last descriptor is closed and its last mapping is gone (a
+ * mapping keeps its file open, as for any file).
  *
  * Every ioctl takes a pointer to a structure that begins with:
  *
@@ -226,6 +227,7 @@ struct emuv_query_client {
  *
  * Make an instance. Its node and its attributes exist when this returns.
  *
+ * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - EEXIST: @id is in use.
  * - ENOSPC: no id is free.
  * - ENOMEM: the virtual VRAM of all instances together would pass what the
@@ -253,8 +255,10 @@ struct emuv_create {
  *
  * Remove an instance and its node.
  *
+ * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - ENODEV: there is no such instance.
- * - EBUSY: it has clients, or a region of it is still mapped or exported.
+ * - EBUSY: it has clients, or a region of it is still mapped, exported or
+ *   pinned.
  */
 struct emuv_destroy {
 	__u32 size;
@@ -278,8 +282,8 @@ struct emuv_destroy {
  *	pread() and pwrite() take, and the region's name in the other calls
  *
  * Allocate a region of virtual VRAM. It reads as zeros. The descriptor's
- * holders alone may map, read and write it, until EMUV_IOC_FREE or until its
- * last descriptor is closed.
+ * holders alone may map, read and write it, until EMUV_IOC_FREE or until the
+ * client ends.
  *
  * - ENOSPC: the instance has not so many virtual bytes left, or no gap that
  *   is large enough.
