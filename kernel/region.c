@@ -216,7 +216,7 @@ int emuv_region_drop(struct emuv_client *client, u64 offset)
 	return 0;
 }
 
-/* Has a device some of the range mapped, whoever's region it is? */
+/* Has a device some of the range mapped, whosever region it is? */
 bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes)
 {
 	struct rb_node *node;

@@ -3,9 +3,8 @@
  * Descriptors of regions: what one process hands to another.
  *
  * They are regular files of a file system of the driver's own, which is never
- * mounted where anybody sees it: that is what lets fallocate() and
- * madvise(MADV_REMOVE) reach them. The inodes that gather the mappings of an
- * instance live there too.
+ * mounted where anybody sees it: that is what lets fallocate() reach them. The
+ * inodes that gather the mappings of an instance live there too.
  */
 #include <linux/compat.h>
 #include <linux/falloc.h>
