@@ -145,7 +145,11 @@ TEST_F(fragmented, AFaultMapsTheWholeChunk)
     const long before = minor_faults();
     for (u64 page = 0; page < region_bytes; page += 4096)
         map[page] = 1;
-    EXPECT_LE(minor_faults() - before, static_cast<long>(region_bytes / chunk));
+    // Memory is short here: the program's own pages may have gone and come back
+    // meanwhile. A fault a page would be 512 a chunk.
+    constexpr long own = 16;
+    EXPECT_LE(minor_faults() - before,
+              static_cast<long>(region_bytes / chunk) + own);
 }
 
 TEST_F(fragmented, ReadAndWriteSeeOneMemoryWithTheMapping)
