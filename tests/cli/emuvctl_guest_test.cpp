@@ -86,8 +86,12 @@ protected:
         folder_ = name;
         ::chmod(name.c_str(), 0755);
         ::setenv("EMUV_CONFIG", (folder_ / "profiles.conf").c_str(), 1);
+        // A copy, since the tree may lie where only root can go.
         const char *const program = std::getenv("EMUVCTL");
-        ::setenv("E", program != nullptr ? program : EMUVCTL_DEFAULT, 1);
+        std::filesystem::copy_file(program != nullptr ? program
+                                                      : EMUVCTL_DEFAULT,
+                                   folder_ / "emuvctl");
+        ::setenv("E", (folder_ / "emuvctl").c_str(), 1);
         ::setenv("KO", module, 1);
         unload();
         ASSERT_FALSE(emuv::sysfs().loaded());
