@@ -175,9 +175,15 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      unsigned long long flags)
 {
     const entry ours;
+    std::size_t granularity = 0;
+    // Properties that the driver has no memory for are wrong ones: they must
+    // not become memory of ours where the share is used up.
     if (!ours || handle == nullptr || properties == nullptr || bytes == 0 ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        properties->location.id < 0)
+        properties->location.id < 0 ||
+        EMUV_REAL(cuMemGetAllocationGranularity)(
+            &granularity, properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+            CUDA_SUCCESS)
         return EMUV_REAL(cuMemCreate)(handle, bytes, properties, flags);
     return ours.held().create_handle(handle, bytes, *properties, flags);
 }
