@@ -13,12 +13,16 @@ namespace harness {
     X(cuDeviceGetCount)                                                        \
     X(cuDeviceGetName)                                                         \
     X(cuDeviceTotalMem)                                                        \
+    X(cuDeviceGetDefaultMemPool)                                               \
     X(cuDevicePrimaryCtxRetain)                                                \
     X(cuDevicePrimaryCtxRelease)                                               \
+    X(cuDevicePrimaryCtxReset)                                                 \
     X(cuCtxSetCurrent)                                                         \
     X(cuCtxPushCurrent)                                                        \
     X(cuCtxPopCurrent)                                                         \
     X(cuCtxSynchronize)                                                        \
+    X(cuCtxEnablePeerAccess)                                                   \
+    X(cuCtxDisablePeerAccess)                                                  \
     X(cuModuleLoadData)                                                        \
     X(cuModuleGetFunction)                                                     \
     X(cuModuleUnload)                                                          \
@@ -30,6 +34,7 @@ namespace harness {
     X(cuMemFree)                                                               \
     X(cuMemAllocAsync)                                                         \
     X(cuMemFreeAsync)                                                          \
+    X(cuMemAllocFromPoolAsync)                                                 \
     X(cuMemHostAlloc)                                                          \
     X(cuMemFreeHost)                                                           \
     X(cuMemHostRegister)                                                       \
@@ -68,7 +73,14 @@ namespace harness {
     X(cuMemUnmap)                                                              \
     X(cuMemSetAccess)                                                          \
     X(cuMemGetAllocationGranularity)                                           \
+    X(cuMemGetAllocationPropertiesFromHandle)                                  \
+    X(cuMemRetainAllocationHandle)                                             \
     X(cuIpcGetMemHandle)                                                       \
+    X(cuArrayCreate)                                                           \
+    X(cuArray3DCreate)                                                         \
+    X(cuArrayDestroy)                                                          \
+    X(cuMipmappedArrayCreate)                                                  \
+    X(cuMipmappedArrayDestroy)                                                 \
     X(cuStreamCreate)                                                          \
     X(cuStreamDestroy)                                                         \
     X(cuStreamSynchronize)                                                     \

@@ -5,7 +5,6 @@
 //   EMUV_TEST_PHYSICAL  bytes that the tests may take for what VRAM there is
 //                       (64 MiB); the card, or the limit, must have them
 //   EMUV_TEST_TOTAL     bytes that can be had altogether; unset, VRAM only
-//   EMUV_TEST_ERRORS    file for the table of Errors.*
 #pragma once
 
 #include "driver.hpp"

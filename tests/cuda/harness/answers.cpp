@@ -1,0 +1,648 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the driver answers to bad arguments, one call a line. Two tables, of a
+// driver with and without the library in front, must be equal.
+//
+// A driver may crash on such a call, or lose its context, so each is made by a
+// process of its own that has made no other. Those run side by side, since a
+// card takes its time to start one.
+//
+// The process that starts them must not have opened the driver: a child of one
+// that has cannot use it.
+#include "driver.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace harness {
+namespace {
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+constexpr unsigned time_limit = 120; // seconds, for one call
+constexpr unsigned side_by_side = 8;
+
+constexpr CUdeviceptr wild = 0x1000;
+constexpr std::size_t small_bytes = 4096;
+constexpr std::size_t large_bytes = 8 * MiB;
+constexpr std::size_t spilled_bytes = 16 * MiB;
+
+// A symbol under its own name, where the header has only its newest version's.
+template <typename Function, typename... Arguments>
+CUresult symbol(const char *name, Arguments... arguments)
+{
+    static void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    const auto function = reinterpret_cast<Function *>(dlsym(library, name));
+    return function ? function(arguments...) : CUDA_ERROR_NOT_FOUND;
+}
+
+// What there is before a call: memory of each kind, and what has been freed.
+// Within the limits that the comparison sets, `large` is in VRAM and `spilled`
+// is not, or not as a whole.
+struct scene
+{
+    CUcontext context = nullptr;
+    CUdeviceptr small = 0, large = 0, spilled = 0, freed = 0;
+    CUstream stream = nullptr;
+    CUmemoryPool pool = nullptr;
+    CUmemAllocationProp prop{}, no_type{}, no_device{};
+    CUmemAccessDesc access{};
+    std::vector<char> host = std::vector<char>(small_bytes);
+
+    // What a call may write to.
+    CUdeviceptr pointer = 0;
+    std::size_t number = 0;
+    std::size_t other_number = 0;
+    unsigned word = 0;
+    void *address = nullptr;
+    CUmemGenericAllocationHandle handle = 0;
+    CUarray array = nullptr;
+    CUmipmappedArray mipmapped = nullptr;
+    CUdriverProcAddressQueryResult status{};
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    CUipcMemHandle ipc{};
+    CUDA_MEMCPY2D flat{};
+    CUDA_MEMCPY3D solid{};
+
+    void must(CUresult result)
+    {
+        if (result == CUDA_SUCCESS)
+            return;
+        std::fprintf(stderr, "answers: the scene cannot be set: %d\n", result);
+        std::_Exit(3);
+    }
+    scene()
+    {
+        const driver &d = cuda();
+        must(d.cuDevicePrimaryCtxRetain(&context, 0));
+        must(d.cuCtxSetCurrent(context));
+        must(d.cuMemAlloc(&small, small_bytes));
+        must(d.cuMemAlloc(&large, large_bytes));
+        must(d.cuMemAlloc(&freed, large_bytes));
+        must(d.cuMemFree(freed));
+        must(d.cuMemAlloc(&spilled, spilled_bytes));
+        must(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        must(d.cuDeviceGetDefaultMemPool(&pool, 0));
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        no_type = no_device = prop;
+        no_type.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+        no_device.location.id = 99;
+        access.location = prop.location;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+
+    void leave() { must(cuda().cuCtxSetCurrent(nullptr)); }
+    CUarray gone_array()
+    {
+        CUDA_ARRAY_DESCRIPTOR shape{64, 64, CU_AD_FORMAT_FLOAT, 1};
+        must(cuda().cuArrayCreate(&array, &shape));
+        must(cuda().cuArrayDestroy(array));
+        return array;
+    }
+    CUmemGenericAllocationHandle made_handle(std::size_t bytes)
+    {
+        must(cuda().cuMemCreate(&handle, bytes, &prop, 0));
+        return handle;
+    }
+    CUmemGenericAllocationHandle gone_handle()
+    {
+        must(cuda().cuMemRelease(made_handle(large_bytes)));
+        return handle;
+    }
+    CUdeviceptr reserved()
+    {
+        must(cuda().cuMemAddressReserve(&pointer, large_bytes, 0, 0, 0));
+        return pointer;
+    }
+    const CUDA_MEMCPY2D *rows(CUdeviceptr to, std::size_t pitch,
+                              std::size_t height)
+    {
+        flat.srcMemoryType = CU_MEMORYTYPE_HOST;
+        flat.srcHost = host.data();
+        flat.srcPitch = 64;
+        flat.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        flat.dstDevice = to;
+        flat.dstPitch = pitch;
+        flat.WidthInBytes = 64;
+        flat.Height = height;
+        return &flat;
+    }
+    const CUDA_MEMCPY3D *planes(CUdeviceptr to, std::size_t depth)
+    {
+        solid.srcMemoryType = CU_MEMORYTYPE_HOST;
+        solid.srcHost = host.data();
+        solid.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        solid.dstDevice = to;
+        solid.WidthInBytes = 64;
+        solid.Height = 1;
+        solid.Depth = depth;
+        return &solid;
+    }
+
+    // Whether anything was hurt: the context, or memory that was only named.
+    CUresult sound()
+    {
+        const CUresult result = cuda().cuCtxSynchronize();
+        if (result != CUDA_SUCCESS)
+            return result;
+        for (CUdeviceptr at : {large, spilled})
+            if (const CUresult r = cuda().cuMemcpyDtoH(host.data(), at, 64))
+                return r;
+        return CUDA_SUCCESS;
+    }
+};
+
+struct question
+{
+    std::string what; // the function's name, and what is wrong
+    std::function<CUresult(scene &)> ask;
+};
+
+using questions = std::vector<question>;
+
+#define ASK(what, ...)                                                         \
+    q.push_back({what, [=]([[maybe_unused]] scene &s) -> CUresult {            \
+                     [[maybe_unused]] const driver &d = cuda();                \
+                     return __VA_ARGS__;                                       \
+                 }})
+
+void about_starting(questions &q)
+{
+    ASK("cuInit flags", d.cuInit(1));
+    ASK("cuDeviceTotalMem null", d.cuDeviceTotalMem(nullptr, 0));
+    ASK("cuDeviceTotalMem no such device", d.cuDeviceTotalMem(&s.number, 99));
+    ASK("cuMemGetInfo null free", d.cuMemGetInfo(nullptr, &s.number));
+    ASK("cuMemGetInfo null total", d.cuMemGetInfo(&s.number, nullptr));
+    ASK("cuMemGetInfo null both", d.cuMemGetInfo(nullptr, nullptr));
+    ASK("cuMemGetInfo no context",
+        (s.leave(), d.cuMemGetInfo(&s.number, &s.other_number)));
+    using get_v2 = CUresult(const char *, void **, int, cuuint64_t,
+                            CUdriverProcAddressQueryResult *);
+    using get_v1 = CUresult(const char *, void **, int, cuuint64_t);
+    ASK("cuGetProcAddress null name",
+        symbol<get_v2>("cuGetProcAddress_v2", nullptr, &s.address, 12000, 0,
+                       &s.status));
+    ASK("cuGetProcAddress null answer",
+        symbol<get_v2>("cuGetProcAddress_v2", "cuMemAlloc", nullptr, 12000, 0,
+                       &s.status));
+    ASK("cuGetProcAddress no such name",
+        symbol<get_v2>("cuGetProcAddress_v2", "cuNoSuchThing", &s.address,
+                       12000, 0, &s.status));
+    ASK("cuGetProcAddress flags",
+        symbol<get_v2>("cuGetProcAddress_v2", "cuMemAlloc", &s.address, 12000,
+                       0xff, &s.status));
+    ASK("cuGetProcAddress first version, null name",
+        symbol<get_v1>("cuGetProcAddress", nullptr, &s.address, 12000, 0));
+    ASK("cuGetProcAddress first version, null answer",
+        symbol<get_v1>("cuGetProcAddress", "cuMemAlloc", nullptr, 12000, 0));
+}
+
+void about_allocations(questions &q)
+{
+    ASK("cuMemAlloc null", d.cuMemAlloc(nullptr, small_bytes));
+    ASK("cuMemAlloc null large", d.cuMemAlloc(nullptr, large_bytes));
+    ASK("cuMemAlloc zero", d.cuMemAlloc(&s.pointer, 0));
+    ASK("cuMemAlloc huge", d.cuMemAlloc(&s.pointer, ~std::size_t{0}));
+    ASK("cuMemAlloc 2^50", d.cuMemAlloc(&s.pointer, std::size_t{1} << 50));
+    ASK("cuMemAlloc no context",
+        (s.leave(), d.cuMemAlloc(&s.pointer, large_bytes)));
+    ASK("cuMemAllocPitch null",
+        d.cuMemAllocPitch(nullptr, &s.number, 64, 64, 4));
+    ASK("cuMemAllocPitch null pitch",
+        d.cuMemAllocPitch(&s.pointer, nullptr, 64, 64, 4));
+    ASK("cuMemAllocPitch zero width",
+        d.cuMemAllocPitch(&s.pointer, &s.number, 0, 64, 4));
+    ASK("cuMemAllocPitch zero height",
+        d.cuMemAllocPitch(&s.pointer, &s.number, 64, 0, 4));
+    ASK("cuMemAllocPitch element 3",
+        d.cuMemAllocPitch(&s.pointer, &s.number, 64, 64, 3));
+    ASK("cuMemAllocPitch element 3 large",
+        d.cuMemAllocPitch(&s.pointer, &s.number, 4 * MiB, 4, 3));
+    ASK("cuMemAllocPitch huge",
+        d.cuMemAllocPitch(&s.pointer, &s.number, std::size_t{1} << 33,
+                          std::size_t{1} << 33, 4));
+    ASK("cuMemAllocManaged null",
+        d.cuMemAllocManaged(nullptr, small_bytes, CU_MEM_ATTACH_GLOBAL));
+    ASK("cuMemAllocManaged zero",
+        d.cuMemAllocManaged(&s.pointer, 0, CU_MEM_ATTACH_GLOBAL));
+    ASK("cuMemAllocManaged flags",
+        d.cuMemAllocManaged(&s.pointer, small_bytes, 0));
+    ASK("cuMemFree null", d.cuMemFree(0));
+    ASK("cuMemFree wild", d.cuMemFree(wild));
+    ASK("cuMemFree inside small", d.cuMemFree(s.small + 256));
+    ASK("cuMemFree inside large", d.cuMemFree(s.large + 4 * MiB));
+    ASK("cuMemFree inside large by one", d.cuMemFree(s.large + 1));
+    ASK("cuMemFree inside spilled", d.cuMemFree(s.spilled + 14 * MiB));
+    ASK("cuMemFree twice",
+        (s.must(d.cuMemFree(s.small)), d.cuMemFree(s.small)));
+    ASK("cuMemFree twice large", d.cuMemFree(s.freed));
+    ASK("cuMemFree of host memory",
+        d.cuMemFree(reinterpret_cast<CUdeviceptr>(s.host.data())));
+}
+
+void about_stream_order(questions &q)
+{
+    using alloc = CUresult(CUdeviceptr *, std::size_t, CUstream);
+    using from_pool =
+        CUresult(CUdeviceptr *, std::size_t, CUmemoryPool, CUstream);
+    using release = CUresult(CUdeviceptr, CUstream);
+    // The variants for the legacy default stream, and for each thread's.
+    for (const std::string end : {"", "_ptsz"}) {
+        const auto named = [&](const char *name, const char *wrong) {
+            return name + std::string(" ") + wrong +
+                   (end.empty() ? "" : ", per thread");
+        };
+        ASK(named("cuMemAllocAsync", "null"),
+            symbol<alloc>(("cuMemAllocAsync" + end).c_str(), nullptr,
+                          small_bytes, s.stream));
+        ASK(named("cuMemAllocAsync", "zero"),
+            symbol<alloc>(("cuMemAllocAsync" + end).c_str(), &s.pointer, 0,
+                          s.stream));
+        ASK(named("cuMemAllocAsync", "huge"),
+            symbol<alloc>(("cuMemAllocAsync" + end).c_str(), &s.pointer, ~0,
+                          s.stream));
+        ASK(named("cuMemAllocFromPoolAsync", "null"),
+            symbol<from_pool>(("cuMemAllocFromPoolAsync" + end).c_str(),
+                              nullptr, small_bytes, s.pool, s.stream));
+        ASK(named("cuMemAllocFromPoolAsync", "null pool"),
+            symbol<from_pool>(("cuMemAllocFromPoolAsync" + end).c_str(),
+                              &s.pointer, small_bytes, nullptr, s.stream));
+        ASK(named("cuMemAllocFromPoolAsync", "zero"),
+            symbol<from_pool>(("cuMemAllocFromPoolAsync" + end).c_str(),
+                              &s.pointer, 0, s.pool, s.stream));
+        ASK(named("cuMemFreeAsync", "null"),
+            symbol<release>(("cuMemFreeAsync" + end).c_str(), 0, s.stream));
+        ASK(named("cuMemFreeAsync", "wild"),
+            symbol<release>(("cuMemFreeAsync" + end).c_str(), wild, s.stream));
+        ASK(named("cuMemFreeAsync", "inside large"),
+            symbol<release>(("cuMemFreeAsync" + end).c_str(), s.large + 4 * MiB,
+                            s.stream));
+        ASK(named("cuMemFreeAsync", "freed"),
+            symbol<release>(("cuMemFreeAsync" + end).c_str(), s.freed,
+                            s.stream));
+    }
+}
+
+void about_handles(questions &q)
+{
+    ASK("cuMemCreate null", d.cuMemCreate(nullptr, large_bytes, &s.prop, 0));
+    ASK("cuMemCreate zero", d.cuMemCreate(&s.handle, 0, &s.prop, 0));
+    ASK("cuMemCreate odd size", d.cuMemCreate(&s.handle, 4096, &s.prop, 0));
+    ASK("cuMemCreate huge",
+        d.cuMemCreate(&s.handle, std::size_t{1} << 50, &s.prop, 0));
+    ASK("cuMemCreate no properties",
+        d.cuMemCreate(&s.handle, large_bytes, nullptr, 0));
+    ASK("cuMemCreate no type",
+        d.cuMemCreate(&s.handle, large_bytes, &s.no_type, 0));
+    ASK("cuMemCreate no such device",
+        d.cuMemCreate(&s.handle, large_bytes, &s.no_device, 0));
+    ASK("cuMemCreate flags", d.cuMemCreate(&s.handle, large_bytes, &s.prop, 1));
+    ASK("cuMemRelease zero", d.cuMemRelease(0));
+    ASK("cuMemRelease wild", d.cuMemRelease(wild));
+    ASK("cuMemRelease twice", d.cuMemRelease(s.gone_handle()));
+    ASK("cuMemMap no handle", d.cuMemMap(s.reserved(), large_bytes, 0, 0, 0));
+    ASK("cuMemMap released handle",
+        d.cuMemMap(s.reserved(), large_bytes, 0, s.gone_handle(), 0));
+    ASK("cuMemMap wild",
+        d.cuMemMap(2 * MiB, large_bytes, 0, s.made_handle(large_bytes), 0));
+    ASK("cuMemMap of an allocation",
+        d.cuMemMap(s.large, large_bytes, 0, s.made_handle(large_bytes), 0));
+    ASK("cuMemMap larger than its handle",
+        d.cuMemMap(s.reserved(), large_bytes, 0, s.made_handle(2 * MiB), 0));
+    ASK("cuMemMap zero bytes",
+        d.cuMemMap(s.reserved(), 0, 0, s.made_handle(2 * MiB), 0));
+    ASK("cuMemUnmap wild", d.cuMemUnmap(2 * MiB, large_bytes));
+    ASK("cuMemUnmap of an allocation", d.cuMemUnmap(s.large, large_bytes));
+    ASK("cuMemUnmap of a spilled allocation",
+        d.cuMemUnmap(s.spilled, spilled_bytes));
+    ASK("cuMemUnmap of what is not mapped",
+        d.cuMemUnmap(s.reserved(), large_bytes));
+    ASK("cuMemSetAccess wild",
+        d.cuMemSetAccess(2 * MiB, large_bytes, &s.access, 1));
+    ASK("cuMemSetAccess no list",
+        d.cuMemSetAccess(s.large, large_bytes, nullptr, 1));
+    ASK("cuMemSetAccess of what is not mapped",
+        d.cuMemSetAccess(s.reserved(), large_bytes, &s.access, 1));
+    ASK("cuMemAddressReserve null",
+        d.cuMemAddressReserve(nullptr, large_bytes, 0, 0, 0));
+    ASK("cuMemAddressReserve zero",
+        d.cuMemAddressReserve(&s.pointer, 0, 0, 0, 0));
+    ASK("cuMemAddressReserve odd alignment",
+        d.cuMemAddressReserve(&s.pointer, large_bytes, 3, 0, 0));
+    ASK("cuMemAddressFree wild", d.cuMemAddressFree(2 * MiB, large_bytes));
+    ASK("cuMemAddressFree of an allocation",
+        d.cuMemAddressFree(s.large, large_bytes));
+    ASK("cuMemAddressFree of a spilled allocation",
+        d.cuMemAddressFree(s.spilled, spilled_bytes));
+    ASK("cuMemAddressFree twice",
+        (s.must(d.cuMemAddressFree(s.reserved(), large_bytes)),
+         d.cuMemAddressFree(s.pointer, large_bytes)));
+    ASK("cuMemRetainAllocationHandle null",
+        d.cuMemRetainAllocationHandle(nullptr, reinterpret_cast<void *>(wild)));
+    ASK("cuMemRetainAllocationHandle wild",
+        d.cuMemRetainAllocationHandle(&s.handle,
+                                      reinterpret_cast<void *>(wild)));
+    ASK("cuMemRetainAllocationHandle of an allocation",
+        d.cuMemRetainAllocationHandle(&s.handle,
+                                      reinterpret_cast<void *>(s.large)));
+    ASK("cuMemGetAllocationPropertiesFromHandle null",
+        d.cuMemGetAllocationPropertiesFromHandle(nullptr,
+                                                 s.made_handle(large_bytes)));
+    ASK("cuMemGetAllocationPropertiesFromHandle wild",
+        d.cuMemGetAllocationPropertiesFromHandle(&s.prop, wild));
+    ASK("cuMemGetAllocationGranularity null",
+        d.cuMemGetAllocationGranularity(nullptr, &s.prop,
+                                        CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+}
+
+constexpr CUDA_ARRAY_DESCRIPTOR flat{64, 64, CU_AD_FORMAT_FLOAT, 1};
+constexpr CUDA_ARRAY_DESCRIPTOR no_width{0, 64, CU_AD_FORMAT_FLOAT, 1};
+constexpr CUDA_ARRAY_DESCRIPTOR three_channels{64, 64, CU_AD_FORMAT_FLOAT, 3};
+constexpr CUDA_ARRAY3D_DESCRIPTOR solid{64, 64, 4, CU_AD_FORMAT_FLOAT, 1, 0};
+constexpr CUDA_ARRAY3D_DESCRIPTOR no_width_solid{0, 64, 4, CU_AD_FORMAT_FLOAT,
+                                                 1, 0};
+constexpr CUDA_ARRAY3D_DESCRIPTOR levelled{64, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+
+void about_arrays(questions &q)
+{
+    ASK("cuArrayCreate null", d.cuArrayCreate(nullptr, &flat));
+    ASK("cuArrayCreate null shape", d.cuArrayCreate(&s.array, nullptr));
+    ASK("cuArrayCreate zero width", d.cuArrayCreate(&s.array, &no_width));
+    ASK("cuArrayCreate three channels",
+        d.cuArrayCreate(&s.array, &three_channels));
+    ASK("cuArray3DCreate null", d.cuArray3DCreate(nullptr, &solid));
+    ASK("cuArray3DCreate null shape", d.cuArray3DCreate(&s.array, nullptr));
+    ASK("cuArray3DCreate zero width",
+        d.cuArray3DCreate(&s.array, &no_width_solid));
+    ASK("cuArrayDestroy null", d.cuArrayDestroy(nullptr));
+    ASK("cuArrayDestroy twice", d.cuArrayDestroy(s.gone_array()));
+    ASK("cuMipmappedArrayCreate null",
+        d.cuMipmappedArrayCreate(nullptr, &levelled, 2));
+    ASK("cuMipmappedArrayCreate null shape",
+        d.cuMipmappedArrayCreate(&s.mipmapped, nullptr, 2));
+    ASK("cuMipmappedArrayCreate no levels",
+        d.cuMipmappedArrayCreate(&s.mipmapped, &levelled, 0));
+    ASK("cuMipmappedArrayDestroy null", d.cuMipmappedArrayDestroy(nullptr));
+}
+
+void about_addresses(questions &q)
+{
+    ASK("cuMemGetAddressRange null address",
+        d.cuMemGetAddressRange(&s.pointer, &s.number, 0));
+    ASK("cuMemGetAddressRange wild",
+        d.cuMemGetAddressRange(&s.pointer, &s.number, wild));
+    ASK("cuMemGetAddressRange freed",
+        d.cuMemGetAddressRange(&s.pointer, &s.number, s.freed));
+    ASK("cuMemGetAddressRange no base",
+        d.cuMemGetAddressRange(nullptr, &s.number, s.large));
+    ASK("cuMemGetAddressRange nothing asked",
+        d.cuMemGetAddressRange(nullptr, nullptr, s.spilled));
+    ASK("cuPointerGetAttribute null data",
+        d.cuPointerGetAttribute(nullptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                s.large));
+    ASK("cuPointerGetAttribute null data, spilled",
+        d.cuPointerGetAttribute(nullptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                s.spilled));
+    ASK("cuPointerGetAttribute null address",
+        d.cuPointerGetAttribute(&s.word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0));
+    ASK("cuPointerGetAttribute wild",
+        d.cuPointerGetAttribute(&s.word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                wild));
+    ASK("cuPointerGetAttribute freed",
+        d.cuPointerGetAttribute(&s.word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                s.freed));
+    ASK("cuPointerGetAttribute host pointer",
+        d.cuPointerGetAttribute(&s.address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                s.large));
+    ASK("cuPointerGetAttribute host pointer, spilled",
+        d.cuPointerGetAttribute(&s.address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                s.spilled));
+    ASK("cuPointerGetAttribute bad attribute",
+        d.cuPointerGetAttribute(&s.word, static_cast<CUpointer_attribute>(0),
+                                s.large));
+    ASK("cuPointerGetAttribute bad attribute, spilled",
+        d.cuPointerGetAttribute(&s.word, static_cast<CUpointer_attribute>(0),
+                                s.spilled));
+    ASK("cuPointerGetAttributes none",
+        d.cuPointerGetAttributes(0, nullptr, nullptr, s.large));
+    ASK("cuPointerGetAttributes null list",
+        d.cuPointerGetAttributes(1, nullptr, &s.address, s.spilled));
+    ASK("cuPointerGetAttributes null data",
+        d.cuPointerGetAttributes(1, &s.attribute, nullptr, s.spilled));
+    ASK("cuIpcGetMemHandle null", d.cuIpcGetMemHandle(nullptr, s.small));
+    ASK("cuIpcGetMemHandle null, spilled",
+        d.cuIpcGetMemHandle(nullptr, s.spilled));
+    ASK("cuIpcGetMemHandle wild", d.cuIpcGetMemHandle(&s.ipc, wild));
+}
+
+void about_copies(questions &q)
+{
+    ASK("cuMemcpyHtoD null dst", d.cuMemcpyHtoD(0, s.host.data(), 64));
+    ASK("cuMemcpyHtoD null src", d.cuMemcpyHtoD(s.large, nullptr, 64));
+    ASK("cuMemcpyHtoD zero bytes", d.cuMemcpyHtoD(s.large, s.host.data(), 0));
+    ASK("cuMemcpyHtoD wild", d.cuMemcpyHtoD(wild, s.host.data(), 64));
+    ASK("cuMemcpyHtoD freed", d.cuMemcpyHtoD(s.freed, s.host.data(), 64));
+    ASK("cuMemcpyDtoH wild", d.cuMemcpyDtoH(s.host.data(), wild, 64));
+    ASK("cuMemcpyDtoH null dst", d.cuMemcpyDtoH(nullptr, s.large, 64));
+    ASK("cuMemcpyDtoD wild dst", d.cuMemcpyDtoD(wild, s.large, 64));
+    ASK("cuMemcpyDtoD wild src", d.cuMemcpyDtoD(s.large, wild, 64));
+    ASK("cuMemcpyDtoD null both", d.cuMemcpyDtoD(0, 0, 64));
+    ASK("cuMemcpyHtoDAsync wild",
+        d.cuMemcpyHtoDAsync(wild, s.host.data(), 64, s.stream));
+    ASK("cuMemcpy2D null", d.cuMemcpy2D(nullptr));
+    ASK("cuMemcpy3D null", d.cuMemcpy3D(nullptr));
+    ASK("cuMemsetD8 null", d.cuMemsetD8(0, 0, 64));
+    ASK("cuMemsetD8 wild", d.cuMemsetD8(wild, 0, 64));
+    ASK("cuMemsetD8 freed", d.cuMemsetD8(s.freed, 0, 64));
+
+    // The same of memory in VRAM, and of memory that is not.
+    struct kind
+    {
+        const char *name;
+        CUdeviceptr scene::*at;
+        std::size_t bytes;
+    };
+    for (const kind k : {kind{"large", &scene::large, large_bytes},
+                         kind{"spilled", &scene::spilled, spilled_bytes}}) {
+        const auto named = [&](const char *text) {
+            return text + std::string(", ") + k.name;
+        };
+        ASK(named("cuMemcpyHtoD past the end"),
+            d.cuMemcpyHtoD(s.*k.at + k.bytes - 32, s.host.data(), 64));
+        ASK(named("cuMemcpyDtoH past the end"),
+            d.cuMemcpyDtoH(s.host.data(), s.*k.at + k.bytes - 32, 64));
+        ASK(named("cuMemcpyDtoH zero bytes"),
+            d.cuMemcpyDtoH(s.host.data(), s.*k.at, 0));
+        ASK(named("cuMemcpyDtoD past the end"),
+            d.cuMemcpyDtoD(s.*k.at + k.bytes - 32, s.*k.at, 64));
+        ASK(named("cuMemcpyDtoDAsync past the end"),
+            d.cuMemcpyDtoDAsync(s.*k.at + k.bytes - 32, s.*k.at, 64, s.stream));
+        ASK(named("cuMemcpy2D pitch below width"),
+            d.cuMemcpy2D(s.rows(s.*k.at, 32, 4)));
+        ASK(named("cuMemcpy2D no rows"), d.cuMemcpy2D(s.rows(s.*k.at, 64, 0)));
+        ASK(named("cuMemcpy3D no planes"), d.cuMemcpy3D(s.planes(s.*k.at, 0)));
+        ASK(named("cuMemsetD8 zero bytes"), d.cuMemsetD8(s.*k.at, 0, 0));
+        ASK(named("cuMemsetD8 past the end"),
+            d.cuMemsetD8(s.*k.at + k.bytes - 32, 0, 64));
+        ASK(named("cuMemsetD16 misaligned"), d.cuMemsetD16(s.*k.at + 1, 0, 16));
+        ASK(named("cuMemsetD32 misaligned"), d.cuMemsetD32(s.*k.at + 2, 0, 16));
+        ASK(named("cuMemsetD2D8 pitch below width"),
+            d.cuMemsetD2D8(s.*k.at, 32, 0, 64, 4));
+    }
+}
+
+void about_host_memory(questions &q)
+{
+    ASK("cuMemHostAlloc null", d.cuMemHostAlloc(nullptr, 4096, 0));
+    ASK("cuMemHostAlloc zero", d.cuMemHostAlloc(&s.address, 0, 0));
+    ASK("cuMemFreeHost wild", d.cuMemFreeHost(s.host.data()));
+    ASK("cuMemHostRegister null", d.cuMemHostRegister(nullptr, 4096, 0));
+    ASK("cuMemHostRegister zero", d.cuMemHostRegister(s.host.data(), 0, 0));
+    ASK("cuMemHostUnregister wild", d.cuMemHostUnregister(s.host.data()));
+}
+
+void about_contexts(questions &q)
+{
+    using of_context = CUresult(CUcontext);
+    using of_device = CUresult(CUdevice);
+    for (const char *name : {"cuCtxDestroy", "cuCtxDestroy_v2"}) {
+        ASK(name + std::string(" null"), symbol<of_context>(name, nullptr));
+        ASK(name + std::string(" primary"),
+            symbol<of_context>(name, s.context));
+    }
+    ASK("cuCtxEnablePeerAccess null", d.cuCtxEnablePeerAccess(nullptr, 0));
+    ASK("cuCtxEnablePeerAccess flags", d.cuCtxEnablePeerAccess(s.context, 1));
+    ASK("cuCtxDisablePeerAccess null", d.cuCtxDisablePeerAccess(nullptr));
+    for (const char *name :
+         {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
+          "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"})
+        ASK(name + std::string(" no such device"), symbol<of_device>(name, 99));
+    ASK("cuDevicePrimaryCtxRelease twice",
+        (s.must(d.cuDevicePrimaryCtxRelease(0)),
+         d.cuDevicePrimaryCtxRelease(0)));
+    ASK("cuDevicePrimaryCtxReset of one in use", d.cuDevicePrimaryCtxReset(0));
+}
+
+// What a child says, in memory that it shares with its parent.
+struct answer
+{
+    bool given;
+    CUresult result;
+    CUresult afterwards;
+};
+
+[[noreturn]] void child(const question &one, answer &out)
+{
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    alarm(time_limit);
+    scene s;
+    out.result = one.ask(s);
+    out.afterwards = s.sound();
+    out.given = true;
+    // Nothing more of the driver's: what it does at its end is not asked.
+    std::_Exit(0);
+}
+
+std::string name_of(CUresult result)
+{
+    // The driver has the names, but this process must not open it.
+    static const std::map<int, const char *> names{
+        {CUDA_SUCCESS, "success"},
+        {CUDA_ERROR_INVALID_VALUE, "invalid value"},
+        {CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
+        {CUDA_ERROR_NOT_INITIALIZED, "not initialised"},
+        {CUDA_ERROR_INVALID_DEVICE, "invalid device"},
+        {CUDA_ERROR_INVALID_CONTEXT, "invalid context"},
+        {CUDA_ERROR_INVALID_HANDLE, "invalid handle"},
+        {CUDA_ERROR_NOT_FOUND, "not found"},
+        {CUDA_ERROR_ILLEGAL_ADDRESS, "illegal address"},
+        {CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"},
+        {CUDA_ERROR_NOT_PERMITTED, "not permitted"},
+        {CUDA_ERROR_NOT_SUPPORTED, "not supported"},
+    };
+    const auto found = names.find(result);
+    return std::to_string(result) +
+           (found == names.end() ? "" : std::string(" ") + found->second);
+}
+
+std::string line_of(const answer &one, int status)
+{
+    if (WIFSIGNALED(status))
+        return "killed by signal " + std::to_string(WTERMSIG(status));
+    if (!one.given)
+        return "ended with status " + std::to_string(WEXITSTATUS(status));
+    std::string out = name_of(one.result);
+    if (one.afterwards != CUDA_SUCCESS)
+        out += ", and then " + name_of(one.afterwards);
+    return out;
+}
+
+int ask_all(const questions &all)
+{
+    const std::size_t bytes = all.size() * sizeof(answer);
+    void *const shared = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        std::perror("answers: mmap");
+        return 1;
+    }
+    auto *const answers = static_cast<answer *>(shared);
+    std::vector<int> statuses(all.size());
+    std::map<pid_t, std::size_t> running;
+    const unsigned most =
+        std::clamp(std::thread::hardware_concurrency(), 1U, side_by_side);
+    for (std::size_t next = 0; next < all.size() || !running.empty();) {
+        if (next < all.size() && running.size() < most) {
+            const pid_t pid = fork();
+            if (pid < 0) {
+                std::perror("answers: fork");
+                return 1;
+            }
+            if (pid == 0)
+                child(all[next], answers[next]);
+            running[pid] = next++;
+            continue;
+        }
+        int status = 0;
+        const pid_t pid = wait(&status);
+        const auto found = running.find(pid);
+        if (found == running.end())
+            continue;
+        statuses[found->second] = status;
+        running.erase(found);
+    }
+    for (std::size_t i = 0; i < all.size(); ++i)
+        std::printf("%s: %s\n", all[i].what.c_str(),
+                    line_of(answers[i], statuses[i]).c_str());
+    return 0;
+}
+
+} // namespace
+} // namespace harness
+
+int main()
+{
+    harness::questions all;
+    harness::about_starting(all);
+    harness::about_allocations(all);
+    harness::about_stream_order(all);
+    harness::about_handles(all);
+    harness::about_arrays(all);
+    harness::about_addresses(all);
+    harness::about_copies(all);
+    harness::about_host_memory(all);
+    harness::about_contexts(all);
+    return harness::ask_all(all);
+}
