@@ -27,7 +27,7 @@ TEST_F(Copies, OfEveryShapeMoveTheBytesTheyName)
     OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     ASSERT_NO_FATAL_FAILURE(a.allocate(bytes(), 1));
     ASSERT_NO_FATAL_FAILURE(b.allocate(bytes(), 2));
-    std::mt19937 random(7);
+    std::mt19937 random(7 + seed());
     for (int i = 0; i < 400; ++i) {
         const bool synchronous = random() % 2;
         // The calls that wait do so on the legacy stream, which is not
@@ -143,12 +143,12 @@ protected:
         return (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
     }
 
-    void work(unsigned seed)
+    void work(unsigned course)
     {
         OK(cuda().cuCtxSetCurrent(context));
         CUstream stream = nullptr;
         OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        std::mt19937 random(seed);
+        std::mt19937 random(course);
         std::vector<mirror> held;
         std::size_t bytes = 0;
         // All threads together stay at three quarters of what can be had,
@@ -212,7 +212,7 @@ TEST_F(Random, TenThousandOperationsOnFourThreadsLeaveEveryByteRight)
     OK(cuda().cuMemGetInfo(&before, &total));
     std::vector<std::thread> all;
     for (unsigned i = 0; i < threads; ++i)
-        all.emplace_back([this, i] { work(1000 + i); });
+        all.emplace_back([this, i] { work(seed() + 1000 + i); });
     for (std::thread &one : all)
         one.join();
     OK(cuda().cuCtxSynchronize());

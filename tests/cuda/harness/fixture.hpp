@@ -5,6 +5,7 @@
 //   EMUV_TEST_PHYSICAL  bytes that the tests may take for what VRAM there is
 //                       (64 MiB); the card, or the limit, must have them
 //   EMUV_TEST_TOTAL     bytes that can be had altogether; unset, VRAM only
+//   EMUV_TEST_SEED      another course for what the tests do at random (0)
 #pragma once
 
 #include "driver.hpp"
@@ -27,7 +28,7 @@ namespace harness {
 
 inline constexpr std::size_t MiB = std::size_t{1} << 20;
 
-inline std::size_t bytes_from(const char *name, std::size_t otherwise)
+inline std::size_t number_from(const char *name, std::size_t otherwise)
 {
     const char *text = std::getenv(name);
     return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
@@ -36,12 +37,17 @@ inline std::size_t bytes_from(const char *name, std::size_t otherwise)
 // The VRAM that tests reckon with.
 inline std::size_t physical()
 {
-    return bytes_from("EMUV_TEST_PHYSICAL", 64 * MiB) / (2 * MiB) * (2 * MiB);
+    return number_from("EMUV_TEST_PHYSICAL", 64 * MiB) / (2 * MiB) * (2 * MiB);
 }
 // All that can be had.
 inline std::size_t reachable()
 {
-    return bytes_from("EMUV_TEST_TOTAL", physical());
+    return number_from("EMUV_TEST_TOTAL", physical());
+}
+// What each test adds to a seed of its own.
+inline unsigned seed()
+{
+    return static_cast<unsigned>(number_from("EMUV_TEST_SEED", 0));
 }
 // Whether more can be had than VRAM has.
 inline bool beyond()

@@ -44,7 +44,7 @@ TEST_P(Pressure, EveryByteIsKeptAndEverythingCanBeFreed)
         physical() / 100 * static_cast<std::size_t>(GetParam());
     if (target > reachable())
         GTEST_SKIP() << "more than can be had here";
-    std::mt19937 random(20 + static_cast<unsigned>(GetParam()));
+    std::mt19937 random(seed() + 20 + static_cast<unsigned>(GetParam()));
     OK(cuda().cuMemAlloc(&sum_, 8));
 
     std::vector<piece> pieces;

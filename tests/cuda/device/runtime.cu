@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What tests/cuda/device.sh runs on a card, with and without the library: a
-// program of CUDA's static runtime. Prints lines of "name value".
+// What ./run runs on a card, with and without the library: a program of CUDA's
+// static runtime. Prints lines of "name value".
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -204,62 +204,6 @@ void hold(std::size_t mib)
     std::printf("done 1\n");
 }
 
-// Calls with arguments that are wrong: the answers must not depend on who is
-// asked.
-void errors()
-{
-    CHECK(cudaFree(nullptr));
-    CUdeviceptr pointer = 0;
-    std::size_t pitch = 0;
-    const auto say = [](const char *what, CUresult result) {
-        std::printf("%s %d\n", what, static_cast<int>(result));
-    };
-    say("alloc_null", cuMemAlloc(nullptr, 4 * MiB));
-    say("alloc_zero", cuMemAlloc(&pointer, 0));
-    say("alloc_2^60", cuMemAlloc(&pointer, std::size_t{1} << 60));
-    say("alloc_max", cuMemAlloc(&pointer, SIZE_MAX));
-    say("free_null", cuMemFree(0));
-    say("free_unknown", cuMemFree(12345));
-    say("pitch_element", cuMemAllocPitch(&pointer, &pitch, 4 * MiB, 4, 3));
-    say("pitch_null", cuMemAllocPitch(&pointer, nullptr, 4 * MiB, 4, 4));
-    say("pitch_zero", cuMemAllocPitch(&pointer, &pitch, 0, 4, 4));
-    say("alloc", cuMemAlloc(&pointer, 4 * MiB));
-    say("free_inside", cuMemFree(pointer + 512));
-    say("range_inside", cuMemGetAddressRange(nullptr, nullptr, pointer + 512));
-    CUdeviceptr base = 0;
-    std::size_t size = 0;
-    say("range", cuMemGetAddressRange(&base, &size, pointer + 512));
-    std::printf("range_base %d\nrange_size %zu\n", base == pointer, size);
-    unsigned type = 0;
-    say("attribute_type",
-        cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                              pointer + 5));
-    std::printf("type %u\n", type);
-    void *host = nullptr;
-    say("attribute_host",
-        cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                              pointer));
-    unsigned managed = 0;
-    say("attribute_managed",
-        cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                              pointer));
-    std::printf("managed %u\n", managed & 0xff);
-    say("attribute_unknown",
-        cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0x1234));
-    say("set_past_end", cuMemsetD8(pointer + 4 * MiB - 1, 0, 2));
-    say("free", cuMemFree(pointer));
-    say("free_again", cuMemFree(pointer));
-    say("pitch", cuMemAllocPitch(&pointer, &pitch, 1000, 5000, 4));
-    std::printf("pitch_bytes %zu\n", pitch);
-    say("pitch_free", cuMemFree(pointer));
-    say("free_async_unknown", cuMemFreeAsync(0x1234, nullptr));
-    say("create_null", cuMemCreate(nullptr, 4 * MiB, nullptr, 0));
-    say("release_unknown", cuMemRelease(0x1234));
-    say("info_null", cuMemGetInfo(nullptr, nullptr));
-    say("total_null", cuDeviceTotalMem(nullptr, 0));
-    say("total_device", cuDeviceTotalMem(&size, 99));
-}
-
 // Without the library: is the driver's own answer to each name and version of
 // the table the symbol that the table says?
 void procedures(const char *table)
@@ -310,8 +254,6 @@ int main(int count, char **arguments)
         times();
     else if (what == "hold" && count > 2)
         hold(std::strtoull(arguments[2], nullptr, 10));
-    else if (what == "errors")
-        errors();
     else if (what == "procedures" && count > 2)
         procedures(arguments[2]);
     else
