@@ -194,16 +194,29 @@ extract_vmlinux() {
     }
 }
 
-# build_tools [TARGET]...: configure and build what is not the kernel module, or
-# these targets of it, in build/default, with a line for every tenth of the way.
+# can_build TARGET: whether build/default knows it. What CUDA's toolkit is needed
+# for is left out without that.
+can_build() {
+    cmake --build "$EMUV_ROOT/build/default" --target help 2>/dev/null | grep -E "^(\.\.\. )?$1(:|\$)" >/dev/null
+}
+
+# build_tools [--preset PRESET] [TARGET]...: configure and build what is not the
+# kernel module, or these targets of it, in build/PRESET (default), with a line
+# for every tenth of the way.
 build_tools() {
-    local log=$EMUV_ROOT/build/default.log
+    local preset=default log
+    if [[ ${1:-} == --preset ]]; then
+        preset=$2
+        shift 2
+    fi
+    log=$EMUV_ROOT/build/$preset.log
     mkdir -p -- "$EMUV_ROOT/build"
     need cmake cmake
     need ninja ninja-build
     (
         cd -- "$EMUV_ROOT"
-        cmake --preset default >"$log" 2>&1 && cmake --build --preset default ${1:+--target "$@"} 2>&1 | tee -a -- "$log"
+        cmake --preset "$preset" >"$log" 2>&1 &&
+            cmake --build --preset "$preset" ${1:+--target "$@"} 2>&1 | tee -a -- "$log"
     ) | awk '
         match($0, /^\[[0-9]+\/[0-9]+\] /) {
             split(substr($0, 2, RLENGTH - 3), of, "/")
