@@ -39,10 +39,15 @@ assert cuda.cuCtxSetCurrent(context) == 0
 class ProcessesTest(unittest.TestCase):
     options = None
 
+    def preloaded(self, library):
+        """Python is not built with the sanitizer that the library is built
+        with: its runtime comes first, then."""
+        return ":".join(filter(None, (self.options.runtime, library)))
+
     def environment(self, **settings):
         environment = {name: text for name, text in os.environ.items()
                        if not name.startswith("EMUV_")}
-        environment.update(LD_PRELOAD=self.options.library,
+        environment.update(LD_PRELOAD=self.preloaded(self.options.library),
                            EMUV_LIBCUDA=self.options.driver,
                            EMUV_SIM_VRAM="64M")
         environment.update(settings)
@@ -149,7 +154,7 @@ sys.stdin.read()
             [sys.executable, "-c", "import ctypes\n"
              "nvml = ctypes.CDLL('libnvidia-ml.so.1')\n"
              "print(nvml.nvmlInit_v2())"],
-            env=self.environment(LD_PRELOAD=self.options.nvml,
+            env=self.environment(LD_PRELOAD=self.preloaded(self.options.nvml),
                                  EMUV_LIBNVML="/nonexistent"),
             text=True, check=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE)
@@ -161,8 +166,9 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--nvml", required=True)
     parser.add_argument("--driver", required=True)
+    parser.add_argument("--runtime", help="a sanitizer's, to preload as well")
     ProcessesTest.options, rest = parser.parse_known_args()
-    for path in vars(ProcessesTest.options).values():
+    for path in filter(None, vars(ProcessesTest.options).values()):
         if not pathlib.Path(path).is_file():
             sys.exit(f"{path}: no such file")
     unittest.main(argv=[sys.argv[0], *rest])

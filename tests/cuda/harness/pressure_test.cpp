@@ -50,9 +50,10 @@ TEST_P(Pressure, EveryByteIsKeptAndEverythingCanBeFreed)
     std::vector<piece> pieces;
     std::size_t held = 0;
     while (held < target) {
-        // From a part of a chunk to a part of the budget, odd ends too.
-        std::uniform_int_distribution<std::size_t> size(MiB / 4,
-                                                        physical() / 16);
+        // In words: from half a chunk to a part of the budget, odd ends too,
+        // and several of them however they turn out.
+        std::uniform_int_distribution<std::size_t> size(
+            MiB / 4, std::min(physical() / 16, target / 12));
         piece p;
         p.words = std::min(size(random), (target - held) / 4 + 1);
         p.seed = static_cast<std::uint32_t>(random());
