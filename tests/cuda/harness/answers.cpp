@@ -73,6 +73,9 @@ struct scene
     CUipcMemHandle ipc{};
     CUDA_MEMCPY2D flat{};
     CUDA_MEMCPY3D solid{};
+    CUmemPoolProps pool_props{};
+    CUgraphExec exec = nullptr;
+    CUDA_GRAPH_INSTANTIATE_PARAMS graph_params{};
 
     void must(CUresult result)
     {
@@ -502,6 +505,88 @@ void about_copies(questions &q)
     }
 }
 
+// The calls for whole rows and planes, and those that do not wait.
+void about_other_copies(questions &q)
+{
+    const std::size_t end = large_bytes - 32;
+    ASK("cuMemcpy zero bytes", d.cuMemcpy(s.large, s.spilled, 0));
+    ASK("cuMemcpy past the end", d.cuMemcpy(s.large + end, s.large, 64));
+    ASK("cuMemcpyAsync zero bytes",
+        d.cuMemcpyAsync(s.large, s.spilled, 0, s.stream));
+    ASK("cuMemcpyAsync past the end",
+        d.cuMemcpyAsync(s.large + end, s.large, 64, s.stream));
+    ASK("cuMemcpyDtoHAsync wild",
+        d.cuMemcpyDtoHAsync(s.host.data(), wild, 64, s.stream));
+    ASK("cuMemcpyDtoHAsync past the end",
+        d.cuMemcpyDtoHAsync(s.host.data(), s.large + end, 64, s.stream));
+    ASK("cuMemcpyPeer wild",
+        d.cuMemcpyPeer(wild, s.context, s.large, s.context, 64));
+    ASK("cuMemcpyPeer null context",
+        d.cuMemcpyPeer(s.small, nullptr, s.large, nullptr, 64));
+    ASK("cuMemcpyPeerAsync wild",
+        d.cuMemcpyPeerAsync(wild, s.context, s.large, s.context, 64, s.stream));
+    ASK("cuMemcpyPeerAsync null context",
+        d.cuMemcpyPeerAsync(s.small, nullptr, s.large, nullptr, 64, s.stream));
+    ASK("cuMemcpy2DAsync null", d.cuMemcpy2DAsync(nullptr, s.stream));
+    ASK("cuMemcpy2DAsync pitch below width",
+        d.cuMemcpy2DAsync(s.rows(s.spilled, 32, 4), s.stream));
+    ASK("cuMemcpy2DUnaligned null", d.cuMemcpy2DUnaligned(nullptr));
+    ASK("cuMemcpy2DUnaligned pitch below width",
+        d.cuMemcpy2DUnaligned(s.rows(s.spilled, 32, 4)));
+    ASK("cuMemcpy3DAsync null", d.cuMemcpy3DAsync(nullptr, s.stream));
+    ASK("cuMemcpy3DAsync no planes",
+        d.cuMemcpy3DAsync(s.planes(s.spilled, 0), s.stream));
+    ASK("cuMemcpy3DPeer null", d.cuMemcpy3DPeer(nullptr));
+    ASK("cuMemcpy3DPeerAsync null", d.cuMemcpy3DPeerAsync(nullptr, s.stream));
+    ASK("cuMemcpyAtoD null array", d.cuMemcpyAtoD(s.large, nullptr, 0, 64));
+    ASK("cuMemcpyDtoA null array", d.cuMemcpyDtoA(nullptr, 0, s.large, 64));
+    ASK("cuMemsetD8Async wild", d.cuMemsetD8Async(wild, 0, 64, s.stream));
+    ASK("cuMemsetD8Async past the end",
+        d.cuMemsetD8Async(s.large + end, 0, 64, s.stream));
+    ASK("cuMemsetD16Async misaligned",
+        d.cuMemsetD16Async(s.spilled + 1, 0, 16, s.stream));
+    ASK("cuMemsetD32Async misaligned",
+        d.cuMemsetD32Async(s.spilled + 2, 0, 16, s.stream));
+    ASK("cuMemsetD2D8Async pitch below width",
+        d.cuMemsetD2D8Async(s.spilled, 32, 0, 64, 4, s.stream));
+    ASK("cuMemsetD2D16 misaligned",
+        d.cuMemsetD2D16(s.spilled + 1, 256, 0, 64, 4));
+    ASK("cuMemsetD2D16Async misaligned",
+        d.cuMemsetD2D16Async(s.spilled + 1, 256, 0, 64, 4, s.stream));
+    ASK("cuMemsetD2D32 misaligned",
+        d.cuMemsetD2D32(s.spilled + 2, 256, 0, 32, 4));
+    ASK("cuMemsetD2D32Async misaligned",
+        d.cuMemsetD2D32Async(s.spilled + 2, 256, 0, 32, 4, s.stream));
+}
+
+void about_pools(questions &q)
+{
+    ASK("cuMemPoolCreate null", d.cuMemPoolCreate(nullptr, &s.pool_props));
+    ASK("cuMemPoolCreate null properties", d.cuMemPoolCreate(&s.pool, nullptr));
+    ASK("cuMemPoolCreate no type", d.cuMemPoolCreate(&s.pool, &s.pool_props));
+    ASK("cuMemPoolDestroy null", d.cuMemPoolDestroy(nullptr));
+    ASK("cuMemPoolDestroy of the device's own", d.cuMemPoolDestroy(s.pool));
+}
+
+void about_graphs(questions &q)
+{
+    // What the header calls so is the one with flags.
+    using instantiate =
+        CUresult(CUgraphExec *, CUgraph, CUgraphNode *, char *, std::size_t);
+    ASK("cuGraphInstantiate null graph",
+        symbol<instantiate>("cuGraphInstantiate_v2", &s.exec, nullptr, nullptr,
+                            nullptr, 0));
+    ASK("cuGraphInstantiateWithFlags null",
+        d.cuGraphInstantiate(nullptr, nullptr, 0));
+    ASK("cuGraphInstantiateWithFlags null graph",
+        d.cuGraphInstantiate(&s.exec, nullptr, 0));
+    ASK("cuGraphInstantiateWithParams null graph",
+        d.cuGraphInstantiateWithParams(&s.exec, nullptr, &s.graph_params));
+    ASK("cuGraphLaunch null", d.cuGraphLaunch(nullptr, s.stream));
+    ASK("cuGraphUpload null", d.cuGraphUpload(nullptr, s.stream));
+    ASK("cuGraphExecDestroy null", d.cuGraphExecDestroy(nullptr));
+}
+
 void about_host_memory(questions &q)
 {
     ASK("cuMemHostAlloc null", d.cuMemHostAlloc(nullptr, 4096, 0));
@@ -642,6 +727,9 @@ int main()
     harness::about_arrays(all);
     harness::about_addresses(all);
     harness::about_copies(all);
+    harness::about_other_copies(all);
+    harness::about_pools(all);
+    harness::about_graphs(all);
     harness::about_host_memory(all);
     harness::about_contexts(all);
     return harness::ask_all(all);

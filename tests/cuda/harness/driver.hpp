@@ -35,6 +35,8 @@ namespace harness {
     X(cuMemAllocAsync)                                                         \
     X(cuMemFreeAsync)                                                          \
     X(cuMemAllocFromPoolAsync)                                                 \
+    X(cuMemPoolCreate)                                                         \
+    X(cuMemPoolDestroy)                                                        \
     X(cuMemHostAlloc)                                                          \
     X(cuMemFreeHost)                                                           \
     X(cuMemHostRegister)                                                       \
@@ -54,8 +56,13 @@ namespace harness {
     X(cuMemcpyPeerAsync)                                                       \
     X(cuMemcpy2D)                                                              \
     X(cuMemcpy2DAsync)                                                         \
+    X(cuMemcpy2DUnaligned)                                                     \
     X(cuMemcpy3D)                                                              \
     X(cuMemcpy3DAsync)                                                         \
+    X(cuMemcpy3DPeer)                                                          \
+    X(cuMemcpy3DPeerAsync)                                                     \
+    X(cuMemcpyAtoD)                                                            \
+    X(cuMemcpyDtoA)                                                            \
     X(cuMemsetD8)                                                              \
     X(cuMemsetD16)                                                             \
     X(cuMemsetD32)                                                             \
@@ -64,6 +71,9 @@ namespace harness {
     X(cuMemsetD32Async)                                                        \
     X(cuMemsetD2D8)                                                            \
     X(cuMemsetD2D8Async)                                                       \
+    X(cuMemsetD2D16)                                                           \
+    X(cuMemsetD2D16Async)                                                      \
+    X(cuMemsetD2D32)                                                           \
     X(cuMemsetD2D32Async)                                                      \
     X(cuMemAddressReserve)                                                     \
     X(cuMemAddressFree)                                                        \
@@ -87,6 +97,8 @@ namespace harness {
     X(cuStreamBeginCapture)                                                    \
     X(cuStreamEndCapture)                                                      \
     X(cuGraphInstantiate)                                                      \
+    X(cuGraphInstantiateWithParams)                                            \
+    X(cuGraphUpload)                                                           \
     X(cuGraphLaunch)                                                           \
     X(cuGraphExecDestroy)                                                      \
     X(cuGraphDestroy)                                                          \
