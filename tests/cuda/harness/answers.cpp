@@ -92,8 +92,9 @@ struct scene
         must(d.cuMemAlloc(&small, small_bytes));
         must(d.cuMemAlloc(&large, large_bytes));
         must(d.cuMemAlloc(&freed, large_bytes));
-        must(d.cuMemFree(freed));
         must(d.cuMemAlloc(&spilled, spilled_bytes));
+        // Only now, so that a call that is right finds room in the share.
+        must(d.cuMemFree(freed));
         must(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         must(d.cuDeviceGetDefaultMemPool(&pool, 0));
         prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -310,6 +311,12 @@ void about_handles(questions &q)
         d.cuMemCreate(&s.handle, large_bytes, &s.no_type, 0));
     ASK("cuMemCreate no such device",
         d.cuMemCreate(&s.handle, large_bytes, &s.no_device, 0));
+    ASK("cuMemCreate no type, with the share used up",
+        (s.made_handle(large_bytes),
+         d.cuMemCreate(&s.handle, large_bytes, &s.no_type, 0)));
+    ASK("cuMemCreate no such device, with the share used up",
+        (s.made_handle(large_bytes),
+         d.cuMemCreate(&s.handle, large_bytes, &s.no_device, 0)));
     ASK("cuMemCreate flags", d.cuMemCreate(&s.handle, large_bytes, &s.prop, 1));
     ASK("cuMemRelease zero", d.cuMemRelease(0));
     ASK("cuMemRelease wild", d.cuMemRelease(wild));
