@@ -320,16 +320,94 @@ TEST_F(Memory, OwnHandlesAreCountedUntilReleasedAndUnmapped)
     CUmemGenericAllocationHandle handle = 0;
     ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
     expect_used(20 * MiB, 0);
+    const auto done = [] { return CUDA_SUCCESS; };
     held_->handle_mapped(0x1000000, 20 * MiB, handle);
-    held_->handle_released(handle);
+    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
     expect_used(20 * MiB, 0);
     held_->handle_retained(handle, 0x1000000 + 5 * MiB);
-    held_->handle_unmapped(0x1000000, 20 * MiB);
+    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
     expect_used(20 * MiB, 0);
-    held_->handle_released(handle);
+    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
     expect_used(0, 0);
-    held_->handle_released(handle); // one too many changes nothing
+    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS)
+        << "one too many is the driver's to answer, and changes nothing";
     expect_used(0, 0);
+}
+
+TEST_F(Memory, OwnHandlesThatTheDriverKeepsStayCounted)
+{
+    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    const auto refused = [] { return CUDA_ERROR_INVALID_VALUE; };
+    const auto done = [] { return CUDA_SUCCESS; };
+    CUmemGenericAllocationHandle handle = 0;
+    ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
+    EXPECT_EQ(held_->release_handle(handle, refused), CUDA_ERROR_INVALID_VALUE);
+    held_->handle_mapped(0x1000000, 20 * MiB, handle);
+    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
+    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, refused),
+              CUDA_ERROR_INVALID_VALUE);
+    expect_used(20 * MiB, 0);
+    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
+    expect_used(0, 0);
+}
+
+// As for addresses: what another thread does between the driver's work and its
+// answer here.
+TEST_F(Memory, AHandleGivenAnewWhileItIsReleasedIsCountedOnItsOwn)
+{
+    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    CUmemGenericAllocationHandle first = 0;
+    CUmemGenericAllocationHandle second = 0;
+    ASSERT_EQ(held_->create_handle(&first, 10 * MiB, wanted, 0), CUDA_SUCCESS);
+    EXPECT_EQ(held_->release_handle(first,
+                                    [&] {
+                                        card_.calls.cuMemRelease(first);
+                                        card_.next_handle = first;
+                                        return held_->create_handle(
+                                            &second, 20 * MiB, wanted, 0);
+                                    }),
+              CUDA_SUCCESS);
+    ASSERT_EQ(first, second);
+    expect_used(20 * MiB, 0);
+    EXPECT_EQ(held_->release_handle(
+                  second, [&] { return card_.calls.cuMemRelease(second); }),
+              CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, AnAddressMappedAnewWhileItIsUnmappedKeepsItsMemory)
+{
+    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    const auto done = [] { return CUDA_SUCCESS; };
+    CUmemGenericAllocationHandle first = 0;
+    CUmemGenericAllocationHandle second = 0;
+    ASSERT_EQ(held_->create_handle(&first, 10 * MiB, wanted, 0), CUDA_SUCCESS);
+    ASSERT_EQ(held_->create_handle(&second, 20 * MiB, wanted, 0), CUDA_SUCCESS);
+    held_->handle_mapped(0x1000000, 10 * MiB, first);
+    EXPECT_EQ(held_->unmap_handles(0x1000000, 10 * MiB,
+                                   [&] {
+                                       held_->handle_mapped(0x1000000, 20 * MiB,
+                                                            second);
+                                       return CUDA_SUCCESS;
+                                   }),
+              CUDA_SUCCESS);
+    EXPECT_EQ(held_->release_handle(first, done), CUDA_SUCCESS);
+    EXPECT_EQ(held_->release_handle(second, done), CUDA_SUCCESS);
+    expect_used(20 * MiB, 0);
+    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
+    expect_used(0, 0);
+}
+
+TEST_F(Memory, WhatANewContextOfTheSameHandleWasGivenStays)
+{
+    allocate(10 * MiB);
+    const std::uint64_t before = held_->next_serial();
+    // The driver has ended the context, and another thread has a new one.
+    const CUdeviceptr later = allocate(20 * MiB);
+    held_->context_gone(reinterpret_cast<CUcontext>(0x10), before);
+    expect_used(20 * MiB, 0);
+    EXPECT_EQ(held_->free(later), CUDA_SUCCESS);
+    expect_nothing_left();
 }
 
 TEST_F(Memory, OwnHandlesBeyondTheBudgetAreHostMemoryThatSaysDevice)
@@ -451,10 +529,12 @@ TEST_F(Memory, WhatAContextHeldIsReturnedWithIt)
 {
     allocate(100 * MiB);
     const CUdeviceptr small = allocate(100);
-    held_->context_gone(reinterpret_cast<CUcontext>(0x99));
+    held_->context_gone(reinterpret_cast<CUcontext>(0x99),
+                        held_->next_serial());
     EXPECT_NE(limits_->read().physical_used_bytes, 0u);
     card_.calls.cuMemFree_v2(small); // the driver's part
-    held_->context_gone(reinterpret_cast<CUcontext>(0x10));
+    held_->context_gone(reinterpret_cast<CUcontext>(0x10),
+                        held_->next_serial());
     expect_used(0, 0);
     EXPECT_TRUE(card_.reserved.empty());
     EXPECT_TRUE(card_.handles.empty());

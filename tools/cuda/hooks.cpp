@@ -191,10 +191,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuMemRelease)(handle);
-    if (ours && result == CUDA_SUCCESS)
-        ours.held().handle_released(handle);
-    return result;
+    const auto real = [&] { return EMUV_REAL(cuMemRelease)(handle); };
+    return ours ? ours.held().release_handle(handle, real) : real();
 }
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
@@ -213,10 +211,8 @@ CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
     const entry ours;
     if (ours && ours.held().is_allocation(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = EMUV_REAL(cuMemUnmap)(at, bytes);
-    if (ours && result == CUDA_SUCCESS)
-        ours.held().handle_unmapped(at, bytes);
-    return result;
+    const auto real = [&] { return EMUV_REAL(cuMemUnmap)(at, bytes); };
+    return ours ? ours.held().unmap_handles(at, bytes, real) : real();
 }
 
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes,
@@ -484,22 +480,33 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 
 // ---- Contexts and peers
 
-CUresult cuCtxDestroy_v2(CUcontext context)
+namespace {
+
+template <typename Call>
+CUresult ends_context(CUcontext context, Call real)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuCtxDestroy_v2)(context);
-    if (ours && result == CUDA_SUCCESS && context != nullptr)
-        ours.held().context_gone(context);
+    if (!ours || context == nullptr)
+        return real();
+    const std::uint64_t before = ours.held().next_serial();
+    const CUresult result = real();
+    if (result == CUDA_SUCCESS)
+        ours.held().context_gone(context, before);
     return result;
+}
+
+} // namespace
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    return ends_context(
+        context, [context] { return EMUV_REAL(cuCtxDestroy_v2)(context); });
 }
 
 CUresult cuCtxDestroy(CUcontext context)
 {
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuCtxDestroy)(context);
-    if (ours && result == CUDA_SUCCESS && context != nullptr)
-        ours.held().context_gone(context);
-    return result;
+    return ends_context(context,
+                        [context] { return EMUV_REAL(cuCtxDestroy)(context); });
 }
 
 namespace {
@@ -519,13 +526,14 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
         alive == 0 ||
         EMUV_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
         return real();
+    const std::uint64_t before = ours.held().next_serial();
     const CUresult result = real();
     EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
     if (ours->calls.cuDevicePrimaryCtxGetState(device, &flags, &alive) !=
         CUDA_SUCCESS)
         alive = 1;
     if (result == CUDA_SUCCESS && (resets || alive == 0))
-        ours.held().context_gone(context);
+        ours.held().context_gone(context, before);
     return result;
 }
 

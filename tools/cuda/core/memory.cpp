@@ -171,6 +171,7 @@ CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
         first_spill(base, entry, spilled);
     *pointer = base;
     const std::lock_guard guard(lock_);
+    entry.serial = next_serial_++;
     held_[base] = std::move(entry);
     return CUDA_SUCCESS;
 }
@@ -483,6 +484,7 @@ void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
     entry.token = token;
     calls_.cuCtxGetCurrent(&entry.context);
     const std::lock_guard guard(lock_);
+    entry.serial = next_serial_++;
     (kind == charge_kind::array ? arrays_ : held_)[key] = std::move(entry);
 }
 
@@ -556,9 +558,17 @@ void memory::show_info(int device, std::size_t &real_free,
     }
 }
 
-template <typename Predicate>
-void memory::gone(Predicate lost)
+std::uint64_t memory::next_serial()
 {
+    const std::lock_guard guard(lock_);
+    return next_serial_;
+}
+
+void memory::context_gone(CUcontext context, std::uint64_t before)
+{
+    const auto lost = [=](const held &entry) {
+        return entry.context == context && entry.serial < before;
+    };
     std::vector<std::pair<CUdeviceptr, held>> entries;
     {
         const std::lock_guard guard(lock_);
@@ -586,16 +596,6 @@ void memory::gone(Predicate lost)
         else
             give_back(entry.device, entry.bytes, {entry.kind, entry.token});
     }
-}
-
-void memory::context_gone(CUcontext context)
-{
-    gone([context](const held &entry) { return entry.context == context; });
-}
-
-void memory::device_gone(int device)
-{
-    gone([device](const held &entry) { return entry.device == device; });
 }
 
 // ---- The program's own handles
@@ -640,7 +640,7 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
     }
     const std::lock_guard guard(lock_);
     const std::uint64_t id = next_id_++;
-    ids_[*handle] = id;
+    names_[*handle] = {id, 1};
     created_[id] = entry;
     return result;
 }
@@ -655,45 +655,68 @@ void memory::handle_unused(std::map<std::uint64_t, created>::iterator found)
         ledger_of(entry.device).uncharge_virtual(entry.bytes, entry.token);
     else
         ledger_of(entry.device).uncharge_physical(entry.bytes);
-    for (auto each = ids_.begin(); each != ids_.end();)
-        each =
-            each->second == found->first ? ids_.erase(each) : std::next(each);
     created_.erase(found);
 }
 
-void memory::handle_released(CUmemGenericAllocationHandle handle)
+std::uint64_t memory::take_name(CUmemGenericAllocationHandle handle)
 {
     const std::lock_guard guard(lock_);
-    const auto id = ids_.find(handle);
-    if (id == ids_.end())
+    const auto found = names_.find(handle);
+    if (found == names_.end())
+        return 0;
+    const std::uint64_t id = found->second.id;
+    if (--found->second.references == 0)
+        names_.erase(found);
+    return id;
+}
+
+void memory::settle_name(CUmemGenericAllocationHandle handle, std::uint64_t id,
+                         bool released)
+{
+    const std::lock_guard guard(lock_);
+    const auto entry = created_.find(id);
+    if (released) {
+        entry->second.references--;
+        handle_unused(entry);
         return;
-    const auto entry = created_.find(id->second);
-    if (entry == created_.end() || entry->second.references == 0)
-        return;
-    entry->second.references--;
-    handle_unused(entry);
+    }
+    name &kept = names_[handle];
+    kept.id = id;
+    kept.references++;
 }
 
 void memory::handle_mapped(CUdeviceptr at, std::uint64_t bytes,
                            CUmemGenericAllocationHandle handle)
 {
     const std::lock_guard guard(lock_);
-    const auto id = ids_.find(handle);
-    if (id == ids_.end())
+    const auto found = names_.find(handle);
+    if (found == names_.end())
         return;
-    mappings_[at] = {bytes, id->second};
-    created_[id->second].mappings++;
+    mappings_[at] = {bytes, found->second.id};
+    created_[found->second.id].mappings++;
 }
 
-void memory::handle_unmapped(CUdeviceptr at, std::uint64_t bytes)
+std::map<CUdeviceptr, memory::mapping>
+memory::take_mappings(CUdeviceptr at, std::uint64_t bytes)
 {
+    std::map<CUdeviceptr, mapping> taken;
     const std::lock_guard guard(lock_);
     auto each = mappings_.lower_bound(at);
-    while (each != mappings_.end() && each->first - at < bytes) {
-        const auto entry = created_.find(each->second.id);
-        each = mappings_.erase(each);
-        if (entry == created_.end())
-            continue;
+    while (each != mappings_.end() && each->first - at < bytes)
+        taken.insert(mappings_.extract(each++));
+    return taken;
+}
+
+void memory::settle_mappings(std::map<CUdeviceptr, mapping> taken,
+                             bool unmapped)
+{
+    const std::lock_guard guard(lock_);
+    if (!unmapped) {
+        mappings_.merge(taken);
+        return;
+    }
+    for (const auto &[at, gone] : taken) {
+        const auto entry = created_.find(gone.id);
         entry->second.mappings--;
         handle_unused(entry);
     }
@@ -713,17 +736,19 @@ void memory::handle_retained(CUmemGenericAllocationHandle handle,
     if (entry == created_.end())
         return;
     entry->second.references++;
-    ids_[handle] = entry->first;
+    name &given = names_[handle];
+    given.id = entry->first;
+    given.references++;
 }
 
 void memory::show_properties(CUmemGenericAllocationHandle handle,
                              CUmemAllocationProp &properties)
 {
     const std::lock_guard guard(lock_);
-    const auto id = ids_.find(handle);
-    if (id == ids_.end())
+    const auto found = names_.find(handle);
+    if (found == names_.end())
         return;
-    const auto entry = created_.find(id->second);
+    const auto entry = created_.find(found->second.id);
     if (entry == created_.end() || !entry->second.host)
         return;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

@@ -143,10 +143,28 @@ public:
                            std::size_t bytes,
                            const CUmemAllocationProp &properties,
                            unsigned long long flags);
-    void handle_released(CUmemGenericAllocationHandle handle);
+    /// cuMemRelease and cuMemUnmap, which @p from_driver makes.
+    template <typename Call>
+    CUresult release_handle(CUmemGenericAllocationHandle handle,
+                            Call from_driver)
+    {
+        const std::uint64_t id = take_name(handle);
+        const CUresult result = from_driver();
+        if (id != 0)
+            settle_name(handle, id, result == CUDA_SUCCESS);
+        return result;
+    }
+    template <typename Call>
+    CUresult unmap_handles(CUdeviceptr at, std::uint64_t bytes,
+                           Call from_driver)
+    {
+        auto taken = take_mappings(at, bytes);
+        const CUresult result = from_driver();
+        settle_mappings(std::move(taken), result == CUDA_SUCCESS);
+        return result;
+    }
     void handle_mapped(CUdeviceptr at, std::uint64_t bytes,
                        CUmemGenericAllocationHandle handle);
-    void handle_unmapped(CUdeviceptr at, std::uint64_t bytes);
     void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at);
     /// Puts the device the program asked for into what the driver answers.
     void show_properties(CUmemGenericAllocationHandle handle,
@@ -163,10 +181,14 @@ public:
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
 
-    /// What lies in @p context, or with a null one on @p device, is gone with
-    /// the context: the driver has freed its part.
-    void context_gone(CUcontext context);
-    void device_gone(int device);
+    /// The number that the next allocation gets. One taken before a context
+    /// ends tells what was in it from what a new context of the same handle
+    /// has been given since.
+    std::uint64_t next_serial();
+
+    /// What lay in @p context, with a serial below @p before, is gone with the
+    /// context: the driver has freed its part.
+    void context_gone(CUcontext context, std::uint64_t before);
 
     void peer_enabled(int device, int peer, bool enabled);
 
@@ -193,6 +215,7 @@ private:
         int device = 0;
         CUcontext context = nullptr;
         std::uint64_t token = 0;
+        std::uint64_t serial = 0; // no two allocations have the same
         // Backed ones only.
         std::uint64_t reserved_bytes = 0;
         std::uint64_t physical_bytes = 0;
@@ -218,6 +241,11 @@ private:
     {
         std::uint64_t bytes = 0;
         std::uint64_t id = 0;
+    };
+    struct name // of created memory, among those the driver gave out for it
+    {
+        std::uint64_t id = 0;
+        unsigned references = 0;
     };
     struct leaving
     {
@@ -246,9 +274,17 @@ private:
     void remember(CUdeviceptr key, std::uint64_t bytes, int device,
                   charge_kind kind, std::uint64_t token = 0);
 
-    // Frees what the driver allocated and we only count. It is out of the table
-    // while the driver frees it: the next to be given that address may be there
-    // before the driver's answer is here.
+    // What the driver takes back is out of the table while it does so: the
+    // next to be given that address, or that handle, may be there before the
+    // driver's answer is here. What was taken out is settled with the answer.
+    std::uint64_t take_name(CUmemGenericAllocationHandle handle);
+    void settle_name(CUmemGenericAllocationHandle handle, std::uint64_t id,
+                     bool released);
+    std::map<CUdeviceptr, mapping> take_mappings(CUdeviceptr at,
+                                                 std::uint64_t bytes);
+    void settle_mappings(std::map<CUdeviceptr, mapping> taken, bool unmapped);
+
+    // Frees what the driver allocated and we only count.
     template <typename Call>
     CUresult free_counted(CUdeviceptr key, std::map<CUdeviceptr, held> &table,
                           Call from_driver)
@@ -270,8 +306,6 @@ private:
         }
         return result;
     }
-    template <typename Predicate>
-    void gone(Predicate lost);
     void handle_unused(std::map<std::uint64_t, created>::iterator entry);
 
     const driver &calls_;
@@ -287,9 +321,10 @@ private:
     std::map<CUdeviceptr, held> arrays_;
     std::vector<leaving> leaving_;
     std::map<std::uint64_t, created> created_; // by a number of our own
-    std::map<CUmemGenericAllocationHandle, std::uint64_t> ids_;
+    std::map<CUmemGenericAllocationHandle, name> names_;
     std::map<CUdeviceptr, mapping> mappings_;
     std::uint64_t next_id_ = 1;
+    std::uint64_t next_serial_ = 1;
     std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
     std::size_t pitch_alignment_[3] = {};   // by element size: 4, 8, 16
 };
