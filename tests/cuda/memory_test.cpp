@@ -118,6 +118,73 @@ TEST_F(Memory, ASmallOneGoesToTheHostWhenTheBudgetIsUsedUp)
     expect_nothing_left();
 }
 
+TEST_F(Memory, SmallOnesBeyondTheBudgetShareAChunkThatGoesWithTheLast)
+{
+    const CUdeviceptr large = allocate(64 * MiB);
+    const CUdeviceptr first = allocate(100);
+    const CUdeviceptr second = allocate(MiB);
+    expect_used(64 * MiB, 2 * MiB);
+    EXPECT_EQ(second % slab::alignment, 0u);
+    range_view one;
+    range_view other;
+    ASSERT_TRUE(held_->find(first + 99, one));
+    EXPECT_FALSE(held_->find(first + 100, other));
+    ASSERT_TRUE(held_->find(second + MiB - 1, other));
+    EXPECT_EQ(one.base, first);
+    EXPECT_EQ(one.bytes, 100u);
+    EXPECT_TRUE(one.host);
+    EXPECT_EQ(other.base, second);
+    EXPECT_EQ(other.bytes, MiB);
+    EXPECT_NE(one.serial, other.serial);
+    EXPECT_TRUE(held_->is_allocation(second + MiB, 1))
+        << "what is not given out yet is not the program's to unmap";
+
+    const CUdeviceptr third = allocate(MiB); // does not fit beside them
+    expect_used(64 * MiB, 4 * MiB);
+    EXPECT_EQ(held_->free(second + 512), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE);
+    expect_used(64 * MiB, 4 * MiB);
+    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    expect_used(64 * MiB, 2 * MiB);
+    EXPECT_EQ(held_->free(third), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, APieceFreedInStreamOrderIsGivenOutAgainOnlyWhenItIsDue)
+{
+    const CUdeviceptr large = allocate(64 * MiB);
+    const CUdeviceptr kept = allocate(100);
+    CUdeviceptr piece = 0;
+    ASSERT_EQ(held_->allocate_async(&piece, MiB, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+              CUDA_SUCCESS);
+    expect_used(64 * MiB, 2 * MiB);
+    card_.events_done = false;
+    EXPECT_EQ(
+        held_->free_async(piece, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        CUDA_SUCCESS);
+    const CUdeviceptr beside = allocate(MiB);
+    expect_used(64 * MiB, 4 * MiB);
+    card_.events_done = true;
+    const CUdeviceptr again = allocate(MiB);
+    EXPECT_EQ(again, piece);
+    for (const CUdeviceptr pointer : {again, beside, kept, large})
+        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, PiecesGoWithTheirContext)
+{
+    allocate(64 * MiB);
+    allocate(100);
+    allocate(200);
+    held_->context_gone(reinterpret_cast<CUcontext>(0x10),
+                        held_->next_serial());
+    expect_nothing_left();
+}
+
 TEST_F(Memory, TheLimitIsOutOfMemoryAndLeavesTheLedgerAsItWas)
 {
     const CUdeviceptr held = allocate(64 * MiB);

@@ -213,6 +213,43 @@ TEST_F(Preload, ASplitAllocationIsOneDeviceRangeToWhoeverAsks)
     ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
 }
 
+TEST_F(Preload, SmallAllocationsBeyondTheShareAreEachTheirOwn)
+{
+    CUdeviceptr large = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&large, 32 * MiB), CUDA_SUCCESS);
+    constexpr std::size_t count = 20;
+    constexpr std::size_t bytes = 10000;
+    CUdeviceptr small[count] = {};
+    unsigned long long ids[count] = {};
+    for (std::size_t i = 0; i < count; i++) {
+        ASSERT_EQ(CU(cuMemAlloc_v2)(&small[i], bytes), CUDA_SUCCESS);
+        ASSERT_EQ(
+            CU(cuMemsetD8_v2)(small[i], static_cast<unsigned char>(i), bytes),
+            CUDA_SUCCESS);
+        CUdeviceptr base = 0;
+        std::size_t size = 0;
+        EXPECT_EQ(CU(cuMemGetAddressRange_v2)(&base, &size, small[i] + 9999),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(base, small[i]);
+        EXPECT_EQ(size, bytes);
+        EXPECT_EQ(CU(cuPointerGetAttribute)(
+                      &ids[i], CU_POINTER_ATTRIBUTE_BUFFER_ID, small[i] + 1),
+                  CUDA_SUCCESS);
+        for (std::size_t other = 0; other < i; other++)
+            EXPECT_NE(ids[other], ids[i]);
+    }
+    EXPECT_EQ(free_bytes(), 62 * MiB) << "all of them in one chunk";
+    for (std::size_t i = 0; i < count; i++) {
+        std::vector<unsigned char> back(bytes);
+        ASSERT_EQ(CU(cuMemcpyDtoH_v2)(back.data(), small[i], bytes),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(back, std::vector<unsigned char>(
+                            bytes, static_cast<unsigned char>(i)));
+        ASSERT_EQ(CU(cuMemFree_v2)(small[i]), CUDA_SUCCESS);
+    }
+    ASSERT_EQ(CU(cuMemFree_v2)(large), CUDA_SUCCESS);
+}
+
 TEST_F(Preload, TheLimitIsOutOfMemoryAndNothingElseBreaks)
 {
     CUdeviceptr first = 0;

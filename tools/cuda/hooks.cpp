@@ -410,17 +410,15 @@ bool answer(const range_view &view, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         *static_cast<std::size_t *>(data) = view.bytes;
         return true;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        // The driver has a number for each of its mappings, counted from 1.
+        if (view.serial == 0)
+            return false;
+        *static_cast<unsigned long long *>(data) = view.serial | 1ull << 63;
+        return true;
     default:
         return false;
     }
-}
-
-// One number for the whole range, although the driver has one for each piece.
-CUdeviceptr asked_address(const range_view &view, CUpointer_attribute attribute,
-                          CUdeviceptr address)
-{
-    return view.split && attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ? view.base
-                                                                     : address;
 }
 
 } // namespace
@@ -436,8 +434,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
     CUresult result = CUDA_SUCCESS;
     if (answer(view, attribute, address, data, result))
         return result;
-    return EMUV_REAL(cuPointerGetAttribute)(
-        data, attribute, asked_address(view, attribute, address));
+    return EMUV_REAL(cuPointerGetAttribute)(data, attribute, address);
 }
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
@@ -454,11 +451,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
         return result;
     for (unsigned i = 0; i < count; i++) {
         CUresult each = CUDA_SUCCESS;
-        if (data[i] == nullptr)
-            continue;
-        if (!answer(view, attributes[i], address, data[i], each) &&
-            attributes[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID)
-            EMUV_REAL(cuPointerGetAttribute)(data[i], attributes[i], view.base);
+        if (data[i] != nullptr)
+            answer(view, attributes[i], address, data[i], each);
     }
     return result;
 }

@@ -51,7 +51,7 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     }
-    return allocate_backed(pointer, bytes, device, false);
+    return allocate_host(pointer, bytes, device);
 }
 
 CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -102,7 +102,7 @@ CUresult memory::free(CUdeviceptr pointer)
         // answer to an address it does not know.
         const std::lock_guard guard(lock_);
         const auto found = held_.find(pointer);
-        if (found != held_.end() && found->second.kind == charge_kind::backed) {
+        if (found != held_.end() && found->second.placed()) {
             entry = std::move(found->second);
             held_.erase(found);
             ours = true;
@@ -138,42 +138,110 @@ CUresult memory::synchronize(CUcontext context) const
 CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                                  int device, bool use_vram)
 {
-    const std::uint64_t rounded = round_up(bytes, chunk_bytes);
-    if (rounded < bytes) // wrapped
+    held entry;
+    entry.bytes = bytes;
+    entry.device = device;
+    CUdeviceptr base = 0;
+    const CUresult result = make_range(&base, entry, use_vram);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *pointer = base;
+    const std::lock_guard guard(lock_);
+    entry.serial = next_serial_++;
+    held_[base] = std::move(entry);
+    return CUDA_SUCCESS;
+}
+
+CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
+{
+    const std::uint64_t rounded = round_up(entry.bytes, chunk_bytes);
+    if (rounded < entry.bytes) // wrapped
         return CUDA_ERROR_OUT_OF_MEMORY;
     // What can never fit needs no address range.
-    const usage limits = ledger_of(device).read();
+    const usage limits = ledger_of(entry.device).read();
     if (rounded > limits.physical_bytes + limits.virtual_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
 
-    held entry;
     entry.kind = charge_kind::backed;
-    entry.bytes = bytes;
-    entry.device = device;
     entry.reserved_bytes = rounded;
     calls_.cuCtxGetCurrent(&entry.context);
-    CUdeviceptr base = 0;
     CUresult result =
-        calls_.cuMemAddressReserve(&base, rounded, chunk_bytes, 0, 0);
+        calls_.cuMemAddressReserve(base, rounded, chunk_bytes, 0, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    result = back(base, device, entry, use_vram);
+    result = back(*base, entry.device, entry, use_vram);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && collect(true))
-        result = back(base, device, entry, use_vram);
+        result = back(*base, entry.device, entry, use_vram);
     if (result != CUDA_SUCCESS) {
-        calls_.cuMemAddressFree(base, rounded);
+        calls_.cuMemAddressFree(*base, rounded);
         return result;
     }
     std::uint64_t spilled = 0;
     for (const auto &region : entry.regions)
         spilled += region.bytes;
     if (spilled > 0)
-        first_spill(base, entry, spilled);
-    *pointer = base;
-    const std::lock_guard guard(lock_);
-    entry.serial = next_serial_++;
-    held_[base] = std::move(entry);
+        first_spill(*base, entry, spilled);
     return CUDA_SUCCESS;
+}
+
+// ---- System RAM, in whole chunks or in pieces of one
+
+CUresult memory::allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
+                               int device)
+{
+    if (bytes >= chunk_bytes)
+        return allocate_backed(pointer, bytes, device, false);
+    held entry;
+    entry.kind = charge_kind::piece;
+    entry.bytes = bytes;
+    entry.device = device;
+    calls_.cuCtxGetCurrent(&entry.context);
+    {
+        const std::lock_guard guard(lock_);
+        if (place_piece(pointer, entry))
+            return CUDA_SUCCESS;
+    }
+    shared_chunk fresh;
+    fresh.whole.bytes = chunk_bytes;
+    fresh.whole.device = device;
+    CUdeviceptr base = 0;
+    const CUresult result = make_range(&base, fresh.whole, false);
+    const std::lock_guard guard(lock_);
+    if (result == CUDA_SUCCESS)
+        chunks_[base] = std::move(fresh);
+    // Without a chunk of its own, there may be room where others left by now.
+    return place_piece(pointer, entry) ? CUDA_SUCCESS : result;
+}
+
+// Under the lock.
+bool memory::place_piece(CUdeviceptr *pointer, held &entry)
+{
+    std::uint64_t offset = 0;
+    for (auto &[base, chunk] : chunks_) {
+        if (chunk.whole.device != entry.device ||
+            !chunk.pieces.take(entry.bytes, offset))
+            continue;
+        entry.token = base;
+        entry.serial = next_serial_++;
+        *pointer = base + offset;
+        held_[base + offset] = entry;
+        return true;
+    }
+    return false;
+}
+
+CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
+{
+    std::map<CUdeviceptr, shared_chunk>::node_type unused;
+    {
+        const std::lock_guard guard(lock_);
+        const auto chunk = chunks_.find(entry.token);
+        chunk->second.pieces.give(at - chunk->first, entry.bytes);
+        if (chunk->second.pieces.empty())
+            unused = chunks_.extract(chunk);
+    }
+    return unused.empty() ? CUDA_SUCCESS
+                          : drop(unused.key(), unused.mapped().whole);
 }
 
 // Charges and maps a whole range, or leaves nothing behind.
@@ -240,6 +308,8 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
 // Unmaps and uncharges; frees the range as well unless base is 0.
 CUresult memory::drop(CUdeviceptr base, held &entry)
 {
+    if (entry.kind == charge_kind::piece)
+        return drop_piece(base, entry);
     ledger &limits = ledger_of(entry.device);
     CUresult result = CUDA_SUCCESS;
     for (std::size_t i = 0; i < entry.units.size(); i++) {
@@ -307,10 +377,15 @@ void memory::peer_enabled(int device, int peer, bool enabled)
             peers_[peer] |= bit;
         else
             peers_[peer] &= ~bit;
-        for (const auto &[base, entry] : held_)
+        const auto add = [&](CUdeviceptr base, const held &entry) {
             if (entry.kind == charge_kind::backed && entry.device == peer &&
                 (entry.physical_bytes > 0 || host_.splits()))
                 ranges.emplace_back(base, entry.reserved_bytes);
+        };
+        for (const auto &[base, entry] : held_)
+            add(base, entry);
+        for (const auto &[base, chunk] : chunks_)
+            add(base, chunk.whole);
     }
     CUmemAccessDesc access = {};
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -389,7 +464,7 @@ void memory::first_spill(CUdeviceptr base, const held &entry,
 
 // ---- Stream order
 
-CUresult memory::free_backed_async(CUdeviceptr pointer, CUstream stream)
+CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
 {
     if (is_capturing(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -405,7 +480,7 @@ CUresult memory::free_backed_async(CUdeviceptr pointer, CUstream stream)
     {
         const std::lock_guard guard(lock_);
         const auto found = held_.find(pointer);
-        if (found != held_.end() && found->second.kind == charge_kind::backed) {
+        if (found != held_.end() && found->second.placed()) {
             leaving_.push_back({event, pointer, std::move(found->second)});
             held_.erase(found);
             return CUDA_SUCCESS;
@@ -447,11 +522,11 @@ bool memory::collect(bool wait)
 
 // ---- The table
 
-bool memory::is_backed(CUdeviceptr pointer)
+bool memory::is_placed(CUdeviceptr pointer)
 {
     const std::lock_guard guard(lock_);
     const auto found = held_.find(pointer);
-    return found != held_.end() && found->second.kind == charge_kind::backed;
+    return found != held_.end() && found->second.placed();
 }
 
 bool memory::take(int device, std::uint64_t bytes, bool may_be_virtual,
@@ -501,7 +576,11 @@ bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
     for (; entry != held_.end() && entry->first - at < bytes; ++entry)
         if (entry->second.kind == charge_kind::backed)
             return true;
-    return false;
+    auto chunk = chunks_.upper_bound(at);
+    if (chunk != chunks_.end() && chunk->first - at < bytes)
+        return true;
+    return chunk != chunks_.begin() &&
+           at - std::prev(chunk)->first < chunk_bytes;
 }
 
 bool memory::find(CUdeviceptr address, range_view &view)
@@ -511,11 +590,15 @@ bool memory::find(CUdeviceptr address, range_view &view)
     if (entry != held_.begin()) {
         --entry;
         const held &found = entry->second;
-        if (found.kind == charge_kind::backed &&
-            address - entry->first < found.bytes) {
-            view = {entry->first, found.bytes,
-                    found.device, found.context,
-                    true,         found.physical_bytes < found.reserved_bytes};
+        if (found.placed() && address - entry->first < found.bytes) {
+            view = {entry->first,
+                    found.bytes,
+                    found.device,
+                    found.context,
+                    true,
+                    found.kind == charge_kind::piece ||
+                        found.physical_bytes < found.reserved_bytes,
+                    found.serial};
             return true;
         }
     }
@@ -528,8 +611,13 @@ bool memory::find(CUdeviceptr address, range_view &view)
     const auto handle = created_.find(mapped->second.id);
     if (handle == created_.end())
         return false;
-    view = {mapped->first, mapped->second.bytes, handle->second.device, nullptr,
-            false,         handle->second.host};
+    view = {mapped->first,
+            mapped->second.bytes,
+            handle->second.device,
+            nullptr,
+            false,
+            handle->second.host,
+            0};
     return true;
 }
 
@@ -591,7 +679,7 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
         }
     }
     for (auto &[base, entry] : entries) {
-        if (entry.kind == charge_kind::backed)
+        if (entry.placed())
             drop(base, entry);
         else
             give_back(entry.device, entry.bytes, {entry.kind, entry.token});

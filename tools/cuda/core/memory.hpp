@@ -6,6 +6,7 @@
 #include "ledger.hpp"
 #include "placement.hpp"
 #include "settings.hpp"
+#include "slab.hpp"
 #include "store.hpp"
 
 #include <atomic>
@@ -35,8 +36,12 @@ struct range_view
     std::uint64_t bytes = 0; ///< as the program asked for it
     int device = 0;
     CUcontext context = nullptr; ///< null where the driver says null, too
-    bool split = false; ///< the program asked for one piece; it is in several
+    bool split = false; ///< what the program asked for and what the driver
+                        ///< mapped for it differ in extent
     bool host = false;  ///< some of it lies in host memory
+    /// A number of our own for the allocation; 0 where the driver has a right
+    /// one.
+    std::uint64_t serial = 0;
 };
 
 /// All that one process holds. Every call may come from any thread; none holds
@@ -85,15 +90,15 @@ public:
             if (result != CUDA_ERROR_OUT_OF_MEMORY)
                 return result;
         }
-        return allocate_backed(pointer, bytes, device, false);
+        return allocate_host(pointer, bytes, device);
     }
 
     /// cuMemFreeAsync. @p from_driver frees what is the driver's own.
     template <typename Call>
     CUresult free_async(CUdeviceptr pointer, CUstream stream, Call from_driver)
     {
-        if (is_backed(pointer))
-            return free_backed_async(pointer, stream);
+        if (is_placed(pointer))
+            return free_placed_async(pointer, stream);
         return free_counted(pointer, held_, from_driver);
     }
 
@@ -201,6 +206,7 @@ private:
         physical, ///< VRAM that the driver allocated
         host,     ///< counted as virtual, allocated by the driver
         backed,   ///< our range, our units
+        piece,    ///< part of a chunk of ours
         array,    ///< the key is an array's handle, not an address
     };
     struct charge
@@ -214,7 +220,7 @@ private:
         std::uint64_t bytes = 0;
         int device = 0;
         CUcontext context = nullptr;
-        std::uint64_t token = 0;
+        std::uint64_t token = 0;  // of a piece: where its chunk begins
         std::uint64_t serial = 0; // no two allocations have the same
         // Backed ones only.
         std::uint64_t reserved_bytes = 0;
@@ -227,6 +233,16 @@ private:
         std::vector<region> regions;
         std::vector<unit> units;
         std::uint64_t first_host_unit = 0;
+
+        bool placed() const // by us, not by the driver
+        {
+            return kind == charge_kind::backed || kind == charge_kind::piece;
+        }
+    };
+    struct shared_chunk // of system RAM, by pieces of one device
+    {
+        held whole;
+        slab pieces;
     };
     struct created
     {
@@ -256,10 +272,15 @@ private:
 
     CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                              int device, bool use_vram);
+    CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
+                           int device);
+    bool place_piece(CUdeviceptr *pointer, held &entry);
+    CUresult drop_piece(CUdeviceptr at, const held &entry);
+    CUresult make_range(CUdeviceptr *base, held &entry, bool use_vram);
     CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
     CUresult drop(CUdeviceptr base, held &entry);
     CUresult synchronize(CUcontext context) const;
-    CUresult free_backed_async(CUdeviceptr pointer, CUstream stream);
+    CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool collect(bool wait);
     CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device);
     void first_spill(CUdeviceptr base, const held &entry,
@@ -267,7 +288,7 @@ private:
     double measure_link(CUdeviceptr base, const held &entry) const;
 
     bool is_capturing(CUstream stream) const;
-    bool is_backed(CUdeviceptr pointer);
+    bool is_placed(CUdeviceptr pointer);
     bool take(int device, std::uint64_t bytes, bool may_be_virtual,
               charge &taken);
     void give_back(int device, std::uint64_t bytes, const charge &taken);
@@ -319,6 +340,7 @@ private:
     std::mutex lock_;
     std::map<CUdeviceptr, held> held_;
     std::map<CUdeviceptr, held> arrays_;
+    std::map<CUdeviceptr, shared_chunk> chunks_;
     std::vector<leaving> leaving_;
     std::map<std::uint64_t, created> created_; // by a number of our own
     std::map<CUmemGenericAllocationHandle, name> names_;
