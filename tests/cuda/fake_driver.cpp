@@ -116,6 +116,54 @@ FakeDriver::FakeDriver()
     calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode *) {
         return CUDA_SUCCESS;
     };
+    calls.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+    calls.cuDeviceGetMemPool = [](CUmemoryPool *pool, CUdevice) {
+        *pool = reinterpret_cast<CUmemoryPool>(0x30);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemPoolGetAttribute = [](CUmemoryPool, CUmemPool_attribute which,
+                                     void *value) {
+        if (which != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+            return CUDA_ERROR_INVALID_VALUE;
+        *static_cast<cuuint64_t *>(value) = card->pool_reserved;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemPoolTrimTo = [](CUmemoryPool, std::size_t) {
+        card->pool_reserved = card->pool_used;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemFreeAsync = [](CUdeviceptr at, CUstream) {
+        card->freed_async++;
+        return card->calls.cuMemFree_v2(at);
+    };
+    calls.cuDeviceGetGraphMemAttribute =
+        [](CUdevice, CUgraphMem_attribute which, void *value) {
+            if (which != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT)
+                return CUDA_ERROR_INVALID_VALUE;
+            *static_cast<cuuint64_t *>(value) = card->graph_reserved;
+            return CUDA_SUCCESS;
+        };
+    calls.cuDeviceGraphMemTrim = [](CUdevice) {
+        card->graph_reserved = card->graph_used;
+        return CUDA_SUCCESS;
+    };
+    calls.cuGraphGetNodes = [](CUgraph, CUgraphNode *nodes,
+                               std::size_t *count) {
+        *count = card->graph_nodes.size();
+        for (std::size_t i = 0; nodes != nullptr && i < *count; i++)
+            nodes[i] = reinterpret_cast<CUgraphNode>(&card->graph_nodes[i]);
+        return CUDA_SUCCESS;
+    };
+    calls.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType *type) {
+        *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        return CUDA_SUCCESS;
+    };
+    calls.cuGraphMemAllocNodeGetParams =
+        [](CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *wanted) {
+            *wanted = {};
+            wanted->bytesize = *reinterpret_cast<std::uint64_t *>(node);
+            return CUDA_SUCCESS;
+        };
     calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
                                    std::size_t, CUdeviceptr,
                                    unsigned long long) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 /// The card and the host behind it. One at a time: the calls have no argument
 /// that could name it.
@@ -34,6 +35,13 @@ struct FakeDriver
     bool fail_map = false;
     bool capturing = false;
     bool events_done = true;
+    // What the one pool, and the graphs, hold and cannot give up.
+    std::uint64_t pool_reserved = 0;
+    std::uint64_t pool_used = 0;
+    std::uint64_t graph_reserved = 0;
+    std::uint64_t graph_used = 0;
+    std::vector<std::uint64_t> graph_nodes; // bytes of allocation nodes
+    unsigned freed_async = 0;
     unsigned synchronized = 0;
     CUdeviceptr next_address = 0x7000000000;
     CUmemGenericAllocationHandle next_handle = 1;

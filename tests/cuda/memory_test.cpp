@@ -157,7 +157,7 @@ TEST_F(Memory, APieceFreedInStreamOrderIsGivenOutAgainOnlyWhenItIsDue)
     const CUdeviceptr large = allocate(64 * MiB);
     const CUdeviceptr kept = allocate(100);
     CUdeviceptr piece = 0;
-    ASSERT_EQ(held_->allocate_async(&piece, MiB, nullptr,
+    ASSERT_EQ(held_->allocate_async(&piece, MiB, nullptr, nullptr,
                                     [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_SUCCESS);
     expect_used(64 * MiB, 2 * MiB);
@@ -326,11 +326,11 @@ TEST_F(Memory, StreamOrderedMemoryIsTheDriversWithinTheBudgetAndOursBeyond)
             return card_.calls.cuMemAlloc_v2(pointer, bytes);
         };
     };
-    ASSERT_EQ(held_->allocate_async(&first, 60 * MiB, nullptr,
+    ASSERT_EQ(held_->allocate_async(&first, 60 * MiB, nullptr, nullptr,
                                     from_driver(&first, 60 * MiB)),
               CUDA_SUCCESS);
     EXPECT_TRUE(card_.plain.contains(first));
-    ASSERT_EQ(held_->allocate_async(&second, 10 * MiB, nullptr,
+    ASSERT_EQ(held_->allocate_async(&second, 10 * MiB, nullptr, nullptr,
                                     from_driver(&second, 10 * MiB)),
               CUDA_SUCCESS);
     EXPECT_FALSE(card_.plain.contains(second));
@@ -356,7 +356,7 @@ TEST_F(Memory, WhatIsStillLeavingIsWaitedForBeforeSayingOutOfMemory)
 {
     CUdeviceptr pointer = 0;
     const CUdeviceptr held = allocate(64 * MiB);
-    ASSERT_EQ(held_->allocate_async(&pointer, 128 * MiB, nullptr,
+    ASSERT_EQ(held_->allocate_async(&pointer, 128 * MiB, nullptr, nullptr,
                                     [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_SUCCESS);
     card_.events_done = false;
@@ -373,10 +373,187 @@ TEST_F(Memory, ACapturedAllocationIsTheGraphs)
 {
     card_.capturing = true;
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate_async(&pointer, MiB, nullptr,
+    EXPECT_EQ(held_->allocate_async(&pointer, MiB, nullptr, nullptr,
                                     [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_ERROR_UNKNOWN);
     expect_used(0, 0);
+}
+
+TEST_F(Memory, ACaptureFreesWhatTheDriverSaysItMay)
+{
+    const CUdeviceptr large = allocate(64 * MiB);
+    CUdeviceptr outside = 0;
+    ASSERT_EQ(held_->allocate_async(&outside, 10 * MiB, nullptr, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+              CUDA_SUCCESS);
+    card_.capturing = true;
+    EXPECT_EQ(held_->free_async(outside, nullptr,
+                                [] { return CUDA_ERROR_INVALID_VALUE; }),
+              CUDA_ERROR_INVALID_VALUE);
+    expect_used(64 * MiB, 10 * MiB);
+    card_.capturing = false;
+    EXPECT_EQ(held_->free(outside), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+// ---- What the driver keeps
+
+TEST_F(Memory, WhatAPoolKeepsAfterFreesStaysChargedUntilItGivesItUp)
+{
+    const auto from_driver = [&](CUdeviceptr *pointer) {
+        return [this, pointer] {
+            card_.pool_reserved = card_.pool_used = 40 * MiB;
+            return card_.calls.cuMemAlloc_v2(pointer, 30 * MiB);
+        };
+    };
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(held_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
+                                    from_driver(&pointer)),
+              CUDA_SUCCESS);
+    expect_used(40 * MiB, 0);
+    ASSERT_EQ(
+        held_->free_async(pointer, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        CUDA_SUCCESS);
+    const CUdeviceptr beside = allocate(20 * MiB);
+    expect_used(60 * MiB, 0);
+    // From what it keeps, it has to take nothing.
+    ASSERT_EQ(held_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
+                                    from_driver(&pointer)),
+              CUDA_SUCCESS);
+    expect_used(60 * MiB, 0);
+    ASSERT_EQ(
+        held_->free_async(pointer, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        CUDA_SUCCESS);
+
+    // Before anything spills, it is given up.
+    card_.pool_used = 4 * MiB;
+    const CUdeviceptr more = allocate(40 * MiB);
+    expect_used(64 * MiB, 0);
+    card_.pool_reserved = card_.pool_used = 0;
+    for (const CUdeviceptr each : {beside, more})
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+    std::size_t free = 1000 * MiB;
+    std::size_t total = 0;
+    held_->show_info(0, free, total);
+    EXPECT_EQ(free, 192 * MiB);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, AnAllocationThatAPoolTakesTooMuchVramForGoesToTheHost)
+{
+    const CUdeviceptr large = allocate(62 * MiB);
+    CUdeviceptr pointer = 0;
+    unsigned asked = 0;
+    const auto from_driver = [&] {
+        asked++;
+        card_.pool_reserved = 32 * MiB; // at once, by its own rule
+        card_.pool_used = 0;            // once it is given back
+        return card_.calls.cuMemAlloc_v2(&pointer, MiB);
+    };
+    ASSERT_EQ(
+        held_->allocate_async(&pointer, MiB, nullptr, nullptr, from_driver),
+        CUDA_SUCCESS);
+    EXPECT_EQ(card_.freed_async, 1u);
+    EXPECT_EQ(card_.pool_reserved, 0u);
+    expect_used(62 * MiB, 2 * MiB);
+    CUdeviceptr next = 0;
+    ASSERT_EQ(held_->allocate_async(&next, MiB, nullptr, nullptr, from_driver),
+              CUDA_SUCCESS);
+    EXPECT_EQ(asked, 1u) << "it need not be seen twice";
+    for (const CUdeviceptr each : {large, pointer, next})
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, APoolsAllocationsOutliveItInTheLedger)
+{
+    const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
+    CUmemLocation here = {};
+    here.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    held_->stream_pools().created(pool, here);
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(held_->allocate_async(
+                  &pointer, 10 * MiB, pool, nullptr,
+                  [&] {
+                      card_.pool_reserved = card_.pool_used = 16 * MiB;
+                      return card_.calls.cuMemAlloc_v2(&pointer, 10 * MiB);
+                  }),
+              CUDA_SUCCESS);
+    expect_used(16 * MiB, 0);
+    EXPECT_EQ(held_->stream_pools().destroy(
+                  pool, [] { return CUDA_ERROR_INVALID_VALUE; }),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(held_->stream_pools().destroy(pool, [] { return CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
+    expect_used(10 * MiB, 0);
+    EXPECT_EQ(
+        held_->free_async(pointer, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        CUDA_SUCCESS);
+    expect_used(0, 0);
+}
+
+TEST_F(Memory, APoolOfHostMemoryCountsForNothing)
+{
+    const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
+    CUmemLocation host = {};
+    host.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    held_->stream_pools().created(pool, host);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate_async(&pointer, 500 * MiB, pool, nullptr,
+                                    [] { return CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
+    expect_used(0, 0);
+}
+
+TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
+{
+    graphs &all = held_->executable_graphs();
+    CUgraphExec exec = nullptr;
+    const auto make = [&] {
+        exec = reinterpret_cast<CUgraphExec>(0x40);
+        return CUDA_SUCCESS;
+    };
+    card_.graph_nodes = {20 * MiB, 11 * MiB};
+    EXPECT_EQ(all.instantiate(&exec, nullptr, make), CUDA_SUCCESS);
+    expect_used(0, 0);
+    const CUdeviceptr large = allocate(40 * MiB);
+    const auto launch = [&] {
+        // One after the other, in the same memory.
+        card_.graph_reserved = card_.graph_used = 20 * MiB;
+        return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(all.launch(exec, launch), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(card_.graph_reserved, 0u);
+    expect_used(40 * MiB, 0);
+    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    EXPECT_EQ(all.launch(exec, launch), CUDA_SUCCESS);
+    expect_used(20 * MiB, 0);
+
+    // What it is done with is kept, until somebody else needs it.
+    card_.graph_used = 0;
+    const CUdeviceptr beside = allocate(44 * MiB);
+    expect_used(64 * MiB, 0);
+    const CUdeviceptr more = allocate(20 * MiB);
+    expect_used(64 * MiB, 0);
+    EXPECT_EQ(all.destroy(exec, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS);
+    for (const CUdeviceptr each : {beside, more})
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, AGraphThatCannotFitIsNotMade)
+{
+    graphs &all = held_->executable_graphs();
+    CUgraphExec exec = nullptr;
+    card_.graph_nodes = {65 * MiB};
+    EXPECT_EQ(
+        all.instantiate(&exec, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        CUDA_ERROR_OUT_OF_MEMORY);
+    expect_nothing_left();
 }
 
 // ---- The program's own handles

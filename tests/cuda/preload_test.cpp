@@ -3,6 +3,7 @@
 // program sees that finds the driver the way CUDA's runtime does. Run by ctest
 // with a card of 64 MiB, 32 MiB of it for us, and 64 MiB of system RAM.
 #include "core/driver.hpp"
+#include "sim/sim.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +25,13 @@ void *simulated()
 {
     return dlmopen(LM_ID_BASE, std::getenv("EMUV_LIBCUDA"),
                    RTLD_NOW | RTLD_NOLOAD);
+}
+
+std::size_t vram_used()
+{
+    const auto get = reinterpret_cast<decltype(&emuv_sim_get)>(
+        dlsym(simulated(), "emuv_sim_get"));
+    return get()->vram_used(0);
 }
 
 void *front()
@@ -310,6 +318,103 @@ TEST_F(Preload, StreamOrderedMemoryGoesBeyondTheShare)
     EXPECT_EQ(free_bytes(), 24 * MiB);
     for (const CUdeviceptr pointer : pointers)
         ASSERT_EQ(CU(cuMemFreeAsync)(pointer, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, WhatAPoolKeepsIsPartOfTheShare)
+{
+    const std::size_t before = vram_used();
+    CUstream stream = nullptr;
+    CUmemoryPool pool = nullptr;
+    cuuint64_t all = UINT64_MAX;
+    ASSERT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING),
+              CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuDeviceGetMemPool)(&pool, device_), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                        &all),
+              CUDA_SUCCESS);
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(CU(cuMemAllocAsync)(&pointer, 24 * MiB, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFreeAsync)(pointer, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 72 * MiB) << "the driver keeps it";
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 8 * MiB), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 64 * MiB);
+    CUdeviceptr rest = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&rest, 24 * MiB), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 64 * MiB) << "given up, so nothing has spilled";
+    EXPECT_LE(vram_used(), before + 32 * MiB);
+
+    // The driver takes more at once than there is left.
+    ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 7 * MiB), CUDA_SUCCESS);
+    CUdeviceptr small = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&small, MiB / 2), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFree_v2)(small), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAllocAsync)(&small, MiB / 2, stream), CUDA_SUCCESS);
+    EXPECT_LE(vram_used(), before + 32 * MiB);
+    ASSERT_EQ(CU(cuMemFreeAsync)(small, stream), CUDA_SUCCESS);
+    all = 0;
+    ASSERT_EQ(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                        &all),
+              CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFree_v2)(rest), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, AGraphsOwnMemoryIsPartOfTheShare)
+{
+    CUstream stream = nullptr;
+    ASSERT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING),
+              CUDA_SUCCESS);
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(
+        CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+        CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAllocAsync)(&pointer, 20 * MiB, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFreeAsync)(pointer, stream), CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    ASSERT_EQ(CU(cuStreamEndCapture)(stream, &graph), CUDA_SUCCESS);
+
+    CUdeviceptr large = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&large, 16 * MiB), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(CU(cuMemFree_v2)(large), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuGraphLaunch)(exec, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 76 * MiB);
+    ASSERT_EQ(CU(cuGraphExecDestroy)(exec), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuGraphDestroy)(graph), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Preload, ACaptureFreesOnlyWhatIsAGraphs)
+{
+    CUstream stream = nullptr;
+    ASSERT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING),
+              CUDA_SUCCESS);
+    CUdeviceptr in_vram = 0;
+    CUdeviceptr beyond = 0;
+    ASSERT_EQ(CU(cuMemAllocAsync)(&in_vram, 32 * MiB, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAllocAsync)(&beyond, 32 * MiB, stream), CUDA_SUCCESS);
+    ASSERT_EQ(
+        CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+        CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemFreeAsync)(beyond, stream),
+              CU(cuMemFreeAsync)(in_vram, stream));
+    CUgraph graph = nullptr;
+    CU(cuStreamEndCapture)(stream, &graph);
+    if (graph != nullptr)
+        CU(cuGraphDestroy)(graph);
+    EXPECT_EQ(free_bytes(), 32 * MiB) << "neither is freed";
+    ASSERT_EQ(CU(cuMemFreeAsync)(in_vram, stream), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemFreeAsync)(beyond, stream), CUDA_SUCCESS);
     ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
     ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
 }

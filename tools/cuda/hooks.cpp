@@ -104,7 +104,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
     };
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, legacy(stream), real);
+    return ours.held().allocate_async(pointer, bytes, nullptr, legacy(stream),
+                                      real);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
@@ -116,7 +117,8 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
     };
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, per_thread(stream), real);
+    return ours.held().allocate_async(pointer, bytes, nullptr,
+                                      per_thread(stream), real);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
@@ -129,7 +131,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
     if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
         !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, legacy(stream), real);
+    return ours.held().allocate_async(pointer, bytes, pool, legacy(stream),
+                                      real);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
@@ -143,7 +146,8 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
     if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
         !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, per_thread(stream), real);
+    return ours.held().allocate_async(pointer, bytes, pool, per_thread(stream),
+                                      real);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
@@ -166,6 +170,24 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
     if (!ours || pointer == 0)
         return real();
     return ours.held().free_async(pointer, per_thread(stream), real);
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemPoolCreate)(pool, wanted);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().stream_pools().created(*pool, wanted->location);
+    return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    const entry ours;
+    const auto real = [&] { return EMUV_REAL(cuMemPoolDestroy)(pool); };
+    return ours && pool != nullptr
+               ? ours.held().stream_pools().destroy(pool, real)
+               : real();
 }
 
 // ---- The program's own handles

@@ -24,6 +24,7 @@ struct device
     std::shared_ptr<context> primary;
     unsigned primary_count = 0;
     unsigned primary_flags = 0;
+    std::size_t graph_bytes = 0; // of allocation nodes
 };
 
 // Contexts are never freed, so that a stale handle is told from a good one.

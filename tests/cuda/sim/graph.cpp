@@ -40,6 +40,7 @@ bool graph_memory::take()
         --users;
         return false;
     }
+    owner->dev.graph_bytes += whole;
     mapping m;
     m.base = base;
     m.bytes = bytes;
@@ -58,6 +59,7 @@ void graph_memory::drop()
     the().space.remove(base);
     the().space.clear(base, round_up(bytes, frame_bytes));
     memory.reset();
+    owner->dev.graph_bytes -= round_up(bytes, frame_bytes);
 }
 
 namespace {
@@ -645,6 +647,21 @@ CUresult cuDeviceGraphMemTrim(CUdevice dev)
 {
     SIM_ENTER(init);
     return the().device_at(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+// Executable graphs keep what they have, so all of it is in use.
+CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr,
+                                      void *value)
+{
+    SIM_ENTER(init);
+    const device *on = the().device_at(dev);
+    if (!on)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (!value || (attr != CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT &&
+                   attr != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
+        return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<cuuint64_t *>(value) = on->graph_bytes;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

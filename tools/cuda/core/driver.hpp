@@ -24,6 +24,9 @@ namespace emuv::cuda {
     X(cuCtxPushCurrent_v2)                                                     \
     X(cuCtxSynchronize)                                                        \
     X(cuDeviceGetAttribute)                                                    \
+    X(cuDeviceGetGraphMemAttribute)                                            \
+    X(cuDeviceGetMemPool)                                                      \
+    X(cuDeviceGraphMemTrim)                                                    \
     X(cuDevicePrimaryCtxGetState)                                              \
     X(cuDeviceTotalMem_v2)                                                     \
     X(cuEventCreate)                                                           \
@@ -32,17 +35,24 @@ namespace emuv::cuda {
     X(cuEventQuery)                                                            \
     X(cuEventRecord)                                                           \
     X(cuEventSynchronize)                                                      \
+    X(cuGraphChildGraphNodeGetGraph)                                           \
+    X(cuGraphGetNodes)                                                         \
+    X(cuGraphMemAllocNodeGetParams)                                            \
+    X(cuGraphNodeGetType)                                                      \
     X(cuMemAddressFree)                                                        \
     X(cuMemAddressReserve)                                                     \
     X(cuMemAllocPitch_v2)                                                      \
     X(cuMemAlloc_v2)                                                           \
     X(cuMemCreate)                                                             \
+    X(cuMemFreeAsync)                                                          \
     X(cuMemFree_v2)                                                            \
     X(cuMemGetInfo_v2)                                                         \
     X(cuMemHostGetDevicePointer_v2)                                            \
     X(cuMemHostRegister_v2)                                                    \
     X(cuMemHostUnregister)                                                     \
     X(cuMemMap)                                                                \
+    X(cuMemPoolGetAttribute)                                                   \
+    X(cuMemPoolTrimTo)                                                         \
     X(cuMemRelease)                                                            \
     X(cuMemSetAccess)                                                          \
     X(cuMemUnmap)                                                              \
@@ -51,6 +61,7 @@ namespace emuv::cuda {
     X(cuStreamCreate)                                                          \
     X(cuStreamDestroy_v2)                                                      \
     X(cuStreamIsCapturing)                                                     \
+    X(cuStreamSynchronize)                                                     \
     X(cuThreadExchangeStreamCaptureMode)
 
 /// The real driver, or a test's own.

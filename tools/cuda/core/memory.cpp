@@ -11,7 +11,7 @@ namespace emuv::cuda {
 memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
                report_kind report, void (*notice)(const spill_notice &))
     : calls_(calls), ledgers_(std::move(ledgers)), host_(host), report_(report),
-      notice_(notice)
+      notice_(notice), pools_(calls, ledgers_), graphs_(calls, pools_)
 {}
 
 int memory::current_device() const
@@ -33,6 +33,14 @@ bool memory::is_capturing(CUstream stream) const
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// What the driver keeps for later is given up before anything goes without.
+bool memory::charge_vram(int device, std::uint64_t bytes)
+{
+    ledger &limits = ledger_of(device);
+    return limits.charge_physical(bytes) ||
+           (pools_.trim(device) && limits.charge_physical(bytes));
+}
+
 // ---- Plain allocations
 
 CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
@@ -41,7 +49,7 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
     const int device = current_device();
     if (bytes >= chunk_bytes)
         return allocate_backed(pointer, bytes, device, true);
-    if (ledger_of(device).charge_physical(bytes)) {
+    if (charge_vram(device, bytes)) {
         const CUresult result = calls_.cuMemAlloc_v2(pointer, bytes);
         if (result == CUDA_SUCCESS) {
             remember(*pointer, bytes, device, charge_kind::physical);
@@ -253,15 +261,14 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
 
     // Somebody else may charge between the question and the answer; each
     // round asks for less, so it ends.
-    std::uint64_t vram = 0;
-    if (use_vram) {
-        vram = bytes;
-        while (vram > 0 && !limits.charge_physical(vram))
+    std::uint64_t vram = use_vram ? bytes : 0;
+    if (use_vram && !charge_vram(device, vram))
+        do
             vram = host_.splits()
                        ? device_share(vram - chunk_bytes,
                                       limits.read().physical_free_bytes())
                        : 0;
-    }
+        while (vram > 0 && !limits.charge_physical(vram));
     std::uint64_t mapped = 0;
     CUresult result = CUDA_SUCCESS;
     if (vram > 0) {
@@ -464,10 +471,32 @@ void memory::first_spill(CUdeviceptr base, const held &entry,
 
 // ---- Stream order
 
+// False where the driver has no pool to name, or where the pool holds no VRAM.
+bool memory::find_pool(CUmemoryPool pool, pools::source &from)
+{
+    from.device = current_device();
+    from.pool = pool;
+    if (pool == nullptr &&
+        calls_.cuDeviceGetMemPool(&from.pool, from.device) != CUDA_SUCCESS)
+        return false;
+    from.device = pools_.device_of(from.pool, from.device);
+    return from.device >= 0;
+}
+
+// Gives back what the driver had to take too much VRAM for. The program has
+// not seen it yet, so nothing but the allocation itself is waited for.
+void memory::give_up(CUdeviceptr pointer, CUstream stream, int device)
+{
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    calls_.cuMemFreeAsync(pointer, stream);
+    calls_.cuStreamSynchronize(stream);
+    pools_.trim(device);
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
 {
-    if (is_capturing(stream))
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUevent event = nullptr;
     CUresult result = calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
     if (result != CUDA_SUCCESS)
@@ -494,6 +523,7 @@ CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
 // With wait, all of it. Says whether anything was dropped.
 bool memory::collect(bool wait)
 {
+    pools_.settle();
     std::vector<leaving> ready;
     {
         const std::lock_guard guard(lock_);
@@ -532,7 +562,7 @@ bool memory::is_placed(CUdeviceptr pointer)
 bool memory::take(int device, std::uint64_t bytes, bool may_be_virtual,
                   charge &taken)
 {
-    if (ledger_of(device).charge_physical(bytes))
+    if (charge_vram(device, bytes))
         return true;
     taken.kind = charge_kind::host;
     return may_be_virtual && bytes <= UINT64_MAX - chunk_bytes &&
@@ -545,6 +575,8 @@ void memory::give_back(int device, std::uint64_t bytes, const charge &taken)
     if (taken.kind == charge_kind::host)
         ledger_of(device).uncharge_virtual(round_up(bytes, chunk_bytes),
                                            taken.token);
+    else if (taken.kind == charge_kind::pooled)
+        pools_.freed(taken.token, bytes);
     else
         ledger_of(device).uncharge_physical(bytes);
 }
@@ -699,7 +731,7 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
     entry.device = properties.location.id;
     ledger &limits = ledger_of(entry.device);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (limits.charge_physical(bytes)) {
+    if (charge_vram(entry.device, bytes)) {
         result = calls_.cuMemCreate(handle, bytes, &properties, flags);
         if (result != CUDA_SUCCESS)
             limits.uncharge_physical(bytes);

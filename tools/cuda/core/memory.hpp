@@ -3,8 +3,10 @@
 #pragma once
 
 #include "driver.hpp"
+#include "graphs.hpp"
 #include "ledger.hpp"
 #include "placement.hpp"
+#include "pools.hpp"
 #include "settings.hpp"
 #include "slab.hpp"
 #include "store.hpp"
@@ -70,33 +72,45 @@ public:
     /// cuMemFree. Addresses that are not this object's go to the driver.
     CUresult free(CUdeviceptr pointer);
 
-    /// A stream-ordered allocation: the driver's while the budget lasts.
+    /// A stream-ordered allocation: the driver's while the budget lasts. In a
+    /// capture it is the graph's.
+    /// @param pool  null for the device's current one
     /// @param from_driver  makes it; called at most once
     /// @param stream  with the default streams named: CU_STREAM_LEGACY or
     ///   CU_STREAM_PER_THREAD
     template <typename Call>
     CUresult allocate_async(CUdeviceptr *pointer, std::uint64_t bytes,
-                            CUstream stream, Call from_driver)
+                            CUmemoryPool pool, CUstream stream,
+                            Call from_driver)
     {
-        if (is_capturing(stream))
+        pools::source from;
+        if (is_capturing(stream) || !find_pool(pool, from))
             return from_driver();
-        const int device = current_device();
-        if (ledger_of(device).charge_physical(bytes)) {
+        if (pools_.begin(from, bytes) ||
+            (pools_.trim(from.device) && pools_.begin(from, bytes))) {
             const CUresult result = from_driver();
-            if (result == CUDA_SUCCESS)
-                remember(*pointer, bytes, device, charge_kind::physical);
-            else
-                ledger_of(device).uncharge_physical(bytes);
-            if (result != CUDA_ERROR_OUT_OF_MEMORY)
+            const bool granted = result == CUDA_SUCCESS;
+            std::uint64_t number = 0;
+            const bool fits = pools_.end(from, bytes, granted, number);
+            if (granted && fits)
+                remember(*pointer, bytes, from.device, charge_kind::pooled,
+                         number);
+            else if (granted)
+                give_up(*pointer, stream, from.device);
+            if (granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY)
                 return result;
         }
-        return allocate_host(pointer, bytes, device);
+        return allocate_host(pointer, bytes, from.device);
     }
 
-    /// cuMemFreeAsync. @p from_driver frees what is the driver's own.
+    /// cuMemFreeAsync. @p from_driver frees what is the driver's own; a
+    /// capture can only free what it, or another graph, allocated, and the
+    /// driver has its own answer to anything else.
     template <typename Call>
     CUresult free_async(CUdeviceptr pointer, CUstream stream, Call from_driver)
     {
+        if (is_capturing(stream))
+            return from_driver();
         if (is_placed(pointer))
             return free_placed_async(pointer, stream);
         return free_counted(pointer, held_, from_driver);
@@ -125,7 +139,7 @@ public:
     CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
     {
         const int device = current_device();
-        if (!ledger_of(device).charge_physical(bytes))
+        if (!charge_vram(device, bytes))
             return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = from_driver();
         if (result == CUDA_SUCCESS)
@@ -197,6 +211,10 @@ public:
 
     void peer_enabled(int device, int peer, bool enabled);
 
+    /// The driver's own stores of memory.
+    pools &stream_pools() { return pools_; }
+    graphs &executable_graphs() { return graphs_; }
+
     int current_device() const;
     ledger &ledger_of(int device) const;
 
@@ -204,6 +222,7 @@ private:
     enum class charge_kind
     {
         physical, ///< VRAM that the driver allocated
+        pooled,   ///< part of what a pool of the driver's is charged
         host,     ///< counted as virtual, allocated by the driver
         backed,   ///< our range, our units
         piece,    ///< part of a chunk of ours
@@ -220,7 +239,8 @@ private:
         std::uint64_t bytes = 0;
         int device = 0;
         CUcontext context = nullptr;
-        std::uint64_t token = 0;  // of a piece: where its chunk begins
+        std::uint64_t token = 0;  // of a piece: where its chunk begins; of a
+                                  // pooled one: the pool's number
         std::uint64_t serial = 0; // no two allocations have the same
         // Backed ones only.
         std::uint64_t reserved_bytes = 0;
@@ -288,6 +308,9 @@ private:
     double measure_link(CUdeviceptr base, const held &entry) const;
 
     bool is_capturing(CUstream stream) const;
+    bool find_pool(CUmemoryPool pool, pools::source &from);
+    void give_up(CUdeviceptr pointer, CUstream stream, int device);
+    bool charge_vram(int device, std::uint64_t bytes);
     bool is_placed(CUdeviceptr pointer);
     bool take(int device, std::uint64_t bytes, bool may_be_virtual,
               charge &taken);
@@ -335,6 +358,8 @@ private:
     const report_kind report_;
     void (*const notice_)(const spill_notice &);
     std::atomic<bool> noticed_{false};
+    pools pools_;
+    graphs graphs_;
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
