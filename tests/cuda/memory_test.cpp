@@ -32,14 +32,15 @@ protected:
         held_ = make(report_kind::total);
     }
 
-    std::unique_ptr<memory> make(report_kind report)
+    std::unique_ptr<memory> make(report_kind report, bool exportable = false)
     {
         return std::make_unique<memory>(
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
             [](const spill_notice &notice) {
                 last_notice = notice;
                 notices++;
-            });
+            },
+            exportable);
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)
@@ -87,6 +88,26 @@ TEST_F(Memory, WhatFitsIsAllInVram)
     EXPECT_EQ(card_.accessible[pointer], 64 * MiB);
     EXPECT_EQ(notices, 0u);
     EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, WhatShallBeExportableIsTheDriversWhereItFitsWhole)
+{
+    held_ = make(report_kind::total, true);
+    const CUdeviceptr first = allocate(39 * MiB);
+    EXPECT_TRUE(card_.plain.contains(first));
+    expect_used(40 * MiB, 0);
+    const CUdeviceptr second = allocate(30 * MiB);
+    EXPECT_FALSE(card_.plain.contains(second));
+    expect_used(64 * MiB, 6 * MiB);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate(&pointer, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    card_.card_bytes = card_.card_used + 20 * MiB; // full before the share is
+    const CUdeviceptr third = allocate(30 * MiB);
+    EXPECT_FALSE(card_.plain.contains(third));
+    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(third), CUDA_SUCCESS);
     expect_nothing_left();
 }
 

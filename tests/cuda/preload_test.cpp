@@ -221,6 +221,19 @@ TEST_F(Preload, ASplitAllocationIsOneDeviceRangeToWhoeverAsks)
     ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
 }
 
+TEST_F(Preload, LargeAllocationsHaveAnIpcHandleWhereThatIsAskedFor)
+{
+    const char *asked = std::getenv("EMUV_IPC");
+    const bool ipc = asked != nullptr && std::strcmp(asked, "1") == 0;
+    CUdeviceptr pointer = 0;
+    CUipcMemHandle handle;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 20 * MiB), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, pointer),
+              ipc ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(free_bytes(), 76 * MiB);
+    ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
+}
+
 TEST_F(Preload, SmallAllocationsBeyondTheShareAreEachTheirOwn)
 {
     CUdeviceptr large = 0;

@@ -66,13 +66,21 @@ TEST(Settings, WhatIsNotUnderstoodIsNamed)
         {"EMUV_INSTANCE", "emuv0"},
         {"EMUV_REPORT", "all"},
         {"EMUV_STORE", "disk"},
-        {"EMUV_DISABLE", "yes"}};
+        {"EMUV_DISABLE", "yes"},
+        {"EMUV_IPC", "2"}};
     for (const auto &[name, value] : wrong) {
         const settings asked = read({{name, value}});
         ASSERT_NE(asked.wrong_name, nullptr) << name << "=" << value;
         EXPECT_STREQ(asked.wrong_name, name);
         EXPECT_STREQ(asked.wrong_value, value);
     }
+}
+
+TEST(Settings, FlagsAreOneOrNothing)
+{
+    EXPECT_TRUE(read({{"EMUV_IPC", "1"}}).ipc);
+    EXPECT_FALSE(read({{"EMUV_IPC", "0"}}).ipc);
+    EXPECT_FALSE(read({{"EMUV_IPC", ""}}).ipc);
 }
 
 TEST(Settings, StoreAndReportAreNamed)

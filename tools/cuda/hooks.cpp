@@ -488,8 +488,10 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
         return EMUV_REAL(cuIpcGetMemHandle)(handle, address);
     static std::atomic<bool> said;
     if (!said.exchange(true))
-        say("cuIpcGetMemHandle: allocations of 2 MiB and more have no IPC "
-            "handle under emuV; share them by cuMemCreate and a descriptor");
+        say(ours->asked.ipc
+                ? "cuIpcGetMemHandle: memory in system RAM has no IPC handle"
+                : "cuIpcGetMemHandle: allocations of 2 MiB and more have an "
+                  "IPC handle only with EMUV_IPC=1");
     // What the driver says of any memory that is mapped from handles.
     return CUDA_ERROR_INVALID_VALUE;
 }

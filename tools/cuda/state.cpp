@@ -148,8 +148,8 @@ CUresult start_locked()
     store *host = make_store(asked, made->calls);
     if (host == nullptr)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    made->held =
-        new memory(made->calls, ledgers, *host, asked.report, tell_spill);
+    made->held = new memory(made->calls, ledgers, *host, asked.report,
+                            tell_spill, asked.ipc);
     active.store(made, std::memory_order_release);
     return CUDA_SUCCESS;
 }

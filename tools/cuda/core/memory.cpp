@@ -9,9 +9,11 @@
 namespace emuv::cuda {
 
 memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
-               report_kind report, void (*notice)(const spill_notice &))
+               report_kind report, void (*notice)(const spill_notice &),
+               bool exportable)
     : calls_(calls), ledgers_(std::move(ledgers)), host_(host), report_(report),
-      notice_(notice), pools_(calls, ledgers_), graphs_(calls, pools_)
+      notice_(notice), exportable_(exportable), pools_(calls, ledgers_),
+      graphs_(calls, pools_)
 {}
 
 int memory::current_device() const
@@ -47,19 +49,25 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
 {
     collect(false);
     const int device = current_device();
-    if (bytes >= chunk_bytes)
+    const bool large = bytes >= chunk_bytes;
+    if (large && !exportable_)
         return allocate_backed(pointer, bytes, device, true);
-    if (charge_vram(device, bytes)) {
+    // A large one takes whole chunks of the driver, too. What wraps is not to
+    // be had in any case.
+    const std::uint64_t taken =
+        std::max(large ? round_up(bytes, chunk_bytes) : bytes, bytes);
+    if (charge_vram(device, taken)) {
         const CUresult result = calls_.cuMemAlloc_v2(pointer, bytes);
         if (result == CUDA_SUCCESS) {
-            remember(*pointer, bytes, device, charge_kind::physical);
+            remember(*pointer, taken, device, charge_kind::physical);
             return result;
         }
-        ledger_of(device).uncharge_physical(bytes);
+        ledger_of(device).uncharge_physical(taken);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     }
-    return allocate_host(pointer, bytes, device);
+    return large ? allocate_backed(pointer, bytes, device, true)
+                 : allocate_host(pointer, bytes, device);
 }
 
 CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,

@@ -55,8 +55,11 @@ public:
     /// @param ledgers  by device ordinal; the last one serves the devices
     ///   behind it. Both outlive this object, as does @p host
     /// @param notice  called once, when memory first goes to the host
+    /// @param exportable  what lies wholly in VRAM is the driver's own, and has
+    ///   an IPC handle; it can then not be moved
     memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
-           report_kind report, void (*notice)(const spill_notice &));
+           report_kind report, void (*notice)(const spill_notice &),
+           bool exportable = false);
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 
@@ -357,6 +360,7 @@ private:
     store &host_;
     const report_kind report_;
     void (*const notice_)(const spill_notice &);
+    const bool exportable_;
     std::atomic<bool> noticed_{false};
     pools pools_;
     graphs graphs_;

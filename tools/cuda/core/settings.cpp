@@ -56,11 +56,15 @@ settings read_settings(char *(*get)(const char *name))
         }
     };
 
-    const char *text = get("EMUV_DISABLE");
-    if (value(text) == "1")
-        read.disabled = true;
-    else if (!value(text).empty() && value(text) != "0")
-        wrong("EMUV_DISABLE", text);
+    const auto flag = [&](const char *name, bool &set) {
+        const char *given = get(name);
+        if (value(given) == "1")
+            set = true;
+        else if (!value(given).empty() && value(given) != "0")
+            wrong(name, given);
+    };
+    flag("EMUV_DISABLE", read.disabled);
+    flag("EMUV_IPC", read.ipc);
 
     const auto size = [&](const char *name,
                           std::optional<std::uint64_t> &bytes) {
@@ -74,7 +78,7 @@ settings read_settings(char *(*get)(const char *name))
     size("EMUV_PHYSICAL", read.physical_bytes);
     size("EMUV_VIRTUAL", read.virtual_bytes);
 
-    text = get("EMUV_INSTANCE");
+    const char *text = get("EMUV_INSTANCE");
     if (!value(text).empty() && !read_instances(value(text), read.instances))
         wrong("EMUV_INSTANCE", text);
 

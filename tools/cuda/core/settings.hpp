@@ -35,6 +35,9 @@ struct settings
     const char *ledger_path = nullptr;
     report_kind report = report_kind::total;
     store_kind store = store_kind::automatic;
+    /// Large allocations that fit in VRAM are the driver's own, so that other
+    /// processes can open them.
+    bool ipc = false;
 
     /// The variable that could not be understood; null when all could.
     const char *wrong_name = nullptr;
