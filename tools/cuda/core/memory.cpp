@@ -272,10 +272,8 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
     std::uint64_t vram = use_vram ? bytes : 0;
     if (use_vram && !charge_vram(device, vram))
         do
-            vram = host_.splits()
-                       ? device_share(vram - chunk_bytes,
-                                      limits.read().physical_free_bytes())
-                       : 0;
+            vram = device_share(vram - chunk_bytes,
+                                limits.read().physical_free_bytes());
         while (vram > 0 && !limits.charge_physical(vram));
     std::uint64_t mapped = 0;
     CUresult result = CUDA_SUCCESS;
@@ -284,16 +282,8 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
                              properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
                              base, vram, unit_bytes, entry.units);
         // A card that is full before the budget is: the rest spills.
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            if (!host_.splits())
-                while (!entry.units.empty()) {
-                    calls_.cuMemUnmap(entry.units.back().at,
-                                      entry.units.back().bytes);
-                    calls_.cuMemRelease(entry.units.back().handle);
-                    entry.units.pop_back();
-                }
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
             result = CUDA_SUCCESS;
-        }
         for (const unit &each : entry.units)
             mapped += each.bytes;
         if (mapped < vram)
@@ -312,9 +302,11 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
                                limits.region_fd(), token, entry.units);
         }
     }
-    const bool handles = mapped > 0 || host_.splits();
-    if (result == CUDA_SUCCESS && handles)
-        result = set_access(base, bytes, device);
+    const std::uint64_t handles = handle_bytes(entry);
+    if (result == CUDA_SUCCESS && handles > 0)
+        result = set_access(base, handles, device);
+    if (result == CUDA_SUCCESS && handles > 0 && handles < bytes)
+        seams_.store(true, std::memory_order_release);
     if (result != CUDA_SUCCESS)
         drop(0, entry);
     return result;
@@ -357,6 +349,12 @@ CUresult memory::drop(CUdeviceptr base, held &entry)
     return result;
 }
 
+// Access is set on handles; registered pages have it.
+std::uint64_t memory::handle_bytes(const held &entry) const
+{
+    return host_.by_handle() ? entry.reserved_bytes : entry.physical_bytes;
+}
+
 CUresult memory::set_access(CUdeviceptr base, std::uint64_t bytes, int device)
 {
     std::uint64_t who = 0;
@@ -394,8 +392,8 @@ void memory::peer_enabled(int device, int peer, bool enabled)
             peers_[peer] &= ~bit;
         const auto add = [&](CUdeviceptr base, const held &entry) {
             if (entry.kind == charge_kind::backed && entry.device == peer &&
-                (entry.physical_bytes > 0 || host_.splits()))
-                ranges.emplace_back(base, entry.reserved_bytes);
+                handle_bytes(entry) > 0)
+                ranges.emplace_back(base, handle_bytes(entry));
         };
         for (const auto &[base, entry] : held_)
             add(base, entry);
@@ -661,6 +659,53 @@ bool memory::find(CUdeviceptr address, range_view &view)
     return true;
 }
 
+// Under the lock. The range of ours that holds an address, or the end.
+std::map<CUdeviceptr, memory::held>::const_iterator
+memory::range_around(CUdeviceptr at) const
+{
+    auto entry = held_.upper_bound(at);
+    if (entry == held_.begin())
+        return held_.end();
+    --entry;
+    return entry->second.kind == charge_kind::backed &&
+                   at - entry->first < entry->second.reserved_bytes
+               ? entry
+               : held_.end();
+}
+
+// Handles in a row are one; pages are as they were registered.
+std::uint64_t memory::seam_after(const held &entry, CUdeviceptr at) const
+{
+    const auto &units = entry.units;
+    auto unit = std::upper_bound(
+        units.begin(), units.end(), at,
+        [](CUdeviceptr left, const auto &right) { return left < right.at; });
+    if (unit == units.begin())
+        return UINT64_MAX;
+    --unit;
+    if (unit->handle != 0)
+        while (std::next(unit) != units.end() && std::next(unit)->handle != 0)
+            ++unit;
+    return std::next(unit) == units.end() ? UINT64_MAX
+                                          : unit->at + unit->bytes - at;
+}
+
+std::uint64_t memory::seam_after(CUdeviceptr at)
+{
+    const std::lock_guard guard(lock_);
+    const auto entry = range_around(at);
+    return entry == held_.end() ? UINT64_MAX : seam_after(entry->second, at);
+}
+
+bool memory::crosses_seam(CUdeviceptr at, std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    const auto entry = range_around(at);
+    return entry != held_.end() &&
+           bytes <= entry->second.reserved_bytes - (at - entry->first) &&
+           seam_after(entry->second, at) < bytes;
+}
+
 void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {
@@ -744,7 +789,7 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
         if (result != CUDA_SUCCESS)
             limits.uncharge_physical(bytes);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.splits() && bytes > 0 &&
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.by_handle() && bytes > 0 &&
         bytes % chunk_bytes == 0 &&
         (properties.requestedHandleTypes &
          ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) ==

@@ -199,6 +199,17 @@ public:
     /// The range of ours around @p address, if there is one.
     bool find(CUdeviceptr address, range_view &view);
 
+    /// Whether there was ever an allocation with a seam that no copy crosses:
+    /// one between handles and registered pages. Most programs have none.
+    bool has_seams() const { return seams_.load(std::memory_order_acquire); }
+
+    /// Whether one lies inside these bytes, all of one allocation.
+    bool crosses_seam(CUdeviceptr at, std::uint64_t bytes);
+
+    /// The bytes from @p at to the next one; as many as there are addresses
+    /// where there is none.
+    std::uint64_t seam_after(CUdeviceptr at);
+
     /// What memory queries answer.
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
@@ -306,6 +317,10 @@ private:
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool collect(bool wait);
     CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device);
+    std::uint64_t handle_bytes(const held &entry) const;
+    std::uint64_t seam_after(const held &entry, CUdeviceptr at) const;
+    std::map<CUdeviceptr, held>::const_iterator
+    range_around(CUdeviceptr at) const;
     void first_spill(CUdeviceptr base, const held &entry,
                      std::uint64_t spilled_bytes);
     double measure_link(CUdeviceptr base, const held &entry) const;
@@ -362,6 +377,7 @@ private:
     void (*const notice_)(const spill_notice &);
     const bool exportable_;
     std::atomic<bool> noticed_{false};
+    std::atomic<bool> seams_{false};
     pools pools_;
     graphs graphs_;
 

@@ -29,9 +29,9 @@ public:
     /// A word for messages.
     virtual const char *name() const = 0;
 
-    /// Whether the rest of the same reservation may be VRAM: copies across
-    /// the seam then work in the driver.
-    virtual bool splits() const = 0;
+    /// Whether it is handles, as VRAM is: the driver then takes both in one
+    /// call. Otherwise no copy goes across the seam (copy_part).
+    virtual bool by_handle() const = 0;
 
     /// Maps @p bytes of host memory at @p at, in a reserved range.
     /// @param unit_bytes  the size of a handle
@@ -53,7 +53,7 @@ public:
     explicit numa_store(const driver &calls) : calls_(calls) {}
 
     const char *name() const override { return "HOST_NUMA handles"; }
-    bool splits() const override { return true; }
+    bool by_handle() const override { return true; }
     CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
                  int device, int fd, std::uint64_t offset,
                  std::vector<unit> &units) override;
@@ -65,14 +65,14 @@ private:
 
 /// Pages of /dev/emuvN, or of a memfd, placed over the reserved range and
 /// registered with the driver. Copies that cross from them into VRAM fail
-/// (CUDA_ERROR_INVALID_VALUE), so an allocation is either all pages or none.
+/// (CUDA_ERROR_INVALID_VALUE), and are cut where they do.
 class page_store final : public store
 {
 public:
     explicit page_store(const driver &calls) : calls_(calls) {}
 
     const char *name() const override { return "registered pages"; }
-    bool splits() const override { return false; }
+    bool by_handle() const override { return false; }
     CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
                  int device, int fd, std::uint64_t offset,
                  std::vector<unit> &units) override;
