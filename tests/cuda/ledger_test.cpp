@@ -177,6 +177,8 @@ struct FakeInstance
     int open_error = 0;
     unsigned regions = 0;
     std::uint64_t spills = 0;
+    std::uint64_t fetched = 0;
+    std::uint64_t evicted = 0;
     int open_files = 0;
     std::string opened;
 } instance;
@@ -214,9 +216,13 @@ int fake_ioctl(int, unsigned long request, void *argument)
     case EMUV_IOC_FREE:
         instance.regions--;
         return 0;
-    case EMUV_IOC_REPORT:
-        instance.spills += static_cast<emuv_report *>(argument)->spills;
+    case EMUV_IOC_REPORT: {
+        const auto &report = *static_cast<emuv_report *>(argument);
+        instance.spills += report.spills;
+        instance.fetched += report.fetched_bytes;
+        instance.evicted += report.evicted_bytes;
         return 0;
+    }
     case EMUV_IOC_QUERY_INSTANCE: {
         auto &query = *static_cast<emuv_query_instance *>(argument);
         query.physical_bytes = instance.physical;
@@ -269,10 +275,14 @@ TEST(LedgerInstance, EveryByteIsChargedToTheNode)
         limits.uncharge_virtual(EMUV_CHUNK_BYTES, first);
         limits.uncharge_virtual(EMUV_CHUNK_BYTES, second);
         limits.report_spills(3);
+        limits.report_migrated(400, 0);
+        limits.report_migrated(50, 6);
     }
     EXPECT_EQ(instance.used, 0u);
     EXPECT_EQ(instance.regions, 0u);
     EXPECT_EQ(instance.spills, 3u);
+    EXPECT_EQ(instance.fetched, 450u);
+    EXPECT_EQ(instance.evicted, 6u);
     EXPECT_EQ(instance.open_files, 0);
 }
 

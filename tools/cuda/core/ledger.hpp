@@ -58,6 +58,14 @@ public:
     /// is no instance.
     virtual void report_spills(std::uint64_t count) { (void)count; }
 
+    /// The same for bytes moved over the link. A call costs a system call, so
+    /// whoever moves much adds up first.
+    virtual void report_migrated(std::uint64_t to_device, std::uint64_t to_host)
+    {
+        (void)to_device;
+        (void)to_host;
+    }
+
     /// The open /dev/emuvN whose regions the charges are; -1 where there is no
     /// instance.
     virtual int region_fd() const { return -1; }
@@ -168,6 +176,8 @@ public:
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
     void report_spills(std::uint64_t count) override;
+    void report_migrated(std::uint64_t to_device,
+                         std::uint64_t to_host) override;
     int region_fd() const override { return fd_; }
 
 private:

@@ -127,4 +127,13 @@ void instance_ledger::report_spills(std::uint64_t count)
     calls_.ioctl(fd_, EMUV_IOC_REPORT, &report);
 }
 
+void instance_ledger::report_migrated(std::uint64_t to_device,
+                                      std::uint64_t to_host)
+{
+    auto report = argument<emuv_report>();
+    report.fetched_bytes = to_device;
+    report.evicted_bytes = to_host;
+    calls_.ioctl(fd_, EMUV_IOC_REPORT, &report);
+}
+
 } // namespace emuv::cuda
