@@ -98,7 +98,7 @@ FakeDriver::FakeDriver()
     };
     calls.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };
     calls.cuEventElapsedTime = [](float *milliseconds, CUevent, CUevent) {
-        *milliseconds = 1.0F;
+        *milliseconds = card->elapsed_milliseconds;
         return CUDA_SUCCESS;
     };
     calls.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr, CUdeviceptr, std::size_t,

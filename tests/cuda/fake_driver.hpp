@@ -35,6 +35,7 @@ struct FakeDriver
     bool fail_map = false;
     bool capturing = false;
     bool events_done = true;
+    float elapsed_milliseconds = 1.0F;
     // What the one pool, and the graphs, hold and cannot give up.
     std::uint64_t pool_reserved = 0;
     std::uint64_t pool_used = 0;

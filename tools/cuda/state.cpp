@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Starting: from the settings to limits that are kept.
 #include "core/size.hpp"
+#include "core/store_choice.hpp"
 #include "hooks.hpp"
 #include "message.hpp"
 
@@ -34,10 +35,20 @@ void tell_spill(const spill_notice &notice)
     if (notice.link_bytes_per_second > 0)
         std::snprintf(link, sizeof link, "the link moves %.1f GB/s",
                       notice.link_bytes_per_second / 1e9);
+    char store[128];
+    if (notice.trial == nullptr)
+        std::snprintf(store, sizeof store, "%s", notice.store_name);
+    else
+        std::snprintf(store, sizeof store,
+                      "%s: HOST_NUMA handles %.1f GB/s, registered pages %.1f "
+                      "GB/s, tried in %.0f ms",
+                      notice.store_name, notice.trial->handles_rate / 1e9,
+                      notice.trial->pages_rate / 1e9,
+                      notice.trial->seconds * 1e3);
     say("%s of an allocation of %s went to system RAM (%s): VRAM in use %s of "
         "%s; %s%s",
         show_size(notice.spilled_bytes).text,
-        show_size(notice.allocation_bytes).text, notice.store_name,
+        show_size(notice.allocation_bytes).text, store,
         show_size(notice.limits.physical_used_bytes).text,
         show_size(notice.limits.physical_bytes).text, link,
         one_process ? "; the limits hold for this process alone" : "");
@@ -117,7 +128,10 @@ store *make_store(const settings &asked, const driver &calls)
     }
     if (asked.store == store_kind::pages || numa == 0)
         return new page_store(calls);
-    return new numa_store(calls);
+    auto *const handles = new numa_store(calls);
+    if (asked.store == store_kind::numa)
+        return handles;
+    return new store_choice(calls, *handles, *new page_store(calls));
 }
 
 // The result of a cuInit that the driver granted.

@@ -294,6 +294,7 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
     if (result == CUDA_SUCCESS && mapped < bytes) {
         std::uint64_t token = 0;
         const std::uint64_t rest = bytes - mapped;
+        host_.choose(device, limits);
         if (!limits.charge_virtual(rest, token))
             result = CUDA_ERROR_OUT_OF_MEMORY;
         else {
@@ -469,6 +470,7 @@ void memory::first_spill(CUdeviceptr base, const held &entry,
     notice.spilled_bytes = spilled_bytes;
     notice.allocation_bytes = entry.bytes;
     notice.store_name = host_.name();
+    notice.trial = host_.trial();
     notice.limits = limits.read();
     notice.link_bytes_per_second = measure_link(base, entry);
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
@@ -789,7 +791,7 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
         if (result != CUDA_SUCCESS)
             limits.uncharge_physical(bytes);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.by_handle() && bytes > 0 &&
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.can_create() && bytes > 0 &&
         bytes % chunk_bytes == 0 &&
         (properties.requestedHandleTypes &
          ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) ==
@@ -809,7 +811,8 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
     if (entry.host) {
         limits.report_spills(1);
         if (!noticed_.exchange(true) && notice_ != nullptr)
-            notice_({bytes, bytes, host_.name(), limits.read(), 0});
+            notice_(
+                {bytes, bytes, "HOST_NUMA handles", limits.read(), 0, nullptr});
     }
     const std::lock_guard guard(lock_);
     const std::uint64_t id = next_id_++;

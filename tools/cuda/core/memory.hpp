@@ -29,6 +29,7 @@ struct spill_notice
     /// The link's rate as one timed copy found it, in bytes a second; 0 when
     /// none could be timed.
     double link_bytes_per_second = 0;
+    const store_trial *trial = nullptr; ///< null when none was made
 };
 
 /// An address range of the program's that the library answers for.

@@ -19,7 +19,7 @@ enum class report_kind
 /// Where memory beyond the card's share comes from.
 enum class store_kind
 {
-    automatic, ///< HOST_NUMA handles where the device has them, else pages
+    automatic, ///< what a trial shows to be better
     numa,      ///< HOST_NUMA handles
     pages,     ///< pages of the instance or of a memfd, registered
 };

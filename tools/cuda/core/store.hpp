@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver.hpp"
+#include "ledger.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -15,6 +16,14 @@ struct unit
     CUdeviceptr at = 0;
     std::uint64_t bytes = 0;
     CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages
+};
+
+/// How two stores compared, in bytes copied a second, both ways together.
+struct store_trial
+{
+    double handles_rate = 0;
+    double pages_rate = 0;
+    double seconds = 0; ///< what finding out took
 };
 
 /// Host memory under device addresses.
@@ -32,6 +41,21 @@ public:
     /// Whether it is handles, as VRAM is: the driver then takes both in one
     /// call. Otherwise no copy goes across the seam (copy_part).
     virtual bool by_handle() const = 0;
+
+    /// Whether a handle of host memory can be had by itself, for what the
+    /// program maps at a place of its own.
+    virtual bool can_create() const = 0;
+
+    /// Called before any memory is taken, and before each time it is: a store
+    /// that has to find out what it is does so at the first.
+    virtual void choose(int device, ledger &limits)
+    {
+        (void)device;
+        (void)limits;
+    }
+
+    /// What it found out; null where there was nothing to.
+    virtual const store_trial *trial() const { return nullptr; }
 
     /// Maps @p bytes of host memory at @p at, in a reserved range.
     /// @param unit_bytes  the size of a handle
@@ -54,6 +78,7 @@ public:
 
     const char *name() const override { return "HOST_NUMA handles"; }
     bool by_handle() const override { return true; }
+    bool can_create() const override { return true; }
     CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
                  int device, int fd, std::uint64_t offset,
                  std::vector<unit> &units) override;
@@ -73,6 +98,7 @@ public:
 
     const char *name() const override { return "registered pages"; }
     bool by_handle() const override { return false; }
+    bool can_create() const override { return false; }
     CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
                  int device, int fd, std::uint64_t offset,
                  std::vector<unit> &units) override;
