@@ -14,19 +14,19 @@ template <typename Real>
 CUresult in_parts(const copy_side &to, const copy_side &from,
                   const copy_part &whole, Real real)
 {
-    const entry ours;
-    if (!ours || !ours.held().has_seams() || whole.width == 0 ||
+    memory *const held = memory_if_ours();
+    if (held == nullptr || !held->has_seams() || whole.width == 0 ||
         whole.height == 0 || whole.depth == 0)
         return real(whole);
     const auto crosses = [&](const copy_side &side) {
-        return side.at != 0 && ours.held().crosses_seam(start_of(side, whole),
-                                                        extent_of(side, whole));
+        return side.at != 0 && held->crosses_seam(start_of(side, whole),
+                                                  extent_of(side, whole));
     };
     if (!crosses(to) && !crosses(from))
         return real(whole);
     return cut_at_seams(
-        to, from, whole,
-        [&](CUdeviceptr at) { return ours.held().seam_after(at); }, real);
+        to, from, whole, [&](CUdeviceptr at) { return held->seam_after(at); },
+        real);
 }
 
 // ---- In one dimension

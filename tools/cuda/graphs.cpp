@@ -18,8 +18,9 @@ CUresult instantiate(CUgraphExec *made, CUgraph from, Call real)
 template <typename Call>
 CUresult launch(CUgraphExec which, Call real)
 {
-    const entry ours;
-    return ours ? ours.held().executable_graphs().launch(which, real) : real();
+    memory *const held = memory_if_ours();
+    return held != nullptr ? held->executable_graphs().launch(which, real)
+                           : real();
 }
 
 } // namespace

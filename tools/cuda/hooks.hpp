@@ -54,4 +54,12 @@ private:
     state *const state_;
 };
 
+/// The memory behind the hooks, for one that makes its calls outside: what it
+/// calls may then be a hook's, too. Null where a hook shall only forward.
+inline memory *memory_if_ours()
+{
+    const entry ours;
+    return ours ? &ours.held() : nullptr;
+}
+
 } // namespace emuv::cuda

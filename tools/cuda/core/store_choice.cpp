@@ -44,8 +44,8 @@ double store_choice::copy_rate(CUdeviceptr host, CUdeviceptr vram) const
         calls_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     for (CUevent &event : events)
         timed = timed && calls_.cuEventCreate(&event, 0) == CUDA_SUCCESS;
-    // The first copies wake the link up.
-    timed = timed && copy(trial_bytes / 4) &&
+    // The first copies wake the link up, and find the memory untouched.
+    timed = timed && copy(trial_bytes) &&
             calls_.cuEventRecord(events[0], stream) == CUDA_SUCCESS &&
             copy(trial_bytes) &&
             calls_.cuEventRecord(events[1], stream) == CUDA_SUCCESS;
