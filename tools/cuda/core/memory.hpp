@@ -369,7 +369,7 @@ private:
         }
         return result;
     }
-    void handle_unused(std::map<std::uint64_t, created>::iterator entry);
+    void handle_unused(std::map<std::uint64_t, created>::iterator found);
 
     const driver &calls_;
     const std::vector<ledger *> ledgers_;
