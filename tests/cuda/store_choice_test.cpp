@@ -92,9 +92,16 @@ TEST_F(StoreChoice, PagesAreTakenWhereTheyAreFasterByMoreThanNoise)
         EXPECT_EQ(choice.by_handle(), choice.name() == handles.name());
         EXPECT_TRUE(choice.can_create()) << "whatever backs allocations";
         ASSERT_NE(choice.trial(), nullptr);
-        EXPECT_DOUBLE_EQ(choice.trial()->pages_rate,
-                         static_cast<double>(64 * MiB) * 1000.0 /
-                             static_cast<double>(each.pages));
+        const auto rate = [](float milliseconds) {
+            return static_cast<double>(64 * MiB) * 1000.0 /
+                   static_cast<double>(milliseconds);
+        };
+        const bool first = choice.by_handle();
+        EXPECT_DOUBLE_EQ(choice.trial()->rate,
+                         rate(first ? each.handles : each.pages));
+        EXPECT_DOUBLE_EQ(choice.trial()->other_rate,
+                         rate(first ? each.pages : each.handles));
+        EXPECT_STREQ(choice.trial()->other, first ? "other" : "one");
         EXPECT_EQ(handles.mapped + pages.mapped, 0u);
         expect_nothing_left();
     }

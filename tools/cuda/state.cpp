@@ -40,11 +40,10 @@ void tell_spill(const spill_notice &notice)
         std::snprintf(store, sizeof store, "%s", notice.store_name);
     else
         std::snprintf(store, sizeof store,
-                      "%s: HOST_NUMA handles %.1f GB/s, registered pages %.1f "
-                      "GB/s, tried in %.0f ms",
-                      notice.store_name, notice.trial->handles_rate / 1e9,
-                      notice.trial->pages_rate / 1e9,
-                      notice.trial->seconds * 1e3);
+                      "%s, chosen in %.0f ms: copies at %.1f GB/s, %s at %.1f",
+                      notice.store_name, notice.trial->seconds * 1e3,
+                      notice.trial->rate / 1e9, notice.trial->other,
+                      notice.trial->other_rate / 1e9);
     say("%s of an allocation of %s went to system RAM (%s): VRAM in use %s of "
         "%s; %s%s",
         show_size(notice.spilled_bytes).text,

@@ -21,8 +21,9 @@ struct unit
 /// How two stores compared, in bytes copied a second, both ways together.
 struct store_trial
 {
-    double handles_rate = 0;
-    double pages_rate = 0;
+    double rate = 0;             ///< of the one that was chosen
+    const char *other = nullptr; ///< the name of the one that was not
+    double other_rate = 0;
     double seconds = 0; ///< what finding out took
 };
 

@@ -121,10 +121,12 @@ void store_choice::choose(int device, ledger &limits)
     const double handles = rate_of(handles_, device, limits);
     const double pages = handles > 0 ? rate_of(pages_, device, limits) : 0;
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    const bool chose_pages = handles > 0 && pages > handles * margin;
     if (handles > 0 && pages > 0)
-        trial_ = {handles, pages, seconds_since(start)};
-    chose_pages_.store(handles > 0 && pages > handles * margin,
-                       std::memory_order_release);
+        trial_ = {chose_pages ? pages : handles,
+                  (chose_pages ? handles_ : pages_).name(),
+                  chose_pages ? handles : pages, seconds_since(start)};
+    chose_pages_.store(chose_pages, std::memory_order_release);
     tried_.store(true, std::memory_order_release);
 }
 
