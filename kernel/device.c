@@ -177,7 +177,8 @@ int emuv_instance_create(const struct emuv_config *config)
 		return PTR_ERR(inst);
 
 	mutex_lock(&emuv_instances_lock);
-	if (!config->overcommit &&
+	/* an instance of VRAM alone adds nothing to a promise, kept or not */
+	if (config->virtual_bytes && !config->overcommit &&
 	    emuv_promised_bytes + config->virtual_bytes > emuv_backable_bytes()) {
 		err = -ENOMEM;
 		goto err_free;

@@ -477,6 +477,17 @@ TEST_F(instance, PhysicalBytesAreNotTheHostsAffair)
               EMUV_MAX_BYTES);
 }
 
+TEST_F(instance, VramAloneIsGivenThoughTooMuchRamIsPromised)
+{
+    const auto ram = meminfo("MemTotal") / chunk * chunk;
+    create(control,
+           creation(mib, ram + gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
+    auto argument = creation(mib, chunk);
+    ASSERT_EQ(call(control, EMUV_IOC_CREATE, argument), ENOMEM);
+    argument.virtual_bytes = 0;
+    EXPECT_EQ(call(control, EMUV_IOC_CREATE, argument), 0);
+}
+
 // --- query ---
 
 TEST_F(instance, QueryNextSeesEachOnceInOrder)

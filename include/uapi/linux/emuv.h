@@ -230,9 +230,9 @@ struct emuv_query_client {
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - EEXIST: @id is in use.
  * - ENOSPC: no id is free.
- * - ENOMEM: the virtual VRAM of all instances together would pass what the
- *   host's RAM less the floor (module parameter host_floor_mb) can back, and
- *   EMUV_CREATE_OVERCOMMIT is not given.
+ * - ENOMEM: @virtual_bytes is not 0, the virtual VRAM of all instances together
+ *   would pass what the host's RAM less the floor (module parameter
+ *   host_floor_mb) can back, and EMUV_CREATE_OVERCOMMIT is not given.
  */
 struct emuv_create {
 	__u32 size;
