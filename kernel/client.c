@@ -562,6 +562,7 @@ const struct file_operations emuv_client_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_client_mmap,
+	.fsync = noop_fsync,	/* memory is written back nowhere */
 	.unlocked_ioctl = emuv_client_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.show_fdinfo = emuv_client_show_fdinfo,

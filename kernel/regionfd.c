@@ -119,6 +119,7 @@ static struct file *emuv_region_file(struct emuv_region *region, fmode_t mode,
 static const struct file_operations emuv_regionfd_mapped_fops = {
 	.owner = THIS_MODULE,
 	.release = emuv_regionfd_release,
+	.fsync = noop_fsync,	/* what msync() calls */
 };
 
 /*
@@ -176,6 +177,7 @@ static const struct file_operations emuv_regionfd_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_regionfd_mmap,
+	.fsync = noop_fsync,
 	.fallocate = emuv_regionfd_fallocate,
 };
 

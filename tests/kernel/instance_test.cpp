@@ -480,8 +480,7 @@ TEST_F(instance, PhysicalBytesAreNotTheHostsAffair)
 TEST_F(instance, VramAloneIsGivenThoughTooMuchRamIsPromised)
 {
     const auto ram = meminfo("MemTotal") / chunk * chunk;
-    create(control,
-           creation(mib, ram + gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
+    create(control, creation(mib, ram + gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
     auto argument = creation(mib, chunk);
     ASSERT_EQ(call(control, EMUV_IOC_CREATE, argument), ENOMEM);
     argument.virtual_bytes = 0;

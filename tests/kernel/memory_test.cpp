@@ -709,6 +709,38 @@ TEST_F(memory, MadviseRemoveGivesBackItsRangeOrNothing)
     }
 }
 
+TEST_F(memory, SyncingSucceedsAsOfOtherMemoryFiles)
+{
+    const auto got = allocate(client, chunk);
+    const auto exported = export_region(client, got.offset);
+    const descriptor memfd(static_cast<int>(
+        checked(memfd_create("emuv-test", MFD_CLOEXEC), "memfd_create")));
+    ASSERT_EQ(ftruncate(memfd.get(), static_cast<off_t>(chunk)), 0);
+    const struct
+    {
+        const descriptor &file;
+        u64 offset;
+    } files[] = {{memfd, 0}, {client, got.offset}, {exported, 0}};
+    for (const auto &[file, offset] : files) {
+        const auto which = &file == &memfd    ? "memfd"
+                           : &file == &client ? "node"
+                                              : "region descriptor";
+        const mapping map(file.get(), chunk, offset);
+        fill_pattern(map.data(), chunk, 15);
+        EXPECT_EQ(error_of(fsync(file.get())), 0) << which;
+        EXPECT_EQ(error_of(fdatasync(file.get())), 0) << which;
+        EXPECT_EQ(error_of(msync(map.data(), chunk, MS_SYNC)), 0) << which;
+        EXPECT_EQ(error_of(msync(map.data(), chunk, MS_ASYNC)), 0) << which;
+        EXPECT_EQ(error_of(msync(map.data(), chunk, MS_INVALIDATE)), 0)
+            << which;
+        EXPECT_FALSE(first_pattern_error(map.data(), chunk, 15)) << which;
+    }
+    EXPECT_EQ(
+        error_of(sync_file_range(exported.get(), 0, static_cast<off_t>(chunk),
+                                 SYNC_FILE_RANGE_WRITE)),
+        0);
+}
+
 TEST_F(memory, SendfileReadsIt)
 {
     const auto got = allocate(client, chunk);

@@ -326,7 +326,7 @@ struct emuv_free {
  * @reserved: must be 0
  *
  * Make a descriptor that can be passed to another process. A region
- * descriptor takes mmap(), read(), write(), lseek(), splice() and
+ * descriptor takes mmap(), read(), write(), lseek(), splice(), fsync() and
  * fallocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) at offsets from the
  * region's start, and EMUV_IOC_IMPORT. It is open for what the node was opened
  * for: reading, or reading and writing.
