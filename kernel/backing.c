@@ -45,9 +45,15 @@ static void emuv_chunk_free(struct emuv_chunk *chunk)
 
 static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int nid, gfp_t gfp)
 {
-	/* not worth disturbing anyone for: there is a second way */
-	chunk->folio = __folio_alloc_node(gfp | __GFP_NORETRY, EMUV_CHUNK_ORDER,
-					  nid);
+	/*
+	 * As hard as the kernel tries for a huge page that was asked for
+	 * (MADV_HUGEPAGE): one round of compaction and reclaim. With
+	 * __GFP_NORETRY neither is tried where caches fill the host, and much
+	 * is backed page by page that need not be; __GFP_RETRY_MAYFAIL goes
+	 * round again for each chunk where no piece is to be had. At this
+	 * order neither of the three wakes the OOM killer.
+	 */
+	chunk->folio = __folio_alloc_node(gfp, EMUV_CHUNK_ORDER, nid);
 	if (chunk->folio)
 		chunk->vaddr = folio_address(chunk->folio);
 	return chunk->folio;
