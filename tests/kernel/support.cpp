@@ -441,6 +441,11 @@ u64 settled_available()
            at_hand * static_cast<u64>(sysconf(_SC_PAGESIZE));
 }
 
+bool holds_back_freed()
+{
+    return exists("/sys/kernel/debug/kmemleak");
+}
+
 long minor_faults()
 {
     rusage usage{};

@@ -192,6 +192,10 @@ u64 meminfo(const std::string &name);
 /// MemAvailable once caches that can be dropped have been dropped, with what
 /// processors keep free for themselves.
 u64 settled_available();
+/// Whether the kernel holds back what is freed, as KASAN does to catch its use:
+/// then sums of memory tell of no leak. kmemleak, which such a kernel has,
+/// does.
+bool holds_back_freed();
 /// Page faults of this thread that needed no I/O.
 long minor_faults();
 bool wait_until(const std::function<bool()> &condition,
