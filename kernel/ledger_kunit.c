@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * KUnit tests of ledger.c: limits hold, and sums are those of the accounts.
+ */
+#include <kunit/test.h>
+#include <linux/module.h>
+#include <linux/random.h>
+
+#include "ledger.c"
+
+#define ACCOUNTS	4
+#define PHYSICAL	1000
+#define VIRTUAL		500
+
+struct ledger_model {
+	struct emuv_ledger ledger;
+	struct emuv_account accounts[ACCOUNTS];
+	u64 unowned;
+};
+
+static int ledger_kunit_init(struct kunit *test)
+{
+	struct ledger_model *model;
+
+	model = kunit_kzalloc(test, sizeof(*model), GFP_KERNEL);
+	if (!model)
+		return -ENOMEM;
+	emuv_ledger_init(&model->ledger, PHYSICAL, VIRTUAL);
+	test->priv = model;
+	return 0;
+}
+
+static void ledger_expect_sums(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	u64 physical = 0, virtual = model->unowned;
+	struct emuv_ledger sums;
+	int i;
+
+	for (i = 0; i < ACCOUNTS; i++) {
+		physical += model->accounts[i].physical;
+		virtual += model->accounts[i].virtual;
+	}
+	emuv_ledger_read(&model->ledger, &sums);
+	KUNIT_EXPECT_EQ(test, sums.physical_used, physical);
+	KUNIT_EXPECT_EQ(test, sums.virtual_used, virtual);
+	KUNIT_EXPECT_EQ(test, sums.unowned, model->unowned);
+	KUNIT_EXPECT_LE(test, sums.physical_used, sums.physical_limit);
+	KUNIT_EXPECT_LE(test, sums.virtual_used, sums.virtual_limit);
+}
+
+static void ledger_charges_up_to_the_limit(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	u64 free_bytes;
+
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(&model->ledger, one, U64_MAX,
+						 &free_bytes), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(&model->ledger, one,
+						 PHYSICAL - 1, &free_bytes), 0);
+	KUNIT_EXPECT_EQ(test, free_bytes, 1);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(&model->ledger, two, 2,
+						 &free_bytes), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(&model->ledger, two, U64_MAX,
+						 &free_bytes), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(&model->ledger, two, 1,
+						 &free_bytes), 0);
+	KUNIT_EXPECT_EQ(test, free_bytes, 0);
+	ledger_expect_sums(test);
+}
+
+static void ledger_gives_virtual_bytes_up_to_the_limit(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(&model->ledger, one, VIRTUAL), 0);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(&model->ledger, two, 1), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(&model->ledger, two, U64_MAX),
+			-ENOSPC);
+	emuv_ledger_disown(&model->ledger, one, 10);
+	model->unowned = 10;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(&model->ledger, two, 1), -ENOSPC);
+	ledger_expect_sums(test);
+	emuv_ledger_return(&model->ledger, 10);
+	model->unowned = 0;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(&model->ledger, two, 10), 0);
+	ledger_expect_sums(test);
+}
+
+static void ledger_uncharges_what_is_the_accounts_own(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	u64 free_bytes;
+
+	emuv_ledger_charge(&model->ledger, one, 10, &free_bytes);
+	emuv_ledger_charge(&model->ledger, two, 20, &free_bytes);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_uncharge_prepare(&model->ledger, one,
+							   11, &free_bytes),
+			-EINVAL);
+	ledger_expect_sums(test);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_uncharge_prepare(&model->ledger, one,
+							   10, &free_bytes),
+			0);
+	KUNIT_EXPECT_EQ(test, free_bytes, PHYSICAL - 20);
+	emuv_ledger_uncharge_finish(&model->ledger, one, 10, true);
+	ledger_expect_sums(test);
+	KUNIT_EXPECT_EQ(test, one->physical, 0);
+}
+
+static void ledger_gives_nobody_what_may_yet_be_put_back(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_account *one = &model->accounts[0];
+	u64 free_bytes;
+
+	emuv_ledger_charge(&model->ledger, one, PHYSICAL, &free_bytes);
+	emuv_ledger_uncharge_prepare(&model->ledger, one, 10, &free_bytes);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(&model->ledger,
+						 &model->accounts[1], 1,
+						 &free_bytes), -ENOSPC);
+	emuv_ledger_uncharge_finish(&model->ledger, one, 10, false);
+	KUNIT_EXPECT_EQ(test, one->physical, PHYSICAL);
+	ledger_expect_sums(test);
+}
+
+static void ledger_takes_back_what_a_closed_account_charged(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	u64 free_bytes;
+
+	emuv_ledger_charge(&model->ledger, &model->accounts[0], 10, &free_bytes);
+	emuv_ledger_charge(&model->ledger, &model->accounts[1], 20, &free_bytes);
+	emuv_ledger_close(&model->ledger, &model->accounts[0]);
+	KUNIT_EXPECT_EQ(test, model->ledger.physical_used, 20);
+	ledger_expect_sums(test);
+}
+
+static void ledger_adds_up_what_accounts_report(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	const struct emuv_counters delta = { 1, 20, 300, 4000 };
+
+	emuv_ledger_report(&model->ledger, &model->accounts[0], &delta);
+	emuv_ledger_report(&model->ledger, &model->accounts[1], &delta);
+	KUNIT_EXPECT_EQ(test, model->accounts[1].counters.evicted_bytes, 20);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.fetched_bytes, 2);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.evicted_bytes, 40);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.spills, 600);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.faults, 8000);
+}
+
+/* Chance, the same each time: a failure can be looked at again. */
+static void ledger_sums_are_the_accounts_whatever_comes(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct rnd_state chance;
+	int round;
+
+	prandom_seed_state(&chance, 1);
+	for (round = 0; round < 10000; round++) {
+		u32 dice = prandom_u32_state(&chance);
+		struct emuv_account *account = &model->accounts[dice % ACCOUNTS];
+		u64 bytes = (dice >> 8) % 300, unused;
+
+		switch ((dice >> 4) % 6) {
+		case 0:
+			emuv_ledger_charge(ledger, account, bytes, &unused);
+			break;
+		case 1:
+			if (!emuv_ledger_uncharge_prepare(ledger, account, bytes,
+							  &unused))
+				emuv_ledger_uncharge_finish(ledger, account,
+							    bytes, dice >> 31);
+			break;
+		case 2:
+			emuv_ledger_take(ledger, account, bytes);
+			break;
+		case 3:
+			bytes = min(bytes, account->virtual);
+			emuv_ledger_disown(ledger, account, bytes);
+			model->unowned += bytes;
+			break;
+		case 4:
+			bytes = min(bytes, model->unowned);
+			emuv_ledger_return(ledger, bytes);
+			model->unowned -= bytes;
+			break;
+		case 5:
+			emuv_ledger_close(ledger, account);
+			break;
+		}
+		ledger_expect_sums(test);
+	}
+}
+
+static struct kunit_case ledger_kunit_cases[] = {
+	KUNIT_CASE(ledger_charges_up_to_the_limit),
+	KUNIT_CASE(ledger_gives_virtual_bytes_up_to_the_limit),
+	KUNIT_CASE(ledger_uncharges_what_is_the_accounts_own),
+	KUNIT_CASE(ledger_gives_nobody_what_may_yet_be_put_back),
+	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
+	KUNIT_CASE(ledger_adds_up_what_accounts_report),
+	KUNIT_CASE(ledger_sums_are_the_accounts_whatever_comes),
+	{}
+};
+
+static struct kunit_suite ledger_kunit = {
+	.name = "emuv_ledger",
+	.init = ledger_kunit_init,
+	.test_cases = ledger_kunit_cases,
+};
+
+kunit_test_suite(ledger_kunit);
+
+MODULE_DESCRIPTION("KUnit tests of the emuV driver");
+MODULE_LICENSE("GPL");
