@@ -528,9 +528,10 @@ TEST_F(lifetime, OpenAttributeKeepsNothing)
 
 // --- races ---
 
-/// Runs each in a thread, over and over, for some seconds.
-void race(const std::vector<std::function<void()>> &bodies,
-          std::chrono::milliseconds span = std::chrono::seconds(4))
+/// Runs each in a thread, over and over, for some seconds, and on a slow kernel
+/// until they have met often enough.
+void race(const std::function<bool()> &enough,
+          const std::vector<std::function<void()>> &bodies)
 {
     std::atomic<bool> done = false;
     std::vector<std::thread> running;
@@ -540,7 +541,8 @@ void race(const std::vector<std::function<void()>> &bodies,
             while (!done)
                 body();
         });
-    std::this_thread::sleep_for(span);
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    wait_until(enough, std::chrono::minutes(1));
     done = true;
     for (auto &thread : running)
         thread.join();
@@ -552,49 +554,56 @@ TEST_F(lifetime, DestroyRacesWithOpenMapAndQuery)
     std::atomic<int> destroyed = 0;
     std::atomic<int> opened = 0;
     std::atomic<int> described = 0;
-    race({
-        [&] {
-            auto argument = creation(mib, 16 * mib, 5);
-            created += call(control, EMUV_IOC_CREATE, argument) == 0;
-        },
-        [&] { destroyed += destroy(control, 5) == 0; },
-        [&] {
-            // An open node cannot be destroyed: it must not be open always.
-            std::this_thread::sleep_for(std::chrono::milliseconds(3));
-            const descriptor node(open("/dev/emuv5", O_RDWR | O_CLOEXEC));
-            if (!node) {
-                EXPECT_TRUE(errno == ENOENT || errno == ENXIO ||
-                            errno == ENODEV)
-                    << errno;
-                return;
-            }
-            opened++;
-            region got;
-            ASSERT_EQ(try_allocate(node, chunk, got), 0);
-            const mapping map(node.get(), chunk, got.offset);
-            map[0] = 1;
-            ASSERT_EQ(charge(node, 1), 0);
-        },
-        [&] {
-            auto argument = fresh<emuv_query_instance>();
-            argument.id = 5;
-            const int error = call(control, EMUV_IOC_QUERY_INSTANCE, argument);
-            EXPECT_TRUE(error == 0 || error == ENODEV) << error;
-            described += error == 0;
-            auto next = fresh<emuv_query_client>();
-            next.id = 5;
-            const int listed = call(control, EMUV_IOC_QUERY_CLIENT, next);
-            EXPECT_TRUE(listed == 0 || listed == ENODEV || listed == ENOENT)
-                << listed;
-        },
-        [&] {
-            const descriptor file(open(attribute_path(5, "vram_info").c_str(),
-                                       O_RDONLY | O_CLOEXEC));
-            char text[512];
-            if (file)
-                static_cast<void>(read(file.get(), text, sizeof text));
-        },
-    });
+    const auto enough = [&] {
+        return created > 10 && destroyed > 10 && opened > 10 && described > 10;
+    };
+    race(
+        enough,
+        {
+            [&] {
+                auto argument = creation(mib, 16 * mib, 5);
+                created += call(control, EMUV_IOC_CREATE, argument) == 0;
+            },
+            [&] { destroyed += destroy(control, 5) == 0; },
+            [&] {
+                // An open node cannot be destroyed: it must not be open always.
+                std::this_thread::sleep_for(std::chrono::milliseconds(3));
+                const descriptor node(open("/dev/emuv5", O_RDWR | O_CLOEXEC));
+                if (!node) {
+                    EXPECT_TRUE(errno == ENOENT || errno == ENXIO ||
+                                errno == ENODEV)
+                        << errno;
+                    return;
+                }
+                opened++;
+                region got;
+                ASSERT_EQ(try_allocate(node, chunk, got), 0);
+                const mapping map(node.get(), chunk, got.offset);
+                map[0] = 1;
+                ASSERT_EQ(charge(node, 1), 0);
+            },
+            [&] {
+                auto argument = fresh<emuv_query_instance>();
+                argument.id = 5;
+                const int error =
+                    call(control, EMUV_IOC_QUERY_INSTANCE, argument);
+                EXPECT_TRUE(error == 0 || error == ENODEV) << error;
+                described += error == 0;
+                auto next = fresh<emuv_query_client>();
+                next.id = 5;
+                const int listed = call(control, EMUV_IOC_QUERY_CLIENT, next);
+                EXPECT_TRUE(listed == 0 || listed == ENODEV || listed == ENOENT)
+                    << listed;
+            },
+            [&] {
+                const descriptor file(
+                    open(attribute_path(5, "vram_info").c_str(),
+                         O_RDONLY | O_CLOEXEC));
+                char text[512];
+                if (file)
+                    static_cast<void>(read(file.get(), text, sizeof text));
+            },
+        });
     EXPECT_GT(created, 10);
     EXPECT_GT(destroyed, 10);
     EXPECT_GT(opened, 10);
@@ -610,45 +619,49 @@ TEST_F(lifetime, FreeRacesWithMapTouchExportAndImport)
     std::atomic<int> freed = 0;
     std::atomic<int> mapped = 0;
     std::atomic<int> imported = 0;
-    race({
-        [&] {
-            freed += release(one, offset) == 0;
-            region got;
-            if (try_allocate(one, chunk, got) == 0)
-                offset = got.offset;
-        },
-        [&] {
-            void *at = mmap(nullptr, chunk, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            one.get(), static_cast<off_t>(offset));
-            if (at == MAP_FAILED)
-                return;
-            mapped++;
-            static_cast<volatile unsigned char *>(at)[5] = 1;
-            munmap(at, chunk);
-        },
-        [&] {
-            auto argument = fresh<emuv_export>();
-            argument.offset = offset;
-            argument.flags = mapped % 2 ? EMUV_EXPORT_DMABUF : 0;
-            if (call(one, EMUV_IOC_EXPORT, argument) != 0)
-                return;
-            const descriptor exported(argument.fd);
-            region got;
-            if (import_region(two, exported, got) == 0) {
-                imported++;
-                static_cast<void>(discard(two, got.offset, chunk));
-                EXPECT_EQ(release(two, got.offset), 0);
-            }
-        },
-        [&] {
-            char byte = 'x';
-            static_cast<void>(
-                pwrite(one.get(), &byte, 1, static_cast<off_t>(offset)));
-            static_cast<void>(
-                pread(one.get(), &byte, 1, static_cast<off_t>(offset)));
-            static_cast<void>(discard(one, offset, chunk));
-        },
-    });
+    const auto enough = [&] {
+        return freed > 10 && mapped > 10 && imported > 10;
+    };
+    race(enough, {
+                     [&] {
+                         freed += release(one, offset) == 0;
+                         region got;
+                         if (try_allocate(one, chunk, got) == 0)
+                             offset = got.offset;
+                     },
+                     [&] {
+                         void *at = mmap(nullptr, chunk, PROT_READ | PROT_WRITE,
+                                         MAP_SHARED, one.get(),
+                                         static_cast<off_t>(offset));
+                         if (at == MAP_FAILED)
+                             return;
+                         mapped++;
+                         static_cast<volatile unsigned char *>(at)[5] = 1;
+                         munmap(at, chunk);
+                     },
+                     [&] {
+                         auto argument = fresh<emuv_export>();
+                         argument.offset = offset;
+                         argument.flags = mapped % 2 ? EMUV_EXPORT_DMABUF : 0;
+                         if (call(one, EMUV_IOC_EXPORT, argument) != 0)
+                             return;
+                         const descriptor exported(argument.fd);
+                         region got;
+                         if (import_region(two, exported, got) == 0) {
+                             imported++;
+                             static_cast<void>(discard(two, got.offset, chunk));
+                             EXPECT_EQ(release(two, got.offset), 0);
+                         }
+                     },
+                     [&] {
+                         char byte = 'x';
+                         static_cast<void>(pwrite(one.get(), &byte, 1,
+                                                  static_cast<off_t>(offset)));
+                         static_cast<void>(pread(one.get(), &byte, 1,
+                                                 static_cast<off_t>(offset)));
+                         static_cast<void>(discard(one, offset, chunk));
+                     },
+                 });
     EXPECT_GT(freed, 10);
     EXPECT_GT(mapped, 10);
     EXPECT_GT(imported, 10);
@@ -666,32 +679,33 @@ TEST_F(lifetime, UnloadRacesWithLoadAndOpen)
     std::atomic<int> loads = 0;
     std::atomic<int> unloads = 0;
     std::atomic<int> opens = 0;
-    race({
-        [&] {
-            loads +=
-                load("gpu_model=4070 physical_vram_mb=8 virtual_vram_mb=8") ==
-                0;
-        },
-        [&] { unloads += unload() == 0; },
-        [&] {
-            const descriptor node(
-                open("/dev/emuv-control", O_RDWR | O_CLOEXEC));
-            if (!node)
-                return;
-            opens++;
-            auto argument = creation(mib, chunk);
-            static_cast<void>(call(node, EMUV_IOC_CREATE, argument));
-        },
-        [&] {
-            breathe();
-            const descriptor node(open("/dev/emuv0", O_RDWR | O_CLOEXEC));
-            if (!node)
-                return;
-            opens++;
-            region got;
-            static_cast<void>(try_allocate(node, chunk, got));
-        },
-    });
+    const auto enough = [&] { return loads > 0 && unloads > 0 && opens > 0; };
+    race(enough,
+         {
+             [&] {
+                 loads += load("gpu_model=4070 physical_vram_mb=8 "
+                               "virtual_vram_mb=8") == 0;
+             },
+             [&] { unloads += unload() == 0; },
+             [&] {
+                 const descriptor node(
+                     open("/dev/emuv-control", O_RDWR | O_CLOEXEC));
+                 if (!node)
+                     return;
+                 opens++;
+                 auto argument = creation(mib, chunk);
+                 static_cast<void>(call(node, EMUV_IOC_CREATE, argument));
+             },
+             [&] {
+                 breathe();
+                 const descriptor node(open("/dev/emuv0", O_RDWR | O_CLOEXEC));
+                 if (!node)
+                     return;
+                 opens++;
+                 region got;
+                 static_cast<void>(try_allocate(node, chunk, got));
+             },
+         });
     EXPECT_GT(loads, 0);
     EXPECT_GT(unloads, 0);
     EXPECT_GT(opens, 0);
