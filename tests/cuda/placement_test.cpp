@@ -10,10 +10,13 @@ namespace {
 constexpr std::uint64_t MiB = 1ull << 20;
 }
 
-TEST(Placement, UnitsAreFrom2To64MiBAndGrowWithTheAllocation)
+TEST(Placement, UnitsAreEvenAndNotAbove64MiB)
 {
     EXPECT_EQ(unit_for(2 * MiB), 2 * MiB);
-    EXPECT_EQ(unit_for(20 * MiB), 4 * MiB);
+    EXPECT_EQ(unit_for(20 * MiB), 20 * MiB);
+    EXPECT_EQ(unit_for(64 * MiB), 64 * MiB);
+    EXPECT_EQ(unit_for(66 * MiB), 34 * MiB);
+    EXPECT_EQ(unit_for(112 * MiB), 56 * MiB);
     EXPECT_EQ(unit_for(256 * MiB), 64 * MiB);
     EXPECT_EQ(unit_for(1ull << 40), 64 * MiB);
 }

@@ -55,6 +55,17 @@ TEST(Settings, InstancesGoByDevice)
               (std::vector{0, 12, 3}));
 }
 
+TEST(Settings, MemoryMovesWhereThatIsAskedFor)
+{
+    EXPECT_FALSE(read({}).move);
+    EXPECT_FALSE(read({{"EMUV_MOVE", "0"}}).move);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "1"}}).move);
+    EXPECT_STREQ(read({}).trust, "known");
+    EXPECT_STREQ(read({{"EMUV_TRUST", "all"}}).trust, "all");
+    EXPECT_EQ(read({}).trace_path, nullptr);
+    EXPECT_STREQ(read({{"EMUV_TRACE", "a.json"}}).trace_path, "a.json");
+}
+
 TEST(Settings, WhatIsNotUnderstoodIsNamed)
 {
     const std::pair<const char *, const char *> wrong[] = {
@@ -67,7 +78,8 @@ TEST(Settings, WhatIsNotUnderstoodIsNamed)
         {"EMUV_REPORT", "all"},
         {"EMUV_STORE", "disk"},
         {"EMUV_DISABLE", "yes"},
-        {"EMUV_IPC", "2"}};
+        {"EMUV_IPC", "2"},
+        {"EMUV_MOVE", "yes"}};
     for (const auto &[name, value] : wrong) {
         const settings asked = read({{name, value}});
         ASSERT_NE(asked.wrong_name, nullptr) << name << "=" << value;

@@ -2,7 +2,7 @@
 // The driver's copies and fills. Where handles and registered pages meet in one
 // allocation, it refuses to go across; these do it in parts.
 #include "core/seam.hpp"
-#include "hooks.hpp"
+#include "watch.hpp"
 
 using namespace emuv::cuda;
 
@@ -169,7 +169,7 @@ CUresult fill(CUdeviceptr to, std::size_t pitch, std::size_t element,
     CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes)              \
     {                                                                          \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_REAL(name)(to + at, from + at, n);                     \
+            return EMUV_FOLLOWED(name)(to + at, from + at, n);                 \
         });                                                                    \
     }
 #define EMUV_COPY_ASYNC(name)                                                  \
@@ -177,7 +177,7 @@ CUresult fill(CUdeviceptr to, std::size_t pitch, std::size_t element,
                   CUstream stream)                                             \
     {                                                                          \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_REAL(name)(to + at, from + at, n, stream);             \
+            return EMUV_FOLLOWED(name)(to + at, from + at, n, stream);         \
         });                                                                    \
     }
 EMUV_COPY(cuMemcpy)
@@ -193,7 +193,7 @@ EMUV_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz)
     CUresult name(CUdeviceptr to, const void *from, size_t bytes)              \
     {                                                                          \
         return linear(to, 0, bytes, [&](size_t at, size_t n) {                 \
-            return EMUV_REAL(name)(to + at, add(from, at), n);                 \
+            return EMUV_FOLLOWED(name)(to + at, add(from, at), n);             \
         });                                                                    \
     }
 #define EMUV_COPY_FROM_HOST_ASYNC(name)                                        \
@@ -201,7 +201,7 @@ EMUV_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz)
                   CUstream stream)                                             \
     {                                                                          \
         return linear(to, 0, bytes, [&](size_t at, size_t n) {                 \
-            return EMUV_REAL(name)(to + at, add(from, at), n, stream);         \
+            return EMUV_FOLLOWED(name)(to + at, add(from, at), n, stream);     \
         });                                                                    \
     }
 EMUV_COPY_FROM_HOST(cuMemcpyHtoD_v2)
@@ -213,14 +213,14 @@ EMUV_COPY_FROM_HOST_ASYNC(cuMemcpyHtoDAsync_v2_ptsz)
     CUresult name(void *to, CUdeviceptr from, size_t bytes)                    \
     {                                                                          \
         return linear(0, from, bytes, [&](size_t at, size_t n) {               \
-            return EMUV_REAL(name)(add(to, at), from + at, n);                 \
+            return EMUV_FOLLOWED(name)(add(to, at), from + at, n);             \
         });                                                                    \
     }
 #define EMUV_COPY_TO_HOST_ASYNC(name)                                          \
     CUresult name(void *to, CUdeviceptr from, size_t bytes, CUstream stream)   \
     {                                                                          \
         return linear(0, from, bytes, [&](size_t at, size_t n) {               \
-            return EMUV_REAL(name)(add(to, at), from + at, n, stream);         \
+            return EMUV_FOLLOWED(name)(add(to, at), from + at, n, stream);     \
         });                                                                    \
     }
 EMUV_COPY_TO_HOST(cuMemcpyDtoH_v2)
@@ -233,7 +233,7 @@ EMUV_COPY_TO_HOST_ASYNC(cuMemcpyDtoHAsync_v2_ptsz)
                   CUcontext here, size_t bytes)                                \
     {                                                                          \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_REAL(name)(to + at, there, from + at, here, n);        \
+            return EMUV_FOLLOWED(name)(to + at, there, from + at, here, n);    \
         });                                                                    \
     }
 #define EMUV_COPY_PEER_ASYNC(name)                                             \
@@ -241,8 +241,8 @@ EMUV_COPY_TO_HOST_ASYNC(cuMemcpyDtoHAsync_v2_ptsz)
                   CUcontext here, size_t bytes, CUstream stream)               \
     {                                                                          \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_REAL(name)(to + at, there, from + at, here, n,         \
-                                   stream);                                    \
+            return EMUV_FOLLOWED(name)(to + at, there, from + at, here, n,     \
+                                       stream);                                \
         });                                                                    \
     }
 EMUV_COPY_PEER(cuMemcpyPeer)
@@ -254,14 +254,14 @@ EMUV_COPY_PEER_ASYNC(cuMemcpyPeerAsync_ptsz)
     CUresult name(CUarray to, size_t offset, CUdeviceptr from, size_t bytes)   \
     {                                                                          \
         return linear(0, from, bytes, [&](size_t at, size_t n) {               \
-            return EMUV_REAL(name)(to, offset + at, from + at, n);             \
+            return EMUV_FOLLOWED(name)(to, offset + at, from + at, n);         \
         });                                                                    \
     }
 #define EMUV_COPY_FROM_ARRAY(name)                                             \
     CUresult name(CUdeviceptr to, CUarray from, size_t offset, size_t bytes)   \
     {                                                                          \
         return linear(to, 0, bytes, [&](size_t at, size_t n) {                 \
-            return EMUV_REAL(name)(to + at, from, offset + at, n);             \
+            return EMUV_FOLLOWED(name)(to + at, from, offset + at, n);         \
         });                                                                    \
     }
 EMUV_COPY_TO_ARRAY(cuMemcpyDtoA_v2)
@@ -273,14 +273,14 @@ EMUV_COPY_FROM_ARRAY(cuMemcpyAtoD_v2_ptds)
     CUresult name(const CUDA_MEMCPY2D *copy)                                   \
     {                                                                          \
         return described(copy, [](const CUDA_MEMCPY2D *part) {                 \
-            return EMUV_REAL(name)(part);                                      \
+            return EMUV_FOLLOWED(name)(part);                                  \
         });                                                                    \
     }
 #define EMUV_COPY_2D_ASYNC(name)                                               \
     CUresult name(const CUDA_MEMCPY2D *copy, CUstream stream)                  \
     {                                                                          \
         return described(copy, [&](const CUDA_MEMCPY2D *part) {                \
-            return EMUV_REAL(name)(part, stream);                              \
+            return EMUV_FOLLOWED(name)(part, stream);                          \
         });                                                                    \
     }
 EMUV_COPY_2D(cuMemcpy2D_v2)
@@ -294,13 +294,13 @@ EMUV_COPY_2D_ASYNC(cuMemcpy2DAsync_v2_ptsz)
     CUresult name(const type *copy)                                            \
     {                                                                          \
         return described_3d(                                                   \
-            copy, [](const type *part) { return EMUV_REAL(name)(part); });     \
+            copy, [](const type *part) { return EMUV_FOLLOWED(name)(part); }); \
     }
 #define EMUV_COPY_3D_ASYNC(name, type)                                         \
     CUresult name(const type *copy, CUstream stream)                           \
     {                                                                          \
         return described_3d(copy, [&](const type *part) {                      \
-            return EMUV_REAL(name)(part, stream);                              \
+            return EMUV_FOLLOWED(name)(part, stream);                          \
         });                                                                    \
     }
 EMUV_COPY_3D(cuMemcpy3D_v2, CUDA_MEMCPY3D)
@@ -317,7 +317,7 @@ EMUV_COPY_3D_ASYNC(cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D_PEER)
     {                                                                          \
         return fill(to, 0, sizeof value, count, 1,                             \
                     [&](CUdeviceptr at, size_t n, size_t) {                    \
-                        return EMUV_REAL(name)(at, value, n);                  \
+                        return EMUV_FOLLOWED(name)(at, value, n);              \
                     });                                                        \
     }
 #define EMUV_FILL_ASYNC(name, type)                                            \
@@ -325,7 +325,7 @@ EMUV_COPY_3D_ASYNC(cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D_PEER)
     {                                                                          \
         return fill(to, 0, sizeof value, count, 1,                             \
                     [&](CUdeviceptr at, size_t n, size_t) {                    \
-                        return EMUV_REAL(name)(at, value, n, stream);          \
+                        return EMUV_FOLLOWED(name)(at, value, n, stream);      \
                     });                                                        \
     }
 EMUV_FILL(cuMemsetD8_v2, unsigned char)
@@ -347,7 +347,7 @@ EMUV_FILL_ASYNC(cuMemsetD32Async_ptsz, unsigned)
     {                                                                          \
         return fill(to, pitch, sizeof value, width, height,                    \
                     [&](CUdeviceptr at, size_t w, size_t h) {                  \
-                        return EMUV_REAL(name)(at, pitch, value, w, h);        \
+                        return EMUV_FOLLOWED(name)(at, pitch, value, w, h);    \
                     });                                                        \
     }
 #define EMUV_FILL_2D_ASYNC(name, type)                                         \
@@ -356,8 +356,8 @@ EMUV_FILL_ASYNC(cuMemsetD32Async_ptsz, unsigned)
     {                                                                          \
         return fill(to, pitch, sizeof value, width, height,                    \
                     [&](CUdeviceptr at, size_t w, size_t h) {                  \
-                        return EMUV_REAL(name)(at, pitch, value, w, h,         \
-                                               stream);                        \
+                        return EMUV_FOLLOWED(name)(at, pitch, value, w, h,     \
+                                                   stream);                    \
                     });                                                        \
     }
 EMUV_FILL_2D(cuMemsetD2D8_v2, unsigned char)

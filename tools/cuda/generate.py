@@ -14,7 +14,7 @@ import re
 import struct
 import sys
 
-CLASSES = ("hooked", "refused", "forwarded")
+CLASSES = ("hooked", "watched", "refused", "forwarded")
 
 
 class Symbol:
@@ -230,10 +230,14 @@ def forwarders(symbols, machine, dlopen):
             text.append(f".Lfirst{i}: mov ${i}, %r11d; jmp emuv_first_call")
         else:
             text.append(f".Lfirst{i}: mov w17, #{i}\n    b emuv_first_call")
+    watched = 0
     for i, symbol in enumerate(symbols):
         if symbol.kind == "hooked":
             continue
         at = f"emuv_table + {8 * i}"
+        if symbol.kind == "watched":
+            at = f"emuv_watched + {8 * watched}"
+            watched += 1
         text.append(f".globl {symbol.name}\n.type {symbol.name}, %function\n"
                     f"{symbol.name}:")
         if symbol.kind == "refused":
@@ -254,14 +258,17 @@ def forwarders(symbols, machine, dlopen):
 
 
 def tables(symbols):
-    """Three lists for the C++ side, each behind a macro it defines."""
+    """Lists for the C++ side, each behind a macro it defines."""
     lines = ["#ifdef EMUV_SYMBOL"]
     lines += [f"EMUV_SYMBOL({s.name})" for s in symbols]
     lines += ["#undef EMUV_SYMBOL", "#endif", "#ifdef EMUV_PROCEDURE"]
     own = [s for s in symbols if s.kind != "forwarded" and s.base]
     lines += [f"EMUV_PROCEDURE({s.name}, \"{s.base}\", {s.version}, "
               f"{'true' if s.ptsz else 'false'})" for s in own]
-    lines += ["#undef EMUV_PROCEDURE", "#endif"]
+    lines += ["#undef EMUV_PROCEDURE", "#endif", "#ifdef EMUV_WATCHED"]
+    lines += [f"EMUV_WATCHED({s.name}, {'true' if s.ptsz else 'false'})"
+              for s in symbols if s.kind == "watched"]
+    lines += ["#undef EMUV_WATCHED", "#endif"]
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The driver's functions by which an executable graph comes by memory.
-#include "hooks.hpp"
+#include "watch.hpp"
 
 using namespace emuv::cuda;
 
@@ -84,13 +84,14 @@ CUresult cuGraphUpload_ptsz(CUgraphExec which, CUstream stream)
 CUresult cuGraphLaunch(CUgraphExec which, CUstream stream)
 {
     return launch(which,
-                  [&] { return EMUV_REAL(cuGraphLaunch)(which, stream); });
+                  [&] { return EMUV_FOLLOWED(cuGraphLaunch)(which, stream); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec which, CUstream stream)
 {
-    return launch(which,
-                  [&] { return EMUV_REAL(cuGraphLaunch_ptsz)(which, stream); });
+    return launch(which, [&] {
+        return EMUV_FOLLOWED(cuGraphLaunch_ptsz)(which, stream);
+    });
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec which)

@@ -197,15 +197,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      unsigned long long flags)
 {
     const entry ours;
-    std::size_t granularity = 0;
-    // Properties that the driver has no memory for are wrong ones: they must
-    // not become memory of ours where the share is used up.
+    // Wrong properties must not become memory of ours where the share is used
+    // up.
     if (!ours || handle == nullptr || properties == nullptr || bytes == 0 ||
+        properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        properties->location.id < 0 ||
-        EMUV_REAL(cuMemGetAllocationGranularity)(
-            &granularity, properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
-            CUDA_SUCCESS)
+        properties->location.id < 0 || properties->location.id >= ours->devices)
         return EMUV_REAL(cuMemCreate)(handle, bytes, properties, flags);
     return ours.held().create_handle(handle, bytes, *properties, flags);
 }
@@ -506,6 +503,7 @@ CUresult ends_context(CUcontext context, Call real)
     const entry ours;
     if (!ours || context == nullptr)
         return real();
+    ours.held().context_ends(context);
     const std::uint64_t before = ours.held().next_serial();
     const CUresult result = real();
     if (result == CUDA_SUCCESS)
@@ -544,6 +542,7 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
         alive == 0 ||
         EMUV_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
         return real();
+    ours.held().context_ends(context);
     const std::uint64_t before = ours.held().next_serial();
     const CUresult result = real();
     EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);

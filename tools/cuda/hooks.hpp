@@ -5,6 +5,7 @@
 #include "core/memory.hpp"
 #include "core/settings.hpp"
 #include "forward.hpp"
+#include "functions.hpp"
 
 namespace emuv::cuda {
 
@@ -14,6 +15,10 @@ struct state
     settings asked;
     driver calls;
     memory *held = nullptr;
+    int devices = 0;
+    functions *kernels = nullptr;
+    /// By device ordinal; empty where memory does not move.
+    std::vector<mover *> movers;
 };
 
 /// Makes the state, once; later calls give the first one's result.
@@ -41,6 +46,16 @@ public:
     explicit operator bool() const { return state_ != nullptr; }
     state *operator->() const { return state_; }
     memory &held() const { return *state_->held; }
+
+    /// Who moves the current device's memory, or null.
+    mover *moving() const
+    {
+        const auto &all = state_->movers;
+        if (all.size() <= 1)
+            return all.empty() ? nullptr : all.front();
+        const auto device = static_cast<std::size_t>(held().current_device());
+        return device < all.size() ? all[device] : nullptr;
+    }
 
     /// Whether a context is current; without one every answer is the driver's.
     bool has_context() const

@@ -5,6 +5,7 @@
 #include "hooks.hpp"
 #include "message.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -128,9 +129,21 @@ store *make_store(const settings &asked, const driver &calls)
     if (asked.store == store_kind::pages || numa == 0)
         return new page_store(calls);
     auto *const handles = new numa_store(calls);
-    if (asked.store == store_kind::numa)
+    if (asked.store == store_kind::numa || asked.move)
         return handles;
     return new store_choice(calls, *handles, *new page_store(calls));
+}
+
+void tell_stay(const char *why)
+{
+    say("memory stays where it is from now on: %s", why);
+}
+
+void stop_moving()
+{
+    if (const state *made = active.load(std::memory_order_acquire))
+        for (mover *each : made->movers)
+            each->stop(nullptr);
 }
 
 // The result of a cuInit that the driver granted.
@@ -155,14 +168,38 @@ CUresult start_locked()
         return CUDA_SUCCESS;
     if (devices > static_cast<int>(max_devices))
         devices = max_devices;
+    made->devices = devices;
     std::vector<ledger *> ledgers;
     if (!make_ledgers(asked, made->calls, devices, ledgers))
         return CUDA_ERROR_OPERATING_SYSTEM;
     store *host = make_store(asked, made->calls);
     if (host == nullptr)
         return CUDA_ERROR_OPERATING_SYSTEM;
+    trace *record = nullptr;
+    if (asked.trace_path != nullptr) {
+        record = new trace;
+        if (const int error = record->open(asked.trace_path); error != 0) {
+            say("EMUV_TRACE=%s: %s", asked.trace_path, std::strerror(error));
+            return CUDA_ERROR_OPERATING_SYSTEM;
+        }
+    }
+    made->kernels = new functions(asked.trust, record);
+    // Memory that is registered in place cannot be mapped twice.
+    if (asked.move && host->by_handle()) {
+        for (int device = 0; device < devices; device++)
+            made->movers.push_back(new mover(
+                made->calls,
+                *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
+                                               ledgers.size() - 1)],
+                device, record, tell_stay));
+        // The driver's own end comes later: its handlers are older.
+        static bool registered;
+        if (!registered)
+            std::atexit(stop_moving);
+        registered = true;
+    }
     made->held = new memory(made->calls, ledgers, *host, asked.report,
-                            tell_spill, asked.ipc);
+                            tell_spill, asked.ipc, made->movers);
     active.store(made, std::memory_order_release);
     return CUDA_SUCCESS;
 }

@@ -9,6 +9,7 @@
 // The process that starts them must not have opened the driver: a child of one
 // that has cannot use it.
 #include "driver.hpp"
+#include "kernels.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -75,6 +76,12 @@ struct scene
     CUDA_MEMCPY3D solid{};
     CUmemPoolProps pool_props{};
     CUgraphExec exec = nullptr;
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    CUlibrary library = nullptr;
+    CUkernel kernel = nullptr;
+    std::uint64_t none = 0;
+    void *parameters[3] = {&none, &none, &none};
     CUDA_GRAPH_INSTANTIATE_PARAMS graph_params{};
 
     void must(CUresult result)
@@ -114,6 +121,17 @@ struct scene
         must(cuda().cuArrayDestroy(array));
         return array;
     }
+    CUmodule loaded()
+    {
+        must(cuda().cuModuleLoadData(&module, kernel_image(cuda().simulated)));
+        return module;
+    }
+    CUfunction found()
+    {
+        must(cuda().cuModuleGetFunction(&function, loaded(), "add"));
+        return function;
+    }
+    void **nothing() { return parameters; }
     CUmemGenericAllocationHandle made_handle(std::size_t bytes)
     {
         must(cuda().cuMemCreate(&handle, bytes, &prop, 0));
@@ -594,6 +612,61 @@ void about_graphs(questions &q)
     ASK("cuGraphExecDestroy null", d.cuGraphExecDestroy(nullptr));
 }
 
+void about_kernels(questions &q)
+{
+    ASK("cuModuleLoad null", d.cuModuleLoad(nullptr, "no such file"));
+    ASK("cuModuleLoad no such file", d.cuModuleLoad(&s.module, "no such file"));
+    ASK("cuModuleLoadData null", d.cuModuleLoadData(&s.module, nullptr));
+    ASK("cuModuleLoadData no image",
+        d.cuModuleLoadData(&s.module, s.host.data()));
+    ASK("cuModuleLoadDataEx null",
+        d.cuModuleLoadDataEx(&s.module, nullptr, 0, nullptr, nullptr));
+    ASK("cuModuleLoadFatBinary null",
+        d.cuModuleLoadFatBinary(&s.module, nullptr));
+    ASK("cuModuleGetFunction null",
+        d.cuModuleGetFunction(&s.function, nullptr, "add"));
+    ASK("cuModuleGetFunction no such name",
+        d.cuModuleGetFunction(&s.function, s.loaded(), "no such name"));
+    ASK("cuModuleEnumerateFunctions null",
+        d.cuModuleEnumerateFunctions(nullptr, 1, nullptr));
+    ASK("cuLibraryLoadData null",
+        d.cuLibraryLoadData(&s.library, nullptr, nullptr, nullptr, 0, nullptr,
+                            nullptr, 0));
+    ASK("cuLibraryLoadFromFile no such file",
+        d.cuLibraryLoadFromFile(&s.library, "no such file", nullptr, nullptr, 0,
+                                nullptr, nullptr, 0));
+    ASK("cuLibraryGetKernel null",
+        d.cuLibraryGetKernel(&s.kernel, nullptr, "add"));
+    ASK("cuLibraryGetModule null", d.cuLibraryGetModule(&s.module, nullptr));
+    ASK("cuLibraryEnumerateKernels null",
+        d.cuLibraryEnumerateKernels(nullptr, 1, nullptr));
+    ASK("cuKernelGetFunction null",
+        d.cuKernelGetFunction(&s.function, nullptr));
+    ASK("cuLaunchKernel null", d.cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0,
+                                                s.stream, nullptr, nullptr));
+    ASK("cuLaunchKernel no blocks",
+        d.cuLaunchKernel(s.found(), 0, 1, 1, 1, 1, 1, 0, s.stream, s.nothing(),
+                         nullptr));
+    ASK("cuLaunchKernel too many threads",
+        d.cuLaunchKernel(s.found(), 1, 1, 1, 1025, 1, 1, 0, s.stream,
+                         s.nothing(), nullptr));
+    ASK("cuLaunchKernelEx null",
+        d.cuLaunchKernelEx(nullptr, nullptr, nullptr, nullptr));
+    ASK("cuLaunchCooperativeKernel null",
+        d.cuLaunchCooperativeKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, s.stream,
+                                    nullptr));
+    ASK("cuTexObjectCreate null",
+        d.cuTexObjectCreate(nullptr, nullptr, nullptr, nullptr));
+    ASK("cuTexRefSetAddress null",
+        d.cuTexRefSetAddress(&s.number, nullptr, s.large, 64));
+    ASK("cuTexRefSetAddress2D null",
+        d.cuTexRefSetAddress2D(nullptr, nullptr, s.large, 64));
+    ASK("cuMemGetHandleForAddressRange null",
+        d.cuMemGetHandleForAddressRange(nullptr, s.large, large_bytes,
+                                        CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                        0));
+}
+
 void about_host_memory(questions &q)
 {
     ASK("cuMemHostAlloc null", d.cuMemHostAlloc(nullptr, 4096, 0));
@@ -737,6 +810,7 @@ int main()
     harness::about_other_copies(all);
     harness::about_pools(all);
     harness::about_graphs(all);
+    harness::about_kernels(all);
     harness::about_host_memory(all);
     harness::about_contexts(all);
     return harness::ask_all(all);

@@ -24,9 +24,25 @@ namespace harness {
     X(cuCtxEnablePeerAccess)                                                   \
     X(cuCtxDisablePeerAccess)                                                  \
     X(cuModuleLoadData)                                                        \
+    X(cuModuleLoadDataEx)                                                      \
+    X(cuModuleLoadFatBinary)                                                   \
+    X(cuModuleLoad)                                                            \
     X(cuModuleGetFunction)                                                     \
+    X(cuModuleEnumerateFunctions)                                              \
+    X(cuLibraryLoadData)                                                       \
+    X(cuLibraryLoadFromFile)                                                   \
+    X(cuLibraryGetKernel)                                                      \
+    X(cuLibraryGetModule)                                                      \
+    X(cuLibraryEnumerateKernels)                                               \
+    X(cuKernelGetFunction)                                                     \
     X(cuModuleUnload)                                                          \
     X(cuLaunchKernel)                                                          \
+    X(cuLaunchKernelEx)                                                        \
+    X(cuLaunchCooperativeKernel)                                               \
+    X(cuTexObjectCreate)                                                       \
+    X(cuTexRefSetAddress)                                                      \
+    X(cuTexRefSetAddress2D)                                                    \
+    X(cuMemGetHandleForAddressRange)                                           \
     X(cuMemGetInfo)                                                            \
     X(cuMemAlloc)                                                              \
     X(cuMemAllocPitch)                                                         \

@@ -2,6 +2,7 @@
 // Loading simulated modules and looking into them.
 #include "module.hpp"
 
+#include "digest.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -37,8 +38,10 @@ CUresult load(context *owner, const void *image, std::shared_ptr<module> &out)
     if (!image)
         return CUDA_ERROR_INVALID_VALUE;
     const auto *given = static_cast<const emuv_sim_module *>(image);
+    if (const auto *stands = module_for_ptx(static_cast<const char *>(image)))
+        given = stands;
     // The magic alone first: an image of another kind may be shorter.
-    if (std::strncmp(static_cast<const char *>(image), EMUV_SIM_MODULE_MAGIC,
+    if (std::strncmp(given->magic, EMUV_SIM_MODULE_MAGIC,
                      sizeof given->magic) != 0)
         return CUDA_ERROR_INVALID_IMAGE;
     out = std::make_shared<module>();

@@ -20,6 +20,7 @@ namespace emuv::cuda {
 #define EMUV_DRIVER_CALLS(X)                                                   \
     X(cuCtxGetCurrent)                                                         \
     X(cuCtxGetDevice)                                                          \
+    X(cuCtxGetStreamPriorityRange)                                             \
     X(cuCtxPopCurrent_v2)                                                      \
     X(cuCtxPushCurrent_v2)                                                     \
     X(cuCtxSynchronize)                                                        \
@@ -35,6 +36,11 @@ namespace emuv::cuda {
     X(cuEventQuery)                                                            \
     X(cuEventRecord)                                                           \
     X(cuEventSynchronize)                                                      \
+    X(cuFuncGetName)                                                           \
+    X(cuFuncGetParamInfo)                                                      \
+    X(cuKernelGetName)                                                         \
+    X(cuKernelGetParamInfo)                                                    \
+    X(cuLaunchKernel)                                                          \
     X(cuGraphChildGraphNodeGetGraph)                                           \
     X(cuGraphGetNodes)                                                         \
     X(cuGraphMemAllocNodeGetParams)                                            \
@@ -44,9 +50,11 @@ namespace emuv::cuda {
     X(cuMemAllocPitch_v2)                                                      \
     X(cuMemAlloc_v2)                                                           \
     X(cuMemCreate)                                                             \
+    X(cuMemFreeHost)                                                           \
     X(cuMemFreeAsync)                                                          \
     X(cuMemFree_v2)                                                            \
     X(cuMemGetInfo_v2)                                                         \
+    X(cuMemHostAlloc)                                                          \
     X(cuMemHostGetDevicePointer_v2)                                            \
     X(cuMemHostRegister_v2)                                                    \
     X(cuMemHostUnregister)                                                     \
@@ -56,9 +64,16 @@ namespace emuv::cuda {
     X(cuMemRelease)                                                            \
     X(cuMemSetAccess)                                                          \
     X(cuMemUnmap)                                                              \
+    X(cuMemcpyAsync)                                                           \
     X(cuMemcpyDtoDAsync_v2)                                                    \
+    X(cuMemcpyDtoHAsync_v2)                                                    \
+    X(cuMemsetD8Async)                                                         \
+    X(cuModuleGetFunction)                                                     \
+    X(cuModuleLoadData)                                                        \
+    X(cuModuleUnload)                                                          \
     X(cuPointerGetAttribute)                                                   \
     X(cuStreamCreate)                                                          \
+    X(cuStreamCreateWithPriority)                                              \
     X(cuStreamDestroy_v2)                                                      \
     X(cuStreamIsCapturing)                                                     \
     X(cuStreamSynchronize)                                                     \

@@ -10,11 +10,23 @@ namespace emuv::cuda {
 
 memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
                report_kind report, void (*notice)(const spill_notice &),
-               bool exportable)
-    : calls_(calls), ledgers_(std::move(ledgers)), host_(host), report_(report),
-      notice_(notice), exportable_(exportable), pools_(calls, ledgers_),
-      graphs_(calls, pools_)
+               bool exportable, std::vector<mover *> movers)
+    : calls_(calls), ledgers_(std::move(ledgers)), host_(host),
+      movers_(std::move(movers)), report_(report), notice_(notice),
+      exportable_(exportable), pools_(calls, ledgers_), graphs_(calls, pools_)
 {}
+
+mover *memory::mover_of(int device) const
+{
+    const auto at = static_cast<std::size_t>(device);
+    return at < movers_.size() ? movers_[at] : nullptr;
+}
+
+void memory::context_ends(CUcontext context)
+{
+    for (mover *each : movers_)
+        each->stop(context);
+}
 
 int memory::current_device() const
 {
@@ -162,6 +174,9 @@ CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
     if (result != CUDA_SUCCESS)
         return result;
     *pointer = base;
+    if (mover *const moves = mover_of(device))
+        moves->add(base, entry.reserved_bytes, entry.context, entry.units,
+                   entry.first_host_unit);
     const std::lock_guard guard(lock_);
     entry.serial = next_serial_++;
     held_[base] = std::move(entry);
@@ -181,13 +196,17 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
     entry.kind = charge_kind::backed;
     entry.reserved_bytes = rounded;
     calls_.cuCtxGetCurrent(&entry.context);
-    CUresult result =
-        calls_.cuMemAddressReserve(base, rounded, chunk_bytes, 0, 0);
+    CUresult result = reserve(base, rounded);
     if (result != CUDA_SUCCESS)
         return result;
     result = back(*base, entry.device, entry, use_vram);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && collect(true))
         result = back(*base, entry.device, entry, use_vram);
+    if (mover *const moves = mover_of(entry.device);
+        result == CUDA_ERROR_OUT_OF_MEMORY && moves != nullptr) {
+        moves->shed();
+        result = back(*base, entry.device, entry, use_vram);
+    }
     if (result != CUDA_SUCCESS) {
         calls_.cuMemAddressFree(*base, rounded);
         return result;
@@ -198,6 +217,20 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
     if (spilled > 0)
         first_spill(*base, entry, spilled);
     return CUDA_SUCCESS;
+}
+
+// An address range. Left alone, the driver starts in the first GiB of the
+// address space, where any two small numbers in a launch's parameters make an
+// address; so the search starts where pointers look like nothing else.
+CUresult memory::reserve(CUdeviceptr *base, std::uint64_t bytes)
+{
+#ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
+    const CUdeviceptr hint = next_base_.fetch_add(bytes + chunk_bytes);
+    if (!movers_.empty() && calls_.cuMemAddressReserve(base, bytes, chunk_bytes,
+                                                       hint, 0) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+#endif
+    return calls_.cuMemAddressReserve(base, bytes, chunk_bytes, 0, 0);
 }
 
 // ---- System RAM, in whole chunks or in pieces of one
@@ -278,10 +311,19 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
     std::uint64_t mapped = 0;
     CUresult result = CUDA_SUCCESS;
     if (vram > 0) {
-        result = map_handles(calls_,
-                             properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
-                             base, vram, unit_bytes, entry.units);
-        // A card that is full before the budget is: the rest spills.
+        // A card that is full before the budget is: what it still has in
+        // smaller pieces, and the rest spills.
+        std::uint64_t piece = unit_bytes;
+        do {
+            mapped = 0;
+            for (const unit &each : entry.units)
+                mapped += each.bytes;
+            result = map_handles(
+                calls_, properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
+                base + mapped, vram - mapped, piece, entry.units);
+            piece = round_up(piece / 2, chunk_bytes);
+        } while (result == CUDA_ERROR_OUT_OF_MEMORY && piece > chunk_bytes);
+        mapped = 0;
         if (result == CUDA_ERROR_OUT_OF_MEMORY)
             result = CUDA_SUCCESS;
         for (const unit &each : entry.units)
@@ -320,10 +362,20 @@ CUresult memory::drop(CUdeviceptr base, held &entry)
         return drop_piece(base, entry);
     ledger &limits = ledger_of(entry.device);
     CUresult result = CUDA_SUCCESS;
+    mover::remains left;
+    mover *const moves = base != 0 ? mover_of(entry.device) : nullptr;
+    if (moves != nullptr && moves->remove(base, left)) {
+        entry.units = std::move(left.units);
+        entry.physical_bytes = left.physical_bytes;
+        for (const auto &more : left.charges)
+            entry.regions.push_back({more.bytes, more.token});
+    }
     for (std::size_t i = 0; i < entry.units.size(); i++) {
         const unit &each = entry.units[i];
         CUresult dropped = CUDA_SUCCESS;
-        if (i >= entry.first_host_unit)
+        const bool in_host =
+            left.host.empty() ? i >= entry.first_host_unit : left.host[i];
+        if (in_host)
             dropped = host_.unmap(each);
         else {
             dropped = calls_.cuMemUnmap(each.at, each.bytes);
@@ -383,6 +435,10 @@ void memory::peer_enabled(int device, int peer, bool enabled)
     if (device < 0 || peer < 0 || device >= static_cast<int>(max_devices) ||
         peer >= static_cast<int>(max_devices) || device == peer)
         return;
+    // What another device reads is mapped for two, and its work is not
+    // followed.
+    if (mover *const moves = mover_of(peer); enabled && moves != nullptr)
+        moves->fix_all();
     std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
     {
         const std::lock_guard guard(lock_);

@@ -5,6 +5,7 @@
 #include "driver.hpp"
 #include "graphs.hpp"
 #include "ledger.hpp"
+#include "mover.hpp"
 #include "placement.hpp"
 #include "pools.hpp"
 #include "settings.hpp"
@@ -58,9 +59,10 @@ public:
     /// @param notice  called once, when memory first goes to the host
     /// @param exportable  what lies wholly in VRAM is the driver's own, and has
     ///   an IPC handle; it can then not be moved
+    /// @param movers  by device ordinal; none where memory does not move
     memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
            report_kind report, void (*notice)(const spill_notice &),
-           bool exportable = false);
+           bool exportable = false, std::vector<mover *> movers = {});
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 
@@ -233,6 +235,9 @@ public:
     int current_device() const;
     ledger &ledger_of(int device) const;
 
+    /// Before a context goes: nothing moves in it any more.
+    void context_ends(CUcontext context);
+
 private:
     enum class charge_kind
     {
@@ -266,7 +271,7 @@ private:
             std::uint64_t token;
         };
         std::vector<region> regions;
-        std::vector<unit> units;
+        std::vector<unit> units; // the mover's while it has them
         std::uint64_t first_host_unit = 0;
 
         bool placed() const // by us, not by the driver
@@ -307,6 +312,7 @@ private:
 
     CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                              int device, bool use_vram);
+    CUresult reserve(CUdeviceptr *base, std::uint64_t bytes);
     CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
                            int device);
     bool place_piece(CUdeviceptr *pointer, held &entry);
@@ -314,6 +320,7 @@ private:
     CUresult make_range(CUdeviceptr *base, held &entry, bool use_vram);
     CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
     CUresult drop(CUdeviceptr base, held &entry);
+    mover *mover_of(int device) const;
     CUresult synchronize(CUcontext context) const;
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool collect(bool wait);
@@ -374,10 +381,12 @@ private:
     const driver &calls_;
     const std::vector<ledger *> ledgers_;
     store &host_;
+    const std::vector<mover *> movers_;
     const report_kind report_;
     void (*const notice_)(const spill_notice &);
     const bool exportable_;
     std::atomic<bool> noticed_{false};
+    std::atomic<CUdeviceptr> next_base_{CUdeviceptr{0x2100} << 32};
     std::atomic<bool> seams_{false};
     pools pools_;
     graphs graphs_;

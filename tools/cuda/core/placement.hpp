@@ -5,7 +5,6 @@
 #include "size.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 namespace emuv::cuda {
@@ -13,12 +12,13 @@ namespace emuv::cuda {
 inline constexpr std::uint64_t max_unit_bytes = std::uint64_t{64} << 20;
 
 /// The size of the handles that back an allocation. The driver's calls cost by
-/// handle, so there are few of them; what may move later moves by handle, so
-/// there are several.
+/// handle, so there are few of them; what moves moves by handle, and what is
+/// larger than the largest is cut evenly.
 /// @param bytes  the allocation, a multiple of chunk_bytes, above 0
 constexpr std::uint64_t unit_for(std::uint64_t bytes)
 {
-    return std::clamp(std::bit_floor(bytes / 4), chunk_bytes, max_unit_bytes);
+    const std::uint64_t pieces = (bytes + max_unit_bytes - 1) / max_unit_bytes;
+    return round_up((bytes + pieces - 1) / pieces, chunk_bytes);
 }
 
 /// How much of @p bytes goes to VRAM when @p free_bytes of the budget are left:

@@ -101,6 +101,20 @@ settings read_settings(char *(*get)(const char *name))
         read.store = store_kind::pages;
     else if (!value(text).empty() && value(text) != "auto")
         wrong("EMUV_STORE", text);
+
+    text = get("EMUV_MOVE");
+    if (value(text) == "1")
+        read.move = true;
+    else if (!value(text).empty() && value(text) != "0")
+        wrong("EMUV_MOVE", text);
+
+    text = get("EMUV_TRUST");
+    if (!value(text).empty())
+        read.trust = text;
+
+    text = get("EMUV_TRACE");
+    if (!value(text).empty())
+        read.trace_path = text;
     return read;
 }
 

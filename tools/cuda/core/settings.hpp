@@ -35,6 +35,10 @@ struct settings
     const char *ledger_path = nullptr;
     report_kind report = report_kind::total;
     store_kind store = store_kind::automatic;
+    /// Whether memory moves between VRAM and system RAM.
+    bool move = false;
+    const char *trust = "known";
+    const char *trace_path = nullptr;
     /// Large allocations that fit in VRAM are the driver's own, so that other
     /// processes can open them.
     bool ipc = false;

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Models as people run them, timed, with a digest of what they computed.
+
+    workloads.py prefill|decode|resnet|lora [--steps N] [--warm-up N] [...]
+
+Prints a line: what, milliseconds a step (the median), the first steps' own,
+GiB held, and a digest of the first five steps' results.
+"""
+
+import argparse
+import hashlib
+import json
+import statistics
+import time
+
+import torch
+
+
+def llama(layers):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    config = LlamaConfig(hidden_size=4096, intermediate_size=14336,
+                         num_hidden_layers=layers, num_attention_heads=32,
+                         num_key_value_heads=8, vocab_size=32000)
+    with torch.device("cuda"):
+        return LlamaForCausalLM(config)
+
+
+def prefill(options):
+    model = llama(options.layers).eval()
+    tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
+
+    @torch.no_grad()
+    def step():
+        return model(tokens, use_cache=False).logits
+    return step
+
+
+def decode(options):
+    model = llama(options.layers).eval()
+    tokens = torch.randint(0, 32000, (1, 64), device="cuda")
+    with torch.no_grad():
+        cache = model(tokens, use_cache=True).past_key_values
+
+    @torch.no_grad()
+    def step():
+        return model(tokens[:, :1], past_key_values=cache,
+                     use_cache=True).logits
+    return step
+
+
+def lora(options):
+    from peft import LoraConfig, get_peft_model
+    model = get_peft_model(
+        llama(options.layers),
+        LoraConfig(r=16, target_modules=["q_proj", "v_proj"]))
+    model.train()
+    tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
+    optimizer = torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad], lr=1e-4)
+
+    def step():
+        loss = model(tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+    return step
+
+
+def resnet(options):
+    import torchvision
+    torch.manual_seed(0)
+    model = torchvision.models.resnet50().cuda().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    images = torch.randn(options.batch, 3, 224, 224, device="cuda")
+    labels = torch.randint(0, 1000, (options.batch,), device="cuda")
+
+    def step():
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+    return step
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("prefill", "decode", "lora",
+                                         "resnet"))
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=256)
+    options = parser.parse_args()
+
+    step = globals()[options.what](options)
+    digest = hashlib.sha256()
+    taken = []
+    for count in range(options.warm_up + options.steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        out = step()
+        torch.cuda.synchronize()
+        taken.append((time.perf_counter() - start) * 1e3)
+        if count < 5:
+            digest.update(out.float().cpu().numpy().tobytes())
+    print(json.dumps({
+        "what": options.what,
+        "ms": round(statistics.median(taken[options.warm_up:]), 2),
+        "first_ms": [round(t, 1) for t in taken[:options.warm_up]],
+        "held_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
+        "digest": digest.hexdigest()[:16],
+    }), flush=True)
+
+
+if __name__ == "__main__":
+    main()

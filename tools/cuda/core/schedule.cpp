@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What a program will touch next, from what it did before.
+#include "schedule.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace emuv::cuda {
+
+namespace {
+
+std::uint64_t mix(std::uint64_t value)
+{
+    value ^= value >> 32;
+    value *= 0xd6e8feb86659fd93u;
+    value ^= value >> 32;
+    return value;
+}
+
+} // namespace
+
+// The hash of the steps that end with this one.
+std::uint64_t schedule::context_at(std::uint32_t step) const
+{
+    std::uint64_t hash = 0;
+    for (std::uint32_t i = 0; i < context_steps; i++)
+        hash = mix(hash + steps_[step - i]) + i;
+    return hash;
+}
+
+// Whether no step was ever this one, and remembers it.
+bool schedule::is_new(std::uint64_t what)
+{
+    const auto put = [](std::vector<std::uint64_t> &table, std::uint64_t one) {
+        std::size_t at = mix(one) & (table.size() - 1);
+        while (table[at] != 0 && table[at] != one)
+            at = (at + 1) & (table.size() - 1);
+        return std::exchange(table[at], one) == 0;
+    };
+    what += what == 0; // which stands for an empty place
+    if (seen_count_ >= max_steps) {
+        seen_.clear();
+        seen_count_ = 0;
+    }
+    if (seen_.size() < 2 * (seen_count_ + 1)) {
+        std::vector<std::uint64_t> larger(
+            std::max<std::size_t>(1024, 2 * seen_.size()));
+        for (const std::uint64_t one : seen_)
+            if (one != 0)
+                put(larger, one);
+        seen_.swap(larger);
+    }
+    const bool fresh = put(seen_, what);
+    seen_count_ += fresh ? 1 : 0;
+    return fresh;
+}
+
+// Finds the last time that the newest steps came in this order.
+void schedule::look_up()
+{
+    const auto now = static_cast<std::uint32_t>(steps_.size()) - 1;
+    if (now < 2 * context_steps || contexts_.empty())
+        return;
+    const std::uint32_t found =
+        contexts_[context_at(now) & (contexts_.size() - 1)];
+    if (found == 0)
+        return;
+    const std::uint32_t then = found - 1;
+    for (std::uint32_t i = 0; i < context_steps; i++)
+        if (steps_[then - i] != steps_[now - i])
+            return; // another one with the same place in the table
+    cursor_ = then;
+    strays_ = 0;
+    following_ = true;
+}
+
+void schedule::remember_context()
+{
+    const auto now = static_cast<std::uint32_t>(steps_.size()) - 1;
+    if (now + 1 < context_steps)
+        return;
+    if (contexts_.size() < 2 * steps_.size()) {
+        std::vector<std::uint32_t> larger(
+            std::max<std::size_t>(1024, 4 * contexts_.size()));
+        for (std::uint32_t step = context_steps - 1; step < now; step++)
+            larger[context_at(step) & (larger.size() - 1)] = step + 1;
+        contexts_.swap(larger);
+    }
+    contexts_[context_at(now) & (contexts_.size() - 1)] = now + 1;
+}
+
+void schedule::forget_half()
+{
+    const std::uint32_t gone = max_steps / 2;
+    steps_.erase(steps_.begin(), steps_.begin() + gone);
+    for (auto entry = uses_.begin(); entry != uses_.end();) {
+        auto &log = entry->second;
+        log.erase(log.begin(),
+                  std::find_if(log.begin(), log.end(), [](const use &each) {
+                      return each.step >= gone;
+                  }));
+        for (use &each : log)
+            each.step -= gone;
+        entry = log.empty() ? uses_.erase(entry) : std::next(entry);
+    }
+    contexts_.clear();
+    following_ = following_ && cursor_ >= gone;
+    cursor_ -= following_ ? gone : cursor_;
+}
+
+bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
+{
+    if (steps_.size() >= max_steps)
+        forget_half();
+    if (is_new(what)) {
+        // It may be the first of many, or an address that never comes back.
+        const std::uint32_t at =
+            steps_.empty() ? 0 : static_cast<std::uint32_t>(steps_.size()) - 1;
+        for (std::size_t i = 0; i < count; i++)
+            uses_[touches[i].base].push_back(
+                {at, touches[i].first, touches[i].last});
+        return false;
+    }
+    bool expected = false;
+    if (following_) {
+        const auto end = static_cast<std::uint32_t>(
+            std::min<std::size_t>(steps_.size(), cursor_ + 1 + resync_steps));
+        std::uint32_t next = cursor_ + 1;
+        while (next < end && steps_[next] != what)
+            next++;
+        expected = next == cursor_ + 1 && next < end;
+        if (!expected)
+            surprises_++;
+        if (next < end) {
+            cursor_ = next;
+            strays_ = 0;
+        } else if (++strays_ > max_strays) {
+            following_ = false;
+        }
+    }
+    const auto now = static_cast<std::uint32_t>(steps_.size());
+    steps_.push_back(what);
+    for (std::size_t i = 0; i < count; i++)
+        uses_[touches[i].base].push_back(
+            {now, touches[i].first, touches[i].last});
+    // What does not fit in here may fit in elsewhere.
+    if (!following_ || strays_ > 0)
+        look_up();
+    remember_context();
+    return expected;
+}
+
+std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
+{
+    if (!following_)
+        return never;
+    const auto found = uses_.find(base);
+    if (found == uses_.end())
+        return never;
+    const auto &log = found->second;
+    auto each = std::upper_bound(
+        log.begin(), log.end(), cursor_,
+        [](std::uint32_t step, const use &other) { return step < other.step; });
+    for (; each != log.end(); ++each)
+        if (unit >= each->first && unit <= each->last)
+            return each->step - cursor_;
+    return never;
+}
+
+std::uint64_t schedule::footprint() const
+{
+    std::uint64_t bytes = steps_.capacity() * sizeof steps_[0] +
+                          contexts_.capacity() * sizeof contexts_[0];
+    for (const auto &[base, log] : uses_)
+        bytes += log.capacity() * sizeof log[0] + 64;
+    return bytes + seen_.capacity() * sizeof seen_[0];
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What a program will touch next, from what it did before.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// Part of an allocation that a piece of work is given: units first to last of
+/// the range that begins at base.
+struct touch
+{
+    std::uint64_t base = 0;
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+};
+
+/// The history of a program's work, and the place in it that looks like now.
+///
+/// Programs of this kind repeat themselves: training steps, tokens, layers. So
+/// the next step is taken to be the one that followed the last time the same
+/// few steps came in the same order. Several shapes that take turns are found
+/// again at their first steps; a step too many or too few is stepped over, and
+/// one that was never seen before says nothing about the place.
+/// Nothing rests on a prediction but time.
+class schedule
+{
+public:
+    static constexpr std::uint64_t never = UINT64_MAX;
+
+    /// One piece of work that touches something.
+    /// @param what  tells it from others: what runs, and on which addresses
+    /// @return whether it was the one to come
+    bool note(std::uint64_t what, const touch *touches, std::size_t count);
+
+    /// Whether there is a place in the past that looks like now.
+    bool predicts() const { return following_; }
+
+    /// How many steps from now until the unit is touched, 1 being the next
+    /// step; never, when nothing says that it will be.
+    std::uint64_t next_use(std::uint64_t base, std::uint32_t unit) const;
+
+    /// Steps kept, and how often the one that came was not the one to come.
+    std::uint64_t steps() const { return steps_.size(); }
+    std::uint64_t surprises() const { return surprises_; }
+
+    /// Bytes of memory this takes, roughly.
+    std::uint64_t footprint() const;
+
+private:
+    struct use
+    {
+        std::uint32_t step;
+        std::uint32_t first;
+        std::uint32_t last;
+    };
+
+    // How many steps must agree before the past is taken for the present.
+    static constexpr std::uint32_t context_steps = 6;
+    // How far a step is looked for that did not come where it was to come.
+    static constexpr std::uint32_t resync_steps = 48;
+    static constexpr std::uint32_t max_strays = 16;
+    static constexpr std::uint32_t max_steps = 1u << 22;
+
+    std::uint64_t context_at(std::uint32_t step) const;
+    bool is_new(std::uint64_t what);
+    void look_up();
+    void remember_context();
+    void forget_half();
+
+    std::vector<std::uint64_t> steps_;
+    std::map<std::uint64_t, std::vector<use>> uses_;
+    std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
+    std::size_t seen_count_ = 0;
+    std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
+    std::uint32_t cursor_ = 0;            // the past's counterpart of now
+    std::uint32_t strays_ = 0;
+    std::uint64_t surprises_ = 0;
+    bool following_ = false;
+};
+
+} // namespace emuv::cuda

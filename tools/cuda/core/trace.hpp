@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// A record of what moved and when, for chrome://tracing and Perfetto.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
+
+namespace emuv::cuda {
+
+/// A file in Chrome's trace event format, as an array without its end, which
+/// the format allows: a program may end at any time.
+class trace
+{
+public:
+    trace() = default;
+    trace(const trace &) = delete;
+    trace &operator=(const trace &) = delete;
+    ~trace();
+
+    /// @return 0 or an errno
+    int open(const char *path);
+
+    enum class row
+    {
+        to_vram = 1,
+        to_ram,
+        waits,
+    };
+
+    /// One bar in one row of the picture.
+    /// @param address, bytes  what it is about
+    void span(row where, const char *name, std::uint64_t start_ns,
+              std::uint64_t end_ns, std::uint64_t address, std::uint64_t bytes,
+              std::uint64_t next_use);
+
+    /// A mark: this kernel ran for the first time, and stops all movement
+    /// while it runs, since nobody vouches for it.
+    void kernel(const char *name);
+
+private:
+    std::mutex lock_;
+    std::FILE *file_ = nullptr;
+};
+
+} // namespace emuv::cuda

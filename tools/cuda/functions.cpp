@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The program's kernels: how their parameters lie, and who vouches for them.
+#include "functions.hpp"
+
+#include "glibc.hpp"
+
+#include <cstring>
+#include <string_view>
+
+#include <dlfcn.h>
+#include <fnmatch.h>
+
+namespace emuv::cuda {
+
+namespace {
+
+// Libraries whose kernels get the addresses of what they touch as parameters.
+// NCCL and NVSHMEM, which keep addresses in memory, are not among them.
+constexpr const char *known_files[] = {
+    "libcublas.so*",   "libcublasLt.so*",    "libcudnn*.so*",
+    "libcufft.so*",    "libcurand.so*",      "libcusparse.so*",
+    "libc10_cuda.so*", "libtorch_cuda*.so*", "libggml-cuda.so*",
+};
+// Kernels that PyTorch's compiler makes.
+constexpr const char *known_kernels[] = {
+    "triton_poi_*", "triton_red_*", "triton_per_*",
+    "triton_tem_*", "triton_mm*",   "triton_bmm*",
+};
+// Kernels of such libraries that read tables of addresses from memory.
+constexpr const char *table_kernels[] = {
+    "*rouped*",   "*roup_gemm*", "*roupGemm*",
+    "*tr_array*", "*trArray*",   "*ointerArray*",
+};
+
+template <std::size_t count>
+bool matches(const char *name, const char *const (&patterns)[count])
+{
+    for (const char *pattern : patterns)
+        if (fnmatch(pattern, name, 0) == 0)
+            return true;
+    return false;
+}
+
+// Whether a word of the setting is this one, or matches the name.
+template <typename Predicate>
+bool any_word(const char *list, Predicate fits)
+{
+    std::string_view rest = list;
+    while (!rest.empty()) {
+        const auto end = rest.find(',');
+        const std::string_view word = rest.substr(0, end);
+        char pattern[128];
+        if (!word.empty() && word.size() < sizeof pattern) {
+            std::memcpy(pattern, word.data(), word.size());
+            pattern[word.size()] = '\0';
+            if (fits(pattern))
+                return true;
+        }
+        if (end == std::string_view::npos)
+            break;
+        rest.remove_prefix(end + 1);
+    }
+    return false;
+}
+
+} // namespace
+
+bool functions::trusts_file(const void *address) const
+{
+    Dl_info from;
+    if (address == nullptr || dladdr(address, &from) == 0 ||
+        from.dli_fname == nullptr)
+        return false;
+    const char *slash = std::strrchr(from.dli_fname, '/');
+    const char *name = slash != nullptr ? slash + 1 : from.dli_fname;
+    return any_word(trust_, [name](const char *word) {
+        if (std::strcmp(word, "known") == 0)
+            return matches(name, known_files);
+        return fnmatch(word, name, 0) == 0;
+    });
+}
+
+bool functions::trusts_kernel(const char *name) const
+{
+    return any_word(trust_, [name](const char *word) {
+        if (std::strcmp(word, "known") == 0)
+            return matches(name, known_kernels);
+        return std::strcmp(word, "all") == 0 || fnmatch(word, name, 0) == 0;
+    });
+}
+
+void functions::loaded(const void *handle, const void *image,
+                       const void *caller)
+{
+    const bool vouched = trusts_file(image) || trusts_file(caller);
+    const std::lock_guard guard(lock_);
+    origins_[handle] = vouched;
+}
+
+void functions::derived(const void *from, const void *made)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = origins_.find(from);
+    origins_[made] = found != origins_.end() && found->second;
+    // The handle may be one that another kernel had before.
+    layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
+}
+
+const functions::layout &functions::layout_of(const driver &calls,
+                                              CUfunction function)
+{
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = layouts_.find(function);
+        if (found != layouts_.end())
+            return found->second;
+    }
+    layout made;
+    // A launch takes a CUkernel as well.
+    const auto kernel = reinterpret_cast<CUkernel>(function);
+    parameter next{};
+    for (std::size_t i = 0;
+         calls.cuFuncGetParamInfo(function, i, &next.offset, &next.bytes) ==
+             CUDA_SUCCESS ||
+         calls.cuKernelGetParamInfo(kernel, i, &next.offset, &next.bytes) ==
+             CUDA_SUCCESS;
+         i++)
+        made.parameters.push_back(next);
+    const char *name = nullptr;
+    if (calls.cuFuncGetName(&name, function) != CUDA_SUCCESS &&
+        calls.cuKernelGetName(&name, kernel) != CUDA_SUCCESS)
+        name = nullptr;
+    const std::lock_guard guard(lock_);
+    const auto origin = origins_.find(function);
+    if (name != nullptr)
+        made.vouched = trusts_kernel(name) ||
+                       (origin != origins_.end() && origin->second &&
+                        !matches(name, table_kernels));
+    if (!made.vouched && trace_ != nullptr)
+        trace_->kernel(name != nullptr ? name : "?");
+    return layouts_.insert_or_assign(function, std::move(made)).first->second;
+}
+
+namespace {
+
+// Every place at which a pointer may lie in a packed structure.
+void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
+{
+    for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
+        CUdeviceptr address = 0;
+        std::memcpy(&address, at + i, sizeof address);
+        // Addresses of a device are those of a process: 47 to 57 bits, and
+        // never in the first 4 GiB. What is left are few.
+        if (address >> 32 != 0 && address >> 57 == 0)
+            out.name(address);
+    }
+}
+
+} // namespace
+
+void functions::scan(const driver &calls, CUfunction function,
+                     void **parameters, void **extra, work &out)
+{
+    const layout &known = layout_of(calls, function);
+    out.what = reinterpret_cast<std::uint64_t>(function);
+    out.vouched = known.vouched;
+    if (parameters != nullptr) {
+        for (std::size_t i = 0; i < known.parameters.size(); i++)
+            scan_bytes(static_cast<const unsigned char *>(parameters[i]),
+                       known.parameters[i].bytes, out);
+        return;
+    }
+    const void *buffer = nullptr;
+    std::size_t bytes = 0;
+    for (void **at = extra; at != nullptr && *at != CU_LAUNCH_PARAM_END;
+         at += 2) {
+        if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = at[1];
+        else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            bytes = *static_cast<const std::size_t *>(at[1]);
+    }
+    if (buffer != nullptr)
+        scan_bytes(static_cast<const unsigned char *>(buffer), bytes, out);
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Work for the device whose arguments say all that it touches: copies, sets,
+// waits. One template stands for all of these functions.
+#pragma once
+
+#include "hooks.hpp"
+
+#include <string_view>
+
+namespace emuv::cuda::watching {
+
+// What an argument says of the work: the addresses it names ...
+template <typename T>
+inline void name(work &, T)
+{}
+inline void name(work &out, CUdeviceptr address)
+{
+    out.name(address);
+}
+template <typename Copy>
+void name_both(work &out, const Copy *copy)
+{
+    if (copy == nullptr)
+        return;
+    if (copy->srcMemoryType != CU_MEMORYTYPE_HOST)
+        out.name(copy->srcDevice);
+    if (copy->dstMemoryType != CU_MEMORYTYPE_HOST)
+        out.name(copy->dstDevice);
+}
+inline void name(work &out, const CUDA_MEMCPY2D *copy)
+{
+    name_both(out, copy);
+}
+inline void name(work &out, const CUDA_MEMCPY3D *copy)
+{
+    name_both(out, copy);
+}
+inline void name(work &out, const CUDA_MEMCPY3D_PEER *copy)
+{
+    name_both(out, copy);
+}
+// ... or that it names more than is looked at here.
+inline void name(work &out, CUdeviceptr *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUDA_MEMCPY3D_BATCH_OP *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUstreamBatchMemOpParams *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUgraphExec)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUfunction)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUDA_LAUNCH_PARAMS *)
+{
+    out.vouched = false;
+}
+
+// Where it runs.
+template <typename T>
+void pick(CUstream &, T)
+{}
+inline void pick(CUstream &where, CUstream stream)
+{
+    if (stream != nullptr)
+        where = stream;
+}
+
+template <symbol which, bool per_thread, typename Function>
+struct watched;
+
+template <symbol which, bool per_thread, typename... Arguments>
+struct watched<which, per_thread, CUresult (*)(Arguments...)>
+{
+    static CUresult call(Arguments... arguments)
+    {
+        const entry ours;
+        const auto real = [&] {
+            return reinterpret_cast<CUresult (*)(Arguments...)>(
+                table_entry(which))(arguments...);
+        };
+        mover *const moves = ours ? ours.moving() : nullptr;
+        if (moves == nullptr)
+            return real();
+        CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+        (pick(stream, arguments), ...);
+        return moves->run(
+            stream,
+            [&](work &out) {
+                out.what = static_cast<std::uint64_t>(which) + 1;
+                out.vouched = true;
+                (name(out, arguments), ...);
+            },
+            real);
+    }
+};
+
+/// Whether a symbol's null stream is the calling thread's own.
+constexpr bool is_per_thread(std::string_view symbol_name)
+{
+    return symbol_name.ends_with("_ptsz") || symbol_name.ends_with("_ptds");
+}
+
+} // namespace emuv::cuda::watching
+
+/// The real function of a name as EMUV_REAL() has it, its work followed.
+#define EMUV_FOLLOWED(name)                                                    \
+    (::emuv::cuda::watching::watched<::emuv::cuda::symbol::name,               \
+                                     ::emuv::cuda::watching::is_per_thread(    \
+                                         #name),                               \
+                                     decltype(&::name)>::call)
