@@ -221,6 +221,11 @@ FakeDriver::FakeDriver()
                                   unsigned element_bytes) {
         if (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)
             return CUDA_ERROR_INVALID_VALUE;
+        // As an H200's driver has it of more than an address can count.
+        std::size_t bytes = 0;
+        if (__builtin_mul_overflow(width, height, &bytes) ||
+            bytes > SIZE_MAX / 2)
+            return CUDA_ERROR_INVALID_VALUE;
         *pitch = (width + 511) / 512 * 512;
         return card->calls.cuMemAlloc_v2(at, *pitch * height);
     };

@@ -305,9 +305,12 @@ TEST_F(Memory, PitchedRowsAreTheDriversAndTheSizeIsTheirs)
     EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, 1000, 4096, 5),
               CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, SIZE_MAX, 2, 4),
-              CUDA_ERROR_OUT_OF_MEMORY);
+              CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(
         held_->allocate_pitch(&pointer, &pitch, 1ull << 40, 1ull << 40, 4),
+        CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(
+        held_->allocate_pitch(&pointer, &pitch, 1ull << 20, 1ull << 20, 4),
         CUDA_ERROR_OUT_OF_MEMORY);
     expect_nothing_left();
 }

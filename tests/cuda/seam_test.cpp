@@ -75,13 +75,17 @@ TEST(Seam, RowsThatAreWholeStayTogether)
     EXPECT_EQ(parts[3].height, 4u);
 }
 
-TEST(Seam, BetweenRowsNothingIsCutButTheRowsAreParted)
+TEST(Seam, ARowWithTheSeamBehindItGoesAlone)
 {
+    // With others the driver would look at what lies between it and the next.
     const Seams seams{{1580}};
     const auto parts = seams.cut({1000, 100, 0}, {}, block(60, 10));
-    ASSERT_EQ(parts.size(), 2u);
-    EXPECT_EQ(parts[0].height, 6u);
-    EXPECT_EQ(parts[1].y, 6u);
+    ASSERT_EQ(parts.size(), 3u);
+    EXPECT_EQ(parts[0].height, 5u);
+    EXPECT_EQ(parts[1].height, 1u);
+    EXPECT_EQ(parts[1].width, 60u);
+    EXPECT_EQ(parts[2].y, 6u);
+    EXPECT_EQ(parts[2].height, 4u);
 }
 
 TEST(Seam, AFailureEndsItAndIsTheAnswer)

@@ -55,6 +55,15 @@ void *add(void *at, std::size_t bytes)
 
 // ---- By a description
 
+// Whether a copy must not name more of an allocation than it touches: the
+// driver looks at all there is between the address it is given and the last
+// byte.
+bool must_be_exact()
+{
+    memory *const held = memory_if_ours();
+    return held != nullptr && held->has_seams();
+}
+
 // One side of it. A copy's own defaults for the distances between rows and
 // planes depend on its size, and so are written down before it is cut.
 template <typename Pitch>
@@ -88,14 +97,26 @@ CUresult described(const CUDA_MEMCPY2D *asked, Real real)
     const copy_side from =
         side_of(copy.srcMemoryType, copy.srcDevice, copy.srcXInBytes, copy.srcY,
                 0, copy.srcPitch, 0, whole);
+    const bool exact = must_be_exact();
     return in_parts(to, from, whole, [&](const copy_part &part) {
-        if (part.width == whole.width && part.height == whole.height)
+        if (!exact)
             return real(asked);
         CUDA_MEMCPY2D piece = copy;
+        const bool one_row = part.height == 1;
         piece.dstXInBytes += part.x;
         piece.srcXInBytes += part.x;
         piece.dstY += part.y;
         piece.srcY += part.y;
+        if (to.at != 0) {
+            piece.dstDevice = start_of(to, part);
+            piece.dstXInBytes = piece.dstY = 0;
+            piece.dstPitch = one_row ? part.width : copy.dstPitch;
+        }
+        if (from.at != 0) {
+            piece.srcDevice = start_of(from, part);
+            piece.srcXInBytes = piece.srcY = 0;
+            piece.srcPitch = one_row ? part.width : copy.srcPitch;
+        }
         piece.WidthInBytes = part.width;
         piece.Height = part.height;
         return real(&piece);
@@ -123,17 +144,30 @@ CUresult described_3d(const Copy *asked, Real real)
     const copy_side from =
         side_of(copy.srcMemoryType, copy.srcDevice, copy.srcXInBytes, copy.srcY,
                 copy.srcZ, copy.srcPitch, copy.srcHeight, whole);
+    const bool exact = must_be_exact();
     return in_parts(to, from, whole, [&](const copy_part &part) {
-        if (part.width == whole.width && part.height == whole.height &&
-            part.depth == whole.depth)
+        if (!exact)
             return real(asked);
         Copy piece = copy;
+        const bool one_row = part.height == 1 && part.depth == 1;
         piece.dstXInBytes += part.x;
         piece.srcXInBytes += part.x;
         piece.dstY += part.y;
         piece.srcY += part.y;
         piece.dstZ += part.z;
         piece.srcZ += part.z;
+        if (to.at != 0) {
+            piece.dstDevice = start_of(to, part);
+            piece.dstXInBytes = piece.dstY = piece.dstZ = 0;
+            piece.dstPitch = one_row ? part.width : copy.dstPitch;
+            piece.dstHeight = one_row ? 1 : copy.dstHeight;
+        }
+        if (from.at != 0) {
+            piece.srcDevice = start_of(from, part);
+            piece.srcXInBytes = piece.srcY = piece.srcZ = 0;
+            piece.srcPitch = one_row ? part.width : copy.srcPitch;
+            piece.srcHeight = one_row ? 1 : copy.srcHeight;
+        }
         piece.WidthInBytes = part.width;
         piece.Height = part.height;
         piece.Depth = part.depth;

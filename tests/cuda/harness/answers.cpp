@@ -114,13 +114,6 @@ struct scene
     }
 
     void leave() { must(cuda().cuCtxSetCurrent(nullptr)); }
-    CUarray gone_array()
-    {
-        CUDA_ARRAY_DESCRIPTOR shape{64, 64, CU_AD_FORMAT_FLOAT, 1};
-        must(cuda().cuArrayCreate(&array, &shape));
-        must(cuda().cuArrayDestroy(array));
-        return array;
-    }
     CUmodule loaded()
     {
         must(cuda().cuModuleLoadData(&module, kernel_image(cuda().simulated)));
@@ -414,7 +407,8 @@ void about_arrays(questions &q)
     ASK("cuArray3DCreate zero width",
         d.cuArray3DCreate(&s.array, &no_width_solid));
     ASK("cuArrayDestroy null", d.cuArrayDestroy(nullptr));
-    ASK("cuArrayDestroy twice", d.cuArrayDestroy(s.gone_array()));
+    // An array that is gone is not asked about: a real driver reads what was
+    // its memory, and answers whatever that holds by then.
     ASK("cuMipmappedArrayCreate null",
         d.cuMipmappedArrayCreate(nullptr, &levelled, 2));
     ASK("cuMipmappedArrayCreate null shape",

@@ -108,12 +108,14 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
         if (known && std::has_single_bit(wide))
             pitch_alignment_[slot] = wide;
     }
-    if (width > SIZE_MAX - wide)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    const std::size_t row = (width + wide - 1) / wide * wide;
+    std::size_t row = 0;
     std::size_t bytes = 0;
-    if (__builtin_mul_overflow(row, height, &bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    // More than an address can count: the driver has an answer to that.
+    if (__builtin_add_overflow(width, wide - 1, &row) ||
+        __builtin_mul_overflow(row / wide * wide, height, &bytes))
+        return calls_.cuMemAllocPitch_v2(pointer, pitch, width, height,
+                                         element_bytes);
+    row = row / wide * wide;
     const CUresult result = allocate(pointer, bytes);
     if (result == CUDA_SUCCESS)
         *pitch = row;

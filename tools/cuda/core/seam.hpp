@@ -30,15 +30,20 @@ struct copy_part
     std::uint64_t depth = 1;
 };
 
-/// The first address of a part, and the bytes from there to its last.
+/// The first address of a part, and the bytes from there to the end of its last
+/// row: where there are several, the driver looks at whole ones, with what lies
+/// between them.
 constexpr CUdeviceptr start_of(const copy_side &side, const copy_part &part)
 {
     return side.at + part.z * side.slice + part.y * side.pitch + part.x;
 }
 constexpr std::uint64_t extent_of(const copy_side &side, const copy_part &part)
 {
+    const std::uint64_t last = part.height > 1 || part.depth > 1
+                                   ? std::max(side.pitch, part.width)
+                                   : part.width;
     return (part.depth - 1) * side.slice + (part.height - 1) * side.pitch +
-           part.width;
+           last;
 }
 
 /// Cuts @p whole, none of whose sizes is 0, and calls @p emit with each part,
@@ -69,7 +74,8 @@ CUresult cut_at_seams(const copy_side &to, const copy_side &from,
             else if (bytes < part.width)
                 most = 0;
             else if (side->pitch > 0)
-                most = std::min(most, (bytes - part.width) / side->pitch + 1);
+                most = std::min(
+                    most, std::max(bytes / side->pitch, std::uint64_t{1}));
         }
         return most;
     };
