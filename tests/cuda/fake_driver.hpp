@@ -5,6 +5,7 @@
 
 #include "core/driver.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -43,7 +44,7 @@ struct FakeDriver
     std::uint64_t graph_used = 0;
     std::vector<std::uint64_t> graph_nodes; // bytes of allocation nodes
     unsigned freed_async = 0;
-    unsigned synchronized = 0;
+    std::atomic<unsigned> synchronized{0};
     CUdeviceptr next_address = 0x7000000000;
     CUmemGenericAllocationHandle next_handle = 1;
     std::map<CUdeviceptr, std::uint64_t> reserved;
