@@ -82,7 +82,8 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	}
 	client->number = ++inst->last_client;
 	list_add_tail(&client->node, &inst->clients);
-	inst->client_count++;
+	/* read without the lock, too */
+	WRITE_ONCE(inst->client_count, inst->client_count + 1);
 	mutex_unlock(&inst->lock);
 
 	get_device(&inst->dev);
@@ -107,7 +108,7 @@ static int emuv_client_release(struct inode *inode, struct file *file)
 
 	mutex_lock(&inst->lock);
 	list_del(&client->node);
-	inst->client_count--;
+	WRITE_ONCE(inst->client_count, inst->client_count - 1);
 	mutex_unlock(&inst->lock);
 
 	put_pid(client->pid);

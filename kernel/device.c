@@ -4,6 +4,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/nospec.h>
 #include <linux/slab.h>
 
 #include "emuv.h"
@@ -55,6 +56,16 @@ static bool emuv_model_is_valid(const char *model)
 	return true;
 }
 
+/* @node may come from outside, and will be an index. */
+static bool emuv_node_is_valid(int node)
+{
+	if (node == EMUV_ANY)
+		return true;
+	if (node < 0 || node >= MAX_NUMNODES)
+		return false;
+	return node_online(array_index_nospec(node, MAX_NUMNODES));
+}
+
 /* -EINVAL, and one line that says what is wrong, or 0. */
 int emuv_config_validate(const struct emuv_config *config)
 {
@@ -63,9 +74,7 @@ int emuv_config_validate(const struct emuv_config *config)
 	if (config->id < EMUV_ANY || config->id >= EMUV_MAX_INSTANCES)
 		pr_err("instance_id: %d is not in 0 to %d\n", config->id,
 		       EMUV_MAX_INSTANCES - 1);
-	else if (config->numa_node != EMUV_ANY &&
-		 (config->numa_node < 0 || config->numa_node >= MAX_NUMNODES ||
-		  !node_online(config->numa_node)))
+	else if (!emuv_node_is_valid(config->numa_node))
 		pr_err("numa_node: %d is neither -1 nor a node of this host\n",
 		       config->numa_node);
 	else if (physical > EMUV_MAX_BYTES)
@@ -115,6 +124,9 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 		return ERR_CAST(err);
 	}
 	inst->config = *config;
+	if (config->numa_node != EMUV_ANY)
+		inst->config.numa_node = array_index_nospec(config->numa_node,
+							    MAX_NUMNODES);
 	uuid_gen(&inst->uuid);
 	mutex_init(&inst->lock);
 	INIT_LIST_HEAD(&inst->clients);

@@ -51,12 +51,51 @@ installed() {
     [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null) == ?i* ]]
 }
 
+# newer_apt: print the configuration of an apt of its own, which knows Debian 13
+# and its backports, where the newest kernels are. The machine's is left alone.
+newer_apt() {
+    local dir uri
+    dir=$(cache_dir)/apt
+    if [[ ! -f $dir/apt.conf ]]; then
+        # shellcheck disable=SC2016 # for apt to expand
+        uri=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Identifier: Packages' |
+            grep -E '/debian/?$' | sort -u | head -n 1) || true
+        [[ -n $uri ]] || die "apt knows no archive of Debian's"
+        mkdir -p -- "$dir/lists/partial" "$dir/cache/archives/partial"
+        printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' \
+            "$uri" trixie "$uri" trixie-backports >"$dir/sources.list"
+        {
+            printf 'Dir::Etc::sourcelist "%s";\n' "$dir/sources.list"
+            printf 'Dir::Etc::sourceparts "-";\n'
+            printf 'Dir::State::lists "%s";\n' "$dir/lists"
+            printf 'Dir::State::status "/dev/null";\n'
+            printf 'Dir::Cache "%s";\n' "$dir/cache"
+            printf 'APT::Sandbox::User "root";\n'
+        } >"$dir/.apt.conf"
+        APT_CONFIG=$dir/.apt.conf apt-get -qq update >&2 || die "cannot read the lists of Debian 13's backports"
+        sed -i "s#/\.apt\.conf#/apt.conf#" "$dir/.apt.conf"
+        mv -- "$dir/.apt.conf" "$dir/apt.conf"
+    fi
+    printf '%s\n' "$dir/apt.conf"
+}
+
+# choose_apt VERSION: have this shell's apt-get and apt-cache know it.
+choose_apt() {
+    if [[ $1 == backports || $1 == *+deb13* ]]; then
+        APT_CONFIG=$(newer_apt) || exit 1
+        export APT_CONFIG
+    fi
+}
+
 # available_release SERIES: the newest generic kernel release of a series (as
-# 6.1) that apt knows of; nothing if it knows none.
-available_release() {
-    local name
-    { apt-cache pkgnames "linux-image-$1." || true; } |
-        sed -nE 's/^linux-image-([0-9].*-amd64)$/\1/p' |
+# 6.1), or of Debian 13's backports, that apt knows of, with headers; nothing if
+# it knows none.
+available_release() (
+    choose_apt "$1"
+    prefix=linux-headers-$1.
+    [[ $1 != backports ]] || prefix=linux-headers-
+    { apt-cache pkgnames "$prefix" || true; } |
+        sed -nE 's/^linux-headers-([0-9].*-amd64)$/\1/p' |
         { grep -Ev -- '-(cloud|rt)-amd64$' || true; } | sort -rV |
         while read -r name; do
             if apt-cache show "linux-image-$name" >/dev/null 2>&1; then
@@ -64,15 +103,15 @@ available_release() {
                 cat >/dev/null
             fi
         done
-}
+)
 
-# kernel_release VERSION: the release that a series (6.1) or a release stands
-# for on this machine. Kernel and headers have to be a pair, so a series keeps
+# kernel_release VERSION: the release that a series (6.1), `backports` (of Debian
+# 13) or a release stands for on this machine. Kernel and headers have to be a pair, so a series keeps
 # what was chosen for it first; else it is the newest release that apt knows.
 kernel_release() {
     local cache
     cache=$(cache_dir)
-    if [[ ! $1 =~ ^[0-9]+\.[0-9]+$ ]]; then
+    if [[ ! $1 =~ ^[0-9]+\.[0-9]+$ && $1 != backports ]]; then
         printf '%s\n' "$1"
     elif [[ -L $cache/series/$1 ]]; then
         readlink -- "$cache/series/$1"
@@ -140,7 +179,21 @@ unpack() {
 fetch_kernel() { fetch kernels "$1"; }
 
 unpack_kernels() {
-    unpack "linux-image-$1"
+    local packages
+    choose_apt "$1"
+    # Newer ones come in parts.
+    mapfile -t packages < <(apt-cache depends "linux-image-$1" |
+        sed -nE 's/^ +Depends: (linux-(base|binary|modules)-[0-9].*)$/\1/p')
+    unpack "linux-image-$1" "${packages[@]}"
+    if [[ -f root/usr/lib/modules/$1/vmlinuz ]]; then
+        mkdir root/boot
+        mv -- "root/usr/lib/modules/$1/vmlinuz" "root/boot/vmlinuz-$1"
+    fi
+    if [[ -d root/usr/lib/modules ]]; then
+        mkdir -p root/lib
+        mv -- root/usr/lib/modules root/lib/modules || exit 1
+        rm -f -- root/lib/modules/*/{build,source}
+    fi
     mv -- "root/boot/vmlinuz-$1" root/vmlinuz || exit 1
     rm -rf -- root/boot root/usr
     extract_vmlinux root/vmlinuz root/vmlinux || true
@@ -155,13 +208,44 @@ fetch_headers() { fetch headers "$1"; }
 
 unpack_headers() {
     local tree=usr/src/linux-headers-$1 packages
+    choose_apt "$1"
     mapfile -t packages < <(apt-cache depends "linux-headers-$1" |
         sed -nE 's/^ +Depends: (linux-headers-.*-common|linux-kbuild-.*)$/\1/p')
     unpack "linux-headers-$1" "${packages[@]}"
     # It names the other package's file by where that is installed.
-    sed -i "s#^include /usr/src/#include $2/usr/src/#" "root/$tree/Makefile" || exit 1
+    sed -i "s#^\(include \|KBUILD_OUTPUT=\)/usr/src/#\1$2/usr/src/#" "root/$tree/Makefile" || exit 1
     # Only for making type information of modules, with a tool of its own.
     rm -f -- "root/$tree/vmlinux"
+    # Tools of a newer Debian want a newer C library.
+    local tools=(root/usr/lib/linux-kbuild-*)
+    if { SRCARCH=x86 "${tools[0]}/tools/objtool/objtool" --help 2>&1 || true; } |
+        grep 'GLIBC_.* not found' >/dev/null; then
+        carry_libraries "$2"
+    fi
+}
+
+# carry_libraries DIR: have the tools in ./root, which is to be DIR, use
+# libraries that lie beside them.
+carry_libraries() {
+    local tool libraries=$1/libraries/usr/lib/x86_64-linux-gnu
+    mv -- root/usr headers
+    unpack libc6 libelf1t64 libssl3t64 libzstd1 zlib1g
+    mkdir -- root/libraries
+    mv -- root/usr root/libraries/usr
+    rm -rf -- root/{etc,lib,lib64,sbin,bin}
+    mv -- headers root/usr
+    find root/usr/lib -path '*/linux-kbuild-*' -type f -perm -u+x -print0 |
+        while IFS= read -r -d '' tool; do
+            # an ELF file for this machine: 64 bits, x86-64
+            if [[ $(od -An -tx1 -N5 -- "$tool") == ' 7f 45 4c 46 02' ]]; then
+                mv -- "$tool" "$tool.elf"
+                # Some go by the name that they were called by.
+                # shellcheck disable=SC2016 # for that shell to expand
+                printf '#!/bin/sh\nexec %s --argv0 "$0" --library-path %s "$0.elf" "$@"\n' \
+                    "$libraries/ld-linux-x86-64.so.2" "$libraries" >"$tool"
+                chmod 755 -- "$tool"
+            fi
+        done
 }
 
 # extract_vmlinux BZIMAGE OUT: take the uncompressed kernel out of a bzImage.

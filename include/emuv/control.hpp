@@ -18,6 +18,7 @@ class control
 {
 public:
     /// Opens the node; that takes root's rights.
+    /// @throws emuv::abi_mismatch the module is not for this library
     /// @param dev  the folder of the nodes
     explicit control(const std::filesystem::path &dev = "/dev",
                      kernel_api &kernel = kernel_api::system());

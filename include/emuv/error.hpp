@@ -33,6 +33,27 @@ private:
     int id_;
 };
 
+/// The module speaks another version of the ABI than this library: calls may
+/// mean something else to it, so none is made. code() holds EPROTO.
+class abi_mismatch : public error
+{
+public:
+    /// @param node            the path that was opened
+    /// @param abi             the module's EMUV_ABI_VERSION
+    /// @param module_version  the module's own version
+    abi_mismatch(std::string node, unsigned abi,
+                 const std::string &module_version);
+
+    /// "NODE: the module (version V) speaks ABI A, this program B: ..."
+    [[nodiscard]] const char *what() const noexcept override
+    {
+        return text_.c_str();
+    }
+
+private:
+    std::string text_;
+};
+
 /// What an errno means, without the capital letter that strerror() gives it.
 std::string errno_text(int errnum);
 

@@ -3,6 +3,7 @@
 // objects and of pages, and every copy from and to the caller, one at a time.
 // Only a kernel that injects faults can do that: see scripts/debug-kernel.
 #include "support.hpp"
+#include "vgem.hpp"
 
 #include <array>
 #include <cerrno>
@@ -25,21 +26,8 @@ class injector
 public:
     injector()
         : file_(open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC)),
-          usable_(file_)
-    {
-        // Everything that may fail does, and silently.
-        const std::string debugfs = "/sys/kernel/debug/";
-        for (const auto &[kind, setting, value] :
-             {std::array{"failslab", "ignore-gfp-wait", "N"},
-              {"failslab", "verbose", "0"},
-              {"fail_page_alloc", "ignore-gfp-wait", "N"},
-              {"fail_page_alloc", "ignore-gfp-highmem", "N"},
-              {"fail_page_alloc", "min-order", "0"},
-              {"fail_page_alloc", "verbose", "0"},
-              {"fail_usercopy", "verbose", "0"}})
-            usable_ =
-                usable_ && write_text(debugfs + kind + "/" + setting, value);
-    }
+          usable_(file_ && make_failures_silent())
+    {}
 
     bool usable() const { return usable_; }
 
@@ -457,6 +445,48 @@ TEST_F(failing_memory, PunchingHolesNeedsNothing)
     inject.disarm();
     EXPECT_EQ(error, 0);
     EXPECT_FALSE(first_other(map.data(), map.size()));
+}
+
+// --- devices ---
+
+TEST_F(failing_memory, ImportIntoADeviceMapsAllOrLeavesNothingHeld)
+{
+    auto device = open_vgem();
+    if (!device)
+        GTEST_SKIP() << "this kernel has no vgem";
+    const auto dmabuf = export_region(client, got.offset, EMUV_EXPORT_DMABUF);
+    __u32 handle = 0;
+    bool lost = false;
+    // With nothing backed beforehand, and with all of it.
+    for (const bool backed : {false, true})
+        sweep({.call =
+                   [&] {
+                       const int error = vgem_import(device, dmabuf, handle);
+                       lost = error == EFAULT;
+                       return error;
+                   },
+               .undo =
+                   [&] {
+                       EXPECT_EQ(discard(client, got.offset, chunk), EBUSY);
+                       EXPECT_EQ(vgem_drop(device, handle), 0);
+                   },
+               .settle =
+                   [&] {
+                       // An answer that could not be written leaves vgem with
+                       // a handle that nobody knows, until it is closed.
+                       if (lost) {
+                           device.reset();
+                           device = open_vgem();
+                       }
+                       // Held by no device any more.
+                       empty();
+                       if (backed) {
+                           const mapping map(client.get(), got.bytes,
+                                             got.offset);
+                           for (u64 at = 0; at < map.size(); at += chunk)
+                               map[at] = 1;
+                       }
+                   }});
 }
 
 // --- the module ---

@@ -10,11 +10,9 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <thread>
 
 #include <linux/capability.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -1279,56 +1277,9 @@ TEST_F(memory, DiscardWhileOthersTouchLeavesZerosOrNewBytes)
 
 // --- memory cgroups ---
 
-class memory_cgroup
-{
-public:
-    memory_cgroup()
-    {
-        if (!exists(root + "/cgroup.controllers")) {
-            mkdir(root.c_str(), 0755);
-            if (mount("cgroup2", root.c_str(), "cgroup2", 0, nullptr) != 0)
-                return;
-        }
-        if (read_text(root + "/cgroup.controllers").find("memory") ==
-            std::string::npos)
-            return;
-        write_text(root + "/cgroup.subtree_control", "+memory");
-        usable = mkdir(folder.c_str(), 0755) == 0 &&
-                 exists(folder + "/memory.current");
-    }
-    ~memory_cgroup()
-    {
-        wait_until([this] { return rmdir(folder.c_str()) == 0; });
-    }
-    memory_cgroup(const memory_cgroup &) = delete;
-    memory_cgroup &operator=(const memory_cgroup &) = delete;
-
-    u64 current() const { return read_number(folder + "/memory.current"); }
-    bool enter() const { return write_text(folder + "/cgroup.procs", "0"); }
-    bool limit(u64 bytes) const
-    {
-        return write_text(folder + "/memory.max", std::to_string(bytes));
-    }
-    u64 event(const std::string &name) const
-    {
-        std::istringstream events(read_text(folder + "/memory.events"));
-        std::string key;
-        for (u64 value = 0; events >> key >> value;)
-            if (key == name)
-                return value;
-        return 0;
-    }
-
-    bool usable = false;
-
-private:
-    std::string root = "/sys/fs/cgroup";
-    std::string folder = root + "/emuv-memory-test";
-};
-
 TEST_F(memory, RamIsChargedToTheCgroupOfWhoeverTouchesFirst)
 {
-    const memory_cgroup group;
+    const memory_cgroup group("memory-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
     const auto got = allocate(client, 96 * mib);
@@ -1364,7 +1315,7 @@ TEST_F(memory, RamIsChargedToTheCgroupOfWhoeverTouchesFirst)
 
 TEST_F(memory, ChargeEndsWithTheRegion)
 {
-    const memory_cgroup group;
+    const memory_cgroup group("memory-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
     const auto got = allocate(client, 64 * mib);
@@ -1388,7 +1339,7 @@ TEST_F(memory, ChargeEndsWithTheRegion)
 
 TEST_F(memory, CgroupLimitFailsTheTouchAndKillsNobody)
 {
-    const memory_cgroup group;
+    const memory_cgroup group("memory-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
     const auto got = allocate(client, 192 * mib);

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Permissions: the control node, the raw offset space, and descriptors in the
-// hands of the less privileged.
+// Permissions: the table of docs/tenancy.md, cell by cell, and what it has no
+// room for.
 #include "support.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 
+#include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,6 +23,9 @@
 namespace {
 
 using namespace guest;
+
+/// The group that the udev rule gives the nodes to; it has no name here.
+constexpr gid_t render = 4711;
 
 class permission : public driver_test
 {
@@ -63,23 +73,6 @@ std::string check_no_raw(const descriptor &node)
     return "";
 }
 
-/// What every client may do: use regions of its own. Empty if so.
-std::string check_own_regions(const descriptor &node)
-{
-    region got;
-    CHILD_EXPECT(try_allocate(node, 2 * chunk, got) == 0);
-    CHILD_EXPECT(pwrite(node.get(), "a", 1, static_cast<off_t>(got.offset)) ==
-                 1);
-    const mapping map(node.get(), got.bytes, got.offset);
-    CHILD_EXPECT(map[0] == 'a');
-    CHILD_EXPECT(charge(node, 100) == 0);
-    CHILD_EXPECT(uncharge(node, 100) == 0);
-    CHILD_EXPECT(export_region(node, got.offset).get() >= 0);
-    CHILD_EXPECT(discard(node, got.offset, got.bytes) == 0);
-    CHILD_EXPECT(release(node, got.offset) == 0);
-    return "";
-}
-
 std::string check_raw(const descriptor &node)
 {
     char bytes[7] = {};
@@ -104,59 +97,12 @@ void keep_one_capability(int capability)
     checked(syscall(SYS_capset, &header, sets), "capset");
 }
 
-TEST_F(permission, NobodyOpensNeitherNode)
-{
-    const auto said = in_child({.uid = nobody}, [&](channel &) -> std::string {
-        CHILD_EXPECT(error_of(open("/dev/emuv-control", O_RDWR | O_CLOEXEC)) ==
-                     EACCES);
-        CHILD_EXPECT(error_of(open("/dev/emuv-control",
-                                   O_RDONLY | O_CLOEXEC)) == EACCES);
-        CHILD_EXPECT(error_of(open(node_path(id).c_str(),
-                                   O_RDWR | O_CLOEXEC)) == EACCES);
-        CHILD_EXPECT(error_of(open(node_path(id).c_str(),
-                                   O_RDONLY | O_CLOEXEC)) == EACCES);
-        return "";
-    });
-    EXPECT_EQ(said, "");
-}
-
 TEST_F(permission, AttributesAreForEverybody)
 {
     const auto said = in_child({.uid = nobody}, [&](channel &) -> std::string {
         CHILD_EXPECT(attribute(id, "physical_bytes") == std::to_string(gib));
         CHILD_EXPECT(!attribute(id, "vram_info").empty());
         return "";
-    });
-    EXPECT_EQ(said, "");
-}
-
-TEST_F(permission, ControlNodeWithOpenModesStillCreatesNothingForNobody)
-{
-    ASSERT_EQ(chmod("/dev/emuv-control", 0666), 0);
-    const auto said = in_child({.uid = nobody}, [&](channel &) -> std::string {
-        const descriptor node(open("/dev/emuv-control", O_RDWR | O_CLOEXEC));
-        if (!node)
-            return errno == EACCES || errno == EPERM
-                       ? ""
-                       : "open: " + std::string(std::strerror(errno));
-        auto argument = creation(mib, chunk);
-        const int created = call(node, EMUV_IOC_CREATE, argument);
-        CHILD_EXPECT(created == EACCES || created == EPERM);
-        const int destroyed = destroy(node, id);
-        CHILD_EXPECT(destroyed == EACCES || destroyed == EPERM);
-        return "";
-    });
-    EXPECT_EQ(said, "");
-    EXPECT_EQ(names_in("/sys/class/emuv").size(), 1U);
-}
-
-TEST_F(permission, NobodyUsesOwnRegionsAndNothingElse)
-{
-    open_to_all();
-    const auto said = in_child({.uid = nobody}, [&](channel &) -> std::string {
-        const auto node = open_raw(id);
-        const auto own = check_own_regions(node);
-        return own.empty() ? check_no_raw(node) : own;
     });
     EXPECT_EQ(said, "");
 }
@@ -186,29 +132,6 @@ TEST_F(permission, ReadOfAnOwnRegionStopsBeforeWhatLiesBehindIt)
     EXPECT_STREQ(bytes, "secret");
 }
 
-TEST_F(permission, RootSeesTheRawSpace)
-{
-    EXPECT_EQ(check_raw(open_raw(id)), "");
-}
-
-TEST_F(permission, RootWithoutRawioSeesNoRawSpace)
-{
-    const without_capability dropped(CAP_SYS_RAWIO);
-    const auto node = open_raw(id);
-    EXPECT_EQ(check_no_raw(node), "");
-    EXPECT_EQ(check_own_regions(node), "");
-}
-
-TEST_F(permission, RawioAloneIsEnough)
-{
-    open_to_all();
-    const auto said = in_child({}, [&](channel &) -> std::string {
-        keep_one_capability(CAP_SYS_RAWIO);
-        return check_raw(open_raw(id));
-    });
-    EXPECT_EQ(said, "");
-}
-
 TEST_F(permission, OtherCapabilitiesAreNotEnough)
 {
     open_to_all();
@@ -220,18 +143,6 @@ TEST_F(permission, OtherCapabilitiesAreNotEnough)
         });
         EXPECT_EQ(said, "") << capability;
     }
-}
-
-TEST_F(permission, DescriptorThatRootOpenedGivesNobodyNoRawSpace)
-{
-    const auto node = open_raw(id);
-    const auto said = in_child(
-        {.uid = nobody, .keep = {node.get()}}, [&](channel &) -> std::string {
-            const auto own = check_own_regions(node);
-            return own.empty() ? check_no_raw(node) : own;
-        });
-    EXPECT_EQ(said, "");
-    EXPECT_EQ(check_raw(node), "") << "and root still has it";
 }
 
 TEST_F(permission, DescriptorThatNobodyOpenedGivesRootNoRawSpace)
@@ -258,46 +169,6 @@ TEST_F(permission, RawioGivenUpAfterOpeningIsGone)
         EXPECT_EQ(check_no_raw(node), "");
     }
     EXPECT_EQ(check_raw(node), "");
-}
-
-TEST_F(permission, RootOfAUserNamespaceSeesNoRawSpace)
-{
-    open_to_all();
-    const auto said = in_child({.uid = nobody}, [&](channel &) -> std::string {
-        // setresuid() left the process undumpable, and its maps not its own.
-        prctl(PR_SET_DUMPABLE, 1);
-        if (unshare(CLONE_NEWUSER) != 0)
-            return errno == EPERM ? "skip" : failed("unshare", __LINE__);
-        write_text("/proc/self/setgroups", "deny");
-        CHILD_EXPECT(write_text("/proc/self/uid_map", "0 65534 1"));
-        CHILD_EXPECT(geteuid() == 0);
-        const auto node = open_raw(id);
-        const auto own = check_own_regions(node);
-        return own.empty() ? check_no_raw(node) : own;
-    });
-    if (said == "skip")
-        GTEST_SKIP() << "user namespaces are not for everybody here";
-    EXPECT_EQ(said, "");
-}
-
-TEST_F(permission, RootOfAUserNamespaceCreatesNothing)
-{
-    ASSERT_EQ(chmod("/dev/emuv-control", 0666), 0);
-    const auto said = in_child({.uid = nobody}, [&](channel &) -> std::string {
-        prctl(PR_SET_DUMPABLE, 1);
-        if (unshare(CLONE_NEWUSER) != 0)
-            return errno == EPERM ? "skip" : failed("unshare", __LINE__);
-        const descriptor node(open("/dev/emuv-control", O_RDWR | O_CLOEXEC));
-        if (!node)
-            return "";
-        auto argument = creation(mib, chunk);
-        const int created = call(node, EMUV_IOC_CREATE, argument);
-        CHILD_EXPECT(created == EACCES || created == EPERM);
-        return "";
-    });
-    if (said == "skip")
-        GTEST_SKIP() << "user namespaces are not for everybody here";
-    EXPECT_EQ(said, "");
 }
 
 TEST_F(permission, MappingOfTheRawSpaceStaysWithWhoeverMadeIt)
@@ -355,6 +226,475 @@ TEST_F(permission, ReadOnlyRegionDescriptorCannotBeOpenedForWriting)
     }
     EXPECT_FALSE(first_other(
         mapping(exported.get(), chunk, 0, PROT_READ).data(), chunk));
+}
+
+// --- the table ---
+
+/// A table of docs/tenancy.md: by the first word of a row, its cells by the
+/// first word of their column.
+using table = std::map<std::string, std::map<std::string, std::string>>;
+
+std::vector<std::string> cells_of(const std::string &line)
+{
+    std::vector<std::string> cells;
+    std::istringstream in(line.substr(1));
+    for (std::string cell; std::getline(in, cell, '|');) {
+        const auto begin = cell.find_first_not_of(' ');
+        const auto end = cell.find_last_not_of(' ');
+        cells.push_back(begin == std::string::npos
+                            ? ""
+                            : cell.substr(begin, end - begin + 1));
+    }
+    return cells;
+}
+
+/// The first table of the page.
+table documented()
+{
+    table rows;
+    std::ifstream page(EMUV_TENANCY);
+    std::vector<std::string> columns;
+    for (std::string line; std::getline(page, line);) {
+        if (!line.starts_with("|")) {
+            if (!columns.empty())
+                break;
+            continue;
+        }
+        const auto cells = cells_of(line);
+        if (columns.empty())
+            columns = cells;
+        else if (!cells[0].starts_with("---"))
+            for (std::size_t i = 1; i < cells.size() && i < columns.size(); i++)
+                rows[cells[0]][columns[i]] = cells[i];
+    }
+    return rows;
+}
+
+/// What a tenant was handed, and whom it meets.
+struct world
+{
+    int id;       ///< the instance whose node it may have
+    int other_id; ///< another tenant's
+    u64 others;   ///< where another client's region lies
+    const descriptor *node = nullptr;
+    const descriptor *control = nullptr;
+};
+
+/// How a process becomes a tenant: what root does beforehand, and the process.
+struct tenant
+{
+    std::string name;
+    std::function<void()> become = [] {};
+    mode_t node_mode = 0660;
+    mode_t control_mode = 0600;
+    unsigned long clone_flags = 0;
+    bool handed_node = false;
+    bool handed_control = false;
+};
+
+void become_user(uid_t uid, gid_t group)
+{
+    checked(setgroups(1, &group), "setgroups");
+    checked(setresgid(uid, uid, uid), "setresgid");
+    checked(setresuid(uid, uid, uid), "setresuid");
+}
+
+void become_other_user()
+{
+    become_user(nobody, nobody);
+}
+
+/// Takes a capability from this process for good.
+void give_up(int capability)
+{
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct sets[2] = {};
+    checked(syscall(SYS_capget, &header, sets), "capget");
+    auto &set = sets[capability / 32];
+    set.effective &= ~(1U << (capability % 32));
+    set.permitted &= ~(1U << (capability % 32));
+    set.inheritable &= ~(1U << (capability % 32));
+    checked(syscall(SYS_capset, &header, sets), "capset");
+}
+
+/// Root of a user namespace in which nobody else is.
+void become_root_of_user_namespace(unsigned long with = 0)
+{
+    const auto uid = geteuid();
+    // setresuid() left the process undumpable, and its maps not its own.
+    checked(prctl(PR_SET_DUMPABLE, 1), "PR_SET_DUMPABLE");
+    checked(unshare(CLONE_NEWUSER | static_cast<int>(with)), "unshare");
+    write_text("/proc/self/setgroups", "deny");
+    if (!write_text("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1"))
+        throw std::runtime_error("uid_map");
+}
+
+/// The mounts of a container, as a runtime would make them, in a mount and PID
+/// namespace that the process has already.
+void enter_container(const std::string &node)
+{
+    const auto must = [](int result, const char *what) {
+        checked(result, what);
+    };
+    must(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "private");
+    char folder[] = "/tmp/emuv-container.XXXXXX";
+    if (mkdtemp(folder) == nullptr)
+        throw std::runtime_error("mkdtemp");
+    must(mount("dev", folder, "tmpfs", 0, "mode=755"), "tmpfs");
+    if (!node.empty()) {
+        const auto place = folder + node.substr(node.rfind('/'));
+        const descriptor file(open(place.c_str(), O_CREAT | O_CLOEXEC, 0644));
+        must(mount(node.c_str(), place.c_str(), nullptr, MS_BIND, nullptr),
+             "bind");
+    }
+    must(mount(folder, "/dev", nullptr, MS_BIND | MS_REC, nullptr), "/dev");
+    must(mount("/sys", "/sys", nullptr, MS_BIND | MS_REC, nullptr), "/sys");
+    must(mount(nullptr, "/sys", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY,
+               nullptr),
+         "read-only");
+    must(mount("proc", "/proc", "proc", 0, nullptr), "/proc");
+}
+
+/// What container runtimes leave root by default, without CAP_MKNOD.
+void keep_container_capabilities()
+{
+    const std::set<int> kept = {
+        CAP_CHOWN,      CAP_DAC_OVERRIDE,     CAP_FSETID,  CAP_FOWNER,
+        CAP_KILL,       CAP_SETGID,           CAP_SETUID,  CAP_SETPCAP,
+        CAP_SETFCAP,    CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_SYS_CHROOT,
+        CAP_AUDIT_WRITE};
+    for (int capability = 0; capability <= CAP_LAST_CAP; capability++)
+        if (!kept.contains(capability))
+            give_up(capability);
+}
+
+constexpr uid_t container_user = 100000;
+
+/// All who stand in the table.
+std::vector<tenant> tenants(int id)
+{
+    const auto node = node_path(id);
+    const auto container = [node] {
+        enter_container(node);
+        keep_container_capabilities();
+    };
+    const auto with_a_user_namespace = [](const std::string &with) {
+        enter_container(with);
+        become_user(container_user, container_user);
+        become_root_of_user_namespace(CLONE_NEWNS);
+    };
+    const auto namespaces = CLONE_NEWNS | CLONE_NEWPID;
+    return {
+        {.name = "root"},
+        {.name = "root without CAP_SYS_RAWIO",
+         .become = [] { give_up(CAP_SYS_RAWIO); }},
+        {.name = "root without CAP_SYS_ADMIN",
+         .become = [] { give_up(CAP_SYS_ADMIN); }},
+        {.name = "group render", .become = [] { become_user(nobody, render); }},
+        {.name = "another user", .become = become_other_user},
+        {.name = "another user, the node 0666",
+         .become = become_other_user,
+         .node_mode = 0666},
+        {.name = "another user, the control node 0666",
+         .become = become_other_user,
+         .control_mode = 0666},
+        {.name = "another user, handed the open node",
+         .become = become_other_user,
+         .handed_node = true},
+        {.name = "another user, handed the open control node",
+         .become = become_other_user,
+         .handed_control = true},
+        {.name = "another user with CAP_SYS_RAWIO, the node 0666",
+         .become = [] { keep_one_capability(CAP_SYS_RAWIO); },
+         .node_mode = 0666},
+        {.name = "root of a user namespace",
+         .become =
+             [] {
+                 become_other_user();
+                 become_root_of_user_namespace();
+             }},
+        {.name = "root of a user namespace, both nodes 0666",
+         .become =
+             [] {
+                 become_other_user();
+                 become_root_of_user_namespace();
+             },
+         .node_mode = 0666,
+         .control_mode = 0666},
+        {.name = "a container with the node",
+         .become = container,
+         .clone_flags = namespaces},
+        {.name = "a container without the node",
+         .become =
+             [] {
+                 enter_container("");
+                 keep_container_capabilities();
+             },
+         .clone_flags = namespaces},
+        {.name = "a container in a user namespace, with the node",
+         .become = [=] { with_a_user_namespace(node); },
+         .clone_flags = namespaces},
+        {.name = "a container in a user namespace, with the node 0666",
+         .become = [=] { with_a_user_namespace(node); },
+         .node_mode = 0666,
+         .clone_flags = namespaces},
+        {.name = "a container in a user namespace, handed the open node",
+         .become = [=] { with_a_user_namespace(""); },
+         .clone_flags = namespaces,
+         .handed_node = true},
+    };
+}
+
+/// How a page of the table writes what calls ended with: one word if all ended
+/// alike.
+std::string word(const std::set<int> &errors)
+{
+    std::string text;
+    for (const int error : errors) {
+        const char *const name = strerrorname_np(error);
+        text += text.empty() ? "" : "/";
+        text += error == 0 ? "yes" : name != nullptr ? name : "?";
+    }
+    return text;
+}
+
+int open_error(const std::string &path, int flags)
+{
+    return descriptor(open(path.c_str(), flags | O_CLOEXEC)) ? 0 : errno;
+}
+
+std::string own_memory(const descriptor &node)
+{
+    std::set<int> errors;
+    region got;
+    errors.insert(try_allocate(node, 2 * chunk, got));
+    errors.insert(
+        error_of(pwrite(node.get(), "a", 1, static_cast<off_t>(got.offset))));
+    errors.insert(map_error(node.get(), got.bytes, got.offset));
+    errors.insert(charge(node, 100));
+    errors.insert(uncharge(node, 100));
+    for (const unsigned flags : {0U, EMUV_EXPORT_DMABUF}) {
+        auto exported = fresh<emuv_export>();
+        exported.flags = flags;
+        exported.offset = got.offset;
+        errors.insert(call(node, EMUV_IOC_EXPORT, exported));
+        const descriptor file(exported.fd);
+        region imported;
+        // Its own it holds already; a dma-buf is no region descriptor.
+        if (import_region(node, file, imported) != (flags ? EINVAL : EEXIST))
+            errors.insert(EPROTO);
+    }
+    errors.insert(discard(node, got.offset, got.bytes));
+    errors.insert(release(node, got.offset));
+    return word(errors);
+}
+
+/// Reading, writing, mapping and discarding a chunk that is not the caller's.
+std::string not_its_own(const descriptor &node, u64 offset)
+{
+    const auto at = static_cast<off_t>(offset);
+    char byte = 'x';
+    std::set<int> errors;
+    errors.insert(error_of(pread(node.get(), &byte, 1, at)));
+    errors.insert(error_of(pwrite(node.get(), "s", 1, at)));
+    errors.insert(map_error(node.get(), chunk, offset));
+    errors.insert(map_error(node.get(), chunk, offset, PROT_READ));
+    errors.insert(discard(node, offset + chunk - 4096, 4096));
+    int ends[2];
+    checked(pipe2(ends, O_CLOEXEC), "pipe2");
+    loff_t place = at;
+    errors.insert(error_of(splice(node.get(), &place, ends[1], nullptr, 1, 0)));
+    close(ends[0]);
+    close(ends[1]);
+    if (!errors.contains(0) && byte != 'x')
+        errors.insert(EPROTO);
+    // As its own it has it never.
+    auto exported = fresh<emuv_export>();
+    exported.offset = offset;
+    if (release(node, offset) != ENOENT ||
+        call(node, EMUV_IOC_EXPORT, exported) != ENOENT)
+        errors.insert(EPROTO);
+    return word(errors);
+}
+
+/// The row of whoever asks.
+std::map<std::string, std::string> row(const world &around)
+{
+    std::map<std::string, std::string> cells;
+    const std::string none = "–";
+    const auto path = node_path(around.id);
+
+    descriptor control;
+    cells["control"] = word({open_error("/dev/emuv-control", O_RDWR)});
+    if (cells["control"] == "yes")
+        control = descriptor(open("/dev/emuv-control", O_RDWR | O_CLOEXEC));
+    const auto &to_create = around.control ? *around.control : control;
+    cells["create"] = none;
+    if (to_create) {
+        auto argument = creation(mib, 0);
+        std::set<int> errors = {call(to_create, EMUV_IOC_CREATE, argument)};
+        errors.insert(
+            destroy(to_create, errors.contains(0) ? argument.id : 77));
+        cells["create"] = word(errors);
+    }
+
+    descriptor opened;
+    cells["open"] =
+        word({open_error(path, O_RDWR), open_error(path, O_RDONLY)});
+    if (cells["open"] == "yes")
+        opened = open_raw(around.id);
+    const auto &node = around.node ? *around.node : opened;
+    cells["own memory"] = cells["others' memory"] = cells["raw space"] = none;
+    if (node) {
+        cells["own memory"] = own_memory(node);
+        cells["others' memory"] = not_its_own(node, around.others);
+        cells["raw space"] = not_its_own(node, 32 * mib);
+    }
+
+    cells["other instance"] =
+        word({open_error(node_path(around.other_id), O_RDWR)});
+    cells["attributes"] = word({open_error(
+        attribute_path(around.id, "physical_used_bytes"), O_RDONLY)});
+    cells["floor"] = word(
+        {open_error("/sys/module/emuv/parameters/host_floor_mb", O_WRONLY)});
+    cells["unload"] =
+        word({error_of(syscall(SYS_delete_module, "emuv", O_NONBLOCK))});
+    return cells;
+}
+
+/// Rows that were tried against those of the page.
+class who_may_do_what : public permission
+{
+protected:
+    void SetUp() override
+    {
+        permission::SetUp();
+        if (HasFatalFailure())
+            return;
+        other_id = create(control, mib, chunk);
+        for (const int each : {id, other_id}) {
+            const auto path = node_path(each);
+            ASSERT_EQ(chown(path.c_str(), 0, render), 0);
+            ASSERT_EQ(chmod(path.c_str(), 0660), 0);
+        }
+    }
+
+    /// What a tenant got, cell by cell, or one cell that says what went wrong.
+    std::map<std::string, std::string> ask(const tenant &who)
+    {
+        const auto neighbour = open_client(id);
+        const auto theirs = allocate(neighbour, chunk);
+        const std::string secret(chunk, 'n');
+        checked(pwrite(neighbour.get(), secret.data(), secret.size(),
+                       static_cast<off_t>(theirs.offset)),
+                "pwrite");
+        checked(chmod(node_path(id).c_str(), who.node_mode), "chmod");
+        checked(chmod("/dev/emuv-control", who.control_mode), "chmod");
+        world around{.id = id, .other_id = other_id, .others = theirs.offset};
+        descriptor node;
+        process::options how{.clone_flags = who.clone_flags};
+        if (who.handed_node) {
+            node = open_raw(id);
+            around.node = &node;
+            how.keep.push_back(node.get());
+        }
+        if (who.handed_control) {
+            around.control = &control;
+            how.keep.push_back(control.get());
+        }
+        const auto said = in_child(how, [&](channel &) {
+            who.become();
+            std::string text;
+            for (const auto &[column, cell] : row(around))
+                text += column + "=" + cell + ";";
+            return text;
+        });
+        std::map<std::string, std::string> cells;
+        std::istringstream in(said);
+        for (std::string part; std::getline(in, part, ';');)
+            cells[part.substr(0, part.find('='))] =
+                part.substr(part.find('=') + 1);
+        // Whoever may not, has not.
+        if (cells["others' memory"] != "yes") {
+            const mapping map(neighbour.get(), chunk, theirs.offset);
+            EXPECT_FALSE(first_other(map.data(), chunk, 'n'));
+        }
+        return cells;
+    }
+
+    int other_id = -1;
+};
+
+TEST_F(who_may_do_what, IsAsThePageSays)
+{
+    auto page = documented();
+    ASSERT_FALSE(page.empty()) << "no table in " << EMUV_TENANCY;
+    for (const auto &who : tenants(id)) {
+        SCOPED_TRACE(who.name);
+        const auto cells = ask(who);
+        EXPECT_EQ(cells, page[who.name]);
+        page.erase(who.name);
+    }
+    for (const auto &[name, cells] : page)
+        ADD_FAILURE() << "nobody here is '" << name << "'";
+}
+
+/// As kernel.unprivileged_userns_clone or a sysctl of Debian's would have it,
+/// the rows of user namespaces cannot be tried; nor are they skipped in
+/// silence.
+TEST_F(who_may_do_what, UserNamespacesAreThereToBeTried)
+{
+    EXPECT_EQ(in_child({.uid = nobody},
+                       [](channel &) -> std::string {
+                           become_root_of_user_namespace();
+                           return "";
+                       }),
+              "");
+}
+
+// --- what a tenant sees ---
+
+TEST_F(who_may_do_what, NumbersOnANodeAreTheTenantsOwn)
+{
+    // Another tenant, with more of everything.
+    const auto theirs = open_client(other_id);
+    for (int i = 0; i < 3; i++)
+        open_client(other_id);
+    const auto region_there = allocate(theirs, chunk);
+    charge(theirs, 12345);
+    auto report = fresh<emuv_report>();
+    report.fetched_bytes = report.evicted_bytes = report.spills =
+        report.faults = 99;
+    ASSERT_EQ(call(theirs, EMUV_IOC_REPORT, report), 0);
+
+    const auto node = open_client(id);
+    const auto first = list_clients(node).front().client;
+    for (const int asked : {id, other_id, 1023, -1}) {
+        const auto of = query(node, asked);
+        EXPECT_EQ(of.id, id);
+        EXPECT_EQ(of.clients, 1U);
+        EXPECT_EQ(of.physical_bytes, gib);
+        EXPECT_EQ(of.virtual_bytes, 64 * mib);
+        EXPECT_EQ(of.physical_used_bytes, 0U);
+        EXPECT_EQ(of.virtual_used_bytes, 0U);
+        EXPECT_EQ(of.unowned_bytes, 0U);
+        EXPECT_EQ(of.resident_bytes, chunk) << "the raw data";
+        EXPECT_EQ(of.fetched_bytes + of.evicted_bytes + of.spills + of.faults,
+                  0U);
+        const auto clients = list_clients(node, asked);
+        ASSERT_EQ(clients.size(), 1U);
+        EXPECT_EQ(clients[0].id, id);
+        EXPECT_EQ(clients[0].pid, getpid());
+    }
+    // Another tenant's coming and going shows in no number here.
+    for (int i = 0; i < 5; i++)
+        open_client(other_id);
+    open_client(id);
+    EXPECT_EQ(list_clients(open_client(id)).back().client, first + 2);
+    // Nor is a region of another's to be had by its descriptor.
+    const auto exported = export_region(theirs, region_there.offset);
+    region imported;
+    EXPECT_EQ(import_region(node, exported, imported), EXDEV);
 }
 
 } // namespace

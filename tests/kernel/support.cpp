@@ -22,6 +22,7 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -361,6 +362,12 @@ std::vector<std::string> kernel_log::lines()
     }
 }
 
+u64 from_environment(const char *name, u64 otherwise)
+{
+    const char *const text = std::getenv(name);
+    return text != nullptr ? std::stoull(text) : otherwise;
+}
+
 std::string read_text(const std::string &path)
 {
     std::ifstream file(path);
@@ -377,6 +384,22 @@ std::string read_text(const std::string &path)
 u64 read_number(const std::string &path)
 {
     return std::stoull(read_text(path));
+}
+
+bool make_failures_silent()
+{
+    const std::string debugfs = "/sys/kernel/debug/";
+    for (const auto &[kind, setting, value] :
+         {std::array{"failslab", "ignore-gfp-wait", "N"},
+          {"failslab", "verbose", "0"},
+          {"fail_page_alloc", "ignore-gfp-wait", "N"},
+          {"fail_page_alloc", "ignore-gfp-highmem", "N"},
+          {"fail_page_alloc", "min-order", "0"},
+          {"fail_page_alloc", "verbose", "0"},
+          {"fail_usercopy", "verbose", "0"}})
+        if (!write_text(debugfs + kind + "/" + setting, value))
+            return false;
+    return true;
 }
 
 bool write_text(const std::string &path, std::string_view text)
@@ -582,6 +605,53 @@ bool reads_zero(int fd, u64 offset, u64 bytes)
     return true;
 }
 
+memory_cgroup::memory_cgroup(const std::string &name)
+{
+    const std::string root = "/sys/fs/cgroup";
+    folder_ = root + "/emuv-" + name;
+    if (!exists(root + "/cgroup.controllers")) {
+        mkdir(root.c_str(), 0755);
+        if (mount("cgroup2", root.c_str(), "cgroup2", 0, nullptr) != 0)
+            return;
+    }
+    if (read_text(root + "/cgroup.controllers").find("memory") ==
+        std::string::npos)
+        return;
+    write_text(root + "/cgroup.subtree_control", "+memory");
+    usable = mkdir(folder_.c_str(), 0755) == 0 &&
+             exists(folder_ + "/memory.current");
+}
+
+memory_cgroup::~memory_cgroup()
+{
+    wait_until([this] { return rmdir(folder_.c_str()) == 0; });
+}
+
+u64 memory_cgroup::current() const
+{
+    return read_number(folder_ + "/memory.current");
+}
+
+bool memory_cgroup::enter() const
+{
+    return write_text(folder_ + "/cgroup.procs", "0");
+}
+
+bool memory_cgroup::limit(u64 bytes) const
+{
+    return write_text(folder_ + "/memory.max", std::to_string(bytes));
+}
+
+u64 memory_cgroup::event(const std::string &name) const
+{
+    std::istringstream events(read_text(folder_ + "/memory.events"));
+    std::string key;
+    for (u64 value = 0; events >> key >> value;)
+        if (key == name)
+            return value;
+    return 0;
+}
+
 // --- capabilities and processes ---
 
 namespace {
@@ -628,18 +698,10 @@ without_capability::~without_capability()
         set_effective(capability_, true);
 }
 
-namespace {
-
-struct message
+long send_with(int socket, const void *data, std::size_t bytes, int fd,
+               int flags)
 {
-    bool last = false;
-    u64 value = 0;
-    char text[1024] = {};
-};
-
-void send_message(int socket, const message &what, int fd)
-{
-    iovec part{const_cast<message *>(&what), sizeof what};
+    iovec part{const_cast<void *>(data), bytes};
     alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
     msghdr header{};
     header.msg_iov = &part;
@@ -653,7 +715,42 @@ void send_message(int socket, const message &what, int fd)
         rights->cmsg_len = CMSG_LEN(sizeof fd);
         std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     }
-    checked(sendmsg(socket, &header, MSG_NOSIGNAL), "sendmsg");
+    return sendmsg(socket, &header, flags | MSG_NOSIGNAL);
+}
+
+long receive_with(int socket, void *data, std::size_t bytes, descriptor &fd,
+                  int flags)
+{
+    iovec part{data, bytes};
+    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = room;
+    header.msg_controllen = sizeof room;
+    const long got = recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
+    if (got <= 0)
+        return got;
+    if (cmsghdr *rights = CMSG_FIRSTHDR(&header)) {
+        int number = -1;
+        std::memcpy(&number, CMSG_DATA(rights), sizeof number);
+        fd = descriptor(number);
+    }
+    return got;
+}
+
+namespace {
+
+struct message
+{
+    bool last = false;
+    u64 value = 0;
+    char text[1024] = {};
+};
+
+void send_message(int socket, const message &what, int fd)
+{
+    checked(send_with(socket, &what, sizeof what, fd, 0), "sendmsg");
 }
 
 /// Nothing at the end of the conversation.
@@ -664,25 +761,14 @@ std::optional<message> receive_message(int socket, descriptor *fd)
     if (ready == 0)
         throw std::runtime_error("the other process stayed silent");
     message what;
-    iovec part{&what, sizeof what};
-    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = room;
-    header.msg_controllen = sizeof room;
-    const auto got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    descriptor received;
+    const auto got = receive_with(socket, &what, sizeof what, received, 0);
     if (got < 0 && errno != ECONNRESET)
         fail("recvmsg");
     if (got <= 0)
         return std::nullopt;
-    if (cmsghdr *rights = CMSG_FIRSTHDR(&header)) {
-        int number = -1;
-        std::memcpy(&number, CMSG_DATA(rights), sizeof number);
-        descriptor received(number);
-        if (fd)
-            *fd = std::move(received);
-    }
+    if (fd && received)
+        *fd = std::move(received);
     return what;
 }
 

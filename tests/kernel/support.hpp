@@ -178,11 +178,24 @@ private:
     descriptor device_;
 };
 
+/// A number from the environment, for what can be made to take longer.
+u64 from_environment(const char *name, u64 otherwise);
+
+/// sendmsg() and recvmsg() of some data and, where there is one (not -1), a
+/// descriptor with it.
+long send_with(int socket, const void *data, std::size_t bytes, int fd,
+               int flags);
+long receive_with(int socket, void *data, std::size_t bytes, descriptor &fd,
+                  int flags);
+
 /// A file's text without its last newline; throws if it cannot be read.
 std::string read_text(const std::string &path);
 u64 read_number(const std::string &path);
 bool write_text(const std::string &path, std::string_view text);
 bool exists(const std::string &path);
+/// Lets everything fail that the kernel can be told to fail, without a word in
+/// its log; false where it cannot.
+bool make_failures_silent();
 std::string attribute_path(int id, const std::string &name);
 std::string attribute(int id, const std::string &name);
 std::vector<std::string> names_in(const std::string &folder);
@@ -220,6 +233,30 @@ std::optional<u64> first_pattern_error(const unsigned char *data, u64 bytes,
                                        u64 seed);
 /// True if the whole of a range of a descriptor reads as zeros.
 bool reads_zero(int fd, u64 offset, u64 bytes);
+
+/// A group of the memory controller, removed with the object.
+class memory_cgroup
+{
+public:
+    explicit memory_cgroup(const std::string &name);
+    ~memory_cgroup();
+    memory_cgroup(const memory_cgroup &) = delete;
+    memory_cgroup &operator=(const memory_cgroup &) = delete;
+
+    /// Whether there is a memory controller, and so the group.
+    bool usable = false;
+
+    u64 current() const;
+    /// Puts the calling process into it; false if that cannot be done.
+    bool enter() const;
+    /// Sets memory.max.
+    bool limit(u64 bytes) const;
+    /// A number out of memory.events.
+    u64 event(const std::string &name) const;
+
+private:
+    std::string folder_;
+};
 
 // --- capabilities and processes ---
 

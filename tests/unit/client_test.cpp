@@ -235,6 +235,15 @@ TEST_F(client, asks_its_own_node)
     EXPECT_EQ(own.version().module_version, "0.1.0");
 }
 
+TEST_F(client, refuses_a_module_of_another_abi_or_chunk)
+{
+    kernel_.abi = EMUV_ABI_VERSION + 1;
+    EXPECT_THROW((void)open(1), emuv::abi_mismatch);
+    kernel_.abi = EMUV_ABI_VERSION;
+    kernel_.chunk_bytes = EMUV_CHUNK_BYTES / 2;
+    EXPECT_THROW((void)open(1), emuv::abi_mismatch);
+}
+
 TEST_F(client, cannot_open_what_is_not_there)
 {
     EXPECT_EQ(errno_of([&] { (void)open(5); }), ENOENT);

@@ -6,6 +6,7 @@
 #include <emuv/error.hpp>
 
 #include <cerrno>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -138,6 +139,28 @@ TEST_F(control, lists_the_clients_of_an_instance)
     kernel_.close(first);
     kernel_.close(second);
     EXPECT_EQ(errno_of([&] { (void)node.clients(5); }), ENODEV);
+}
+
+TEST_F(control, refuses_a_module_of_another_abi)
+{
+    for (const auto &[abi, what] :
+         {std::pair{EMUV_ABI_VERSION - 1U, "load a newer module"},
+          {EMUV_ABI_VERSION + 1U, "install newer tools"}}) {
+        kernel_.abi = abi;
+        try {
+            (void)open();
+            ADD_FAILURE() << "ABI " << abi << " was taken";
+        } catch (const emuv::abi_mismatch &error) {
+            EXPECT_EQ(error.number(), EPROTO);
+            EXPECT_EQ(error.what(),
+                      (kernel_.dev() / "emuv-control").string() +
+                          ": the module (version 0.1.0) speaks ABI " +
+                          std::to_string(abi) + ", this program " +
+                          std::to_string(EMUV_ABI_VERSION) + ": " + what);
+        }
+    }
+    kernel_.abi = EMUV_ABI_VERSION;
+    (void)open();
 }
 
 TEST_F(control, says_which_driver_answers)

@@ -297,8 +297,8 @@ int fake_kernel::version(void *argument) const
     emuv_version copy{};
     if (const int bad = take(argument, copy); bad != 0)
         return bad;
-    copy.abi = EMUV_ABI_VERSION;
-    copy.chunk_bytes = EMUV_CHUNK_BYTES;
+    copy.abi = abi;
+    copy.chunk_bytes = chunk_bytes;
     copy_text(copy.module_version, "0.1.0");
     return give(argument, copy);
 }

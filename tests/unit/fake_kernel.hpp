@@ -73,6 +73,9 @@ public:
     std::string loaded_with;
     /// How much virtual VRAM may be promised without overcommit, in bytes.
     std::uint64_t promisable = 1ULL << 50;
+    /// What it says it speaks.
+    unsigned abi = EMUV_ABI_VERSION;
+    std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
     /// Whether new instances get a node.
     bool make_nodes = true;
 

@@ -138,7 +138,9 @@ client::client(int id, const std::filesystem::path &dev, kernel_api &kernel)
 
 client::client(const std::filesystem::path &path, int flags, kernel_api &kernel)
     : file_(std::make_shared<const node_file>(kernel, path.string(), flags))
-{}
+{
+    check_abi(*file_);
+}
 
 region client::alloc(std::uint64_t bytes, bool populate)
 {

@@ -15,7 +15,9 @@ namespace emuv {
 control::control(const std::filesystem::path &dev, kernel_api &kernel)
     : file_(std::make_shared<const node_file>(
           kernel, (dev / "emuv-control").string(), O_RDWR))
-{}
+{
+    check_abi(*file_);
+}
 
 driver_version control::version() const
 {

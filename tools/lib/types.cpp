@@ -2,6 +2,7 @@
 // Instances and clients as plain values.
 #include "convert.hpp"
 
+#include <emuv/error.hpp>
 #include <emuv/types.hpp>
 
 #include <algorithm>
@@ -74,6 +75,14 @@ driver_version query_version(const node_file &file)
     emuv_version arg{};
     file.call(EMUV_IOC_VERSION, "EMUV_IOC_VERSION", arg);
     return {arg.abi, arg.chunk_bytes, to_string(arg.module_version)};
+}
+
+void check_abi(const node_file &file)
+{
+    const auto version = query_version(file);
+    if (version.abi != EMUV_ABI_VERSION ||
+        version.chunk_bytes != EMUV_CHUNK_BYTES)
+        throw abi_mismatch(file.path(), version.abi, version.module_version);
 }
 
 std::vector<client_info> query_clients(const node_file &file, int id)

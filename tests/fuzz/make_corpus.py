@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writes the inputs that fuzzing of the driver's ABI starts from.
+
+make_corpus.py DIRECTORY
+
+Each is a sequence of calls that makes sense, as abi_executor.hpp lays them out.
+"""
+
+import pathlib
+import struct
+import sys
+
+KINDS = (
+    "open driver raw control transfer map change touch close dup pass pipe seek "
+    "fallocate inquire device child fail files"
+).split()
+CHUNKS = [n << 2 for n in range(9)]
+PAGE = 1 | 1 << 2
+
+
+def call(kind, thread=0, file=0, other=0, variant=0, slot=0, amount=0, value=0, meek=False):
+    """One record."""
+    how = thread | (0x80 if meek else 0)
+    return struct.pack(
+        "<BBBBIQ", KINDS.index(kind), how, file | other << 4, slot | variant << 4, amount, value
+    )
+
+
+OPEN = call("open")
+ALLOC = call("driver", variant=0, amount=CHUNKS[2])
+MAP = call("map", amount=CHUNKS[2])
+WRITE = call("touch", slot=0, amount=PAGE)
+FREE = call("driver", variant=2)
+EXPORT = call("driver", variant=3)
+DMABUF = call("driver", variant=11)
+
+SEEDS = {
+    "map": OPEN + ALLOC + MAP + WRITE + FREE + WRITE,
+    "populate": OPEN + call("driver", variant=8, amount=CHUNKS[3]) + MAP + call("child", amount=1),
+    "meek": call("open", meek=True) + ALLOC + call("map", amount=CHUNKS[2], meek=True)
+    + call("transfer", variant=0, amount=4096, meek=True, value=7 | 12 << 16)
+    + call("driver", variant=5, amount=CHUNKS[1], meek=True),
+    "export": OPEN + ALLOC + EXPORT + call("map", file=1, amount=CHUNKS[2]) + WRITE
+    + call("fallocate", file=1, amount=1 | 1 << 2) + call("pass", file=1)
+    + call("transfer", file=2, variant=7, amount=4000) + call("seek", file=1, amount=2),
+    "import": OPEN + ALLOC + EXPORT + OPEN + call("driver", file=2, other=1, variant=4)
+    + call("close", file=0) + call("map", file=2, amount=CHUNKS[2]) + WRITE
+    + call("driver", file=2, variant=2),
+    "dmabuf": OPEN + ALLOC + DMABUF + call("map", file=1, amount=CHUNKS[2]) + WRITE
+    + call("device", file=1, variant=8, value=1) + call("device", variant=0)
+    + call("device", file=2, other=1, variant=2) + call("driver", variant=5, amount=CHUNKS[1])
+    + call("device", file=1, variant=8, value=5) + call("device", file=2, variant=5)
+    + call("device", file=2, variant=6),
+    "charge": OPEN + call("driver", variant=14, amount=CHUNKS[1])
+    + call("driver", variant=6, amount=CHUNKS[1]) + call("driver", variant=15, amount=3, value=4)
+    + call("driver", variant=7) + call("files", variant=0) + call("files", variant=8, value=17),
+    "control": call("control", variant=0, amount=CHUNKS[1], value=2)
+    + call("open", slot=8) + call("control", variant=2, value=1) + call("control", variant=1)
+    + call("close") + call("control", variant=1) + call("files", slot=8, variant=8, value=3),
+    "pipe": OPEN + ALLOC + MAP + WRITE + call("pipe", variant=12, amount=4096)
+    + call("pipe", variant=4, amount=4096) + call("inquire", variant=1)
+    + call("change", variant=4, amount=CHUNKS[1]),
+    "remap": OPEN + ALLOC + MAP + WRITE
+    + call("change", variant=2, amount=CHUNKS[1], value=3 << 61 | 4 << 18)
+    + call("change", slot=3, variant=1, amount=PAGE) + call("change", variant=7, amount=CHUNKS[1])
+    + call("change", variant=7, amount=CHUNKS[1], value=1 << 16),
+    "race": OPEN + ALLOC + MAP
+    + b"".join(
+        call("touch", thread=1, amount=PAGE) + call("driver", thread=2, variant=5, amount=CHUNKS[2])
+        for _ in range(3)
+    )
+    + call("driver", thread=1, variant=2) + ALLOC + call("close", thread=2),
+    "race_import": OPEN + OPEN + ALLOC + EXPORT
+    + call("driver", thread=1, file=1, other=2, variant=4) + call("driver", thread=2, variant=2)
+    + call("close", thread=1) + call("map", thread=2, file=1, amount=CHUNKS[2])
+    + call("touch", thread=1, amount=PAGE),
+    "fail": OPEN + call("fail", amount=2) + ALLOC + ALLOC + call("fail", amount=1) + EXPORT
+    + call("fail", amount=3) + MAP + MAP + call("fail", amount=4) + WRITE + WRITE,
+    "raw": OPEN + call("raw", amount=24, value=0, variant=8) + call("raw", amount=5000, value=2)
+    + call("raw", variant=4, value=3) + call("raw", variant=2, slot=1, amount=24),
+    "reload": b"\xffphysical_vram_mb=16,8 virtual_vram_mb=32,8 gpu_model=4070,RTX instance_id=3",
+    "reload_refused": b"\xffphysical_vram_gb=4 virtual_vram_mb=7 numa_node=9",
+    "reload_lists": b"\xffphysical_vram_mb=1 pci_device_id=0x2786 host_floor_mb=64 overcommit=1",
+}
+
+
+def main():
+    """Writes them all."""
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in SEEDS.items():
+        (folder / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A device that imports dma-bufs: vgem, a DRM device of memory alone, which
+// maps what it is given for as long as it has it.
+#pragma once
+
+#include "support.hpp"
+
+#include <cerrno>
+#include <system_error>
+
+#include <linux/types.h>
+#include <sys/ioctl.h>
+
+namespace guest {
+
+// From the kernel's drm.h, which is not on every machine.
+struct drm_prime_handle
+{
+    __u32 handle;
+    __u32 flags;
+    __s32 fd;
+};
+struct drm_gem_close
+{
+    __u32 handle;
+    __u32 pad;
+};
+constexpr unsigned long prime_fd_to_handle = _IOWR('d', 0x2e, drm_prime_handle);
+constexpr unsigned long prime_handle_to_fd = _IOWR('d', 0x2d, drm_prime_handle);
+constexpr unsigned long gem_close = _IOW('d', 0x09, drm_gem_close);
+
+/// The device; nothing on a kernel that has none.
+inline descriptor open_vgem()
+{
+    if (!load_stock_module("vgem"))
+        return descriptor();
+    const char *const path = "/dev/dri/card0";
+    wait_until([=] { return exists(path); }, std::chrono::seconds(5));
+    return descriptor(
+        static_cast<int>(checked(open(path, O_RDWR | O_CLOEXEC), path)));
+}
+
+/// Attaches and maps a dma-buf; 0 or the errno, and the device's handle of it.
+inline int vgem_import(const descriptor &device, const descriptor &buffer,
+                       __u32 &handle)
+{
+    drm_prime_handle argument{0, 0, buffer.get()};
+    const int error =
+        error_of(ioctl(device.get(), prime_fd_to_handle, &argument));
+    handle = argument.handle;
+    return error;
+}
+
+/// Unmaps and detaches it; 0 or the errno.
+inline int vgem_drop(const descriptor &device, __u32 handle)
+{
+    drm_gem_close argument{handle, 0};
+    return error_of(ioctl(device.get(), gem_close, &argument));
+}
+
+} // namespace guest
