@@ -51,7 +51,7 @@ _emuvctl() {
     done
 
     case $prev in
-    --config | --module)
+    --config | --module | --ledger | --trace | --libcuda | --libnvml)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         compopt -o filenames 2>/dev/null
         return
@@ -79,6 +79,10 @@ _emuvctl() {
         ;;
     --store)
         mapfile -t COMPREPLY < <(compgen -W 'auto numa pages' -- "$cur")
+        return
+        ;;
+    --trust)
+        mapfile -t COMPREPLY < <(compgen -W 'known all none' -- "$cur")
         return
         ;;
     --library)

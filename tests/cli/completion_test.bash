@@ -39,4 +39,7 @@ offers 'fetched_bytes fetched_per_s' stats --query = fetch
 offers 'csv csv,noheader csv,nounits csv,noheader,nounits' list --query = name --format = c
 offers 'profiles.conf' apply --config profiles
 offers '' create --virtual ''
+offers '--trust --trace' run --tr
+offers 'none' run --move --trust = n
+offers 'profiles.conf' run --ledger prof
 exit "$failed"

@@ -8,6 +8,7 @@
 #include <emuv/error.hpp>
 #include <emuv/version.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <memory>
@@ -166,6 +167,29 @@ TEST_F(verbs, create_passes_every_option_on)
     EXPECT_EQ(one["virtual_bytes"], 64U << 20U);
     EXPECT_EQ(one["numa_node"], 0);
     EXPECT_EQ(one["pci_device_id"], "0x2786");
+}
+
+TEST_F(verbs, refuse_a_module_of_another_abi_in_one_line)
+{
+    ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    kernel_.abi = EMUV_ABI_VERSION + 1;
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    for (const auto &line :
+         {std::string("create --gpu-model 4070 --virtual 2G"),
+          std::string("destroy 0"),
+          "run --library " + library.string() + " --instance 0 -- true"}) {
+        const auto result = run(line);
+        EXPECT_EQ(result.status, 1) << line;
+        EXPECT_THAT(result.err,
+                    HasSubstr("speaks ABI 2, this program 1: install newer "
+                              "tools"))
+            << line;
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1)
+            << line;
+    }
+    kernel_.abi = EMUV_ABI_VERSION;
+    EXPECT_EQ(run("destroy 0").status, 0) << "and nothing had been done";
 }
 
 TEST_F(verbs, create_makes_what_a_profile_says)
@@ -1012,6 +1036,38 @@ TEST(probe_cuda, reads_version_devices_and_errors)
     ::unsetenv("FAKE_CUDA_ERROR");
     EXPECT_EQ(bad.problem, "cuInit says CUDA_ERROR_FAKE (100)");
     EXPECT_EQ(bad.version, 12040);
+}
+
+TEST_F(verbs, run_says_which_of_module_and_library_is_too_old)
+{
+    ASSERT_EQ(run("create --gpu-model 4070 --physical 1G --virtual 1G").status,
+              0);
+    const auto refused = [&](std::uint32_t abi) {
+        kernel_.abi = abi;
+        const auto result = run("run --library /opt/emuv --instance 0 -- true");
+        EXPECT_EQ(result.status, 1);
+        return result.err;
+    };
+    const std::string ours = std::to_string(EMUV_ABI_VERSION);
+    const std::string newer = std::to_string(EMUV_ABI_VERSION + 1);
+    const std::string older = std::to_string(EMUV_ABI_VERSION - 1);
+    EXPECT_THAT(refused(EMUV_ABI_VERSION + 1),
+                testing::HasSubstr("the module (version 0.1.0) speaks ABI " +
+                                   newer + ", this program " + ours +
+                                   ": install newer tools"));
+    EXPECT_THAT(refused(EMUV_ABI_VERSION - 1),
+                testing::HasSubstr("the module (version 0.1.0) speaks ABI " +
+                                   older + ", this program " + ours +
+                                   ": load a newer module"));
+}
+
+TEST_F(verbs, run_looks_at_each_of_several_instances)
+{
+    ASSERT_EQ(run("create --gpu-model 4070 --physical 1G --virtual 1G").status,
+              0);
+    const auto result = run("run --library /opt/emuv --instance 0,0,3 -- true");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_NE(result.err.find("emuv3"), std::string::npos) << result.err;
 }
 
 } // namespace

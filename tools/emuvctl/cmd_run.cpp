@@ -74,20 +74,17 @@ void check_instance(int id, environment &env)
 {
     const emuv::client client(env.dev / fmt::format("emuv{}", id),
                               O_RDWR | O_CLOEXEC, env.kernel);
-    const auto version = client.version();
-    if (version.abi != EMUV_ABI_VERSION)
-        throw failure(fmt::format(
-            "the module is too {} for this library: it has version {} of the "
-            "ABI, the library {}",
-            version.abi < EMUV_ABI_VERSION ? "old" : "new", version.abi,
-            EMUV_ABI_VERSION));
 }
 
 // A size as the library is to be told it.
 std::string bytes_of(const char *option, const std::string &text)
 {
-    return std::to_string(
-        parse_option(option, [&] { return emuv::parse_size(text); }));
+    const std::uint64_t bytes =
+        parse_option(option, [&] { return emuv::parse_size(text); });
+    if (bytes > EMUV_MAX_BYTES)
+        throw usage_error(fmt::format("{}: {} is more than {}", option, text,
+                                      emuv::format_size_exact(EMUV_MAX_BYTES)));
+    return std::to_string(bytes);
 }
 
 void check_one_of(const char *option, const std::string &value,
@@ -99,26 +96,98 @@ void check_one_of(const char *option, const std::string &value,
                                       fmt::join(allowed, ", ")));
 }
 
-variables limits_of(const run_options &options)
+// The instances of "0", "emuv0", "0,1": the first device's, the second's, ...
+std::vector<int> instances_of(const std::string &text)
+{
+    std::vector<int> ids;
+    for (std::size_t start = 0; start <= text.size();) {
+        const std::size_t end = std::min(text.find(',', start), text.size());
+        // One by one: several devices may share an instance.
+        const std::string word = text.substr(start, end - start);
+        ids.push_back(parse_instances(std::span(&word, 1)).front());
+        start = end + 1;
+    }
+    return ids;
+}
+
+// The program may go elsewhere before the library opens it.
+std::string whole_path(const std::string &path)
+{
+    return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// A name of nothing between two commas would be taken for one that is meant.
+void check_names(const char *option, const std::string &list)
+{
+    if (list.empty() || list.front() == ',' || list.back() == ',' ||
+        list.find(",,") != std::string::npos)
+        throw usage_error(
+            fmt::format("{}: '{}' has an empty name in it", option, list));
+}
+
+// What was given on the command line, wrong together or by itself.
+void check(const run_options &options)
 {
     const bool own = !options.physical.empty() || !options.virtual_size.empty();
-    if (options.instance.empty() == !own)
+    if (options.instance.empty() && !own && !options.disable)
         throw usage_error("give either --instance, or --physical and "
                           "--virtual");
     check_one_of("--report", options.report, {"total", "physical", "free"});
     check_one_of("--store", options.store, {"auto", "numa", "pages"});
+    if (options.move && options.store == "pages")
+        throw usage_error("--move needs the numa store: pages do not move");
+    if (!options.trust.empty())
+        check_names("--trust", options.trust);
+}
+
+// A library that is named must be there: the program would only be told that
+// there is no driver.
+std::string named_library(const char *option, const std::string &path)
+{
+    if (!std::filesystem::is_regular_file(path))
+        throw failure(fmt::format("{}: {}: no such file", option, path));
+    return whole_path(path);
+}
+
+variables settings_of(const run_options &options)
+{
     variables set;
+    const auto add = [&set](const char *name, const std::string &value) {
+        if (!value.empty())
+            set.emplace_back(name, value);
+    };
     if (!options.physical.empty())
-        set.emplace_back("EMUV_PHYSICAL",
-                         bytes_of("--physical", options.physical));
+        add("EMUV_PHYSICAL", bytes_of("--physical", options.physical));
     if (!options.virtual_size.empty())
-        set.emplace_back("EMUV_VIRTUAL",
-                         bytes_of("--virtual", options.virtual_size));
-    if (!options.report.empty())
-        set.emplace_back("EMUV_REPORT", options.report);
-    if (!options.store.empty())
-        set.emplace_back("EMUV_STORE", options.store);
+        add("EMUV_VIRTUAL", bytes_of("--virtual", options.virtual_size));
+    if (!options.ledger.empty())
+        add("EMUV_LEDGER", whole_path(options.ledger));
+    add("EMUV_REPORT", options.report);
+    add("EMUV_STORE", options.store);
+    if (options.ipc)
+        add("EMUV_IPC", "1");
+    if (options.move)
+        add("EMUV_MOVE", "1");
+    add("EMUV_TRUST", options.trust);
+    if (!options.trace.empty())
+        add("EMUV_TRACE", whole_path(options.trace));
+    if (options.disable)
+        add("EMUV_DISABLE", "1");
+    if (!options.libcuda.empty())
+        add("EMUV_LIBCUDA", named_library("--libcuda", options.libcuda));
+    if (!options.libnvml.empty())
+        add("EMUV_LIBNVML", named_library("--libnvml", options.libnvml));
     return set;
+}
+
+// Makes a file that the library will open, where it is missing; what is in it
+// stays.
+void touch(const std::string &path)
+{
+    const emuv::unique_fd fd(
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (!fd)
+        throw std::system_error(errno, std::generic_category(), path);
 }
 
 // The file in which the program and its children keep their accounts.
@@ -176,13 +245,16 @@ void remove_at_end(const std::string &ledger)
 
 void cmd_run(const run_options &options, environment &env)
 {
-    variables set = limits_of(options);
+    check(options);
+    variables set = settings_of(options);
     const auto folder = library_folder(options);
     if (!options.instance.empty()) {
-        const int id = parse_instances(std::span(&options.instance, 1)).front();
-        if (!options.dry_run)
-            check_instance(id, env);
-        set.emplace_back("EMUV_INSTANCE", std::to_string(id));
+        const auto ids = instances_of(options.instance);
+        if (!options.dry_run && !options.disable)
+            for (const int id : ids)
+                check_instance(id, env);
+        set.emplace_back("EMUV_INSTANCE",
+                         fmt::format("{}", fmt::join(ids, ",")));
     }
     set.emplace_back("LD_PRELOAD", preload(folder));
     if (options.dry_run) {
@@ -191,13 +263,16 @@ void cmd_run(const run_options &options, environment &env)
         env.out.write(fmt::format("{}\n", fmt::join(options.command, " ")));
         return;
     }
+    for (const auto *path : {&options.ledger, &options.trace})
+        if (!path->empty())
+            touch(*path);
     // Limits that come from outside must not be mixed with those asked for.
     for (const char *const name :
          {"EMUV_INSTANCE", "EMUV_PHYSICAL", "EMUV_VIRTUAL", "EMUV_LEDGER"})
         ::unsetenv(name);
-    std::string ledger;
-    if (options.instance.empty()) {
-        ledger = make_ledger();
+    const bool own = !options.physical.empty() || !options.virtual_size.empty();
+    if (own && options.ledger.empty()) {
+        const std::string ledger = make_ledger();
         remove_at_end(ledger);
         set.emplace_back("EMUV_LEDGER", ledger);
     }

@@ -422,25 +422,48 @@ private:
             verb, cmd_run);
         verb->group("Instances");
         add_option(verb, "--instance", options->instance, "INSTANCE",
-                   "whose memory, written as emuv0 or 0");
+                   "whose memory, written as emuv0 or 0; 0,1: for\n"
+                   "the first card and for the second");
         add_option(verb, "--physical", options->physical, "SIZE",
                    "without an instance: share of VRAM");
         add_option(verb, "--virtual", options->virtual_size, "SIZE",
                    "without an instance: share of system RAM");
+        add_option(verb, "--ledger", options->ledger, "FILE",
+                   "without an instance: share the limits with all\n"
+                   "that name this file; made where it is missing");
         add_option(verb, "--report", options->report, "WHAT",
                    "what the program is told it has: total\n(default), "
                    "physical or free");
         add_option(verb, "--store", options->store, "STORE",
                    "what spilled memory is: auto (default), numa\nor pages");
+        verb->add_flag("--ipc", options->ipc,
+                       "let processes share what lies in VRAM");
+        verb->add_flag("--move", options->move,
+                       "move memory into VRAM ahead of its use; an\n"
+                       "experiment still");
+        add_option(verb, "--trust", options->trust, "WHOSE",
+                   "with --move: whose kernels reach memory by\n"
+                   "their parameters only: known (default), all,\n"
+                   "none, or file and kernel names, comma-separated");
+        add_option(verb, "--trace", options->trace, "FILE",
+                   "with --move: write what moved, for Perfetto");
+        verb->add_flag("--disable", options->disable,
+                       "keep the library out of every call");
         add_option(verb, "--library", options->library, "DIR",
                    "folder of the CUDA library");
+        add_option(verb, "--libcuda", options->libcuda, "FILE",
+                   "the driver's libcuda, where it is not found");
+        add_option(verb, "--libnvml", options->libnvml, "FILE",
+                   "the driver's libnvidia-ml, likewise");
         verb->add_flag("--dry-run", options->dry_run,
                        "only print the variables and the command");
         verb->add_option("command", options->command)
             ->type_name("-- COMMAND")
             ->required();
-        for (const char *const name : {"--physical", "--virtual"})
+        for (const char *const name : {"--physical", "--virtual", "--ledger"})
             verb->get_option("--instance")->excludes(verb->get_option(name));
+        for (const char *const name : {"--trust", "--trace"})
+            verb->get_option(name)->needs(verb->get_option("--move"));
     }
 
     void add_stats()

@@ -75,12 +75,20 @@ std::span<const column> stats_columns();
 
 struct run_options
 {
-    std::string instance;
+    std::string instance; // or several, by device
     std::string physical;
     std::string virtual_size;
+    std::string ledger;
     std::string report;
     std::string store;
+    bool ipc = false;
+    bool move = false;
+    std::string trust;
+    std::string trace;
+    bool disable = false;
     std::string library; // the folder of the CUDA library
+    std::string libcuda; // the driver's own, as is the next
+    std::string libnvml;
     bool dry_run = false;
     std::vector<std::string> command;
 };

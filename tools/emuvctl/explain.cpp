@@ -153,6 +153,9 @@ std::string explain_open(const emuv::error &problem, const environment &env)
 
 std::string explain(const emuv::error &problem, const environment &env)
 {
+    // Whatever was asked, nothing was done.
+    if (dynamic_cast<const emuv::abi_mismatch *>(&problem) != nullptr)
+        return problem.what();
     const std::string &call = problem.call();
     const std::string name =
         problem.id() >= 0 ? emuv::instance_name(problem.id()) : problem.node();

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Each setting of docs/cuda/settings.md, asked for by its option of `emuvctl
+run`, reaches the program's environment; and the page has every option."""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROW = re.compile(r"^\| `(EMUV_\w+)` \| `(--[a-z]+)` \|", re.MULTILINE)
+
+# By setting: the option's value, None for a flag; what the program is to find;
+# and what the option takes beside it. FOLDER is one that exists.
+LIMIT = ("--physical", "64M")
+EXAMPLES = {
+    "EMUV_PHYSICAL": ("1.5 GiB", "1610612736", ()),
+    "EMUV_VIRTUAL": ("48G", "51539607552", ()),
+    # Without the module an instance can be named where nothing is charged.
+    "EMUV_INSTANCE": ("emuv3,0,0", "3,0,0", ("--disable",)),
+    "EMUV_LEDGER": ("FOLDER/x/../ledger", "FOLDER/ledger", LIMIT),
+    "EMUV_REPORT": ("physical", "physical", LIMIT),
+    "EMUV_STORE": ("pages", "pages", LIMIT),
+    "EMUV_IPC": (None, "1", LIMIT),
+    "EMUV_MOVE": (None, "1", LIMIT),
+    "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", ("--move", *LIMIT)),
+    "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", ("--move", *LIMIT)),
+    "EMUV_DISABLE": (None, "1", ()),
+    "EMUV_LIBCUDA": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),
+    "EMUV_LIBNVML": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),
+}
+
+
+class RunSettingsTest(unittest.TestCase):
+    emuvctl = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "x").mkdir()
+        (self.folder / "libcuda.so.1").touch()  # the dynamic linker skips it
+        self.page = (ROOT / "docs/cuda/settings.md").read_text()
+
+    def run_under(self, *options, **variables):
+        environment = {name: text for name, text in os.environ.items()
+                       if not name.startswith(("EMUV_", "LD_PRELOAD"))}
+        environment.update(variables)
+        return subprocess.run(
+            [self.emuvctl, "run", "--library", self.folder, *options, "--",
+             "/usr/bin/env"], env=environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def environment_under(self, *options, **variables):
+        done = self.run_under(*options, **variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return dict(line.split("=", 1) for line in done.stdout.splitlines()
+                    if "=" in line)
+
+    def in_folder(self, text):
+        return text.replace("FOLDER", str(self.folder))
+
+    def test_every_setting_reaches_the_program(self):
+        rows = dict(ROW.findall(self.page))
+        self.assertEqual(set(rows), set(EXAMPLES))
+        for setting, (given, expected, beside) in EXAMPLES.items():
+            with self.subTest(setting):
+                words = [rows[setting]]
+                if given is not None:
+                    words.append(self.in_folder(given))
+                found = self.environment_under(*words, *beside)
+                self.assertEqual(found.get(setting), self.in_folder(expected))
+                # And only where it is asked for.
+                if setting not in ("EMUV_PHYSICAL", "EMUV_LEDGER"):
+                    self.assertNotIn(setting, self.environment_under(*LIMIT))
+
+    def test_every_setting_of_the_library_is_on_the_page(self):
+        sources = (ROOT / "tools/cuda/core/settings.cpp",
+                   ROOT / "tools/cuda/CMakeLists.txt")
+        read = {name for source in sources
+                for name in re.findall(r'(?:get|flag|size|SETTING)[ (]+"?(EMUV_[A-Z]+)',
+                                       source.read_text())}
+        self.assertEqual(read, set(dict(ROW.findall(self.page))))
+
+    def test_limits_from_outside_do_not_mix_with_those_asked_for(self):
+        found = self.environment_under(*LIMIT, EMUV_VIRTUAL="1G",
+                                       EMUV_INSTANCE="5", EMUV_REPORT="free")
+        self.assertNotIn("EMUV_VIRTUAL", found)
+        self.assertNotIn("EMUV_INSTANCE", found)
+        self.assertEqual(found["EMUV_REPORT"], "free")
+
+    def test_a_named_ledger_is_kept_and_an_own_one_is_not(self):
+        ledger = self.folder / "ledger"
+        ledger.write_bytes(b"")
+        self.assertEqual(
+            self.environment_under(*LIMIT, "--ledger",
+                                   ledger)["EMUV_LEDGER"], str(ledger))
+        self.assertTrue(ledger.is_file())
+        own = self.environment_under(*LIMIT)["EMUV_LEDGER"]
+        self.assertTrue(own.startswith("/dev/shm/emuv-ledger-"), own)
+
+    def test_what_cannot_be_is_refused_before_the_program_starts(self):
+        missing = self.folder / "none" / "there"
+        for words, message, status in (
+                (("--ipc",), "give either --instance, or --physical and "
+                 "--virtual", 2),
+                (("--trust", "all", *LIMIT), "--trust requires --move", 2),
+                (("--trace", "x", *LIMIT), "--trace requires --move", 2),
+                (("--move", "--store", "pages", *LIMIT),
+                 "--move needs the numa store: pages do not move", 2),
+                (("--move", "--trust", "known,,x", *LIMIT),
+                 "--trust: 'known,,x' has an empty name in it", 2),
+                (("--instance", "0,", "--disable"), "'' names no instance; "
+                 "write emuv0, 0 or /dev/emuv0", 2),
+                (("--instance", "0", "--ledger", "x"),
+                 "--instance excludes --ledger", 2),
+                (("--physical", "2000T"), "--physical: 2000T is more than "
+                 "1 PiB", 2),
+                (("--libcuda", missing, *LIMIT),
+                 f"--libcuda: {missing}: no such file", 1),
+                (("--move", "--trace", missing, *LIMIT),
+                 f"{missing}: no such file or directory", 1),
+                (("--ledger", missing, *LIMIT),
+                 f"{missing}: no such file or directory", 1)):
+            with self.subTest(words):
+                done = self.run_under(*words)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertEqual(done.stderr.splitlines()[0],
+                                 f"emuvctl: run: {message}")
+                self.assertEqual(done.stdout, "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--emuvctl", required=True)
+    options, rest = parser.parse_known_args()
+    if not pathlib.Path(options.emuvctl).is_file():
+        sys.exit(f"{options.emuvctl}: no such file")
+    RunSettingsTest.emuvctl = options.emuvctl
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()
