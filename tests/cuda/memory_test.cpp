@@ -3,9 +3,12 @@
 #include "core/memory.hpp"
 #include "fake_driver.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -809,6 +812,64 @@ TEST_F(Memory, WhatAContextHeldIsReturnedWithIt)
 }
 
 // ---- All at once
+
+TEST_F(Memory, APeerEnabledWhileAnAllocationIsMadeReachesIt)
+{
+    // Enabled between the moment access is given and that the allocation is
+    // entered: once for a large one, once for a chunk of small ones.
+    static memory *under_way;
+    static std::vector<int> opened;
+    static decltype(card_.calls.cuMemSetAccess) real;
+    real = card_.calls.cuMemSetAccess;
+    card_.calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
+                                    const CUmemAccessDesc *access,
+                                    std::size_t count) {
+        for (std::size_t i = 0; i < count; i++)
+            opened.push_back(access[i].location.id);
+        if (memory *const now = std::exchange(under_way, nullptr))
+            now->peer_enabled(1, 0, true);
+        return real(at, bytes, access, count);
+    };
+    opened.clear();
+    under_way = held_.get();
+    const CUdeviceptr large = allocate(64 * MiB);
+    EXPECT_EQ(opened, (std::vector{0, 1}));
+    held_->peer_enabled(1, 0, false);
+    opened.clear();
+    under_way = held_.get();
+    const CUdeviceptr small = allocate(4096);
+    EXPECT_EQ(std::count(opened.begin(), opened.end(), 1), 2)
+        << "of the large one, and of the chunk";
+    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, AChunkGoesThoughRoomInAnotherCameWhileItWasMade)
+{
+    static memory *under_way;
+    static CUdeviceptr leaves;
+    static decltype(card_.calls.cuMemSetAccess) real;
+    const CUdeviceptr large = allocate(64 * MiB);
+    leaves = allocate(MiB);
+    const CUdeviceptr stays = allocate(MiB);
+    expect_used(64 * MiB, 2 * MiB);
+    real = card_.calls.cuMemSetAccess;
+    card_.calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
+                                    const CUmemAccessDesc *access,
+                                    std::size_t count) {
+        if (memory *const now = std::exchange(under_way, nullptr)) {
+            EXPECT_EQ(now->free(leaves), CUDA_SUCCESS);
+        }
+        return real(at, bytes, access, count);
+    };
+    under_way = held_.get();
+    const CUdeviceptr late = allocate(MiB);
+    expect_used(64 * MiB, 4 * MiB);
+    for (const CUdeviceptr pointer : {late, stays, large})
+        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    expect_nothing_left();
+}
 
 TEST_F(Memory, RandomWorkOfFourThreadsLeavesNothingAndNeverPassesTheLimits)
 {

@@ -149,6 +149,62 @@ sys.stdin.read()
                                       **shared)
             self.assertEqual(out, ["96", "96", "0"])
 
+    def test_what_is_newer_than_the_library_passes_and_is_told_of_once(self):
+        out, err = self.run_program("""
+def procedure(name):
+    function, status = ctypes.c_void_p(), ctypes.c_int()
+    result = cuda.cuGetProcAddress_v2(name, ctypes.byref(function), 99000,
+                                      ctypes.c_uint64(0),
+                                      ctypes.byref(status))
+    assert result == 0, result
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p,
+                            ctypes.c_size_t)(function.value)
+pointer = ctypes.c_uint64()
+assert procedure(b"cuMemPokeOfTomorrow")(None, 0) == 0
+print("quiet", file=sys.stderr, flush=True)
+for _ in range(2):
+    tomorrow = procedure(b"cuMemAllocOfTomorrow")
+    print(tomorrow(ctypes.byref(pointer), 4096), pointer.value != 0)
+""", EMUV_PHYSICAL="24M")
+        self.assertEqual(out, ["0", "True"] * 2)
+        self.assertEqual(
+            err, "quiet\nemuV: cuMemAllocOfTomorrow is newer than this "
+            "library: what it allocates is not counted\n")
+
+    def test_a_device_that_is_reset_gives_everything_back(self):
+        out, _ = self.run_program("""
+for mib in (40, 2):
+    assert alloc(mib)[0] == 0
+print(*info())
+assert cuda.cuDevicePrimaryCtxReset_v2(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(*info(), alloc(88)[0])
+""", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M")
+        self.assertEqual(out, ["46", "88", "88", "88", "0"])
+
+    def test_a_program_that_becomes_another_takes_nothing_with_it(self):
+        with tempfile.NamedTemporaryFile() as ledger:
+            out, _ = self.run_program("""
+import os
+if len(sys.argv) == 1:
+    assert alloc(40)[0] == 0
+    code = open("/proc/self/cmdline").read().split(chr(0))[2]
+    os.execv(sys.executable, [sys.executable, "-c", code, "again"])
+print(*info(), alloc(88)[0])
+""", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M", EMUV_LEDGER=ledger.name)
+        self.assertEqual(out, ["88", "88", "0"])
+
+    def test_each_device_has_the_limits_for_itself(self):
+        out, _ = self.run_program("""
+print(alloc(88)[0], alloc(1)[0])
+other = ctypes.c_void_p()
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(other), 1) == 0
+assert cuda.cuCtxSetCurrent(other) == 0
+print(*info(), alloc(88)[0], alloc(1)[0])
+""", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M", EMUV_SIM_DEVICES="2")
+        self.assertEqual(out, ["0", "2", "88", "88", "0", "2"])
+
     def test_nvml_without_its_library_says_so(self):
         done = subprocess.run(
             [sys.executable, "-c", "import ctypes\n"

@@ -2,6 +2,9 @@
 // What a program will touch next, as far as its past tells.
 #include "core/schedule.hpp"
 
+#include <array>
+#include <random>
+
 #include <gtest/gtest.h>
 
 using emuv::cuda::schedule;
@@ -92,6 +95,36 @@ TEST(Schedule, OnlyTheUnitsThatWereTouchedAreExpected)
     EXPECT_EQ(past.next_use(1, 3), 1u);
     EXPECT_EQ(past.next_use(1, 4), 2u);
     EXPECT_EQ(past.next_use(1, 8), schedule::never);
+}
+
+TEST(Schedule, WhatIsRememberedOfANextUseIsWhatLookingAgainWouldFind)
+{
+    schedule past;
+    std::mt19937 random(11);
+    std::array<schedule::memo, 61> known;
+    std::array<unsigned, 61> behind{};
+    unsigned found = 0;
+    for (int round = 0; round < 200; round++) {
+        // Three shapes take turns, with steps too many or too few.
+        const std::uint64_t first = 1 + random() % 3 * 20;
+        for (std::uint64_t i = 0; i < 20; i++) {
+            if (random() % 50 == 0)
+                continue;
+            step(past, random() % 50 == 0 ? 1 + random() % 60 : first + i);
+            for (std::uint64_t what = 1; what <= 60; what++) {
+                const auto again = next(past, what);
+                const auto kept = past.next_use(what << 32, 0, known[what]);
+                found += kept != schedule::never ? 1 : 0;
+                behind[what] = again == kept ? 0 : behind[what] + 1;
+                // A use may be new where there was none, and is seen soon.
+                if (kept != schedule::never) {
+                    ASSERT_EQ(kept, again);
+                }
+                ASSERT_LE(behind[what], 48u);
+            }
+        }
+    }
+    EXPECT_GT(found, 10000u);
 }
 
 TEST(Schedule, AMillionStepsAreKeptInAFewDozenBytesEach)

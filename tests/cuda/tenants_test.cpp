@@ -4,15 +4,18 @@
 // is right after one is killed. Needs the module: runs in a guest.
 #include <emuv/control.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,11 +41,15 @@ Function *cuda(void *library, const char *name)
     return reinterpret_cast<Function *>(dlsym(library, name));
 }
 
-// --- the tenant: allocates so many MiB of device memory, fills it, answers
-// with the CUresult, and holds it until its standard input ends.
+// --- the tenant: allocates so much device memory, whole or in pieces of
+// EMUV_TEST_PIECE bytes, fills it, answers with the CUresult, and holds it
+// until its standard input ends.
 
-int tenant(std::uint64_t bytes)
+int tenant(std::uint64_t bytes, int ordinal)
 {
+    const char *const in_pieces = std::getenv("EMUV_TEST_PIECE");
+    const std::uint64_t piece =
+        in_pieces != nullptr ? std::stoull(in_pieces) : bytes;
     void *const library = dlopen("libcuda.so.1", RTLD_NOW);
     if (library == nullptr)
         return 2;
@@ -50,24 +57,169 @@ int tenant(std::uint64_t bytes)
     CUcontext context = nullptr;
     CUdeviceptr place = 0;
     if (cuda<CUresult(unsigned)>(library, "cuInit")(0) != CUDA_SUCCESS ||
-        cuda<CUresult(CUdevice *, int)>(library, "cuDeviceGet")(&device, 0) !=
-            CUDA_SUCCESS ||
+        cuda<CUresult(CUdevice *, int)>(library, "cuDeviceGet")(
+            &device, ordinal) != CUDA_SUCCESS ||
         cuda<CUresult(CUcontext *, CUdevice)>(
             library, "cuDevicePrimaryCtxRetain")(&context, device) !=
             CUDA_SUCCESS ||
         cuda<CUresult(CUcontext)>(library, "cuCtxSetCurrent")(context) !=
             CUDA_SUCCESS)
         return 3;
-    CUresult result = cuda<CUresult(CUdeviceptr *, std::size_t)>(
-        library, "cuMemAlloc_v2")(&place, bytes);
-    if (result == CUDA_SUCCESS)
-        result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
-            library, "cuMemsetD8_v2")(place, 0x5a, bytes);
+    CUresult result = CUDA_SUCCESS;
+    for (std::uint64_t held = 0; held < bytes && result == CUDA_SUCCESS;
+         held += piece) {
+        result = cuda<CUresult(CUdeviceptr *, std::size_t)>(
+            library, "cuMemAlloc_v2")(&place, piece);
+        if (result == CUDA_SUCCESS)
+            result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
+                library, "cuMemsetD8_v2")(place, 0x5a, piece);
+    }
     const auto answer = static_cast<unsigned char>(result);
     if (write(STDOUT_FILENO, &answer, 1) != 1)
         return 4;
     char byte = 0;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+    return 0;
+}
+
+// --- the busy tenant: allocates, frees, copies and checks device memory at
+// random, from a seed: a step for each 's' on its standard input, answered by
+// what it holds then, or without end after a 'g'.
+
+struct holdings
+{
+    std::uint64_t wrong = 0; ///< allocations whose bytes were not its own
+    std::uint64_t live = 0;  ///< bytes it holds
+    std::uint64_t free = 0;  ///< what cuMemGetInfo answers
+    std::uint64_t total = 0;
+};
+
+class busy
+{
+public:
+    explicit busy(unsigned seed) : random_(seed)
+    {
+        library_ = dlopen("libcuda.so.1", RTLD_NOW);
+        CUdevice device = 0;
+        CUcontext context = nullptr;
+        ready_ =
+            library_ != nullptr &&
+            call<CUresult(unsigned)>("cuInit")(0) == CUDA_SUCCESS &&
+            call<CUresult(CUdevice *, int)>("cuDeviceGet")(&device, 0) ==
+                CUDA_SUCCESS &&
+            call<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain")(
+                &context, device) == CUDA_SUCCESS &&
+            call<CUresult(CUcontext)>("cuCtxSetCurrent")(context) ==
+                CUDA_SUCCESS;
+    }
+
+    bool ready() const { return ready_; }
+
+    /// @param whole  allocate in whole chunks only, which are charged to the
+    ///   byte; else in all sizes and from a stream-ordered pool, too
+    holdings step(bool whole)
+    {
+        const auto what = random_() % 8;
+        if (what < 4)
+            allocate(whole);
+        else if (!pieces_.empty()) {
+            const auto which = random_() % pieces_.size();
+            check(pieces_[which]);
+            if (what < 7)
+                free(which);
+        }
+        call<CUresult()>("cuCtxSynchronize")();
+        std::size_t free_bytes = 0, total = 0;
+        call<CUresult(std::size_t *, std::size_t *)>("cuMemGetInfo_v2")(
+            &free_bytes, &total);
+        held_.free = free_bytes;
+        held_.total = total;
+        return held_;
+    }
+
+private:
+    struct piece
+    {
+        CUdeviceptr at = 0;
+        std::size_t bytes = 0;
+        unsigned char tag = 0;
+        bool pooled = false;
+    };
+
+    template <typename Function>
+    Function *call(const char *name)
+    {
+        return cuda<Function>(library_, name);
+    }
+
+    void allocate(bool whole)
+    {
+        piece made;
+        made.bytes = (1 + random_() % 8) * 2 * mib;
+        if (!whole && random_() % 3 == 0)
+            made.bytes = 1 + random_() % (2 * mib);
+        made.pooled = !whole && random_() % 4 == 0;
+        made.tag = static_cast<unsigned char>(1 + random_() % 255);
+        const auto result =
+            made.pooled ? call<CUresult(CUdeviceptr *, std::size_t, CUstream)>(
+                              "cuMemAllocAsync")(&made.at, made.bytes, nullptr)
+                        : call<CUresult(CUdeviceptr *, std::size_t)>(
+                              "cuMemAlloc_v2")(&made.at, made.bytes);
+        if (result != CUDA_SUCCESS) {
+            held_.wrong += result != CUDA_ERROR_OUT_OF_MEMORY;
+            return;
+        }
+        call<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
+            "cuMemsetD8_v2")(made.at, made.tag, made.bytes);
+        held_.live += made.bytes;
+        pieces_.push_back(made);
+    }
+
+    void check(const piece &of)
+    {
+        std::vector<unsigned char> bytes(of.bytes);
+        const auto result = call<CUresult(void *, CUdeviceptr, std::size_t)>(
+            "cuMemcpyDtoH_v2")(bytes.data(), of.at, of.bytes);
+        held_.wrong +=
+            result != CUDA_SUCCESS ||
+            std::any_of(bytes.begin(), bytes.end(),
+                        [&](unsigned char byte) { return byte != of.tag; });
+    }
+
+    void free(std::size_t which)
+    {
+        const piece gone = pieces_[which];
+        pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(which));
+        const auto result =
+            gone.pooled ? call<CUresult(CUdeviceptr, CUstream)>(
+                              "cuMemFreeAsync")(gone.at, nullptr)
+                        : call<CUresult(CUdeviceptr)>("cuMemFree_v2")(gone.at);
+        held_.wrong += result != CUDA_SUCCESS;
+        held_.live -= gone.bytes;
+    }
+
+    std::mt19937 random_;
+    void *library_ = nullptr;
+    bool ready_ = false;
+    std::vector<piece> pieces_;
+    holdings held_;
+};
+
+int busy_tenant(unsigned seed)
+{
+    busy self(seed);
+    if (!self.ready())
+        return 3;
+    char what = 0;
+    while (read(STDIN_FILENO, &what, 1) > 0) {
+        if (what == 'g')
+            for (;;)
+                if (self.step(false).wrong != 0)
+                    return 5;
+        const auto held = self.step(true);
+        if (write(STDOUT_FILENO, &held, sizeof held) != sizeof held)
+            return 4;
     }
     return 0;
 }
@@ -110,22 +262,17 @@ int run(std::vector<std::string> words)
 class tenant_process
 {
 public:
-    explicit tenant_process(std::uint64_t bytes)
-    {
-        std::array<int, 2> in{};
-        std::array<int, 2> out{};
-        if (pipe2(in.data(), O_CLOEXEC) != 0 ||
-            pipe2(out.data(), O_CLOEXEC) != 0)
-            return;
-        pid_ = spawn({emuvctl(), "run", "--instance", "0", "--",
-                      std::filesystem::read_symlink("/proc/self/exe").string(),
-                      "tenant", std::to_string(bytes)},
-                     in[0], out[1]);
-        close(in[0]);
-        close(out[1]);
-        input_ = in[1];
-        output_ = out[0];
-    }
+    /// @param instances  whose memory, by device
+    /// @param device  on which it allocates
+    explicit tenant_process(std::uint64_t bytes,
+                            const std::string &instances = "0", int device = 0)
+        : tenant_process(instances, {"tenant", std::to_string(bytes),
+                                     std::to_string(device)})
+    {}
+    /// @param seed  of a busy one
+    tenant_process(const char *what, std::uint64_t seed)
+        : tenant_process("0", {what, std::to_string(seed)})
+    {}
     tenant_process(const tenant_process &) = delete;
     tenant_process &operator=(const tenant_process &) = delete;
     ~tenant_process() { end(0); }
@@ -138,6 +285,20 @@ public:
             return std::nullopt;
         return static_cast<CUresult>(result);
     }
+
+    /// Has a busy one make a step; nothing if it has ended.
+    std::optional<holdings> step() const
+    {
+        holdings held;
+        if (!go('s') || read(output_, &held, sizeof held) != sizeof held)
+            return std::nullopt;
+        return held;
+    }
+
+    /// Sends a busy one off ('g'), or on a step ('s').
+    bool go(char how) const { return write(input_, &how, 1) == 1; }
+
+    pid_t pid() const { return pid_; }
 
     /// Ends it: by a signal, or with 0 by itself. Waits until it is gone.
     int end(int signal)
@@ -155,6 +316,29 @@ public:
     }
 
 private:
+    tenant_process(const std::string &instances,
+                   const std::vector<std::string> &words)
+    {
+        std::array<int, 2> in{};
+        std::array<int, 2> out{};
+        if (pipe2(in.data(), O_CLOEXEC) != 0 ||
+            pipe2(out.data(), O_CLOEXEC) != 0)
+            return;
+        std::vector<std::string> command = {
+            emuvctl(),
+            "run",
+            "--instance",
+            instances,
+            "--",
+            std::filesystem::read_symlink("/proc/self/exe").string()};
+        command.insert(command.end(), words.begin(), words.end());
+        pid_ = spawn(std::move(command), in[0], out[1]);
+        close(in[0]);
+        close(out[1]);
+        input_ = in[1];
+        output_ = out[0];
+    }
+
     pid_t pid_ = -1;
     int input_ = -1;
     int output_ = -1;
@@ -168,6 +352,7 @@ protected:
         const char *const module = std::getenv("EMUV_KO");
         ASSERT_NE(module, nullptr) << "EMUV_KO names the module's file";
         ASSERT_EQ(setenv("EMUV_LIBCUDA", EMUV_SIM_LIBRARY, 1), 0);
+        ASSERT_EQ(setenv("EMUV_SIM_DEVICES", "2", 1), 0);
         ASSERT_EQ(
             run({"load", "--module", module, "gpu_model=4070",
                  "physical_vram_mb=" + std::to_string(physical / mib),
@@ -182,7 +367,7 @@ protected:
         EXPECT_EQ(run({"unload"}), 0) << "something still holds the instance";
     }
 
-    emuv::instance_info ledger() { return control_->query(0); }
+    emuv::instance_info ledger(int id = 0) { return control_->query(id); }
 
     std::optional<emuv::control> control_;
 };
@@ -231,26 +416,168 @@ TEST_F(tenants, LeaveTheLedgerRightWhenOneIsKilled)
     EXPECT_EQ(three.answer(), CUDA_SUCCESS) << "what it held is there again";
 }
 
+/// What is left is there to be had, though it lies between what others hold.
+TEST_F(tenants, GetWhatIsLeftInOneAllocation)
+{
+    ASSERT_EQ(setenv("EMUV_STORE", "numa", 1), 0);
+    tenant_process first(physical);
+    ASSERT_EQ(first.answer(), CUDA_SUCCESS);
+    tenant_process second(32 * mib);
+    ASSERT_EQ(second.answer(), CUDA_SUCCESS);
+    tenant_process third(8 * mib);
+    ASSERT_EQ(third.answer(), CUDA_SUCCESS);
+    second.end(0);
+    // 32 MiB before the third's region, 56 behind it.
+    tenant_process last(88 * mib);
+    EXPECT_EQ(last.answer(), CUDA_SUCCESS);
+    EXPECT_EQ(ledger().virtual_used_bytes, virtual_share);
+    last.end(0);
+    EXPECT_EQ(ledger().virtual_used_bytes, 8 * mib);
+    tenant_process more(90 * mib);
+    EXPECT_EQ(more.answer(), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(ledger().virtual_used_bytes, 8 * mib);
+    unsetenv("EMUV_STORE");
+}
+
+/// At quiet moments, with nothing under way, the module's sums, what the
+/// library says and what the programs know they hold are one.
+TEST_F(tenants, AreToldByModuleAndLibraryAlikeToTheByte)
+{
+    const std::array seeds = {1U, 2U};
+    std::array<std::optional<tenant_process>, 2> both;
+    std::array<holdings, 2> held;
+    for (std::size_t which = 0; which < seeds.size(); which++) {
+        both[which].emplace("busy", seeds[which]);
+        held[which] = both[which]->step().value_or(holdings{.wrong = 1});
+    }
+    auto spills = ledger().moved.spills;
+    auto spilled = ledger().virtual_used_bytes;
+    for (int step = 0; step < 80; step++) {
+        SCOPED_TRACE(step);
+        const auto which = static_cast<std::size_t>(step) % 2;
+        const auto now = both[which]->step();
+        ASSERT_TRUE(now) << "it has ended";
+        held[which] = *now;
+        EXPECT_EQ(now->wrong, 0U);
+        const auto sums = ledger();
+        const auto used = sums.physical_used_bytes + sums.virtual_used_bytes;
+        EXPECT_EQ(used, held[0].live + held[1].live);
+        EXPECT_EQ(now->total, physical + virtual_share);
+        EXPECT_EQ(now->total - now->free, used);
+        for (const auto &client : control_->clients(0))
+            for (std::size_t of = 0; of < seeds.size(); of++)
+                if (client.pid == both[of]->pid()) {
+                    EXPECT_EQ(client.physical_bytes + client.virtual_bytes,
+                              held[of].live);
+                }
+        // An allocation at a step, which spills or does not.
+        EXPECT_EQ(sums.moved.spills - spills,
+                  sums.virtual_used_bytes > spilled ? 1U : 0U);
+        spills = sums.moved.spills;
+        spilled = sums.virtual_used_bytes;
+    }
+    EXPECT_GT(spills, 0U) << "nothing has spilled: that has shown nothing";
+}
+
+/// A number from the environment, which scripts/test --long raises.
+unsigned from_environment(const char *name, unsigned otherwise)
+{
+    const char *const text = std::getenv(name);
+    return text != nullptr ? static_cast<unsigned>(std::stoul(text))
+                           : otherwise;
+}
+
 TEST_F(tenants, AreKilledAtAnyMomentWithoutAByteLost)
 {
-    tenant_process one(10 * mib);
-    ASSERT_EQ(one.answer(), CUDA_SUCCESS);
-    for (int round = 0; round < 20; round++) {
-        tenant_process two(100 * mib);
-        std::this_thread::sleep_for(std::chrono::milliseconds(round * 40));
-        two.end(SIGKILL);
-        EXPECT_EQ(ledger().physical_used_bytes, 10 * mib) << round;
-        EXPECT_EQ(ledger().virtual_used_bytes, 0U) << round;
-        EXPECT_EQ(ledger().clients, 1U) << round;
+    const auto kills = from_environment("EMUV_KILLS", 8);
+    const auto seed = from_environment("EMUV_SEED", 8);
+    RecordProperty("seed", static_cast<int>(seed));
+    std::printf("killing %u processes, EMUV_SEED=%u\n", kills, seed);
+    std::mt19937 random(seed);
+    const auto before = ledger();
+    tenant_process survivor("busy", seed);
+    holdings held;
+    for (int step = 0; step < 6; step++)
+        held = survivor.step().value_or(holdings{.wrong = 1});
+    unsigned working = 0;
+    for (unsigned round = 0; round < kills; round++) {
+        SCOPED_TRACE("kill " + std::to_string(round));
+        ASSERT_EQ(setenv("EMUV_STORE", round % 2 ? "pages" : "numa", 1), 0);
+        {
+            tenant_process victim("busy", random());
+            // Half of them while they start, half when they are at work.
+            const bool at_work = random() % 2;
+            if (at_work) {
+                ASSERT_TRUE(victim.step()) << "it could not begin";
+                working++;
+            }
+            victim.go('g');
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(random() % 300'000));
+            EXPECT_EQ(victim.end(SIGKILL), SIGKILL);
+        }
+        const auto after = ledger();
+        EXPECT_EQ(after.physical_used_bytes + after.virtual_used_bytes,
+                  held.live);
+        EXPECT_EQ(after.unowned_bytes, 0U);
+        EXPECT_EQ(after.clients, 1U);
+        // The next one has all that is left: at once, or, of registered pages,
+        // in pieces that fit between the survivor's.
+        if (round % 2) {
+            ASSERT_EQ(setenv("EMUV_TEST_PIECE", "2097152", 1), 0);
+        } else {
+            unsetenv("EMUV_TEST_PIECE");
+        }
+        tenant_process next(physical + virtual_share - held.live);
+        EXPECT_EQ(next.answer(), CUDA_SUCCESS);
+        EXPECT_EQ(next.end(0), 0);
+        const auto now = survivor.step();
+        ASSERT_TRUE(now) << "another's death has ended it";
+        EXPECT_EQ(now->wrong, 0U);
+        held = *now;
     }
+    EXPECT_EQ(survivor.end(0), 0);
+    EXPECT_GT(working, 0U);
+    const auto after = ledger();
+    EXPECT_EQ(after.physical_used_bytes, before.physical_used_bytes);
+    EXPECT_EQ(after.virtual_used_bytes, before.virtual_used_bytes);
+    EXPECT_EQ(after.resident_bytes, before.resident_bytes);
+    EXPECT_EQ(after.clients, before.clients);
+    unsetenv("EMUV_STORE");
+    unsetenv("EMUV_TEST_PIECE");
+}
+
+TEST_F(tenants, HaveAnInstanceForEachDevice)
+{
+    ASSERT_EQ(run({"create", "--gpu-model", "4070", "--physical", "32M",
+                   "--virtual", "32M"}),
+              0);
+    tenant_process one(40 * mib, "0,1", 1);
+    ASSERT_EQ(one.answer(), CUDA_SUCCESS);
+    EXPECT_EQ(ledger(0).physical_used_bytes, 0U);
+    EXPECT_EQ(ledger(1).physical_used_bytes, 32 * mib);
+    EXPECT_EQ(ledger(1).virtual_used_bytes, 8 * mib);
+    tenant_process two(40 * mib, "0,1", 0);
+    ASSERT_EQ(two.answer(), CUDA_SUCCESS);
+    EXPECT_EQ(ledger(0).physical_used_bytes, 40 * mib);
+    EXPECT_EQ(ledger(1).physical_used_bytes, 32 * mib);
+    // Past the second's limit, with room in the first.
+    tenant_process three(30 * mib, "0,1", 1);
+    EXPECT_EQ(three.answer(), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(one.end(SIGKILL), SIGKILL);
+    EXPECT_EQ(ledger(1).physical_used_bytes, 0U);
+    EXPECT_EQ(ledger(0).physical_used_bytes, 40 * mib);
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && std::strcmp(argv[1], "tenant") == 0)
-        return tenant(std::strtoull(argv[2], nullptr, 10));
+    if (argc == 4 && std::strcmp(argv[1], "tenant") == 0)
+        return tenant(std::strtoull(argv[2], nullptr, 10),
+                      static_cast<int>(std::strtol(argv[3], nullptr, 10)));
+    if (argc == 3 && std::strcmp(argv[1], "busy") == 0)
+        return busy_tenant(static_cast<unsigned>(std::stoul(argv[2])));
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -1,46 +1,80 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The driver's copies and fills. Where handles and registered pages meet in one
 // allocation, it refuses to go across; these do it in parts.
-#include "core/seam.hpp"
+#include "parts.hpp"
 #include "watch.hpp"
 
 using namespace emuv::cuda;
 
 namespace {
 
-// Calls @p real with a part of what is asked for, until all is done: with all
-// of it at once, where no seam is in the way.
-template <typename Real>
-CUresult in_parts(const copy_side &to, const copy_side &from,
-                  const copy_part &whole, Real real)
+memory *seams()
 {
-    memory *const held = memory_if_ours();
-    if (held == nullptr || !held->has_seams() || whole.width == 0 ||
-        whole.height == 0 || whole.depth == 0)
-        return real(whole);
-    const auto crosses = [&](const copy_side &side) {
-        return side.at != 0 && held->crosses_seam(start_of(side, whole),
-                                                  extent_of(side, whole));
-    };
-    if (!crosses(to) && !crosses(from))
-        return real(whole);
-    return cut_at_seams(
-        to, from, whole, [&](CUdeviceptr at) { return held->seam_after(at); },
-        real);
+    return with_seams(memory_if_ours());
 }
-
-// ---- In one dimension
 
 template <typename Real>
 CUresult linear(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Real real)
 {
-    copy_part whole;
-    whole.width = bytes;
-    return in_parts({to, 0, 0}, {from, 0, 0}, whole,
-                    [&](const copy_part &part) {
-                        return real(static_cast<std::size_t>(part.x),
-                                    static_cast<std::size_t>(part.width));
-                    });
+    return in_line(seams(), to, from, bytes, real);
+}
+
+template <typename Copy, typename Real>
+CUresult described(const Copy *asked, Real real)
+{
+    return as_described(seams(), asked, real);
+}
+
+template <typename Real>
+CUresult fill(CUdeviceptr to, std::size_t pitch, std::size_t element,
+              std::size_t width, std::size_t height, Real real)
+{
+    return as_filled(seams(), to, pitch, element, width, height, real);
+}
+
+// The contexts that two sides of a copy lie in, where these are of different
+// devices and the library has placed one of them: it is open to its own device
+// alone, then, and only a copy between contexts reaches it.
+struct apart
+{
+    CUcontext to = nullptr;
+    CUcontext from = nullptr;
+
+    explicit operator bool() const { return to != nullptr && from != nullptr; }
+};
+
+bool find_device(const state &ours, CUdeviceptr at, int &device,
+                 CUcontext &context, bool &placed)
+{
+    range_view view;
+    if (ours.held->find(at, view) && view.context != nullptr) {
+        device = view.device;
+        context = view.context;
+        placed = true;
+        return true;
+    }
+    unsigned type = 0;
+    const auto ask = ours.calls.cuPointerGetAttribute;
+    return ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE &&
+           ask(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) ==
+               CUDA_SUCCESS &&
+           ask(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at) == CUDA_SUCCESS;
+}
+
+apart find_apart(CUdeviceptr to, CUdeviceptr from)
+{
+    const state *const ours = state_if_ours();
+    apart found;
+    int to_device = 0;
+    int from_device = 0;
+    bool placed = false;
+    if (ours == nullptr || ours->devices < 2 ||
+        !find_device(*ours, to, to_device, found.to, placed) ||
+        !find_device(*ours, from, from_device, found.from, placed) || !placed ||
+        to_device == from_device)
+        return {};
+    return found;
 }
 
 const void *add(const void *at, std::size_t bytes)
@@ -53,175 +87,39 @@ void *add(void *at, std::size_t bytes)
     return static_cast<char *>(at) + bytes;
 }
 
-// ---- By a description
-
-// Whether a copy must not name more of an allocation than it touches: the
-// driver looks at all there is between the address it is given and the last
-// byte.
-bool must_be_exact()
-{
-    memory *const held = memory_if_ours();
-    return held != nullptr && held->has_seams();
-}
-
-// One side of it. A copy's own defaults for the distances between rows and
-// planes depend on its size, and so are written down before it is cut.
-template <typename Pitch>
-copy_side side_of(CUmemorytype type, CUdeviceptr at, std::size_t x,
-                  std::size_t y, std::size_t z, Pitch &pitch,
-                  std::size_t height, const copy_part &whole)
-{
-    if (pitch == 0)
-        pitch = x + whole.width;
-    copy_side side;
-    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
-        return side;
-    side.pitch = pitch;
-    side.slice = pitch * height;
-    side.at = at + z * side.slice + y * pitch + x;
-    return side;
-}
-
-template <typename Real>
-CUresult described(const CUDA_MEMCPY2D *asked, Real real)
-{
-    if (asked == nullptr)
-        return real(asked);
-    CUDA_MEMCPY2D copy = *asked;
-    copy_part whole;
-    whole.width = copy.WidthInBytes;
-    whole.height = copy.Height;
-    const copy_side to =
-        side_of(copy.dstMemoryType, copy.dstDevice, copy.dstXInBytes, copy.dstY,
-                0, copy.dstPitch, 0, whole);
-    const copy_side from =
-        side_of(copy.srcMemoryType, copy.srcDevice, copy.srcXInBytes, copy.srcY,
-                0, copy.srcPitch, 0, whole);
-    const bool exact = must_be_exact();
-    return in_parts(to, from, whole, [&](const copy_part &part) {
-        if (!exact)
-            return real(asked);
-        CUDA_MEMCPY2D piece = copy;
-        const bool one_row = part.height == 1;
-        piece.dstXInBytes += part.x;
-        piece.srcXInBytes += part.x;
-        piece.dstY += part.y;
-        piece.srcY += part.y;
-        if (to.at != 0) {
-            piece.dstDevice = start_of(to, part);
-            piece.dstXInBytes = piece.dstY = 0;
-            piece.dstPitch = one_row ? part.width : copy.dstPitch;
-        }
-        if (from.at != 0) {
-            piece.srcDevice = start_of(from, part);
-            piece.srcXInBytes = piece.srcY = 0;
-            piece.srcPitch = one_row ? part.width : copy.srcPitch;
-        }
-        piece.WidthInBytes = part.width;
-        piece.Height = part.height;
-        return real(&piece);
-    });
-}
-
-// CUDA_MEMCPY3D, and the same between contexts.
-template <typename Copy, typename Real>
-CUresult described_3d(const Copy *asked, Real real)
-{
-    if (asked == nullptr)
-        return real(asked);
-    Copy copy = *asked;
-    copy_part whole;
-    whole.width = copy.WidthInBytes;
-    whole.height = copy.Height;
-    whole.depth = copy.Depth;
-    if (copy.dstHeight == 0)
-        copy.dstHeight = copy.dstY + copy.Height;
-    if (copy.srcHeight == 0)
-        copy.srcHeight = copy.srcY + copy.Height;
-    const copy_side to =
-        side_of(copy.dstMemoryType, copy.dstDevice, copy.dstXInBytes, copy.dstY,
-                copy.dstZ, copy.dstPitch, copy.dstHeight, whole);
-    const copy_side from =
-        side_of(copy.srcMemoryType, copy.srcDevice, copy.srcXInBytes, copy.srcY,
-                copy.srcZ, copy.srcPitch, copy.srcHeight, whole);
-    const bool exact = must_be_exact();
-    return in_parts(to, from, whole, [&](const copy_part &part) {
-        if (!exact)
-            return real(asked);
-        Copy piece = copy;
-        const bool one_row = part.height == 1 && part.depth == 1;
-        piece.dstXInBytes += part.x;
-        piece.srcXInBytes += part.x;
-        piece.dstY += part.y;
-        piece.srcY += part.y;
-        piece.dstZ += part.z;
-        piece.srcZ += part.z;
-        if (to.at != 0) {
-            piece.dstDevice = start_of(to, part);
-            piece.dstXInBytes = piece.dstY = piece.dstZ = 0;
-            piece.dstPitch = one_row ? part.width : copy.dstPitch;
-            piece.dstHeight = one_row ? 1 : copy.dstHeight;
-        }
-        if (from.at != 0) {
-            piece.srcDevice = start_of(from, part);
-            piece.srcXInBytes = piece.srcY = piece.srcZ = 0;
-            piece.srcPitch = one_row ? part.width : copy.srcPitch;
-            piece.srcHeight = one_row ? 1 : copy.srcHeight;
-        }
-        piece.WidthInBytes = part.width;
-        piece.Height = part.height;
-        piece.Depth = part.depth;
-        return real(&piece);
-    });
-}
-
-// ---- Fills
-
-// In elements of some bytes. An address that is no multiple of them is wrong,
-// and one that is has no element across a seam.
-template <typename Real>
-CUresult fill(CUdeviceptr to, std::size_t pitch, std::size_t element,
-              std::size_t width, std::size_t height, Real real)
-{
-    copy_part whole;
-    whole.height = height;
-    if (to % element != 0 || pitch % element != 0 ||
-        __builtin_mul_overflow(width, element, &whole.width))
-        return real(to, width, height);
-    return in_parts({to, pitch, 0}, {}, whole, [&](const copy_part &part) {
-        return real(to + part.y * pitch + part.x,
-                    static_cast<std::size_t>(part.width / element),
-                    static_cast<std::size_t>(part.height));
-    });
-}
-
 } // namespace
 
 // Each of them twice, as in the driver: for the two kinds of default stream.
 
-#define EMUV_COPY(name)                                                        \
+#define EMUV_COPY(name, peer)                                                  \
     CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes)              \
     {                                                                          \
+        const apart in = find_apart(to, from);                                 \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_FOLLOWED(name)(to + at, from + at, n);                 \
+            return in ? EMUV_FOLLOWED(peer)(to + at, in.to, from + at,         \
+                                            in.from, n)                        \
+                      : EMUV_FOLLOWED(name)(to + at, from + at, n);            \
         });                                                                    \
     }
-#define EMUV_COPY_ASYNC(name)                                                  \
+#define EMUV_COPY_ASYNC(name, peer)                                            \
     CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes,              \
                   CUstream stream)                                             \
     {                                                                          \
+        const apart in = find_apart(to, from);                                 \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_FOLLOWED(name)(to + at, from + at, n, stream);         \
+            return in ? EMUV_FOLLOWED(peer)(to + at, in.to, from + at,         \
+                                            in.from, n, stream)                \
+                      : EMUV_FOLLOWED(name)(to + at, from + at, n, stream);    \
         });                                                                    \
     }
-EMUV_COPY(cuMemcpy)
-EMUV_COPY(cuMemcpy_ptds)
-EMUV_COPY(cuMemcpyDtoD_v2)
-EMUV_COPY(cuMemcpyDtoD_v2_ptds)
-EMUV_COPY_ASYNC(cuMemcpyAsync)
-EMUV_COPY_ASYNC(cuMemcpyAsync_ptsz)
-EMUV_COPY_ASYNC(cuMemcpyDtoDAsync_v2)
-EMUV_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz)
+EMUV_COPY(cuMemcpy, cuMemcpyPeer)
+EMUV_COPY(cuMemcpy_ptds, cuMemcpyPeer_ptds)
+EMUV_COPY(cuMemcpyDtoD_v2, cuMemcpyPeer)
+EMUV_COPY(cuMemcpyDtoD_v2_ptds, cuMemcpyPeer_ptds)
+EMUV_COPY_ASYNC(cuMemcpyAsync, cuMemcpyPeerAsync)
+EMUV_COPY_ASYNC(cuMemcpyAsync_ptsz, cuMemcpyPeerAsync_ptsz)
+EMUV_COPY_ASYNC(cuMemcpyDtoDAsync_v2, cuMemcpyPeerAsync)
+EMUV_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyPeerAsync_ptsz)
 
 #define EMUV_COPY_FROM_HOST(name)                                              \
     CUresult name(CUdeviceptr to, const void *from, size_t bytes)              \
@@ -327,13 +225,13 @@ EMUV_COPY_2D_ASYNC(cuMemcpy2DAsync_v2_ptsz)
 #define EMUV_COPY_3D(name, type)                                               \
     CUresult name(const type *copy)                                            \
     {                                                                          \
-        return described_3d(                                                   \
+        return described(                                                      \
             copy, [](const type *part) { return EMUV_FOLLOWED(name)(part); }); \
     }
 #define EMUV_COPY_3D_ASYNC(name, type)                                         \
     CUresult name(const type *copy, CUstream stream)                           \
     {                                                                          \
-        return described_3d(copy, [&](const type *part) {                      \
+        return described(copy, [&](const type *part) {                         \
             return EMUV_FOLLOWED(name)(part, stream);                          \
         });                                                                    \
     }

@@ -106,8 +106,7 @@ void functions::derived(const void *from, const void *made)
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
 }
 
-const functions::layout &functions::layout_of(const driver &calls,
-                                              CUfunction function)
+functions::layout functions::layout_of(const driver &calls, CUfunction function)
 {
     {
         const std::lock_guard guard(lock_);
@@ -161,7 +160,7 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
 void functions::scan(const driver &calls, CUfunction function,
                      void **parameters, void **extra, work &out)
 {
-    const layout &known = layout_of(calls, function);
+    const layout known = layout_of(calls, function);
     out.what = reinterpret_cast<std::uint64_t>(function);
     out.vouched = known.vouched;
     if (parameters != nullptr) {

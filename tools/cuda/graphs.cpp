@@ -98,5 +98,7 @@ CUresult cuGraphExecDestroy(CUgraphExec which)
 {
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuGraphExecDestroy)(which); };
+    if (ours && ours->nodes.any())
+        ours->nodes.take_uses(which);
     return ours ? ours.held().executable_graphs().destroy(which, real) : real();
 }

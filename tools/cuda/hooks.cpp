@@ -10,21 +10,6 @@
 
 using namespace emuv::cuda;
 
-namespace {
-
-// The default streams by name, so that one function serves both variants.
-CUstream legacy(CUstream stream)
-{
-    return stream != nullptr ? stream : CU_STREAM_LEGACY;
-}
-
-CUstream per_thread(CUstream stream)
-{
-    return stream != nullptr ? stream : CU_STREAM_PER_THREAD;
-}
-
-} // namespace
-
 // ---- Starting, and what there is
 
 CUresult cuInit(unsigned flags)

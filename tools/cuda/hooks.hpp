@@ -2,6 +2,7 @@
 // What the hooks share: the state that cuInit makes, and the way into it.
 #pragma once
 
+#include "core/cut_nodes.hpp"
 #include "core/memory.hpp"
 #include "core/settings.hpp"
 #include "forward.hpp"
@@ -17,6 +18,7 @@ struct state
     memory *held = nullptr;
     int devices = 0;
     functions *kernels = nullptr;
+    cut_nodes nodes;
     /// By device ordinal; empty where memory does not move.
     std::vector<mover *> movers;
 };
@@ -69,12 +71,27 @@ private:
     state *const state_;
 };
 
-/// The memory behind the hooks, for one that makes its calls outside: what it
+/// The default streams by name, so that one function serves both variants.
+inline CUstream legacy(CUstream stream)
+{
+    return stream != nullptr ? stream : CU_STREAM_LEGACY;
+}
+inline CUstream per_thread(CUstream stream)
+{
+    return stream != nullptr ? stream : CU_STREAM_PER_THREAD;
+}
+
+/// What is behind the hooks, for one that makes its calls outside: what it
 /// calls may then be a hook's, too. Null where a hook shall only forward.
-inline memory *memory_if_ours()
+inline state *state_if_ours()
 {
     const entry ours;
-    return ours ? &ours.held() : nullptr;
+    return ours ? ours.operator->() : nullptr;
+}
+inline memory *memory_if_ours()
+{
+    state *const ours = state_if_ours();
+    return ours != nullptr ? ours->held : nullptr;
 }
 
 } // namespace emuv::cuda

@@ -6,16 +6,6 @@ using namespace emuv::cuda;
 
 namespace {
 
-CUstream legacy(CUstream stream)
-{
-    return stream != nullptr ? stream : CU_STREAM_LEGACY;
-}
-
-CUstream per_thread(CUstream stream)
-{
-    return stream != nullptr ? stream : CU_STREAM_PER_THREAD;
-}
-
 template <typename Call>
 CUresult launch(CUfunction function, CUstream stream, void **parameters,
                 void **extra, Call real)

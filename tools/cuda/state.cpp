@@ -114,7 +114,7 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
     return true;
 }
 
-store *make_store(const settings &asked, const driver &calls)
+store *make_store(const settings &asked, const driver &calls, int devices)
 {
     int numa = 0;
     if (calls.cuDeviceGetAttribute(
@@ -126,7 +126,11 @@ store *make_store(const settings &asked, const driver &calls)
         say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
         return nullptr;
     }
-    if (asked.store == store_kind::pages || numa == 0)
+    // Copies between devices, of handles in system RAM, end the program inside
+    // the driver (580).
+    const bool several =
+        devices > 1 && !asked.move && asked.store == store_kind::automatic;
+    if (asked.store == store_kind::pages || numa == 0 || several)
         return new page_store(calls);
     auto *const handles = new numa_store(calls);
     if (asked.store == store_kind::numa || asked.move)
@@ -172,7 +176,7 @@ CUresult start_locked()
     std::vector<ledger *> ledgers;
     if (!make_ledgers(asked, made->calls, devices, ledgers))
         return CUDA_ERROR_OPERATING_SYSTEM;
-    store *host = make_store(asked, made->calls);
+    store *host = make_store(asked, made->calls, devices);
     if (host == nullptr)
         return CUDA_ERROR_OPERATING_SYSTEM;
     trace *record = nullptr;

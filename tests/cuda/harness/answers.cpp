@@ -83,6 +83,13 @@ struct scene
     std::uint64_t none = 0;
     void *parameters[3] = {&none, &none, &none};
     CUDA_GRAPH_INSTANTIATE_PARAMS graph_params{};
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CUDA_MEMSET_NODE_PARAMS zeros{};
+    CUgraphNodeParams any_node{};
+    CUgraphExecUpdateResultInfo update{};
+    CUmemcpyAttributes how{};
+    CUDA_MEMCPY3D_BATCH_OP batched{};
 
     void must(CUresult result)
     {
@@ -125,6 +132,54 @@ struct scene
         return function;
     }
     void **nothing() { return parameters; }
+    CUgraph made_graph()
+    {
+        must(cuda().cuGraphCreate(&graph, 0));
+        return graph;
+    }
+    // A copy of some bytes, from the small allocation to another.
+    const CUDA_MEMCPY3D *copy_to(CUdeviceptr to, std::size_t bytes)
+    {
+        solid.srcMemoryType = solid.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        solid.srcDevice = small;
+        solid.dstDevice = to;
+        solid.WidthInBytes = bytes;
+        solid.Height = solid.Depth = 1;
+        return &solid;
+    }
+    const CUDA_MEMSET_NODE_PARAMS *zeros_to(CUdeviceptr to, std::size_t bytes)
+    {
+        zeros.dst = to;
+        zeros.elementSize = 1;
+        zeros.width = bytes;
+        zeros.height = 1;
+        return &zeros;
+    }
+    CUgraphNodeParams *any_copy_to(CUdeviceptr to, std::size_t bytes)
+    {
+        any_node.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+        any_node.memcpy.copyCtx = context;
+        any_node.memcpy.copyParams = *copy_to(to, bytes);
+        return &any_node;
+    }
+    CUgraphNode made_copy_node()
+    {
+        must(cuda().cuGraphAddMemcpyNode(&node, made_graph(), nullptr, 0,
+                                         copy_to(large, small_bytes), context));
+        return node;
+    }
+    CUgraphNode made_set_node()
+    {
+        must(cuda().cuGraphAddMemsetNode(&node, made_graph(), nullptr, 0,
+                                         zeros_to(large, small_bytes),
+                                         context));
+        return node;
+    }
+    CUgraphExec made_exec()
+    {
+        must(cuda().cuGraphInstantiate(&exec, graph, 0));
+        return exec;
+    }
     CUmemGenericAllocationHandle made_handle(std::size_t bytes)
     {
         must(cuda().cuMemCreate(&handle, bytes, &prop, 0));
@@ -606,6 +661,150 @@ void about_graphs(questions &q)
     ASK("cuGraphExecDestroy null", d.cuGraphExecDestroy(nullptr));
 }
 
+void about_nodes(questions &q)
+{
+    ASK("cuGraphAddMemcpyNode null place",
+        d.cuGraphAddMemcpyNode(nullptr, s.made_graph(), nullptr, 0,
+                               s.copy_to(s.large, 64), s.context));
+    ASK("cuGraphAddMemcpyNode null copy",
+        d.cuGraphAddMemcpyNode(&s.node, s.made_graph(), nullptr, 0, nullptr,
+                               s.context));
+    ASK("cuGraphAddMemcpyNode null dependencies",
+        d.cuGraphAddMemcpyNode(&s.node, s.made_graph(), nullptr, 1,
+                               s.copy_to(s.large, 64), s.context));
+    ASK("cuGraphAddMemcpyNode into freed",
+        d.cuGraphAddMemcpyNode(&s.node, s.made_graph(), nullptr, 0,
+                               s.copy_to(s.freed, 64), s.context));
+    ASK("cuGraphAddMemcpyNode past the end",
+        d.cuGraphAddMemcpyNode(&s.node, s.made_graph(), nullptr, 0,
+                               s.copy_to(s.spilled, spilled_bytes + 1),
+                               s.context));
+    ASK("cuGraphAddMemsetNode null fill",
+        d.cuGraphAddMemsetNode(&s.node, s.made_graph(), nullptr, 0, nullptr,
+                               s.context));
+    ASK("cuGraphAddMemsetNode into freed",
+        d.cuGraphAddMemsetNode(&s.node, s.made_graph(), nullptr, 0,
+                               s.zeros_to(s.freed, 64), s.context));
+    ASK("cuGraphAddMemsetNode of elements of 3",
+        (s.zeros_to(s.spilled, 64), s.zeros.elementSize = 3,
+         d.cuGraphAddMemsetNode(&s.node, s.made_graph(), nullptr, 0, &s.zeros,
+                                s.context)));
+    ASK("cuGraphAddNode null", d.cuGraphAddNode(&s.node, s.made_graph(),
+                                                nullptr, nullptr, 0, nullptr));
+    ASK("cuGraphAddNode into freed",
+        d.cuGraphAddNode(&s.node, s.made_graph(), nullptr, nullptr, 0,
+                         s.any_copy_to(s.freed, 64)));
+    ASK("cuGraphAddNode past the end",
+        d.cuGraphAddNode(&s.node, s.made_graph(), nullptr, nullptr, 0,
+                         s.any_copy_to(s.spilled, spilled_bytes + 1)));
+    ASK("cuGraphAddChildGraphNode null",
+        d.cuGraphAddChildGraphNode(&s.node, s.made_graph(), nullptr, 0,
+                                   nullptr));
+    ASK("cuGraphMemcpyNodeGetParams null",
+        d.cuGraphMemcpyNodeGetParams(s.made_copy_node(), nullptr));
+    ASK("cuGraphMemcpyNodeGetParams of a fill",
+        d.cuGraphMemcpyNodeGetParams(s.made_set_node(), &s.solid));
+    ASK("cuGraphMemcpyNodeSetParams null",
+        d.cuGraphMemcpyNodeSetParams(s.made_copy_node(), nullptr));
+    ASK("cuGraphMemcpyNodeSetParams into freed",
+        d.cuGraphMemcpyNodeSetParams(s.made_copy_node(),
+                                     s.copy_to(s.freed, 64)));
+    ASK("cuGraphMemcpyNodeSetParams of a fill",
+        d.cuGraphMemcpyNodeSetParams(s.made_set_node(),
+                                     s.copy_to(s.large, 64)));
+    ASK("cuGraphMemsetNodeGetParams null",
+        d.cuGraphMemsetNodeGetParams(s.made_set_node(), nullptr));
+    ASK("cuGraphMemsetNodeSetParams null",
+        d.cuGraphMemsetNodeSetParams(s.made_set_node(), nullptr));
+    ASK("cuGraphMemsetNodeSetParams of a copy",
+        d.cuGraphMemsetNodeSetParams(s.made_copy_node(),
+                                     s.zeros_to(s.large, 64)));
+    ASK("cuGraphNodeSetParams null",
+        d.cuGraphNodeSetParams(s.made_copy_node(), nullptr));
+    ASK("cuGraphNodeSetParams into freed",
+        d.cuGraphNodeSetParams(s.made_copy_node(), s.any_copy_to(s.freed, 64)));
+    ASK("cuGraphExecMemcpyNodeSetParams null copy",
+        (s.made_copy_node(), d.cuGraphExecMemcpyNodeSetParams(
+                                 s.made_exec(), s.node, nullptr, s.context)));
+    ASK("cuGraphExecMemcpyNodeSetParams of several rows",
+        (s.made_copy_node(), s.copy_to(s.large, 64), s.solid.Height = 2,
+         d.cuGraphExecMemcpyNodeSetParams(s.made_exec(), s.node, &s.solid,
+                                          s.context)));
+    ASK("cuGraphExecMemcpyNodeSetParams into freed",
+        (s.made_copy_node(),
+         d.cuGraphExecMemcpyNodeSetParams(s.made_exec(), s.node,
+                                          s.copy_to(s.freed, 64), s.context)));
+    ASK("cuGraphExecMemsetNodeSetParams null fill",
+        (s.made_set_node(), d.cuGraphExecMemsetNodeSetParams(
+                                s.made_exec(), s.node, nullptr, s.context)));
+    ASK("cuGraphExecMemsetNodeSetParams into freed",
+        (s.made_set_node(),
+         d.cuGraphExecMemsetNodeSetParams(s.made_exec(), s.node,
+                                          s.zeros_to(s.freed, 64), s.context)));
+    ASK("cuGraphExecNodeSetParams null",
+        (s.made_copy_node(),
+         d.cuGraphExecNodeSetParams(s.made_exec(), s.node, nullptr)));
+    ASK("cuGraphNodeSetEnabled null node",
+        (s.made_copy_node(),
+         d.cuGraphNodeSetEnabled(s.made_exec(), nullptr, 1)));
+    ASK("cuGraphNodeGetEnabled null",
+        (s.made_copy_node(),
+         d.cuGraphNodeGetEnabled(s.made_exec(), s.node, nullptr)));
+    using first_update = CUresult(CUgraphExec, CUgraph, CUgraphNode *,
+                                  CUgraphExecUpdateResult *);
+    ASK("cuGraphExecUpdate null graph",
+        (s.made_copy_node(),
+         d.cuGraphExecUpdate(s.made_exec(), nullptr, &s.update)));
+    ASK("cuGraphExecUpdate_v1 null graph",
+        (s.made_copy_node(),
+         symbol<first_update>("cuGraphExecUpdate", s.made_exec(), nullptr,
+                              &s.node, &s.update.result)));
+    ASK("cuGraphAddDependencies null",
+        d.cuGraphAddDependencies(s.made_graph(), nullptr, nullptr, nullptr, 1));
+    ASK("cuGraphAddDependencies on itself",
+        (s.made_copy_node(),
+         d.cuGraphAddDependencies(s.graph, &s.node, &s.node, nullptr, 1)));
+    ASK("cuGraphRemoveDependencies null",
+        d.cuGraphRemoveDependencies(s.made_graph(), nullptr, nullptr, nullptr,
+                                    1));
+    ASK("cuGraphRemoveDependencies of no edge",
+        (s.made_copy_node(),
+         d.cuGraphRemoveDependencies(s.graph, &s.node, &s.node, nullptr, 1)));
+    ASK("cuGraphClone null", d.cuGraphClone(&s.graph, nullptr));
+    ASK("cuGraphClone null place", d.cuGraphClone(nullptr, s.made_graph()));
+    ASK("cuGraphDestroyNode null", d.cuGraphDestroyNode(nullptr));
+    ASK("cuGraphDestroy null", d.cuGraphDestroy(nullptr));
+}
+
+void about_batches(questions &q)
+{
+    ASK("cuMemcpyBatchAsync null",
+        d.cuMemcpyBatchAsync(nullptr, nullptr, nullptr, 1, &s.how, &s.number, 1,
+                             s.stream));
+    ASK("cuMemcpyBatchAsync of none",
+        (s.how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+         d.cuMemcpyBatchAsync(&s.large, &s.small, &s.other_number, 0, &s.how,
+                              &s.number, 1, s.stream)));
+    ASK("cuMemcpyBatchAsync without attributes",
+        (s.other_number = 64,
+         d.cuMemcpyBatchAsync(&s.large, &s.small, &s.other_number, 1, nullptr,
+                              nullptr, 0, s.stream)));
+    ASK("cuMemcpyBatchAsync on the default stream",
+        (s.how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+         s.other_number = 64,
+         d.cuMemcpyBatchAsync(&s.large, &s.small, &s.other_number, 1, &s.how,
+                              &s.number, 1, nullptr)));
+    ASK("cuMemcpyBatchAsync of attributes behind the last",
+        (s.how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+         s.other_number = 64, s.number = 1,
+         d.cuMemcpyBatchAsync(&s.large, &s.small, &s.other_number, 1, &s.how,
+                              &s.number, 1, s.stream)));
+    ASK("cuMemcpy3DBatchAsync null",
+        d.cuMemcpy3DBatchAsync(1, nullptr, 0, s.stream));
+    ASK("cuMemcpy3DBatchAsync of nothing",
+        d.cuMemcpy3DBatchAsync(1, &s.batched, 0, s.stream));
+}
+
 void about_kernels(questions &q)
 {
     ASK("cuModuleLoad null", d.cuModuleLoad(nullptr, "no such file"));
@@ -804,6 +1003,8 @@ int main()
     harness::about_other_copies(all);
     harness::about_pools(all);
     harness::about_graphs(all);
+    harness::about_nodes(all);
+    harness::about_batches(all);
     harness::about_kernels(all);
     harness::about_host_memory(all);
     harness::about_contexts(all);

@@ -11,6 +11,7 @@ namespace harness {
     X(cuInit)                                                                  \
     X(cuDeviceGet)                                                             \
     X(cuDeviceGetCount)                                                        \
+    X(cuDeviceCanAccessPeer)                                                   \
     X(cuDeviceGetName)                                                         \
     X(cuDeviceTotalMem)                                                        \
     X(cuDeviceGetDefaultMemPool)                                               \
@@ -77,6 +78,8 @@ namespace harness {
     X(cuMemcpy3DAsync)                                                         \
     X(cuMemcpy3DPeer)                                                          \
     X(cuMemcpy3DPeerAsync)                                                     \
+    X(cuMemcpyBatchAsync)                                                      \
+    X(cuMemcpy3DBatchAsync)                                                    \
     X(cuMemcpyAtoD)                                                            \
     X(cuMemcpyDtoA)                                                            \
     X(cuMemsetD8)                                                              \
@@ -112,6 +115,30 @@ namespace harness {
     X(cuStreamSynchronize)                                                     \
     X(cuStreamBeginCapture)                                                    \
     X(cuStreamEndCapture)                                                      \
+    X(cuGraphCreate)                                                           \
+    X(cuGraphClone)                                                            \
+    X(cuGraphNodeFindInClone)                                                  \
+    X(cuGraphAddKernelNode)                                                    \
+    X(cuGraphAddMemcpyNode)                                                    \
+    X(cuGraphAddMemsetNode)                                                    \
+    X(cuGraphAddNode)                                                          \
+    X(cuGraphAddChildGraphNode)                                                \
+    X(cuGraphMemcpyNodeGetParams)                                              \
+    X(cuGraphMemcpyNodeSetParams)                                              \
+    X(cuGraphMemsetNodeGetParams)                                              \
+    X(cuGraphMemsetNodeSetParams)                                              \
+    X(cuGraphNodeSetParams)                                                    \
+    X(cuGraphExecMemcpyNodeSetParams)                                          \
+    X(cuGraphExecMemsetNodeSetParams)                                          \
+    X(cuGraphExecNodeSetParams)                                                \
+    X(cuGraphExecUpdate)                                                       \
+    X(cuGraphNodeSetEnabled)                                                   \
+    X(cuGraphNodeGetEnabled)                                                   \
+    X(cuGraphNodeGetType)                                                      \
+    X(cuGraphGetNodes)                                                         \
+    X(cuGraphAddDependencies)                                                  \
+    X(cuGraphRemoveDependencies)                                               \
+    X(cuGraphDestroyNode)                                                      \
     X(cuGraphInstantiate)                                                      \
     X(cuGraphInstantiateWithParams)                                            \
     X(cuGraphUpload)                                                           \

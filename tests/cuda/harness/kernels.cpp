@@ -30,6 +30,16 @@ namespace {
     "shl.b64 %rd5, %rd3, 2;\n"                                                 \
     "add.u64 %rd6, %rd1, %rd5;\n"
 
+// adds the value to word %rd3 of what %rd6 is the address of
+#define HARNESS_ADD                                                            \
+    "add.u64 %rd6, %rd6, %rd5;\n"                                              \
+    "ld.param.u32 %r1, [value];\n"                                             \
+    "ld.global.u32 %r5, [%rd6];\n"                                             \
+    "add.u32 %r5, %r5, %r1;\n"                                                 \
+    "st.global.u32 [%rd6], %r5;\n"                                             \
+    "ret;\n"                                                                   \
+    "}\n"
+
 constexpr char ptx[] =
     ".version 7.0\n"
     ".target sm_52\n"
@@ -61,7 +71,33 @@ constexpr char ptx[] =
     "mul.lo.u64 %rd8, %rd8, %rd9;\n"
     "red.global.add.u64 [%rd7], %rd8;\n"
     "ret;\n"
-    "}\n";
+    "}\n"
+    ".visible .entry add_by_table(.param .u64 at, .param .u64 count,"
+    " .param .u32 value, .param .u64 index)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [index];\n"
+    "shl.b64 %rd7, %rd7, 3;\n"
+    "add.u64 %rd7, %rd1, %rd7;\n"
+    "ld.global.u64 %rd6, [%rd7];\n" HARNESS_ADD
+    ".visible .entry add_by_list(.param .u64 at, .param .u64 count,"
+    " .param .u32 value, .param .u64 hops)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [hops];\n"
+    "hop:\n"
+    "setp.eq.u64 %p1, %rd7, 0;\n"
+    "@%p1 bra there;\n"
+    "ld.global.u64 %rd1, [%rd1];\n"
+    "sub.u64 %rd7, %rd7, 1;\n"
+    "bra hop;\n"
+    "there:\n"
+    "ld.global.u64 %rd6, [%rd1+8];\n" HARNESS_ADD
+    ".visible .entry add_by_offset(.param .u64 at, .param .u64 count,"
+    " .param .u32 value, .param .u64 offset)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [offset];\n"
+    "add.u64 %rd6, %rd1, %rd7;\n" HARNESS_ADD
+    ".visible .entry add_by_part(.param .u64 at, .param .u64 count,"
+    " .param .u32 value, .param .u64 shift)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [shift];\n"
+    "cvt.u32.u64 %r6, %rd7;\n"
+    "shl.b64 %rd6, %rd1, %r6;\n" HARNESS_ADD;
 
 template <typename T>
 T param(void *const *params, std::size_t index)
@@ -101,6 +137,52 @@ void add(const emuv_sim_launch *launch, void *const *params)
         at[i] += value;
 }
 
+template <typename Find>
+void add_found(const emuv_sim_launch *launch, void *const *params, Find find)
+{
+    const auto given = param<std::uint64_t>(params, 0);
+    const auto value = param<std::uint32_t>(params, 2);
+    auto *at = reinterpret_cast<std::uint32_t *>(
+        find(given, param<std::uint64_t>(params, 3)));
+    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+        at[i] += value;
+}
+
+const std::uint64_t *as_words(std::uint64_t at)
+{
+    return reinterpret_cast<const std::uint64_t *>(at);
+}
+
+void add_by_table(const emuv_sim_launch *launch, void *const *params)
+{
+    add_found(launch, params, [](std::uint64_t table, std::uint64_t index) {
+        return as_words(table)[index];
+    });
+}
+
+void add_by_list(const emuv_sim_launch *launch, void *const *params)
+{
+    add_found(launch, params, [](std::uint64_t node, std::uint64_t hops) {
+        for (; hops > 0; --hops)
+            node = as_words(node)[0];
+        return as_words(node)[1];
+    });
+}
+
+void add_by_offset(const emuv_sim_launch *launch, void *const *params)
+{
+    add_found(launch, params, [](std::uint64_t at, std::uint64_t offset) {
+        return at + offset;
+    });
+}
+
+void add_by_part(const emuv_sim_launch *launch, void *const *params)
+{
+    add_found(launch, params, [](std::uint64_t part, std::uint64_t shift) {
+        return part << shift;
+    });
+}
+
 void checksum(const emuv_sim_launch *launch, void *const *params)
 {
     const auto *at = words(params);
@@ -112,10 +194,15 @@ void checksum(const emuv_sim_launch *launch, void *const *params)
 
 constexpr emuv_sim_param short_params[] = {{0, 8}, {8, 8}, {16, 4}};
 constexpr emuv_sim_param long_params[] = {{0, 8}, {8, 8}, {16, 8}};
+constexpr emuv_sim_param found_params[] = {{0, 8}, {8, 8}, {16, 4}, {24, 8}};
 const emuv_sim_kernel kernels[] = {
     {"fill", fill, short_params, 3},
     {"add", add, short_params, 3},
     {"checksum", checksum, long_params, 3},
+    {"add_by_table", add_by_table, found_params, 4},
+    {"add_by_list", add_by_list, found_params, 4},
+    {"add_by_offset", add_by_offset, found_params, 4},
+    {"add_by_part", add_by_part, found_params, 4},
 };
 
 } // namespace

@@ -4,6 +4,9 @@
 #include "fixture.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <string>
 
 namespace harness {
 namespace {
@@ -165,6 +168,157 @@ TEST_F(Movement, WhileCopiesReadAndWrite)
             word += 5;
         one.added += 5;
         OK(cuda().cuMemcpyHtoD(one.at, data.data(), data.size() * 4));
+    }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
+namespace {
+
+// Kernels that find their memory in ways that no look at their parameters
+// shows. Nobody must vouch for them.
+class Unforeseen : public Movement
+{
+protected:
+    void SetUp() override
+    {
+        Movement::SetUp();
+        const char *trust = std::getenv("EMUV_TRUST");
+        if (trust != nullptr && std::string(trust) == "all")
+            GTEST_SKIP() << "these kernels are vouched for, wrongly";
+        if (!IsSkipped())
+            OK(cuda().cuMemAlloc(&table, 4096));
+    }
+    void TearDown() override
+    {
+        if (table != 0)
+            OK(cuda().cuMemFree(table));
+        Movement::TearDown();
+    }
+
+    void write_table(const std::vector<CUdeviceptr> &words) const
+    {
+        OK(cuda().cuMemcpyHtoD(table, words.data(),
+                               words.size() * sizeof words[0]));
+    }
+
+    // Adds to a buffer by a kernel that is not given its address.
+    void touch_by(const char *name, std::size_t index, std::uint64_t given,
+                  std::uint64_t rest)
+    {
+        buffer &one = buffers[index];
+        CUfunction function = nullptr;
+        OK(cuda().cuModuleGetFunction(&function, module, name));
+        std::uint64_t count = one.words;
+        std::uint32_t value = 3;
+        void *params[] = {&given, &count, &value, &rest};
+        OK(cuda().cuLaunchKernel(
+            function,
+            static_cast<unsigned>((count + block_threads - 1) / block_threads),
+            1, 1, block_threads, 1, 1, 0, nullptr, params, nullptr));
+        one.added += value;
+    }
+
+    // Rounds that can be learned, and in each of them some that cannot.
+    template <typename Touch>
+    void run(Touch unforeseen)
+    {
+        std::mt19937 random(10);
+        for (int round = 0; round < 12; ++round) {
+            for (std::size_t i = 0; i < buffers.size(); ++i) {
+                ASSERT_NO_FATAL_FAILURE(touch(i));
+                if (random() % 8 == 0) {
+                    ASSERT_NO_FATAL_FAILURE(
+                        unforeseen(random() % buffers.size()));
+                }
+            }
+            // What it was when the work began is what all of it must see.
+            if (round % 4 == 3)
+                OK(cuda().cuCtxSynchronize());
+        }
+        ASSERT_NO_FATAL_FAILURE(check_and_free());
+    }
+
+    CUdeviceptr table = 0;
+};
+
+} // namespace
+
+TEST_F(Unforeseen, ByATableOfAddressesInMemory)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words;
+    for (const buffer &one : buffers)
+        words.push_back(one.at);
+    ASSERT_NO_FATAL_FAILURE(write_table(words));
+    ASSERT_NO_FATAL_FAILURE(
+        run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
+}
+
+TEST_F(Unforeseen, ByAListThatIsFollowed)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+        words.push_back(table + (i + 1) % buffers.size() * 16);
+        words.push_back(buffers[i].at);
+    }
+    ASSERT_NO_FATAL_FAILURE(write_table(words));
+    ASSERT_NO_FATAL_FAILURE(
+        run([this](std::size_t i) { touch_by("add_by_list", i, table, i); }));
+}
+
+TEST_F(Unforeseen, ByAnOffsetFromAnotherAllocation)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    ASSERT_NO_FATAL_FAILURE(run([this](std::size_t i) {
+        const CUdeviceptr from = buffers[(i + 3) % buffers.size()].at;
+        touch_by("add_by_offset", i, from, buffers[i].at - from);
+    }));
+}
+
+TEST_F(Unforeseen, ByTheEndOfAnotherAllocation)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    ASSERT_NO_FATAL_FAILURE(run([this](std::size_t i) {
+        const buffer &other = buffers[(i + 5) % buffers.size()];
+        const CUdeviceptr end = other.at + other.words * 4;
+        touch_by("add_by_offset", i, end, buffers[i].at - end);
+    }));
+}
+
+TEST_F(Unforeseen, ByPartOfAnAddress)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    ASSERT_NO_FATAL_FAILURE(run([this](std::size_t i) {
+        touch_by("add_by_part", i, buffers[i].at >> 12, 12);
+    }));
+}
+
+// What is written over the link is not what a digest of the same bytes before
+// stands for.
+TEST_F(Unforeseen, AndBackToWhatTheyHeldBefore)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words;
+    for (const buffer &one : buffers)
+        words.push_back(one.at);
+    ASSERT_NO_FATAL_FAILURE(write_table(words));
+    for (int round = 0; round < 16; ++round) {
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+            ASSERT_NO_FATAL_FAILURE(touch(i));
+            // Where it lies, by a kernel that nobody vouches for ...
+            ASSERT_NO_FATAL_FAILURE(touch_by(
+                "add_by_table",
+                (i + static_cast<std::size_t>(round)) % buffers.size(), table,
+                (i + static_cast<std::size_t>(round)) % buffers.size()));
+            OK(cuda().cuCtxSynchronize());
+        }
+        // ... and all of it as it was, by one that is vouched for.
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+            buffer &one = buffers[i];
+            OK(add(one.at, one.words, 0 - one.added));
+            one.added = 0;
+        }
     }
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }

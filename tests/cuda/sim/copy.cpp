@@ -14,10 +14,21 @@ struct place
 {
     bool pageable = false;
     bool vram = false;
+    int memory = 0; // its kinds, as bits
 };
 
-// Memory of one allocation, or of mappings by handle side by side; from one
-// kind to the other there is no way.
+// Seen on an H200: a node of an executable graph that went over handles in VRAM
+// and in system RAM cannot be made to go over one of them.
+int kind_of(const mapping &of)
+{
+    return of.in_vram()               ? 1
+           : of.what == kind::vmm     ? 2
+           : of.what == kind::managed ? 4
+                                      : 8;
+}
+
+// Memory of one allocation, or of mappings by handle side by side; from one of
+// these to another there is no way.
 CUresult check(context &where, std::uintptr_t base, std::size_t bytes,
                side expected, bool write, place &out)
 {
@@ -32,6 +43,7 @@ CUresult check(context &where, std::uintptr_t base, std::size_t bytes,
         return CUDA_SUCCESS;
     }
     out.vram = m->in_vram();
+    out.memory = kind_of(*m);
     if (expected == side::host && out.vram)
         return CUDA_ERROR_INVALID_VALUE;
     const bool by_handle = m->what == kind::vmm;
@@ -45,6 +57,7 @@ CUresult check(context &where, std::uintptr_t base, std::size_t bytes,
         m = the().space.find(m->end());
         if (!by_handle || !m || m->what != kind::vmm)
             return CUDA_ERROR_INVALID_VALUE;
+        out.memory |= kind_of(*m);
     }
 }
 
@@ -221,6 +234,49 @@ CUresult from_api(const CUDA_MEMSET_NODE_PARAMS *in, fill &out)
     return CUDA_SUCCESS;
 }
 
+CUresult from_api(const CUDA_MEMCPY3D_BATCH_OP &in, block_copy &out)
+{
+    // Elements are an array's, or bytes.
+    std::size_t element = 1;
+    for (const CUmemcpy3DOperand *one : {&in.dst, &in.src})
+        if (one->type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+            auto found = the().arrays.find(one->op.array.array);
+            if (!found)
+                return CUDA_ERROR_INVALID_VALUE;
+            element = found->row_bytes / found->shape.Width;
+        }
+    if (!in.extent.width || !in.extent.height || !in.extent.depth ||
+        in.srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+        in.srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUDA_MEMCPY3D copy{};
+    copy.WidthInBytes = in.extent.width * element;
+    copy.Height = in.extent.height;
+    copy.Depth = in.extent.depth;
+    auto one = [&](const CUmemcpy3DOperand &from, CUmemorytype &type,
+                   CUdeviceptr &at, CUarray &array, std::size_t &x,
+                   std::size_t &y, std::size_t &z, std::size_t &pitch,
+                   std::size_t &height) {
+        if (from.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+            type = CU_MEMORYTYPE_ARRAY;
+            array = from.op.array.array;
+            x = from.op.array.offset.x * element;
+            y = from.op.array.offset.y;
+            z = from.op.array.offset.z;
+        } else {
+            type = CU_MEMORYTYPE_UNIFIED;
+            at = from.op.ptr.ptr;
+            pitch = from.op.ptr.rowLength * element;
+            height = from.op.ptr.layerHeight;
+        }
+    };
+    one(in.dst, copy.dstMemoryType, copy.dstDevice, copy.dstArray,
+        copy.dstXInBytes, copy.dstY, copy.dstZ, copy.dstPitch, copy.dstHeight);
+    one(in.src, copy.srcMemoryType, copy.srcDevice, copy.srcArray,
+        copy.srcXInBytes, copy.srcY, copy.srcZ, copy.srcPitch, copy.srcHeight);
+    return from_3d(&copy, out);
+}
+
 CUresult make(context &where, block_copy what, bool snapshot, operation &out,
               bool &now)
 {
@@ -242,6 +298,9 @@ CUresult make(context &where, block_copy what, bool snapshot, operation &out,
                            what.src_side, false, src))
         return r;
     out.params = std::make_shared<CUDA_MEMCPY3D>(as_api(what));
+    out.dst_kind = dst.memory;
+    out.src_kind = src.memory;
+    out.one_row = what.height == 1 && what.depth == 1;
     now = dst.pageable;
     std::shared_ptr<std::vector<unsigned char>> taken;
     if (snapshot && src.pageable && !now) {
@@ -293,6 +352,8 @@ CUresult make(context &where, const fill &what, operation &out)
     params.width = what.width;
     params.height = what.height;
     out.params = std::make_shared<CUDA_MEMSET_NODE_PARAMS>(params);
+    out.dst_kind = dst.memory;
+    out.one_row = what.height == 1;
     out.run = [what] { run(what); };
     return CUDA_SUCCESS;
 }

@@ -51,6 +51,7 @@ CUresult from_api(const CUDA_MEMCPY2D *in, block_copy &out);
 CUresult from_api(const CUDA_MEMCPY3D *in, block_copy &out);
 CUresult from_api(const CUDA_MEMCPY3D_PEER *in, block_copy &out);
 CUresult from_api(const CUDA_MEMSET_NODE_PARAMS *in, fill &out);
+CUresult from_api(const CUDA_MEMCPY3D_BATCH_OP &in, block_copy &out);
 
 // The operation that does it, after every check of the addresses.
 // `snapshot`: take pageable sources now, as an asynchronous copy does.

@@ -42,6 +42,8 @@ constexpr version versions[] = {
     {"cuGraphExecKernelNodeSetParams", 12000,
      "cuGraphExecKernelNodeSetParams_v2"},
     {"cuGraphExecKernelNodeSetParams", 10010, "cuGraphExecKernelNodeSetParams"},
+    {"cuGraphAddNode", 12030, "cuGraphAddNode_v2"},
+    {"cuGraphAddNode", 12020, "cuGraphAddNode"},
     {"cuGraphExecUpdate", 12000, "cuGraphExecUpdate_v2"},
     {"cuGraphExecUpdate", 10020, "cuGraphExecUpdate"},
     {"cuGraphGetEdges", 12030, "cuGraphGetEdges_v2"},
@@ -55,6 +57,8 @@ constexpr version versions[] = {
     {"cuGraphKernelNodeSetParams", 10000, "cuGraphKernelNodeSetParams"},
     {"cuGraphNodeGetDependencies", 12030, "cuGraphNodeGetDependencies_v2"},
     {"cuGraphNodeGetDependencies", 10000, "cuGraphNodeGetDependencies"},
+    {"cuGraphRemoveDependencies", 12030, "cuGraphRemoveDependencies_v2"},
+    {"cuGraphRemoveDependencies", 10000, "cuGraphRemoveDependencies"},
     {"cuMemAdvise", 12020, "cuMemAdvise_v2"},
     {"cuMemAdvise", 8000, "cuMemAdvise"},
     {"cuMemPrefetchAsync", 12020, "cuMemPrefetchAsync_v2"},
@@ -68,17 +72,20 @@ constexpr version versions[] = {
      "cuStreamUpdateCaptureDependencies_v2"},
     {"cuStreamUpdateCaptureDependencies", 11030,
      "cuStreamUpdateCaptureDependencies"},
+    {"cuMemcpy3DBatchAsync", 13000, "cuMemcpy3DBatchAsync_v2"},
+    {"cuMemcpy3DBatchAsync", 12080, "cuMemcpy3DBatchAsync"},
     {"cuMemcpyBatchAsync", 13000, "cuMemcpyBatchAsync_v2"},
     {"cuMemcpyBatchAsync", 12080, "cuMemcpyBatchAsync"},
 };
 
 void *lookup(const std::string &symbol, bool per_thread)
 {
-    // This library itself, whichever other stands in front of it.
+    // This library itself, whichever other stands in front of it: in front of
+    // dlopen(), too.
     static void *const self = [] {
         Dl_info info{};
         dladdr(reinterpret_cast<void *>(&emuv_sim_get), &info);
-        return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        return dlmopen(LM_ID_BASE, info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     }();
     if (per_thread)
         for (const char *suffix : {"_ptsz", "_ptds"})

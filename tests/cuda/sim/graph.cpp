@@ -214,7 +214,64 @@ CUresult replace(CUgraphExec exec, CUgraphNode which, CUgraphNodeType type,
         found ? found->find(reinterpret_cast<const node *>(which)) : nullptr;
     if (!step || step->op.type != type)
         return CUDA_ERROR_INVALID_VALUE;
+    // As documented: copies and fills of one row, between the same kinds of
+    // memory.
+    if ((type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+         type == CU_GRAPH_NODE_TYPE_MEMSET) &&
+        (!op.one_row || !step->op.one_row || op.dst_kind != step->op.dst_kind ||
+         op.src_kind != step->op.src_kind))
+        return CUDA_ERROR_INVALID_VALUE;
     step->op = std::move(op);
+    return CUDA_SUCCESS;
+}
+
+CUresult operation_of(context &where, const CUDA_MEMCPY3D *params,
+                      operation &op)
+{
+    block_copy what;
+    bool now = false;
+    if (CUresult r = from_api(params, what))
+        return r;
+    return make(where, what, false, op, now);
+}
+
+CUresult operation_of(context &where, const CUDA_MEMSET_NODE_PARAMS *params,
+                      operation &op)
+{
+    fill what;
+    if (CUresult r = from_api(params, what))
+        return r;
+    return make(where, what, op);
+}
+
+// Of a node of any kind: of those that are simulated.
+CUresult operation_of(context &where, const CUgraphNodeParams *params,
+                      operation &op)
+{
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        return operation_of(where, &params->memcpy.copyParams, op);
+    if (params->type != CU_GRAPH_NODE_TYPE_MEMSET)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    const auto &fill = params->memset;
+    const CUDA_MEMSET_NODE_PARAMS as_v1 = {fill.dst,   fill.pitch,
+                                           fill.value, fill.elementSize,
+                                           fill.width, fill.height};
+    return operation_of(where, &as_v1, op);
+}
+
+// Makes a node of a kind do something else.
+template <typename Params>
+CUresult change(context &where, CUgraphNode which, const Params *params)
+{
+    node *found = find_node(which);
+    operation op;
+    if (CUresult r = operation_of(where, params, op))
+        return r;
+    if (!found || found->op.type != op.type)
+        return CUDA_ERROR_INVALID_VALUE;
+    found->op = std::move(op);
     return CUDA_SUCCESS;
 }
 
@@ -314,11 +371,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
     SIM_ENTER(context);
     operation op;
-    block_copy what;
-    bool now = false;
-    if (CUresult r = from_api(copyParams, what))
-        return r;
-    if (CUresult r = make(*entered.current, what, false, op, now))
+    if (CUresult r = operation_of(*entered.current, copyParams, op))
         return r;
     return add(phGraphNode, hGraph, dependencies, numDependencies, op);
 }
@@ -342,11 +395,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec,
 {
     SIM_ENTER(context);
     operation op;
-    block_copy what;
-    bool now = false;
-    if (CUresult r = from_api(copyParams, what))
-        return r;
-    if (CUresult r = make(*entered.current, what, false, op, now))
+    if (CUresult r = operation_of(*entered.current, copyParams, op))
         return r;
     return replace(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, op);
 }
@@ -359,10 +408,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
     SIM_ENTER(context);
     operation op;
-    fill what;
-    if (CUresult r = from_api(memsetParams, what))
-        return r;
-    if (CUresult r = make(*entered.current, what, op))
+    if (CUresult r = operation_of(*entered.current, memsetParams, op))
         return r;
     return add(phGraphNode, hGraph, dependencies, numDependencies, op);
 }
@@ -387,12 +433,51 @@ cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 {
     SIM_ENTER(context);
     operation op;
-    fill what;
-    if (CUresult r = from_api(memsetParams, what))
-        return r;
-    if (CUresult r = make(*entered.current, what, op))
+    if (CUresult r = operation_of(*entered.current, memsetParams, op))
         return r;
     return replace(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, op);
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode,
+                                    const CUDA_MEMCPY3D *nodeParams)
+{
+    SIM_ENTER(context);
+    return change(*entered.current, hNode, nodeParams);
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode,
+                                    const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    SIM_ENTER(context);
+    return change(*entered.current, hNode, nodeParams);
+}
+
+CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                        const CUgraphNode *dependencies,
+                        const CUgraphEdgeData *, size_t numDependencies,
+                        CUgraphNodeParams *nodeParams)
+{
+    SIM_ENTER(context);
+    operation op;
+    if (CUresult r = operation_of(*entered.current, nodeParams, op))
+        return r;
+    return add(phGraphNode, hGraph, dependencies, numDependencies, op);
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+    SIM_ENTER(context);
+    return change(*entered.current, hNode, nodeParams);
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                  CUgraphNodeParams *nodeParams)
+{
+    SIM_ENTER(context);
+    operation op;
+    if (CUresult r = operation_of(*entered.current, nodeParams, op))
+        return r;
+    return replace(hGraphExec, hNode, op.type, op);
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -544,6 +629,61 @@ CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from,
     return CUDA_SUCCESS;
 }
 
+CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
+                                   const CUgraphNode *to,
+                                   const CUgraphEdgeData *,
+                                   size_t numDependencies)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(hGraph);
+    if (!found || (numDependencies && (!from || !to)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < numDependencies; ++i) {
+        auto *before = reinterpret_cast<node *>(from[i]);
+        auto *after = reinterpret_cast<node *>(to[i]);
+        if (!found->contains(before) || !found->contains(after) ||
+            !std::erase(after->after, before))
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(originalGraph);
+    if (!phGraphClone || !found)
+        return CUDA_ERROR_INVALID_VALUE;
+    auto made = std::make_shared<graph>();
+    std::map<const node *, node *> clones;
+    for (const auto &one : found->nodes) {
+        node *copy = add_node(*made, one->op, {});
+        copy->original = one.get();
+        clones[one.get()] = copy;
+    }
+    for (const auto &one : found->nodes)
+        for (const node *before : one->after)
+            clones[one.get()]->after.push_back(clones[before]);
+    *phGraphClone = the().graphs.add<CUgraph>(made);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
+                                CUgraph hClonedGraph)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(hClonedGraph);
+    if (!phNode || !found)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (const auto &one : found->nodes)
+        if (one->original &&
+            one->original == reinterpret_cast<const node *>(hOriginalNode)) {
+            *phNode = handle(one.get());
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuGraphDestroyNode(CUgraphNode hNode)
 {
     SIM_ENTER(init);
@@ -632,6 +772,19 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
     return CUDA_SUCCESS;
 }
 
+CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                               unsigned *isEnabled)
+{
+    SIM_ENTER(init);
+    auto found = the().execs.find(hGraphExec);
+    auto *step =
+        found ? found->find(reinterpret_cast<const node *>(hNode)) : nullptr;
+    if (!step || !isEnabled)
+        return CUDA_ERROR_INVALID_VALUE;
+    *isEnabled = step->enabled;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     SIM_ENTER(init);
@@ -672,4 +825,45 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
         return CUDA_ERROR_INVALID_VALUE;
     std::swap(*mode, thread_capture_mode());
     return CUDA_SUCCESS;
+}
+
+// The first versions, which say nothing of edges.
+
+#undef cuGraphAddNode
+SIM_EXPORT CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies,
+                                   size_t numDependencies,
+                                   CUgraphNodeParams *nodeParams)
+{
+    return cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, nullptr,
+                             numDependencies, nodeParams);
+}
+
+#undef cuGraphNodeGetDependencies
+SIM_EXPORT CUresult cuGraphNodeGetDependencies(CUgraphNode hNode,
+                                               CUgraphNode *dependencies,
+                                               size_t *numDependencies)
+{
+    return cuGraphNodeGetDependencies_v2(hNode, dependencies, nullptr,
+                                         numDependencies);
+}
+
+#undef cuGraphAddDependencies
+SIM_EXPORT CUresult cuGraphAddDependencies(CUgraph hGraph,
+                                           const CUgraphNode *from,
+                                           const CUgraphNode *to,
+                                           size_t numDependencies)
+{
+    return cuGraphAddDependencies_v2(hGraph, from, to, nullptr,
+                                     numDependencies);
+}
+
+#undef cuGraphRemoveDependencies
+SIM_EXPORT CUresult cuGraphRemoveDependencies(CUgraph hGraph,
+                                              const CUgraphNode *from,
+                                              const CUgraphNode *to,
+                                              size_t numDependencies)
+{
+    return cuGraphRemoveDependencies_v2(hGraph, from, to, nullptr,
+                                        numDependencies);
 }

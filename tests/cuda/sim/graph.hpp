@@ -15,6 +15,7 @@ struct node
     graph *owner = nullptr;
     operation op;
     std::vector<node *> after;
+    const node *original = nullptr; // only a key, of a clone's
 };
 
 struct graph

@@ -302,3 +302,15 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr)
     SIM_ENTER(context);
     return CUDA_ERROR_INVALID_VALUE;
 }
+
+// As a driver has them that is newer than anybody's headers.
+
+SIM_EXPORT CUresult cuMemAllocOfTomorrow(CUdeviceptr *dptr, size_t bytesize)
+{
+    return cuMemAlloc(dptr, bytesize);
+}
+
+SIM_EXPORT CUresult cuMemPokeOfTomorrow()
+{
+    return CUDA_SUCCESS;
+}

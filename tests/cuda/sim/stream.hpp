@@ -70,6 +70,10 @@ struct operation
     std::shared_ptr<void> params;
     CUdeviceptr address = 0; // memory nodes
     std::size_t bytes = 0;
+    // Of copies and fills: what kind of memory each side is, and whether all of
+    // it is one row. An executable graph's keep both.
+    int dst_kind = 0, src_kind = 0;
+    bool one_row = false;
 };
 
 // The stream that a handle names in the current context, or null. The

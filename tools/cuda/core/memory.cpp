@@ -165,6 +165,21 @@ CUresult memory::synchronize(CUcontext context) const
 
 // ---- Ranges of our own
 
+// Puts a range where others find it, under the lock, and opens it to the peers
+// that were enabled while it was made.
+template <typename Put>
+void memory::publish(CUdeviceptr base, const held &made, Put put)
+{
+    const std::uint64_t handles = handle_bytes(made);
+    std::uint64_t who = 0;
+    {
+        const std::lock_guard guard(lock_);
+        who = new_peers(made);
+        put();
+    }
+    open(base, handles, who);
+}
+
 CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                                  int device, bool use_vram)
 {
@@ -179,9 +194,10 @@ CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
     if (mover *const moves = mover_of(device))
         moves->add(base, entry.reserved_bytes, entry.context, entry.units,
                    entry.first_host_unit);
-    const std::lock_guard guard(lock_);
-    entry.serial = next_serial_++;
-    held_[base] = std::move(entry);
+    publish(base, entry, [&] {
+        entry.serial = next_serial_++;
+        held_[base] = std::move(entry);
+    });
     return CUDA_SUCCESS;
 }
 
@@ -257,28 +273,42 @@ CUresult memory::allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
     fresh.whole.device = device;
     CUdeviceptr base = 0;
     const CUresult result = make_range(&base, fresh.whole, false);
-    const std::lock_guard guard(lock_);
-    if (result == CUDA_SUCCESS)
-        chunks_[base] = std::move(fresh);
-    // Without a chunk of its own, there may be room where others left by now.
-    return place_piece(pointer, entry) ? CUDA_SUCCESS : result;
+    if (result != CUDA_SUCCESS) {
+        // There may be room where others left by now.
+        const std::lock_guard guard(lock_);
+        return place_piece(pointer, entry) ? CUDA_SUCCESS : result;
+    }
+    // In this chunk, whatever has become free in others: with its last piece a
+    // chunk goes, and one that never held any would stay.
+    publish(base, fresh.whole, [&] {
+        shared_chunk &chunk = chunks_[base] = std::move(fresh);
+        place_piece(pointer, entry, base, chunk);
+    });
+    return CUDA_SUCCESS;
 }
 
 // Under the lock.
 bool memory::place_piece(CUdeviceptr *pointer, held &entry)
 {
-    std::uint64_t offset = 0;
-    for (auto &[base, chunk] : chunks_) {
-        if (chunk.whole.device != entry.device ||
-            !chunk.pieces.take(entry.bytes, offset))
-            continue;
-        entry.token = base;
-        entry.serial = next_serial_++;
-        *pointer = base + offset;
-        held_[base + offset] = entry;
-        return true;
-    }
+    for (auto &[base, chunk] : chunks_)
+        if (chunk.whole.device == entry.device &&
+            place_piece(pointer, entry, base, chunk))
+            return true;
     return false;
+}
+
+// Under the lock.
+bool memory::place_piece(CUdeviceptr *pointer, held &entry, CUdeviceptr base,
+                         shared_chunk &chunk)
+{
+    std::uint64_t offset = 0;
+    if (!chunk.pieces.take(entry.bytes, offset))
+        return false;
+    entry.token = base;
+    entry.serial = next_serial_++;
+    *pointer = base + offset;
+    held_[base + offset] = entry;
+    return true;
 }
 
 CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
@@ -293,6 +323,33 @@ CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
     }
     return unused.empty() ? CUDA_SUCCESS
                           : drop(unused.key(), unused.mapped().whole);
+}
+
+// Charges system RAM, whole or not at all: one region of the instance's if
+// there is a gap of that size in its offset space. Registered pages have to be
+// one; of handles a region is only the charge, and may be several.
+bool memory::charge_host(int device, std::uint64_t bytes, held &entry)
+{
+    ledger &limits = ledger_of(device);
+    std::uint64_t token = 0;
+    std::uint64_t left = bytes;
+    std::uint64_t piece = bytes;
+    while (left > 0) {
+        piece = std::min(piece, left);
+        if (limits.charge_virtual(piece, token)) {
+            entry.regions.push_back({piece, token});
+            left -= piece;
+        } else if (host_.by_handle() && piece > chunk_bytes &&
+                   limits.read().virtual_free_bytes() >= left) {
+            piece = round_up(piece / 2, chunk_bytes);
+        } else {
+            for (const auto &region : entry.regions)
+                limits.uncharge_virtual(region.bytes, region.token);
+            entry.regions.clear();
+            return false;
+        }
+    }
+    return true;
 }
 
 // Charges and maps a whole range, or leaves nothing behind.
@@ -317,40 +374,35 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
         // smaller pieces, and the rest spills.
         std::uint64_t piece = unit_bytes;
         do {
-            mapped = 0;
-            for (const unit &each : entry.units)
-                mapped += each.bytes;
+            const std::size_t before = entry.units.size();
             result = map_handles(
                 calls_, properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
                 base + mapped, vram - mapped, piece, entry.units);
+            for (std::size_t i = before; i < entry.units.size(); i++)
+                mapped += entry.units[i].bytes;
             piece = round_up(piece / 2, chunk_bytes);
         } while (result == CUDA_ERROR_OUT_OF_MEMORY && piece > chunk_bytes);
-        mapped = 0;
         if (result == CUDA_ERROR_OUT_OF_MEMORY)
             result = CUDA_SUCCESS;
-        for (const unit &each : entry.units)
-            mapped += each.bytes;
         if (mapped < vram)
             limits.uncharge_physical(vram - mapped);
     }
     entry.physical_bytes = mapped;
     entry.first_host_unit = entry.units.size();
     if (result == CUDA_SUCCESS && mapped < bytes) {
-        std::uint64_t token = 0;
         const std::uint64_t rest = bytes - mapped;
         host_.choose(device, limits);
-        if (!limits.charge_virtual(rest, token))
+        if (!charge_host(device, rest, entry))
             result = CUDA_ERROR_OUT_OF_MEMORY;
-        else {
-            entry.regions.push_back({rest, token});
+        else
             result = host_.map(base + mapped, rest, unit_bytes, device,
-                               limits.region_fd(), token, entry.units);
-        }
+                               limits.region_fd(), entry.regions[0].token,
+                               entry.units);
     }
     const std::uint64_t handles = handle_bytes(entry);
     if (result == CUDA_SUCCESS && handles > 0)
-        result = set_access(base, handles, device);
-    if (result == CUDA_SUCCESS && handles > 0 && handles < bytes)
+        result = set_access(base, handles, device, entry.open_to);
+    if (result == CUDA_SUCCESS && mapped < bytes)
         seams_.store(true, std::memory_order_release);
     if (result != CUDA_SUCCESS)
         drop(0, entry);
@@ -410,25 +462,36 @@ std::uint64_t memory::handle_bytes(const held &entry) const
     return host_.by_handle() ? entry.reserved_bytes : entry.physical_bytes;
 }
 
-CUresult memory::set_access(CUdeviceptr base, std::uint64_t bytes, int device)
+CUresult memory::set_access(CUdeviceptr base, std::uint64_t bytes, int device,
+                            std::uint64_t &who)
 {
-    std::uint64_t who = 0;
     {
         const std::lock_guard guard(lock_);
         who = peers_[static_cast<unsigned>(device) % max_devices];
     }
     who |= std::uint64_t{1} << (static_cast<unsigned>(device) % max_devices);
+    return open(base, bytes, who);
+}
+
+CUresult memory::open(CUdeviceptr base, std::uint64_t bytes,
+                      std::uint64_t who) const
+{
     CUmemAccessDesc access[max_devices];
     std::size_t count = 0;
-    for (unsigned each = 0; each < max_devices; each++) {
-        if ((who >> each & 1) == 0)
-            continue;
-        access[count].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access[count].location.id = static_cast<int>(each);
-        access[count].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        count++;
-    }
-    return calls_.cuMemSetAccess(base, bytes, access, count);
+    for (unsigned each = 0; each < max_devices; each++)
+        if ((who >> each & 1) != 0)
+            access[count++] = access_of(static_cast<int>(each));
+    return count == 0 || bytes == 0
+               ? CUDA_SUCCESS
+               : calls_.cuMemSetAccess(base, bytes, access, count);
+}
+
+// Under the lock, as an allocation is entered among those that peer_enabled()
+// finds: who was enabled while it was made.
+std::uint64_t memory::new_peers(const held &entry) const
+{
+    return peers_[static_cast<unsigned>(entry.device) % max_devices] &
+           ~entry.open_to;
 }
 
 void memory::peer_enabled(int device, int peer, bool enabled)
@@ -459,11 +522,9 @@ void memory::peer_enabled(int device, int peer, bool enabled)
         for (const auto &[base, chunk] : chunks_)
             add(base, chunk.whole);
     }
-    CUmemAccessDesc access = {};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device;
-    access.flags = enabled ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                           : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    CUmemAccessDesc access = access_of(device);
+    if (!enabled)
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     for (const auto &[base, bytes] : ranges)
         calls_.cuMemSetAccess(base, bytes, &access, 1);
 }
@@ -733,10 +794,13 @@ memory::range_around(CUdeviceptr at) const
                : held_.end();
 }
 
-// Handles in a row are one; pages are as they were registered.
+// Handles in a row are one where they are of one kind; pages are as they were
+// registered.
 std::uint64_t memory::seam_after(const held &entry, CUdeviceptr at) const
 {
     const auto &units = entry.units;
+    const auto first_host =
+        units.begin() + static_cast<std::ptrdiff_t>(entry.first_host_unit);
     auto unit = std::upper_bound(
         units.begin(), units.end(), at,
         [](CUdeviceptr left, const auto &right) { return left < right.at; });
@@ -744,7 +808,8 @@ std::uint64_t memory::seam_after(const held &entry, CUdeviceptr at) const
         return UINT64_MAX;
     --unit;
     if (unit->handle != 0)
-        while (std::next(unit) != units.end() && std::next(unit)->handle != 0)
+        while (std::next(unit) != units.end() &&
+               std::next(unit) != first_host && std::next(unit)->handle != 0)
             ++unit;
     return std::next(unit) == units.end() ? UINT64_MAX
                                           : unit->at + unit->bytes - at;
@@ -764,6 +829,20 @@ bool memory::crosses_seam(CUdeviceptr at, std::uint64_t bytes)
     return entry != held_.end() &&
            bytes <= entry->second.reserved_bytes - (at - entry->first) &&
            seam_after(entry->second, at) < bytes;
+}
+
+bool memory::in_system_ram(CUdeviceptr at)
+{
+    const std::lock_guard guard(lock_);
+    const auto entry = range_around(at);
+    if (entry == held_.end())
+        return false;
+    const auto &units = entry->second.units;
+    return std::any_of(units.begin() + static_cast<std::ptrdiff_t>(
+                                           entry->second.first_host_unit),
+                       units.end(), [at](const unit &each) {
+                           return at - each.at < each.bytes;
+                       });
 }
 
 void memory::show_info(int device, std::size_t &real_free,

@@ -202,8 +202,13 @@ public:
     /// The range of ours around @p address, if there is one.
     bool find(CUdeviceptr address, range_view &view);
 
-    /// Whether there was ever an allocation with a seam that no copy crosses:
-    /// one between handles and registered pages. Most programs have none.
+    /// Whether memory may go from VRAM to system RAM at any moment.
+    bool moves() const { return !movers_.empty(); }
+
+    /// Whether anything was ever put into system RAM. Where it meets VRAM there
+    /// is a seam. No copy crosses one to registered pages; one to handles is
+    /// crossed by single copies, but not by what graphs and batches hold. Most
+    /// programs have none.
     bool has_seams() const { return seams_.load(std::memory_order_acquire); }
 
     /// Whether one lies inside these bytes, all of one allocation.
@@ -212,6 +217,9 @@ public:
     /// The bytes from @p at to the next one; as many as there are addresses
     /// where there is none.
     std::uint64_t seam_after(CUdeviceptr at);
+
+    /// Whether what was allocated there was put into system RAM.
+    bool in_system_ram(CUdeviceptr at);
 
     /// What memory queries answer.
     /// @param real_free, real_total  in: the driver's answer. out: ours
@@ -273,6 +281,7 @@ private:
         std::vector<region> regions;
         std::vector<unit> units; // the mover's while it has them
         std::uint64_t first_host_unit = 0;
+        std::uint64_t open_to = 0; // devices, by bit
 
         bool placed() const // by us, not by the driver
         {
@@ -316,15 +325,24 @@ private:
     CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
                            int device);
     bool place_piece(CUdeviceptr *pointer, held &entry);
+    bool place_piece(CUdeviceptr *pointer, held &entry, CUdeviceptr base,
+                     shared_chunk &chunk);
     CUresult drop_piece(CUdeviceptr at, const held &entry);
     CUresult make_range(CUdeviceptr *base, held &entry, bool use_vram);
+    bool charge_host(int device, std::uint64_t bytes, held &entry);
     CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
     CUresult drop(CUdeviceptr base, held &entry);
     mover *mover_of(int device) const;
     CUresult synchronize(CUcontext context) const;
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool collect(bool wait);
-    CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device);
+    CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device,
+                        std::uint64_t &who);
+    CUresult open(CUdeviceptr base, std::uint64_t bytes,
+                  std::uint64_t who) const;
+    template <typename Put>
+    void publish(CUdeviceptr base, const held &made, Put put);
+    std::uint64_t new_peers(const held &entry) const;
     std::uint64_t handle_bytes(const held &entry) const;
     std::uint64_t seam_after(const held &entry, CUdeviceptr at) const;
     std::map<CUdeviceptr, held>::const_iterator

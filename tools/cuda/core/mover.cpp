@@ -3,6 +3,7 @@
 #include "mover.hpp"
 
 #include "digest.hpp"
+#include "placement.hpp"
 #include "size.hpp"
 
 #include <algorithm>
@@ -15,31 +16,44 @@ namespace emuv::cuda {
 
 namespace {
 
-// What is under way at once. To VRAM: enough that the link has no pause while
-// the last unit to arrive is being mapped. Free, so that there is always a
-// frame to go on with; more would only be VRAM that holds nothing. On its way
-// out: what the digest is taken of, since that waits for a gap between the
-// program's own kernels, and what need not leave yet.
+// What is under way at once. To VRAM: enough that the link has no pause. There,
+// but not mapped yet: mapping may lag behind a little. Free, so that there is
+// always a frame to go on with; more would only be VRAM that holds nothing. On
+// its way out: what the digest is taken of, since that waits for a gap between
+// the program's own kernels, and what need not leave yet.
 constexpr std::size_t max_motions = 12;
 constexpr std::uint64_t max_coming_bytes = std::uint64_t{128} << 20;
-constexpr std::uint64_t max_free_bytes = std::uint64_t{128} << 20;
-constexpr std::uint64_t max_leaving_bytes = std::uint64_t{640} << 20;
+constexpr std::uint64_t max_arrived_bytes = std::uint64_t{128} << 20;
+constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
+constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
+// What lies in VRAM ahead of its use takes the place of what could have stayed
+// there, and is moved in its stead: N bytes in a circle over B then cost more
+// than N-B. So no more of it than bridges the link's pauses.
+constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
+// All of that together: what of VRAM is in motion, and holds nothing that
+// stays.
+constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
+// Looking for something to do takes time in which launches have to wait.
+constexpr std::uint64_t look_again_ns = 100000;
 constexpr std::size_t digest_slots = max_motions;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
-// Where frameworks keep their many small tensors, at ever new places.
+// In blocks below that frameworks keep their many small tensors, at ever new
+// places, which every kernel reads again and again. They come to VRAM at their
+// first use, and stay.
 constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
 constexpr unsigned digest_blocks = 256;
 // A launch waits for memory that is on its way. If nothing at all arrives or
 // ends for so long, then what it waits for may be waiting for it.
 constexpr std::uint64_t patience_ns = 200000000;
 
-CUmemAccessDesc access_of(int device)
+// For a loop that waits for another processor for a moment.
+void pause_cpu()
 {
-    CUmemAccessDesc access = {};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return access;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
 
 } // namespace
@@ -95,11 +109,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
         return false;
     const block_ref gone = found->second;
     blocks_.erase(found);
-    gone->fixed = true;
-    for (slot &each : gone->slots)
-        each.cancel = true;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return gone->moving == 0; });
+    schedule_.forget(base);
+    hold_still(lock, *gone);
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
         const bool in_vram = each.where == place::vram;
@@ -139,13 +150,18 @@ mover::block_ref mover::block_of(CUdeviceptr address)
 void mover::fix(CUdeviceptr address)
 {
     std::unique_lock lock(lock_);
-    const block_ref found = block_of(address);
-    if (!found)
-        return;
-    found->fixed = true;
-    for (slot &each : found->slots)
+    if (const block_ref found = block_of(address))
+        hold_still(lock, *found);
+}
+
+// From here on the block stays as it is.
+void mover::hold_still(std::unique_lock<std::mutex> &lock, block &of)
+{
+    of.fixed = true;
+    for (slot &each : of.slots)
         each.cancel = true;
-    changed_.wait(lock, [&] { return found->moving == 0; });
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return of.moving == 0; });
 }
 
 void mover::fix_all()
@@ -180,15 +196,6 @@ void mover::shed()
             one.charged = one.digested = false;
         }
     }
-}
-
-movement mover::counters()
-{
-    const std::lock_guard guard(lock_);
-    movement now = counters_;
-    now.steps = schedule_.steps();
-    now.surprises = schedule_.surprises();
-    return now;
 }
 
 // ---- The program's work
@@ -249,31 +256,58 @@ bool mover::missing(const std::vector<touch> &touches, std::uint64_t &bytes)
         const auto found = blocks_.find(each.base);
         if (found == blocks_.end() || found->second->fixed)
             continue;
-        for (std::uint32_t i = each.first; i <= each.last; i++)
-            if (found->second->slots[i].where == place::host ||
-                found->second->slots[i].where == place::fetching)
-                bytes += found->second->slots[i].bytes;
+        const block &of = *found->second;
+        const std::size_t first = of.small ? 0 : each.first;
+        const std::size_t last =
+            of.small ? of.slots.size() - 1
+                     : std::min<std::size_t>(each.last, of.slots.size() - 1);
+        for (std::size_t i = first; i <= last; i++)
+            if (of.slots[i].where == place::host ||
+                of.slots[i].where == place::fetching)
+                bytes += of.slots[i].bytes;
     }
     return bytes > 0;
 }
 
-// Waits for what the work needs, as long as anything moves at all.
+// Waits for what the work needs, as long as anything moves at all: for what is
+// small, which then stays, and, where the past shows the way, for all of it.
 void mover::await(std::unique_lock<std::mutex> &lock,
-                  const std::vector<touch> &touches)
+                  std::vector<touch> touches)
 {
+    if (!schedule_.predicts())
+        std::erase_if(touches, [this](const touch &each) {
+            const auto found = blocks_.find(each.base);
+            return found == blocks_.end() || !found->second->small;
+        });
     std::uint64_t bytes = 0;
     if (!missing(touches, bytes) || bytes > limits_.read().physical_bytes / 2 ||
         schedule_.steps() < patient_again_)
         return;
     const std::uint64_t start = now_ns();
-    std::vector<block_ref> wanted;
+    struct part
+    {
+        block_ref of;
+        std::size_t first;
+        std::size_t end;
+    };
+    std::vector<part> wanted;
     for (const touch &each : touches) {
         const auto found = blocks_.find(each.base);
         if (found == blocks_.end())
             continue;
-        found->second->waiting++;
-        wanted.push_back(found->second);
+        const std::size_t all = found->second->slots.size();
+        if (found->second->small)
+            wanted.push_back({found->second, 0, all});
+        else if (each.first <= each.last)
+            wanted.push_back({found->second, each.first,
+                              std::min<std::size_t>(each.last + 1u, all)});
     }
+    const auto wait = [&](int change) {
+        for (const part &each : wanted)
+            for (std::size_t i = each.first; i < each.end; i++)
+                each.of->slots[i].waiting += static_cast<unsigned>(change);
+    };
+    wait(1);
     waiters_++;
     version_++;
     std::uint64_t seen = progress_;
@@ -301,14 +335,35 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     }
     waiters_--;
     version_++;
-    for (const block_ref &each : wanted)
-        each->waiting--;
-    const std::uint64_t end = now_ns();
-    counters_.waits++;
-    counters_.waited_ns += end - start;
+    wait(-1);
     if (trace_ != nullptr)
-        trace_->span(trace::row::waits, "launch", start, end,
+        trace_->span(trace::row::waits, "launch", start, now_ns(),
                      touches.front().base, bytes, 0);
+}
+
+// The program's threads go first: their launches wait for the lock.
+std::unique_lock<std::mutex> mover::enter()
+{
+    std::unique_lock lock(lock_, std::try_to_lock);
+    if (lock.owns_lock())
+        return lock;
+    entering_.fetch_add(1);
+    for (unsigned i = 0; i < 2000 && !lock.try_lock(); i++)
+        pause_cpu();
+    if (!lock.owns_lock())
+        lock.lock();
+    entering_.fetch_sub(1);
+    return lock;
+}
+
+void mover::let_in(std::unique_lock<std::mutex> &lock)
+{
+    if (entering_.load() == 0)
+        return;
+    lock.unlock();
+    for (unsigned i = 0; i < 2000 && entering_.load() > 0; i++)
+        pause_cpu();
+    lock.lock();
 }
 
 bool mover::begin(work &announced, CUstream stream, flight &begun)
@@ -321,9 +376,12 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
 
-    std::unique_lock lock(lock_);
-    if (gave_up_ || stopping_)
+    std::unique_lock lock = enter();
+    if (gave_up_ || stopping_) {
+        // The last remap may be under way yet.
+        changed_.wait(lock, [&] { return gaps_ == 0; });
         return false;
+    }
     if (current != context_) {
         // Another context's work cannot be followed from here.
         give_up("the program uses several contexts on one device");
@@ -333,45 +391,38 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     begun.vouched = announced.vouched;
     if (!announced.vouched) {
         cancel_all();
+        if (unvouched_ == 0)
+            for (const auto &[base, each] : blocks_)
+                may_change(*each);
         unvouched_++;
         changed_.wait(lock, [&] { return gaps_ == 0; });
     }
     std::vector<touch> touches;
     follow(announced, touches);
-    if (std::any_of(touches.begin(), touches.end(), [](const touch &each) {
-            return each.first <= each.last;
-        })) {
-        const bool expected =
-            schedule_.note(announced.what, touches.data(), touches.size());
-        std::uint64_t bytes = 0;
-        version_++;
-        for (const touch &each : touches)
-            for (std::uint32_t i = each.first; i <= each.last; i++)
-                counters_.named_bytes += blocks_[each.base]->slots[i].bytes;
-        // Where the past shows the way, what is missing is on its way.
-        if (announced.vouched && schedule_.predicts() && unvouched_ == 0)
-            await(lock, touches);
-        if (missing(touches, bytes)) {
-            counters_.missed_bytes += bytes;
-            if (trace_ != nullptr) {
-                const std::uint64_t now = now_ns();
-                trace_->span(trace::row::waits,
-                             expected ? "missed" : "not expected", now, now,
-                             touches.front().base, bytes, schedule_.steps());
-            }
-        }
+    // What names no unit says nothing of what comes next.
+    const bool expected =
+        std::any_of(
+            touches.begin(), touches.end(),
+            [](const touch &each) { return each.first <= each.last; }) &&
+        schedule_.note(announced.what, touches.data(), touches.size());
+    version_++;
+    if (announced.vouched && unvouched_ == 0)
+        await(lock, touches);
+    std::uint64_t bytes = 0;
+    if (trace_ != nullptr && missing(touches, bytes)) {
+        const std::uint64_t now = now_ns();
+        trace_->span(trace::row::waits, expected ? "missed" : "not expected",
+                     now, now, touches.front().base, bytes, schedule_.steps());
     }
     for (const touch &each : touches) {
         const auto found = blocks_.find(each.base);
         if (found == blocks_.end())
             continue;
         const block_ref &of = found->second;
-        if (std::find(begun.blocks.begin(), begun.blocks.end(), of) !=
-            begun.blocks.end())
-            continue;
         // It may write to them: what was copied does not count.
         for (slot &each_slot : of->slots)
             each_slot.cancel = true;
+        may_change(*of);
         of->in_flight++;
         begun.blocks.push_back(of);
     }
@@ -391,9 +442,13 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     const bool followed =
         begun.event != nullptr &&
         calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
-    const std::lock_guard guard(lock_);
-    if (followed && running) {
+    const std::unique_lock guard = enter();
+    // What failed may have begun all the same.
+    if (followed) {
+        const bool first = flights_.empty();
         flights_[stream].push_back(std::move(begun));
+        if (!first)
+            return; // those before it are being watched
     } else {
         if (running && !followed)
             give_up("work on a stream could not be followed");
@@ -404,6 +459,15 @@ void mover::end(flight &&begun, CUstream stream, bool running)
             events_.push_back(begun.event);
     }
     changed_.notify_all();
+}
+
+// What lies in system RAM may be written there, over the link: what is known of
+// it holds no more.
+void mover::may_change(block &of)
+{
+    for (slot &each : of.slots)
+        if (each.where == place::host || each.where == place::fetching)
+            each.digested = false;
 }
 
 void mover::cancel_all()
@@ -429,6 +493,9 @@ void mover::start(CUcontext context)
         return;
     context_ = context;
     stopping_ = settled_ = false;
+    // Nobody followed what ran since the last time.
+    for (const auto &[base, each] : blocks_)
+        may_change(*each);
     active_.store(true);
     if (!thread_.start(
             [](void *self) -> void * {
@@ -486,9 +553,6 @@ bool mover::prepare()
 
 void mover::put_away()
 {
-    for (const frame &each : free_)
-        drop_frame(each);
-    free_.clear();
     if (digest_device_ != 0)
         calls_.cuMemFree_v2(digest_device_);
     if (digest_host_ != nullptr)
@@ -516,15 +580,38 @@ void mover::loop()
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
     ready = ready && prepare();
 
+    // Mapping takes half a millisecond for a unit, making room ten.
+    thread mapper;
+    thread maker;
+    served_ = false;
+    ready = ready &&
+            mapper.start(
+                [](void *self) -> void * {
+                    prctl(PR_SET_NAME, "emuv-mapper");
+                    static_cast<mover *>(self)->serve(stage::remap);
+                    return nullptr;
+                },
+                this) &&
+            maker.start(
+                [](void *self) -> void * {
+                    prctl(PR_SET_NAME, "emuv-maker");
+                    static_cast<mover *>(self)->serve(stage::room);
+                    return nullptr;
+                },
+                this);
+
     std::unique_lock lock(lock_);
     settled_ = ready;
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
     while (!stopping_ || !motions_.empty()) {
         bool busy = retire();
-        busy = advance(lock) || busy;
+        let_in(lock);
+        busy = advance() || busy;
+        let_in(lock);
         if (!stopping_ && !gave_up_)
-            busy = decide(lock) || busy;
+            busy = decide() || busy;
+        let_in(lock);
         if (busy)
             continue;
         const bool waiting =
@@ -540,7 +627,15 @@ void mover::loop()
         else
             changed_.wait_for(lock, 100000000);
     }
+    served_ = true;
+    jobs_.notify_all();
+    std::vector<frame> frames;
+    frames.swap(free_);
     lock.unlock();
+    mapper.join();
+    maker.join();
+    for (const frame &each : frames)
+        drop_frame(each);
     put_away();
     calls_.cuCtxPopCurrent_v2(&popped);
 }
@@ -569,13 +664,15 @@ bool mover::retire()
             if (state == CUDA_ERROR_NOT_READY)
                 break;
             flight &ended = queue.front();
-            for (const block_ref &each : ended.blocks)
+            for (const block_ref &each : ended.blocks) {
                 each->in_flight--;
+                for (slot &one : each->slots)
+                    one.fresh = false;
+            }
             unvouched_ -= ended.vouched ? 0 : 1;
             events_.push_back(ended.event);
             queue.pop_front();
-            progress_++;
-            version_++;
+            progressed();
             any = true;
             if (state != CUDA_SUCCESS) // the context is lost
                 give_up("the device reports an error");
@@ -587,132 +684,267 @@ bool mover::retire()
     return any;
 }
 
-void mover::end_motion(const motion &which, place where)
+void mover::progressed()
 {
-    slot &of = which.of->slots[which.index];
-    of.where = where;
-    of.cancel = false;
-    which.of->moving--;
     progress_++;
     version_++;
-    if (which.event != nullptr)
-        events_.push_back(which.event);
-    if (which.at != stage::fetch)
-        digest_slots_.push_back(which.digest_slot);
+}
+
+mover::motion_ref mover::new_motion(const candidate &which, stage at)
+{
+    slot &one = which.of->slots[which.index];
+    const bool evicts = at != stage::fetch;
+    one.where = evicts ? place::evicting : place::fetching;
+    one.cancel = false;
+    which.of->moving++;
+    motion made;
+    made.of = which.of;
+    made.index = which.index;
+    made.at = at;
+    made.evicts = evicts;
+    made.started_ns = now_ns();
+    made.next_use = which.next_use;
+    made.event = take_event();
+    return motions_.insert(motions_.end(), std::move(made));
+}
+
+// Whether nothing in flight can touch the unit, nor has since it began.
+bool mover::may_move(const motion &which) const
+{
+    return !which.of->slots[which.index].cancel && unvouched_ == 0 &&
+           which.of->in_flight == 0;
+}
+
+void mover::end_motion(motion_ref which, place where)
+{
+    slot &of = which->of->slots[which->index];
+    of.where = where;
+    of.cancel = false;
+    which->of->moving--;
+    progressed();
+    if (which->event != nullptr)
+        events_.push_back(which->event);
+    if (which->evicts)
+        digest_slots_.push_back(which->digest_slot);
+    motions_.erase(which);
     changed_.notify_all();
 }
 
 // Takes motions a stage further, or to their end.
-bool mover::advance(std::unique_lock<std::mutex> &lock)
+bool mover::advance()
 {
     bool any = false;
-    // What arrives is waited for; what leaves is not.
-    std::partition(motions_.begin(), motions_.end(),
-                   [](const motion &each) { return each.at == stage::fetch; });
-    for (std::size_t i = 0; i < motions_.size();) {
-        motion &each = motions_[i];
-        slot &of = each.of->slots[each.index];
-        if (each.at == stage::ready && !of.cancel && unvouched_ == 0 &&
-            each.of->in_flight == 0 && !stopping_ && !gave_up_ &&
-            free_bytes() + of.bytes > max_free_bytes &&
-            free_bytes() >= of.bytes) {
-            i++;
-            continue;
-        }
-        const CUresult state = calls_.cuEventQuery(each.event);
-        if (state == CUDA_ERROR_NOT_READY) {
-            i++;
-            continue;
-        }
-        any = true;
-        const bool still = state == CUDA_SUCCESS && !of.cancel &&
-                           unvouched_ == 0 && each.of->in_flight == 0;
-        if (each.at == stage::digest && still) {
-            std::array<std::uint64_t, 2> now{};
-            std::memcpy(now.data(), digest_host_ + 2 * each.digest_slot, 16);
-            const bool unchanged = of.digested && of.digest == now;
-            of.digest = now;
-            if (!unchanged) {
-                // The host's copy is of another time until this one is done.
-                of.digested = false;
-                if (calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes,
-                                         out_) == CUDA_SUCCESS &&
-                    calls_.cuEventRecord(each.event, out_) == CUDA_SUCCESS) {
-                    each.at = stage::write_back;
-                    i++;
-                    continue;
-                }
+    for (auto at = motions_.begin(); at != motions_.end();) {
+        const auto each = at++;
+        switch (each->at) {
+        case stage::room:
+        case stage::remap:
+            continue; // in other threads' hands
+        case stage::roomed:
+            any = true;
+            if (!each->done && !each->called_off)
+                each->of->slots[each->index].no_room = true;
+            if (each->done && take_digest(*each))
+                each->at = stage::digest;
+            else
                 end_motion(each, place::vram);
-                motions_.erase(motions_.begin() + static_cast<long>(i));
+            continue;
+        case stage::remapped:
+            any = true;
+            finish(each);
+            continue;
+        case stage::ready:
+            if (may_move(*each) && !stopping_ && !gave_up_ && !wants_frame())
                 continue;
-            }
-            each.at = stage::ready;
+            break;
+        default:
+            break;
+        }
+        const CUresult state = calls_.cuEventQuery(each->event);
+        if (state == CUDA_ERROR_NOT_READY)
             continue;
-        }
-        if (each.at == stage::write_back && still) {
-            of.digested = true;
-            each.wrote = true;
-            each.at = stage::ready;
-            continue;
-        }
-        if (!still) {
-            if (each.at == stage::fetch)
-                free_.push_back(each.into);
-            else if (each.at == stage::write_back)
-                of.digested = false;
-            end_motion(each,
-                       each.at == stage::fetch ? place::host : place::vram);
-            motions_.erase(motions_.begin() + static_cast<long>(i));
-            continue;
-        }
-        of.gap = true;
-        gaps_++;
-        const bool fetched = each.at == stage::fetch;
-        const bool wrote = each.wrote;
-        lock.unlock();
-        const bool done = fetched ? remap(of, each.into.handle, of.host)
-                                  : remap(of, of.host, of.vram);
-        lock.lock();
-        of.gap = false;
-        gaps_--;
-        if (done)
-            limits_.report_migrated(fetched ? of.bytes : 0,
-                                    wrote ? of.bytes : 0);
-        const std::uint64_t now = now_ns();
-        place where = fetched ? place::host : place::vram;
-        if (done && fetched) {
-            of.vram = each.into.handle;
-            of.vram_alias = each.into.alias;
-            host_bytes_ -= of.bytes;
-            spare_bytes_ += of.bytes;
-            counters_.fetched_bytes += of.bytes;
-            where = place::vram;
-        } else if (done) {
-            free_.push_back({of.vram, of.vram_alias, of.bytes});
-            of.vram = 0;
-            of.vram_alias = 0;
-            host_bytes_ += of.bytes;
-            spare_bytes_ -= of.bytes;
-            counters_.evicted_bytes += of.bytes;
-            counters_.written_back_bytes += wrote ? of.bytes : 0;
-            where = place::host;
-        } else {
-            if (fetched)
-                free_.push_back(each.into);
-            give_up("a unit could not be mapped");
-        }
-        if (trace_ != nullptr)
-            trace_->span(fetched ? trace::row::to_vram : trace::row::to_ram,
-                         fetched ? "fetch"
-                         : wrote ? "write back"
-                                 : "drop",
-                         each.started_ns, now, of.at, of.bytes, each.next_use);
-        end_motion(each, where);
-        motions_.erase(motions_.begin() + static_cast<long>(i));
-        if (!fetched)
-            break; // that took long: look again what has arrived
+        any = true;
+        if (state != CUDA_SUCCESS || !may_move(*each))
+            call_off(each);
+        else if (each->at == stage::digest)
+            compare(each);
+        else if (each->at == stage::write_back)
+            written(*each);
+        else
+            hand_over(*each, stage::remap);
     }
     return any;
+}
+
+// Whether there are too few free frames, those counted that will be in a
+// moment.
+bool mover::wants_frame() const
+{
+    std::uint64_t bytes = free_bytes();
+    for (const motion &each : motions_)
+        if (each.at == stage::remap && each.evicts)
+            bytes += each.of->slots[each.index].bytes;
+    return bytes < max_free_bytes;
+}
+
+// Reads the unit that shall leave, to see whether it has changed.
+bool mover::take_digest(motion &which)
+{
+    const slot &of = which.of->slots[which.index];
+    CUdeviceptr at = of.at;
+    std::uint64_t count = of.bytes / 16;
+    CUdeviceptr out = digest_device_ + 16 * which.digest_slot;
+    void *parameters[] = {&at, &count, &out};
+    return may_move(which) &&
+           calls_.cuMemsetD8Async(out, 0, 16, look_) == CUDA_SUCCESS &&
+           calls_.cuLaunchKernel(digest_, digest_blocks, 1, 1, digest_threads,
+                                 1, 1, 0, look_, parameters,
+                                 nullptr) == CUDA_SUCCESS &&
+           calls_.cuMemcpyDtoHAsync_v2(digest_host_ + 2 * which.digest_slot,
+                                       out, 16, look_) == CUDA_SUCCESS &&
+           calls_.cuEventRecord(which.event, look_) == CUDA_SUCCESS;
+}
+
+// What is the same as its copy in system RAM need not be written there.
+void mover::compare(motion_ref which)
+{
+    slot &of = which->of->slots[which->index];
+    std::array<std::uint64_t, 2> now{};
+    std::memcpy(now.data(), digest_host_ + 2 * which->digest_slot, 16);
+    const bool unchanged = of.digested && of.digest == now;
+    of.digest = now;
+    if (unchanged) {
+        which->at = stage::ready;
+        return;
+    }
+    // The copy in system RAM is of another time until this one is done.
+    of.digested = false;
+    which->at = stage::write_back;
+    if (calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes, out_) !=
+            CUDA_SUCCESS ||
+        calls_.cuEventRecord(which->event, out_) != CUDA_SUCCESS)
+        end_motion(which, place::vram);
+}
+
+void mover::written(motion &which)
+{
+    which.of->slots[which.index].digested = true;
+    which.wrote = true;
+    which.at = stage::ready;
+}
+
+// Somebody needs the unit where it is.
+void mover::call_off(motion_ref which)
+{
+    if (!which->evicts)
+        free_.push_back(which->into);
+    else if (which->at == stage::write_back)
+        which->of->slots[which->index].digested = false;
+    end_motion(which, which->evicts ? place::vram : place::host);
+}
+
+// The unit is mapped elsewhere, or could not be.
+void mover::finish(motion_ref which)
+{
+    slot &of = which->of->slots[which->index];
+    if (which->called_off) {
+        call_off(which);
+        return;
+    }
+    if (!which->done) {
+        give_up("a unit could not be mapped");
+        call_off(which);
+        return;
+    }
+    if (which->evicts) {
+        free_.push_back({of.vram, of.vram_alias, of.bytes});
+        of.vram = 0;
+        of.vram_alias = 0;
+        host_bytes_ += of.bytes;
+        spare_bytes_ -= of.bytes;
+    } else {
+        of.vram = which->into.handle;
+        of.vram_alias = which->into.alias;
+        of.fresh = true;
+        host_bytes_ -= of.bytes;
+        spare_bytes_ += of.bytes;
+    }
+    limits_.report_migrated(which->evicts ? 0 : of.bytes,
+                            which->wrote ? of.bytes : 0);
+    if (trace_ != nullptr)
+        trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
+                     !which->evicts ? "fetch"
+                     : which->wrote ? "write back"
+                                    : "drop",
+                     which->started_ns, now_ns(), of.at, of.bytes,
+                     which->next_use);
+    end_motion(which, which->evicts ? place::host : place::vram);
+}
+
+// ---- What takes the driver long, on threads of its own
+
+void mover::hand_over(motion &which, stage to)
+{
+    which.at = to;
+    jobs_.notify_all();
+}
+
+void mover::serve(stage mine)
+{
+    CUcontext popped = nullptr;
+    calls_.cuCtxPushCurrent_v2(context_);
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    std::unique_lock lock(lock_);
+    while (!served_) {
+        motion *next = nullptr;
+        // Without a frame nothing can be fetched; with one, what has been
+        // fetched is what somebody waits for.
+        const bool evict_first = free_.empty();
+        for (motion &each : motions_)
+            if (each.at == mine &&
+                (next == nullptr ||
+                 (each.evicts == evict_first && next->evicts != evict_first)))
+                next = &each;
+        if (next == nullptr) {
+            jobs_.wait_for(lock, 100000000);
+            continue;
+        }
+        slot &of = next->of->slots[next->index];
+        const std::uint64_t start = now_ns();
+        next->called_off = !may_move(*next);
+        if (next->called_off) {
+            next->done = false;
+        } else if (mine == stage::room) {
+            lock.unlock();
+            const bool done = make_host(of);
+            entering_.fetch_add(1);
+            lock.lock();
+            entering_.fetch_sub(1);
+            next->done = done;
+        } else {
+            of.gap = true;
+            gaps_++;
+            lock.unlock();
+            const bool done = next->evicts
+                                  ? remap(of, of.host, of.vram)
+                                  : remap(of, next->into.handle, of.host);
+            entering_.fetch_add(1);
+            lock.lock();
+            entering_.fetch_sub(1);
+            of.gap = false;
+            gaps_--;
+            next->done = done;
+        }
+        next->at = mine == stage::room ? stage::roomed : stage::remapped;
+        if (trace_ != nullptr)
+            trace_->span(trace::row::calls,
+                         mine == stage::room ? "make room" : "map", start,
+                         now_ns(), of.at, of.bytes, next->next_use);
+        changed_.notify_all();
+    }
+    lock.unlock();
+    calls_.cuCtxPopCurrent_v2(&popped);
 }
 
 std::uint64_t mover::free_bytes() const
@@ -723,109 +955,181 @@ std::uint64_t mover::free_bytes() const
     return bytes;
 }
 
-std::uint64_t mover::next_use_of(const block &of, std::size_t index) const
+std::uint64_t mover::next_use_of(block &of, std::size_t index) const
 {
-    if (of.waiting > 0)
+    if (of.slots[index].waiting > 0)
         return 0;
-    return schedule_.next_use(of.base, static_cast<std::uint32_t>(index));
+    return schedule_.next_use(of.base, static_cast<std::uint32_t>(index),
+                              of.slots[index].next);
+}
+
+// What has been fetched for uses up to this one that have not ended.
+std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
+{
+    std::uint64_t bytes = 0;
+    for (const auto &[base, each] : blocks_)
+        for (std::size_t i = 0; i < each->slots.size(); i++)
+            if (each->slots[i].fresh && each->slots[i].where == place::vram &&
+                (each->in_flight > 0 || next_use_of(*each, i) <= next_use))
+                bytes += each->slots[i].bytes;
+    return bytes;
 }
 
 // Starts the one thing that is most worth it.
-bool mover::decide(std::unique_lock<std::mutex> &lock)
+bool mover::decide()
 {
     if (!settled_ || unvouched_ > 0 ||
         !(schedule_.predicts() || waiters_ > 0) || host_bytes_ == 0)
         return false;
     // Nothing has changed since there was nothing to do.
     const std::uint64_t state = version_;
-    if (state == decided_)
+    if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
         return false;
     std::size_t fetching = 0;
     std::size_t evicting = 0;
     std::uint64_t coming_bytes = 0;
+    std::uint64_t arrived_bytes = 0;
     std::uint64_t leaving_bytes = 0;
     for (const motion &each : motions_) {
         const std::uint64_t bytes = each.of->slots[each.index].bytes;
-        if (each.at == stage::fetch) {
-            fetching++;
-            coming_bytes += bytes;
-        } else {
+        if (each.evicts) {
             evicting++;
             leaving_bytes += bytes;
+        } else {
+            fetching++;
+            (each.at == stage::fetch ? coming_bytes : arrived_bytes) += bytes;
         }
     }
     const std::uint64_t part = limits_.read().physical_bytes / 8;
     const bool may_fetch =
         fetching < max_motions &&
-        (fetching == 0 || coming_bytes < std::min(max_coming_bytes, part));
+        (fetching == 0 || (coming_bytes < std::min(max_coming_bytes, part) &&
+                           arrived_bytes < std::min(max_arrived_bytes, part)));
     const bool may_evict = evicting < max_motions && !digest_slots_.empty() &&
                            (leaving_bytes == 0 ||
                             leaving_bytes < std::min(max_leaving_bytes, part));
     if (!may_fetch && !may_evict) {
         decided_ = state;
+        look_again_ns_ = now_ns() + look_again_ns;
         return false;
     }
     // The unit in system RAM that is needed first ...
-    block_ref wanted;
-    std::size_t wanted_index = 0;
-    std::uint64_t wanted_use = schedule::never;
-    // ... and the one in VRAM that is needed last.
-    block_ref victim;
-    std::size_t victim_index = 0;
-    std::uint64_t victim_use = 0;
-    // Room in system RAM for one more unit is slow to make and takes memory. As
-    // much again as lies there is enough to take turns with.
-    const bool may_grow = spare_bytes_ < host_bytes_ + min_spare_bytes;
-    block_ref newcomer;
-    std::size_t newcomer_index = 0;
-    std::uint64_t newcomer_use = 0;
+    candidate wanted{{}, 0, schedule::never};
+    // ... and the one in VRAM that is needed last: of those that are meant to
+    // leave, of those that have room in system RAM, and of those that have not.
+    candidate passer;
+    candidate victim;
+    candidate newcomer;
+    std::uint64_t used_bytes = 0;
+    std::uint64_t passing_bytes = 0;
+    std::uint64_t vram_bytes = free_bytes() + coming_bytes + arrived_bytes;
     for (const auto &[base, each] : blocks_) {
-        if (each->fixed || each->small || each->in_flight > 0)
+        if (each->fixed)
             continue;
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
-            if (one.where != place::host && one.where != place::vram)
-                continue;
             const std::uint64_t use = next_use_of(*each, i);
-            if (one.where == place::host && use < wanted_use) {
-                wanted = each;
-                wanted_index = i;
-                wanted_use = use;
-            } else if (one.where == place::vram && one.host != 0 &&
-                       use > victim_use) {
-                victim = each;
-                victim_index = i;
-                victim_use = use;
-            } else if (one.where == place::vram && one.host == 0 &&
-                       use > newcomer_use) {
-                newcomer = each;
-                newcomer_index = i;
-                newcomer_use = use;
+            if (!each->small) {
+                used_bytes += use != schedule::never ? one.bytes : 0;
+                passing_bytes += one.passes ? one.bytes : 0;
+                vram_bytes += one.vram != 0 ? one.bytes : 0;
             }
+            if (each->in_flight > 0)
+                continue;
+            if (one.where == place::host && use < wanted.next_use)
+                wanted = {each, i, use};
+            if (one.where != place::vram || each->small ||
+                (one.host == 0 && one.no_room))
+                continue;
+            candidate &leaves = one.passes      ? passer
+                                : one.host != 0 ? victim
+                                                : newcomer;
+            if (use > leaves.next_use)
+                leaves = {each, i, use};
         }
     }
-    if (wanted) {
-        if (may_fetch && start_fetch(wanted, wanted_index, wanted_use))
+    const std::uint64_t room =
+        vram_bytes - std::min(vram_bytes, std::min(moving_bytes, 2 * part));
+    const std::uint64_t excess = used_bytes - std::min(used_bytes, room);
+    const std::uint64_t off = excess > passing_bytes ? excess - passing_bytes
+                                                     : passing_bytes - excess;
+    if (schedule_.predicts() && off > excess / 8 + max_unit_bytes)
+        let_pass(excess);
+    if (wanted.of) {
+        const bool early =
+            wanted.next_use > 0 &&
+            ahead_bytes(wanted.next_use) + coming_bytes + arrived_bytes >=
+                std::min(max_ahead_bytes, part);
+        if (may_fetch && !early && start_fetch(wanted))
             return true;
-        // What stays away for clearly longer is worth the room: sooner or
-        // later everything that leaves has just been used.
-        const bool grows =
-            may_grow && bool(newcomer) && newcomer_use / 8 * 7 >= victim_use;
-        if (may_evict && !grows && victim && victim_use > wanted_use + 1 &&
-            start_evict(lock, victim, victim_index, victim_use))
+        // Room for one more unit is slow to make and takes memory. As much
+        // again as lies there is enough to take turns with, and what stays away
+        // for clearly longer is worth it: sooner or later everything that
+        // leaves has just been used.
+        const bool grows = spare_bytes_ < host_bytes_ + min_spare_bytes &&
+                           newcomer.of &&
+                           newcomer.next_use / 8 * 7 >= victim.next_use;
+        const candidate &last = grows || !victim.of ? newcomer : victim;
+        // What stays in VRAM leaves only where nothing else could in time.
+        const bool passes =
+            passer.of && passer.next_use >= last.next_use / 8 * 7;
+        const candidate &leaves = passes ? passer : last;
+        const bool short_of_frames =
+            limits_.read().physical_free_bytes() + free_bytes() <
+                wanted.of->slots[wanted.index].bytes &&
+            leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
+        if (may_evict && leaves.of && leaves.next_use > wanted.next_use + 1 &&
+            (passes || leaves.next_use == schedule::never || short_of_frames) &&
+            start_evict(leaves))
             return true;
-        if (may_evict && grows && newcomer_use > wanted_use + 1) {
-            if (start_evict(lock, newcomer, newcomer_index, newcomer_use))
-                return true;
-        }
     }
     decided_ = state;
+    look_again_ns_ = now_ns() + look_again_ns;
     // Who waits, waits in vain if nothing is on its way or can end.
     if (waiters_ > 0 && motions_.empty() && flights_.empty()) {
         hopeless_ = progress_;
         changed_.notify_all();
     }
     return false;
+}
+
+// Chooses which units pass through VRAM at every use, so that the rest can stay
+// there. Any choice of so many bytes moves as much; if they follow each other
+// closely, the link cannot keep up where they are and has nothing to do
+// elsewhere. So they are spread evenly, in the order of use. Most of an earlier
+// choice stands: what has room in system RAM is worth keeping.
+void mover::let_pass(std::uint64_t excess)
+{
+    std::vector<std::pair<std::uint64_t, slot *>> order;
+    std::uint64_t bytes[2] = {}; // of what stays, of what passes
+    for (const auto &[base, each] : blocks_)
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            slot &one = each->slots[i];
+            const std::uint64_t use = next_use_of(*each, i);
+            if (each->fixed || each->small || use == schedule::never) {
+                one.passes = false;
+                continue;
+            }
+            order.push_back({use, &one});
+            bytes[one.passes ? 1 : 0] += one.bytes;
+        }
+    std::sort(order.begin(), order.end());
+    const bool add = excess > bytes[1];
+    const auto change =
+        static_cast<double>(add ? excess - bytes[1] : bytes[1] - excess);
+    const double part =
+        std::min(1.0, change / static_cast<double>(bytes[add ? 0 : 1]));
+    double due = 0;
+    for (const auto &[use, one] : order) {
+        if (one->passes == add)
+            continue;
+        const auto size = static_cast<double>(one->bytes);
+        due += size * part;
+        if (due < size / 2)
+            continue;
+        one->passes = add;
+        due -= size;
+    }
 }
 
 bool mover::take_frame(std::uint64_t bytes, frame &out)
@@ -840,6 +1144,7 @@ bool mover::take_frame(std::uint64_t bytes, frame &out)
         if (out.alias != 0)
             return true;
         drop_frame(out);
+        out = {};
         return false;
     }
     // Frames of other sizes make room, the largest first.
@@ -849,10 +1154,7 @@ bool mover::take_frame(std::uint64_t bytes, frame &out)
         const auto largest = std::max_element(
             free_.begin(), free_.end(),
             [](const frame &a, const frame &b) { return a.bytes < b.bytes; });
-        std::uint64_t sum = limits_.read().physical_free_bytes();
-        for (const frame &each : free_)
-            sum += each.bytes;
-        if (sum < bytes)
+        if (limits_.read().physical_free_bytes() + free_bytes() < bytes)
             return false;
         drop_frame(*largest);
         free_.erase(largest);
@@ -868,6 +1170,7 @@ bool mover::take_frame(std::uint64_t bytes, frame &out)
     if (out.alias != 0)
         return true;
     drop_frame(out);
+    out = {};
     return false;
 }
 
@@ -943,78 +1246,38 @@ bool mover::remap(slot &of, CUmemGenericAllocationHandle to,
     return false;
 }
 
-bool mover::start_fetch(const block_ref &of, std::size_t index,
-                        std::uint64_t next_use)
+bool mover::start_fetch(const candidate &which)
 {
-    slot &one = of->slots[index];
-    one.where = place::fetching;
-    one.cancel = false;
-    of->moving++;
-    motion next;
-    next.of = of;
-    next.index = index;
-    next.at = stage::fetch;
-    next.started_ns = now_ns();
-    next.next_use = next_use;
-    next.event = take_event();
-    const bool begun =
-        next.event != nullptr && take_frame(one.bytes, next.into) &&
-        calls_.cuMemcpyAsync(next.into.alias, one.at, one.bytes, in_) ==
+    const slot &one = which.of->slots[which.index];
+    frame into{};
+    if (!take_frame(one.bytes, into))
+        return false;
+    const motion_ref next = new_motion(which, stage::fetch);
+    next->into = into;
+    if (next->event != nullptr &&
+        calls_.cuMemcpyAsync(into.alias, one.at, one.bytes, in_) ==
             CUDA_SUCCESS &&
-        calls_.cuEventRecord(next.event, in_) == CUDA_SUCCESS;
-    if (begun) {
-        motions_.push_back(std::move(next));
+        calls_.cuEventRecord(next->event, in_) == CUDA_SUCCESS)
         return true;
-    }
-    if (next.into.handle != 0)
-        free_.push_back(next.into);
+    free_.push_back(into);
     end_motion(next, place::host);
     return false;
 }
 
-bool mover::start_evict(std::unique_lock<std::mutex> &lock, const block_ref &of,
-                        std::size_t index, std::uint64_t next_use)
+bool mover::start_evict(const candidate &which)
 {
-    slot &one = of->slots[index];
-    one.where = place::evicting;
-    one.cancel = false;
-    of->moving++;
-    motion next;
-    next.of = of;
-    next.index = index;
-    next.at = stage::digest;
-    next.started_ns = now_ns();
-    next.next_use = next_use;
-    next.event = take_event();
-    next.digest_slot = digest_slots_.back();
+    const motion_ref next = new_motion(which, stage::roomed);
+    const slot &one = which.of->slots[which.index];
+    next->digest_slot = digest_slots_.back();
     digest_slots_.pop_back();
-    // Making room in system RAM takes milliseconds the first time.
-    lock.unlock();
-    const bool room = make_host(one);
-    lock.lock();
-    CUdeviceptr at = one.at;
-    std::uint64_t count = one.bytes / 16;
-    CUdeviceptr out = digest_device_ + 16 * next.digest_slot;
-    void *parameters[] = {&at, &count, &out};
-    const bool begun =
-        room && next.event != nullptr && !one.cancel && of->in_flight == 0 &&
-        unvouched_ == 0 &&
-        calls_.cuMemsetD8Async(out, 0, 16, look_) == CUDA_SUCCESS &&
-        calls_.cuLaunchKernel(digest_, digest_blocks, 1, 1, digest_threads, 1,
-                              1, 0, look_, parameters,
-                              nullptr) == CUDA_SUCCESS &&
-        calls_.cuMemcpyDtoHAsync_v2(digest_host_ + 2 * next.digest_slot, out,
-                                    16, look_) == CUDA_SUCCESS &&
-        calls_.cuEventRecord(next.event, look_) == CUDA_SUCCESS;
-    if (begun) {
-        motions_.push_back(std::move(next));
-        return true;
+    if (next->event == nullptr) {
+        end_motion(next, place::vram);
+        return false;
     }
-    // Without room it never leaves; otherwise somebody just needs it.
-    if (!room)
-        of->fixed = true;
-    end_motion(next, place::vram);
-    return room;
+    next->done = one.host_alias != 0;
+    if (!next->done)
+        hand_over(*next, stage::room);
+    return true;
 }
 
 } // namespace emuv::cuda

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -40,20 +41,6 @@ struct work
         else
             vouched = false;
     }
-};
-
-/// What moving has done, since the beginning.
-struct movement
-{
-    std::uint64_t fetched_bytes = 0;
-    std::uint64_t written_back_bytes = 0; ///< of what was evicted
-    std::uint64_t evicted_bytes = 0;
-    std::uint64_t waits = 0;
-    std::uint64_t waited_ns = 0;
-    std::uint64_t named_bytes = 0;  ///< what launches were given
-    std::uint64_t missed_bytes = 0; ///< and what of it was in system RAM
-    std::uint64_t steps = 0;
-    std::uint64_t surprises = 0;
 };
 
 /// One device's movement. It owns the units of the blocks it was given until
@@ -137,8 +124,6 @@ public:
         return result;
     }
 
-    movement counters();
-
 private:
     enum class place
     {
@@ -152,14 +137,19 @@ private:
         CUdeviceptr at = 0;
         std::uint64_t bytes = 0;
         place where = place::host;
-        bool gap = false;    // may be unmapped at this moment
-        bool cancel = false; // its copy no longer counts
+        bool gap = false;     // may be unmapped at this moment
+        bool cancel = false;  // its copy no longer counts
+        bool no_room = false; // in system RAM; there was none
+        unsigned waiting = 0; // launches
         CUmemGenericAllocationHandle vram = 0;
         CUdeviceptr vram_alias = 0;
         CUmemGenericAllocationHandle host = 0;
         CUdeviceptr host_alias = 0;
         bool charged = false; // the host handle, by token
         std::uint64_t token = 0;
+        schedule::memo next;
+        bool passes = false;   // is meant to come and go with every use
+        bool fresh = false;    // fetched, and no use of it has ended yet
         bool digested = false; // of what the host handle holds
         std::array<std::uint64_t, 2> digest{};
     };
@@ -170,7 +160,6 @@ private:
         std::vector<slot> slots;
         std::vector<std::uint64_t> starts; // offsets that work was given
         unsigned in_flight = 0;
-        unsigned waiting = 0;
         unsigned moving = 0;
         bool small = false; // not worth it, nor a sign of anything
         bool fixed = false;
@@ -224,15 +213,22 @@ private:
     enum class stage
     {
         fetch,
+        room, ///< in system RAM, being made
+        roomed,
         digest,
         write_back,
         ready, ///< may leave as soon as its frame is wanted
+        remap, ///< to where it shall be, under way
+        remapped,
     };
     struct motion
     {
         block_ref of;
         std::size_t index = 0;
         stage at = stage::fetch;
+        bool evicts = false;
+        bool done = false;       // what another thread was to do
+        bool called_off = false; // before it did
         frame into{};
         CUevent event = nullptr;
         std::size_t digest_slot = 0;
@@ -241,12 +237,21 @@ private:
         std::uint64_t next_use = 0;
     };
 
+    using motion_ref = std::list<motion>::iterator;
+
+    // A unit that might move, and how many steps away its next use is.
+    struct candidate
+    {
+        block_ref of;
+        std::size_t index = 0;
+        std::uint64_t next_use = 0;
+    };
+
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
     void follow(work &announced, std::vector<touch> &touches);
     bool missing(const std::vector<touch> &touches, std::uint64_t &bytes);
-    void await(std::unique_lock<std::mutex> &lock,
-               const std::vector<touch> &touches);
+    void await(std::unique_lock<std::mutex> &lock, std::vector<touch> touches);
     block_ref block_of(CUdeviceptr address);
 
     void start(CUcontext context);
@@ -254,12 +259,18 @@ private:
     bool prepare();
     void put_away();
     bool retire();
-    bool advance(std::unique_lock<std::mutex> &lock);
-    bool decide(std::unique_lock<std::mutex> &lock);
-    bool start_fetch(const block_ref &of, std::size_t index,
-                     std::uint64_t next_use);
-    bool start_evict(std::unique_lock<std::mutex> &lock, const block_ref &of,
-                     std::size_t index, std::uint64_t next_use);
+    bool advance();
+    bool take_digest(motion &which);
+    void compare(motion_ref which);
+    void written(motion &which);
+    void call_off(motion_ref which);
+    void finish(motion_ref which);
+    void hand_over(motion &which, stage to);
+    void serve(stage mine);
+    bool decide();
+    void let_pass(std::uint64_t excess);
+    bool start_fetch(const candidate &which);
+    bool start_evict(const candidate &which);
     bool take_frame(std::uint64_t bytes, frame &out);
     bool make_host(slot &of);
     bool remap(slot &of, CUmemGenericAllocationHandle to,
@@ -268,10 +279,19 @@ private:
     void drop_alias(CUdeviceptr at, std::uint64_t bytes);
     void drop_frame(const frame &which);
     CUevent take_event();
-    void end_motion(const motion &which, place where);
+    motion_ref new_motion(const candidate &which, stage at);
+    void end_motion(motion_ref which, place where);
+    bool wants_frame() const;
+    void progressed();
+    void hold_still(std::unique_lock<std::mutex> &lock, block &of);
+    bool may_move(const motion &which) const;
     void cancel_all();
+    void may_change(block &of);
     std::uint64_t free_bytes() const;
-    std::uint64_t next_use_of(const block &of, std::size_t index) const;
+    std::uint64_t next_use_of(block &of, std::size_t index) const;
+    std::uint64_t ahead_bytes(std::uint64_t next_use) const;
+    std::unique_lock<std::mutex> enter();
+    void let_in(std::unique_lock<std::mutex> &lock);
     void give_up(const char *why);
 
     const driver &calls_;
@@ -283,12 +303,15 @@ private:
     std::atomic<bool> active_{false};
     std::atomic<unsigned> passing_{0}; // work that nobody follows
 
+    std::atomic<unsigned> entering_{0}; // who go before the mover
+
     std::mutex lock_; // guards all below
     condition changed_;
+    condition jobs_; // there is something to map, or to make room for
     std::map<CUdeviceptr, block_ref> blocks_;
     schedule schedule_;
     std::map<CUstream, std::deque<flight>> flights_;
-    std::vector<motion> motions_;
+    std::list<motion> motions_;
     std::vector<frame> free_;
     std::vector<CUevent> events_;
     std::vector<std::size_t> digest_slots_;
@@ -301,12 +324,13 @@ private:
     std::uint64_t hopeless_ = UINT64_MAX; // the progress at which to give up
     std::uint64_t patient_again_ = 0;     // the step from which launches wait
     unsigned patience_lost_ = 0;
+    std::uint64_t look_again_ns_ = 0;
     std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     bool settled_ = false; // all that is in flight is followed
     bool stopping_ = false;
+    bool served_ = false; // nothing is left to be mapped
     bool gave_up_ = false;
-    movement counters_;
 
     thread thread_;
     CUcontext context_ = nullptr;

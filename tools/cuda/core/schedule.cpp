@@ -72,6 +72,7 @@ void schedule::look_up()
     cursor_ = then;
     strays_ = 0;
     following_ = true;
+    place_++;
 }
 
 void schedule::remember_context()
@@ -106,6 +107,7 @@ void schedule::forget_half()
     contexts_.clear();
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
+    place_++;
 }
 
 bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
@@ -165,6 +167,23 @@ std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
         if (unit >= each->first && unit <= each->last)
             return each->step - cursor_;
     return never;
+}
+
+std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit,
+                                 memo &known) const
+{
+    if (!following_)
+        return never;
+    // Between jumps the cursor only goes forward.
+    if (known.place != place_ || cursor_ >= known.until) {
+        const std::uint64_t steps = next_use(base, unit);
+        known.place = place_;
+        known.touched = steps != never;
+        known.until =
+            cursor_ +
+            (known.touched ? static_cast<std::uint32_t>(steps) : recheck_steps);
+    }
+    return known.touched ? known.until - cursor_ : never;
 }
 
 std::uint64_t schedule::footprint() const

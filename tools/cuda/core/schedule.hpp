@@ -35,12 +35,26 @@ public:
     /// @return whether it was the one to come
     bool note(std::uint64_t what, const touch *touches, std::size_t count);
 
+    /// What was touched there is gone, and comes no more under that name.
+    void forget(std::uint64_t base) { uses_.erase(base); }
+
     /// Whether there is a place in the past that looks like now.
     bool predicts() const { return following_; }
 
     /// How many steps from now until the unit is touched, 1 being the next
     /// step; never, when nothing says that it will be.
     std::uint64_t next_use(std::uint64_t base, std::uint32_t unit) const;
+
+    /// What next_use() found for a unit, so that it need not look again at
+    /// every step.
+    struct memo
+    {
+        std::uint64_t place = UINT64_MAX; // in which history
+        std::uint32_t until = 0;          // holds up to this step ...
+        bool touched = false;             // ... at which the unit is touched
+    };
+    std::uint64_t next_use(std::uint64_t base, std::uint32_t unit,
+                           memo &known) const;
 
     /// Steps kept, and how often the one that came was not the one to come.
     std::uint64_t steps() const { return steps_.size(); }
@@ -62,6 +76,8 @@ private:
     // How far a step is looked for that did not come where it was to come.
     static constexpr std::uint32_t resync_steps = 48;
     static constexpr std::uint32_t max_strays = 16;
+    // How long nothing known of a unit stays nothing: uses are added meanwhile.
+    static constexpr std::uint32_t recheck_steps = 32;
     static constexpr std::uint32_t max_steps = 1u << 22;
 
     std::uint64_t context_at(std::uint32_t step) const;
@@ -78,6 +94,7 @@ private:
     std::uint32_t cursor_ = 0;            // the past's counterpart of now
     std::uint32_t strays_ = 0;
     std::uint64_t surprises_ = 0;
+    std::uint64_t place_ = 0; // counts the cursor's jumps
     bool following_ = false;
 };
 

@@ -21,6 +21,15 @@ CUmemAllocationProp properties_of(CUmemLocationType type, int id)
     return properties;
 }
 
+CUmemAccessDesc access_of(int device)
+{
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return access;
+}
+
 int numa_node_of(const driver &calls, int device)
 {
     int node = -1;

@@ -112,6 +112,9 @@ private:
 /// What cuMemCreate takes for pinned memory at a place.
 CUmemAllocationProp properties_of(CUmemLocationType type, int id);
 
+/// What cuMemSetAccess takes to let a device read and write.
+CUmemAccessDesc access_of(int device);
+
 /// The NUMA node nearest to @p device, 0 where the host has none.
 int numa_node_of(const driver &calls, int device);
 

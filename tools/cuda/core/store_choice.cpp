@@ -80,10 +80,7 @@ double store_choice::rate_of(store &which, int device, ledger &limits) const
         const CUdeviceptr vram = base + trial_bytes;
         std::vector<unit> host;
         std::vector<unit> scratch;
-        CUmemAccessDesc access = {};
-        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access.location.id = device;
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        const CUmemAccessDesc access = access_of(device);
         if (which.map(base, trial_bytes, unit_for(trial_bytes), device,
                       limits.region_fd(), token, host) == CUDA_SUCCESS &&
             map_handles(

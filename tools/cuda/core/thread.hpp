@@ -14,6 +14,8 @@
 
 __asm__(".symver pthread_create, pthread_create@" EMUV_OLDEST_GLIBC);
 __asm__(".symver pthread_join, pthread_join@" EMUV_OLDEST_GLIBC);
+__asm__(
+    ".symver pthread_mutex_trylock, pthread_mutex_trylock@" EMUV_OLDEST_GLIBC);
 __asm__(".symver pthread_sigmask, pthread_sigmask@" EMUV_OLDEST_GLIBC);
 
 namespace emuv::cuda {

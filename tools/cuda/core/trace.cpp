@@ -23,8 +23,9 @@ int trace::open(const char *path)
     if (file_ == nullptr)
         return errno;
     std::fputs("[\n", file_);
-    static constexpr const char *names[] = {"to VRAM", "to RAM", "waits"};
-    for (int i = 0; i < 3; i++)
+    static constexpr const char *names[] = {"to VRAM", "to RAM", "waits",
+                                            "calls"};
+    for (int i = 0; i < 4; i++)
         std::fprintf(file_,
                      "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":"
                      "\"thread_name\",\"args\":{\"name\":\"%s\"}},\n",

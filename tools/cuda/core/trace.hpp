@@ -26,6 +26,7 @@ public:
         to_vram = 1,
         to_ram,
         waits,
+        calls, ///< of the driver, that take long
     };
 
     /// One bar in one row of the picture.

@@ -271,20 +271,6 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream stream)
                    pCopy->srcContext);
 }
 
-CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-                            size_t count, CUmemcpyAttributes *, size_t *,
-                            size_t numAttrs, CUstream stream)
-{
-    SIM_ENTER(context);
-    if (!dsts || !srcs || !sizes || count == 0 || numAttrs == 0 || !stream)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (std::size_t i = 0; i < count; ++i)
-        if (CUresult r = line(entered, stream, false, dsts[i], side::any,
-                              srcs[i], side::any, sizes[i]))
-            return r;
-    return CUDA_SUCCESS;
-}
-
 CUresult cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t n)
 {
     SIM_ENTER(context);
@@ -364,4 +350,63 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value,
 {
     SIM_ENTER(context);
     return fill_of(entered, stream, false, dst, pitch, value, 4, width, height);
+}
+
+// Copies in batches: none of them is begun where one is refused.
+
+namespace {
+
+CUresult run_batch(call &entered, CUstream stream,
+                   const std::vector<block_copy> &copies)
+{
+    auto on = resolve(*entered.current, stream, per_thread);
+    if (!on)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (on->legacy)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (const block_copy &one : copies) {
+        operation op;
+        bool now = false;
+        if (CUresult r = make(*on->owner, one, false, op, now))
+            return r;
+    }
+    for (const block_copy &one : copies)
+        if (CUresult r = copy(entered, on, one, false))
+            return r;
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                            size_t count, CUmemcpyAttributes *attrs,
+                            size_t *attrsIdxs, size_t numAttrs, CUstream stream)
+{
+    SIM_ENTER(context);
+    if (!dsts || !srcs || !sizes || !count || !attrs || !attrsIdxs ||
+        !numAttrs || numAttrs > count || attrsIdxs[0] != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < numAttrs; ++i)
+        if (attrsIdxs[i] >= count || (i && attrsIdxs[i] <= attrsIdxs[i - 1]) ||
+            attrs[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+            attrs[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+            return CUDA_ERROR_INVALID_VALUE;
+    std::vector<block_copy> copies;
+    for (std::size_t i = 0; i < count; ++i)
+        copies.push_back(
+            block_copy::line(dsts[i], side::any, srcs[i], side::any, sizes[i]));
+    return run_batch(entered, stream, copies);
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+                              unsigned long long flags, CUstream stream)
+{
+    SIM_ENTER(context);
+    if (!numOps || !opList || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::vector<block_copy> copies(numOps);
+    for (std::size_t i = 0; i < numOps; ++i)
+        if (CUresult r = from_api(opList[i], copies[i]))
+            return r;
+    return run_batch(entered, stream, copies);
 }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Two devices, each with memory of its own that is larger than its budget: what
+// goes between them, with and without access to each other's.
+#include "fixture.hpp"
+#include "mirror.hpp"
+
+namespace harness {
+namespace {
+
+class Peers : public Cuda
+{
+protected:
+    void SetUp() override
+    {
+        Cuda::SetUp();
+        int devices = 0;
+        OK(cuda().cuDeviceGetCount(&devices));
+        if (devices < 2)
+            GTEST_SKIP() << "one device";
+        OK(cuda().cuDevicePrimaryCtxRetain(&other, 1));
+        OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    void TearDown() override
+    {
+        if (other) {
+            OK(cuda().cuStreamDestroy(stream));
+            OK(cuda().cuDevicePrimaryCtxRelease(1));
+        }
+        Cuda::TearDown();
+    }
+
+    // More than the budget of one device, where there is more to be had.
+    std::size_t bytes() const
+    {
+        return (beyond() ? physical() + physical() / 4 : physical() / 2) / 4 *
+                   4 +
+               12;
+    }
+    void allocate_there(mirror &there, std::uint32_t kind)
+    {
+        OK(cuda().cuCtxPushCurrent(other));
+        ASSERT_NO_FATAL_FAILURE(there.allocate(bytes(), kind));
+        OK(cuda().cuCtxPopCurrent(nullptr));
+    }
+    void check_there(const mirror &there)
+    {
+        OK(cuda().cuCtxPushCurrent(other));
+        ASSERT_NO_FATAL_FAILURE(there.check());
+        OK(cuda().cuCtxPopCurrent(nullptr));
+    }
+    void free_there(mirror &there)
+    {
+        OK(cuda().cuCtxPushCurrent(other));
+        ASSERT_NO_FATAL_FAILURE(there.free());
+        OK(cuda().cuCtxPopCurrent(nullptr));
+    }
+    bool can_access()
+    {
+        int can = 0, can_back = 0;
+        EXPECT_EQ(cuda().cuDeviceCanAccessPeer(&can, 0, 1), CUDA_SUCCESS);
+        EXPECT_EQ(cuda().cuDeviceCanAccessPeer(&can_back, 1, 0), CUDA_SUCCESS);
+        return can != 0 && can_back != 0;
+    }
+    // This device writes what lies on the other: by a copy of its own, and by
+    // a kernel.
+    void write_there(mirror &there)
+    {
+        std::vector<unsigned char> data(bytes(), 0x3c);
+        OK(cuda().cuMemcpyHtoDAsync(there.at(), data.data(), data.size(),
+                                    stream));
+        there.model = data;
+        OK(add(there.at(), there.bytes() / 4, 5, stream));
+        OK(cuda().cuStreamSynchronize(stream));
+        there.add(5);
+    }
+
+    CUcontext other = nullptr;
+    CUstream stream = nullptr;
+};
+
+TEST_F(Peers, CopyToEachOtherWithoutAccess)
+{
+    mirror here, there;
+    ASSERT_NO_FATAL_FAILURE(here.allocate(bytes(), 1));
+    ASSERT_NO_FATAL_FAILURE(allocate_there(there, 2));
+    OK(cuda().cuMemcpyDtoD(there.at(), here.at(), bytes()));
+    OK(cuda().cuCtxSynchronize());
+    there.model = here.model;
+    ASSERT_NO_FATAL_FAILURE(check_there(there));
+    OK(cuda().cuMemsetD8(here.at(), 7, bytes()));
+    OK(cuda().cuCtxSynchronize());
+    OK(cuda().cuMemcpyAsync(here.at(), there.at(), bytes(), stream));
+    OK(cuda().cuStreamSynchronize(stream));
+    ASSERT_NO_FATAL_FAILURE(here.check());
+    OK(cuda().cuMemcpyDtoDAsync(there.at() + 4, here.at(), bytes() - 4,
+                                stream));
+    OK(cuda().cuStreamSynchronize(stream));
+    std::copy(here.model.begin(), here.model.end() - 4,
+              there.model.begin() + 4);
+    ASSERT_NO_FATAL_FAILURE(check_there(there));
+    ASSERT_NO_FATAL_FAILURE(here.free());
+    ASSERT_NO_FATAL_FAILURE(free_there(there));
+}
+
+TEST_F(Peers, CopyBetweenContextsInEveryWay)
+{
+    mirror here, there;
+    ASSERT_NO_FATAL_FAILURE(here.allocate(bytes(), 3));
+    ASSERT_NO_FATAL_FAILURE(allocate_there(there, 4));
+    OK(cuda().cuMemcpyPeer(there.at(), other, here.at(), context, bytes()));
+    OK(cuda().cuCtxSynchronize());
+    there.model = here.model;
+    ASSERT_NO_FATAL_FAILURE(check_there(there));
+    const std::size_t pitch = MiB + 64, rows = bytes() / pitch;
+    CUDA_MEMCPY3D_PEER block{};
+    block.srcMemoryType = block.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    block.srcContext = other;
+    block.dstContext = context;
+    block.srcDevice = there.at();
+    block.dstDevice = here.at();
+    block.srcPitch = block.dstPitch = pitch;
+    block.WidthInBytes = pitch - 99;
+    block.Height = rows;
+    block.Depth = 1;
+    OK(cuda().cuMemsetD8(here.at(), 9, bytes()));
+    OK(cuda().cuCtxSynchronize());
+    OK(cuda().cuMemcpy3DPeerAsync(&block, stream));
+    OK(cuda().cuStreamSynchronize(stream));
+    std::fill(here.model.begin(), here.model.end(),
+              static_cast<unsigned char>(9));
+    for (std::size_t y = 0; y < rows; ++y) {
+        const auto at = static_cast<std::ptrdiff_t>(y * pitch);
+        std::copy_n(there.model.begin() + at, pitch - 99,
+                    here.model.begin() + at);
+    }
+    ASSERT_NO_FATAL_FAILURE(here.check());
+    ASSERT_NO_FATAL_FAILURE(here.free());
+    ASSERT_NO_FATAL_FAILURE(free_there(there));
+}
+
+TEST_F(Peers, ReachWhatWasAllocatedBeforeAccessWasGiven)
+{
+    if (!can_access())
+        GTEST_SKIP() << "the devices cannot reach each other";
+    mirror there;
+    ASSERT_NO_FATAL_FAILURE(allocate_there(there, 5));
+    OK(cuda().cuCtxEnablePeerAccess(other, 0));
+    ASSERT_NO_FATAL_FAILURE(write_there(there));
+    ASSERT_NO_FATAL_FAILURE(check_there(there));
+    OK(cuda().cuCtxDisablePeerAccess(other));
+    ASSERT_NO_FATAL_FAILURE(free_there(there));
+}
+
+TEST_F(Peers, ReachWhatIsAllocatedAfterAccessWasGiven)
+{
+    if (!can_access())
+        GTEST_SKIP() << "the devices cannot reach each other";
+    mirror there;
+    OK(cuda().cuCtxEnablePeerAccess(other, 0));
+    ASSERT_NO_FATAL_FAILURE(allocate_there(there, 6));
+    ASSERT_NO_FATAL_FAILURE(write_there(there));
+    ASSERT_NO_FATAL_FAILURE(check_there(there));
+    OK(cuda().cuCtxDisablePeerAccess(other));
+    ASSERT_NO_FATAL_FAILURE(free_there(there));
+}
+
+TEST_F(Peers, HaveABudgetEach)
+{
+    std::size_t free_here = 0, free_there = 0, total = 0;
+    mirror here;
+    OK(cuda().cuCtxPushCurrent(other));
+    OK(cuda().cuMemGetInfo(&free_there, &total));
+    OK(cuda().cuCtxPopCurrent(nullptr));
+    OK(cuda().cuMemGetInfo(&free_here, &total));
+    ASSERT_NO_FATAL_FAILURE(here.allocate(bytes(), 7));
+    std::size_t now_here = 0, now_there = 0;
+    OK(cuda().cuMemGetInfo(&now_here, &total));
+    OK(cuda().cuCtxPushCurrent(other));
+    OK(cuda().cuMemGetInfo(&now_there, &total));
+    OK(cuda().cuCtxPopCurrent(nullptr));
+    EXPECT_LE(now_here + bytes(), free_here);
+    // Others may use a card at the same time.
+    if (cuda().simulated || std::getenv("EMUV_TEST_TOTAL")) {
+        EXPECT_EQ(now_there, free_there);
+    }
+    ASSERT_NO_FATAL_FAILURE(here.free());
+}
+
+} // namespace
+} // namespace harness
