@@ -51,19 +51,19 @@ installed() {
     [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null) == ?i* ]]
 }
 
-# newer_apt: print the configuration of an apt of its own, which knows Debian 13
-# and its backports, where the newest kernels are. The machine's is left alone.
-newer_apt() {
+# apt_of SUITE...: print the configuration of an apt of its own, which knows these
+# suites of Debian's. The machine's is left alone.
+apt_of() {
     local dir uri
-    dir=$(cache_dir)/apt
+    dir=$(cache_dir)/apt/$1
     if [[ ! -f $dir/apt.conf ]]; then
         # shellcheck disable=SC2016 # for apt to expand
         uri=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Identifier: Packages' |
             grep -E '/debian/?$' | sort -u | head -n 1) || true
         [[ -n $uri ]] || die "apt knows no archive of Debian's"
         mkdir -p -- "$dir/lists/partial" "$dir/cache/archives/partial"
-        printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' \
-            "$uri" trixie "$uri" trixie-backports >"$dir/sources.list"
+        printf "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri %s main\n" \
+            "$@" >"$dir/sources.list"
         {
             printf 'Dir::Etc::sourcelist "%s";\n' "$dir/sources.list"
             printf 'Dir::Etc::sourceparts "-";\n'
@@ -72,7 +72,7 @@ newer_apt() {
             printf 'Dir::Cache "%s";\n' "$dir/cache"
             printf 'APT::Sandbox::User "root";\n'
         } >"$dir/.apt.conf"
-        APT_CONFIG=$dir/.apt.conf apt-get -qq update >&2 || die "cannot read the lists of Debian 13's backports"
+        APT_CONFIG=$dir/.apt.conf apt-get -qq update >&2 || die "cannot read the lists of $*"
         sed -i "s#/\.apt\.conf#/apt.conf#" "$dir/.apt.conf"
         mv -- "$dir/.apt.conf" "$dir/apt.conf"
     fi
@@ -82,7 +82,8 @@ newer_apt() {
 # choose_apt VERSION: have this shell's apt-get and apt-cache know it.
 choose_apt() {
     if [[ $1 == backports || $1 == *+deb13* ]]; then
-        APT_CONFIG=$(newer_apt) || exit 1
+        # where the newest kernels are
+        APT_CONFIG=$(apt_of trixie trixie-backports) || exit 1
         export APT_CONFIG
     fi
 }
@@ -222,6 +223,20 @@ unpack_headers() {
         grep 'GLIBC_.* not found' >/dev/null; then
         carry_libraries "$2"
     fi
+}
+
+# fetch_system SUITE: as much of another Debian as Python needs. Its directory is
+# that system's root.
+fetch_system() { fetch systems "$1"; }
+
+unpack_systems() {
+    local packages
+    APT_CONFIG=$(apt_of "$1") || exit 1
+    export APT_CONFIG
+    mapfile -t packages < <(apt-cache depends --recurse --important --no-recommends --no-suggests \
+        --no-conflicts --no-breaks --no-replaces --no-enhances python3-minimal libpython3-stdlib |
+        grep -E '^(lib|python|zlib)')
+    unpack "${packages[@]}"
 }
 
 # carry_libraries DIR: have the tools in ./root, which is to be DIR, use
