@@ -14,6 +14,8 @@ option(EMUV_WERROR "Treat the compiler's warnings as errors" ON)
 target_compile_features(emuv_options INTERFACE cxx_std_20 c_std_11)
 target_compile_options(emuv_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+  # Part of -Wconversion in clang, and in gcc for C alone.
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-sign-conversion>
   $<$<BOOL:${EMUV_WERROR}>:-Werror>
   -fvisibility=hidden
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
