@@ -171,6 +171,31 @@ for _ in range(2):
             err, "quiet\nemuV: cuMemAllocOfTomorrow is newer than this "
             "library: what it allocates is not counted\n")
 
+    def test_why_memory_has_no_ipc_handle_is_told_once(self):
+        out, err = self.run_program("""
+large = [alloc(20)[1] for _ in range(2)]
+small = ctypes.c_uint64()
+assert cuda.cuMemAlloc_v2(ctypes.byref(small), ctypes.c_size_t(4096)) == 0
+handle = ctypes.create_string_buffer(64)
+for each in (*large, small):
+    print(cuda.cuIpcGetMemHandle(handle, each))
+""", EMUV_PHYSICAL="48M", EMUV_VIRTUAL="64M")
+        self.assertEqual(out[:2], ["1", "1"])  # CUDA_ERROR_INVALID_VALUE
+        self.assertEqual(
+            err, "emuV: cuIpcGetMemHandle: allocations of 2 MiB and more have "
+            "an IPC handle only with EMUV_IPC=1\n")
+        out, err = self.run_program("""
+within, beyond = alloc(20)[1], alloc(40)[1]
+handle = ctypes.create_string_buffer(64)
+print(cuda.cuIpcGetMemHandle(handle, within))
+print(cuda.cuIpcGetMemHandle(handle, beyond))
+print(cuda.cuIpcGetMemHandle(handle, beyond))
+""", EMUV_PHYSICAL="48M", EMUV_VIRTUAL="64M", EMUV_IPC="1")
+        self.assertEqual(out[1:], ["1", "1"])
+        self.assertEqual(
+            err.splitlines()[1:],
+            ["emuV: cuIpcGetMemHandle: memory in system RAM has no IPC handle"])
+
     def test_a_device_that_is_reset_gives_everything_back(self):
         out, _ = self.run_program("""
 for mib in (40, 2):

@@ -14,17 +14,21 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/emuv.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,45 +45,125 @@ Function *cuda(void *library, const char *name)
     return reinterpret_cast<Function *>(dlsym(library, name));
 }
 
-// --- the tenant: allocates so much device memory, whole or in pieces of
-// EMUV_TEST_PIECE bytes, fills it, answers with the CUresult, and holds it
-// until its standard input ends.
-
-int tenant(std::uint64_t bytes, int ordinal)
+/// Makes the primary context of a device current; false where it cannot be.
+bool current_context(void *library, int ordinal)
 {
-    const char *const in_pieces = std::getenv("EMUV_TEST_PIECE");
-    const std::uint64_t piece =
-        in_pieces != nullptr ? std::stoull(in_pieces) : bytes;
-    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (library == nullptr)
-        return 2;
     CUdevice device = 0;
     CUcontext context = nullptr;
-    CUdeviceptr place = 0;
-    if (cuda<CUresult(unsigned)>(library, "cuInit")(0) != CUDA_SUCCESS ||
-        cuda<CUresult(CUdevice *, int)>(library, "cuDeviceGet")(
-            &device, ordinal) != CUDA_SUCCESS ||
-        cuda<CUresult(CUcontext *, CUdevice)>(
-            library, "cuDevicePrimaryCtxRetain")(&context, device) !=
-            CUDA_SUCCESS ||
-        cuda<CUresult(CUcontext)>(library, "cuCtxSetCurrent")(context) !=
-            CUDA_SUCCESS)
-        return 3;
-    CUresult result = CUDA_SUCCESS;
-    for (std::uint64_t held = 0; held < bytes && result == CUDA_SUCCESS;
-         held += piece) {
-        result = cuda<CUresult(CUdeviceptr *, std::size_t)>(
-            library, "cuMemAlloc_v2")(&place, piece);
-        if (result == CUDA_SUCCESS)
-            result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
-                library, "cuMemsetD8_v2")(place, 0x5a, piece);
-    }
+    return library != nullptr &&
+           cuda<CUresult(unsigned)>(library, "cuInit")(0) == CUDA_SUCCESS &&
+           cuda<CUresult(CUdevice *, int)>(library, "cuDeviceGet")(
+               &device, ordinal) == CUDA_SUCCESS &&
+           cuda<CUresult(CUcontext *, CUdevice)>(
+               library, "cuDevicePrimaryCtxRetain")(&context, device) ==
+               CUDA_SUCCESS &&
+           cuda<CUresult(CUcontext)>(library, "cuCtxSetCurrent")(context) ==
+               CUDA_SUCCESS;
+}
+
+/// Answers, and keeps what there is until its standard input ends.
+int hold(CUresult result)
+{
     const auto answer = static_cast<unsigned char>(result);
     if (write(STDOUT_FILENO, &answer, 1) != 1)
         return 4;
     char byte = 0;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
     }
+    return 0;
+}
+
+// --- the tenant: allocates so much device memory, whole or in pieces of
+// EMUV_TEST_PIECE bytes, fills it, checks it, answers with the CUresult, and
+// holds it until its standard input ends.
+
+int tenant(std::uint64_t bytes, int ordinal)
+{
+    const char *const in_pieces = std::getenv("EMUV_TEST_PIECE");
+    const std::uint64_t piece =
+        in_pieces != nullptr ? std::stoull(in_pieces) : bytes;
+    const auto tag = [](std::size_t which) {
+        return static_cast<unsigned char>(0x5a + which);
+    };
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!current_context(library, ordinal))
+        return 3;
+    std::vector<CUdeviceptr> places;
+    CUresult result = CUDA_SUCCESS;
+    for (std::uint64_t held = 0; held < bytes; held += piece) {
+        CUdeviceptr place = 0;
+        result = cuda<CUresult(CUdeviceptr *, std::size_t)>(
+            library, "cuMemAlloc_v2")(&place, piece);
+        if (result != CUDA_SUCCESS)
+            break;
+        places.push_back(place);
+        result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
+            library, "cuMemsetD8_v2")(place, tag(places.size()), piece);
+        if (result != CUDA_SUCCESS)
+            break;
+    }
+    // Whatever came after it, what was set is there.
+    std::vector<unsigned char> got(piece);
+    for (std::size_t which = 0; which < places.size(); which++)
+        if (cuda<CUresult(void *, CUdeviceptr, std::size_t)>(
+                library, "cuMemcpyDtoH_v2")(got.data(), places[which], piece) !=
+                CUDA_SUCCESS ||
+            std::any_of(got.begin(), got.end(), [&](unsigned char byte) {
+                return byte != tag(which + 1);
+            }))
+            return hold(CUDA_ERROR_ASSERT);
+    return hold(result);
+}
+
+// --- the circling tenant: sets one allocation after the other, twice as much
+// as there is VRAM: once round for each byte on its standard input, answered by
+// the CUresult. Ends with 0 if every byte is what it has set.
+
+int circling_tenant()
+{
+    constexpr std::uint64_t each = 8 * mib;
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!current_context(library, 0))
+        return 3;
+    std::vector<CUdeviceptr> places(2 * physical / each);
+    for (auto &place : places)
+        if (cuda<CUresult(CUdeviceptr *, std::size_t)>(
+                library, "cuMemAlloc_v2")(&place, each) != CUDA_SUCCESS)
+            return 5;
+    unsigned round = 0;
+    const auto value = [&](std::size_t which) {
+        return static_cast<unsigned char>(7 * round + which);
+    };
+    for (char byte = 0; read(STDIN_FILENO, &byte, 1) > 0;) {
+        round++;
+        auto result = CUDA_SUCCESS;
+        for (std::size_t which = 0;
+             which < places.size() && result == CUDA_SUCCESS; which++)
+            result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
+                library, "cuMemsetD8_v2")(places[which], value(which), each);
+        const auto answer = static_cast<unsigned char>(result);
+        if (write(STDOUT_FILENO, &answer, 1) != 1)
+            return 4;
+    }
+    std::vector<unsigned char> bytes(each);
+    for (std::size_t which = 0; which < places.size(); which++)
+        if (cuda<CUresult(void *, CUdeviceptr, std::size_t)>(
+                library, "cuMemcpyDtoH_v2")(bytes.data(), places[which],
+                                            each) != CUDA_SUCCESS ||
+            std::any_of(bytes.begin(), bytes.end(), [&](unsigned char byte) {
+                return byte != value(which);
+            }))
+            return 6;
+    return 0;
+}
+
+/// Starts the driver, and prints what it answers.
+int starting_tenant()
+{
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == nullptr)
+        return 2;
+    std::printf("%d\n", int{cuda<CUresult(unsigned)>(library, "cuInit")(0)});
     return 0;
 }
 
@@ -101,17 +185,7 @@ public:
     explicit busy(unsigned seed) : random_(seed)
     {
         library_ = dlopen("libcuda.so.1", RTLD_NOW);
-        CUdevice device = 0;
-        CUcontext context = nullptr;
-        ready_ =
-            library_ != nullptr &&
-            call<CUresult(unsigned)>("cuInit")(0) == CUDA_SUCCESS &&
-            call<CUresult(CUdevice *, int)>("cuDeviceGet")(&device, 0) ==
-                CUDA_SUCCESS &&
-            call<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain")(
-                &context, device) == CUDA_SUCCESS &&
-            call<CUresult(CUcontext)>("cuCtxSetCurrent")(context) ==
-                CUDA_SUCCESS;
+        ready_ = current_context(library_, 0);
     }
 
     bool ready() const { return ready_; }
@@ -226,15 +300,28 @@ int busy_tenant(unsigned seed)
 
 // --- the test's side of it
 
-int spawn(const std::vector<std::string> &words, int in, int out)
+struct streams
+{
+    int in = -1; ///< -1: this program's own, of each
+    int out = -1;
+    int error = -1;
+};
+
+/// @param user  whose only right is to be there; 0: root
+pid_t spawn(const std::vector<std::string> &words, streams to, uid_t user = 0)
 {
     const pid_t child = fork();
     if (child == 0) {
-        if (in >= 0)
-            dup2(in, STDIN_FILENO);
-        if (out >= 0)
-            dup2(out, STDOUT_FILENO);
+        if (to.in >= 0)
+            dup2(to.in, STDIN_FILENO);
+        if (to.out >= 0)
+            dup2(to.out, STDOUT_FILENO);
+        if (to.error >= 0)
+            dup2(to.error, STDERR_FILENO);
         close_range(3, ~0U, 0);
+        if (user != 0 && (setgroups(0, nullptr) != 0 || setgid(user) != 0 ||
+                          setuid(user) != 0))
+            _exit(126);
         std::vector<char *> arguments;
         for (const auto &word : words)
             arguments.push_back(const_cast<char *>(word.c_str()));
@@ -255,8 +342,33 @@ int run(std::vector<std::string> words)
 {
     words.insert(words.begin(), emuvctl());
     int status = 0;
-    waitpid(spawn(words, -1, -1), &status, 0);
+    waitpid(spawn(words, {}), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+std::filesystem::path this_program()
+{
+    return std::filesystem::read_symlink("/proc/self/exe");
+}
+
+/// What a command says, on both outputs, when a user in no group runs it, and
+/// its exit status.
+std::pair<std::string, int> said_to_nobody(std::vector<std::string> words)
+{
+    constexpr uid_t nobody = 65534;
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0)
+        return {"no pipe", -1};
+    const pid_t child = spawn(words, {-1, ends[1], ends[1]}, nobody);
+    close(ends[1]);
+    std::string said;
+    std::array<char, 4096> some{};
+    for (ssize_t got = 0; (got = read(ends[0], some.data(), some.size())) > 0;)
+        said.append(some.data(), static_cast<std::size_t>(got));
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {said, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
 }
 
 class tenant_process
@@ -273,6 +385,9 @@ public:
     tenant_process(const char *what, std::uint64_t seed)
         : tenant_process("0", {what, std::to_string(seed)})
     {}
+    /// @param words  what this program is to be, and its arguments
+    tenant_process(const std::string &instances,
+                   const std::vector<std::string> &words);
     tenant_process(const tenant_process &) = delete;
     tenant_process &operator=(const tenant_process &) = delete;
     ~tenant_process() { end(0); }
@@ -316,33 +431,28 @@ public:
     }
 
 private:
-    tenant_process(const std::string &instances,
-                   const std::vector<std::string> &words)
-    {
-        std::array<int, 2> in{};
-        std::array<int, 2> out{};
-        if (pipe2(in.data(), O_CLOEXEC) != 0 ||
-            pipe2(out.data(), O_CLOEXEC) != 0)
-            return;
-        std::vector<std::string> command = {
-            emuvctl(),
-            "run",
-            "--instance",
-            instances,
-            "--",
-            std::filesystem::read_symlink("/proc/self/exe").string()};
-        command.insert(command.end(), words.begin(), words.end());
-        pid_ = spawn(std::move(command), in[0], out[1]);
-        close(in[0]);
-        close(out[1]);
-        input_ = in[1];
-        output_ = out[0];
-    }
-
     pid_t pid_ = -1;
     int input_ = -1;
     int output_ = -1;
 };
+
+tenant_process::tenant_process(const std::string &instances,
+                               const std::vector<std::string> &words)
+{
+    std::array<int, 2> in{};
+    std::array<int, 2> out{};
+    if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0)
+        return;
+    std::vector<std::string> command = {emuvctl(),    "run",
+                                        "--instance", instances,
+                                        "--",         this_program().string()};
+    command.insert(command.end(), words.begin(), words.end());
+    pid_ = spawn(command, {in[0], out[1]});
+    close(in[0]);
+    close(out[1]);
+    input_ = in[1];
+    output_ = out[0];
+}
 
 class tenants : public testing::Test
 {
@@ -547,6 +657,130 @@ TEST_F(tenants, AreKilledAtAnyMomentWithoutAByteLost)
     unsetenv("EMUV_TEST_PIECE");
 }
 
+std::uint64_t available_mb()
+{
+    std::ifstream info("/proc/meminfo");
+    for (std::string word; info >> word;)
+        if (word == "MemAvailable:" && info >> word)
+            return std::stoull(word) / 1024;
+    return 0;
+}
+
+TEST_F(tenants, AreOutOfMemoryAtTheHostsFloorAndLoseNothing)
+{
+    control_.reset();
+    ASSERT_EQ(run({"unload"}), 0);
+    constexpr std::uint64_t beyond = 512;
+    const auto floor = available_mb() - beyond / 2;
+    ASSERT_EQ(run({"load", "--module", std::getenv("EMUV_KO"), "gpu_model=4070",
+                   "physical_vram_mb=8", "overcommit=1",
+                   "virtual_vram_mb=" + std::to_string(beyond),
+                   "host_floor_mb=" + std::to_string(floor)}),
+              0);
+    control_.emplace();
+    ASSERT_EQ(setenv("EMUV_STORE", "pages", 1), 0);
+    ASSERT_EQ(setenv("EMUV_TEST_PIECE", "2097152", 1), 0);
+    tenant_process one(beyond * mib);
+    EXPECT_EQ(one.answer(), CUDA_ERROR_OUT_OF_MEMORY);
+    const auto held = ledger();
+    EXPECT_EQ(held.physical_used_bytes, 8 * mib);
+    EXPECT_GT(held.virtual_used_bytes, 16 * mib);
+    EXPECT_LT(held.virtual_used_bytes, beyond * mib);
+    EXPECT_EQ(held.resident_bytes, held.virtual_used_bytes);
+    EXPECT_GT(available_mb() + 32, floor);
+    EXPECT_EQ(one.end(0), 0);
+    EXPECT_EQ(ledger().resident_bytes, 0U);
+    unsetenv("EMUV_TEST_PIECE");
+    tenant_process two(32 * mib);
+    EXPECT_EQ(two.answer(), CUDA_SUCCESS) << "there is room again";
+    unsetenv("EMUV_STORE");
+}
+
+TEST_F(tenants, AreToldHowMuchWasMovedForEach)
+{
+    ASSERT_EQ(setenv("EMUV_MOVE", "1", 1), 0);
+    ASSERT_EQ(run({"create", "--gpu-model", "4070", "--physical", "64M",
+                   "--virtual", "96M"}),
+              0);
+    tenant_process still(8 * mib, "1");
+    ASSERT_EQ(still.answer(), CUDA_SUCCESS);
+    tenant_process circling("1", {"circling"});
+    unsetenv("EMUV_MOVE");
+    // How soon it moves is not for this test to say.
+    auto sums = ledger(1).moved;
+    for (int round = 0;
+         round < 400 && (sums.fetched_bytes == 0 || sums.evicted_bytes == 0);
+         round++) {
+        ASSERT_TRUE(circling.go('s'));
+        ASSERT_EQ(circling.answer(), CUDA_SUCCESS);
+        sums = ledger(1).moved;
+    }
+    EXPECT_GT(sums.fetched_bytes, 0U);
+    EXPECT_GT(sums.evicted_bytes, 0U);
+    // What is under way comes to an end.
+    for (auto before = emuv::counters{}; before != sums;) {
+        before = sums;
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        sums = ledger(1).moved;
+    }
+    for (const auto &client : control_->clients(1))
+        if (client.pid == circling.pid()) {
+            EXPECT_EQ(client.moved.fetched_bytes, sums.fetched_bytes);
+            EXPECT_EQ(client.moved.evicted_bytes, sums.evicted_bytes);
+            EXPECT_EQ(client.moved.spills, sums.spills);
+        } else {
+            EXPECT_EQ(client.moved, emuv::counters{});
+        }
+    EXPECT_EQ(control_->clients(1).size(), 2U);
+    EXPECT_EQ(ledger(0).moved, emuv::counters{});
+    EXPECT_EQ(circling.end(0), 0) << "not the bytes that it had set";
+    EXPECT_GE(ledger(1).moved.fetched_bytes, sums.fetched_bytes)
+        << "what has ended counts in the sum";
+}
+
+TEST_F(tenants, AreTurnedAwayWhereTheNodeIsNotTheirs)
+{
+    // Where everybody may read it.
+    namespace fs = std::filesystem;
+    const fs::path open = "/tmp/emuv-tenants-test";
+    fs::create_directories(open);
+    const auto there = [&](const fs::path &file) {
+        fs::copy_file(file, open / file.filename(),
+                      fs::copy_options::overwrite_existing);
+        return (open / file.filename()).string();
+    };
+    const auto library = fs::canonical(emuvctl()).parent_path() / "../cuda/lib";
+    const auto program = there(this_program());
+    const auto command = there(emuvctl());
+    const auto preloaded = there(library / "libcuda.so.1");
+    there(library / "libnvidia-ml.so.1");
+    fs::create_directories(open / "sim");
+    fs::copy_file(EMUV_SIM_LIBRARY, open / "sim/libcuda.so.1",
+                  fs::copy_options::overwrite_existing);
+    ASSERT_EQ(setenv("EMUV_LIBCUDA", (open / "sim/libcuda.so.1").c_str(), 1),
+              0);
+
+    const auto [refused, status] =
+        said_to_nobody({command, "run", "--library", open.string(),
+                        "--instance", "0", "--", program, "starting"});
+    EXPECT_EQ(status, 1);
+    EXPECT_EQ(refused.find("emuvctl: run: /dev/emuv0: not permitted"), 0U)
+        << refused;
+    const auto [said, started] =
+        said_to_nobody({"/usr/bin/env", "LD_PRELOAD=" + preloaded,
+                        "EMUV_INSTANCE=0", program, "starting"});
+    EXPECT_EQ(started, 0);
+    EXPECT_EQ(said, "emuV: /dev/emuv0: Permission denied\n" +
+                        std::to_string(CUDA_ERROR_OPERATING_SYSTEM) + "\n");
+    ASSERT_EQ(chmod("/dev/emuv0", 0666), 0);
+    const auto [now, fine] =
+        said_to_nobody({command, "run", "--library", open.string(),
+                        "--instance", "0", "--", program, "starting"});
+    EXPECT_EQ(now, "0\n") << "once it is, they are let in";
+    EXPECT_EQ(fine, 0);
+    fs::remove_all(open);
+}
+
 TEST_F(tenants, HaveAnInstanceForEachDevice)
 {
     ASSERT_EQ(run({"create", "--gpu-model", "4070", "--physical", "32M",
@@ -576,6 +810,10 @@ int main(int argc, char **argv)
     if (argc == 4 && std::strcmp(argv[1], "tenant") == 0)
         return tenant(std::strtoull(argv[2], nullptr, 10),
                       static_cast<int>(std::strtol(argv[3], nullptr, 10)));
+    if (argc == 2 && std::strcmp(argv[1], "circling") == 0)
+        return circling_tenant();
+    if (argc == 2 && std::strcmp(argv[1], "starting") == 0)
+        return starting_tenant();
     if (argc == 3 && std::strcmp(argv[1], "busy") == 0)
         return busy_tenant(static_cast<unsigned>(std::stoul(argv[2])));
     testing::InitGoogleTest(&argc, argv);

@@ -3,6 +3,7 @@
 #include "store.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <sys/mman.h>
@@ -81,6 +82,8 @@ CUresult numa_store::unmap(const unit &mapped)
 
 namespace {
 
+constexpr int populate_write = 23; // MADV_POPULATE_WRITE, since Linux 5.14
+
 // Gives the range back to the reservation it was taken from.
 void restore_reservation(void *at, std::uint64_t bytes)
 {
@@ -114,6 +117,12 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
         return CUDA_ERROR_OUT_OF_MEMORY;
     // A child shares the pages for good otherwise, and would write to them.
     madvise(mapped, bytes, MADV_DONTFORK);
+    // The driver has one answer to all pages that it cannot have; that there is
+    // no memory for them is found out beforehand.
+    if (madvise(mapped, bytes, populate_write) == -1 && errno != EINVAL) {
+        restore_reservation(place, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result = calls_.cuMemHostRegister_v2(
         place, bytes,
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
