@@ -5,6 +5,7 @@ by ctypes, in front of the simulated driver. What each setting does, what
 several processes share, and what happens where something is missing."""
 
 import argparse
+import json
 import os
 import pathlib
 import signal
@@ -207,6 +208,51 @@ assert cuda.cuCtxSetCurrent(context) == 0
 print(*info(), alloc(88)[0])
 """, EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M")
         self.assertEqual(out, ["46", "88", "88", "88", "0"])
+
+    def test_what_moves_is_traced_and_goes_on_after_a_release(self):
+        with tempfile.NamedTemporaryFile() as trace:
+            out, _ = self.run_program("""
+import json, os
+def fetched():
+    lines = open(os.environ["EMUV_TRACE"]).read().splitlines()[1:]
+    spans = [json.loads(line.rstrip(",")) for line in lines]
+    return [int(span["args"]["address"], 16) for span in spans
+            if span["name"] == "fetch"]
+def go_round(value, count):
+    for block in blocks[:count]:
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value),
+                                    ctypes.c_size_t(8 * MiB), None) == 0
+def fetches(count):
+    before = len(fetched())
+    for value in range(500):
+        go_round(value % 256, count)
+        assert cuda.cuCtxSynchronize() == 0
+        new = fetched()[before:]
+        if len(new) > 3:
+            return {blocks[0].value <= each and
+                    each - blocks[0].value < 1 << 40 for each in new}
+blocks = [alloc(8)[1] for _ in range(8)]
+print(fetches(8))
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+go_round(77, 8) # still under way, perhaps
+assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
+blocks.append(alloc(8)[1])
+print(fetches(8))
+go_round(99, 8)
+go_round(55, 9)
+buffer = ctypes.create_string_buffer(8 * MiB)
+for block in blocks:
+    assert cuda.cuMemcpyDtoH_v2(buffer, block,
+                                ctypes.c_size_t(8 * MiB)) == 0
+    assert buffer.raw == bytes([55]) * (8 * MiB)
+""", EMUV_PHYSICAL="32M", EMUV_VIRTUAL="96M", EMUV_MOVE="1",
+                                      EMUV_TRACE=trace.name)
+            text = pathlib.Path(trace.name).read_text(encoding="ascii")
+        self.assertEqual(out, ["{True}", "{True}"])
+        # The format has no need of the array's end.
+        names = {span["name"] for span in
+                 json.loads(text.rstrip().rstrip(",") + "]")}
+        self.assertLessEqual({"fetch", "write back", "map"}, names)
 
     def test_a_program_that_becomes_another_takes_nothing_with_it(self):
         with tempfile.NamedTemporaryFile() as ledger:

@@ -493,6 +493,8 @@ CUresult ends_context(CUcontext context, Call real)
     const CUresult result = real();
     if (result == CUDA_SUCCESS)
         ours.held().context_gone(context, before);
+    else
+        ours.held().context_stays(context);
     return result;
 }
 
@@ -536,6 +538,8 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
         alive = 1;
     if (result == CUDA_SUCCESS && (resets || alive == 0))
         ours.held().context_gone(context, before);
+    else
+        ours.held().context_stays(context);
     return result;
 }
 

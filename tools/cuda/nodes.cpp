@@ -67,6 +67,27 @@ cut(memory &held, const CUDA_MEMSET_NODE_PARAMS &asked)
     return pieces;
 }
 
+// What a graph holds is for the memory as it lies.
+void stay(const state &ours, CUdeviceptr at)
+{
+    for (mover *each : ours.movers)
+        each->fix(at);
+}
+
+void stay(const state &ours, const CUDA_MEMCPY3D &asked)
+{
+    CUDA_MEMCPY3D copy = asked;
+    for (const auto &side : {destination_of(copy), source_of(copy)})
+        if (side.type == CU_MEMORYTYPE_DEVICE ||
+            side.type == CU_MEMORYTYPE_UNIFIED)
+            stay(ours, side.at);
+}
+
+void stay(const state &ours, const CUDA_MEMSET_NODE_PARAMS &asked)
+{
+    stay(ours, asked.dst);
+}
+
 CUcontext or_current(const state &ours, CUcontext context)
 {
     if (context == nullptr)
@@ -86,6 +107,7 @@ CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
     if (ours == nullptr || node == nullptr || asked == nullptr ||
         (count > 0 && after == nullptr))
         return add(node, after, edges, count, asked);
+    stay(*ours, *asked);
     const auto pieces = cut(*ours->held, *asked);
     cut_node made;
     made.graph = graph;
@@ -126,23 +148,25 @@ CUresult refuse()
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-// What a node comes after, without the other parts of it.
-std::vector<CUgraphNode> before_node(CUgraphNode node, const cut_node &what)
+// What a node comes after, without the other parts of it. Where there is more
+// to say of an edge than its ends, the driver refuses.
+CUresult before_node(CUgraphNode node, const cut_node &what,
+                     std::vector<CUgraphNode> &all)
 {
     std::size_t count = 0;
-    std::vector<CUgraphNode> all;
-    if (EMUV_REAL(cuGraphNodeGetDependencies)(node, nullptr, &count) ==
-        CUDA_SUCCESS)
+    CUresult result =
+        EMUV_REAL(cuGraphNodeGetDependencies)(node, nullptr, &count);
+    if (result == CUDA_SUCCESS && count > 0) {
         all.resize(count);
-    if (count == 0 || EMUV_REAL(cuGraphNodeGetDependencies)(
-                          node, all.data(), &count) != CUDA_SUCCESS)
-        return {};
+        result =
+            EMUV_REAL(cuGraphNodeGetDependencies)(node, all.data(), &count);
+    }
     std::erase_if(all, [&what](CUgraphNode each) {
         return std::any_of(
             what.parts.begin(), what.parts.end(),
             [each](const auto &part) { return part.node == each; });
     });
-    return all;
+    return result;
 }
 
 CUresult add_one(CUgraphNode *node, const cut_node &what,
@@ -169,6 +193,7 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
     state *const ours = state_if_ours();
     if (ours == nullptr || asked == nullptr)
         return set(node, asked);
+    stay(*ours, *asked);
     const auto pieces = cut(*ours->held, *asked);
     auto found = ours->nodes.find(node);
     // A captured one: in which graph it is, nobody says.
@@ -179,7 +204,11 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
     next.asked = *asked;
     auto &parts = next.parts;
     const std::size_t had = parts.size();
-    const auto after = before_node(node, *found);
+    std::vector<CUgraphNode> after;
+    if (had < pieces.size())
+        if (const CUresult result = before_node(node, *found, after);
+            result != CUDA_SUCCESS)
+            return result;
     while (parts.size() < pieces.size()) {
         const auto &each = pieces[parts.size() - 1];
         CUgraphNode one = nullptr;
@@ -228,6 +257,7 @@ CUresult set_executable(CUgraphExec exec, CUgraphNode node, const Params *asked,
     state *const ours = state_if_ours();
     if (ours == nullptr || asked == nullptr)
         return set(node, asked);
+    stay(*ours, *asked);
     const auto pieces = cut(*ours->held, *asked);
     const auto found = ours->nodes.find(node);
     if (!found || found->parts.size() == 1 ||

@@ -48,6 +48,10 @@ inline void name(work &out, CUDA_MEMCPY3D_BATCH_OP *)
 {
     out.vouched = false;
 }
+inline void name(work &out, CUmemDecompressParams *)
+{
+    out.vouched = false;
+}
 inline void name(work &out, CUstreamBatchMemOpParams *)
 {
     out.vouched = false;
@@ -63,6 +67,16 @@ inline void name(work &out, CUfunction)
 inline void name(work &out, CUDA_LAUNCH_PARAMS *)
 {
     out.vouched = false;
+}
+
+// Has what the work names stay where it is from now on. In a capture that is
+// all of it: what the driver takes down there is for the memory as it lies.
+// Else it is what others than @p told move, who hear nothing of this work.
+inline void stay(const state &ours, const work &named, const mover *told)
+{
+    for (mover *each : ours.movers)
+        for (std::uint32_t i = 0; i < named.count && each != told; i++)
+            each->fix(named.names[i]);
 }
 
 // Where it runs.
@@ -93,14 +107,18 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
             return real();
         CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
         (pick(stream, arguments), ...);
-        return moves->run(
-            stream,
-            [&](work &out) {
-                out.what = static_cast<std::uint64_t>(which) + 1;
-                out.vouched = true;
-                (name(out, arguments), ...);
-            },
-            real);
+        const auto collect = [&](work &out) {
+            out.what = static_cast<std::uint64_t>(which) + 1;
+            out.vouched = true;
+            (name(out, arguments), ...);
+        };
+        const bool later = ours.held().is_capturing(stream);
+        if (later || ours->movers.size() > 1) {
+            work named;
+            collect(named);
+            stay(*ours.operator->(), named, later ? nullptr : moves);
+        }
+        return moves->run(stream, collect, real);
     }
 };
 

@@ -28,6 +28,12 @@ void memory::context_ends(CUcontext context)
         each->stop(context);
 }
 
+void memory::context_stays(CUcontext context)
+{
+    for (mover *each : movers_)
+        each->resume(context);
+}
+
 int memory::current_device() const
 {
     CUdevice device = 0;

@@ -241,10 +241,13 @@ public:
     graphs &executable_graphs() { return graphs_; }
 
     int current_device() const;
+    bool is_capturing(CUstream stream) const;
     ledger &ledger_of(int device) const;
 
     /// Before a context goes: nothing moves in it any more.
     void context_ends(CUcontext context);
+    /// It did not go.
+    void context_stays(CUcontext context);
 
 private:
     enum class charge_kind
@@ -351,7 +354,6 @@ private:
                      std::uint64_t spilled_bytes);
     double measure_link(CUdeviceptr base, const held &entry) const;
 
-    bool is_capturing(CUstream stream) const;
     bool find_pool(CUmemoryPool pool, pools::source &from);
     void give_up(CUdeviceptr pointer, CUstream stream, int device);
     bool charge_vram(int device, std::uint64_t bytes);

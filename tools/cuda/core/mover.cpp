@@ -443,8 +443,9 @@ void mover::end(flight &&begun, CUstream stream, bool running)
         begun.event != nullptr &&
         calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
     const std::unique_lock guard = enter();
-    // What failed may have begun all the same.
-    if (followed) {
+    // What failed may have begun all the same. Whoever starts movement anew
+    // waits for all that is not followed.
+    if (followed && active()) {
         const bool first = flights_.empty();
         flights_[stream].push_back(std::move(begun));
         if (!first)
@@ -452,13 +453,18 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     } else {
         if (running && !followed)
             give_up("work on a stream could not be followed");
-        for (const block_ref &each : begun.blocks)
-            each->in_flight--;
-        unvouched_ -= begun.vouched ? 0 : 1;
-        if (begun.event != nullptr)
-            events_.push_back(begun.event);
+        ended(begun);
     }
     changed_.notify_all();
+}
+
+void mover::ended(flight &which)
+{
+    for (const block_ref &each : which.blocks)
+        each->in_flight--;
+    unvouched_ -= which.vouched ? 0 : 1;
+    if (which.event != nullptr)
+        events_.push_back(which.event);
 }
 
 // What lies in system RAM may be written there, over the link: what is known of
@@ -489,7 +495,7 @@ void mover::give_up(const char *why)
 
 void mover::start(CUcontext context)
 {
-    if (thread_.running() || context == nullptr)
+    if (context == nullptr)
         return;
     context_ = context;
     stopping_ = settled_ = false;
@@ -510,20 +516,36 @@ void mover::start(CUcontext context)
 
 void mover::stop(CUcontext context)
 {
+    const std::lock_guard ending(ending_);
     {
         const std::lock_guard guard(lock_);
-        if (context != nullptr && context != context_)
+        if (context == nullptr)
+            gave_up_ = true;
+        if (!active() || (context != nullptr && context != context_))
             return;
         stopping_ = true;
         cancel_all();
         changed_.notify_all();
     }
     thread_.join();
-    active_.store(false);
+    // The context may live on, with work in flight that nobody follows now, and
+    // with the blocks that it is of.
     const std::lock_guard guard(lock_);
+    for (auto &[stream, queue] : flights_)
+        for (flight &each : queue)
+            ended(each);
     flights_.clear();
+    for (const CUevent each : events_)
+        calls_.cuEventDestroy_v2(each);
     events_.clear();
-    unvouched_ = 0;
+    active_.store(false);
+}
+
+void mover::resume(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    if (context == context_ && host_bytes_ > 0 && !active() && !gave_up_)
+        start(context);
 }
 
 bool mover::prepare()
@@ -545,10 +567,21 @@ bool mover::prepare()
         return false;
     for (std::size_t i = 0; i < digest_slots; i++)
         digest_slots_.push_back(i);
-    // What ran before anybody followed it, and what slips past just now.
+    // What ran before anybody followed it, and what slips past just now. The
+    // driver does not wait while a stream is captured.
     while (passing_.load() > 0)
         usleep(50);
-    return calls_.cuCtxSynchronize() == CUDA_SUCCESS;
+    for (;;) {
+        const CUresult result = calls_.cuCtxSynchronize();
+        if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+            return result == CUDA_SUCCESS;
+        {
+            const std::lock_guard guard(lock_);
+            if (stopping_)
+                return false;
+        }
+        usleep(1000);
+    }
 }
 
 void mover::put_away()
@@ -663,14 +696,10 @@ bool mover::retire()
             const CUresult state = calls_.cuEventQuery(queue.front().event);
             if (state == CUDA_ERROR_NOT_READY)
                 break;
-            flight &ended = queue.front();
-            for (const block_ref &each : ended.blocks) {
-                each->in_flight--;
+            for (const block_ref &each : queue.front().blocks)
                 for (slot &one : each->slots)
                     one.fresh = false;
-            }
-            unvouched_ -= ended.vouched ? 0 : 1;
-            events_.push_back(ended.event);
+            ended(queue.front());
             queue.pop_front();
             progressed();
             any = true;

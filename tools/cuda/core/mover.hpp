@@ -96,7 +96,11 @@ public:
     void shed();
 
     /// Ends movement in a context that is about to go; waits for it.
+    /// @param context  null: for good
     void stop(CUcontext context);
+
+    /// The context did not go: movement in it goes on.
+    void resume(CUcontext context);
 
     /// Whether work has to be announced.
     bool active() const { return active_.load(); }
@@ -249,6 +253,7 @@ private:
 
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
+    void ended(flight &which);
     void follow(work &announced, std::vector<touch> &touches);
     bool missing(const std::vector<touch> &touches, std::uint64_t &bytes);
     void await(std::unique_lock<std::mutex> &lock, std::vector<touch> touches);
@@ -300,6 +305,7 @@ private:
     trace *const trace_;
     void (*const tell_)(const char *why);
 
+    std::mutex ending_; // one stop() at a time
     std::atomic<bool> active_{false};
     std::atomic<unsigned> passing_{0}; // work that nobody follows
 

@@ -16,6 +16,7 @@ __asm__(".symver pthread_create, pthread_create@" EMUV_OLDEST_GLIBC);
 __asm__(".symver pthread_join, pthread_join@" EMUV_OLDEST_GLIBC);
 __asm__(
     ".symver pthread_mutex_trylock, pthread_mutex_trylock@" EMUV_OLDEST_GLIBC);
+__asm__(".symver pthread_cond_clockwait, pthread_cond_clockwait@GLIBC_2.30");
 __asm__(".symver pthread_sigmask, pthread_sigmask@" EMUV_OLDEST_GLIBC);
 
 namespace emuv::cuda {
@@ -35,17 +36,16 @@ class condition
 public:
     void notify_all() { pthread_cond_broadcast(&condition_); }
 
-    /// @param ns  at most so long, and a little longer if somebody turns the
-    ///   wall clock
+    /// @param ns  at most so long
     void wait_for(std::unique_lock<std::mutex> &lock, std::uint64_t ns)
     {
         timespec until{};
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         ns += static_cast<std::uint64_t>(until.tv_nsec);
         until.tv_sec += static_cast<time_t>(ns / 1000000000u);
         until.tv_nsec = static_cast<long>(ns % 1000000000u);
-        pthread_cond_timedwait(&condition_, lock.mutex()->native_handle(),
-                               &until);
+        pthread_cond_clockwait(&condition_, lock.mutex()->native_handle(),
+                               CLOCK_MONOTONIC, &until);
     }
 
     template <typename Predicate>
