@@ -44,13 +44,6 @@ bool any_during_call(const Asked *asked, std::size_t count)
 
 // ---- In one dimension
 
-// Whether any of the allocation lies in system RAM, or may at any moment.
-bool touches_ram(memory &held, CUdeviceptr at)
-{
-    range_view view;
-    return held.find(at, view) && (view.host || held.moves());
-}
-
 bool on_host(memory &held, CUdeviceptr at)
 {
     range_view view;

@@ -4,6 +4,9 @@
 #include "parts.hpp"
 #include "watch.hpp"
 
+#include <algorithm>
+#include <vector>
+
 using namespace emuv::cuda;
 
 namespace {
@@ -77,6 +80,109 @@ apart find_apart(CUdeviceptr to, CUdeviceptr from)
     return found;
 }
 
+// A context that is current for a while.
+class within
+{
+public:
+    within(const driver &calls, CUcontext context) : calls_(calls)
+    {
+        result_ = calls_.cuCtxPushCurrent_v2(context);
+    }
+    within(const within &) = delete;
+    within &operator=(const within &) = delete;
+    ~within()
+    {
+        CUcontext popped = nullptr;
+        if (result_ == CUDA_SUCCESS)
+            calls_.cuCtxPopCurrent_v2(&popped);
+    }
+    CUresult result() const { return result_; }
+
+private:
+    const driver &calls_;
+    CUresult result_;
+};
+
+// Whether the driver (580) would end the program: copies between devices with
+// handles in system RAM.
+bool goes_by_host(const state &ours, CUdeviceptr to, CUdeviceptr from)
+{
+    int devices[2] = {};
+    CUcontext context = nullptr;
+    bool placed = false;
+    return ours.devices > 1 && ours.held->by_handle() &&
+           (touches_ram(*ours.held, to) || touches_ram(*ours.held, from)) &&
+           find_device(ours, to, devices[0], context, placed) &&
+           find_device(ours, from, devices[1], context, placed) &&
+           devices[0] != devices[1];
+}
+
+// The same by way of the program's memory, over when it returns.
+CUresult by_host(const state &ours, CUdeviceptr to, CUcontext there,
+                 CUdeviceptr from, CUcontext here, std::size_t bytes,
+                 CUstream stream)
+{
+    if (ours.held->is_capturing(stream))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUresult result = EMUV_REAL(cuStreamSynchronize)(stream);
+    std::vector<unsigned char> buffer(
+        std::min(bytes, std::size_t{4} * chunk_bytes));
+    for (std::size_t done = 0; done < bytes && result == CUDA_SUCCESS;
+         done += buffer.size()) {
+        const std::size_t some = std::min(bytes - done, buffer.size());
+        {
+            const within context(ours.calls, here);
+            result = context.result();
+            if (result == CUDA_SUCCESS)
+                result = cuMemcpyDtoH_v2(buffer.data(), from + done, some);
+        }
+        const within context(ours.calls, there);
+        if (result == CUDA_SUCCESS)
+            result = context.result();
+        if (result == CUDA_SUCCESS)
+            result = cuMemcpyHtoD_v2(to + done, buffer.data(), some);
+        // Which may return when the buffer has been read.
+        if (result == CUDA_SUCCESS)
+            result = EMUV_REAL(cuStreamSynchronize)(CU_STREAM_LEGACY);
+    }
+    return result;
+}
+
+// Between two contexts.
+// @param stream  with the default streams named
+template <typename Real>
+CUresult between(CUdeviceptr to, CUcontext there, CUdeviceptr from,
+                 CUcontext here, std::size_t bytes, CUstream stream, Real real)
+{
+    const state *const ours = state_if_ours();
+    return ours != nullptr && goes_by_host(*ours, to, from)
+               ? by_host(*ours, to, there, from, here, bytes, stream)
+               : linear(to, from, bytes, real);
+}
+
+// The same of rows and planes.
+template <typename Real>
+CUresult between(const CUDA_MEMCPY3D_PEER *asked, CUstream stream, Real real)
+{
+    const state *const ours = state_if_ours();
+    if (ours == nullptr || asked == nullptr)
+        return described(asked, real);
+    CUDA_MEMCPY3D_PEER copy = *asked;
+    const copy_part whole{0, 0, 0, copy.WidthInBytes, copy.Height, copy.Depth};
+    const copy_side to = side_of(destination_of(copy), whole);
+    const copy_side from = side_of(source_of(copy), whole);
+    if (to.at == 0 || from.at == 0 || !goes_by_host(*ours, to.at, from.at))
+        return described(asked, real);
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t z = 0; z < copy.Depth; z++)
+        for (std::size_t y = 0; y < copy.Height && result == CUDA_SUCCESS; y++)
+            result = by_host(*ours, to.at + z * to.slice + y * to.pitch,
+                             copy.dstContext,
+                             from.at + z * from.slice + y * from.pitch,
+                             copy.srcContext, copy.WidthInBytes, stream);
+    return result;
+}
+
 const void *add(const void *at, std::size_t bytes)
 {
     return static_cast<const char *>(at) + bytes;
@@ -94,22 +200,20 @@ void *add(void *at, std::size_t bytes)
 #define EMUV_COPY(name, peer)                                                  \
     CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes)              \
     {                                                                          \
-        const apart in = find_apart(to, from);                                 \
+        if (const apart in = find_apart(to, from))                             \
+            return peer(to, in.to, from, in.from, bytes);                      \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return in ? EMUV_FOLLOWED(peer)(to + at, in.to, from + at,         \
-                                            in.from, n)                        \
-                      : EMUV_FOLLOWED(name)(to + at, from + at, n);            \
+            return EMUV_FOLLOWED(name)(to + at, from + at, n);                 \
         });                                                                    \
     }
 #define EMUV_COPY_ASYNC(name, peer)                                            \
     CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes,              \
                   CUstream stream)                                             \
     {                                                                          \
-        const apart in = find_apart(to, from);                                 \
+        if (const apart in = find_apart(to, from))                             \
+            return peer(to, in.to, from, in.from, bytes, stream);              \
         return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return in ? EMUV_FOLLOWED(peer)(to + at, in.to, from + at,         \
-                                            in.from, n, stream)                \
-                      : EMUV_FOLLOWED(name)(to + at, from + at, n, stream);    \
+            return EMUV_FOLLOWED(name)(to + at, from + at, n, stream);         \
         });                                                                    \
     }
 EMUV_COPY(cuMemcpy, cuMemcpyPeer)
@@ -160,27 +264,30 @@ EMUV_COPY_TO_HOST(cuMemcpyDtoH_v2_ptds)
 EMUV_COPY_TO_HOST_ASYNC(cuMemcpyDtoHAsync_v2)
 EMUV_COPY_TO_HOST_ASYNC(cuMemcpyDtoHAsync_v2_ptsz)
 
-#define EMUV_COPY_PEER(name)                                                   \
+#define EMUV_COPY_PEER(name, named)                                            \
     CUresult name(CUdeviceptr to, CUcontext there, CUdeviceptr from,           \
                   CUcontext here, size_t bytes)                                \
     {                                                                          \
-        return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_FOLLOWED(name)(to + at, there, from + at, here, n);    \
-        });                                                                    \
+        return between(to, there, from, here, bytes, named(nullptr),           \
+                       [&](size_t at, size_t n) {                              \
+                           return EMUV_FOLLOWED(name)(to + at, there,          \
+                                                      from + at, here, n);     \
+                       });                                                     \
     }
-#define EMUV_COPY_PEER_ASYNC(name)                                             \
+#define EMUV_COPY_PEER_ASYNC(name, named)                                      \
     CUresult name(CUdeviceptr to, CUcontext there, CUdeviceptr from,           \
                   CUcontext here, size_t bytes, CUstream stream)               \
     {                                                                          \
-        return linear(to, from, bytes, [&](size_t at, size_t n) {              \
-            return EMUV_FOLLOWED(name)(to + at, there, from + at, here, n,     \
-                                       stream);                                \
-        });                                                                    \
+        return between(to, there, from, here, bytes, named(stream),            \
+                       [&](size_t at, size_t n) {                              \
+                           return EMUV_FOLLOWED(name)(                         \
+                               to + at, there, from + at, here, n, stream);    \
+                       });                                                     \
     }
-EMUV_COPY_PEER(cuMemcpyPeer)
-EMUV_COPY_PEER(cuMemcpyPeer_ptds)
-EMUV_COPY_PEER_ASYNC(cuMemcpyPeerAsync)
-EMUV_COPY_PEER_ASYNC(cuMemcpyPeerAsync_ptsz)
+EMUV_COPY_PEER(cuMemcpyPeer, legacy)
+EMUV_COPY_PEER(cuMemcpyPeer_ptds, per_thread)
+EMUV_COPY_PEER_ASYNC(cuMemcpyPeerAsync, legacy)
+EMUV_COPY_PEER_ASYNC(cuMemcpyPeerAsync_ptsz, per_thread)
 
 #define EMUV_COPY_TO_ARRAY(name)                                               \
     CUresult name(CUarray to, size_t offset, CUdeviceptr from, size_t bytes)   \
@@ -237,12 +344,29 @@ EMUV_COPY_2D_ASYNC(cuMemcpy2DAsync_v2_ptsz)
     }
 EMUV_COPY_3D(cuMemcpy3D_v2, CUDA_MEMCPY3D)
 EMUV_COPY_3D(cuMemcpy3D_v2_ptds, CUDA_MEMCPY3D)
-EMUV_COPY_3D(cuMemcpy3DPeer, CUDA_MEMCPY3D_PEER)
-EMUV_COPY_3D(cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D_PEER)
 EMUV_COPY_3D_ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D)
 EMUV_COPY_3D_ASYNC(cuMemcpy3DAsync_v2_ptsz, CUDA_MEMCPY3D)
-EMUV_COPY_3D_ASYNC(cuMemcpy3DPeerAsync, CUDA_MEMCPY3D_PEER)
-EMUV_COPY_3D_ASYNC(cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D_PEER)
+
+#define EMUV_COPY_3D_PEER(name, named)                                         \
+    CUresult name(const CUDA_MEMCPY3D_PEER *copy)                              \
+    {                                                                          \
+        return between(copy, named(nullptr),                                   \
+                       [](const CUDA_MEMCPY3D_PEER *part) {                    \
+                           return EMUV_FOLLOWED(name)(part);                   \
+                       });                                                     \
+    }
+#define EMUV_COPY_3D_PEER_ASYNC(name, named)                                   \
+    CUresult name(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)             \
+    {                                                                          \
+        return between(copy, named(stream),                                    \
+                       [&](const CUDA_MEMCPY3D_PEER *part) {                   \
+                           return EMUV_FOLLOWED(name)(part, stream);           \
+                       });                                                     \
+    }
+EMUV_COPY_3D_PEER(cuMemcpy3DPeer, legacy)
+EMUV_COPY_3D_PEER(cuMemcpy3DPeer_ptds, per_thread)
+EMUV_COPY_3D_PEER_ASYNC(cuMemcpy3DPeerAsync, legacy)
+EMUV_COPY_3D_PEER_ASYNC(cuMemcpy3DPeerAsync_ptsz, per_thread)
 
 #define EMUV_FILL(name, type)                                                  \
     CUresult name(CUdeviceptr to, type value, size_t count)                    \

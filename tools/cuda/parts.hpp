@@ -15,6 +15,13 @@ inline memory *with_seams(memory *held)
     return held != nullptr && held->has_seams() ? held : nullptr;
 }
 
+/// Whether any of the allocation lies in system RAM, or may at any moment.
+inline bool touches_ram(memory &held, CUdeviceptr at)
+{
+    range_view view;
+    return held.find(at, view) && (view.host || held.moves());
+}
+
 /// Calls @p real with a part of what is asked for, until all is done: with all
 /// of it at once, where no seam is in the way.
 template <typename Real>

@@ -126,8 +126,8 @@ store *make_store(const settings &asked, const driver &calls, int devices)
         say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
         return nullptr;
     }
-    // Copies between devices, of handles in system RAM, end the program inside
-    // the driver (580).
+    // Copies between devices, of handles in system RAM, take a detour, since
+    // they end the program inside the driver (580).
     const bool several =
         devices > 1 && !asked.move && asked.store == store_kind::automatic;
     if (asked.store == store_kind::pages || numa == 0 || several)

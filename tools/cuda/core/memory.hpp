@@ -205,6 +205,9 @@ public:
     /// Whether memory may go from VRAM to system RAM at any moment.
     bool moves() const { return !movers_.empty(); }
 
+    /// Whether what is in system RAM is handles, and not registered pages.
+    bool by_handle() const { return host_.by_handle(); }
+
     /// Whether anything was ever put into system RAM. Where it meets VRAM there
     /// is a seam. No copy crosses one to registered pages; one to handles is
     /// crossed by single copies, but not by what graphs and batches hold. Most

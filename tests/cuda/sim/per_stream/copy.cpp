@@ -5,6 +5,9 @@
 #include "../array.hpp"
 #include "per_stream.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+
 using namespace sim;
 
 namespace {
@@ -54,6 +57,18 @@ CUresult in_array(CUarray handle, std::size_t offset, std::size_t bytes,
     return CUDA_SUCCESS;
 }
 
+// As the driver does (580.159), with a null pointer of its own.
+void no_handles_of_system_ram(std::uintptr_t at)
+{
+    const mapping *m = the().space.find(at);
+    if (m == nullptr || !m->memory || m->memory->on_device())
+        return;
+    std::fputs("simulated CUDA driver: a copy between devices, of a handle in "
+               "system RAM\n",
+               stderr);
+    std::abort();
+}
+
 // Each side of a copy between contexts is reached by its own.
 CUresult between(call &entered, CUstream stream, bool synchronous,
                  block_copy what, CUcontext dst_context, CUcontext src_context)
@@ -62,6 +77,10 @@ CUresult between(call &entered, CUstream stream, bool synchronous,
     auto src = the().contexts.find(src_context);
     if (!dst || !src)
         return CUDA_ERROR_INVALID_CONTEXT;
+    if (&dst->dev != &src->dev) {
+        no_handles_of_system_ram(what.dst);
+        no_handles_of_system_ram(what.src);
+    }
     what.dst_owner = dst.get();
     what.src_owner = src.get();
     return copy(entered, resolve(*entered.current, stream, per_thread), what,
