@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include <grp.h>
+#include <linux/bpf.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -356,22 +358,79 @@ void enter_container(const std::string &node)
 }
 
 /// What container runtimes leave root by default, without CAP_MKNOD.
-void keep_container_capabilities()
+void keep_container_capabilities(std::set<int> kept = {})
 {
-    const std::set<int> kept = {
-        CAP_CHOWN,      CAP_DAC_OVERRIDE,     CAP_FSETID,  CAP_FOWNER,
-        CAP_KILL,       CAP_SETGID,           CAP_SETUID,  CAP_SETPCAP,
-        CAP_SETFCAP,    CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_SYS_CHROOT,
-        CAP_AUDIT_WRITE};
+    kept.merge(std::set<int>{CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FSETID,
+                             CAP_FOWNER, CAP_KILL, CAP_SETGID, CAP_SETUID,
+                             CAP_SETPCAP, CAP_SETFCAP, CAP_NET_BIND_SERVICE,
+                             CAP_NET_RAW, CAP_SYS_CHROOT, CAP_AUDIT_WRITE});
     for (int capability = 0; capability <= CAP_LAST_CAP; capability++)
         if (!kept.contains(capability))
             give_up(capability);
 }
 
+/// A control group whose processes may make any device node, as container
+/// runtimes have it by default, and open none.
+class device_cgroup
+{
+public:
+    device_cgroup() : group_("devices")
+    {
+        // The kind of access is in the upper half of the context's first word.
+        constexpr bpf_insn program[] = {
+            {BPF_LDX | BPF_MEM | BPF_W, BPF_REG_2, BPF_REG_1, 0, 0},
+            {BPF_ALU | BPF_RSH | BPF_K, BPF_REG_2, 0, 0, 16},
+            {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 1},
+            {BPF_JMP | BPF_JEQ | BPF_K, BPF_REG_2, 0, 1, BPF_DEVCG_ACC_MKNOD},
+            {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0},
+            {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+        bpf_attr load{};
+        load.prog_type = BPF_PROG_TYPE_CGROUP_DEVICE;
+        load.insns = reinterpret_cast<std::uint64_t>(program);
+        load.insn_cnt = std::size(program);
+        load.license = reinterpret_cast<std::uint64_t>("GPL");
+        const descriptor loaded(static_cast<int>(
+            syscall(SYS_bpf, BPF_PROG_LOAD, &load, sizeof load)));
+        const descriptor folder(
+            open(group_.folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        bpf_attr attach{};
+        attach.target_fd = static_cast<std::uint32_t>(folder.get());
+        attach.attach_bpf_fd = static_cast<std::uint32_t>(loaded.get());
+        attach.attach_type = BPF_CGROUP_DEVICE;
+        usable_ =
+            loaded && folder &&
+            syscall(SYS_bpf, BPF_PROG_ATTACH, &attach, sizeof attach) == 0;
+    }
+
+    bool usable() const { return usable_; }
+    void enter() const
+    {
+        if (!group_.enter())
+            throw std::runtime_error("cgroup.procs");
+    }
+
+private:
+    memory_cgroup group_;
+    bool usable_ = false;
+};
+
+/// The driver's nodes by kind and number, as whoever makes them anew needs it.
+std::map<std::string, dev_t> nodes_there_are()
+{
+    std::map<std::string, dev_t> nodes;
+    for (const auto &each : std::filesystem::directory_iterator("/dev")) {
+        struct stat is = {};
+        const auto path = each.path().string();
+        if (path.starts_with("/dev/emuv") && stat(path.c_str(), &is) == 0)
+            nodes[path] = is.st_rdev;
+    }
+    return nodes;
+}
+
 constexpr uid_t container_user = 100000;
 
 /// All who stand in the table.
-std::vector<tenant> tenants(int id)
+std::vector<tenant> tenants(int id, const device_cgroup &confined)
 {
     const auto node = node_path(id);
     const auto container = [node] {
@@ -383,8 +442,15 @@ std::vector<tenant> tenants(int id)
         become_user(container_user, container_user);
         become_root_of_user_namespace(CLONE_NEWNS);
     };
+    const auto with_nodes_of_its_own = [] {
+        const auto nodes = nodes_there_are();
+        enter_container("");
+        keep_container_capabilities({CAP_MKNOD});
+        for (const auto &[path, number] : nodes)
+            checked(mknod(path.c_str(), S_IFCHR | 0600, number), "mknod");
+    };
     const auto namespaces = CLONE_NEWNS | CLONE_NEWPID;
-    return {
+    std::vector<tenant> all = {
         {.name = "root"},
         {.name = "root without CAP_SYS_RAWIO",
          .become = [] { give_up(CAP_SYS_RAWIO); }},
@@ -442,7 +508,19 @@ std::vector<tenant> tenants(int id)
          .become = [=] { with_a_user_namespace(""); },
          .clone_flags = namespaces,
          .handed_node = true},
+        {.name = "a container with CAP_MKNOD, no device cgroup",
+         .become = with_nodes_of_its_own,
+         .clone_flags = namespaces},
     };
+    if (confined.usable())
+        all.push_back({.name = "a container with CAP_MKNOD, in a device cgroup",
+                       .become =
+                           [=, &confined] {
+                               confined.enter();
+                               with_nodes_of_its_own();
+                           },
+                       .clone_flags = namespaces});
+    return all;
 }
 
 /// How a page of the table writes what calls ended with: one word if all ended
@@ -629,7 +707,12 @@ TEST_F(who_may_do_what, IsAsThePageSays)
 {
     auto page = documented();
     ASSERT_FALSE(page.empty()) << "no table in " << EMUV_TENANCY;
-    for (const auto &who : tenants(id)) {
+    const device_cgroup confined;
+    if (!confined.usable()) {
+        ASSERT_EQ(page.erase("a container with CAP_MKNOD, in a device cgroup"),
+                  1U);
+    }
+    for (const auto &who : tenants(id, confined)) {
         SCOPED_TRACE(who.name);
         const auto cells = ask(who);
         EXPECT_EQ(cells, page[who.name]);
@@ -637,6 +720,12 @@ TEST_F(who_may_do_what, IsAsThePageSays)
     }
     for (const auto &[name, cells] : page)
         ADD_FAILURE() << "nobody here is '" << name << "'";
+}
+
+TEST_F(who_may_do_what, DeviceCgroupsAreThereToBeTried)
+{
+    if (!device_cgroup().usable())
+        GTEST_SKIP() << "this kernel has none (CONFIG_CGROUP_BPF)";
 }
 
 /// As kernel.unprivileged_userns_clone or a sysctl of Debian's would have it,

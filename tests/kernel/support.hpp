@@ -239,6 +239,7 @@ class memory_cgroup
 {
 public:
     explicit memory_cgroup(const std::string &name);
+    const std::string &folder() const { return folder_; }
     ~memory_cgroup();
     memory_cgroup(const memory_cgroup &) = delete;
     memory_cgroup &operator=(const memory_cgroup &) = delete;
