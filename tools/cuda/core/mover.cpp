@@ -95,6 +95,8 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     }
     const std::lock_guard guard(lock_);
     blocks_[base] = made;
+    if (!made->small)
+        large_.push_back(made);
     host_bytes_ += host;
     if (host > 0 && !active() && !gave_up_)
         start(context);
@@ -109,6 +111,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
         return false;
     const block_ref gone = found->second;
     blocks_.erase(found);
+    std::erase(large_, gone);
     schedule_.forget(base);
     hold_still(lock, *gone);
     for (slot &each : gone->slots) {
@@ -296,9 +299,10 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         if (found == blocks_.end())
             continue;
         const std::size_t all = found->second->slots.size();
-        if (found->second->small)
+        if (found->second->small) {
             wanted.push_back({found->second, 0, all});
-        else if (each.first <= each.last)
+            awaited_.push_back(found->second);
+        } else if (each.first <= each.last)
             wanted.push_back({found->second, each.first,
                               std::min<std::size_t>(each.last + 1u, all)});
     }
@@ -336,6 +340,10 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     waiters_--;
     version_++;
     wait(-1);
+    for (const part &each : wanted)
+        if (each.of->small)
+            awaited_.erase(
+                std::find(awaited_.begin(), awaited_.end(), each.of));
     if (trace_ != nullptr)
         trace_->span(trace::row::waits, "launch", start, now_ns(),
                      touches.front().base, bytes, 0);
@@ -392,7 +400,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (!announced.vouched) {
         cancel_all();
         if (unvouched_ == 0)
-            for (const auto &[base, each] : blocks_)
+            for (const block_ref &each : large_)
                 may_change(*each);
         unvouched_++;
         changed_.wait(lock, [&] { return gaps_ == 0; });
@@ -400,11 +408,14 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     std::vector<touch> touches;
     follow(announced, touches);
     // What names no unit says nothing of what comes next.
+    const auto units =
+        std::partition(touches.begin(), touches.end(), [](const touch &each) {
+            return each.first <= each.last;
+        });
     const bool expected =
-        std::any_of(
-            touches.begin(), touches.end(),
-            [](const touch &each) { return each.first <= each.last; }) &&
-        schedule_.note(announced.what, touches.data(), touches.size());
+        units != touches.begin() &&
+        schedule_.note(announced.what, touches.data(),
+                       static_cast<std::size_t>(units - touches.begin()));
     version_++;
     if (announced.vouched && unvouched_ == 0)
         await(lock, touches);
@@ -500,7 +511,7 @@ void mover::start(CUcontext context)
     context_ = context;
     stopping_ = settled_ = false;
     // Nobody followed what ran since the last time.
-    for (const auto &[base, each] : blocks_)
+    for (const block_ref &each : large_)
         may_change(*each);
     active_.store(true);
     if (!thread_.start(
@@ -996,7 +1007,7 @@ std::uint64_t mover::next_use_of(block &of, std::size_t index) const
 std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
 {
     std::uint64_t bytes = 0;
-    for (const auto &[base, each] : blocks_)
+    for (const block_ref &each : large_)
         for (std::size_t i = 0; i < each->slots.size(); i++)
             if (each->slots[i].fresh && each->slots[i].where == place::vram &&
                 (each->in_flight > 0 || next_use_of(*each, i) <= next_use))
@@ -1052,23 +1063,25 @@ bool mover::decide()
     std::uint64_t used_bytes = 0;
     std::uint64_t passing_bytes = 0;
     std::uint64_t vram_bytes = free_bytes() + coming_bytes + arrived_bytes;
-    for (const auto &[base, each] : blocks_) {
+    for (const block_ref &each : awaited_)
+        for (std::size_t i = 0; i < each->slots.size(); i++)
+            if (!each->fixed && each->in_flight == 0 &&
+                each->slots[i].where == place::host)
+                wanted = {each, i, 0};
+    for (const block_ref &each : large_) {
         if (each->fixed)
             continue;
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (!each->small) {
-                used_bytes += use != schedule::never ? one.bytes : 0;
-                passing_bytes += one.passes ? one.bytes : 0;
-                vram_bytes += one.vram != 0 ? one.bytes : 0;
-            }
+            used_bytes += use != schedule::never ? one.bytes : 0;
+            passing_bytes += one.passes ? one.bytes : 0;
+            vram_bytes += one.vram != 0 ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
             if (one.where == place::host && use < wanted.next_use)
                 wanted = {each, i, use};
-            if (one.where != place::vram || each->small ||
-                (one.host == 0 && one.no_room))
+            if (one.where != place::vram || (one.host == 0 && one.no_room))
                 continue;
             candidate &leaves = one.passes      ? passer
                                 : one.host != 0 ? victim
@@ -1131,11 +1144,11 @@ void mover::let_pass(std::uint64_t excess)
 {
     std::vector<std::pair<std::uint64_t, slot *>> order;
     std::uint64_t bytes[2] = {}; // of what stays, of what passes
-    for (const auto &[base, each] : blocks_)
+    for (const block_ref &each : large_)
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (each->fixed || each->small || use == schedule::never) {
+            if (each->fixed || use == schedule::never) {
                 one.passes = false;
                 continue;
             }

@@ -315,6 +315,10 @@ private:
     condition changed_;
     condition jobs_; // there is something to map, or to make room for
     std::map<CUdeviceptr, block_ref> blocks_;
+    // What decisions look through, of what may be very many blocks: those whose
+    // units come and go, and small ones that a launch waits for.
+    std::vector<block_ref> large_;
+    std::vector<block_ref> awaited_;
     schedule schedule_;
     std::map<CUstream, std::deque<flight>> flights_;
     std::list<motion> motions_;

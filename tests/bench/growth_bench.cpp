@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How the CUDA library's engine grows with the program: what it adds to a
+// launch, and the memory it takes. In front of a driver that does nothing and
+// succeeds, so that all the time there is is the library's.
+#include "core/memory.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+
+template <typename... Arguments>
+CUresult succeed(Arguments...)
+{
+    return CUDA_SUCCESS;
+}
+
+std::uint64_t next_number = 1;
+
+template <typename Handle>
+Handle number()
+{
+    return reinterpret_cast<Handle>(next_number++);
+}
+
+driver idle_driver()
+{
+    driver calls{};
+#define EMUV_SUCCEED(name) calls.name = succeed;
+    EMUV_DRIVER_CALLS(EMUV_SUCCEED)
+#undef EMUV_SUCCEED
+    calls.cuCtxGetCurrent = [](CUcontext *context) {
+        *context = reinterpret_cast<CUcontext>(0x10);
+        return CUDA_SUCCESS;
+    };
+    calls.cuCtxGetDevice = [](CUdevice *device) {
+        *device = 0;
+        return CUDA_SUCCESS;
+    };
+    calls.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus *status) {
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
+                                   std::size_t, CUdeviceptr,
+                                   unsigned long long) {
+        static CUdeviceptr next = CUdeviceptr{0x2100} << 32;
+        *at = next;
+        next += bytes;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemCreate = [](CUmemGenericAllocationHandle *handle, std::size_t,
+                           const CUmemAllocationProp *, unsigned long long) {
+        *handle = next_number++;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t) {
+        *at = next_number++ << 12;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemHostAlloc = [](void **at, std::size_t bytes, unsigned) {
+        *at = std::calloc(1, bytes);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemFreeHost = [](void *at) {
+        std::free(at);
+        return CUDA_SUCCESS;
+    };
+    calls.cuEventCreate = [](CUevent *event, unsigned) {
+        *event = number<CUevent>();
+        return CUDA_SUCCESS;
+    };
+    calls.cuStreamCreateWithPriority = [](CUstream *stream, unsigned, int) {
+        *stream = number<CUstream>();
+        return CUDA_SUCCESS;
+    };
+    return calls;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start)
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         start)
+        .count();
+}
+
+double heap_mib()
+{
+    return static_cast<double>(mallinfo2().uordblks) / static_cast<double>(MiB);
+}
+
+// The library, with a card of so many bytes and as much system RAM as it wants.
+class engine
+{
+public:
+    explicit engine(std::uint64_t physical)
+        : calls_(idle_driver()), host_(calls_)
+    {
+        rows_.open(nullptr);
+        limits_ = std::make_unique<file_ledger>(rows_, 0, physical,
+                                                std::uint64_t{1} << 50);
+        mover_ = std::make_unique<mover>(calls_, *limits_, 0, nullptr,
+                                         [](const char *) {});
+        held_ = std::make_unique<memory>(
+            calls_, std::vector<ledger *>{limits_.get()}, host_,
+            report_kind::total, nullptr, false,
+            std::vector<mover *>{mover_.get()});
+    }
+
+    CUdeviceptr allocate(std::uint64_t bytes)
+    {
+        CUdeviceptr at = 0;
+        if (held_->allocate(&at, bytes) != CUDA_SUCCESS)
+            std::abort();
+        return at;
+    }
+
+    void launch(std::uint64_t kernel, const std::vector<CUdeviceptr> &names)
+    {
+        mover_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = kernel;
+                out.vouched = true;
+                for (const CUdeviceptr each : names)
+                    out.name(each);
+            },
+            [] { return CUDA_SUCCESS; });
+    }
+
+private:
+    driver calls_;
+    numa_store host_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<mover> mover_;
+    std::unique_ptr<memory> held_;
+};
+
+// A step of 512 launches, over and over: each is given one of 32 allocations of
+// 64 MiB, of which half fit where any spills, and seven of the small ones.
+void launches(std::size_t small, bool spills)
+{
+    constexpr std::uint64_t large = 32;
+    engine under(small * 2 * MiB + (spills ? large / 2 : 2 * large) * 64 * MiB);
+    const double before = heap_mib();
+    std::vector<CUdeviceptr> weights(large);
+    std::vector<CUdeviceptr> others(small);
+    for (auto &each : others)
+        each = under.allocate(2 * MiB);
+    for (auto &each : weights)
+        each = under.allocate(64 * MiB);
+    const double held = heap_mib() - before;
+    constexpr std::size_t step = 512;
+    std::vector<std::vector<CUdeviceptr>> all(step);
+    for (std::size_t i = 0; i < step; i++) {
+        all[i].push_back(weights[i * large / step]);
+        for (std::size_t j = 0; j < 7; j++)
+            all[i].push_back(others[(i * 7 + j) * 977 % small]);
+    }
+    std::vector<double> times;
+    for (int round = 0; round < 60; round++)
+        for (std::size_t i = 0; i < step; i++) {
+            const auto start = std::chrono::steady_clock::now();
+            under.launch(i + 1, all[i]);
+            if (round >= 20)
+                times.push_back(seconds_since(start) * 1e6);
+        }
+    std::sort(times.begin(), times.end());
+    std::printf("%11zu  %-9s  %9.2f  %9.2f  %11.0f\n", small,
+                spills ? "some" : "nothing", times[times.size() / 2],
+                times[times.size() * 99 / 100],
+                held * static_cast<double>(MiB) /
+                    static_cast<double>(small + large));
+    std::fflush(stdout);
+}
+
+// A tebibyte of virtual memory, in allocations of so many bytes.
+void tebibyte(std::uint64_t each)
+{
+    engine under(0);
+    const double before = heap_mib();
+    for (std::uint64_t held = 0; held < std::uint64_t{1} << 40; held += each)
+        under.allocate(each);
+    std::printf("%8llu MiB  %11.1f\n",
+                static_cast<unsigned long long>(each / MiB),
+                heap_mib() - before);
+    std::fflush(stdout);
+}
+
+// A million launches: 2,000 steps of 500 of them.
+void long_schedule()
+{
+    schedule past;
+    const double before = heap_mib();
+    const auto start = std::chrono::steady_clock::now();
+    for (std::uint32_t i = 0; i < 1000000; i++) {
+        const std::uint32_t place = i % 500;
+        const touch touches[] = {{(place + 1) * 64 * MiB, 0, 0}};
+        past.note(place + 1, touches, 1);
+    }
+    std::printf("%.0f ns and %.0f bytes a launch, %llu not foreseen\n",
+                seconds_since(start) * 1e3,
+                (heap_mib() - before) * static_cast<double>(MiB) / 1e6,
+                static_cast<unsigned long long>(past.surprises()));
+    std::fflush(stdout);
+}
+
+// Each by itself, so that none finds what another has left of the heap.
+template <typename Run>
+void apart(Run run)
+{
+    std::fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        run();
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0)
+        std::printf("failed, with status %#x\n", static_cast<unsigned>(status));
+}
+
+} // namespace
+
+int main()
+{
+    std::puts("what the library adds to a launch, in us, and keeps in memory\n"
+              "allocations  has gone    median       99 %   bytes each");
+    for (const bool spills : {false, true})
+        for (const std::size_t count : {10u, 1000u, 100000u})
+            apart([=] { launches(count, spills); });
+    std::puts("\na tebibyte of virtual memory\n   each of  library, MiB");
+    for (const std::uint64_t each : {2 * MiB, 64 * MiB, 1024 * MiB})
+        apart([=] { tebibyte(each); });
+    std::puts("\na schedule of a million launches");
+    apart(long_schedule);
+}
