@@ -203,67 +203,74 @@ void mover::shed()
 
 // ---- The program's work
 
-// What the work touches, by its addresses, and the start of each.
-void mover::follow(work &announced, std::vector<touch> &touches)
+// What the work touches, by its addresses: once for each block.
+std::vector<mover::named> mover::follow(work &announced)
 {
+    std::vector<named> touched;
     std::uint64_t what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
-        const block_ref of = block_of(address);
+        block_ref of = block_of(address);
         if (!of)
             continue;
-        const std::uint64_t offset = address - of->base;
+        touch part{of->base, UINT32_MAX, 0};
         // Nothing that is worth moving begins at an odd place.
-        if (of->small || address % 16 != 0) {
-            touches.push_back({of->base, UINT32_MAX, 0});
+        if (!of->small && address % 16 == 0) {
+            what = (what ^ address) * 0x9e3779b97f4a7c15u;
+            // Where the next thing that was ever named begins, this one ends.
+            const std::uint64_t offset = address - of->base;
+            auto &starts = of->starts;
+            auto next = std::upper_bound(starts.begin(), starts.end(), offset);
+            if (next == starts.begin() || *std::prev(next) != offset)
+                next = std::next(starts.insert(next, offset));
+            const std::uint64_t end = next == starts.end() ? of->bytes : *next;
+            const auto unit_at = [&](std::uint64_t at) {
+                const auto after = std::upper_bound(
+                    of->slots.begin(), of->slots.end(), of->base + at,
+                    [](CUdeviceptr a, const slot &b) { return a < b.at; });
+                return static_cast<std::uint32_t>(after - of->slots.begin() -
+                                                  1);
+            };
+            part.first = unit_at(offset);
+            part.last = unit_at(end - 1);
+        }
+        // First to last of what is touched there.
+        const auto same =
+            std::find_if(touched.begin(), touched.end(),
+                         [&](const named &other) { return other.of == of; });
+        if (same == touched.end()) {
+            touched.push_back({std::move(of), part});
             continue;
         }
-        what = (what ^ address) * 0x9e3779b97f4a7c15u;
-        // Where the next thing that was ever named begins, this one ends.
-        auto &starts = of->starts;
-        auto next = std::upper_bound(starts.begin(), starts.end(), offset);
-        if (next == starts.begin() || *std::prev(next) != offset)
-            next = std::next(starts.insert(next, offset));
-        const std::uint64_t end = next == starts.end() ? of->bytes : *next;
-        const auto unit_at = [&](std::uint64_t at) {
-            const auto after = std::upper_bound(
-                of->slots.begin(), of->slots.end(), of->base + at,
-                [](CUdeviceptr a, const slot &b) { return a < b.at; });
-            return static_cast<std::uint32_t>(after - of->slots.begin() - 1);
-        };
-        touches.push_back({of->base, unit_at(offset), unit_at(end - 1)});
+        same->part.first = std::min(same->part.first, part.first);
+        same->part.last = std::max(same->part.last, part.last);
     }
     announced.what = what;
-    // One for each block: first to last of what is touched there.
-    std::size_t kept = 0;
-    for (const touch &each : touches) {
-        const auto end = touches.begin() + static_cast<long>(kept);
-        const auto same =
-            std::find_if(touches.begin(), end, [&](const touch &other) {
-                return other.base == each.base;
-            });
-        if (same == end) {
-            touches[kept++] = each;
-            continue;
-        }
-        same->first = std::min(same->first, each.first);
-        same->last = std::max(same->last, each.last);
-    }
-    touches.resize(kept);
+    return touched;
 }
 
-bool mover::missing(const std::vector<touch> &touches, std::uint64_t &bytes)
+// What names no unit says nothing of what comes next.
+bool mover::note(std::uint64_t what, const std::vector<named> &touched)
+{
+    std::vector<touch> units;
+    for (const named &each : touched)
+        if (each.part.first <= each.part.last)
+            units.push_back(each.part);
+    return !units.empty() && schedule_.note(what, units.data(), units.size());
+}
+
+bool mover::missing(const std::vector<named> &touched, std::uint64_t &bytes)
 {
     bytes = 0;
-    for (const touch &each : touches) {
-        const auto found = blocks_.find(each.base);
-        if (found == blocks_.end() || found->second->fixed)
+    for (const named &each : touched) {
+        const block &of = *each.of;
+        if (of.fixed)
             continue;
-        const block &of = *found->second;
-        const std::size_t first = of.small ? 0 : each.first;
+        const std::size_t first = of.small ? 0 : each.part.first;
         const std::size_t last =
-            of.small ? of.slots.size() - 1
-                     : std::min<std::size_t>(each.last, of.slots.size() - 1);
+            of.small
+                ? of.slots.size() - 1
+                : std::min<std::size_t>(each.part.last, of.slots.size() - 1);
         for (std::size_t i = first; i <= last; i++)
             if (of.slots[i].where == place::host ||
                 of.slots[i].where == place::fetching)
@@ -275,15 +282,13 @@ bool mover::missing(const std::vector<touch> &touches, std::uint64_t &bytes)
 // Waits for what the work needs, as long as anything moves at all: for what is
 // small, which then stays, and, where the past shows the way, for all of it.
 void mover::await(std::unique_lock<std::mutex> &lock,
-                  std::vector<touch> touches)
+                  std::vector<named> touched)
 {
     if (!schedule_.predicts())
-        std::erase_if(touches, [this](const touch &each) {
-            const auto found = blocks_.find(each.base);
-            return found == blocks_.end() || !found->second->small;
-        });
+        std::erase_if(touched,
+                      [](const named &each) { return !each.of->small; });
     std::uint64_t bytes = 0;
-    if (!missing(touches, bytes) || bytes > limits_.read().physical_bytes / 2 ||
+    if (!missing(touched, bytes) || bytes > limits_.read().physical_bytes / 2 ||
         schedule_.steps() < patient_again_)
         return;
     const std::uint64_t start = now_ns();
@@ -294,17 +299,15 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         std::size_t end;
     };
     std::vector<part> wanted;
-    for (const touch &each : touches) {
-        const auto found = blocks_.find(each.base);
-        if (found == blocks_.end())
-            continue;
-        const std::size_t all = found->second->slots.size();
-        if (found->second->small) {
-            wanted.push_back({found->second, 0, all});
-            awaited_.push_back(found->second);
-        } else if (each.first <= each.last)
-            wanted.push_back({found->second, each.first,
-                              std::min<std::size_t>(each.last + 1u, all)});
+    for (const auto &[of, units] : touched) {
+        const std::size_t all = of->slots.size();
+        if (of->small) {
+            wanted.push_back({of, 0, all});
+            awaited_.push_back(of);
+        } else if (units.first <= units.last) {
+            wanted.push_back(
+                {of, units.first, std::min<std::size_t>(units.last + 1u, all)});
+        }
     }
     const auto wait = [&](int change) {
         for (const part &each : wanted)
@@ -316,13 +319,13 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     version_++;
     std::uint64_t seen = progress_;
     std::uint64_t since = start;
-    while (!gave_up_ && !stopping_ && missing(touches, bytes)) {
+    while (!gave_up_ && !stopping_ && missing(touched, bytes)) {
         changed_.notify_all();
         changed_.wait_for(lock, 20000000);
         if (hopeless_ == progress_) {
             if (trace_ != nullptr)
                 trace_->span(trace::row::waits, "hopeless", start, now_ns(),
-                             touches.front().base, bytes, 0);
+                             touched.front().part.base, bytes, 0);
             break;
         }
         const std::uint64_t now = now_ns();
@@ -346,7 +349,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
                 std::find(awaited_.begin(), awaited_.end(), each.of));
     if (trace_ != nullptr)
         trace_->span(trace::row::waits, "launch", start, now_ns(),
-                     touches.front().base, bytes, 0);
+                     touched.front().part.base, bytes, 0);
 }
 
 // The program's threads go first: their launches wait for the lock.
@@ -405,37 +408,25 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         unvouched_++;
         changed_.wait(lock, [&] { return gaps_ == 0; });
     }
-    std::vector<touch> touches;
-    follow(announced, touches);
-    // What names no unit says nothing of what comes next.
-    const auto units =
-        std::partition(touches.begin(), touches.end(), [](const touch &each) {
-            return each.first <= each.last;
-        });
-    const bool expected =
-        units != touches.begin() &&
-        schedule_.note(announced.what, touches.data(),
-                       static_cast<std::size_t>(units - touches.begin()));
+    const auto touched = follow(announced);
+    const bool expected = note(announced.what, touched);
     version_++;
     if (announced.vouched && unvouched_ == 0)
-        await(lock, touches);
+        await(lock, touched);
     std::uint64_t bytes = 0;
-    if (trace_ != nullptr && missing(touches, bytes)) {
+    if (trace_ != nullptr && missing(touched, bytes)) {
         const std::uint64_t now = now_ns();
         trace_->span(trace::row::waits, expected ? "missed" : "not expected",
-                     now, now, touches.front().base, bytes, schedule_.steps());
+                     now, now, touched.front().part.base, bytes,
+                     schedule_.steps());
     }
-    for (const touch &each : touches) {
-        const auto found = blocks_.find(each.base);
-        if (found == blocks_.end())
-            continue;
-        const block_ref &of = found->second;
+    for (const named &each : touched) {
         // It may write to them: what was copied does not count.
-        for (slot &each_slot : of->slots)
-            each_slot.cancel = true;
-        may_change(*of);
-        of->in_flight++;
-        begun.blocks.push_back(of);
+        for (slot &one : each.of->slots)
+            one.cancel = true;
+        may_change(*each.of);
+        each.of->in_flight++;
+        begun.blocks.push_back(each.of);
     }
     changed_.wait(lock, [&] {
         for (const block_ref &of : begun.blocks)

@@ -202,6 +202,12 @@ private:
         }
         block *block_ = nullptr;
     };
+    // What work was given of a block.
+    struct named
+    {
+        block_ref of;
+        touch part;
+    };
     struct flight
     {
         CUevent event = nullptr;
@@ -254,9 +260,11 @@ private:
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
     void ended(flight &which);
-    void follow(work &announced, std::vector<touch> &touches);
-    bool missing(const std::vector<touch> &touches, std::uint64_t &bytes);
-    void await(std::unique_lock<std::mutex> &lock, std::vector<touch> touches);
+    std::vector<named> follow(work &announced);
+    bool note(std::uint64_t what, const std::vector<named> &touched);
+    static bool missing(const std::vector<named> &touched,
+                        std::uint64_t &bytes);
+    void await(std::unique_lock<std::mutex> &lock, std::vector<named> touched);
     block_ref block_of(CUdeviceptr address);
 
     void start(CUcontext context);
