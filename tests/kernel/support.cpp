@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
@@ -500,24 +501,28 @@ namespace {
 
 thread_local sigjmp_buf *fault_target = nullptr;
 
+std::atomic<bool> faults_caught{false};
+
 void on_fault(int number)
 {
     if (fault_target)
         siglongjmp(*fault_target, number);
+    // Not one that was asked for: it ends the program, unless it was of a
+    // moment, as when a failure that was injected hit the program's own pages.
     signal(number, SIG_DFL);
+    faults_caught = false;
 }
 
 void catch_faults()
 {
-    static const bool once = [] {
-        struct sigaction action
-        {};
-        action.sa_handler = on_fault;
-        sigaction(SIGBUS, &action, nullptr);
-        sigaction(SIGSEGV, &action, nullptr);
-        return true;
-    }();
-    static_cast<void>(once);
+    if (faults_caught)
+        return;
+    struct sigaction action
+    {};
+    action.sa_handler = on_fault;
+    sigaction(SIGBUS, &action, nullptr);
+    sigaction(SIGSEGV, &action, nullptr);
+    faults_caught = true;
 }
 
 } // namespace
