@@ -537,8 +537,10 @@ void mover::stop(CUcontext context)
         for (flight &each : queue)
             ended(each);
     flights_.clear();
-    for (const CUevent each : events_)
-        calls_.cuEventDestroy_v2(each);
+    // With the program the driver goes, too, and what this thread had of it.
+    if (context != nullptr)
+        for (const CUevent each : events_)
+            calls_.cuEventDestroy_v2(each);
     events_.clear();
     active_.store(false);
 }
