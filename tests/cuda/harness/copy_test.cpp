@@ -28,7 +28,7 @@ TEST_F(Copies, OfEveryShapeMoveTheBytesTheyName)
     ASSERT_NO_FATAL_FAILURE(a.allocate(bytes(), 1));
     ASSERT_NO_FATAL_FAILURE(b.allocate(bytes(), 2));
     std::mt19937 random(7 + seed());
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < repeats(500); ++i) {
         const bool synchronous = random() % 2;
         // The calls that wait do so on the legacy stream, which is not
         // ordered with this one.
@@ -136,7 +136,7 @@ class Random : public Cuda
 {
 protected:
     static constexpr int threads = 4;
-    static constexpr int operations = 10000;
+    static constexpr int operations = repeats(10000);
 
     static std::size_t chunks(std::size_t bytes)
     {
@@ -206,7 +206,7 @@ protected:
     }
 };
 
-TEST_F(Random, TenThousandOperationsOnFourThreadsLeaveEveryByteRight)
+TEST_F(Random, ThousandsOfOperationsOnFourThreadsLeaveEveryByteRight)
 {
     std::size_t before = 0, after = 0, total = 0;
     OK(cuda().cuMemGetInfo(&before, &total));

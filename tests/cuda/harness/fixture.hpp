@@ -49,6 +49,16 @@ inline unsigned seed()
 {
     return static_cast<unsigned>(number_from("EMUV_TEST_SEED", 0));
 }
+// How often to do what is random. ThreadSanitizer looks at every byte of a
+// copy, for races that a fifth of the copies shows as well.
+constexpr int repeats(int wanted)
+{
+#ifdef __SANITIZE_THREAD__
+    return wanted / 5;
+#else
+    return wanted;
+#endif
+}
 // Whether more can be had than VRAM has.
 inline bool beyond()
 {
