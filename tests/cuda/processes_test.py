@@ -210,9 +210,12 @@ print(*info(), alloc(88)[0])
         self.assertEqual(out, ["46", "88", "88", "88", "0"])
 
     def test_what_moves_is_traced_and_goes_on_after_a_release(self):
+        if "tsan" in (self.options.runtime or ""):
+            self.skipTest("sets of the program's beside copies that are "
+                          "thrown away take it minutes")
         with tempfile.NamedTemporaryFile() as trace:
             out, _ = self.run_program("""
-import json, os
+import json, os, time
 def fetched():
     lines = open(os.environ["EMUV_TRACE"]).read().splitlines()[1:]
     spans = [json.loads(line.rstrip(",")) for line in lines]
@@ -221,31 +224,34 @@ def fetched():
 def go_round(value, count):
     for block in blocks[:count]:
         assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value),
-                                    ctypes.c_size_t(8 * MiB), None) == 0
+                                    ctypes.c_size_t(4 * MiB), None) == 0
 def fetches(count):
     before = len(fetched())
-    for value in range(500):
-        go_round(value % 256, count)
+    # The next round calls off what is on its way, and a sanitizer takes its
+    # time: the pauses grow.
+    for value in range(40):
+        go_round(value, count)
         assert cuda.cuCtxSynchronize() == 0
+        time.sleep(0.01 * value)
         new = fetched()[before:]
         if len(new) > 3:
             return {blocks[0].value <= each and
                     each - blocks[0].value < 1 << 40 for each in new}
-blocks = [alloc(8)[1] for _ in range(8)]
+blocks = [alloc(4)[1] for _ in range(8)]
 print(fetches(8))
 assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 go_round(77, 8) # still under way, perhaps
 assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
-blocks.append(alloc(8)[1])
+blocks.append(alloc(4)[1])
 print(fetches(8))
 go_round(99, 8)
 go_round(55, 9)
-buffer = ctypes.create_string_buffer(8 * MiB)
+buffer = ctypes.create_string_buffer(4 * MiB)
 for block in blocks:
     assert cuda.cuMemcpyDtoH_v2(buffer, block,
-                                ctypes.c_size_t(8 * MiB)) == 0
-    assert buffer.raw == bytes([55]) * (8 * MiB)
-""", EMUV_PHYSICAL="32M", EMUV_VIRTUAL="96M", EMUV_MOVE="1",
+                                ctypes.c_size_t(4 * MiB)) == 0
+    assert buffer.raw == bytes([55]) * (4 * MiB)
+""", EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", EMUV_MOVE="1",
                                       EMUV_TRACE=trace.name)
             text = pathlib.Path(trace.name).read_text(encoding="ascii")
         self.assertEqual(out, ["{True}", "{True}"])
