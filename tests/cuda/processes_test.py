@@ -251,7 +251,7 @@ for block in blocks:
     assert cuda.cuMemcpyDtoH_v2(buffer, block,
                                 ctypes.c_size_t(4 * MiB)) == 0
     assert buffer.raw == bytes([55]) * (4 * MiB)
-""", EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", EMUV_MOVE="1",
+""", EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
                                       EMUV_TRACE=trace.name)
             text = pathlib.Path(trace.name).read_text(encoding="ascii")
         self.assertEqual(out, ["{True}", "{True}"])

@@ -698,7 +698,7 @@ TEST_F(tenants, AreOutOfMemoryAtTheHostsFloorAndLoseNothing)
 
 TEST_F(tenants, AreToldHowMuchWasMovedForEach)
 {
-    ASSERT_EQ(setenv("EMUV_MOVE", "1", 1), 0);
+    ASSERT_EQ(setenv("EMUV_MOVE", "always", 1), 0);
     ASSERT_EQ(run({"create", "--gpu-model", "4070", "--physical", "64M",
                    "--virtual", "96M"}),
               0);

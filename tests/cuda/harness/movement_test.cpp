@@ -83,6 +83,29 @@ TEST_F(Movement, InACircle)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
+// An array can be in VRAM only.
+TEST_F(Movement, MakesWayForWhatCannotSpill)
+{
+    const char *const moves = std::getenv("EMUV_MOVE");
+    if (moves == nullptr || std::string(moves) == "0")
+        GTEST_SKIP() << "memory stands still";
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    CUDA_ARRAY_DESCRIPTOR shape{};
+    shape.Width = 1024;
+    shape.Height = physical() / 4 / 4096;
+    shape.Format = CU_AD_FORMAT_UNSIGNED_INT32;
+    shape.NumChannels = 1;
+    for (int round = 0; round < 12; ++round) {
+        for (std::size_t i = 0; i < buffers.size(); ++i)
+            ASSERT_NO_FATAL_FAILURE(touch(i));
+        CUarray array = nullptr;
+        OK(cuda().cuArrayCreate(&array, &shape));
+        ASSERT_NO_FATAL_FAILURE(touch(0));
+        OK(cuda().cuArrayDestroy(array));
+    }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 TEST_F(Movement, ForthAndBack)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));

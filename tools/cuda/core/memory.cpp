@@ -61,6 +61,14 @@ bool memory::charge_vram(int device, std::uint64_t bytes)
            (pools_.trim(device) && limits.charge_physical(bytes));
 }
 
+// For what can only be there: what can be elsewhere makes way.
+bool memory::charge_vram_alone(int device, std::uint64_t bytes)
+{
+    mover *const moves = mover_of(device);
+    return charge_vram(device, bytes) ||
+           (moves != nullptr && moves->make_way(bytes));
+}
+
 // ---- Plain allocations
 
 CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
@@ -695,7 +703,8 @@ bool memory::is_placed(CUdeviceptr pointer)
 bool memory::take(int device, std::uint64_t bytes, bool may_be_virtual,
                   charge &taken)
 {
-    if (charge_vram(device, bytes))
+    if (may_be_virtual ? charge_vram(device, bytes)
+                       : charge_vram_alone(device, bytes))
         return true;
     taken.kind = charge_kind::host;
     return may_be_virtual && bytes <= UINT64_MAX - chunk_bytes &&

@@ -145,7 +145,7 @@ public:
     CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
     {
         const int device = current_device();
-        if (!charge_vram(device, bytes))
+        if (!charge_vram_alone(device, bytes))
             return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = from_driver();
         if (result == CUDA_SUCCESS)
@@ -360,6 +360,7 @@ private:
     bool find_pool(CUmemoryPool pool, pools::source &from);
     void give_up(CUdeviceptr pointer, CUstream stream, int device);
     bool charge_vram(int device, std::uint64_t bytes);
+    bool charge_vram_alone(int device, std::uint64_t bytes);
     bool is_placed(CUdeviceptr pointer);
     bool take(int device, std::uint64_t bytes, bool may_be_virtual,
               charge &taken);

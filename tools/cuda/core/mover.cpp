@@ -36,6 +36,11 @@ constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
 constexpr std::size_t digest_slots = max_motions;
+// How long a round may stand still until it is clear that it should not: so many
+// times what moving everything would take over a slow link.
+constexpr std::uint64_t patient_rounds = 8;
+constexpr std::uint64_t slow_link_bytes_per_ns = 25;
+constexpr std::uint64_t rest_after_ns = 10000000;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 // In blocks below that frameworks keep their many small tensors, at ever new
 // places, which every kernel reads again and again. They come to VRAM at their
@@ -58,10 +63,10 @@ void pause_cpu()
 
 } // namespace
 
-mover::mover(const driver &calls, ledger &limits, int device, trace *record,
-             void (*tell)(const char *why))
+mover::mover(const driver &calls, ledger &limits, int device, bool always,
+             trace *record, void (*tell)(const char *why))
     : calls_(calls), limits_(limits), device_(device), trace_(record),
-      tell_(tell)
+      tell_(tell), pace_(always)
 {}
 
 mover::~mover()
@@ -284,7 +289,7 @@ bool mover::missing(const std::vector<named> &touched, std::uint64_t &bytes)
 void mover::await(std::unique_lock<std::mutex> &lock,
                   std::vector<named> touched)
 {
-    if (!schedule_.predicts())
+    if (!moves_ahead())
         std::erase_if(touched,
                       [](const named &each) { return !each.of->small; });
     std::uint64_t bytes = 0;
@@ -409,7 +414,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         changed_.wait(lock, [&] { return gaps_ == 0; });
     }
     const auto touched = follow(announced);
+    const std::uint64_t steps = schedule_.steps();
     const bool expected = note(announced.what, touched);
+    begun.is_step = schedule_.steps() != steps;
+    begun.lag = schedule_.lag();
     version_++;
     if (announced.vouched && unvouched_ == 0)
         await(lock, touched);
@@ -448,10 +456,9 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     // What failed may have begun all the same. Whoever starts movement anew
     // waits for all that is not followed.
     if (followed && active()) {
-        const bool first = flights_.empty();
         flights_[stream].push_back(std::move(begun));
-        if (!first)
-            return; // those before it are being watched
+        if (!resting_)
+            return; // it looks again in a moment
     } else {
         if (running && !followed)
             give_up("work on a stream could not be followed");
@@ -641,13 +648,14 @@ void mover::loop()
     settled_ = ready;
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
+    std::uint64_t last_work_ns = 0;
     while (!stopping_ || !motions_.empty()) {
-        bool busy = retire();
+        bool busy = retire(lock);
         let_in(lock);
-        busy = advance() || busy;
+        busy = advance(lock) || busy;
         let_in(lock);
         if (!stopping_ && !gave_up_)
-            busy = decide() || busy;
+            busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
         let_in(lock);
         if (busy)
             continue;
@@ -656,13 +664,20 @@ void mover::loop()
                                         [](const motion &each) {
                                             return each.at != stage::ready;
                                         });
-        const bool watching = !flights_.empty();
-        if (waiting)
-            changed_.wait_for(lock, 20000);
-        else if (watching)
+        const std::uint64_t now = now_ns();
+        if (waiting || !flights_.empty())
+            last_work_ns = now;
+        // Whoever launches pays for waking a thread that sleeps, and for each
+        // of its questions to the driver.
+        if (waiting) {
+            changed_.wait_for(lock, waiters_ > 0 ? 20000 : 50000);
+        } else if (now - last_work_ns < rest_after_ns) {
             changed_.wait_for(lock, 200000);
-        else
+        } else {
+            resting_ = true;
             changed_.wait_for(lock, 100000000);
+            resting_ = false;
+        }
     }
     served_ = true;
     jobs_.notify_all();
@@ -690,31 +705,78 @@ CUevent mover::take_event()
     return event;
 }
 
-// Takes note of work that has ended.
-bool mover::retire()
+// Takes note of work that has ended. The driver is asked with the lock let go.
+bool mover::retire(std::unique_lock<std::mutex> &lock)
 {
+    // Work on one stream ends in its order: what ended last says most.
+    struct queue_end
+    {
+        CUstream stream;
+        CUevent first;
+        CUevent last;
+        std::size_t count;
+        CUresult state;
+    };
+    std::vector<queue_end> ends;
+    for (const auto &[stream, queue] : flights_)
+        ends.push_back({stream, queue.front().event, queue.back().event,
+                        queue.size(), CUDA_SUCCESS});
+    if (ends.empty())
+        return false;
+    lock.unlock();
+    for (queue_end &each : ends) {
+        each.state = calls_.cuEventQuery(each.last);
+        if (each.state != CUDA_ERROR_NOT_READY || each.count == 1)
+            continue;
+        each.count = 1;
+        each.state = calls_.cuEventQuery(each.first);
+    }
+    lock.lock();
     bool any = false;
-    for (auto entry = flights_.begin(); entry != flights_.end();) {
+    for (const queue_end &each : ends) {
+        if (each.state == CUDA_ERROR_NOT_READY)
+            continue;
+        const auto entry = flights_.find(each.stream);
         auto &queue = entry->second;
-        while (!queue.empty()) {
-            const CUresult state = calls_.cuEventQuery(queue.front().event);
-            if (state == CUDA_ERROR_NOT_READY)
-                break;
-            for (const block_ref &each : queue.front().blocks)
-                for (slot &one : each->slots)
+        for (std::size_t i = 0; i < each.count; i++) {
+            for (const block_ref &of : queue.front().blocks)
+                for (slot &one : of->slots)
                     one.fresh = false;
+            if (queue.front().is_step)
+                keep_pace(queue.front().lag);
             ended(queue.front());
             queue.pop_front();
             progressed();
-            any = true;
-            if (state != CUDA_SUCCESS) // the context is lost
-                give_up("the device reports an error");
         }
-        entry = queue.empty() ? flights_.erase(entry) : std::next(entry);
+        if (queue.empty())
+            flights_.erase(entry);
+        any = true;
+        if (each.state != CUDA_SUCCESS) // the context is lost
+            give_up("the device reports an error");
     }
     if (any)
         changed_.notify_all();
     return any;
+}
+
+// A step has ended, as many after the one that looked like it.
+void mover::keep_pace(std::uint64_t lag)
+{
+    const bool before = pace_.moves();
+    const std::uint64_t now = now_ns();
+    pace_.ended(lag, now,
+                patient_rounds * (host_bytes_ + moving_bytes) /
+                    slow_link_bytes_per_ns);
+    if (trace_ != nullptr && pace_.moves() != before)
+        trace_->span(trace::row::waits,
+                     before ? "stands still from here" : "moves from here", now,
+                     now, 0, host_bytes_, lag);
+}
+
+// Whether the past shows the way, and following it is worth it.
+bool mover::moves_ahead() const
+{
+    return schedule_.predicts() && pace_.moves();
 }
 
 void mover::progressed()
@@ -764,47 +826,74 @@ void mover::end_motion(motion_ref which, place where)
 }
 
 // Takes motions a stage further, or to their end.
-bool mover::advance()
+bool mover::advance(std::unique_lock<std::mutex> &lock)
 {
+    // What has been handed to one of our streams ends in its order, nearly: the
+    // first that has not ends the asking.
+    struct question
+    {
+        motion_ref about;
+        CUresult answer;
+    };
+    std::vector<question> questions;
+    for (auto each = motions_.begin(); each != motions_.end(); ++each)
+        if (each->at == stage::fetch || each->at == stage::digest ||
+            each->at == stage::write_back)
+            questions.push_back({each, CUDA_ERROR_NOT_READY});
+    if (!questions.empty()) {
+        lock.unlock();
+        for (const stage at :
+             {stage::fetch, stage::digest, stage::write_back})
+            for (question &each : questions) {
+                if (each.about->at != at)
+                    continue;
+                each.answer = calls_.cuEventQuery(each.about->event);
+                if (each.answer == CUDA_ERROR_NOT_READY)
+                    break;
+            }
+        lock.lock();
+    }
     bool any = false;
+    for (const question &each : questions) {
+        if (each.answer == CUDA_ERROR_NOT_READY)
+            continue;
+        any = true;
+        if (each.answer != CUDA_SUCCESS || !may_move(*each.about))
+            call_off(each.about);
+        else if (each.about->at == stage::digest)
+            compare(lock, each.about);
+        else if (each.about->at == stage::write_back)
+            written(*each.about);
+        else
+            hand_over(*each.about, stage::remap);
+    }
     for (auto at = motions_.begin(); at != motions_.end();) {
         const auto each = at++;
         switch (each->at) {
-        case stage::room:
-        case stage::remap:
-            continue; // in other threads' hands
         case stage::roomed:
             any = true;
             if (!each->done && !each->called_off)
                 each->of->slots[each->index].no_room = true;
-            if (each->done && take_digest(*each))
-                each->at = stage::digest;
-            else
+            if (!each->done || !take_digest(lock, *each))
                 end_motion(each, place::vram);
-            continue;
+            break;
         case stage::remapped:
             any = true;
             finish(each);
-            continue;
-        case stage::ready:
-            if (may_move(*each) && !stopping_ && !gave_up_ && !wants_frame())
-                continue;
             break;
-        default:
+        case stage::ready:
+            if (!may_move(*each) || stopping_ || gave_up_ ||
+                (!pace_.moves() && waiters_ == 0 && wanted_bytes_ == 0)) {
+                any = true;
+                call_off(each);
+            } else if (wants_frame()) {
+                any = true;
+                hand_over(*each, stage::remap);
+            }
+            break;
+        default: // on its way, or in other threads' hands
             break;
         }
-        const CUresult state = calls_.cuEventQuery(each->event);
-        if (state == CUDA_ERROR_NOT_READY)
-            continue;
-        any = true;
-        if (state != CUDA_SUCCESS || !may_move(*each))
-            call_off(each);
-        else if (each->at == stage::digest)
-            compare(each);
-        else if (each->at == stage::write_back)
-            written(*each);
-        else
-            hand_over(*each, stage::remap);
     }
     return any;
 }
@@ -817,29 +906,35 @@ bool mover::wants_frame() const
     for (const motion &each : motions_)
         if (each.at == stage::remap && each.evicts)
             bytes += each.of->slots[each.index].bytes;
-    return bytes < max_free_bytes;
+    return wanted_bytes_ > 0 || bytes < max_free_bytes;
 }
 
 // Reads the unit that shall leave, to see whether it has changed.
-bool mover::take_digest(motion &which)
+bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
 {
+    if (!may_move(which))
+        return false;
+    which.at = stage::digest;
     const slot &of = which.of->slots[which.index];
     CUdeviceptr at = of.at;
     std::uint64_t count = of.bytes / 16;
     CUdeviceptr out = digest_device_ + 16 * which.digest_slot;
     void *parameters[] = {&at, &count, &out};
-    return may_move(which) &&
-           calls_.cuMemsetD8Async(out, 0, 16, look_) == CUDA_SUCCESS &&
-           calls_.cuLaunchKernel(digest_, digest_blocks, 1, 1, digest_threads,
-                                 1, 1, 0, look_, parameters,
-                                 nullptr) == CUDA_SUCCESS &&
-           calls_.cuMemcpyDtoHAsync_v2(digest_host_ + 2 * which.digest_slot,
-                                       out, 16, look_) == CUDA_SUCCESS &&
-           calls_.cuEventRecord(which.event, look_) == CUDA_SUCCESS;
+    lock.unlock();
+    const bool begun =
+        calls_.cuMemsetD8Async(out, 0, 16, look_) == CUDA_SUCCESS &&
+        calls_.cuLaunchKernel(digest_, digest_blocks, 1, 1, digest_threads, 1,
+                              1, 0, look_, parameters,
+                              nullptr) == CUDA_SUCCESS &&
+        calls_.cuMemcpyDtoHAsync_v2(digest_host_ + 2 * which.digest_slot, out,
+                                    16, look_) == CUDA_SUCCESS &&
+        calls_.cuEventRecord(which.event, look_) == CUDA_SUCCESS;
+    lock.lock();
+    return begun;
 }
 
 // What is the same as its copy in system RAM need not be written there.
-void mover::compare(motion_ref which)
+void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
 {
     slot &of = which->of->slots[which->index];
     std::array<std::uint64_t, 2> now{};
@@ -853,9 +948,13 @@ void mover::compare(motion_ref which)
     // The copy in system RAM is of another time until this one is done.
     of.digested = false;
     which->at = stage::write_back;
-    if (calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes, out_) !=
-            CUDA_SUCCESS ||
-        calls_.cuEventRecord(which->event, out_) != CUDA_SUCCESS)
+    lock.unlock();
+    const bool begun =
+        calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes, out_) ==
+            CUDA_SUCCESS &&
+        calls_.cuEventRecord(which->event, out_) == CUDA_SUCCESS;
+    lock.lock();
+    if (!begun)
         end_motion(which, place::vram);
 }
 
@@ -1009,7 +1108,7 @@ std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
 }
 
 // Starts the one thing that is most worth it.
-bool mover::decide()
+bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!settled_ || unvouched_ > 0 ||
         !(schedule_.predicts() || waiters_ > 0) || host_bytes_ == 0)
@@ -1088,14 +1187,19 @@ bool mover::decide()
     const std::uint64_t excess = used_bytes - std::min(used_bytes, room);
     const std::uint64_t off = excess > passing_bytes ? excess - passing_bytes
                                                      : passing_bytes - excess;
-    if (schedule_.predicts() && off > excess / 8 + max_unit_bytes)
+    if (moves_ahead() && off > excess / 8 + max_unit_bytes)
         let_pass(excess);
     if (wanted.of) {
         const bool early =
             wanted.next_use > 0 &&
             ahead_bytes(wanted.next_use) + coming_bytes + arrived_bytes >=
                 std::min(max_ahead_bytes, part);
-        if (may_fetch && !early && start_fetch(wanted))
+        // Standing still, what has come free may be of use all the same.
+        const bool stays =
+            waiters_ == 0 && !pace_.moves() &&
+            limits_.read().physical_free_bytes() + free_bytes() <
+                wanted.of->slots[wanted.index].bytes;
+        if (may_fetch && !early && !stays && start_fetch(lock, wanted))
             return true;
         // Room for one more unit is slow to make and takes memory. As much
         // again as lies there is enough to take turns with, and what stays away
@@ -1113,7 +1217,8 @@ bool mover::decide()
             limits_.read().physical_free_bytes() + free_bytes() <
                 wanted.of->slots[wanted.index].bytes &&
             leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
-        if (may_evict && leaves.of && leaves.next_use > wanted.next_use + 1 &&
+        if (may_evict && (waiters_ > 0 || pace_.moves()) && leaves.of &&
+            leaves.next_use > wanted.next_use + 1 &&
             (passes || leaves.next_use == schedule::never || short_of_frames) &&
             start_evict(leaves))
             return true;
@@ -1281,7 +1386,8 @@ bool mover::remap(slot &of, CUmemGenericAllocationHandle to,
     return false;
 }
 
-bool mover::start_fetch(const candidate &which)
+bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
+                        const candidate &which)
 {
     const slot &one = which.of->slots[which.index];
     frame into{};
@@ -1289,10 +1395,13 @@ bool mover::start_fetch(const candidate &which)
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
     next->into = into;
-    if (next->event != nullptr &&
-        calls_.cuMemcpyAsync(into.alias, one.at, one.bytes, in_) ==
-            CUDA_SUCCESS &&
-        calls_.cuEventRecord(next->event, in_) == CUDA_SUCCESS)
+    lock.unlock();
+    const bool begun = next->event != nullptr &&
+                       calls_.cuMemcpyAsync(into.alias, one.at, one.bytes,
+                                            in_) == CUDA_SUCCESS &&
+                       calls_.cuEventRecord(next->event, in_) == CUDA_SUCCESS;
+    lock.lock();
+    if (begun)
         return true;
     free_.push_back(into);
     end_motion(next, place::host);
@@ -1310,9 +1419,75 @@ bool mover::start_evict(const candidate &which)
         return false;
     }
     next->done = one.host_alias != 0;
-    if (!next->done)
+    if (!next->done) {
+        pace_.disturb();
         hand_over(*next, stage::room);
+    }
     return true;
+}
+
+// ---- Room for what cannot be in system RAM
+
+bool mover::make_way(std::uint64_t bytes)
+{
+    std::unique_lock lock = enter();
+    if (!active())
+        return limits_.charge_physical(bytes);
+    wanted_bytes_ += bytes;
+    changed_.notify_all();
+    std::uint64_t seen = progress_;
+    std::uint64_t since = now_ns();
+    bool charged = false;
+    while (!(charged = limits_.charge_physical(bytes)) && !gave_up_ &&
+           !stopping_) {
+        changed_.wait_for(lock, 1000000);
+        const std::uint64_t now = now_ns();
+        if (progress_ != seen) {
+            seen = progress_;
+            since = now;
+        } else if (settled_ &&
+                   now - since > (flights_.empty() && motions_.empty()
+                                      ? patience_ns
+                                      : 10 * patience_ns)) {
+            break;
+        }
+    }
+    wanted_bytes_ -= bytes;
+    version_++;
+    return charged;
+}
+
+// Gives up frames, and sends away as much as is wanted: what is needed last
+// first.
+bool mover::give_way()
+{
+    const bool dropped = !free_.empty();
+    for (const frame &each : free_)
+        drop_frame(each);
+    free_.clear();
+    if (dropped) {
+        progressed();
+        changed_.notify_all();
+    }
+    std::uint64_t coming = limits_.read().physical_free_bytes();
+    for (const motion &each : motions_)
+        coming += each.evicts ? each.of->slots[each.index].bytes : 0;
+    if (coming >= wanted_bytes_ || !settled_ || unvouched_ > 0 ||
+        digest_slots_.empty())
+        return dropped;
+    candidate leaves;
+    for (const block_ref &each : large_) {
+        if (each->fixed || each->in_flight > 0)
+            continue;
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            const slot &one = each->slots[i];
+            const std::uint64_t use = next_use_of(*each, i);
+            if (one.where == place::vram && !(one.host == 0 && one.no_room) &&
+                (!leaves.of || use > leaves.next_use))
+                leaves = {each, i, use};
+        }
+    }
+    return (leaves.of && start_evict(leaves)) || dropped;
 }
 
 } // namespace emuv::cuda

@@ -4,6 +4,7 @@
 
 #include "driver.hpp"
 #include "ledger.hpp"
+#include "pace.hpp"
 #include "schedule.hpp"
 #include "store.hpp"
 #include "thread.hpp"
@@ -56,9 +57,10 @@ class mover
 {
 public:
     /// @param calls, limits, record  outlive this object; @p record may be null
+    /// @param always  memory moves even where that is slower
     /// @param tell  called when movement ends for good, with the reason
-    mover(const driver &calls, ledger &limits, int device, trace *record,
-          void (*tell)(const char *why));
+    mover(const driver &calls, ledger &limits, int device, bool always,
+          trace *record, void (*tell)(const char *why));
     mover(const mover &) = delete;
     mover &operator=(const mover &) = delete;
     ~mover();
@@ -94,6 +96,11 @@ public:
 
     /// Gives up VRAM and system RAM that are held for movement alone.
     void shed();
+
+    /// Charges VRAM for what cannot be anywhere else, and sends units away
+    /// until there is as much. Waits for work in flight, if need be.
+    /// @return false where there is not so much to be had
+    bool make_way(std::uint64_t bytes);
 
     /// Ends movement in a context that is about to go; waits for it.
     /// @param context  null: for good
@@ -212,6 +219,8 @@ private:
     {
         CUevent event = nullptr;
         bool vouched = false;
+        bool is_step = false;  // of the schedule
+        std::uint64_t lag = 0; // see pace
         std::vector<block_ref> blocks;
     };
     struct frame
@@ -271,18 +280,22 @@ private:
     void loop();
     bool prepare();
     void put_away();
-    bool retire();
-    bool advance();
-    bool take_digest(motion &which);
-    void compare(motion_ref which);
+    void keep_pace(std::uint64_t lag);
+    bool moves_ahead() const;
+    bool retire(std::unique_lock<std::mutex> &lock);
+    bool advance(std::unique_lock<std::mutex> &lock);
+    bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
+    void compare(std::unique_lock<std::mutex> &lock, motion_ref which);
     void written(motion &which);
     void call_off(motion_ref which);
     void finish(motion_ref which);
     void hand_over(motion &which, stage to);
     void serve(stage mine);
-    bool decide();
+    bool decide(std::unique_lock<std::mutex> &lock);
+    bool give_way();
     void let_pass(std::uint64_t excess);
-    bool start_fetch(const candidate &which);
+    bool start_fetch(std::unique_lock<std::mutex> &lock,
+                     const candidate &which);
     bool start_evict(const candidate &which);
     bool take_frame(std::uint64_t bytes, frame &out);
     bool make_host(slot &of);
@@ -328,6 +341,7 @@ private:
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
     schedule schedule_;
+    pace pace_;
     std::map<CUstream, std::deque<flight>> flights_;
     std::list<motion> motions_;
     std::vector<frame> free_;
@@ -345,6 +359,8 @@ private:
     std::uint64_t look_again_ns_ = 0;
     std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
+    std::uint64_t wanted_bytes_ = 0; // by make_way()
+    bool resting_ = false;           // the mover sleeps until it is woken
     bool settled_ = false; // all that is in flight is followed
     bool stopping_ = false;
     bool served_ = false; // nothing is left to be mapped

@@ -41,6 +41,12 @@ public:
     /// Whether there is a place in the past that looks like now.
     bool predicts() const { return following_; }
 
+    /// How many steps ago what looks like now was; 0 when nothing does.
+    std::uint64_t lag() const
+    {
+        return following_ ? steps_.size() - 1 - cursor_ : 0;
+    }
+
     /// How many steps from now until the unit is touched, 1 being the next
     /// step; never, when nothing says that it will be.
     std::uint64_t next_use(std::uint64_t base, std::uint32_t unit) const;

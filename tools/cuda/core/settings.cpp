@@ -103,7 +103,8 @@ settings read_settings(char *(*get)(const char *name))
         wrong("EMUV_STORE", text);
 
     text = get("EMUV_MOVE");
-    if (value(text) == "1")
+    read.move_always = value(text) == "always";
+    if (value(text) == "1" || read.move_always)
         read.move = true;
     else if (!value(text).empty() && value(text) != "0")
         wrong("EMUV_MOVE", text);

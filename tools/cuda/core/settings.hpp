@@ -37,6 +37,8 @@ struct settings
     store_kind store = store_kind::automatic;
     /// Whether memory moves between VRAM and system RAM.
     bool move = false;
+    /// And does so even where that is slower.
+    bool move_always = false;
     const char *trust = "known";
     const char *trace_path = nullptr;
     /// Large allocations that fit in VRAM are the driver's own, so that other

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Whether memory moves, by how long the program's rounds take.
+#include "core/pace.hpp"
+
+#include <gtest/gtest.h>
+
+using emuv::cuda::pace;
+
+namespace {
+
+constexpr std::uint64_t longest = 1000000;
+
+// A program that does the same in rounds of so many steps.
+struct program
+{
+    pace of{false};
+    std::uint64_t now = 1;
+    std::uint64_t lag = 10;
+    std::uint64_t still_ns = 100; // a step
+    std::uint64_t moving_ns = 10;
+    unsigned moved = 0; // rounds that ended moving
+
+    void steps(std::uint64_t count, std::uint64_t from)
+    {
+        for (std::uint64_t i = 0; i < count; i++) {
+            now += of.moves() ? moving_ns : still_ns;
+            of.ended(from, now, longest);
+        }
+    }
+    void rounds(unsigned count)
+    {
+        for (unsigned i = 0; i < count; i++) {
+            steps(lag, lag);
+            moved += of.moves() ? 1 : 0;
+        }
+    }
+    // Something new comes first: the past is of no use.
+    void begin_anew() { steps(lag, 0); }
+};
+
+} // namespace
+
+TEST(Pace, StandsStillUntilARoundIsMeasured)
+{
+    program runs;
+    runs.begin_anew();
+    EXPECT_FALSE(runs.of.moves());
+    runs.steps(10, 10);
+    EXPECT_FALSE(runs.of.moves());
+    runs.steps(1, 10);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, GoesOnMovingWhereThatIsFaster)
+{
+    program runs;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_EQ(runs.moved, 99u);
+}
+
+TEST(Pace, GoesBackToStandingStillWhereThatIsFaster)
+{
+    program runs;
+    runs.moving_ns = 110;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_FALSE(runs.of.moves());
+    EXPECT_LT(runs.moved, 12u);
+}
+
+TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)
+{
+    program runs;
+    runs.still_ns = longest / 4;
+    runs.begin_anew();
+    runs.steps(6, 10);
+    EXPECT_TRUE(runs.of.moves());
+    runs.rounds(10);
+    EXPECT_EQ(runs.moved, 10u);
+}
+
+TEST(Pace, BearsWithRoundsInWhichRoomIsMade)
+{
+    program runs;
+    runs.moving_ns = 200;
+    runs.begin_anew();
+    runs.rounds(2);
+    for (int i = 0; i < 20; i++) {
+        runs.of.disturb();
+        runs.rounds(1);
+        EXPECT_TRUE(runs.of.moves());
+    }
+    runs.moving_ns = 50;
+    runs.rounds(30);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, BearsWithThemOnlySoLong)
+{
+    program runs;
+    runs.moving_ns = 200;
+    runs.begin_anew();
+    for (int i = 0; i < 50; i++) {
+        runs.of.disturb();
+        runs.rounds(1);
+    }
+    EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, MeasuresEachKindOfRoundByItself)
+{
+    program runs;
+    runs.moving_ns = 110;
+    runs.begin_anew();
+    runs.rounds(30);
+    ASSERT_FALSE(runs.of.moves());
+    // Of the same length, but other work: moving is better there.
+    runs.begin_anew();
+    runs.moving_ns = 20;
+    runs.rounds(30);
+    EXPECT_TRUE(runs.of.moves());
+    // Of another length, known from the past at once.
+    runs.lag = 25;
+    runs.moving_ns = 300;
+    runs.rounds(30);
+    EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
+{
+    program runs;
+    runs.moving_ns = 110;
+    runs.begin_anew();
+    runs.rounds(30);
+    ASSERT_FALSE(runs.of.moves());
+    runs.still_ns = longest;
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, MovesUnmeasuredWhereNoRoundIsWhole)
+{
+    program runs;
+    for (int i = 0; i < 400; i++)
+        runs.steps(7, i % 2 == 0 ? 10 : 20);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, HoldsOnWhenAStepMoreOrLessComes)
+{
+    program runs;
+    runs.lag = 100;
+    runs.begin_anew();
+    for (int i = 0; i < 40; i++)
+        runs.steps(100, 100 + static_cast<std::uint64_t>(i % 3));
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, MovesAlwaysWhereThatIsWanted)
+{
+    pace always(true);
+    EXPECT_TRUE(always.moves());
+    for (std::uint64_t i = 0; i < 100; i++)
+        always.ended(10, i * 1000, 1);
+    EXPECT_TRUE(always.moves());
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Whether a program is faster while its memory moves.
+#include "pace.hpp"
+
+#include <algorithm>
+
+namespace emuv::cuda {
+
+namespace {
+
+// A step too many or too few changes the lag, and little else.
+bool alike(std::uint64_t lag, std::uint64_t other)
+{
+    return (lag > other ? lag - other : other - lag) <= other / 16;
+}
+
+} // namespace
+
+void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
+{
+    lag_ = lag;
+    count_ = 0;
+    start_ns_ = now_ns;
+    disturbed_ = false;
+}
+
+void pace::settle(bool moves, std::uint64_t now_ns)
+{
+    state_ = state::settled;
+    another_ = false;
+    moves_ = moves;
+    kind_ = lag_;
+    begin(lag_, now_ns);
+}
+
+void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
+                 std::uint64_t longest_ns)
+{
+    if (always_)
+        return;
+    blind_++;
+    if (lag == 0 || lag_ == 0 || !alike(lag, lag_)) {
+        another_ = another_ || lag == 0;
+        begin(lag, now_ns);
+        if (!moves_ && state_ == state::still && lag != 0 &&
+            blind_ > std::max(blind_steps, blind_rounds * lag))
+            settle(true, now_ns);
+        return;
+    }
+    count_++;
+    const std::uint64_t ns = now_ns - start_ns_;
+    // What was slower while moving may have changed.
+    const bool compared = state_ == state::settled && !another_;
+    if (!moves_ && ns > longest_ns + (compared ? 2 * still_ns_ : 0)) {
+        settle(true, now_ns);
+        return;
+    }
+    if (count_ < lag_)
+        return;
+    const bool disturbed = disturbed_;
+    begin(lag, now_ns);
+    blind_ = 0;
+    if (another_ || !alike(lag, kind_)) {
+        another_ = false;
+        kind_ = lag;
+        state_ = state::still;
+        skip_ = moves_ ? 1 : 0;
+        if (moves_) {
+            moves_ = false;
+            return;
+        }
+    }
+    if (skip_ > 0)
+        skip_--;
+    else
+        measured(ns, disturbed);
+}
+
+// Takes note of a whole round.
+void pace::measured(std::uint64_t ns, bool disturbed)
+{
+    if (state_ == state::still) {
+        still_ns_ = ns;
+        best_ns_ = UINT64_MAX;
+        state_ = state::trial;
+        moves_ = true;
+        skip_ = 1;
+        tried_ = tried_disturbed_ = 0;
+    } else if (state_ == state::trial) {
+        best_ns_ = std::min(best_ns_, ns);
+        if (best_ns_ <= still_ns_) {
+            state_ = state::settled;
+        } else if (!disturbed || ++tried_disturbed_ > disturbed_rounds) {
+            if (++tried_ < trial_rounds)
+                return;
+            state_ = state::settled;
+            moves_ = false;
+        }
+    }
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Whether a program is faster while its memory moves.
+#pragma once
+
+#include <cstdint>
+
+namespace emuv::cuda {
+
+/// Compares how long a program's rounds take with memory standing still and
+/// with memory moving, and says which is to be.
+///
+/// A round is as many steps as lie between now and the place in the past that
+/// looks like now. Rounds of one kind follow each other; where the past is lost
+/// or lies elsewhere, another kind begins. Each is measured standing still
+/// first, which costs nothing that a library without movement would not cost,
+/// and is cut short where moving can only be better.
+class pace
+{
+public:
+    /// @param always  memory moves, whatever it costs
+    explicit pace(bool always) : always_(always), moves_(always) {}
+
+    /// A step has ended.
+    /// @param lag  how many steps ago the same was done; 0 when nobody knows
+    /// @param longest_ns  how long a round may take standing still until it is
+    ///   clear that memory should move
+    void ended(std::uint64_t lag, std::uint64_t now_ns,
+               std::uint64_t longest_ns);
+
+    /// This round is not what comes to stay: places in system RAM are being
+    /// made, which happens once.
+    void disturb() { disturbed_ = true; }
+
+    /// Whether memory is to move.
+    bool moves() const { return moves_; }
+
+private:
+    // Rounds that moving is tried for before it has lost, without and with
+    // disturbances.
+    static constexpr unsigned trial_rounds = 8;
+    static constexpr unsigned disturbed_rounds = 24;
+    // Standing still that is never measured, because no round is whole.
+    static constexpr std::uint64_t blind_steps = 1024;
+    static constexpr std::uint64_t blind_rounds = 4;
+
+    enum class state
+    {
+        still,   ///< to be measured standing still
+        trial,   ///< to be measured moving
+        settled, ///< known
+    };
+
+    void begin(std::uint64_t lag, std::uint64_t now_ns);
+    void settle(bool moves, std::uint64_t now_ns);
+    void measured(std::uint64_t ns, bool disturbed);
+
+    const bool always_;
+    bool moves_;
+    bool disturbed_ = false;
+    bool another_ = true; // rounds of another kind come next
+    state state_ = state::still;
+    unsigned skip_ = 0; // rounds that are partly one and partly the other
+    unsigned tried_ = 0;
+    unsigned tried_disturbed_ = 0;
+    std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
+    std::uint64_t blind_ = 0; // steps
+    std::uint64_t still_ns_ = 0;
+    std::uint64_t best_ns_ = 0;
+    // The round under way.
+    std::uint64_t lag_ = 0;
+    std::uint64_t count_ = 0;
+    std::uint64_t start_ns_ = 0;
+};
+
+} // namespace emuv::cuda
