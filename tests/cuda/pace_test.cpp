@@ -127,6 +127,20 @@ TEST(Pace, MeasuresEachKindOfRoundByItself)
     EXPECT_FALSE(runs.of.moves());
 }
 
+TEST(Pace, KnowsARoundThatWasLastSeenSeveralRoundsAgo)
+{
+    program runs;
+    runs.begin_anew();
+    runs.rounds(5);
+    ASSERT_TRUE(runs.of.moves());
+    for (const std::uint64_t lag : {20u, 30u, 10u, 61u}) {
+        runs.lag = lag;
+        runs.rounds(3);
+        EXPECT_TRUE(runs.of.moves()) << lag;
+    }
+    EXPECT_EQ(runs.moved, 4u + 12u);
+}
+
 TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
 {
     program runs;

@@ -134,7 +134,8 @@ void check(const run_options &options)
                           "--virtual");
     check_one_of("--report", options.report, {"total", "physical", "free"});
     check_one_of("--store", options.store, {"auto", "numa", "pages"});
-    if (options.move && options.store == "pages")
+    check_one_of("--move", options.move, {"1", "always"});
+    if (!options.move.empty() && options.store == "pages")
         throw usage_error("--move needs the numa store: pages do not move");
     if (!options.trust.empty())
         check_names("--trust", options.trust);
@@ -166,8 +167,7 @@ variables settings_of(const run_options &options)
     add("EMUV_STORE", options.store);
     if (options.ipc)
         add("EMUV_IPC", "1");
-    if (options.move)
-        add("EMUV_MOVE", "1");
+    add("EMUV_MOVE", options.move);
     add("EMUV_TRUST", options.trust);
     if (!options.trace.empty())
         add("EMUV_TRACE", whole_path(options.trace));

@@ -439,8 +439,12 @@ private:
         verb->add_flag("--ipc", options->ipc,
                        "let processes share what lies in VRAM");
         verb->add_flag("--move", options->move,
-                       "move memory into VRAM ahead of its use; an\n"
-                       "experiment still");
+                       "move memory into VRAM ahead of its use, where\n"
+                       "that is faster; an experiment still.\n"
+                       "--move=always: even where it is not")
+            ->transform([](const std::string &given) {
+                return given == "true" ? std::string("1") : given;
+            });
         add_option(verb, "--trust", options->trust, "WHOSE",
                    "with --move: whose kernels reach memory by\n"
                    "their parameters only: known (default), all,\n"

@@ -82,7 +82,7 @@ struct run_options
     std::string report;
     std::string store;
     bool ipc = false;
-    bool move = false;
+    std::string move; // empty, 1 or always
     std::string trust;
     std::string trace;
     bool disable = false;

@@ -3,6 +3,7 @@
 #include "pace.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace emuv::cuda {
 
@@ -12,6 +13,14 @@ namespace {
 bool alike(std::uint64_t lag, std::uint64_t other)
 {
     return (lag > other ? lag - other : other - lag) <= other / 16;
+}
+
+// What looks like now may lie several rounds back as well.
+bool same_kind(std::uint64_t lag, std::uint64_t kind)
+{
+    const std::uint64_t more = std::max(lag, kind);
+    const std::uint64_t less = std::min(lag, kind);
+    return less > 0 && alike(more, (more + less / 2) / less * less);
 }
 
 } // namespace
@@ -24,11 +33,11 @@ void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
     disturbed_ = false;
 }
 
-void pace::settle(bool moves, std::uint64_t now_ns)
+void pace::settle_moving(std::uint64_t now_ns)
 {
     state_ = state::settled;
     another_ = false;
-    moves_ = moves;
+    moves_ = true;
     kind_ = lag_;
     begin(lag_, now_ns);
 }
@@ -44,15 +53,17 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         begin(lag, now_ns);
         if (!moves_ && state_ == state::still && lag != 0 &&
             blind_ > std::max(blind_steps, blind_rounds * lag))
-            settle(true, now_ns);
+            settle_moving(now_ns);
         return;
     }
     count_++;
-    const std::uint64_t ns = now_ns - start_ns_;
-    // What was slower while moving may have changed.
+    const auto ns = static_cast<double>(now_ns - start_ns_);
+    // Where moving has lost, it takes more: times may have changed.
     const bool compared = state_ == state::settled && !another_;
-    if (!moves_ && ns > longest_ns + (compared ? 2 * still_ns_ : 0)) {
-        settle(true, now_ns);
+    if (!moves_ &&
+        ns > static_cast<double>(longest_ns) +
+                 (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0)) {
+        settle_moving(now_ns);
         return;
     }
     if (count_ < lag_)
@@ -60,7 +71,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     const bool disturbed = disturbed_;
     begin(lag, now_ns);
     blind_ = 0;
-    if (another_ || !alike(lag, kind_)) {
+    if (another_ || !same_kind(lag, kind_)) {
         another_ = false;
         kind_ = lag;
         state_ = state::still;
@@ -73,21 +84,21 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (skip_ > 0)
         skip_--;
     else
-        measured(ns, disturbed);
+        measured(ns / static_cast<double>(lag), disturbed);
 }
 
 // Takes note of a whole round.
-void pace::measured(std::uint64_t ns, bool disturbed)
+void pace::measured(double step_ns, bool disturbed)
 {
     if (state_ == state::still) {
-        still_ns_ = ns;
-        best_ns_ = UINT64_MAX;
+        still_ns_ = step_ns;
+        best_ns_ = std::numeric_limits<double>::max();
         state_ = state::trial;
         moves_ = true;
         skip_ = 1;
         tried_ = tried_disturbed_ = 0;
     } else if (state_ == state::trial) {
-        best_ns_ = std::min(best_ns_, ns);
+        best_ns_ = std::min(best_ns_, step_ns);
         if (best_ns_ <= still_ns_) {
             state_ = state::settled;
         } else if (!disturbed || ++tried_disturbed_ > disturbed_rounds) {

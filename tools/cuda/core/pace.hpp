@@ -51,8 +51,8 @@ private:
     };
 
     void begin(std::uint64_t lag, std::uint64_t now_ns);
-    void settle(bool moves, std::uint64_t now_ns);
-    void measured(std::uint64_t ns, bool disturbed);
+    void settle_moving(std::uint64_t now_ns);
+    void measured(double step_ns, bool disturbed);
 
     const bool always_;
     bool moves_;
@@ -64,8 +64,8 @@ private:
     unsigned tried_disturbed_ = 0;
     std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
     std::uint64_t blind_ = 0; // steps
-    std::uint64_t still_ns_ = 0;
-    std::uint64_t best_ns_ = 0;
+    double still_ns_ = 0;     // a step
+    double best_ns_ = 0;
     // The round under way.
     std::uint64_t lag_ = 0;
     std::uint64_t count_ = 0;
