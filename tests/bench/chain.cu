@@ -5,7 +5,7 @@
 //   chain WEIGHTS_GIB [M...]
 //
 // Prints, for each number of rows M: M, milliseconds a pass over all weights
-// (the median of ten passes after fifteen others), and the hash.
+// (the median of ten passes after thirty others), and the hash.
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
                                CUBLAS_GEMM_DEFAULT));
         };
         std::vector<double> passes;
-        for (int pass = 0; pass < 25; pass++) {
+        for (int pass = 0; pass < 40; pass++) {
             const auto start = std::chrono::steady_clock::now();
             for (size_t i = 0; i < layers; i++)
                 product(i);
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
             if (std::getenv("CHAIN_VERBOSE"))
                 std::fprintf(stderr, "m %d pass %d: %.2f ms\n", m, pass,
                              took.count());
-            if (pass > 14)
+            if (pass > 29)
                 passes.push_back(took.count());
         }
         std::sort(passes.begin(), passes.end());

@@ -210,9 +210,6 @@ print(*info(), alloc(88)[0])
         self.assertEqual(out, ["46", "88", "88", "88", "0"])
 
     def test_what_moves_is_traced_and_goes_on_after_a_release(self):
-        if "tsan" in (self.options.runtime or ""):
-            self.skipTest("sets of the program's beside copies that are "
-                          "thrown away take it minutes")
         with tempfile.NamedTemporaryFile() as trace:
             out, _ = self.run_program("""
 import json, os, time

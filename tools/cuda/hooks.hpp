@@ -21,6 +21,15 @@ struct state
     cut_nodes nodes;
     /// By device ordinal; empty where memory does not move.
     std::vector<mover *> movers;
+
+    /// The allocation around an address stays as it is from now on, for all
+    /// movers but one.
+    void fix(CUdeviceptr at, const mover *but = nullptr) const
+    {
+        for (mover *each : movers)
+            if (each != but)
+                each->fix(at);
+    }
 };
 
 /// Makes the state, once; later calls give the first one's result.

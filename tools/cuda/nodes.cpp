@@ -68,24 +68,18 @@ cut(memory &held, const CUDA_MEMSET_NODE_PARAMS &asked)
 }
 
 // What a graph holds is for the memory as it lies.
-void stay(const state &ours, CUdeviceptr at)
-{
-    for (mover *each : ours.movers)
-        each->fix(at);
-}
-
 void stay(const state &ours, const CUDA_MEMCPY3D &asked)
 {
     CUDA_MEMCPY3D copy = asked;
     for (const auto &side : {destination_of(copy), source_of(copy)})
         if (side.type == CU_MEMORYTYPE_DEVICE ||
             side.type == CU_MEMORYTYPE_UNIFIED)
-            stay(ours, side.at);
+            ours.fix(side.at);
 }
 
 void stay(const state &ours, const CUDA_MEMSET_NODE_PARAMS &asked)
 {
-    stay(ours, asked.dst);
+    ours.fix(asked.dst);
 }
 
 CUcontext or_current(const state &ours, CUcontext context)

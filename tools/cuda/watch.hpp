@@ -69,16 +69,6 @@ inline void name(work &out, CUDA_LAUNCH_PARAMS *)
     out.vouched = false;
 }
 
-// Has what the work names stay where it is from now on. In a capture that is
-// all of it: what the driver takes down there is for the memory as it lies.
-// Else it is what others than @p told move, who hear nothing of this work.
-inline void stay(const state &ours, const work &named, const mover *told)
-{
-    for (mover *each : ours.movers)
-        for (std::uint32_t i = 0; i < named.count && each != told; i++)
-            each->fix(named.names[i]);
-}
-
 // Where it runs.
 template <typename T>
 void pick(CUstream &, T)
@@ -112,11 +102,14 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
             out.vouched = true;
             (name(out, arguments), ...);
         };
+        // What a capture takes down is for the memory as it lies; and movers
+        // of other devices hear nothing of this work.
         const bool later = ours.held().is_capturing(stream);
         if (later || ours->movers.size() > 1) {
             work named;
             collect(named);
-            stay(*ours.operator->(), named, later ? nullptr : moves);
+            for (std::uint32_t i = 0; i < named.count; i++)
+                ours->fix(named.names[i], later ? nullptr : moves);
         }
         return moves->run(stream, collect, real);
     }
