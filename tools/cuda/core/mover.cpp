@@ -36,8 +36,8 @@ constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
 constexpr std::size_t digest_slots = max_motions;
-// How long a round may stand still until it is clear that it should not: so many
-// times what moving everything would take over a slow link.
+// How long a round may stand still until it is clear that it should not: so
+// many times what moving everything would take over a slow link.
 constexpr std::uint64_t patient_rounds = 8;
 constexpr std::uint64_t slow_link_bytes_per_ns = 25;
 constexpr std::uint64_t rest_after_ns = 10000000;
@@ -842,8 +842,7 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
             questions.push_back({each, CUDA_ERROR_NOT_READY});
     if (!questions.empty()) {
         lock.unlock();
-        for (const stage at :
-             {stage::fetch, stage::digest, stage::write_back})
+        for (const stage at : {stage::fetch, stage::digest, stage::write_back})
             for (question &each : questions) {
                 if (each.about->at != at)
                     continue;
@@ -949,10 +948,9 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     of.digested = false;
     which->at = stage::write_back;
     lock.unlock();
-    const bool begun =
-        calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes, out_) ==
-            CUDA_SUCCESS &&
-        calls_.cuEventRecord(which->event, out_) == CUDA_SUCCESS;
+    const bool begun = calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes,
+                                            out_) == CUDA_SUCCESS &&
+                       calls_.cuEventRecord(which->event, out_) == CUDA_SUCCESS;
     lock.lock();
     if (!begun)
         end_motion(which, place::vram);
@@ -1195,10 +1193,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             ahead_bytes(wanted.next_use) + coming_bytes + arrived_bytes >=
                 std::min(max_ahead_bytes, part);
         // Standing still, what has come free may be of use all the same.
-        const bool stays =
-            waiters_ == 0 && !pace_.moves() &&
-            limits_.read().physical_free_bytes() + free_bytes() <
-                wanted.of->slots[wanted.index].bytes;
+        const bool stays = waiters_ == 0 && !pace_.moves() &&
+                           limits_.read().physical_free_bytes() + free_bytes() <
+                               wanted.of->slots[wanted.index].bytes;
         if (may_fetch && !early && !stays && start_fetch(lock, wanted))
             return true;
         // Room for one more unit is slow to make and takes memory. As much
