@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What CUDA costs a program whose memory all fits: a launch, an allocation of
-// each size, kernels that do nothing but read and write, and host memory.
+// each size, kernels that do nothing but read and write, and host memory; or
+// what lies in the way of one whose memory does not fit, in system RAM.
 // Prints lines of "name value". See tests/bench/run-cuda, which runs it with
-// and without the library.
+// and without the library, and with each store.
 #include "../cuda/harness/driver.hpp"
 #include "../cuda/harness/kernels.hpp"
 
@@ -121,6 +122,66 @@ void bandwidth(CUfunction add, std::size_t bytes)
     MUST(cuda().cuMemFree(at));
 }
 
+template <typename Work>
+double seconds(Work work)
+{
+    std::vector<double> each;
+    for (int round = 0; round < 5; ++round) {
+        const double start = microseconds();
+        work();
+        each.push_back((microseconds() - start) / 1e6);
+    }
+    return median(each);
+}
+
+// The first allocation takes all of the share, so the second is system RAM.
+void beyond(CUfunction fill, CUfunction add, std::size_t bytes)
+{
+    CUdeviceptr vram = 0;
+    CUdeviceptr ram = 0;
+    MUST(cuda().cuMemAlloc(&vram, bytes));
+    // Once before, for whatever is done at the first spill only.
+    MUST(cuda().cuMemAlloc(&ram, bytes));
+    MUST(cuda().cuMemFree(ram));
+    std::vector<double> taken;
+    std::vector<double> given;
+    for (int round = 0; round < 5; ++round) {
+        double start = microseconds();
+        MUST(cuda().cuMemAlloc(&ram, bytes));
+        taken.push_back(microseconds() - start);
+        start = microseconds();
+        MUST(cuda().cuMemFree(ram));
+        given.push_back(microseconds() - start);
+    }
+    MUST(cuda().cuMemAlloc(&ram, bytes));
+    MUST(cuda().cuMemsetD8(vram, 1, bytes));
+    MUST(cuda().cuMemsetD8(ram, 1, bytes));
+    MUST(cuda().cuCtxSynchronize());
+    const auto copy = [&](CUdeviceptr to, CUdeviceptr from) {
+        return seconds([&] {
+            MUST(cuda().cuMemcpyDtoDAsync(to, from, bytes, nullptr));
+            MUST(cuda().cuCtxSynchronize());
+        });
+    };
+    const auto run = [&](CUfunction what) {
+        return seconds([&] {
+            launch(what, ram, bytes / 4);
+            MUST(cuda().cuCtxSynchronize());
+        });
+    };
+    const double size = static_cast<double>(bytes);
+    const double gib = size / static_cast<double>(1024 * MiB);
+    std::printf("alloc_ms_a_gib %.2f\nfree_ms_a_gib %.2f\n",
+                median(taken) / 1e3 / gib, median(given) / 1e3 / gib);
+    std::printf("copy_to_vram_gbps %.2f\n", size / copy(vram, ram) / 1e9);
+    std::printf("copy_to_ram_gbps %.2f\n", size / copy(ram, vram) / 1e9);
+    std::printf("kernel_writes_gbps %.2f\n", size / run(fill) / 1e9);
+    // As many bytes each way.
+    std::printf("kernel_adds_gbps %.2f\n", size / run(add) / 1e9);
+    MUST(cuda().cuMemFree(ram));
+    MUST(cuda().cuMemFree(vram));
+}
+
 void host_memory()
 {
     std::ifstream status("/proc/self/status");
@@ -137,20 +198,29 @@ void host_memory()
 int main(int argc, char **argv)
 {
     const std::size_t mib = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
-    if (argc != 2 || mib == 0) {
-        std::fputs("usage: cuda_bench MIB (what the kernels work on)\n",
+    const bool spills = argc == 3 && std::string(argv[2]) == "beyond";
+    if (mib == 0 || (argc != 2 && !spills)) {
+        std::fputs("usage: cuda_bench MIB [beyond]\n"
+                   "MIB is what the kernels work on; with `beyond`, the share "
+                   "as well.\n",
                    stderr);
         return 2;
     }
     CUcontext context = nullptr;
     CUmodule module = nullptr;
     CUfunction add = nullptr;
+    CUfunction fill = nullptr;
     CUdeviceptr word = 0;
     MUST(cuda().cuDevicePrimaryCtxRetain(&context, 0));
     MUST(cuda().cuCtxSetCurrent(context));
     MUST(cuda().cuModuleLoadData(&module,
                                  harness::kernel_image(cuda().simulated)));
     MUST(cuda().cuModuleGetFunction(&add, module, "add"));
+    MUST(cuda().cuModuleGetFunction(&fill, module, "fill"));
+    if (spills) {
+        beyond(fill, add, mib * MiB);
+        return 0;
+    }
     MUST(cuda().cuMemAlloc(&word, 4));
     launches(add, word);
     allocations();
