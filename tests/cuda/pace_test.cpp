@@ -8,7 +8,8 @@ using emuv::cuda::pace;
 
 namespace {
 
-constexpr std::uint64_t longest = 1000000;
+constexpr std::uint64_t ms = 1000000;
+constexpr std::uint64_t longest = 10000 * ms;
 
 // A program that does the same in rounds of so many steps.
 struct program
@@ -16,8 +17,8 @@ struct program
     pace of{false};
     std::uint64_t now = 1;
     std::uint64_t lag = 10;
-    std::uint64_t still_ns = 100; // a step
-    std::uint64_t moving_ns = 10;
+    std::uint64_t still_ns = 10 * ms; // a step
+    std::uint64_t moving_ns = ms;
     unsigned moved = 0; // rounds that ended moving
 
     void steps(std::uint64_t count, std::uint64_t from)
@@ -62,7 +63,7 @@ TEST(Pace, GoesOnMovingWhereThatIsFaster)
 TEST(Pace, GoesBackToStandingStillWhereThatIsFaster)
 {
     program runs;
-    runs.moving_ns = 110;
+    runs.moving_ns = 11 * ms;
     runs.begin_anew();
     runs.rounds(100);
     EXPECT_FALSE(runs.of.moves());
@@ -83,7 +84,7 @@ TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)
 TEST(Pace, BearsWithRoundsInWhichRoomIsMade)
 {
     program runs;
-    runs.moving_ns = 200;
+    runs.moving_ns = 20 * ms;
     runs.begin_anew();
     runs.rounds(2);
     for (int i = 0; i < 20; i++) {
@@ -91,7 +92,7 @@ TEST(Pace, BearsWithRoundsInWhichRoomIsMade)
         runs.rounds(1);
         EXPECT_TRUE(runs.of.moves());
     }
-    runs.moving_ns = 50;
+    runs.moving_ns = 5 * ms;
     runs.rounds(30);
     EXPECT_TRUE(runs.of.moves());
 }
@@ -99,7 +100,7 @@ TEST(Pace, BearsWithRoundsInWhichRoomIsMade)
 TEST(Pace, BearsWithThemOnlySoLong)
 {
     program runs;
-    runs.moving_ns = 200;
+    runs.moving_ns = 20 * ms;
     runs.begin_anew();
     for (int i = 0; i < 50; i++) {
         runs.of.disturb();
@@ -111,18 +112,18 @@ TEST(Pace, BearsWithThemOnlySoLong)
 TEST(Pace, MeasuresEachKindOfRoundByItself)
 {
     program runs;
-    runs.moving_ns = 110;
+    runs.moving_ns = 11 * ms;
     runs.begin_anew();
     runs.rounds(30);
     ASSERT_FALSE(runs.of.moves());
     // Of the same length, but other work: moving is better there.
     runs.begin_anew();
-    runs.moving_ns = 20;
+    runs.moving_ns = 2 * ms;
     runs.rounds(30);
     EXPECT_TRUE(runs.of.moves());
     // Of another length, known from the past at once.
     runs.lag = 25;
-    runs.moving_ns = 300;
+    runs.moving_ns = 30 * ms;
     runs.rounds(30);
     EXPECT_FALSE(runs.of.moves());
 }
@@ -133,7 +134,7 @@ TEST(Pace, KnowsARoundThatWasLastSeenSeveralRoundsAgo)
     runs.begin_anew();
     runs.rounds(5);
     ASSERT_TRUE(runs.of.moves());
-    for (const std::uint64_t lag : {20u, 30u, 10u, 61u}) {
+    for (const std::uint64_t lag : {20u, 30u, 10u, 41u}) {
         runs.lag = lag;
         runs.rounds(3);
         EXPECT_TRUE(runs.of.moves()) << lag;
@@ -144,7 +145,7 @@ TEST(Pace, KnowsARoundThatWasLastSeenSeveralRoundsAgo)
 TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
 {
     program runs;
-    runs.moving_ns = 110;
+    runs.moving_ns = 11 * ms;
     runs.begin_anew();
     runs.rounds(30);
     ASSERT_FALSE(runs.of.moves());
@@ -159,6 +160,45 @@ TEST(Pace, MovesUnmeasuredWhereNoRoundIsWhole)
     for (int i = 0; i < 400; i++)
         runs.steps(7, i % 2 == 0 ? 10 : 20);
     EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, MovesAgainWhereRoundsAreNoLongerWhole)
+{
+    program runs;
+    runs.moving_ns = 11 * ms;
+    runs.begin_anew();
+    runs.rounds(30);
+    ASSERT_FALSE(runs.of.moves());
+    for (int i = 0; i < 400; i++)
+        runs.steps(7, i % 2 == 0 ? 10 : 20);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, TakesNoAccountOfAPause)
+{
+    program runs;
+    runs.moving_ns = 11 * ms;
+    runs.begin_anew();
+    runs.rounds(30);
+    ASSERT_FALSE(runs.of.moves());
+    runs.steps(5, 10);
+    runs.now += 10 * longest;
+    runs.of.paused(10 * longest);
+    runs.rounds(30);
+    EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, TakesShortRoundsTogether)
+{
+    program runs;
+    runs.still_ns = ms / 100;
+    runs.moving_ns = ms / 50;
+    runs.begin_anew();
+    runs.rounds(49);
+    EXPECT_EQ(runs.moved, 0u);
+    runs.rounds(3000);
+    EXPECT_FALSE(runs.of.moves());
+    EXPECT_GT(runs.moved, 0u);
 }
 
 TEST(Pace, HoldsOnWhenAStepMoreOrLessComes)

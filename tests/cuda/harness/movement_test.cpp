@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <thread>
 
 namespace harness {
 namespace {
@@ -80,6 +81,46 @@ TEST_F(Movement, InACircle)
     for (int round = 0; round < 12; ++round)
         for (std::size_t i = 0; i < buffers.size(); ++i)
             ASSERT_NO_FATAL_FAILURE(touch(i));
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
+// What is written is undone again, so that memory looks unchanged.
+TEST_F(Movement, BackToWhatItHeldBefore)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::mt19937 random(11);
+    const auto step = [&](std::size_t index, std::uint32_t value) {
+        buffer &one = buffers[index];
+        one.added += value;
+        OK(add(one.at, one.words, value));
+    };
+    for (int round = 0; round < 30; ++round)
+        for (std::size_t i = 0; i < buffers.size(); ++i)
+            ASSERT_NO_FATAL_FAILURE(
+                step(i, round % 2 == 0 ? 5 : static_cast<std::uint32_t>(-5)));
+    for (int round = 0; round < 100; ++round)
+        ASSERT_NO_FATAL_FAILURE(
+            step(random() % buffers.size(),
+                 round % 2 == 0 ? 3 : static_cast<std::uint32_t>(-3)));
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
+// Each thread has a default stream of its own, and all have one name.
+TEST_F(Movement, ByThreadsOnTheirDefaultStreams)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    OK(cuda().cuCtxSynchronize());
+    std::vector<std::thread> threads;
+    for (std::size_t first = 0; first < 4; ++first)
+        threads.emplace_back([this, first] {
+            OK(cuda().cuCtxSetCurrent(context));
+            for (int round = 0; round < 12; ++round)
+                for (std::size_t i = first; i < buffers.size(); i += 4)
+                    touch(i, CU_STREAM_PER_THREAD);
+            OK(cuda().cuStreamSynchronize(CU_STREAM_PER_THREAD));
+        });
+    for (std::thread &each : threads)
+        each.join();
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 

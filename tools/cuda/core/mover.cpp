@@ -41,6 +41,10 @@ constexpr std::size_t digest_slots = max_motions;
 constexpr std::uint64_t patient_rounds = 8;
 constexpr std::uint64_t slow_link_bytes_per_ns = 25;
 constexpr std::uint64_t rest_after_ns = 10000000;
+// Nothing to do for so long is the program's own affair, and no part of a
+// round.
+constexpr std::uint64_t pause_ns = 10000000;
+constexpr std::size_t asked_at_once = 64;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 // In blocks below that frameworks keep their many small tensors, at ever new
 // places, which every kernel reads again and again. They come to VRAM at their
@@ -418,6 +422,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const bool expected = note(announced.what, touched);
     begun.is_step = schedule_.steps() != steps;
     begun.lag = schedule_.lag();
+    if (flights_.empty() && idle_since_ns_ != 0)
+        if (const std::uint64_t idle = now_ns() - idle_since_ns_;
+            idle > pause_ns)
+            pace_.paused(idle);
     version_++;
     if (announced.vouched && unvouched_ == 0)
         await(lock, touched);
@@ -708,37 +716,41 @@ CUevent mover::take_event()
 // Takes note of work that has ended. The driver is asked with the lock let go.
 bool mover::retire(std::unique_lock<std::mutex> &lock)
 {
-    // Work on one stream ends in its order: what ended last says most.
-    struct queue_end
+    // What stands first in a queue need not end first: threads that share a
+    // stream may change places here, and each has its own default stream.
+    struct row
     {
         CUstream stream;
-        CUevent first;
-        CUevent last;
-        std::size_t count;
-        CUresult state;
+        std::vector<CUevent> events;
+        std::size_t ended = 0;
+        CUresult state = CUDA_SUCCESS;
     };
-    std::vector<queue_end> ends;
-    for (const auto &[stream, queue] : flights_)
-        ends.push_back({stream, queue.front().event, queue.back().event,
-                        queue.size(), CUDA_SUCCESS});
-    if (ends.empty())
+    std::vector<row> rows;
+    for (const auto &[stream, queue] : flights_) {
+        row &made = rows.emplace_back();
+        made.stream = stream;
+        for (std::size_t i = 0; i < std::min(queue.size(), asked_at_once); i++)
+            made.events.push_back(queue[i].event);
+    }
+    if (rows.empty())
         return false;
     lock.unlock();
-    for (queue_end &each : ends) {
-        each.state = calls_.cuEventQuery(each.last);
-        if (each.state != CUDA_ERROR_NOT_READY || each.count == 1)
-            continue;
-        each.count = 1;
-        each.state = calls_.cuEventQuery(each.first);
-    }
+    for (row &each : rows)
+        for (const CUevent event : each.events) {
+            const CUresult state = calls_.cuEventQuery(event);
+            if (state == CUDA_ERROR_NOT_READY)
+                break;
+            each.ended++;
+            each.state = state != CUDA_SUCCESS ? state : each.state;
+        }
     lock.lock();
     bool any = false;
-    for (const queue_end &each : ends) {
-        if (each.state == CUDA_ERROR_NOT_READY)
+    for (const row &each : rows) {
+        if (each.ended == 0)
             continue;
         const auto entry = flights_.find(each.stream);
         auto &queue = entry->second;
-        for (std::size_t i = 0; i < each.count; i++) {
+        for (std::size_t i = 0; i < each.ended; i++) {
             for (const block_ref &of : queue.front().blocks)
                 for (slot &one : of->slots)
                     one.fresh = false;
@@ -754,6 +766,8 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         if (each.state != CUDA_SUCCESS) // the context is lost
             give_up("the device reports an error");
     }
+    if (flights_.empty())
+        idle_since_ns_ = now_ns();
     if (any)
         changed_.notify_all();
     return any;
@@ -987,6 +1001,10 @@ void mover::finish(motion_ref which)
         return;
     }
     if (which->evicts) {
+        // What waited for this may write there already.
+        if (!may_move(*which))
+            of.digested = false;
+        given_up_++;
         free_.push_back({of.vram, of.vram_alias, of.bytes});
         of.vram = 0;
         of.vram_alias = 0;
@@ -1196,8 +1214,13 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         const bool stays = waiters_ == 0 && !pace_.moves() &&
                            limits_.read().physical_free_bytes() + free_bytes() <
                                wanted.of->slots[wanted.index].bytes;
-        if (may_fetch && !early && !stays && start_fetch(lock, wanted))
-            return true;
+        if (may_fetch && !early && !stays) {
+            if (start_fetch(lock, wanted))
+                return true;
+            // Its copy failed, and what was chosen may be gone meanwhile.
+            if (version_ != state)
+                return false;
+        }
         // Room for one more unit is slow to make and takes memory. As much
         // again as lies there is enough to take turns with, and what stays away
         // for clearly longer is worth it: sooner or later everything that
@@ -1428,24 +1451,22 @@ bool mover::start_evict(const candidate &which)
 bool mover::make_way(std::uint64_t bytes)
 {
     std::unique_lock lock = enter();
-    if (!active())
+    if (!active() || bytes > limits_.read().physical_bytes)
         return limits_.charge_physical(bytes);
     wanted_bytes_ += bytes;
-    changed_.notify_all();
-    std::uint64_t seen = progress_;
+    std::uint64_t seen = given_up_;
     std::uint64_t since = now_ns();
     bool charged = false;
     while (!(charged = limits_.charge_physical(bytes)) && !gave_up_ &&
            !stopping_) {
+        changed_.notify_all();
         changed_.wait_for(lock, 1000000);
         const std::uint64_t now = now_ns();
-        if (progress_ != seen) {
-            seen = progress_;
+        const bool at_rest = settled_ && flights_.empty() && motions_.empty();
+        if (given_up_ != seen) {
+            seen = given_up_;
             since = now;
-        } else if (settled_ &&
-                   now - since > (flights_.empty() && motions_.empty()
-                                      ? patience_ns
-                                      : 10 * patience_ns)) {
+        } else if (now - since > (at_rest ? patience_ns : 10 * patience_ns)) {
             break;
         }
     }
@@ -1463,7 +1484,7 @@ bool mover::give_way()
         drop_frame(each);
     free_.clear();
     if (dropped) {
-        progressed();
+        given_up_++;
         changed_.notify_all();
     }
     std::uint64_t coming = limits_.read().physical_free_bytes();

@@ -360,8 +360,10 @@ private:
     std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     std::uint64_t wanted_bytes_ = 0;            // by make_way()
-    bool resting_ = false; // the mover sleeps until it is woken
-    bool settled_ = false; // all that is in flight is followed
+    std::uint64_t given_up_ = 0;      // units and frames that have left
+    std::uint64_t idle_since_ns_ = 0; // while nothing is in flight
+    bool resting_ = false;            // the mover sleeps until it is woken
+    bool settled_ = false;            // all that is in flight is followed
     bool stopping_ = false;
     bool served_ = false; // nothing is left to be mapped
     bool gave_up_ = false;

@@ -20,7 +20,8 @@ bool same_kind(std::uint64_t lag, std::uint64_t kind)
 {
     const std::uint64_t more = std::max(lag, kind);
     const std::uint64_t less = std::min(lag, kind);
-    return less > 0 && alike(more, (more + less / 2) / less * less);
+    const std::uint64_t times = less > 0 ? (more + less / 2) / less : 0;
+    return times > 0 && times <= 4 && alike(more, times * less);
 }
 
 } // namespace
@@ -47,11 +48,11 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
 {
     if (always_)
         return;
-    blind_++;
+    blind_ += lag != 0 ? 1 : 0;
     if (lag == 0 || lag_ == 0 || !alike(lag, lag_)) {
         another_ = another_ || lag == 0;
         begin(lag, now_ns);
-        if (!moves_ && state_ == state::still && lag != 0 &&
+        if (!moves_ && lag != 0 &&
             blind_ > std::max(blind_steps, blind_rounds * lag))
             settle_moving(now_ns);
         return;
@@ -66,8 +67,9 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         settle_moving(now_ns);
         return;
     }
-    if (count_ < lag_)
+    if (count_ % lag_ != 0 || ns < shortest_ns)
         return;
+    const double step_ns = ns / static_cast<double>(count_);
     const bool disturbed = disturbed_;
     begin(lag, now_ns);
     blind_ = 0;
@@ -84,7 +86,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (skip_ > 0)
         skip_--;
     else
-        measured(ns / static_cast<double>(lag), disturbed);
+        measured(step_ns, disturbed);
 }
 
 // Takes note of a whole round.

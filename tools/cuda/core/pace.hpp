@@ -27,6 +27,9 @@ public:
     void ended(std::uint64_t lag, std::uint64_t now_ns,
                std::uint64_t longest_ns);
 
+    /// The program did nothing for so long, of its own accord.
+    void paused(std::uint64_t ns) { start_ns_ += ns; }
+
     /// This round is not what comes to stay: places in system RAM are being
     /// made, which happens once.
     void disturb() { disturbed_ = true; }
@@ -42,6 +45,8 @@ private:
     // Standing still that is never measured, because no round is whole.
     static constexpr std::uint64_t blind_steps = 1024;
     static constexpr std::uint64_t blind_rounds = 4;
+    // Ends are seen in bunches: what is shorter is measured several at once.
+    static constexpr double shortest_ns = 5e6;
 
     enum class state
     {
