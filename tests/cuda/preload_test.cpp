@@ -534,6 +534,30 @@ TEST_F(Preload, ACaptureFreesOnlyWhatIsAGraphs)
     ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
 }
 
+TEST_F(Preload, AFreeThatACaptureRefusesLeavesTheMemory)
+{
+    CUdeviceptr at = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&at, 8 * MiB), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemsetD8_v2)(at, 0x5a, 8 * MiB), CUDA_SUCCESS);
+    CUstream stream = nullptr;
+    ASSERT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING),
+              CUDA_SUCCESS);
+    ASSERT_EQ(
+        CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+        CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemFree_v2)(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CUgraph graph = nullptr;
+    CU(cuStreamEndCapture)(stream, &graph);
+    if (graph != nullptr)
+        CU(cuGraphDestroy)(graph);
+    unsigned char last = 0;
+    ASSERT_EQ(CU(cuMemcpyDtoH_v2)(&last, at + 8 * MiB - 1, 1), CUDA_SUCCESS);
+    EXPECT_EQ(last, 0x5a);
+    EXPECT_EQ(CU(cuMemFree_v2)(at), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), 96 * MiB);
+    ASSERT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
 TEST_F(Preload, TheProgramsOwnHandlesGoBeyondTheShare)
 {
     if (!by_handle())

@@ -17,9 +17,9 @@ namespace {
 // Libraries whose kernels get the addresses of what they touch as parameters.
 // NCCL and NVSHMEM, which keep addresses in memory, are not among them.
 constexpr const char *known_files[] = {
-    "libcublas.so*",   "libcublasLt.so*",    "libcudnn*.so*",
-    "libcufft.so*",    "libcurand.so*",      "libcusparse.so*",
-    "libc10_cuda.so*", "libtorch_cuda*.so*", "libggml-cuda.so*",
+    "libcublas.so*",   "libcublasLt.so*",   "libcudnn*.so*",
+    "libcufft.so*",    "libcurand.so*",     "libcusparse.so*",
+    "libc10_cuda.so*", "libtorch_cuda.so*", "libggml-cuda.so*",
 };
 // Kernels that PyTorch's compiler makes.
 constexpr const char *known_kernels[] = {
@@ -28,8 +28,9 @@ constexpr const char *known_kernels[] = {
 };
 // Kernels of such libraries that read tables of addresses from memory.
 constexpr const char *table_kernels[] = {
-    "*rouped*",   "*roup_gemm*", "*roupGemm*",
-    "*tr_array*", "*trArray*",   "*ointerArray*",
+    "*rouped*",    "*roup_gemm*",   "*roupGemm*",    "*tr_array*",
+    "*trArray*",   "*ointerArray*", "*atched_ptrs*", "*split_with_sizes_copy*",
+    "*chunk_cat*", "*nccl*",        "*nvshmem*",
 };
 
 template <std::size_t count>

@@ -251,8 +251,8 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
                                        unsigned long long flags)
 {
     const entry ours;
-    if (mover *const moves = ours ? ours.moving() : nullptr)
-        moves->fix(address);
+    if (ours)
+        ours->fix(address);
     return EMUV_REAL(cuMemGetHandleForAddressRange)(handle, address, bytes,
                                                     type, flags);
 }

@@ -156,6 +156,13 @@ CUresult memory::free(CUdeviceptr pointer)
         // cuMemFree waits for the kernels that may still use the memory;
         // unmapping does not, and would kill them.
         const CUresult waited = synchronize(entry.context);
+        if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+            // Nobody waits while a stream is captured: it stays, as with
+            // cuMemFree.
+            const std::lock_guard guard(lock_);
+            held_[pointer] = std::move(entry);
+            return waited;
+        }
         const CUresult dropped = drop(pointer, entry);
         return waited != CUDA_SUCCESS ? waited : dropped;
     }
