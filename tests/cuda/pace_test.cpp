@@ -37,6 +37,20 @@ struct program
     }
     // Something new comes first: the past is of no use.
     void begin_anew() { steps(lag, 0); }
+    // Moving is slower, and has been found to be.
+    void lose()
+    {
+        moving_ns = 11 * ms;
+        begin_anew();
+        rounds(30);
+        ASSERT_FALSE(of.moves());
+    }
+    // What looks like now lies elsewhere before a round is whole.
+    void parts_of_rounds()
+    {
+        for (int i = 0; i < 400; i++)
+            steps(7, i % 2 == 0 ? 10 : 20);
+    }
 };
 
 } // namespace
@@ -112,10 +126,7 @@ TEST(Pace, BearsWithThemOnlySoLong)
 TEST(Pace, MeasuresEachKindOfRoundByItself)
 {
     program runs;
-    runs.moving_ns = 11 * ms;
-    runs.begin_anew();
-    runs.rounds(30);
-    ASSERT_FALSE(runs.of.moves());
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
     // Of the same length, but other work: moving is better there.
     runs.begin_anew();
     runs.moving_ns = 2 * ms;
@@ -145,10 +156,7 @@ TEST(Pace, KnowsARoundThatWasLastSeenSeveralRoundsAgo)
 TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
 {
     program runs;
-    runs.moving_ns = 11 * ms;
-    runs.begin_anew();
-    runs.rounds(30);
-    ASSERT_FALSE(runs.of.moves());
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
     runs.still_ns = longest;
     runs.rounds(1);
     EXPECT_TRUE(runs.of.moves());
@@ -157,30 +165,22 @@ TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
 TEST(Pace, MovesUnmeasuredWhereNoRoundIsWhole)
 {
     program runs;
-    for (int i = 0; i < 400; i++)
-        runs.steps(7, i % 2 == 0 ? 10 : 20);
+    runs.parts_of_rounds();
     EXPECT_TRUE(runs.of.moves());
 }
 
 TEST(Pace, MovesAgainWhereRoundsAreNoLongerWhole)
 {
     program runs;
-    runs.moving_ns = 11 * ms;
-    runs.begin_anew();
-    runs.rounds(30);
-    ASSERT_FALSE(runs.of.moves());
-    for (int i = 0; i < 400; i++)
-        runs.steps(7, i % 2 == 0 ? 10 : 20);
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
+    runs.parts_of_rounds();
     EXPECT_TRUE(runs.of.moves());
 }
 
 TEST(Pace, TakesNoAccountOfAPause)
 {
     program runs;
-    runs.moving_ns = 11 * ms;
-    runs.begin_anew();
-    runs.rounds(30);
-    ASSERT_FALSE(runs.of.moves());
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
     runs.steps(5, 10);
     runs.now += 10 * longest;
     runs.of.paused(10 * longest);

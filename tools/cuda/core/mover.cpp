@@ -422,10 +422,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const bool expected = note(announced.what, touched);
     begun.is_step = schedule_.steps() != steps;
     begun.lag = schedule_.lag();
-    if (flights_.empty() && idle_since_ns_ != 0)
-        if (const std::uint64_t idle = now_ns() - idle_since_ns_;
-            idle > pause_ns)
-            pace_.paused(idle);
+    // Once, however many begin before the first of them is in flight.
+    if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
+        since != 0 && now_ns() - since > pause_ns)
+        pace_.paused(now_ns() - since);
     version_++;
     if (announced.vouched && unvouched_ == 0)
         await(lock, touched);
@@ -824,6 +824,12 @@ bool mover::may_move(const motion &which) const
            which.of->in_flight == 0;
 }
 
+// Whether there is room for it in system RAM, or may be.
+bool mover::may_leave(const slot &which)
+{
+    return which.where == place::vram && (which.host != 0 || !which.no_room);
+}
+
 void mover::end_motion(motion_ref which, place where)
 {
     slot &of = which->of->slots[which->index];
@@ -1189,7 +1195,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                 continue;
             if (one.where == place::host && use < wanted.next_use)
                 wanted = {each, i, use};
-            if (one.where != place::vram || (one.host == 0 && one.no_room))
+            if (!may_leave(one))
                 continue;
             candidate &leaves = one.passes      ? passer
                                 : one.host != 0 ? victim
@@ -1500,8 +1506,7 @@ bool mover::give_way()
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (one.where == place::vram && !(one.host == 0 && one.no_room) &&
-                (!leaves.of || use > leaves.next_use))
+            if (may_leave(one) && (!leaves.of || use > leaves.next_use))
                 leaves = {each, i, use};
         }
     }

@@ -311,6 +311,7 @@ private:
     void progressed();
     void hold_still(std::unique_lock<std::mutex> &lock, block &of);
     bool may_move(const motion &which) const;
+    static bool may_leave(const slot &which);
     void cancel_all();
     void may_change(block &of);
     std::uint64_t free_bytes() const;
@@ -361,7 +362,7 @@ private:
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     std::uint64_t wanted_bytes_ = 0;            // by make_way()
     std::uint64_t given_up_ = 0;      // units and frames that have left
-    std::uint64_t idle_since_ns_ = 0; // while nothing is in flight
+    std::uint64_t idle_since_ns_ = 0; // 0: somebody has begun since
     bool resting_ = false;            // the mover sleeps until it is woken
     bool settled_ = false;            // all that is in flight is followed
     bool stopping_ = false;
