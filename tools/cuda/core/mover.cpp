@@ -255,6 +255,11 @@ std::vector<mover::named> mover::follow(work &announced)
         same->part.last = std::max(same->part.last, part.last);
     }
     announced.what = what;
+    for (named &each : touched)
+        if (each.part.first <= each.part.last &&
+            reach_.to_the_end(what ^ each.of->base))
+            each.part.last =
+                static_cast<std::uint32_t>(each.of->slots.size() - 1);
     return touched;
 }
 
@@ -286,6 +291,18 @@ bool mover::missing(const std::vector<named> &touched, std::uint64_t &bytes)
                 bytes += of.slots[i].bytes;
     }
     return bytes > 0;
+}
+
+// What lies in system RAM behind what the work was given of a block.
+std::uint64_t mover::beyond(const named &touched)
+{
+    std::uint64_t bytes = 0;
+    for (std::size_t i = touched.part.last + std::size_t{1};
+         i < touched.of->slots.size(); i++)
+        if (touched.of->slots[i].where == place::host ||
+            touched.of->slots[i].where == place::fetching)
+            bytes += touched.of->slots[i].bytes;
+    return bytes;
 }
 
 // Waits for what the work needs, as long as anything moves at all: for what is
@@ -442,15 +459,23 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             one.cancel = true;
         may_change(*each.of);
         each.of->in_flight++;
-        begun.blocks.push_back(each.of);
+        const bool learns = each.part.first <= each.part.last &&
+                            !each.of->fixed;
+        begun.blocks.push_back(
+            {each.of, learns ? announced.what ^ each.of->base : 0, 0});
     }
     changed_.wait(lock, [&] {
-        for (const block_ref &of : begun.blocks)
-            for (const slot &each : of->slots)
+        for (const held &one : begun.blocks)
+            for (const slot &each : one.of->slots)
                 if (each.gap)
                     return false;
         return true;
     });
+    begun.complete = !missing(touched, bytes);
+    for (std::size_t i = 0; i < touched.size(); i++)
+        if (begun.blocks[i].work != 0)
+            begun.blocks[i].beyond = beyond(touched[i]);
+    begun.begun_ns = now_ns();
     begun.event = take_event();
     return true;
 }
@@ -477,8 +502,8 @@ void mover::end(flight &&begun, CUstream stream, bool running)
 
 void mover::ended(flight &which)
 {
-    for (const block_ref &each : which.blocks)
-        each->in_flight--;
+    for (const held &each : which.blocks)
+        each.of->in_flight--;
     unvouched_ -= which.vouched ? 0 : 1;
     if (which.event != nullptr)
         events_.push_back(which.event);
@@ -735,14 +760,17 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     if (rows.empty())
         return false;
     lock.unlock();
+    std::size_t all = 0;
     for (row &each : rows)
         for (const CUevent event : each.events) {
             const CUresult state = calls_.cuEventQuery(event);
             if (state == CUDA_ERROR_NOT_READY)
                 break;
             each.ended++;
+            all++;
             each.state = state != CUDA_SUCCESS ? state : each.state;
         }
+    const std::uint64_t now = now_ns();
     lock.lock();
     bool any = false;
     for (const row &each : rows) {
@@ -751,9 +779,14 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         const auto entry = flights_.find(each.stream);
         auto &queue = entry->second;
         for (std::size_t i = 0; i < each.ended; i++) {
-            for (const block_ref &of : queue.front().blocks)
-                for (slot &one : of->slots)
+            for (const held &touched : queue.front().blocks)
+                for (slot &one : touched.of->slots)
                     one.fresh = false;
+            // How long it took is known only of what was alone.
+            if (all == 1)
+                look_how_far(queue.front(),
+                             now - std::max(queue.front().begun_ns,
+                                            last_end_ns_));
             if (queue.front().is_step)
                 keep_pace(queue.front().lag);
             ended(queue.front());
@@ -768,9 +801,23 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     }
     if (flights_.empty())
         idle_since_ns_ = now_ns();
-    if (any)
+    if (any) {
+        last_end_ns_ = now;
         changed_.notify_all();
+    }
     return any;
+}
+
+void mover::look_how_far(const flight &which, std::uint64_t ns)
+{
+    if (!which.complete)
+        return;
+    for (const held &each : which.blocks)
+        if (each.work != 0 && reach_.ended(each.work, each.beyond, ns) &&
+            trace_ != nullptr)
+            trace_->span(trace::row::waits, "reaches further",
+                         which.begun_ns, which.begun_ns, each.of->base,
+                         each.beyond, 0);
 }
 
 // A step has ended, as many after the one that looked like it.
@@ -1175,7 +1222,6 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     candidate victim;
     candidate newcomer;
     std::uint64_t used_bytes = 0;
-    std::uint64_t passing_bytes = 0;
     std::uint64_t vram_bytes = free_bytes() + coming_bytes + arrived_bytes;
     for (const block_ref &each : awaited_)
         for (std::size_t i = 0; i < each->slots.size(); i++)
@@ -1189,7 +1235,6 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
             used_bytes += use != schedule::never ? one.bytes : 0;
-            passing_bytes += one.passes ? one.bytes : 0;
             vram_bytes += one.vram != 0 ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
@@ -1197,7 +1242,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                 wanted = {each, i, use};
             if (!may_leave(one))
                 continue;
-            candidate &leaves = one.passes      ? passer
+            candidate &leaves = passes(one)     ? passer
                                 : one.host != 0 ? victim
                                                 : newcomer;
             if (use > leaves.next_use)
@@ -1207,20 +1252,18 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const std::uint64_t room =
         vram_bytes - std::min(vram_bytes, std::min(moving_bytes, 2 * part));
     const std::uint64_t excess = used_bytes - std::min(used_bytes, room);
-    const std::uint64_t off = excess > passing_bytes ? excess - passing_bytes
-                                                     : passing_bytes - excess;
-    if (moves_ahead() && off > excess / 8 + max_unit_bytes)
-        let_pass(excess);
+    if (moves_ahead() && make_plan(lock, excess))
+        return true;
     if (wanted.of) {
         const bool early =
             wanted.next_use > 0 &&
             ahead_bytes(wanted.next_use) + coming_bytes + arrived_bytes >=
                 std::min(max_ahead_bytes, part);
         // Standing still, what has come free may be of use all the same.
-        const bool stays = waiters_ == 0 && !pace_.moves() &&
+        const bool left_there = waiters_ == 0 && !pace_.moves() &&
                            limits_.read().physical_free_bytes() + free_bytes() <
                                wanted.of->slots[wanted.index].bytes;
-        if (may_fetch && !early && !stays) {
+        if (may_fetch && !early && !left_there) {
             if (start_fetch(lock, wanted))
                 return true;
             // Its copy failed, and what was chosen may be gone meanwhile.
@@ -1236,16 +1279,17 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                            newcomer.next_use / 8 * 7 >= victim.next_use;
         const candidate &last = grows || !victim.of ? newcomer : victim;
         // What stays in VRAM leaves only where nothing else could in time.
-        const bool passes =
+        const bool as_planned =
             passer.of && passer.next_use >= last.next_use / 8 * 7;
-        const candidate &leaves = passes ? passer : last;
+        const candidate &leaves = as_planned ? passer : last;
         const bool short_of_frames =
             limits_.read().physical_free_bytes() + free_bytes() <
                 wanted.of->slots[wanted.index].bytes &&
             leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
         if (may_evict && (waiters_ > 0 || pace_.moves()) && leaves.of &&
             leaves.next_use > wanted.next_use + 1 &&
-            (passes || leaves.next_use == schedule::never || short_of_frames) &&
+            (as_planned || leaves.next_use == schedule::never ||
+             short_of_frames) &&
             start_evict(leaves))
             return true;
     }
@@ -1259,43 +1303,75 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     return false;
 }
 
-// Chooses which units pass through VRAM at every use, so that the rest can stay
-// there. Any choice of so many bytes moves as much; if they follow each other
-// closely, the link cannot keep up where they are and has nothing to do
-// elsewhere. So they are spread evenly, in the order of use. Most of an earlier
-// choice stands: what has room in system RAM is worth keeping.
-void mover::let_pass(std::uint64_t excess)
+bool mover::passes(const slot &which)
 {
-    std::vector<std::pair<std::uint64_t, slot *>> order;
-    std::uint64_t bytes[2] = {}; // of what stays, of what passes
-    for (const block_ref &each : large_)
-        for (std::size_t i = 0; i < each->slots.size(); i++) {
-            slot &one = each->slots[i];
-            const std::uint64_t use = next_use_of(*each, i);
-            if (each->fixed || use == schedule::never) {
-                one.passes = false;
-                continue;
-            }
-            order.push_back({use, &one});
-            bytes[one.passes ? 1 : 0] += one.bytes;
+    return which.leaves_for != stays && which.next.gap >= which.leaves_for;
+}
+
+// Chooses which units leave VRAM after which uses, so that the rest can stay,
+// where what was chosen before no longer fits: then at once, and now and then,
+// since what the choice rests on is learned by and by.
+bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
+{
+    const std::uint64_t round = schedule_.lag();
+    const std::uint64_t now = schedule_.steps();
+    const std::uint64_t off = excess > planned_excess_
+                                  ? excess - planned_excess_
+                                  : planned_excess_ - excess;
+    const bool another = round != planned_round_ ||
+                         off > excess / 8 + max_unit_bytes;
+    if (round == 0 || round > UINT32_MAX ||
+        now < planned_at_ + (another ? round / 4 : plan_age_))
+        return false;
+    plan_age_ = another ? round : std::min(2 * plan_age_, 16 * round);
+    planned_round_ = round;
+    planned_excess_ = excess;
+    planned_at_ = now;
+
+    struct place_of
+    {
+        block_ref of;
+        std::size_t index;
+    };
+    std::vector<place_of> units;
+    std::vector<std::uint64_t> bytes;
+    std::vector<gap> gaps;
+    std::vector<std::uint32_t> first;
+    std::vector<std::uint32_t> last;
+    for (const block_ref &each : large_) {
+        const std::size_t count = each->slots.size();
+        const auto begin = static_cast<std::uint32_t>(units.size());
+        first.assign(count, stays);
+        last.assign(count, 0);
+        if (!each->fixed)
+            schedule_.uses(each->base, [&](std::uint32_t step, std::uint32_t a,
+                                           std::uint32_t b) {
+                for (std::size_t i = a; i <= b && i < count; i++) {
+                    if (first[i] == stays)
+                        first[i] = step;
+                    else if (step > last[i])
+                        gaps.push_back({begin + static_cast<std::uint32_t>(i),
+                                        last[i], step - last[i]});
+                    last[i] = step;
+                }
+            });
+        for (std::size_t i = 0; i < count; i++) {
+            units.push_back({each, i});
+            bytes.push_back(each->slots[i].bytes);
+            if (first[i] != stays)
+                gaps.push_back({begin + static_cast<std::uint32_t>(i), last[i],
+                                first[i] + static_cast<std::uint32_t>(round) -
+                                    last[i]});
         }
-    std::sort(order.begin(), order.end());
-    const bool add = excess > bytes[1];
-    const auto change =
-        static_cast<double>(add ? excess - bytes[1] : bytes[1] - excess);
-    const double part =
-        std::min(1.0, change / static_cast<double>(bytes[add ? 0 : 1]));
-    double due = 0;
-    for (const auto &[use, one] : order) {
-        if (one->passes == add)
-            continue;
-        const auto size = static_cast<double>(one->bytes);
-        due += size * part;
-        if (due < size / 2)
-            continue;
-        one->passes = add;
-        due -= size;
     }
+    lock.unlock();
+    const auto chosen =
+        choose(gaps, bytes, static_cast<std::uint32_t>(round), excess);
+    lock.lock();
+    for (std::size_t i = 0; i < units.size(); i++)
+        units[i].of->slots[units[i].index].leaves_for = chosen[i];
+    version_++;
+    return true;
 }
 
 bool mover::take_frame(std::uint64_t bytes, frame &out)

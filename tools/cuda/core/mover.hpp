@@ -5,6 +5,8 @@
 #include "driver.hpp"
 #include "ledger.hpp"
 #include "pace.hpp"
+#include "plan.hpp"
+#include "reach.hpp"
 #include "schedule.hpp"
 #include "store.hpp"
 #include "thread.hpp"
@@ -159,7 +161,7 @@ private:
         bool charged = false; // the host handle, by token
         std::uint64_t token = 0;
         schedule::memo next;
-        bool passes = false;   // is meant to come and go with every use
+        std::uint32_t leaves_for = stays; // gaps at least this long, in steps
         bool fresh = false;    // fetched, and no use of it has ended yet
         bool digested = false; // of what the host handle holds
         std::array<std::uint64_t, 2> digest{};
@@ -215,13 +217,22 @@ private:
         block_ref of;
         touch part;
     };
+    // A block that work in flight was given.
+    struct held
+    {
+        block_ref of;
+        std::uint64_t work = 0;   // which, and of which block: see reach
+        std::uint64_t beyond = 0; // bytes in system RAM that it was not given
+    };
     struct flight
     {
         CUevent event = nullptr;
         bool vouched = false;
         bool is_step = false;  // of the schedule
+        bool complete = false; // what it was given is in VRAM
         std::uint64_t lag = 0; // see pace
-        std::vector<block_ref> blocks;
+        std::uint64_t begun_ns = 0;
+        std::vector<held> blocks;
     };
     struct frame
     {
@@ -273,6 +284,7 @@ private:
     bool note(std::uint64_t what, const std::vector<named> &touched);
     static bool missing(const std::vector<named> &touched,
                         std::uint64_t &bytes);
+    static std::uint64_t beyond(const named &touched);
     void await(std::unique_lock<std::mutex> &lock, std::vector<named> touched);
     block_ref block_of(CUdeviceptr address);
 
@@ -293,7 +305,9 @@ private:
     void serve(stage mine);
     bool decide(std::unique_lock<std::mutex> &lock);
     bool give_way();
-    void let_pass(std::uint64_t excess);
+    bool make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess);
+    static bool passes(const slot &which);
+    void look_how_far(const flight &which, std::uint64_t ns);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool start_evict(const candidate &which);
@@ -342,7 +356,14 @@ private:
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
     schedule schedule_;
+    reach reach_;
     pace pace_;
+    // What the plan of who passes through VRAM was made for.
+    std::uint64_t planned_round_ = 0;
+    std::uint64_t planned_excess_ = 0;
+    std::uint64_t planned_at_ = 0; // steps
+    std::uint64_t plan_age_ = 0;   // at which it is made anew
+    std::uint64_t last_end_ns_ = 0; // of work
     std::map<CUstream, std::deque<flight>> flights_;
     std::list<motion> motions_;
     std::vector<frame> free_;

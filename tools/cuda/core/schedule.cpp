@@ -152,6 +152,14 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     return expected;
 }
 
+std::vector<schedule::use>::const_iterator
+schedule::after_cursor(const std::vector<use> &log) const
+{
+    return std::upper_bound(
+        log.begin(), log.end(), cursor_,
+        [](std::uint32_t step, const use &other) { return step < other.step; });
+}
+
 std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
 {
     if (!following_)
@@ -160,13 +168,27 @@ std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
     if (found == uses_.end())
         return never;
     const auto &log = found->second;
-    auto each = std::upper_bound(
-        log.begin(), log.end(), cursor_,
-        [](std::uint32_t step, const use &other) { return step < other.step; });
-    for (; each != log.end(); ++each)
+    for (auto each = after_cursor(log); each != log.end(); ++each)
         if (unit >= each->first && unit <= each->last)
             return each->step - cursor_;
     return never;
+}
+
+// How many steps ago the unit was touched last.
+std::uint32_t schedule::since_last_use(std::uint64_t base,
+                                       std::uint32_t unit) const
+{
+    const auto found = uses_.find(base);
+    if (found == uses_.end() || steps_.empty())
+        return 0;
+    const auto &log = found->second;
+    const auto last =
+        std::find_if(log.rbegin(), log.rend(), [&](const use &each) {
+            return unit >= each.first && unit <= each.last;
+        });
+    return last == log.rend()
+               ? 0
+               : static_cast<std::uint32_t>(steps_.size()) - 1 - last->step;
 }
 
 std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit,
@@ -182,6 +204,9 @@ std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit,
         known.until =
             cursor_ +
             (known.touched ? static_cast<std::uint32_t>(steps) : recheck_steps);
+        known.gap = known.touched ? since_last_use(base, unit) +
+                                        static_cast<std::uint32_t>(steps)
+                                  : 0;
     }
     return known.touched ? known.until - cursor_ : never;
 }

@@ -58,9 +58,23 @@ public:
         std::uint64_t place = UINT64_MAX; // in which history
         std::uint32_t until = 0;          // holds up to this step ...
         bool touched = false;             // ... at which the unit is touched
+        std::uint32_t gap = 0;            // steps from its last use to that one
     };
     std::uint64_t next_use(std::uint64_t base, std::uint32_t unit,
                            memo &known) const;
+
+    /// The uses of a block from now to the end of the round, which is lag()
+    /// steps long.
+    /// @param tell  called with the steps to it, less one, and the units
+    template <typename Tell> void uses(std::uint64_t base, Tell tell) const
+    {
+        const auto found = uses_.find(base);
+        if (!following_ || found == uses_.end())
+            return;
+        for (auto each = after_cursor(found->second);
+             each != found->second.end(); ++each)
+            tell(each->step - cursor_ - 1, each->first, each->last);
+    }
 
     /// Steps kept, and how often the one that came was not the one to come.
     std::uint64_t steps() const { return steps_.size(); }
@@ -86,6 +100,9 @@ private:
     static constexpr std::uint32_t recheck_steps = 32;
     static constexpr std::uint32_t max_steps = 1u << 22;
 
+    std::vector<use>::const_iterator
+    after_cursor(const std::vector<use> &log) const;
+    std::uint32_t since_last_use(std::uint64_t base, std::uint32_t unit) const;
     std::uint64_t context_at(std::uint32_t step) const;
     bool is_new(std::uint64_t what);
     void look_up();

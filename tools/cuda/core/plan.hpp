@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Which units are to be away from VRAM, and when.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The time between two uses of a unit, in a round of steps that comes again
+/// and again.
+struct gap
+{
+    std::uint32_t unit = 0;
+    std::uint32_t from = 0;  ///< the step of the first use, below the round's
+    std::uint32_t steps = 0; ///< to the next; those of the whole round, where
+                             ///< there is one use in it
+};
+
+constexpr std::uint32_t stays = UINT32_MAX;
+
+/// Chooses during which gaps units are away, such that at every moment as many
+/// bytes are as do not fit, and as few as possible move.
+///
+/// Long gaps cost least, as each is one way out and one back. But what leaves
+/// at the same time must share the link, and it has nothing to do elsewhere. So
+/// among gaps of about the same length those are preferred that are furthest
+/// apart, and no part of the round takes more than its share for as long as
+/// that is enough.
+/// @param bytes  of each unit
+/// @param round  steps; at least 1
+/// @param excess  bytes that do not fit
+/// @return for each unit the shortest gap for which it leaves, in steps; stays,
+///   where it leaves for none
+std::vector<std::uint32_t> choose(const std::vector<gap> &gaps,
+                                  const std::vector<std::uint64_t> &bytes,
+                                  std::uint32_t round, std::uint64_t excess);
+
+} // namespace emuv::cuda
