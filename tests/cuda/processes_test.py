@@ -172,6 +172,26 @@ for _ in range(2):
             err, "quiet\nemuV: cuMemAllocOfTomorrow is newer than this "
             "library: what it allocates is not counted\n")
 
+    def test_memory_stays_where_it_is_where_work_may_be_newer(self):
+        ask = """
+def ask():
+    function, status = ctypes.c_void_p(), ctypes.c_int()
+    for _ in range(2):
+        assert cuda.cuGetProcAddress_v2(
+            b"cuMemcpyOfTomorrow", ctypes.byref(function), 99000,
+            ctypes.c_uint64(0), ctypes.byref(status)) == 0
+"""
+        for moves in ("0", "always"):
+            with self.subTest(moves=moves):
+                _, err = self.run_program(
+                    ask + "ask()\nassert alloc(48)[0] == 0\n",
+                    EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M", EMUV_MOVE=moves)
+                stays = [line for line in err.splitlines() if "stays" in line]
+                self.assertEqual(
+                    stays, [] if moves == "0" else
+                    ["emuV: memory stays where it is from now on: the program "
+                     "may do work that this library does not know"])
+
     def test_why_memory_has_no_ipc_handle_is_told_once(self):
         out, err = self.run_program("""
 large = [alloc(20)[1] for _ in range(2)]

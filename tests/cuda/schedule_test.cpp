@@ -4,6 +4,7 @@
 
 #include <array>
 #include <random>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -146,6 +147,54 @@ TEST(Schedule, AfterFourMillionStepsTheOlderHalfIsForgottenAndNoMore)
     for (int round = 0; round < 50; round++)
         circle(past, 1, 100000);
     EXPECT_TRUE(past.predicts());
-    EXPECT_LE(past.steps(), 1u << 22);
+    EXPECT_LT(past.footprint(), std::uint64_t{160} << 22);
     EXPECT_EQ(next(past, 7), 7u);
+    // They count all the same: but for the first round, which was new.
+    EXPECT_EQ(past.steps(), 4900000u);
+}
+
+TEST(Schedule, TheUsesOfARoundAreThoseThatComeNext)
+{
+    schedule past;
+    for (int round = 0; round < 5; round++)
+        circle(past, 1, 20);
+    circle(past, 1, 6);
+    ASSERT_EQ(past.lag(), 20u);
+    for (std::uint64_t what = 1; what <= 20; what++) {
+        std::vector<std::uint64_t> at;
+        past.uses(what << 32, [&](std::uint64_t step, std::uint32_t first,
+                                  std::uint32_t last) {
+            EXPECT_EQ(first, 0u);
+            EXPECT_EQ(last, 0u);
+            at.push_back(step);
+        });
+        // A round ago they were as far behind what is now.
+        ASSERT_EQ(at.size(), 1u);
+        EXPECT_EQ(at[0] + past.lag(), past.steps() - 1 + next(past, what));
+    }
+    past.uses(21ull << 32,
+              [](std::uint64_t, std::uint32_t, std::uint32_t) { FAIL(); });
+}
+
+TEST(Schedule, AGapIsKnownFromItsLastUseToItsNext)
+{
+    schedule past;
+    // Unit 1 is touched twice in a round of 20: 6 steps apart, and 14.
+    const auto round = [&](std::uint64_t steps) {
+        for (std::uint64_t i = 0; i < steps; i++)
+            step(past, i == 6 ? 1 : 100 + i);
+    };
+    for (int i = 0; i < 6; i++) {
+        step(past, 1);
+        round(19);
+    }
+    step(past, 1);
+    schedule::memo known;
+    for (std::uint64_t i = 0; i < 19; i++) {
+        step(past, i == 6 ? 1 : 100 + i);
+        const std::uint64_t left = past.next_use(1ull << 32, 0, known);
+        ASSERT_NE(left, schedule::never);
+        EXPECT_EQ(known.gap, i < 6 ? 7u : 13u) << i;
+        EXPECT_EQ(left, i < 6 ? 6 - i : 19 - i) << i;
+    }
 }

@@ -118,21 +118,29 @@ functions::layout functions::layout_of(const driver &calls, CUfunction function)
     layout made;
     // A launch takes a CUkernel as well.
     const auto kernel = reinterpret_cast<CUkernel>(function);
-    parameter next{};
-    for (std::size_t i = 0;
-         calls.cuFuncGetParamInfo(function, i, &next.offset, &next.bytes) ==
-             CUDA_SUCCESS ||
-         calls.cuKernelGetParamInfo(kernel, i, &next.offset, &next.bytes) ==
-             CUDA_SUCCESS;
-         i++)
+    CUresult of_function = CUDA_SUCCESS;
+    CUresult of_kernel = CUDA_SUCCESS;
+    for (std::size_t i = 0;; i++) {
+        parameter next{};
+        of_function =
+            calls.cuFuncGetParamInfo(function, i, &next.offset, &next.bytes);
+        if (of_function != CUDA_SUCCESS)
+            of_kernel = calls.cuKernelGetParamInfo(kernel, i, &next.offset,
+                                                   &next.bytes);
+        if (of_function != CUDA_SUCCESS && of_kernel != CUDA_SUCCESS)
+            break;
         made.parameters.push_back(next);
+    }
+    // Any other answer than that there are no more is no answer.
+    const bool all = of_function == CUDA_ERROR_INVALID_VALUE ||
+                     of_kernel == CUDA_ERROR_INVALID_VALUE;
     const char *name = nullptr;
     if (calls.cuFuncGetName(&name, function) != CUDA_SUCCESS &&
         calls.cuKernelGetName(&name, kernel) != CUDA_SUCCESS)
         name = nullptr;
     const std::lock_guard guard(lock_);
     const auto origin = origins_.find(function);
-    if (name != nullptr)
+    if (name != nullptr && all)
         made.vouched = trusts_kernel(name) ||
                        (origin != origins_.end() && origin->second &&
                         !matches(name, table_kernels));
@@ -164,6 +172,7 @@ void functions::scan(const driver &calls, CUfunction function,
     const layout known = layout_of(calls, function);
     out.what = reinterpret_cast<std::uint64_t>(function);
     out.vouched = known.vouched;
+    out.open_ended = true;
     if (parameters != nullptr) {
         for (std::size_t i = 0; i < known.parameters.size(); i++)
             scan_bytes(static_cast<const unsigned char *>(parameters[i]),

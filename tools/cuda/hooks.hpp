@@ -30,6 +30,14 @@ struct state
             if (each != but)
                 each->fix(at);
     }
+
+    /// All memory stays as it is from now on.
+    /// @param why  for the user
+    void fix_all(const char *why) const
+    {
+        for (mover *each : movers)
+            each->fix_all(why);
+    }
 };
 
 /// Makes the state, once; later calls give the first one's result.
@@ -38,6 +46,10 @@ CUresult start();
 /// Null while the library only forwards: before cuInit, with EMUV_DISABLE=1 or
 /// no limit set, and in the child of a process that had used CUDA.
 state *current_state();
+
+/// Work can reach memory that nobody follows: memory stays where it is, now
+/// and once the state is made.
+void work_unseen();
 
 /// Our own function for what a program asks cuGetProcAddress for.
 /// @param real  what the driver answers

@@ -37,6 +37,19 @@ bool hands_out_memory(std::string_view name)
            name == "cuMemCreate";
 }
 
+// Whether it does work on memory.
+bool works_on_memory(std::string_view name)
+{
+    static constexpr std::string_view prefixes[] = {
+        "cuMemcpy",     "cuMemset", "cuMemPrefetch",
+        "cuMemDiscard", "cuLaunch", "cuGraphLaunch",
+    };
+    for (const std::string_view each : prefixes)
+        if (name.starts_with(each))
+            return true;
+    return false;
+}
+
 bool is_known(std::string_view name)
 {
     static constexpr const char *names[] = {
@@ -73,8 +86,12 @@ void *own_procedure(const char *name, int version, bool per_thread, void *real)
             chosen = &each;
     }
     if (chosen == nullptr) {
-        if (hands_out_memory(name) && !is_known(name))
-            log_unknown(name);
+        if (!is_known(name)) {
+            if (hands_out_memory(name))
+                log_unknown(name);
+            if (works_on_memory(name))
+                work_unseen();
+        }
         return real;
     }
     // A driver newer than our headers may have given the name a new meaning.

@@ -138,10 +138,18 @@ store *make_store(const settings &asked, const driver &calls, int devices)
     return new store_choice(calls, *handles, *new page_store(calls));
 }
 
+// Once, however many devices there are.
 void tell_stay(const char *why)
 {
+    static std::atomic<const char *> said;
+    if (said.exchange(why) == why)
+        return;
     say("memory stays where it is from now on: %s", why);
 }
+
+constexpr char unseen_why[] =
+    "the program may do work that this library does not know";
+std::atomic<bool> unseen;
 
 void stop_moving()
 {
@@ -205,6 +213,8 @@ CUresult start_locked()
     made->held = new memory(made->calls, ledgers, *host, asked.report,
                             tell_spill, asked.ipc, made->movers);
     active.store(made, std::memory_order_release);
+    if (unseen)
+        made->fix_all(unseen_why);
     return CUDA_SUCCESS;
 }
 
@@ -222,6 +232,14 @@ CUresult start()
         started = true;
     }
     return start_result;
+}
+
+void work_unseen()
+{
+    if (unseen.exchange(true))
+        return;
+    if (const state *made = current_state())
+        made->fix_all(unseen_why);
 }
 
 state *current_state()

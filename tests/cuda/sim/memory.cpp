@@ -310,6 +310,11 @@ SIM_EXPORT CUresult cuMemAllocOfTomorrow(CUdeviceptr *dptr, size_t bytesize)
     return cuMemAlloc(dptr, bytesize);
 }
 
+SIM_EXPORT CUresult cuMemcpyOfTomorrow()
+{
+    return CUDA_SUCCESS;
+}
+
 SIM_EXPORT CUresult cuMemPokeOfTomorrow()
 {
     return CUDA_SUCCESS;

@@ -524,7 +524,7 @@ void memory::peer_enabled(int device, int peer, bool enabled)
     // What another device reads is mapped for two, and its work is not
     // followed.
     if (mover *const moves = mover_of(peer); enabled && moves != nullptr)
-        moves->fix_all();
+        moves->fix_all("the program gives a device access to another's");
     std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
     {
         const std::lock_guard guard(lock_);

@@ -122,7 +122,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
     blocks_.erase(found);
     std::erase(large_, gone);
     schedule_.forget(base);
-    hold_still(lock, *gone);
+    hold_still(*gone);
+    changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
         const bool in_vram = each.where == place::vram;
@@ -162,27 +163,32 @@ mover::block_ref mover::block_of(CUdeviceptr address)
 void mover::fix(CUdeviceptr address)
 {
     std::unique_lock lock(lock_);
-    if (const block_ref found = block_of(address))
-        hold_still(lock, *found);
+    const block_ref found = block_of(address);
+    if (!found)
+        return;
+    hold_still(*found);
+    // What still moves is called off, and all of it is mapped meanwhile: its
+    // end may wait for the caller.
+    changed_.wait(lock, [&] {
+        return std::none_of(found->slots.begin(), found->slots.end(),
+                            [](const slot &each) { return each.unmapped; });
+    });
 }
 
 // From here on the block stays as it is.
-void mover::hold_still(std::unique_lock<std::mutex> &lock, block &of)
+void mover::hold_still(block &of)
 {
     of.fixed = true;
     for (slot &each : of.slots)
         each.cancel = true;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return of.moving == 0; });
 }
 
-void mover::fix_all()
+void mover::fix_all(const char *why)
 {
     std::unique_lock lock(lock_);
-    gave_up_ = true;
-    cancel_all();
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return motions_.empty(); });
+    give_up(why);
+    changed_.wait(lock, [&] { return unmapped_ == 0; });
 }
 
 void mover::shed()
@@ -305,6 +311,22 @@ std::uint64_t mover::beyond(const named &touched)
     return bytes;
 }
 
+// Whether nothing that the work is known or taken to reach is in system RAM.
+bool mover::complete(const std::vector<named> &touched)
+{
+    const auto in_ram = [](const slot &each) {
+        return each.where == place::host || each.where == place::fetching;
+    };
+    return std::none_of(touched.begin(), touched.end(), [&](const named &each) {
+        const auto &slots = each.of->slots;
+        const bool all = each.of->small || each.of->fixed ||
+                         each.part.first > each.part.last;
+        const auto first = slots.begin() + (all ? 0 : each.part.first);
+        const auto end = all ? slots.end() : slots.begin() + each.part.last + 1;
+        return std::any_of(first, end, in_ram);
+    });
+}
+
 // Waits for what the work needs, as long as anything moves at all: for what is
 // small, which then stays, and, where the past shows the way, for all of it.
 void mover::await(std::unique_lock<std::mutex> &lock,
@@ -345,6 +367,8 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     version_++;
     std::uint64_t seen = progress_;
     std::uint64_t since = start;
+    std::uint64_t least = bytes;
+    std::uint64_t nearer = start;
     while (!gave_up_ && !stopping_ && missing(touched, bytes)) {
         changed_.notify_all();
         changed_.wait_for(lock, 20000000);
@@ -358,7 +382,13 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         if (progress_ != seen) {
             seen = progress_;
             since = now;
-        } else if (now - since > patience_ns) {
+        }
+        if (bytes < least) {
+            least = bytes;
+            nearer = now;
+        }
+        // What moves all the time may be other threads' work alone.
+        if (now - since > patience_ns || now - nearer > 5 * patience_ns) {
             patience_lost_++;
             patient_again_ =
                 schedule_.steps() +
@@ -408,21 +438,25 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     // What is captured does not run now; whoever launches the graph is asked.
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_NONE)
+        status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        passing_.fetch_add(1);
         return false;
+    }
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
 
     std::unique_lock lock = enter();
     if (gave_up_ || stopping_) {
         // The last remap may be under way yet.
-        changed_.wait(lock, [&] { return gaps_ == 0; });
+        changed_.wait(lock, [&] { return unmapped_ == 0; });
+        passing_.fetch_add(1);
         return false;
     }
     if (current != context_) {
         // Another context's work cannot be followed from here.
         give_up("the program uses several contexts on one device");
-        changed_.wait(lock, [&] { return motions_.empty(); });
+        changed_.wait(lock, [&] { return unmapped_ == 0; });
+        passing_.fetch_add(1);
         return false;
     }
     begun.vouched = announced.vouched;
@@ -432,7 +466,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             for (const block_ref &each : large_)
                 may_change(*each);
         unvouched_++;
-        changed_.wait(lock, [&] { return gaps_ == 0; });
+        changed_.wait(lock, [&] { return unmapped_ == 0; });
     }
     const auto touched = follow(announced);
     const std::uint64_t steps = schedule_.steps();
@@ -459,23 +493,25 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             one.cancel = true;
         may_change(*each.of);
         each.of->in_flight++;
-        const bool learns = each.part.first <= each.part.last &&
-                            !each.of->fixed;
+        // What is a large part of all VRAM would never be there as a whole.
+        const bool learns = announced.vouched && announced.open_ended &&
+                            each.part.first <= each.part.last &&
+                            !each.of->fixed &&
+                            each.of->bytes <= limits_.read().physical_bytes / 4;
         begun.blocks.push_back(
             {each.of, learns ? announced.what ^ each.of->base : 0, 0});
     }
     changed_.wait(lock, [&] {
         for (const held &one : begun.blocks)
             for (const slot &each : one.of->slots)
-                if (each.gap)
+                if (each.unmapped)
                     return false;
         return true;
     });
-    begun.complete = !missing(touched, bytes);
+    begun.complete = complete(touched);
     for (std::size_t i = 0; i < touched.size(); i++)
         if (begun.blocks[i].work != 0)
             begun.blocks[i].beyond = beyond(touched[i]);
-    begun.begun_ns = now_ns();
     begun.event = take_event();
     return true;
 }
@@ -489,7 +525,11 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     // What failed may have begun all the same. Whoever starts movement anew
     // waits for all that is not followed.
     if (followed && active()) {
+        begun.begun_ns = now_ns();
+        begun.complete = begun.complete && running;
         flights_[stream].push_back(std::move(begun));
+        if (flights_.size() > 1)
+            crowded_ns_ = now_ns();
         if (!resting_)
             return; // it looks again in a moment
     } else {
@@ -772,6 +812,9 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         }
     const std::uint64_t now = now_ns();
     lock.lock();
+    slack_ns_ = now - std::exchange(looked_ns_, now);
+    if (rows.size() > 1)
+        crowded_ns_ = now;
     bool any = false;
     for (const row &each : rows) {
         if (each.ended == 0)
@@ -782,11 +825,8 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
             for (const held &touched : queue.front().blocks)
                 for (slot &one : touched.of->slots)
                     one.fresh = false;
-            // How long it took is known only of what was alone.
             if (all == 1)
-                look_how_far(queue.front(),
-                             now - std::max(queue.front().begun_ns,
-                                            last_end_ns_));
+                look_how_far(queue.front(), now);
             if (queue.front().is_step)
                 keep_pace(queue.front().lag);
             ended(queue.front());
@@ -803,21 +843,35 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         idle_since_ns_ = now_ns();
     if (any) {
         last_end_ns_ = now;
+        last_end_slack_ns_ = slack_ns_;
         changed_.notify_all();
     }
     return any;
 }
 
-void mover::look_how_far(const flight &which, std::uint64_t ns)
+// What work that has just been seen to end says of how far it reaches. It had
+// the device for itself from its begin, or from the end of what was before it;
+// each of the two ends was seen a little late.
+void mover::look_how_far(const flight &which, std::uint64_t now)
 {
-    if (!which.complete)
+    const std::uint64_t start = std::max(which.begun_ns, last_end_ns_);
+    if (crowded_ns_ >= start)
         return;
+    if (!which.complete) {
+        for (const held &each : which.blocks)
+            if (each.work != 0)
+                reach_.lacked(each.work);
+        return;
+    }
+    const std::uint64_t ns = now - start;
+    const reach::span took{
+        ns - std::min(ns, slack_ns_),
+        ns + (start == last_end_ns_ ? last_end_slack_ns_ : 0)};
     for (const held &each : which.blocks)
-        if (each.work != 0 && reach_.ended(each.work, each.beyond, ns) &&
+        if (each.work != 0 && reach_.ended(each.work, each.beyond, took) &&
             trace_ != nullptr)
-            trace_->span(trace::row::waits, "reaches further",
-                         which.begun_ns, which.begun_ns, each.of->base,
-                         each.beyond, 0);
+            trace_->span(trace::row::waits, "reaches further", which.begun_ns,
+                         which.begun_ns, each.of->base, each.beyond, 0);
 }
 
 // A step has ended, as many after the one that looked like it.
@@ -1124,8 +1178,8 @@ void mover::serve(stage mine)
             entering_.fetch_sub(1);
             next->done = done;
         } else {
-            of.gap = true;
-            gaps_++;
+            of.unmapped = true;
+            unmapped_++;
             lock.unlock();
             const bool done = next->evicts
                                   ? remap(of, of.host, of.vram)
@@ -1133,8 +1187,8 @@ void mover::serve(stage mine)
             entering_.fetch_add(1);
             lock.lock();
             entering_.fetch_sub(1);
-            of.gap = false;
-            gaps_--;
+            of.unmapped = false;
+            unmapped_--;
             next->done = done;
         }
         next->at = mine == stage::room ? stage::roomed : stage::remapped;
@@ -1242,7 +1296,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                 wanted = {each, i, use};
             if (!may_leave(one))
                 continue;
-            candidate &leaves = passes(one)     ? passer
+            // Once half its gap is over it is on its way back.
+            const bool passing = passes(one) && use >= one.next.gap / 2;
+            candidate &leaves = passing         ? passer
                                 : one.host != 0 ? victim
                                                 : newcomer;
             if (use > leaves.next_use)
@@ -1260,9 +1316,10 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             ahead_bytes(wanted.next_use) + coming_bytes + arrived_bytes >=
                 std::min(max_ahead_bytes, part);
         // Standing still, what has come free may be of use all the same.
-        const bool left_there = waiters_ == 0 && !pace_.moves() &&
-                           limits_.read().physical_free_bytes() + free_bytes() <
-                               wanted.of->slots[wanted.index].bytes;
+        const bool left_there =
+            waiters_ == 0 && !pace_.moves() &&
+            limits_.read().physical_free_bytes() + free_bytes() <
+                wanted.of->slots[wanted.index].bytes;
         if (may_fetch && !early && !left_there) {
             if (start_fetch(lock, wanted))
                 return true;
@@ -1278,9 +1335,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                            newcomer.of &&
                            newcomer.next_use / 8 * 7 >= victim.next_use;
         const candidate &last = grows || !victim.of ? newcomer : victim;
-        // What stays in VRAM leaves only where nothing else could in time.
-        const bool as_planned =
-            passer.of && passer.next_use >= last.next_use / 8 * 7;
+        // What stays in VRAM leaves only where nothing else can.
+        const bool as_planned = static_cast<bool>(passer.of);
         const candidate &leaves = as_planned ? passer : last;
         const bool short_of_frames =
             limits_.read().physical_free_bytes() + free_bytes() <
@@ -1303,13 +1359,16 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     return false;
 }
 
+// Whether it is planned to be away between its last use and its next. A step
+// too few in between makes no difference.
 bool mover::passes(const slot &which)
 {
-    return which.leaves_for != stays && which.next.gap >= which.leaves_for;
+    return which.leaves_for != never_leaves &&
+           which.next.gap + which.next.gap / 16 >= which.leaves_for;
 }
 
-// Chooses which units leave VRAM after which uses, so that the rest can stay,
-// where what was chosen before no longer fits: then at once, and now and then,
+// Chooses which units leave VRAM after which uses, so that the rest can stay:
+// soon, where what was chosen before no longer fits, and else now and then,
 // since what the choice rests on is learned by and by.
 bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
 {
@@ -1318,10 +1377,9 @@ bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
     const std::uint64_t off = excess > planned_excess_
                                   ? excess - planned_excess_
                                   : planned_excess_ - excess;
-    const bool another = round != planned_round_ ||
-                         off > excess / 8 + max_unit_bytes;
-    if (round == 0 || round > UINT32_MAX ||
-        now < planned_at_ + (another ? round / 4 : plan_age_))
+    const bool another =
+        !same_round(round, planned_round_) || off > excess / 8 + max_unit_bytes;
+    if (round == 0 || now < planned_at_ + (another ? round / 4 : plan_age_))
         return false;
     plan_age_ = another ? round : std::min(2 * plan_age_, 16 * round);
     planned_round_ = round;
@@ -1333,43 +1391,49 @@ bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
         block_ref of;
         std::size_t index;
     };
-    std::vector<place_of> units;
-    std::vector<std::uint64_t> bytes;
-    std::vector<gap> gaps;
-    std::vector<std::uint32_t> first;
-    std::vector<std::uint32_t> last;
+    std::vector<place_of> places;
+    std::vector<planned_unit> units;
+    std::vector<idle_gap> gaps;
+    constexpr std::uint64_t none = UINT64_MAX;
+    std::vector<std::uint64_t> first;
+    std::vector<std::uint64_t> last;
+    const auto add = [&](std::size_t unit, std::uint64_t from,
+                         std::uint64_t to) {
+        // What is shorter is of no use, and most are.
+        if (to - from > round / round_parts)
+            gaps.push_back({static_cast<std::uint32_t>(unit),
+                            static_cast<std::uint32_t>(from % round),
+                            static_cast<std::uint32_t>(to - from)});
+    };
     for (const block_ref &each : large_) {
         const std::size_t count = each->slots.size();
-        const auto begin = static_cast<std::uint32_t>(units.size());
-        first.assign(count, stays);
+        const std::size_t begin = places.size();
+        first.assign(count, none);
         last.assign(count, 0);
         if (!each->fixed)
-            schedule_.uses(each->base, [&](std::uint32_t step, std::uint32_t a,
+            schedule_.uses(each->base, [&](std::uint64_t step, std::uint32_t a,
                                            std::uint32_t b) {
                 for (std::size_t i = a; i <= b && i < count; i++) {
-                    if (first[i] == stays)
+                    if (first[i] == none)
                         first[i] = step;
-                    else if (step > last[i])
-                        gaps.push_back({begin + static_cast<std::uint32_t>(i),
-                                        last[i], step - last[i]});
+                    else
+                        add(begin + i, last[i], step);
                     last[i] = step;
                 }
             });
         for (std::size_t i = 0; i < count; i++) {
-            units.push_back({each, i});
-            bytes.push_back(each->slots[i].bytes);
-            if (first[i] != stays)
-                gaps.push_back({begin + static_cast<std::uint32_t>(i), last[i],
-                                first[i] + static_cast<std::uint32_t>(round) -
-                                    last[i]});
+            places.push_back({each, i});
+            units.push_back({each->slots[i].bytes, each->slots[i].host != 0});
+            if (first[i] != none)
+                add(begin + i, last[i], first[i] + round);
         }
     }
     lock.unlock();
-    const auto chosen =
-        choose(gaps, bytes, static_cast<std::uint32_t>(round), excess);
+    const auto shortest =
+        plan_absences(gaps, units, static_cast<std::uint32_t>(round), excess);
     lock.lock();
-    for (std::size_t i = 0; i < units.size(); i++)
-        units[i].of->slots[units[i].index].leaves_for = chosen[i];
+    for (std::size_t i = 0; i < places.size(); i++)
+        places[i].of->slots[places[i].index].leaves_for = shortest[i];
     version_++;
     return true;
 }

@@ -33,6 +33,8 @@ struct work
     std::uint64_t what = 0;
     /// Whether it reaches memory only by the addresses it is given.
     bool vouched = false;
+    /// Whether it may be of any length from there on.
+    bool open_ended = false;
     std::uint32_t count = 0;
     std::array<CUdeviceptr, max_names> names;
 
@@ -93,8 +95,9 @@ public:
     /// The block around an address stays as it is from now on.
     void fix(CUdeviceptr address);
 
-    /// The same for all of them: others may see this memory now.
-    void fix_all();
+    /// The same for all of them, for good.
+    /// @param why  for the user
+    void fix_all(const char *why);
 
     /// Gives up VRAM and system RAM that are held for movement alone.
     void shed();
@@ -130,10 +133,12 @@ public:
         work announced;
         collect(announced);
         flight begun;
-        if (!begin(announced, stream, begun))
-            return real();
+        const bool followed = begin(announced, stream, begun);
         const CUresult result = real();
-        end(std::move(begun), stream, result == CUDA_SUCCESS);
+        if (followed)
+            end(std::move(begun), stream, result == CUDA_SUCCESS);
+        else
+            passing_.fetch_sub(1);
         return result;
     }
 
@@ -150,10 +155,10 @@ private:
         CUdeviceptr at = 0;
         std::uint64_t bytes = 0;
         place where = place::host;
-        bool gap = false;     // may be unmapped at this moment
-        bool cancel = false;  // its copy no longer counts
-        bool no_room = false; // in system RAM; there was none
-        unsigned waiting = 0; // launches
+        bool unmapped = false; // at this moment, perhaps
+        bool cancel = false;   // its copy no longer counts
+        bool no_room = false;  // in system RAM; there was none
+        unsigned waiting = 0;  // launches
         CUmemGenericAllocationHandle vram = 0;
         CUdeviceptr vram_alias = 0;
         CUmemGenericAllocationHandle host = 0;
@@ -161,7 +166,8 @@ private:
         bool charged = false; // the host handle, by token
         std::uint64_t token = 0;
         schedule::memo next;
-        std::uint32_t leaves_for = stays; // gaps at least this long, in steps
+        // As planned: for gaps at least this long, in steps.
+        std::uint32_t leaves_for = never_leaves;
         bool fresh = false;    // fetched, and no use of it has ended yet
         bool digested = false; // of what the host handle holds
         std::array<std::uint64_t, 2> digest{};
@@ -229,7 +235,7 @@ private:
         CUevent event = nullptr;
         bool vouched = false;
         bool is_step = false;  // of the schedule
-        bool complete = false; // what it was given is in VRAM
+        bool complete = false; // what it is taken to reach is in VRAM
         std::uint64_t lag = 0; // see pace
         std::uint64_t begun_ns = 0;
         std::vector<held> blocks;
@@ -277,6 +283,7 @@ private:
         std::uint64_t next_use = 0;
     };
 
+    /// @return false where nobody follows it: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
     void ended(flight &which);
@@ -285,6 +292,7 @@ private:
     static bool missing(const std::vector<named> &touched,
                         std::uint64_t &bytes);
     static std::uint64_t beyond(const named &touched);
+    static bool complete(const std::vector<named> &touched);
     void await(std::unique_lock<std::mutex> &lock, std::vector<named> touched);
     block_ref block_of(CUdeviceptr address);
 
@@ -307,7 +315,7 @@ private:
     bool give_way();
     bool make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess);
     static bool passes(const slot &which);
-    void look_how_far(const flight &which, std::uint64_t ns);
+    void look_how_far(const flight &which, std::uint64_t now);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool start_evict(const candidate &which);
@@ -323,7 +331,7 @@ private:
     void end_motion(motion_ref which, place where);
     bool wants_frame() const;
     void progressed();
-    void hold_still(std::unique_lock<std::mutex> &lock, block &of);
+    void hold_still(block &of);
     bool may_move(const motion &which) const;
     static bool may_leave(const slot &which);
     void cancel_all();
@@ -363,7 +371,13 @@ private:
     std::uint64_t planned_excess_ = 0;
     std::uint64_t planned_at_ = 0; // steps
     std::uint64_t plan_age_ = 0;   // at which it is made anew
-    std::uint64_t last_end_ns_ = 0; // of work
+    // When work ended last, and how long before that nobody had looked; the
+    // same of now; and when work was last in flight on two streams.
+    std::uint64_t last_end_ns_ = 0;
+    std::uint64_t last_end_slack_ns_ = 0;
+    std::uint64_t looked_ns_ = 0;
+    std::uint64_t slack_ns_ = 0;
+    std::uint64_t crowded_ns_ = 0;
     std::map<CUstream, std::deque<flight>> flights_;
     std::list<motion> motions_;
     std::vector<frame> free_;
@@ -371,7 +385,7 @@ private:
     std::vector<std::size_t> digest_slots_;
     unsigned unvouched_ = 0; // in flight
     unsigned waiters_ = 0;
-    unsigned gaps_ = 0;
+    unsigned unmapped_ = 0;               // units
     std::uint64_t progress_ = 0;          // what has arrived or ended
     std::uint64_t version_ = 0;           // of all that decisions rest on
     std::uint64_t decided_ = UINT64_MAX;  // the state with nothing to do

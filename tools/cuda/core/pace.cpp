@@ -2,6 +2,8 @@
 // Whether a program is faster while its memory moves.
 #include "pace.hpp"
 
+#include "schedule.hpp"
+
 #include <algorithm>
 #include <limits>
 
@@ -9,19 +11,13 @@ namespace emuv::cuda {
 
 namespace {
 
-// A step too many or too few changes the lag, and little else.
-bool alike(std::uint64_t lag, std::uint64_t other)
-{
-    return (lag > other ? lag - other : other - lag) <= other / 16;
-}
-
 // What looks like now may lie several rounds back as well.
 bool same_kind(std::uint64_t lag, std::uint64_t kind)
 {
     const std::uint64_t more = std::max(lag, kind);
     const std::uint64_t less = std::min(lag, kind);
     const std::uint64_t times = less > 0 ? (more + less / 2) / less : 0;
-    return times > 0 && times <= 4 && alike(more, times * less);
+    return times > 0 && times <= 4 && same_round(more, times * less);
 }
 
 } // namespace
@@ -49,7 +45,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (always_)
         return;
     blind_ += lag != 0 ? 1 : 0;
-    if (lag == 0 || lag_ == 0 || !alike(lag, lag_)) {
+    if (lag == 0 || lag_ == 0 || !same_round(lag, lag_)) {
         another_ = another_ || lag == 0;
         begin(lag, now_ns);
         if (!moves_ && lag != 0 &&

@@ -10,8 +10,6 @@ namespace emuv::cuda {
 
 namespace {
 
-// The round is looked at in so many parts.
-constexpr std::uint32_t max_parts = 32;
 // Gaps whose lengths differ by less than this part of the round are alike.
 constexpr std::uint32_t length_classes = 16;
 // How many times its even share a part of the round may take, as tried in turn;
@@ -23,120 +21,168 @@ constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
 std::uint32_t spread(std::uint32_t number)
 {
     std::uint32_t reversed = 0;
-    for (std::uint32_t bit = 1; bit < max_parts; bit *= 2)
+    for (std::uint32_t bit = 1; bit < round_parts; bit *= 2)
         reversed = 2 * reversed + (number & bit ? 1 : 0);
     return reversed;
 }
 
-struct stretch
+// A gap, by parts of the round: in which the unit leaves, and how many it is
+// away for after that, all of each.
+struct absence
+{
+    std::uint32_t leaves;
+    std::uint32_t covers;
+    std::uint32_t steps;
+};
+
+// Gaps of one unit that are about as long: it leaves for all of them or none.
+struct choice
 {
     std::uint32_t unit;
-    std::uint32_t steps;
-    std::uint32_t leaves;  // in this part of the round
-    std::uint32_t covered; // so many parts after that, all of each
-    std::uint32_t length;  // by class, longest first
-    std::uint32_t rank;    // among those alike that leave in the same part
+    std::uint32_t length; // by class, longest first
+    std::uint32_t rank;   // among those alike that leave in the same part
+    std::vector<absence> gaps;
+
+    std::uint32_t leaves() const { return gaps.front().leaves; }
 };
 
 // What is chosen if no part of the round takes more than so much.
 struct attempt
 {
     std::vector<std::uint32_t> shortest;
-    std::uint64_t least = 0; // away at any moment
+    std::uint64_t met = 0; // of the excess, over all parts
 };
 
-attempt attempt_with(const std::vector<stretch> &order,
-                     const std::vector<std::uint64_t> &bytes,
+attempt attempt_with(const std::vector<choice> &order,
+                     const std::vector<planned_unit> &units,
                      std::uint32_t parts, std::uint64_t excess,
                      std::uint64_t most)
 {
     attempt made;
-    made.shortest.assign(bytes.size(), stays);
-    std::array<std::uint64_t, max_parts> away{};
-    std::array<std::uint64_t, max_parts> leaving{};
-    std::array<std::uint64_t, max_parts> coming{};
-    // A unit leaves for all of its gaps from some length on, or for none.
-    std::vector<bool> closed(bytes.size());
-    for (const stretch &each : order) {
+    made.shortest.assign(units.size(), never_leaves);
+    std::array<std::uint64_t, round_parts> away{};
+    std::array<std::uint64_t, round_parts> leaving{};
+    std::array<std::uint64_t, round_parts> coming{};
+    const auto comes = [&](const absence &gap) {
+        return (gap.leaves + gap.covers + 1) % parts;
+    };
+    // A unit that stays for a long gap stays for shorter ones.
+    std::vector<bool> closed(units.size());
+    for (const choice &each : order) {
         if (closed[each.unit])
             continue;
-        const std::uint64_t size = bytes[each.unit];
-        const std::uint32_t comes = (each.leaves + each.covered + 1) % parts;
+        const std::uint64_t bytes = units[each.unit].bytes;
         bool wanted = false;
-        for (std::uint32_t i = 1; i <= each.covered && !wanted; i++)
-            wanted = away[(each.leaves + i) % parts] < excess;
-        if (!wanted || leaving[each.leaves] + size > most ||
-            coming[comes] + size > most) {
+        bool fits = true;
+        for (const absence &gap : each.gaps) {
+            for (std::uint32_t i = 1; i <= gap.covers && !wanted; i++)
+                wanted = away[(gap.leaves + i) % parts] < excess;
+            fits = fits && leaving[gap.leaves] + bytes <= most &&
+                   coming[comes(gap)] + bytes <= most;
+        }
+        if (!wanted || !fits) {
             closed[each.unit] = true;
             continue;
         }
-        leaving[each.leaves] += size;
-        coming[comes] += size;
-        for (std::uint32_t i = 1; i <= each.covered; i++)
-            away[(each.leaves + i) % parts] += size;
-        made.shortest[each.unit] =
-            std::min(made.shortest[each.unit], each.steps);
+        for (const absence &gap : each.gaps) {
+            leaving[gap.leaves] += bytes;
+            coming[comes(gap)] += bytes;
+            for (std::uint32_t i = 1; i <= gap.covers; i++)
+                away[(gap.leaves + i) % parts] += bytes;
+            made.shortest[each.unit] =
+                std::min(made.shortest[each.unit], gap.steps);
+        }
     }
-    made.least = *std::min_element(away.begin(), away.begin() + parts);
+    for (std::uint32_t i = 0; i < parts; i++)
+        made.met += std::min(excess, away[i]);
     return made;
+}
+
+// All that can be chosen, the best first.
+std::vector<choice> ordered(std::vector<idle_gap> gaps,
+                            const std::vector<planned_unit> &units,
+                            std::uint32_t parts, std::uint32_t round)
+{
+    const auto part_of = [&](std::uint64_t step) {
+        return static_cast<std::uint32_t>(step * parts / round);
+    };
+    const auto class_of = [&](const idle_gap &gap) {
+        const std::uint64_t length =
+            std::uint64_t{gap.steps} * length_classes / round;
+        return length_classes - static_cast<std::uint32_t>(std::min(
+                                    std::uint64_t{length_classes}, length));
+    };
+    std::sort(gaps.begin(), gaps.end(),
+              [](const idle_gap &a, const idle_gap &b) {
+                  return a.unit != b.unit ? a.unit < b.unit : a.steps > b.steps;
+              });
+    std::vector<choice> order;
+    for (const idle_gap &gap : gaps) {
+        const std::uint32_t leaves = part_of(gap.from);
+        const std::uint32_t comes =
+            part_of(std::uint64_t{gap.from} + gap.steps);
+        if (comes <= leaves + 1)
+            continue; // back before it is worth anything
+        const absence made{leaves, comes - leaves - 1, gap.steps};
+        const std::uint32_t length = class_of(gap);
+        if (order.empty() || order.back().unit != gap.unit ||
+            order.back().length != length)
+            order.push_back({gap.unit, length, 0, {}});
+        order.back().gaps.push_back(made);
+    }
+    const auto alike = [&](const choice &a, const choice &b) {
+        return a.length == b.length &&
+               units[a.unit].has_room == units[b.unit].has_room &&
+               a.leaves() == b.leaves();
+    };
+    const auto better = [&](const choice &a, const choice &b, bool by_rank) {
+        if (a.length != b.length)
+            return a.length < b.length;
+        if (units[a.unit].has_room != units[b.unit].has_room)
+            return units[a.unit].has_room;
+        if (by_rank && a.rank != b.rank)
+            return a.rank < b.rank;
+        if (a.leaves() != b.leaves())
+            return spread(a.leaves()) < spread(b.leaves());
+        return a.unit < b.unit;
+    };
+    std::sort(
+        order.begin(), order.end(),
+        [&](const choice &a, const choice &b) { return better(a, b, false); });
+    for (std::size_t i = 1; i < order.size(); i++)
+        if (alike(order[i - 1], order[i]))
+            order[i].rank = order[i - 1].rank + 1;
+    std::sort(
+        order.begin(), order.end(),
+        [&](const choice &a, const choice &b) { return better(a, b, true); });
+    return order;
 }
 
 } // namespace
 
-std::vector<std::uint32_t> choose(const std::vector<gap> &gaps,
-                                  const std::vector<std::uint64_t> &bytes,
-                                  std::uint32_t round, std::uint64_t excess)
+std::vector<std::uint32_t> plan_absences(const std::vector<idle_gap> &gaps,
+                                         const std::vector<planned_unit> &units,
+                                         std::uint32_t round,
+                                         std::uint64_t excess)
 {
-    const std::uint32_t parts = std::min(round, max_parts);
-    const auto part_of = [&](std::uint64_t step) {
-        return static_cast<std::uint32_t>(step * parts / round);
-    };
-    std::vector<stretch> order;
-    for (const gap &each : gaps) {
-        stretch made{};
-        made.unit = each.unit;
-        made.steps = each.steps;
-        made.leaves = part_of(each.from);
-        const std::uint32_t comes =
-            part_of(std::uint64_t{each.from} + each.steps);
-        if (comes <= made.leaves + 1)
-            continue; // there and back before it is worth anything
-        made.covered = comes - made.leaves - 1;
-        made.length =
-            length_classes - std::min(length_classes,
-                                      static_cast<std::uint32_t>(
-                                          std::uint64_t{each.steps} *
-                                          length_classes / round));
-        order.push_back(made);
-    }
-    const auto alike = [](const stretch &a, const stretch &b) {
-        return a.length == b.length && a.leaves == b.leaves;
-    };
-    std::sort(order.begin(), order.end(),
-              [](const stretch &a, const stretch &b) {
-                  return a.length != b.length   ? a.length < b.length
-                         : a.leaves != b.leaves ? a.leaves < b.leaves
-                         : a.steps != b.steps   ? a.steps > b.steps
-                                                : a.unit < b.unit;
-              });
-    for (std::size_t i = 1; i < order.size(); i++)
-        order[i].rank =
-            alike(order[i - 1], order[i]) ? order[i - 1].rank + 1 : 0;
-    std::sort(order.begin(), order.end(),
-              [](const stretch &a, const stretch &b) {
-                  return a.length != b.length ? a.length < b.length
-                         : a.rank != b.rank   ? a.rank < b.rank
-                                            : spread(a.leaves) < spread(b.leaves);
-              });
-    attempt made;
+    const std::uint32_t parts = std::min(round, round_parts);
+    const std::vector<choice> order = ordered(gaps, units, parts, round);
+    attempt best;
+    best.shortest.assign(units.size(), never_leaves);
+    if (excess == 0)
+        return best.shortest;
+    excess = std::min(excess, UINT64_MAX / (2 * round_parts));
     for (const std::uint64_t share : shares) {
         const std::uint64_t most =
             share > 0 ? excess / parts * share : UINT64_MAX;
-        made = attempt_with(order, bytes, parts, excess, most);
-        if (made.least >= excess / 32 * 31)
+        attempt made = attempt_with(order, units, parts, excess, most);
+        // Crowding the link for next to nothing is not worth it.
+        if (made.met > best.met + best.met / 64)
+            best = std::move(made);
+        if (best.met >= excess * parts / 32 * 31)
             break;
     }
-    return made.shortest;
+    return best.shortest;
 }
 
 } // namespace emuv::cuda

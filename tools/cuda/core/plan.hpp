@@ -9,7 +9,7 @@ namespace emuv::cuda {
 
 /// The time between two uses of a unit, in a round of steps that comes again
 /// and again.
-struct gap
+struct idle_gap
 {
     std::uint32_t unit = 0;
     std::uint32_t from = 0;  ///< the step of the first use, below the round's
@@ -17,23 +17,34 @@ struct gap
                              ///< there is one use in it
 };
 
-constexpr std::uint32_t stays = UINT32_MAX;
+/// What plan_absences() weighs of a unit.
+struct planned_unit
+{
+    std::uint64_t bytes = 0;
+    bool has_room = false; ///< in system RAM: better it than one without
+};
+
+/// For a unit that is not to leave at all.
+constexpr std::uint32_t never_leaves = UINT32_MAX;
+
+/// No gap is chosen that is not longer than the round divided by this.
+constexpr std::uint32_t round_parts = 32;
 
 /// Chooses during which gaps units are away, such that at every moment as many
 /// bytes are as do not fit, and as few as possible move.
 ///
 /// Long gaps cost least, as each is one way out and one back. But what leaves
-/// at the same time must share the link, and it has nothing to do elsewhere. So
-/// among gaps of about the same length those are preferred that are furthest
-/// apart, and no part of the round takes more than its share for as long as
-/// that is enough.
-/// @param bytes  of each unit
+/// at the same time must share the link, which then has nothing to do
+/// elsewhere. So among gaps of about the same length those are preferred that
+/// are furthest apart, and no part of the round takes more than its share for
+/// as long as that is enough.
 /// @param round  steps; at least 1
 /// @param excess  bytes that do not fit
-/// @return for each unit the shortest gap for which it leaves, in steps; stays,
-///   where it leaves for none
-std::vector<std::uint32_t> choose(const std::vector<gap> &gaps,
-                                  const std::vector<std::uint64_t> &bytes,
-                                  std::uint32_t round, std::uint64_t excess);
+/// @return for each unit the shortest gap for which it leaves, in steps, or
+///   never_leaves
+std::vector<std::uint32_t> plan_absences(const std::vector<idle_gap> &gaps,
+                                         const std::vector<planned_unit> &units,
+                                         std::uint32_t round,
+                                         std::uint64_t excess);
 
 } // namespace emuv::cuda

@@ -2,6 +2,8 @@
 // How far a piece of work reaches beyond the address that it was given.
 #include "reach.hpp"
 
+#include <algorithm>
+
 namespace emuv::cuda {
 
 bool reach::to_the_end(std::uint64_t work) const
@@ -10,28 +12,44 @@ bool reach::to_the_end(std::uint64_t work) const
     return found != findings_.end() && found->second.to_the_end;
 }
 
-bool reach::ended(std::uint64_t work, std::uint64_t beyond, std::uint64_t ns)
+bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
 {
-    const auto found = findings_.find(work);
+    auto found = findings_.find(work);
     if (found == findings_.end()) {
-        if (beyond == 0 || ns < slow_ns)
+        if (beyond == 0 || took.least_ns < slow_ns)
             return false;
         if (findings_.size() >= max_kept)
             findings_.clear();
-        findings_[work].short_ns = ns;
-        return true;
+        found = findings_.emplace(work, finding{}).first;
     }
     finding &known = found->second;
-    if (known.settled || beyond > 0)
+    if (known.settled)
         return false;
-    // One slow end may have another reason.
-    if (ns < known.short_ns / 4 * 3) {
+    if (!known.to_the_end) {
+        if (beyond == 0 || took.least_ns < slow_ns)
+            return false;
+        known.short_ns = std::min(known.short_ns, took.least_ns);
+        known.to_the_end = ++known.slow == slow_ends;
+        return known.to_the_end;
+    }
+    const std::uint64_t faster = known.short_ns / 4 * 3;
+    if (took.most_ns < faster) {
         known.settled = true;
-    } else if (++known.trials == max_trials) {
+    } else if (took.least_ns >= faster && ++known.trials == max_trials) {
         known.settled = true;
         known.to_the_end = false;
     }
     return false;
+}
+
+void reach::lacked(std::uint64_t work)
+{
+    const auto found = findings_.find(work);
+    if (found == findings_.end() || found->second.settled ||
+        !found->second.to_the_end || ++found->second.lacked < max_lacked)
+        return;
+    found->second.settled = true;
+    found->second.to_the_end = false;
 }
 
 } // namespace emuv::cuda

@@ -94,6 +94,7 @@ void schedule::forget_half()
 {
     const std::uint32_t gone = max_steps / 2;
     steps_.erase(steps_.begin(), steps_.begin() + gone);
+    forgotten_ += gone;
     for (auto entry = uses_.begin(); entry != uses_.end();) {
         auto &log = entry->second;
         log.erase(log.begin(),

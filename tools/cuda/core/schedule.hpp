@@ -8,6 +8,13 @@
 
 namespace emuv::cuda {
 
+/// Whether rounds of so many steps are of one kind: a step too many or too few
+/// makes no other.
+inline bool same_round(std::uint64_t steps, std::uint64_t other)
+{
+    return (steps > other ? steps - other : other - steps) <= other / 16;
+}
+
 /// Part of an allocation that a piece of work is given: units first to last of
 /// the range that begins at base.
 struct touch
@@ -65,19 +72,22 @@ public:
 
     /// The uses of a block from now to the end of the round, which is lag()
     /// steps long.
-    /// @param tell  called with the steps to it, less one, and the units
-    template <typename Tell> void uses(std::uint64_t base, Tell tell) const
+    /// @param tell  called with the step, counted as steps() does, and the
+    ///   first and the last unit; in order
+    template <typename Tell>
+    void uses(std::uint64_t base, Tell tell) const
     {
         const auto found = uses_.find(base);
         if (!following_ || found == uses_.end())
             return;
         for (auto each = after_cursor(found->second);
              each != found->second.end(); ++each)
-            tell(each->step - cursor_ - 1, each->first, each->last);
+            tell(forgotten_ + each->step, each->first, each->last);
     }
 
-    /// Steps kept, and how often the one that came was not the one to come.
-    std::uint64_t steps() const { return steps_.size(); }
+    /// Steps there ever were, and how often the one that came was not the one
+    /// to come.
+    std::uint64_t steps() const { return forgotten_ + steps_.size(); }
     std::uint64_t surprises() const { return surprises_; }
 
     /// Bytes of memory this takes, roughly.
@@ -110,6 +120,7 @@ private:
     void forget_half();
 
     std::vector<std::uint64_t> steps_;
+    std::uint64_t forgotten_ = 0; // before those
     std::map<std::uint64_t, std::vector<use>> uses_;
     std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
     std::size_t seen_count_ = 0;

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Which units are away from VRAM, and when.
+#include "core/plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+using emuv::cuda::idle_gap;
+using emuv::cuda::never_leaves;
+using emuv::cuda::plan_absences;
+using emuv::cuda::planned_unit;
+
+namespace {
+
+constexpr std::uint64_t size = 64;
+
+// Units that are each used once in a round, one a step.
+std::vector<idle_gap> circle(std::uint32_t units)
+{
+    std::vector<idle_gap> gaps;
+    for (std::uint32_t i = 0; i < units; i++)
+        gaps.push_back({i, i, units});
+    return gaps;
+}
+
+// Units used forth and back, as the layers of a model in training.
+std::vector<idle_gap> forth_and_back(std::uint32_t units)
+{
+    std::vector<idle_gap> gaps;
+    for (std::uint32_t i = 0; i < units; i++) {
+        const std::uint32_t back = 2 * units - 1 - i;
+        gaps.push_back({i, i, back - i});
+        gaps.push_back({i, back, 2 * units - back + i});
+    }
+    return gaps;
+}
+
+std::vector<std::uint32_t> chosen(const std::vector<idle_gap> &gaps,
+                                  std::uint32_t units, std::uint32_t round,
+                                  std::uint64_t excess)
+{
+    return plan_absences(gaps, std::vector<planned_unit>(units, {size, false}),
+                         round, excess);
+}
+
+std::size_t leave(const std::vector<std::uint32_t> &all)
+{
+    return all.size() - static_cast<std::size_t>(
+                            std::count(all.begin(), all.end(), never_leaves));
+}
+
+// Bytes away at a step, and bytes that leave in a round.
+struct outcome
+{
+    std::vector<std::uint64_t> away;
+    std::uint64_t moved = 0;
+
+    outcome(const std::vector<idle_gap> &gaps,
+            const std::vector<std::uint32_t> &all, std::uint32_t round)
+        : away(round)
+    {
+        for (const idle_gap &each : gaps) {
+            if (all[each.unit] == never_leaves || each.steps < all[each.unit])
+                continue;
+            moved += size;
+            for (std::uint32_t i = 1; i < each.steps; i++)
+                away[(each.from + i) % round] += size;
+        }
+    }
+    std::uint64_t least() const
+    {
+        return *std::min_element(away.begin(), away.end());
+    }
+};
+
+} // namespace
+
+TEST(Plan, NothingLeavesWhereAllFits)
+{
+    EXPECT_EQ(leave(chosen(circle(100), 100, 100, 0)), 0u);
+}
+
+TEST(Plan, NothingIsUsedSoNothingIsPlanned)
+{
+    EXPECT_EQ(leave(chosen({}, 5, 10, 3 * size)), 0u);
+    EXPECT_TRUE(chosen({}, 0, 1, size).empty());
+}
+
+TEST(Plan, InACircleAsManyLeaveAsDoNotFitAndEvenlySpread)
+{
+    for (const std::uint32_t units : {36u, 144u, 1000u}) {
+        SCOPED_TRACE(units);
+        const std::uint32_t excess = units / 6;
+        const auto gaps = circle(units);
+        const auto all = chosen(gaps, units, units, excess * size);
+        EXPECT_GE(leave(all), excess);
+        EXPECT_LE(leave(all), excess + units / 16 + 1);
+        // No sixth of the circle has twice its share.
+        for (std::uint32_t i = 0; i + units / 6 <= units; i += units / 6) {
+            const auto part = std::vector<std::uint32_t>(
+                all.begin() + i, all.begin() + i + units / 6);
+            EXPECT_LE(leave(part), 2 * (excess / 6 + 1));
+            EXPECT_GE(leave(part), excess / 12);
+        }
+    }
+}
+
+TEST(Plan, ForthAndBackItIsTheLongGapsThatAreChosen)
+{
+    const auto gaps = forth_and_back(128);
+    const auto all = chosen(gaps, 128, 256, 20 * size);
+    const outcome made(gaps, all, 256);
+    EXPECT_GE(made.least(), 19 * size);
+    // Who left at each use would move twice that.
+    EXPECT_LE(made.moved, 2 * 32 * size);
+    for (const std::uint32_t shortest : all)
+        EXPECT_GE(shortest, 256u / 3);
+}
+
+TEST(Plan, WhereEvenSharesAreNotEnoughMoreIsTaken)
+{
+    // All that can leave at all leaves at the same moment.
+    std::vector<idle_gap> gaps;
+    for (std::uint32_t i = 0; i < 50; i++)
+        gaps.push_back({i, 10, 1000});
+    const auto all = chosen(gaps, 50, 1000, 40 * size);
+    EXPECT_EQ(leave(all), 40u);
+}
+
+TEST(Plan, WhatCannotBeMetAtAllDoesNotCrowdTheLink)
+{
+    // One unit is always in use; the others fit if all of them leave, and more
+    // than that is wanted.
+    const auto gaps = circle(64);
+    const auto all = chosen(gaps, 64, 64, 200 * size);
+    EXPECT_EQ(leave(all), 64u);
+    // Gaps that cover next to nothing are not worth leaving all at once for.
+    std::vector<idle_gap> short_gaps = circle(64);
+    for (std::uint32_t i = 64; i < 164; i++)
+        short_gaps.push_back({i, 31, 5});
+    const auto few = chosen(short_gaps, 164, 64, 128 * size);
+    EXPECT_LE(leave(few), 64u + 100u);
+    EXPECT_GE(leave(few), 63u);
+}
+
+TEST(Plan, WhatHasRoomInSystemRamLeavesFirst)
+{
+    std::vector<planned_unit> units(100, {size, false});
+    for (std::size_t i = 1; i < units.size(); i += 5)
+        units[i].has_room = true;
+    const auto all = plan_absences(circle(100), units, 100, 16 * size);
+    for (std::size_t i = 0; i < units.size(); i++)
+        if (!units[i].has_room) {
+            EXPECT_EQ(all[i], never_leaves) << i;
+        }
+    EXPECT_GE(leave(all), 16u);
+}
+
+TEST(Plan, AUnitLeavesForAllGapsThatAreAsLongAsOneItLeavesFor)
+{
+    // So what is away is what the result says, however it was come by.
+    std::vector<idle_gap> gaps;
+    for (std::uint32_t i = 0; i < 90; i++)
+        for (std::uint32_t at = 0; at < 1000;) {
+            const std::uint32_t steps =
+                std::min(40 + (i * 37 + at * 11) % 300, 1000 - at);
+            gaps.push_back({i, at, steps});
+            at += steps;
+        }
+    for (const std::uint32_t excess : {1u, 5u, 20u, 60u}) {
+        SCOPED_TRACE(excess);
+        const auto all = chosen(gaps, 90, 1000, excess * size);
+        const outcome made(gaps, all, 1000);
+        const auto mean = std::accumulate(made.away.begin(), made.away.end(),
+                                          std::uint64_t{0}) /
+                          1000;
+        EXPECT_GE(mean, excess * size * 3 / 4);
+        EXPECT_LE(mean, excess * size * 2 + 4 * size);
+    }
+}
+
+TEST(Plan, RoundsOfAFewStepsAreNoError)
+{
+    for (std::uint32_t round = 1; round < 5; round++) {
+        const auto all = chosen(circle(round), round, round, size);
+        EXPECT_LE(leave(all), round);
+    }
+}
