@@ -1423,7 +1423,11 @@ bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
             });
         for (std::size_t i = 0; i < count; i++) {
             places.push_back({each, i});
-            units.push_back({each->slots[i].bytes, each->slots[i].host != 0});
+            // Room in system RAM that there is need not be made. What was
+            // placed there first is no choice: it lies together, and may stay.
+            units.push_back({each->slots[i].bytes,
+                             each->slots[i].leaves_for != never_leaves &&
+                                 each->slots[i].host != 0});
             if (first[i] != none)
                 add(begin + i, last[i], first[i] + round);
         }

@@ -132,14 +132,14 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
     }
     const auto alike = [&](const choice &a, const choice &b) {
         return a.length == b.length &&
-               units[a.unit].has_room == units[b.unit].has_room &&
+               units[a.unit].chosen == units[b.unit].chosen &&
                a.leaves() == b.leaves();
     };
     const auto better = [&](const choice &a, const choice &b, bool by_rank) {
         if (a.length != b.length)
             return a.length < b.length;
-        if (units[a.unit].has_room != units[b.unit].has_room)
-            return units[a.unit].has_room;
+        if (units[a.unit].chosen != units[b.unit].chosen)
+            return units[a.unit].chosen;
         if (by_rank && a.rank != b.rank)
             return a.rank < b.rank;
         if (a.leaves() != b.leaves())

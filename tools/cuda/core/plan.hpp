@@ -21,7 +21,7 @@ struct idle_gap
 struct planned_unit
 {
     std::uint64_t bytes = 0;
-    bool has_room = false; ///< in system RAM: better it than one without
+    bool chosen = false; ///< by an earlier plan: again costs least
 };
 
 /// For a unit that is not to leave at all.
