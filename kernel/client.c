@@ -256,6 +256,9 @@ found:
 	arg->evicted_bytes = account.counters.evicted_bytes;
 	arg->spills = account.counters.spills;
 	arg->faults = account.counters.faults;
+	arg->hit_bytes = account.counters.hit_bytes;
+	arg->miss_bytes = account.counters.miss_bytes;
+	arg->stalled_ns = account.counters.stalled_ns;
 	return 0;
 }
 
@@ -452,6 +455,9 @@ static int emuv_client_ioctl_report(struct emuv_call *call)
 		.evicted_bytes = arg->evicted_bytes,
 		.spills = arg->spills,
 		.faults = arg->faults,
+		.hit_bytes = arg->hit_bytes,
+		.miss_bytes = arg->miss_bytes,
+		.stalled_ns = arg->stalled_ns,
 	};
 
 	emuv_ledger_report(&client->inst->ledger, &client->account, &delta);

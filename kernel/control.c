@@ -27,6 +27,9 @@ void emuv_instance_query(struct emuv_instance *inst,
 	arg->evicted_bytes = ledger.counters.evicted_bytes;
 	arg->spills = ledger.counters.spills;
 	arg->faults = ledger.counters.faults;
+	arg->hit_bytes = ledger.counters.hit_bytes;
+	arg->miss_bytes = ledger.counters.miss_bytes;
+	arg->stalled_ns = ledger.counters.stalled_ns;
 	arg->numa_node = inst->config.numa_node;
 	arg->pci_device_id = inst->config.pci_device_id;
 	export_uuid(arg->uuid, &inst->uuid);

@@ -47,6 +47,9 @@ struct emuv_counters {
 	u64 evicted_bytes;
 	u64 spills;
 	u64 faults;
+	u64 hit_bytes;
+	u64 miss_bytes;
+	u64 stalled_ns;
 };
 
 /*

@@ -117,6 +117,9 @@ static void emuv_counters_add(struct emuv_counters *to,
 	to->evicted_bytes += delta->evicted_bytes;
 	to->spills += delta->spills;
 	to->faults += delta->faults;
+	to->hit_bytes += delta->hit_bytes;
+	to->miss_bytes += delta->miss_bytes;
+	to->stalled_ns += delta->stalled_ns;
 }
 
 void emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,

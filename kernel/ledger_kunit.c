@@ -144,7 +144,7 @@ static void ledger_takes_back_what_a_closed_account_charged(struct kunit *test)
 static void ledger_adds_up_what_accounts_report(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;
-	const struct emuv_counters delta = { 1, 20, 300, 4000 };
+	const struct emuv_counters delta = { 1, 20, 300, 4000, 5, 60, 700 };
 
 	emuv_ledger_report(&model->ledger, &model->accounts[0], &delta);
 	emuv_ledger_report(&model->ledger, &model->accounts[1], &delta);
@@ -153,6 +153,9 @@ static void ledger_adds_up_what_accounts_report(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.evicted_bytes, 40);
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.spills, 600);
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.faults, 8000);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.hit_bytes, 10);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.miss_bytes, 120);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.stalled_ns, 1400);
 }
 
 /* Chance, the same each time: a failure can be looked at again. */

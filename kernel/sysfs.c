@@ -36,6 +36,9 @@ EMUV_LEDGER_ATTR(fetched_bytes, ledger.counters.fetched_bytes);
 EMUV_LEDGER_ATTR(evicted_bytes, ledger.counters.evicted_bytes);
 EMUV_LEDGER_ATTR(spills, ledger.counters.spills);
 EMUV_LEDGER_ATTR(faults, ledger.counters.faults);
+EMUV_LEDGER_ATTR(hit_bytes, ledger.counters.hit_bytes);
+EMUV_LEDGER_ATTR(miss_bytes, ledger.counters.miss_bytes);
+EMUV_LEDGER_ATTR(stalled_ns, ledger.counters.stalled_ns);
 
 /* A file that holds something else. */
 #define EMUV_ATTR(_name, _format, ...)					\
@@ -126,6 +129,9 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_evicted_bytes.attr,
 	&dev_attr_spills.attr,
 	&dev_attr_faults.attr,
+	&dev_attr_hit_bytes.attr,
+	&dev_attr_miss_bytes.attr,
+	&dev_attr_stalled_ns.attr,
 	&dev_attr_vram_info.attr,
 	NULL
 };

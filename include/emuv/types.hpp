@@ -19,7 +19,11 @@ struct counters
     std::uint64_t fetched_bytes = 0; ///< moved from system RAM to VRAM
     std::uint64_t evicted_bytes = 0; ///< moved from VRAM to system RAM
     std::uint64_t spills = 0;        ///< allocations placed in system RAM
-    std::uint64_t faults = 0; ///< touches that nobody had fetched ahead for
+    /// Work that was to have had memory fetched ahead for it, and had not.
+    std::uint64_t faults = 0;
+    std::uint64_t hit_bytes = 0;  ///< that work was given, found in VRAM
+    std::uint64_t miss_bytes = 0; ///< that it was given, found in system RAM
+    std::uint64_t stalled_ns = 0; ///< that work waited for memory
 
     bool operator==(const counters &) const = default;
 };

@@ -448,7 +448,7 @@ TEST_F(guest, stats_through_the_instances_node_leaves_itself_out)
     ASSERT_EQ(::chmod("/dev/emuv0", 0666), 0);
     const pid_t holder = hold(0, [](emuv::client &own) {
         own.alloc(4 * mib).release();
-        own.report({gib, 2 * gib, 3, 4});
+        own.report({gib, 2 * gib, 3, 4, 5, 6, 7});
     });
     const auto result = run("$E stats --json", nobody);
     ASSERT_EQ(result.status, 0) << result.err;
@@ -463,6 +463,9 @@ TEST_F(guest, stats_through_the_instances_node_leaves_itself_out)
     EXPECT_EQ(client["evicted_bytes"], 2 * gib);
     EXPECT_EQ(client["spills"], 3);
     EXPECT_EQ(client["faults"], 4);
+    EXPECT_EQ(client["hit_bytes"], 5);
+    EXPECT_EQ(client["miss_bytes"], 6);
+    EXPECT_EQ(client["stalled_ns"], 7);
 }
 
 TEST_F(guest, stats_ends_in_peace_on_sigint_and_on_a_closed_pipe)
@@ -612,8 +615,8 @@ TEST_F(guest, library_handles_hold_and_let_go_of_memory)
         EXPECT_EQ(own.charge(gib / 4), gib - gib / 4);
         EXPECT_EQ(other.query().physical_used_bytes, gib / 4);
         EXPECT_EQ(own.uncharge(gib / 8), gib - gib / 8);
-        own.report({1, 2, 3, 4});
-        own.report({1, 2, 3, 4});
+        own.report({1, 2, 3, 4, 5, 6, 7});
+        own.report({1, 2, 3, 4, 5, 6, 7});
         EXPECT_EQ(other.query().moved, (emuv::counters{2, 4, 6, 8}));
         const auto clients = control.clients(id);
         ASSERT_EQ(clients.size(), 2U);

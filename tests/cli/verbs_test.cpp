@@ -706,7 +706,7 @@ TEST_F(verbs, stats_shows_clients_below_their_instance)
     emuv::client own(1, kernel_.dev(), kernel_);
     own.charge(3 * gib);
     const auto region = own.alloc(512 << 20);
-    own.report({gib, 2 * gib, 3, 4});
+    own.report({gib, 2 * gib, 3, 4, 5, 6, 7});
     const auto result = run("stats");
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_THAT(result.out, testing::MatchesRegex(
@@ -748,8 +748,8 @@ TEST_F(verbs, stats_with_an_interval_shows_rates)
 {
     run("create --gpu-model 4070 --virtual 2G");
     emuv::client own(0, kernel_.dev(), kernel_);
-    own.report({100 * gib, 0, 0, 0}); // before: counts for nothing
-    on_wait_ = [&] { own.report({6 * gib, 2 * gib, 4, 1}); };
+    own.report({100 * gib, 0, 0, 0, 0, 0, 0}); // before: counts for nothing
+    on_wait_ = [&] { own.report({6 * gib, 2 * gib, 4, 1, 0, 0, 0}); };
     const auto result = run(
         "stats -i 2 -c 2 --bytes --raw --noheadings --no-clients -o "
         "fetched_per_s,evicted_per_s,spills_per_s,faults_per_s,fetched_bytes");

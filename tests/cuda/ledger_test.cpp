@@ -177,8 +177,7 @@ struct FakeInstance
     int open_error = 0;
     unsigned regions = 0;
     std::uint64_t spills = 0;
-    std::uint64_t fetched = 0;
-    std::uint64_t evicted = 0;
+    emuv::cuda::movement moved;
     int open_files = 0;
     std::string opened;
 } instance;
@@ -219,8 +218,12 @@ int fake_ioctl(int, unsigned long request, void *argument)
     case EMUV_IOC_REPORT: {
         const auto &report = *static_cast<emuv_report *>(argument);
         instance.spills += report.spills;
-        instance.fetched += report.fetched_bytes;
-        instance.evicted += report.evicted_bytes;
+        instance.moved.fetched_bytes += report.fetched_bytes;
+        instance.moved.evicted_bytes += report.evicted_bytes;
+        instance.moved.faults += report.faults;
+        instance.moved.hit_bytes += report.hit_bytes;
+        instance.moved.miss_bytes += report.miss_bytes;
+        instance.moved.stalled_ns += report.stalled_ns;
         return 0;
     }
     case EMUV_IOC_QUERY_INSTANCE: {
@@ -275,14 +278,13 @@ TEST(LedgerInstance, EveryByteIsChargedToTheNode)
         limits.uncharge_virtual(EMUV_CHUNK_BYTES, first);
         limits.uncharge_virtual(EMUV_CHUNK_BYTES, second);
         limits.report_spills(3);
-        limits.report_migrated(400, 0);
-        limits.report_migrated(50, 6);
+        limits.report_movement({400, 0, 1, 20, 300, 4000});
+        limits.report_movement({50, 6, 0, 1, 0, 0});
     }
     EXPECT_EQ(instance.used, 0u);
     EXPECT_EQ(instance.regions, 0u);
     EXPECT_EQ(instance.spills, 3u);
-    EXPECT_EQ(instance.fetched, 450u);
-    EXPECT_EQ(instance.evicted, 6u);
+    EXPECT_EQ(instance.moved, (emuv::cuda::movement{450, 6, 1, 21, 300, 4000}));
     EXPECT_EQ(instance.open_files, 0);
 }
 

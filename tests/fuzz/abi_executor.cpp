@@ -84,6 +84,9 @@ constexpr std::array attributes{"gpu_model",
                                 "evicted_bytes",
                                 "spills",
                                 "faults",
+                                "hit_bytes",
+                                "miss_bytes",
+                                "stalled_ns",
                                 "vram_info"};
 
 /// Makes the n-th thing fail that can in this thread, for as long as it lives.
@@ -418,6 +421,7 @@ long executor::call_driver(const record &what, int fd)
         auto report = fresh<emuv_report>();
         report.fetched_bytes = what.value;
         report.faults = what.amount;
+        report.stalled_ns = what.place;
         if (flags & 8U)
             return ioctl(fd, EMUV_IOC_REPORT, &report);
         return ioctl(what.place & 1U ? control_.get() : fd,

@@ -116,6 +116,7 @@ static void run(void)
 	struct emuv_report report = {
 		.size = sizeof(report),
 		.fetched_bytes = 1ULL << 40,
+		.stalled_ns = 1ULL << 41,
 	};
 	struct emuv_export export = { .size = sizeof(export) };
 	struct emuv_import import = { .size = sizeof(import) };
@@ -159,6 +160,7 @@ static void run(void)
 	check(client.physical_bytes == 1);
 	check(client.virtual_bytes == 5 * GIB + REGION_BYTES);
 	check(client.fetched_bytes == 1ULL << 40);
+	check(client.stalled_ns == 1ULL << 41);
 
 	mapped = map(node, REGION_BYTES, alloc.offset);
 	check((unsigned long)mapped < -4095UL);

@@ -32,7 +32,7 @@ LAYOUT_FIELD(emuv_version, reserved, 12, 4);
 LAYOUT_FIELD(emuv_version, chunk_bytes, 16, 8);
 LAYOUT_FIELD(emuv_version, module_version, 24, 32);
 
-LAYOUT_SIZE(emuv_query_instance, 184);
+LAYOUT_SIZE(emuv_query_instance, 208);
 LAYOUT_FIELD(emuv_query_instance, size, 0, 4);
 LAYOUT_FIELD(emuv_query_instance, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_instance, id, 8, 4);
@@ -51,8 +51,11 @@ LAYOUT_FIELD(emuv_query_instance, numa_node, 96, 4);
 LAYOUT_FIELD(emuv_query_instance, pci_device_id, 100, 4);
 LAYOUT_FIELD(emuv_query_instance, uuid, 104, 16);
 LAYOUT_FIELD(emuv_query_instance, gpu_model, 120, 64);
+LAYOUT_FIELD(emuv_query_instance, hit_bytes, 184, 8);
+LAYOUT_FIELD(emuv_query_instance, miss_bytes, 192, 8);
+LAYOUT_FIELD(emuv_query_instance, stalled_ns, 200, 8);
 
-LAYOUT_SIZE(emuv_query_client, 96);
+LAYOUT_SIZE(emuv_query_client, 120);
 LAYOUT_FIELD(emuv_query_client, size, 0, 4);
 LAYOUT_FIELD(emuv_query_client, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_client, id, 8, 4);
@@ -66,6 +69,9 @@ LAYOUT_FIELD(emuv_query_client, evicted_bytes, 56, 8);
 LAYOUT_FIELD(emuv_query_client, spills, 64, 8);
 LAYOUT_FIELD(emuv_query_client, faults, 72, 8);
 LAYOUT_FIELD(emuv_query_client, comm, 80, 16);
+LAYOUT_FIELD(emuv_query_client, hit_bytes, 96, 8);
+LAYOUT_FIELD(emuv_query_client, miss_bytes, 104, 8);
+LAYOUT_FIELD(emuv_query_client, stalled_ns, 112, 8);
 
 LAYOUT_SIZE(emuv_create, 104);
 LAYOUT_FIELD(emuv_create, size, 0, 4);
@@ -122,13 +128,16 @@ LAYOUT_FIELD(emuv_charge, flags, 4, 4);
 LAYOUT_FIELD(emuv_charge, bytes, 8, 8);
 LAYOUT_FIELD(emuv_charge, free_bytes, 16, 8);
 
-LAYOUT_SIZE(emuv_report, 40);
+LAYOUT_SIZE(emuv_report, 64);
 LAYOUT_FIELD(emuv_report, size, 0, 4);
 LAYOUT_FIELD(emuv_report, flags, 4, 4);
 LAYOUT_FIELD(emuv_report, fetched_bytes, 8, 8);
 LAYOUT_FIELD(emuv_report, evicted_bytes, 16, 8);
 LAYOUT_FIELD(emuv_report, spills, 24, 8);
 LAYOUT_FIELD(emuv_report, faults, 32, 8);
+LAYOUT_FIELD(emuv_report, hit_bytes, 40, 8);
+LAYOUT_FIELD(emuv_report, miss_bytes, 48, 8);
+LAYOUT_FIELD(emuv_report, stalled_ns, 56, 8);
 
 LAYOUT_VALUE(EMUV_IOC_VERSION, 0xEB00);
 LAYOUT_VALUE(EMUV_IOC_QUERY_INSTANCE, 0xEB01);

@@ -153,6 +153,9 @@ TEST_F(client, CountersOnlyGrowAndAreSummed)
     report.evicted_bytes = u64{1} << 40;
     report.spills = 3;
     report.faults = 4;
+    report.hit_bytes = 5;
+    report.miss_bytes = 6;
+    report.stalled_ns = 7;
     ASSERT_EQ(call(one, EMUV_IOC_REPORT, report), 0);
     {
         const auto two = open_client(id);
@@ -164,6 +167,9 @@ TEST_F(client, CountersOnlyGrowAndAreSummed)
         EXPECT_EQ(listed[0].evicted_bytes, u64{1} << 40);
         EXPECT_EQ(listed[0].spills, 3U);
         EXPECT_EQ(listed[0].faults, 4U);
+        EXPECT_EQ(listed[0].hit_bytes, 5U);
+        EXPECT_EQ(listed[0].miss_bytes, 6U);
+        EXPECT_EQ(listed[0].stalled_ns, 7U);
         EXPECT_EQ(listed[1].spills, 6U);
     }
     const auto is = now();
@@ -171,6 +177,9 @@ TEST_F(client, CountersOnlyGrowAndAreSummed)
     EXPECT_EQ(is.evicted_bytes, u64{3} << 40);
     EXPECT_EQ(is.spills, 9U);
     EXPECT_EQ(is.faults, 12U);
+    EXPECT_EQ(is.hit_bytes, 15U);
+    EXPECT_EQ(is.miss_bytes, 18U);
+    EXPECT_EQ(is.stalled_ns, 21U);
     EXPECT_EQ(attribute(id, "spills"), "9");
 }
 

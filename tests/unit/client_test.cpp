@@ -219,12 +219,12 @@ TEST_F(client, charges_within_the_limit_only)
 TEST_F(client, reports_add_up)
 {
     auto own = open();
-    own.report({1, 2, 3, 4});
-    own.report({10, 20, 30, 40});
-    EXPECT_EQ(own.query().moved, (emuv::counters{11, 22, 33, 44}));
+    own.report({1, 2, 3, 4, 5, 6, 7});
+    own.report({10, 20, 30, 40, 50, 60, 70});
+    EXPECT_EQ(own.query().moved, (emuv::counters{11, 22, 33, 44, 55, 66, 77}));
     const auto clients = own.clients();
     ASSERT_EQ(clients.size(), 1U);
-    EXPECT_EQ(clients.front().moved, (emuv::counters{11, 22, 33, 44}));
+    EXPECT_EQ(clients.front().moved, (emuv::counters{11, 22, 33, 44, 55, 66, 77}));
     EXPECT_EQ(clients.front().pid, ::getpid());
 }
 

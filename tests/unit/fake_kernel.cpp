@@ -327,6 +327,9 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
     copy.evicted_bytes = info.moved.evicted_bytes;
     copy.spills = info.moved.spills;
     copy.faults = info.moved.faults;
+    copy.hit_bytes = info.moved.hit_bytes;
+    copy.miss_bytes = info.moved.miss_bytes;
+    copy.stalled_ns = info.moved.stalled_ns;
     copy.numa_node = info.numa_node;
     copy.pci_device_id = info.pci_device_id;
     for (std::size_t i = 0; i < sizeof(copy.uuid); i++)
@@ -357,6 +360,9 @@ int fake_kernel::query_client(const open_file &of, void *argument)
     copy.evicted_bytes = info.moved.evicted_bytes;
     copy.spills = info.moved.spills;
     copy.faults = info.moved.faults;
+    copy.hit_bytes = info.moved.hit_bytes;
+    copy.miss_bytes = info.moved.miss_bytes;
+    copy.stalled_ns = info.moved.stalled_ns;
     copy_text(copy.comm, info.comm);
     return give(argument, copy);
 }
@@ -567,6 +573,9 @@ int fake_kernel::report(instance &of, std::uint64_t client, void *argument)
         to->evicted_bytes += copy.evicted_bytes;
         to->spills += copy.spills;
         to->faults += copy.faults;
+        to->hit_bytes += copy.hit_bytes;
+        to->miss_bytes += copy.miss_bytes;
+        to->stalled_ns += copy.stalled_ns;
     }
     return 0;
 }
@@ -628,6 +637,9 @@ void fake_kernel::show(const instance &of) const
     put("evicted_bytes", std::to_string(info.moved.evicted_bytes));
     put("spills", std::to_string(info.moved.spills));
     put("faults", std::to_string(info.moved.faults));
+    put("hit_bytes", std::to_string(info.moved.hit_bytes));
+    put("miss_bytes", std::to_string(info.moved.miss_bytes));
+    put("stalled_ns", std::to_string(info.moved.stalled_ns));
     put("vram_info", "GPU: " + info.gpu_model);
 }
 

@@ -63,6 +63,17 @@ std::string block(const emuv::instance_info &info, bool exact,
                      size(info.moved.evicted_bytes)));
     line("Spills", std::to_string(info.moved.spills));
     line("Faults", std::to_string(info.moved.faults));
+    const auto &moved = info.moved;
+    const std::uint64_t used_bytes = moved.hit_bytes + moved.miss_bytes;
+    line("Found in VRAM",
+         used_bytes == 0
+             ? "-"
+             : fmt::format("{:.1f} % of {} that work was given",
+                           100.0 * static_cast<double>(moved.hit_bytes) /
+                               static_cast<double>(used_bytes),
+                           size(used_bytes)));
+    line("Stalled",
+         fmt::format("{:.3f} s", static_cast<double>(moved.stalled_ns) / 1e9));
     line("Clients", std::to_string(info.clients));
     if (const auto clients = read_clients(info.id, env))
         for (const auto &one : *clients)

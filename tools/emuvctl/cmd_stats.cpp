@@ -21,7 +21,7 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::array<column, 21> columns = {{
+constexpr std::array<column, 24> columns = {{
     {"name", "NAME", kind::text, "emuvN; its clients below it"},
     {"time", "TIME", kind::text, "when it was read, UTC", "timestamp"},
     {"pid", "PID", kind::number, "a client's process"},
@@ -38,7 +38,10 @@ constexpr std::array<column, 21> columns = {{
     {"fetched_bytes", "FETCHED", kind::bytes, "moved from RAM to VRAM"},
     {"evicted_bytes", "EVICTED", kind::bytes, "moved from VRAM to RAM"},
     {"spills", "SPILLS", kind::number, "allocations placed in RAM"},
-    {"faults", "FAULTS", kind::number, "touches not fetched ahead for"},
+    {"faults", "FAULTS", kind::number, "work that memory was late for"},
+    {"hit_bytes", "HIT", kind::bytes, "given to work, in VRAM"},
+    {"miss_bytes", "MISS", kind::bytes, "given to work, in RAM"},
+    {"stalled_ns", "STALLED", kind::nanoseconds, "work waited for memory"},
     {"fetched_per_s", "FETCH/S", kind::bytes_per_second, "with -i: the rate"},
     {"evicted_per_s", "EVICT/S", kind::bytes_per_second, "with -i: the rate"},
     {"spills_per_s", "SPILLS/S", kind::rate, "with -i: the rate"},
@@ -105,8 +108,9 @@ baseline base_of(const sample &from)
 void add_counters(std::vector<cell> &cells, const emuv::counters &now,
                   const emuv::counters &before, double seconds)
 {
-    cells.insert(cells.end(), {now.fetched_bytes, now.evicted_bytes, now.spills,
-                               now.faults});
+    cells.insert(cells.end(),
+                 {now.fetched_bytes, now.evicted_bytes, now.spills, now.faults,
+                  now.hit_bytes, now.miss_bytes, now.stalled_ns});
     const auto rate = [seconds](std::uint64_t a, std::uint64_t b) -> cell {
         if (seconds <= 0)
             return {};
@@ -246,6 +250,9 @@ void cmd_stats(const stats_options &options, environment &env)
                               "evicted_bytes",
                               "spills",
                               "faults",
+                              "hit_bytes",
+                              "miss_bytes",
+                              "stalled_ns",
                               "fetched_per_s",
                               "evicted_per_s",
                               "spills_per_s",

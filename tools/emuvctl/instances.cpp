@@ -28,7 +28,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 23> columns = {{
+constexpr std::array<column, 26> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -52,7 +52,10 @@ constexpr std::array<column, 23> columns = {{
     {"fetched_bytes", "FETCHED", kind::bytes, "moved from RAM to VRAM"},
     {"evicted_bytes", "EVICTED", kind::bytes, "moved from VRAM to RAM"},
     {"spills", "SPILLS", kind::number, "allocations placed in RAM"},
-    {"faults", "FAULTS", kind::number, "touches not fetched ahead for"},
+    {"faults", "FAULTS", kind::number, "work that memory was late for"},
+    {"hit_bytes", "HIT", kind::bytes, "given to work, in VRAM"},
+    {"miss_bytes", "MISS", kind::bytes, "given to work, in RAM"},
+    {"stalled_ns", "STALLED", kind::nanoseconds, "work waited for memory"},
 }};
 
 bool permitted(const std::filesystem::path &node)
@@ -99,6 +102,9 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.moved.evicted_bytes,
         info.moved.spills,
         info.moved.faults,
+        info.moved.hit_bytes,
+        info.moved.miss_bytes,
+        info.moved.stalled_ns,
     };
     return result;
 }

@@ -201,6 +201,8 @@ std::string printer::show(const cell &value, kind as) const
         std::string operator()(std::uint64_t n) const
         {
             const bool size = as == kind::bytes || as == kind::bytes_per_second;
+            if (as == kind::nanoseconds)
+                return fmt::format("{:.3f}s", static_cast<double>(n) / 1e9);
             return size && !bytes ? emuv::format_size(n) : std::to_string(n);
         }
         std::string operator()(double d) const
@@ -240,6 +242,9 @@ std::string printer::show_csv(const cell &value, kind as) const
         unit = options_.bytes ? " B" : " MiB";
         if (as == kind::bytes_per_second)
             unit += "/s";
+    } else if (as == kind::nanoseconds) {
+        text = show(value, kind::number);
+        unit = " ns";
     } else {
         text = show(value, as);
         unit = as == kind::rate ? " /s" : "";
@@ -267,6 +272,8 @@ std::string printer::csv(const listing &what)
                 unit = options_.bytes ? " [B/s]" : " [MiB/s]";
             else if (as == kind::rate)
                 unit = " [/s]";
+            else if (as == kind::nanoseconds)
+                unit = " [ns]";
             text += &one == &chosen_.front() ? "" : ", ";
             text += one.title + unit;
         }

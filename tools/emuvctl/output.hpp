@@ -21,7 +21,8 @@ enum class kind
     number,
     bytes,            ///< 12G in tables, MiB in CSV, a number in JSON
     bytes_per_second, ///< likewise, per second
-    rate              ///< events per second
+    rate,             ///< events per second
+    nanoseconds       ///< 1.250s in tables, a number in CSV and JSON
 };
 
 struct column

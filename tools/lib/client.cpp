@@ -182,6 +182,9 @@ void client::report(const counters &since_last_report)
     arg.evicted_bytes = since_last_report.evicted_bytes;
     arg.spills = since_last_report.spills;
     arg.faults = since_last_report.faults;
+    arg.hit_bytes = since_last_report.hit_bytes;
+    arg.miss_bytes = since_last_report.miss_bytes;
+    arg.stalled_ns = since_last_report.stalled_ns;
     file_->call(EMUV_IOC_REPORT, "EMUV_IOC_REPORT", arg);
 }
 

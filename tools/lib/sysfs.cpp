@@ -182,6 +182,9 @@ std::optional<instance_info> sysfs::instance(int id) const
         info.moved.evicted_bytes = of.number("evicted_bytes");
         info.moved.spills = of.number("spills");
         info.moved.faults = of.number("faults");
+        info.moved.hit_bytes = of.number("hit_bytes");
+        info.moved.miss_bytes = of.number("miss_bytes");
+        info.moved.stalled_ns = of.number("stalled_ns");
     } catch (const error &) {
         // Destroyed while it was being read, or never there: no error.
         std::error_code ignored;

@@ -34,6 +34,25 @@ std::string format_uuid(const std::array<std::uint8_t, EMUV_UUID_LEN> &uuid)
     return text;
 }
 
+namespace {
+
+// Of an instance or a client.
+template <typename Answer>
+counters counters_of(const Answer &from)
+{
+    counters to;
+    to.fetched_bytes = from.fetched_bytes;
+    to.evicted_bytes = from.evicted_bytes;
+    to.spills = from.spills;
+    to.faults = from.faults;
+    to.hit_bytes = from.hit_bytes;
+    to.miss_bytes = from.miss_bytes;
+    to.stalled_ns = from.stalled_ns;
+    return to;
+}
+
+} // namespace
+
 instance_info to_info(const emuv_query_instance &from)
 {
     instance_info to;
@@ -51,8 +70,7 @@ instance_info to_info(const emuv_query_instance &from)
     std::array<std::uint8_t, EMUV_UUID_LEN> uuid{};
     std::copy_n(std::begin(from.uuid), uuid.size(), uuid.begin());
     to.uuid = format_uuid(uuid);
-    to.moved = {from.fetched_bytes, from.evicted_bytes, from.spills,
-                from.faults};
+    to.moved = counters_of(from);
     return to;
 }
 
@@ -65,8 +83,7 @@ client_info to_info(const emuv_query_client &from)
     to.physical_bytes = from.physical_bytes;
     to.virtual_bytes = from.virtual_bytes;
     to.imported_bytes = from.imported_bytes;
-    to.moved = {from.fetched_bytes, from.evicted_bytes, from.spills,
-                from.faults};
+    to.moved = counters_of(from);
     return to;
 }
 

@@ -136,6 +136,9 @@ struct emuv_version {
  * @pci_device_id: out: the PCI device id of the card it belongs to, or 0
  * @uuid: out: its UUID
  * @gpu_model: out: its GPU model as it was given, with a NUL
+ * @hit_bytes: out: see struct emuv_report
+ * @miss_bytes: out: see struct emuv_report
+ * @stalled_ns: out: see struct emuv_report
  *
  * Describe an instance. On /dev/emuvN it is the node's own, whatever @id says.
  *
@@ -160,6 +163,9 @@ struct emuv_query_instance {
 	__u32 pci_device_id;
 	__u8 uuid[EMUV_UUID_LEN];
 	char gpu_model[EMUV_MODEL_LEN];
+	__aligned_u64 hit_bytes;
+	__aligned_u64 miss_bytes;
+	__aligned_u64 stalled_ns;
 };
 
 /**
@@ -179,6 +185,9 @@ struct emuv_query_instance {
  * @spills: out: see struct emuv_report
  * @faults: out: see struct emuv_report
  * @comm: out: the name of that process when it opened the node, with a NUL
+ * @hit_bytes: out: see struct emuv_report
+ * @miss_bytes: out: see struct emuv_report
+ * @stalled_ns: out: see struct emuv_report
  *
  * List the clients of an instance, one a call. The caller's own open file is
  * one of them on /dev/emuvN.
@@ -200,6 +209,9 @@ struct emuv_query_client {
 	__aligned_u64 spills;
 	__aligned_u64 faults;
 	char comm[EMUV_COMM_LEN];
+	__aligned_u64 hit_bytes;
+	__aligned_u64 miss_bytes;
+	__aligned_u64 stalled_ns;
 };
 
 /**
@@ -422,7 +434,11 @@ struct emuv_charge {
  * @fetched_bytes: bytes moved from system RAM to VRAM since the last report
  * @evicted_bytes: bytes moved from VRAM to system RAM since then
  * @spills: allocations placed in system RAM since then
- * @faults: touches that nobody had fetched ahead for, since then
+ * @faults: work that had to do with memory in system RAM which was to have been
+ *	fetched ahead for it, since then
+ * @hit_bytes: bytes that work was given and found in VRAM, since then
+ * @miss_bytes: bytes that it was given and found in system RAM, since then
+ * @stalled_ns: nanoseconds that work waited for memory to arrive, since then
  *
  * Add to the client's and the instance's counters, which only grow. They are
  * what the client says of itself; no limit depends on them.
@@ -434,6 +450,9 @@ struct emuv_report {
 	__aligned_u64 evicted_bytes;
 	__aligned_u64 spills;
 	__aligned_u64 faults;
+	__aligned_u64 hit_bytes;
+	__aligned_u64 miss_bytes;
+	__aligned_u64 stalled_ns;
 };
 
 #endif /* _UAPI_LINUX_EMUV_H */

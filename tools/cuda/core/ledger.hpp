@@ -32,6 +32,19 @@ struct usage
     }
 };
 
+/// What movement has done, as emuv_report counts it.
+struct movement
+{
+    std::uint64_t fetched_bytes = 0; ///< moved to VRAM
+    std::uint64_t evicted_bytes = 0; ///< moved to system RAM
+    std::uint64_t faults = 0;        ///< work that lacked what was to be there
+    std::uint64_t hit_bytes = 0;     ///< that work was given, in VRAM
+    std::uint64_t miss_bytes = 0;    ///< that it was given, in system RAM
+    std::uint64_t stalled_ns = 0;    ///< that work waited for memory
+
+    bool operator==(const movement &) const = default;
+};
+
 /// The ledger of one device. A charge happens whole or not at all; every call
 /// may come from any thread.
 class ledger
@@ -58,12 +71,11 @@ public:
     /// is no instance.
     virtual void report_spills(std::uint64_t count) { (void)count; }
 
-    /// The same for bytes moved over the link. A call costs a system call, so
-    /// whoever moves much adds up first.
-    virtual void report_migrated(std::uint64_t to_device, std::uint64_t to_host)
+    /// The same for movement. A call costs a system call, so whoever moves
+    /// much adds up first.
+    virtual void report_movement(const movement &since_last_report)
     {
-        (void)to_device;
-        (void)to_host;
+        (void)since_last_report;
     }
 
     /// The open /dev/emuvN whose regions the charges are; -1 where there is no
@@ -176,8 +188,7 @@ public:
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
     void report_spills(std::uint64_t count) override;
-    void report_migrated(std::uint64_t to_device,
-                         std::uint64_t to_host) override;
+    void report_movement(const movement &since_last_report) override;
     int region_fd() const override { return fd_; }
 
 private:

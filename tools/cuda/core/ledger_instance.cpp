@@ -127,12 +127,15 @@ void instance_ledger::report_spills(std::uint64_t count)
     calls_.ioctl(fd_, EMUV_IOC_REPORT, &report);
 }
 
-void instance_ledger::report_migrated(std::uint64_t to_device,
-                                      std::uint64_t to_host)
+void instance_ledger::report_movement(const movement &since_last_report)
 {
     auto report = argument<emuv_report>();
-    report.fetched_bytes = to_device;
-    report.evicted_bytes = to_host;
+    report.fetched_bytes = since_last_report.fetched_bytes;
+    report.evicted_bytes = since_last_report.evicted_bytes;
+    report.faults = since_last_report.faults;
+    report.hit_bytes = since_last_report.hit_bytes;
+    report.miss_bytes = since_last_report.miss_bytes;
+    report.stalled_ns = since_last_report.stalled_ns;
     calls_.ioctl(fd_, EMUV_IOC_REPORT, &report);
 }
 

@@ -45,6 +45,7 @@ constexpr std::uint64_t rest_after_ns = 10000000;
 // round.
 constexpr std::uint64_t pause_ns = 10000000;
 constexpr std::size_t asked_at_once = 64;
+constexpr std::uint64_t report_after_ns = 100000000;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 // In blocks below that frameworks keep their many small tensors, at ever new
 // places, which every kernel reads again and again. They come to VRAM at their
@@ -327,6 +328,39 @@ bool mover::complete(const std::vector<named> &touched)
     });
 }
 
+// What work is about to use, by where it is.
+void mover::count_use(const std::vector<named> &touched)
+{
+    std::uint64_t found[2] = {}; // in VRAM, in system RAM
+    for (const named &each : touched) {
+        const auto &slots = each.of->slots;
+        const bool all = each.of->small || each.part.first > each.part.last;
+        const std::size_t end = all ? slots.size() : each.part.last + 1;
+        for (std::size_t i = all ? 0 : each.part.first; i < end; i++)
+            found[slots[i].where == place::host ||
+                          slots[i].where == place::fetching
+                      ? 1
+                      : 0] += slots[i].bytes;
+    }
+    unreported_.hit_bytes += found[0];
+    unreported_.miss_bytes += found[1];
+    unreported_.faults += found[1] > 0 && moves_ahead() ? 1 : 0;
+}
+
+// Tells the instance, now and then.
+void mover::report(std::unique_lock<std::mutex> &lock, bool at_once)
+{
+    const std::uint64_t now = now_ns();
+    if (unreported_ == movement{} ||
+        (!at_once && now - reported_ns_ < report_after_ns))
+        return;
+    const movement said = std::exchange(unreported_, {});
+    reported_ns_ = now;
+    lock.unlock();
+    limits_.report_movement(said);
+    lock.lock();
+}
+
 // Waits for what the work needs, as long as anything moves at all: for what is
 // small, which then stays, and, where the past shows the way, for all of it.
 void mover::await(std::unique_lock<std::mutex> &lock,
@@ -478,6 +512,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         since != 0 && now_ns() - since > pause_ns)
         pace_.paused(now_ns() - since);
     version_++;
+    const std::uint64_t before_ns = now_ns();
     if (announced.vouched && unvouched_ == 0)
         await(lock, touched);
     std::uint64_t bytes = 0;
@@ -508,6 +543,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
                     return false;
         return true;
     });
+    unreported_.stalled_ns += now_ns() - before_ns;
+    count_use(touched);
     begun.complete = complete(touched);
     for (std::size_t i = 0; i < touched.size(); i++)
         if (begun.blocks[i].work != 0)
@@ -738,6 +775,7 @@ void mover::loop()
                                             return each.at != stage::ready;
                                         });
         const std::uint64_t now = now_ns();
+        report(lock, false);
         if (waiting || !flights_.empty())
             last_work_ns = now;
         // Whoever launches pays for waking a thread that sleeps, and for each
@@ -752,6 +790,7 @@ void mover::loop()
             resting_ = false;
         }
     }
+    report(lock, true);
     served_ = true;
     jobs_.notify_all();
     std::vector<frame> frames;
@@ -1124,8 +1163,8 @@ void mover::finish(motion_ref which)
         host_bytes_ -= of.bytes;
         spare_bytes_ += of.bytes;
     }
-    limits_.report_migrated(which->evicts ? 0 : of.bytes,
-                            which->wrote ? of.bytes : 0);
+    unreported_.fetched_bytes += which->evicts ? 0 : of.bytes;
+    unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
     if (trace_ != nullptr)
         trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
                      !which->evicts ? "fetch"

@@ -293,6 +293,8 @@ private:
                         std::uint64_t &bytes);
     static std::uint64_t beyond(const named &touched);
     static bool complete(const std::vector<named> &touched);
+    void count_use(const std::vector<named> &touched);
+    void report(std::unique_lock<std::mutex> &lock, bool at_once);
     void await(std::unique_lock<std::mutex> &lock, std::vector<named> touched);
     block_ref block_of(CUdeviceptr address);
 
@@ -396,7 +398,9 @@ private:
     std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     std::uint64_t wanted_bytes_ = 0;            // by make_way()
-    std::uint64_t given_up_ = 0;      // units and frames that have left
+    std::uint64_t given_up_ = 0; // units and frames that have left
+    movement unreported_;
+    std::uint64_t reported_ns_ = 0;
     std::uint64_t idle_since_ns_ = 0; // 0: somebody has begun since
     bool resting_ = false;            // the mover sleeps until it is woken
     bool settled_ = false;            // all that is in flight is followed
