@@ -224,7 +224,8 @@ TEST_F(client, reports_add_up)
     EXPECT_EQ(own.query().moved, (emuv::counters{11, 22, 33, 44, 55, 66, 77}));
     const auto clients = own.clients();
     ASSERT_EQ(clients.size(), 1U);
-    EXPECT_EQ(clients.front().moved, (emuv::counters{11, 22, 33, 44, 55, 66, 77}));
+    EXPECT_EQ(clients.front().moved,
+              (emuv::counters{11, 22, 33, 44, 55, 66, 77}));
     EXPECT_EQ(clients.front().pid, ::getpid());
 }
 
