@@ -33,7 +33,7 @@ TEST(abi, every_structure_begins_with_size_and_flags)
     EXPECT_EQ(offsetof(emuv_destroy, flags), 4U);
 }
 
-TEST(abi, sizes_of_the_first_version_stay)
+TEST(abi, sizes_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
     EXPECT_EQ(sizeof(emuv_query_instance), 208U);
@@ -59,7 +59,10 @@ TEST(abi, members_stay_where_they_are)
     EXPECT_EQ(offsetof(emuv_query_instance, uuid), 104U);
     EXPECT_EQ(offsetof(emuv_query_instance, gpu_model), 120U);
     EXPECT_EQ(offsetof(emuv_query_client, client), 16U);
+    EXPECT_EQ(offsetof(emuv_query_instance, hit_bytes), 184U);
     EXPECT_EQ(offsetof(emuv_query_client, comm), 80U);
+    EXPECT_EQ(offsetof(emuv_query_client, hit_bytes), 96U);
+    EXPECT_EQ(offsetof(emuv_report, hit_bytes), 40U);
     EXPECT_EQ(offsetof(emuv_create, physical_bytes), 16U);
     EXPECT_EQ(offsetof(emuv_create, pci_device_id), 32U);
     EXPECT_EQ(offsetof(emuv_create, gpu_model), 40U);

@@ -118,22 +118,31 @@ functions::layout functions::layout_of(const driver &calls, CUfunction function)
     layout made;
     // A launch takes a CUkernel as well.
     const auto kernel = reinterpret_cast<CUkernel>(function);
-    CUresult of_function = CUDA_SUCCESS;
-    CUresult of_kernel = CUDA_SUCCESS;
-    for (std::size_t i = 0;; i++) {
+    // Which of the two it is, the first question tells.
+    CUresult answer = CUDA_SUCCESS;
+    const auto ask = [&](bool as_kernel) {
         parameter next{};
-        of_function =
-            calls.cuFuncGetParamInfo(function, i, &next.offset, &next.bytes);
-        if (of_function != CUDA_SUCCESS)
-            of_kernel = calls.cuKernelGetParamInfo(kernel, i, &next.offset,
-                                                   &next.bytes);
-        if (of_function != CUDA_SUCCESS && of_kernel != CUDA_SUCCESS)
-            break;
-        made.parameters.push_back(next);
+        const std::size_t i = made.parameters.size();
+        answer = as_kernel ? calls.cuKernelGetParamInfo(kernel, i, &next.offset,
+                                                        &next.bytes)
+                           : calls.cuFuncGetParamInfo(function, i, &next.offset,
+                                                      &next.bytes);
+        if (answer == CUDA_SUCCESS)
+            made.parameters.push_back(next);
+        return answer == CUDA_SUCCESS;
+    };
+    bool as_kernel = false;
+    if (!ask(false)) {
+        const CUresult first = answer;
+        as_kernel = ask(true);
+        if (!as_kernel && first == CUDA_ERROR_INVALID_VALUE)
+            answer = first;
     }
+    if (answer == CUDA_SUCCESS)
+        while (ask(as_kernel)) {
+        }
     // Any other answer than that there are no more is no answer.
-    const bool all = of_function == CUDA_ERROR_INVALID_VALUE ||
-                     of_kernel == CUDA_ERROR_INVALID_VALUE;
+    const bool all = answer == CUDA_ERROR_INVALID_VALUE;
     const char *name = nullptr;
     if (calls.cuFuncGetName(&name, function) != CUDA_SUCCESS &&
         calls.cuKernelGetName(&name, kernel) != CUDA_SUCCESS)

@@ -41,8 +41,9 @@ bool hands_out_memory(std::string_view name)
 bool works_on_memory(std::string_view name)
 {
     static constexpr std::string_view prefixes[] = {
-        "cuMemcpy",     "cuMemset", "cuMemPrefetch",
-        "cuMemDiscard", "cuLaunch", "cuGraphLaunch",
+        "cuMemcpy",     "cuMemset",           "cuMemPrefetch",
+        "cuMemDiscard", "cuLaunch",           "cuGraphLaunch",
+        "cuMemBatch",   "cuStreamWriteValue", "cuStreamBatchMemOp",
     };
     for (const std::string_view each : prefixes)
         if (name.starts_with(each))
@@ -105,6 +106,7 @@ void *own_procedure(const char *name, int version, bool per_thread, void *real)
                 &status) != CUDA_SUCCESS ||
             known != real) {
             log_unknown(name);
+            work_unseen();
             return real;
         }
     }

@@ -212,7 +212,8 @@ CUresult start_locked()
     }
     made->held = new memory(made->calls, ledgers, *host, asked.report,
                             tell_spill, asked.ipc, made->movers);
-    active.store(made, std::memory_order_release);
+    // Either this sees that, or that sees this.
+    active.store(made);
     if (unseen)
         made->fix_all(unseen_why);
     return CUDA_SUCCESS;
@@ -238,7 +239,7 @@ void work_unseen()
 {
     if (unseen.exchange(true))
         return;
-    if (const state *made = current_state())
+    if (const state *made = active.load())
         made->fix_all(unseen_why);
 }
 

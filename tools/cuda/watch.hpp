@@ -92,11 +92,12 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
             return reinterpret_cast<CUresult (*)(Arguments...)>(
                 table_entry(which))(arguments...);
         };
+        if constexpr (which == symbol::cuLaunchCooperativeKernelMultiDevice)
+            if (ours)
+                ours->fix_all("the program runs a kernel on several devices");
         mover *const moves = ours ? ours.moving() : nullptr;
         if (moves == nullptr)
             return real();
-        if constexpr (which == symbol::cuLaunchCooperativeKernelMultiDevice)
-            ours->fix_all("the program runs a kernel on several devices");
         CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
         (pick(stream, arguments), ...);
         const auto collect = [&](work &out) {

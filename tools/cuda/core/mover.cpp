@@ -312,24 +312,22 @@ std::uint64_t mover::beyond(const named &touched)
     return bytes;
 }
 
-// Whether nothing that the work is known or taken to reach is in system RAM.
-bool mover::complete(const std::vector<named> &touched)
+// Whether nothing of a block that work is known or taken to reach is in system
+// RAM.
+bool mover::complete(const named &touched)
 {
-    const auto in_ram = [](const slot &each) {
+    const auto &slots = touched.of->slots;
+    const bool all = touched.of->small || touched.of->fixed ||
+                     touched.part.first > touched.part.last;
+    const auto first = slots.begin() + (all ? 0 : touched.part.first);
+    const auto end = all ? slots.end() : slots.begin() + touched.part.last + 1;
+    return std::none_of(first, end, [](const slot &each) {
         return each.where == place::host || each.where == place::fetching;
-    };
-    return std::none_of(touched.begin(), touched.end(), [&](const named &each) {
-        const auto &slots = each.of->slots;
-        const bool all = each.of->small || each.of->fixed ||
-                         each.part.first > each.part.last;
-        const auto first = slots.begin() + (all ? 0 : each.part.first);
-        const auto end = all ? slots.end() : slots.begin() + each.part.last + 1;
-        return std::any_of(first, end, in_ram);
     });
 }
 
 // What work is about to use, by where it is.
-void mover::count_use(const std::vector<named> &touched)
+void mover::count_use(const std::vector<named> &touched, bool foreseen)
 {
     std::uint64_t found[2] = {}; // in VRAM, in system RAM
     for (const named &each : touched) {
@@ -344,15 +342,15 @@ void mover::count_use(const std::vector<named> &touched)
     }
     unreported_.hit_bytes += found[0];
     unreported_.miss_bytes += found[1];
-    unreported_.faults += found[1] > 0 && moves_ahead() ? 1 : 0;
+    std::uint64_t lacking = 0;
+    unreported_.faults += foreseen && missing(touched, lacking) ? 1 : 0;
 }
 
 // Tells the instance, now and then.
-void mover::report(std::unique_lock<std::mutex> &lock, bool at_once)
+void mover::report(std::unique_lock<std::mutex> &lock)
 {
     const std::uint64_t now = now_ns();
-    if (unreported_ == movement{} ||
-        (!at_once && now - reported_ns_ < report_after_ns))
+    if (unreported_ == movement{} || now - reported_ns_ < report_after_ns)
         return;
     const movement said = std::exchange(unreported_, {});
     reported_ns_ = now;
@@ -433,6 +431,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     waiters_--;
     version_++;
     wait(-1);
+    unreported_.stalled_ns += now_ns() - start;
     for (const part &each : wanted)
         if (each.of->small)
             awaited_.erase(
@@ -512,7 +511,6 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         since != 0 && now_ns() - since > pause_ns)
         pace_.paused(now_ns() - since);
     version_++;
-    const std::uint64_t before_ns = now_ns();
     if (announced.vouched && unvouched_ == 0)
         await(lock, touched);
     std::uint64_t bytes = 0;
@@ -532,7 +530,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         const bool learns = announced.vouched && announced.open_ended &&
                             each.part.first <= each.part.last &&
                             !each.of->fixed &&
-                            each.of->bytes <= limits_.read().physical_bytes / 4;
+                            each.of->bytes <= share_bytes_ / 4;
         begun.blocks.push_back(
             {each.of, learns ? announced.what ^ each.of->base : 0, 0});
     }
@@ -543,12 +541,13 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
                     return false;
         return true;
     });
-    unreported_.stalled_ns += now_ns() - before_ns;
-    count_use(touched);
-    begun.complete = complete(touched);
+    count_use(touched, announced.vouched && moves_ahead());
     for (std::size_t i = 0; i < touched.size(); i++)
         if (begun.blocks[i].work != 0)
             begun.blocks[i].beyond = beyond(touched[i]);
+    for (std::size_t i = 0; i < touched.size(); i++)
+        begun.blocks[i].complete = complete(touched[i]);
+    begun.begun_ns = now_ns();
     begun.event = take_event();
     return true;
 }
@@ -562,8 +561,8 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     // What failed may have begun all the same. Whoever starts movement anew
     // waits for all that is not followed.
     if (followed && active()) {
-        begun.begun_ns = now_ns();
-        begun.complete = begun.complete && running;
+        begun.handed_over_ns = now_ns();
+        begun.failed = !running;
         flights_[stream].push_back(std::move(begun));
         if (flights_.size() > 1)
             crowded_ns_ = now_ns();
@@ -617,6 +616,7 @@ void mover::start(CUcontext context)
     if (context == nullptr)
         return;
     context_ = context;
+    share_bytes_ = limits_.read().physical_bytes;
     stopping_ = settled_ = false;
     // Nobody followed what ran since the last time.
     for (const block_ref &each : large_)
@@ -654,6 +654,8 @@ void mover::stop(CUcontext context)
         for (flight &each : queue)
             ended(each);
     flights_.clear();
+    if (unreported_ != movement{})
+        limits_.report_movement(std::exchange(unreported_, {}));
     // With the program the driver goes, too, and what this thread had of it.
     if (context != nullptr)
         for (const CUevent each : events_)
@@ -690,8 +692,14 @@ bool mover::prepare()
         digest_slots_.push_back(i);
     // What ran before anybody followed it, and what slips past just now. The
     // driver does not wait while a stream is captured.
-    while (passing_.load() > 0)
+    while (passing_.load() > 0) {
+        {
+            const std::lock_guard guard(lock_);
+            if (stopping_)
+                return false;
+        }
         usleep(50);
+    }
     for (;;) {
         const CUresult result = calls_.cuCtxSynchronize();
         if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
@@ -760,6 +768,7 @@ void mover::loop()
         give_up("its copies could not be set up");
     std::uint64_t last_work_ns = 0;
     while (!stopping_ || !motions_.empty()) {
+        report(lock);
         bool busy = retire(lock);
         let_in(lock);
         busy = advance(lock) || busy;
@@ -775,7 +784,6 @@ void mover::loop()
                                             return each.at != stage::ready;
                                         });
         const std::uint64_t now = now_ns();
-        report(lock, false);
         if (waiting || !flights_.empty())
             last_work_ns = now;
         // Whoever launches pays for waking a thread that sleeps, and for each
@@ -790,7 +798,6 @@ void mover::loop()
             resting_ = false;
         }
     }
-    report(lock, true);
     served_ = true;
     jobs_.notify_all();
     std::vector<frame> frames;
@@ -890,22 +897,25 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
 
 // What work that has just been seen to end says of how far it reaches. It had
 // the device for itself from its begin, or from the end of what was before it;
-// each of the two ends was seen a little late.
+// neither is known to the moment.
 void mover::look_how_far(const flight &which, std::uint64_t now)
 {
-    const std::uint64_t start = std::max(which.begun_ns, last_end_ns_);
-    if (crowded_ns_ >= start)
+    const std::uint64_t first = std::max(which.begun_ns, last_end_ns_);
+    const std::uint64_t last = std::max(which.handed_over_ns, last_end_ns_);
+    if (which.failed || crowded_ns_ >= first || last > now)
         return;
-    if (!which.complete) {
-        for (const held &each : which.blocks)
-            if (each.work != 0)
-                reach_.lacked(each.work);
-        return;
+    bool complete = true;
+    for (const held &each : which.blocks) {
+        complete = complete && each.complete;
+        if (!each.complete && each.work != 0 && moves_ahead())
+            reach_.lacked(each.work);
     }
-    const std::uint64_t ns = now - start;
+    if (!complete)
+        return;
+    const std::uint64_t least = now - last;
     const reach::span took{
-        ns - std::min(ns, slack_ns_),
-        ns + (start == last_end_ns_ ? last_end_slack_ns_ : 0)};
+        least - std::min(least, slack_ns_),
+        now - first + (first == last_end_ns_ ? last_end_slack_ns_ : 0)};
     for (const held &each : which.blocks)
         if (each.work != 0 && reach_.ended(each.work, each.beyond, took) &&
             trace_ != nullptr)
@@ -1464,9 +1474,10 @@ bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
             places.push_back({each, i});
             // Room in system RAM that there is need not be made. What was
             // placed there first is no choice: it lies together, and may stay.
-            units.push_back({each->slots[i].bytes,
-                             each->slots[i].leaves_for != never_leaves &&
-                                 each->slots[i].host != 0});
+            const slot &one = each->slots[i];
+            units.push_back({one.bytes, one.leaves_for != never_leaves &&
+                                            (one.where == place::evicting ||
+                                             one.host != 0)});
             if (first[i] != none)
                 add(begin + i, last[i], first[i] + round);
         }

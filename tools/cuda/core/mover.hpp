@@ -229,15 +229,17 @@ private:
         block_ref of;
         std::uint64_t work = 0;   // which, and of which block: see reach
         std::uint64_t beyond = 0; // bytes in system RAM that it was not given
+        bool complete = false;    // what it is taken to reach is in VRAM
     };
     struct flight
     {
         CUevent event = nullptr;
         bool vouched = false;
-        bool is_step = false;  // of the schedule
-        bool complete = false; // what it is taken to reach is in VRAM
-        std::uint64_t lag = 0; // see pace
-        std::uint64_t begun_ns = 0;
+        bool is_step = false;       // of the schedule
+        bool failed = false;        // to begin, it seems
+        std::uint64_t lag = 0;      // see pace
+        std::uint64_t begun_ns = 0; // between these two
+        std::uint64_t handed_over_ns = 0;
         std::vector<held> blocks;
     };
     struct frame
@@ -292,9 +294,9 @@ private:
     static bool missing(const std::vector<named> &touched,
                         std::uint64_t &bytes);
     static std::uint64_t beyond(const named &touched);
-    static bool complete(const std::vector<named> &touched);
-    void count_use(const std::vector<named> &touched);
-    void report(std::unique_lock<std::mutex> &lock, bool at_once);
+    static bool complete(const named &touched);
+    void count_use(const std::vector<named> &touched, bool foreseen);
+    void report(std::unique_lock<std::mutex> &lock);
     void await(std::unique_lock<std::mutex> &lock, std::vector<named> touched);
     block_ref block_of(CUdeviceptr address);
 
@@ -401,6 +403,7 @@ private:
     std::uint64_t given_up_ = 0; // units and frames that have left
     movement unreported_;
     std::uint64_t reported_ns_ = 0;
+    std::uint64_t share_bytes_ = 0;   // of VRAM
     std::uint64_t idle_since_ns_ = 0; // 0: somebody has begun since
     bool resting_ = false;            // the mover sleeps until it is woken
     bool settled_ = false;            // all that is in flight is followed
