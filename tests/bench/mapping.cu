@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How long the driver takes to map and to unmap memory, while the copy engines
+// rest, bring bytes to the card, take them away, or do both.
+//
+//   nvcc -O2 -std=c++17 -o mapping tests/bench/mapping.cu -lcuda && ./mapping
+//
+// Prints medians in microseconds, and what the copies reached meanwhile.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+static void check(int error, const char *what, int line)
+{
+    if (error != 0) {
+        std::fprintf(stderr, "mapping: line %d: %s: error %d\n", line, what,
+                     error);
+        std::exit(1);
+    }
+}
+#define CHECK(call) check(static_cast<int>(call), #call, __LINE__)
+
+constexpr size_t mib = size_t{1} << 20;
+constexpr size_t copy_bytes = 64 * mib;
+
+static double now_us()
+{
+    return std::chrono::duration<double, std::micro>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+// Copies one way, over and over, while it is asked to.
+class traffic
+{
+public:
+    traffic(CUcontext context, bool down) : context_(context), down_(down)
+    {
+        CHECK(cudaMallocHost(&host_, copy_bytes));
+        CHECK(cudaMalloc(&device_, copy_bytes));
+        thread_ = std::thread([this] { run(); });
+    }
+    ~traffic()
+    {
+        ends_ = true;
+        thread_.join();
+    }
+    std::atomic<bool> on{false};
+    std::atomic<size_t> moved{0};
+
+private:
+    void run()
+    {
+        CHECK(cuCtxSetCurrent(context_));
+        cudaStream_t stream;
+        cudaEvent_t done[2];
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        for (cudaEvent_t &each : done)
+            CHECK(cudaEventCreateWithFlags(&each, cudaEventDisableTiming));
+        for (unsigned i = 0; !ends_; i++) {
+            if (!on) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                continue;
+            }
+            CHECK(cudaMemcpyAsync(
+                down_ ? host_ : device_, down_ ? device_ : host_, copy_bytes,
+                down_ ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
+                stream));
+            CHECK(cudaEventRecord(done[i % 2], stream));
+            // Two under way, so that there is no pause between them.
+            while (i > 0 && cudaEventQuery(done[(i + 1) % 2]) != cudaSuccess)
+                std::this_thread::sleep_for(std::chrono::microseconds(50));
+            moved += copy_bytes;
+        }
+        CHECK(cudaStreamSynchronize(stream));
+    }
+
+    CUcontext context_;
+    bool down_;
+    void *host_ = nullptr;
+    void *device_ = nullptr;
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+};
+
+static double median(std::vector<double> all)
+{
+    std::sort(all.begin(), all.end());
+    return all[all.size() / 2];
+}
+
+int main()
+{
+    CHECK(cudaFree(nullptr));
+    CUcontext context;
+    CHECK(cuCtxGetCurrent(&context));
+    traffic up(context, false);
+    traffic down(context, true);
+    CUdeviceptr at = 0;
+    CHECK(cuMemAddressReserve(&at, 512 * mib, 0, 0, 0));
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+    const struct
+    {
+        const char *name;
+        bool up;
+        bool down;
+    } ways[] = {{"rest", false, false},
+                {"to the card", true, false},
+                {"from it", false, true},
+                {"both", true, true}};
+    const struct
+    {
+        const char *name;
+        CUmemLocationType where;
+        size_t bytes;
+    } kinds[] = {{"VRAM", CU_MEM_LOCATION_TYPE_DEVICE, 64 * mib},
+                 {"VRAM", CU_MEM_LOCATION_TYPE_DEVICE, 2 * mib},
+                 {"system RAM", CU_MEM_LOCATION_TYPE_HOST_NUMA, 64 * mib},
+                 {"system RAM", CU_MEM_LOCATION_TYPE_HOST_NUMA, 2 * mib}};
+    std::printf("%-12s %-11s %4s %9s %9s %9s %9s\n", "copies", "memory", "MiB",
+                "map, us", "unmap, us", "up, GB/s", "down");
+    for (const auto &way : ways)
+        for (const auto &kind : kinds) {
+            CUmemAllocationProp what{};
+            what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+            what.location.type = kind.where;
+            CUmemGenericAllocationHandle handle;
+            CHECK(cuMemCreate(&handle, kind.bytes, &what, 0));
+            up.on = way.up;
+            down.on = way.down;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            up.moved = down.moved = 0;
+            std::vector<double> map;
+            std::vector<double> unmap;
+            const double start = now_us();
+            for (int i = 0; i < 41; i++) {
+                const double first = now_us();
+                CHECK(cuMemMap(at, kind.bytes, 0, handle, 0));
+                CHECK(cuMemSetAccess(at, kind.bytes, &access, 1));
+                const double second = now_us();
+                CHECK(cuMemUnmap(at, kind.bytes));
+                map.push_back(second - first);
+                unmap.push_back(now_us() - second);
+            }
+            const double took = now_us() - start;
+            up.on = down.on = false;
+            std::printf("%-12s %-11s %4zu %9.0f %9.0f %9.1f %9.1f\n", way.name,
+                        kind.name, kind.bytes / mib, median(map), median(unmap),
+                        static_cast<double>(up.moved) / took / 1e3,
+                        static_cast<double>(down.moved) / took / 1e3);
+            CHECK(cuMemRelease(handle));
+        }
+    return 0;
+}
