@@ -739,6 +739,57 @@ TEST_F(tenants, AreToldHowMuchWasMovedForEach)
         << "what has ended counts in the sum";
 }
 
+TEST_F(tenants, ThatBothMoveKeepToTheirLimitsEach)
+{
+    ASSERT_EQ(setenv("EMUV_MOVE", "always", 1), 0);
+    for (int made = 0; made < 2; made++)
+        ASSERT_EQ(run({"create", "--gpu-model", "4070", "--physical", "64M",
+                       "--virtual", "96M"}),
+                  0);
+    {
+        tenant_process one("1", {"circling"});
+        tenant_process two("2", {"circling"});
+        unsetenv("EMUV_MOVE");
+        const auto within = [&] {
+            for (const int id : {1, 2}) {
+                const auto now = ledger(id);
+                EXPECT_LE(now.physical_used_bytes, now.physical_bytes);
+                EXPECT_LE(now.virtual_used_bytes, now.virtual_bytes);
+            }
+        };
+        const auto both_moved = [&] {
+            const auto first = ledger(1).moved;
+            const auto second = ledger(2).moved;
+            return first.fetched_bytes > 0 && first.evicted_bytes > 0 &&
+                   second.fetched_bytes > 0 && second.evicted_bytes > 0;
+        };
+        for (int round = 0; round < 60 && !both_moved(); round++) {
+            ASSERT_TRUE(one.go('s'));
+            ASSERT_TRUE(two.go('s'));
+            for (int i = 0; i < 5; i++) {
+                within();
+                std::this_thread::sleep_for(
+                    std::chrono::milliseconds(4 * round));
+            }
+            ASSERT_EQ(one.answer(), CUDA_SUCCESS);
+            ASSERT_EQ(two.answer(), CUDA_SUCCESS);
+        }
+        EXPECT_TRUE(both_moved());
+        // In the middle of it.
+        ASSERT_TRUE(one.go('s'));
+        ASSERT_TRUE(two.go('s'));
+        EXPECT_NE(one.end(SIGKILL), 0);
+        ASSERT_EQ(two.answer(), CUDA_SUCCESS);
+        within();
+        EXPECT_EQ(two.end(0), 0) << "not the bytes that it had set";
+    }
+    for (const int id : {1, 2}) {
+        EXPECT_EQ(ledger(id).physical_used_bytes, 0U);
+        EXPECT_EQ(ledger(id).virtual_used_bytes, 0U);
+        EXPECT_EQ(ledger(id).clients, 0U);
+    }
+}
+
 TEST_F(tenants, AreTurnedAwayWhereTheNodeIsNotTheirs)
 {
     // Where everybody may read it.
