@@ -176,8 +176,7 @@ struct FakeInstance
     std::uint32_t abi = EMUV_ABI_VERSION;
     int open_error = 0;
     unsigned regions = 0;
-    std::uint64_t spills = 0;
-    emuv::cuda::movement moved;
+    emuv::cuda::counters moved;
     int open_files = 0;
     std::string opened;
 } instance;
@@ -217,7 +216,7 @@ int fake_ioctl(int, unsigned long request, void *argument)
         return 0;
     case EMUV_IOC_REPORT: {
         const auto &report = *static_cast<emuv_report *>(argument);
-        instance.spills += report.spills;
+        instance.moved.spills += report.spills;
         instance.moved.fetched_bytes += report.fetched_bytes;
         instance.moved.evicted_bytes += report.evicted_bytes;
         instance.moved.faults += report.faults;
@@ -277,14 +276,15 @@ TEST(LedgerInstance, EveryByteIsChargedToTheNode)
         EXPECT_NE(first, second);
         limits.uncharge_virtual(EMUV_CHUNK_BYTES, first);
         limits.uncharge_virtual(EMUV_CHUNK_BYTES, second);
-        limits.report_spills(3);
-        limits.report_movement({400, 0, 1, 20, 300, 4000});
-        limits.report_movement({50, 6, 0, 1, 0, 0});
+        limits.report({.spills = 3});
+        limits.report({400, 0, 0, 1, 20, 300, 4000});
+        limits.report({50, 6, 0, 0, 1, 0, 0});
     }
     EXPECT_EQ(instance.used, 0u);
     EXPECT_EQ(instance.regions, 0u);
-    EXPECT_EQ(instance.spills, 3u);
-    EXPECT_EQ(instance.moved, (emuv::cuda::movement{450, 6, 1, 21, 300, 4000}));
+    EXPECT_EQ(instance.moved.spills, 3u);
+    EXPECT_EQ(instance.moved,
+              (emuv::cuda::counters{450, 6, 3, 1, 21, 300, 4000}));
     EXPECT_EQ(instance.open_files, 0);
 }
 

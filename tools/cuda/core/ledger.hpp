@@ -32,17 +32,18 @@ struct usage
     }
 };
 
-/// What movement has done, as emuv_report counts it.
-struct movement
+/// What a process has done, as emuv_report counts it.
+struct counters
 {
     std::uint64_t fetched_bytes = 0; ///< moved to VRAM
     std::uint64_t evicted_bytes = 0; ///< moved to system RAM
+    std::uint64_t spills = 0;        ///< allocations placed in system RAM
     std::uint64_t faults = 0;        ///< work that lacked what was to be there
     std::uint64_t hit_bytes = 0;     ///< that work was given, in VRAM
     std::uint64_t miss_bytes = 0;    ///< that it was given, in system RAM
     std::uint64_t stalled_ns = 0;    ///< that work waited for memory
 
-    bool operator==(const movement &) const = default;
+    bool operator==(const counters &) const = default;
 };
 
 /// The ledger of one device. A charge happens whole or not at all; every call
@@ -68,12 +69,9 @@ public:
     virtual usage read() = 0;
 
     /// Adds to the counters that the instance shows. Does nothing where there
-    /// is no instance.
-    virtual void report_spills(std::uint64_t count) { (void)count; }
-
-    /// The same for movement. A call costs a system call, so whoever moves
-    /// much adds up first.
-    virtual void report_movement(const movement &since_last_report)
+    /// is no instance. A call costs a system call, so whoever moves much adds
+    /// up first.
+    virtual void report(const counters &since_last_report)
     {
         (void)since_last_report;
     }
@@ -187,8 +185,7 @@ public:
     bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
-    void report_spills(std::uint64_t count) override;
-    void report_movement(const movement &since_last_report) override;
+    void report(const counters &since_last_report) override;
     int region_fd() const override { return fd_; }
 
 private:

@@ -120,18 +120,12 @@ usage instance_ledger::read()
     return now;
 }
 
-void instance_ledger::report_spills(std::uint64_t count)
-{
-    auto report = argument<emuv_report>();
-    report.spills = count;
-    calls_.ioctl(fd_, EMUV_IOC_REPORT, &report);
-}
-
-void instance_ledger::report_movement(const movement &since_last_report)
+void instance_ledger::report(const counters &since_last_report)
 {
     auto report = argument<emuv_report>();
     report.fetched_bytes = since_last_report.fetched_bytes;
     report.evicted_bytes = since_last_report.evicted_bytes;
+    report.spills = since_last_report.spills;
     report.faults = since_last_report.faults;
     report.hit_bytes = since_last_report.hit_bytes;
     report.miss_bytes = since_last_report.miss_bytes;

@@ -600,7 +600,7 @@ void memory::first_spill(CUdeviceptr base, const held &entry,
                          std::uint64_t spilled_bytes)
 {
     ledger &limits = ledger_of(entry.device);
-    limits.report_spills(1);
+    limits.report({.spills = 1});
     if (noticed_.exchange(true) || notice_ == nullptr)
         return;
     // A capture on another stream must not take offence.
@@ -968,7 +968,7 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
     if (result != CUDA_SUCCESS)
         return result;
     if (entry.host) {
-        limits.report_spills(1);
+        limits.report({.spills = 1});
         if (!noticed_.exchange(true) && notice_ != nullptr)
             notice_(
                 {bytes, bytes, "HOST_NUMA handles", limits.read(), 0, nullptr});

@@ -170,10 +170,7 @@ void mover::fix(CUdeviceptr address)
     hold_still(*found);
     // What still moves is called off, and all of it is mapped meanwhile: its
     // end may wait for the caller.
-    changed_.wait(lock, [&] {
-        return std::none_of(found->slots.begin(), found->slots.end(),
-                            [](const slot &each) { return each.unmapped; });
-    });
+    changed_.wait(lock, [&] { return found->mapped(); });
 }
 
 // From here on the block stays as it is.
@@ -292,56 +289,50 @@ bool mover::missing(const std::vector<named> &touched, std::uint64_t &bytes)
             of.small
                 ? of.slots.size() - 1
                 : std::min<std::size_t>(each.part.last, of.slots.size() - 1);
-        for (std::size_t i = first; i <= last; i++)
-            if (of.slots[i].where == place::host ||
-                of.slots[i].where == place::fetching)
-                bytes += of.slots[i].bytes;
+        bytes += ram_bytes(of, first, last + 1);
     }
     return bytes > 0;
+}
+
+// What of a block's units from first on, up to end, is in system RAM.
+std::uint64_t mover::ram_bytes(const block &of, std::size_t first,
+                               std::size_t end)
+{
+    std::uint64_t bytes = 0;
+    for (std::size_t i = first; i < end; i++)
+        bytes += of.slots[i].in_ram() ? of.slots[i].bytes : 0;
+    return bytes;
 }
 
 // What lies in system RAM behind what the work was given of a block.
 std::uint64_t mover::beyond(const named &touched)
 {
-    std::uint64_t bytes = 0;
-    for (std::size_t i = touched.part.last + std::size_t{1};
-         i < touched.of->slots.size(); i++)
-        if (touched.of->slots[i].where == place::host ||
-            touched.of->slots[i].where == place::fetching)
-            bytes += touched.of->slots[i].bytes;
-    return bytes;
+    return ram_bytes(*touched.of, touched.part.last + std::size_t{1},
+                     touched.of->slots.size());
 }
 
 // Whether nothing of a block that work is known or taken to reach is in system
 // RAM.
 bool mover::complete(const named &touched)
 {
-    const auto &slots = touched.of->slots;
     const bool all = touched.of->small || touched.of->fixed ||
                      touched.part.first > touched.part.last;
-    const auto first = slots.begin() + (all ? 0 : touched.part.first);
-    const auto end = all ? slots.end() : slots.begin() + touched.part.last + 1;
-    return std::none_of(first, end, [](const slot &each) {
-        return each.where == place::host || each.where == place::fetching;
-    });
+    return ram_bytes(*touched.of, all ? 0 : touched.part.first,
+                     all ? touched.of->slots.size()
+                         : touched.part.last + std::size_t{1}) == 0;
 }
 
 // What work is about to use, by where it is.
 void mover::count_use(const std::vector<named> &touched, bool foreseen)
 {
-    std::uint64_t found[2] = {}; // in VRAM, in system RAM
     for (const named &each : touched) {
         const auto &slots = each.of->slots;
         const bool all = each.of->small || each.part.first > each.part.last;
         const std::size_t end = all ? slots.size() : each.part.last + 1;
         for (std::size_t i = all ? 0 : each.part.first; i < end; i++)
-            found[slots[i].where == place::host ||
-                          slots[i].where == place::fetching
-                      ? 1
-                      : 0] += slots[i].bytes;
+            (slots[i].in_ram() ? unreported_.miss_bytes
+                               : unreported_.hit_bytes) += slots[i].bytes;
     }
-    unreported_.hit_bytes += found[0];
-    unreported_.miss_bytes += found[1];
     std::uint64_t lacking = 0;
     unreported_.faults += foreseen && missing(touched, lacking) ? 1 : 0;
 }
@@ -350,12 +341,12 @@ void mover::count_use(const std::vector<named> &touched, bool foreseen)
 void mover::report(std::unique_lock<std::mutex> &lock)
 {
     const std::uint64_t now = now_ns();
-    if (unreported_ == movement{} || now - reported_ns_ < report_after_ns)
+    if (unreported_ == counters{} || now - reported_ns_ < report_after_ns)
         return;
-    const movement said = std::exchange(unreported_, {});
+    const counters said = std::exchange(unreported_, {});
     reported_ns_ = now;
     lock.unlock();
-    limits_.report_movement(said);
+    limits_.report(said);
     lock.lock();
 }
 
@@ -466,31 +457,31 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     lock.lock();
 }
 
+// Nobody follows the work that begins now.
+bool mover::let_pass()
+{
+    passing_.fetch_add(1);
+    return false;
+}
+
 bool mover::begin(work &announced, CUstream stream, flight &begun)
 {
     // What is captured does not run now; whoever launches the graph is asked.
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_NONE) {
-        passing_.fetch_add(1);
-        return false;
-    }
+        status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return let_pass();
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
 
     std::unique_lock lock = enter();
+    // Another context's work cannot be followed from here.
+    if (!gave_up_ && !stopping_ && current != context_)
+        give_up("the program uses several contexts on one device");
     if (gave_up_ || stopping_) {
         // The last remap may be under way yet.
         changed_.wait(lock, [&] { return unmapped_ == 0; });
-        passing_.fetch_add(1);
-        return false;
-    }
-    if (current != context_) {
-        // Another context's work cannot be followed from here.
-        give_up("the program uses several contexts on one device");
-        changed_.wait(lock, [&] { return unmapped_ == 0; });
-        passing_.fetch_add(1);
-        return false;
+        return let_pass();
     }
     begun.vouched = announced.vouched;
     if (!announced.vouched) {
@@ -535,18 +526,15 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             {each.of, learns ? announced.what ^ each.of->base : 0, 0});
     }
     changed_.wait(lock, [&] {
-        for (const held &one : begun.blocks)
-            for (const slot &each : one.of->slots)
-                if (each.unmapped)
-                    return false;
-        return true;
+        return std::all_of(touched.begin(), touched.end(),
+                           [](const named &each) { return each.of->mapped(); });
     });
     count_use(touched, announced.vouched && moves_ahead());
-    for (std::size_t i = 0; i < touched.size(); i++)
-        if (begun.blocks[i].work != 0)
-            begun.blocks[i].beyond = beyond(touched[i]);
-    for (std::size_t i = 0; i < touched.size(); i++)
-        begun.blocks[i].complete = complete(touched[i]);
+    for (std::size_t i = 0; i < touched.size(); i++) {
+        held &one = begun.blocks[i];
+        one.complete = complete(touched[i]);
+        one.beyond = one.work != 0 ? beyond(touched[i]) : 0;
+    }
     begun.begun_ns = now_ns();
     begun.event = take_event();
     return true;
@@ -590,7 +578,7 @@ void mover::ended(flight &which)
 void mover::may_change(block &of)
 {
     for (slot &each : of.slots)
-        if (each.where == place::host || each.where == place::fetching)
+        if (each.in_ram())
             each.digested = false;
 }
 
@@ -654,8 +642,8 @@ void mover::stop(CUcontext context)
         for (flight &each : queue)
             ended(each);
     flights_.clear();
-    if (unreported_ != movement{})
-        limits_.report_movement(std::exchange(unreported_, {}));
+    if (unreported_ != counters{})
+        limits_.report(std::exchange(unreported_, {}));
     // With the program the driver goes, too, and what this thread had of it.
     if (context != nullptr)
         for (const CUevent each : events_)
@@ -858,7 +846,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         }
     const std::uint64_t now = now_ns();
     lock.lock();
-    slack_ns_ = now - std::exchange(looked_ns_, now);
+    const std::uint64_t slack = now - std::exchange(looked_ns_, now);
     if (rows.size() > 1)
         crowded_ns_ = now;
     bool any = false;
@@ -872,7 +860,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
                 for (slot &one : touched.of->slots)
                     one.fresh = false;
             if (all == 1)
-                look_how_far(queue.front(), now);
+                look_how_far(queue.front(), now, slack);
             if (queue.front().is_step)
                 keep_pace(queue.front().lag);
             ended(queue.front());
@@ -889,7 +877,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         idle_since_ns_ = now_ns();
     if (any) {
         last_end_ns_ = now;
-        last_end_slack_ns_ = slack_ns_;
+        last_end_slack_ns_ = slack;
         changed_.notify_all();
     }
     return any;
@@ -897,8 +885,9 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
 
 // What work that has just been seen to end says of how far it reaches. It had
 // the device for itself from its begin, or from the end of what was before it;
-// neither is known to the moment.
-void mover::look_how_far(const flight &which, std::uint64_t now)
+// neither is known to the moment. Nobody had looked for so long as slack says.
+void mover::look_how_far(const flight &which, std::uint64_t now,
+                         std::uint64_t slack)
 {
     const std::uint64_t first = std::max(which.begun_ns, last_end_ns_);
     const std::uint64_t last = std::max(which.handed_over_ns, last_end_ns_);
@@ -914,7 +903,7 @@ void mover::look_how_far(const flight &which, std::uint64_t now)
         return;
     const std::uint64_t least = now - last;
     const reach::span took{
-        least - std::min(least, slack_ns_),
+        least - std::min(least, slack),
         now - first + (first == last_end_ns_ ? last_end_slack_ns_ : 0)};
     for (const held &each : which.blocks)
         if (each.work != 0 && reach_.ended(each.work, each.beyond, took) &&

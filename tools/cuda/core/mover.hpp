@@ -12,6 +12,7 @@
 #include "thread.hpp"
 #include "trace.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -171,6 +172,11 @@ private:
         bool fresh = false;    // fetched, and no use of it has ended yet
         bool digested = false; // of what the host handle holds
         std::array<std::uint64_t, 2> digest{};
+
+        bool in_ram() const
+        {
+            return where == place::host || where == place::fetching;
+        }
     };
     struct block
     {
@@ -183,6 +189,12 @@ private:
         bool small = false; // not worth it, nor a sign of anything
         bool fixed = false;
         std::atomic<unsigned> holders{0};
+
+        bool mapped() const // all of it, at this moment
+        {
+            return std::none_of(slots.begin(), slots.end(),
+                                [](const slot &each) { return each.unmapped; });
+        }
     };
     // As std::shared_ptr, which needs a newer glibc.
     class block_ref
@@ -285,6 +297,7 @@ private:
         std::uint64_t next_use = 0;
     };
 
+    bool let_pass();
     /// @return false where nobody follows it: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
@@ -293,6 +306,8 @@ private:
     bool note(std::uint64_t what, const std::vector<named> &touched);
     static bool missing(const std::vector<named> &touched,
                         std::uint64_t &bytes);
+    static std::uint64_t ram_bytes(const block &of, std::size_t first,
+                                   std::size_t end);
     static std::uint64_t beyond(const named &touched);
     static bool complete(const named &touched);
     void count_use(const std::vector<named> &touched, bool foreseen);
@@ -319,7 +334,8 @@ private:
     bool give_way();
     bool make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess);
     static bool passes(const slot &which);
-    void look_how_far(const flight &which, std::uint64_t now);
+    void look_how_far(const flight &which, std::uint64_t now,
+                      std::uint64_t slack);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool start_evict(const candidate &which);
@@ -375,12 +391,11 @@ private:
     std::uint64_t planned_excess_ = 0;
     std::uint64_t planned_at_ = 0; // steps
     std::uint64_t plan_age_ = 0;   // at which it is made anew
-    // When work ended last, and how long before that nobody had looked; the
-    // same of now; and when work was last in flight on two streams.
+    // When work ended last, and how long before that nobody had looked; when
+    // somebody looked; and when work was last in flight on two streams.
     std::uint64_t last_end_ns_ = 0;
     std::uint64_t last_end_slack_ns_ = 0;
     std::uint64_t looked_ns_ = 0;
-    std::uint64_t slack_ns_ = 0;
     std::uint64_t crowded_ns_ = 0;
     std::map<CUstream, std::deque<flight>> flights_;
     std::list<motion> motions_;
@@ -401,7 +416,7 @@ private:
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     std::uint64_t wanted_bytes_ = 0;            // by make_way()
     std::uint64_t given_up_ = 0; // units and frames that have left
-    movement unreported_;
+    counters unreported_;
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;   // of VRAM
     std::uint64_t idle_since_ns_ = 0; // 0: somebody has begun since
