@@ -77,6 +77,8 @@ namespace emuv::cuda {
     X(cuStreamDestroy_v2)                                                      \
     X(cuStreamIsCapturing)                                                     \
     X(cuStreamSynchronize)                                                     \
+    X(cuStreamWaitValue32_v2)                                                  \
+    X(cuStreamWriteValue32_v2)                                                 \
     X(cuThreadExchangeStreamCaptureMode)
 
 /// The real driver, or a test's own.

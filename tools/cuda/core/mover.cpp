@@ -71,7 +71,7 @@ void pause_cpu()
 mover::mover(const driver &calls, ledger &limits, int device, bool always,
              trace *record, void (*tell)(const char *why))
     : calls_(calls), limits_(limits), device_(device), trace_(record),
-      tell_(tell), pace_(always)
+      tell_(tell), pace_(always), lanes_(calls)
 {}
 
 mover::~mover()
@@ -664,10 +664,10 @@ bool mover::prepare()
     int least = 0;
     int greatest = 0;
     calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
-    for (CUstream *each : {&in_, &out_, &look_})
-        if (calls_.cuStreamCreateWithPriority(each, CU_STREAM_NON_BLOCKING,
-                                              greatest) != CUDA_SUCCESS)
-            return false;
+    if (!lanes_.open(greatest) ||
+        calls_.cuStreamCreateWithPriority(&look_, CU_STREAM_NON_BLOCKING,
+                                          greatest) != CUDA_SUCCESS)
+        return false;
     if (calls_.cuModuleLoadData(&module_, digest_ptx) != CUDA_SUCCESS ||
         calls_.cuModuleGetFunction(&digest_, module_, "emuv_digest") !=
             CUDA_SUCCESS ||
@@ -709,11 +709,10 @@ void mover::put_away()
         calls_.cuMemFreeHost(digest_host_);
     if (module_ != nullptr)
         calls_.cuModuleUnload(module_);
-    for (CUstream *each : {&in_, &out_, &look_}) {
-        if (*each != nullptr)
-            calls_.cuStreamDestroy_v2(*each);
-        *each = nullptr;
-    }
+    if (look_ != nullptr)
+        calls_.cuStreamDestroy_v2(look_);
+    look_ = nullptr;
+    lanes_.close();
     digest_device_ = 0;
     digest_host_ = nullptr;
     module_ = nullptr;
@@ -1107,9 +1106,8 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     of.digested = false;
     which->at = stage::write_back;
     lock.unlock();
-    const bool begun = calls_.cuMemcpyAsync(of.host_alias, of.at, of.bytes,
-                                            out_) == CUDA_SUCCESS &&
-                       calls_.cuEventRecord(which->event, out_) == CUDA_SUCCESS;
+    const bool begun =
+        lanes_.write_back(of.host_alias, of.at, of.bytes, which->event);
     lock.lock();
     if (!begun)
         end_motion(which, place::vram);
@@ -1606,9 +1604,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     next->into = into;
     lock.unlock();
     const bool begun = next->event != nullptr &&
-                       calls_.cuMemcpyAsync(into.alias, one.at, one.bytes,
-                                            in_) == CUDA_SUCCESS &&
-                       calls_.cuEventRecord(next->event, in_) == CUDA_SUCCESS;
+                       lanes_.fetch(into.alias, one.at, one.bytes, next->event);
     lock.lock();
     if (begun)
         return true;

@@ -4,6 +4,7 @@
 
 #include "driver.hpp"
 #include "ledger.hpp"
+#include "lanes.hpp"
 #include "pace.hpp"
 #include "plan.hpp"
 #include "reach.hpp"
@@ -428,8 +429,7 @@ private:
 
     thread thread_;
     CUcontext context_ = nullptr;
-    CUstream in_ = nullptr;
-    CUstream out_ = nullptr;
+    lanes lanes_;
     CUstream look_ = nullptr;
     CUmodule module_ = nullptr;
     CUfunction digest_ = nullptr;
