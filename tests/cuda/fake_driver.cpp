@@ -113,7 +113,8 @@ FakeDriver::FakeDriver()
                                   : CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
     };
-    calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode *) {
+    calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode *mode) {
+        *mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
         return CUDA_SUCCESS;
     };
     calls.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };

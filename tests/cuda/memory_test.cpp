@@ -94,6 +94,57 @@ TEST_F(Memory, WhatFitsIsAllInVram)
     expect_nothing_left();
 }
 
+namespace {
+
+bool asks = true; // who allocates asks again
+
+} // namespace
+
+TEST_F(Memory, WhatWouldSpillIsRefusedOnceToWhomAsksAgain)
+{
+    held_ = std::make_unique<memory>(
+        card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
+        report_kind::total, [](const spill_notice &) {}, false,
+        std::vector<mover *>{}, [] { return asks; });
+    const CUdeviceptr cached = allocate(40 * MiB);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate(&pointer, 30 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    expect_used(40 * MiB, 0);
+    // What it gives back makes room ...
+    EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+    pointer = allocate(30 * MiB);
+    expect_used(30 * MiB, 0);
+    // ... and where nothing is given back, memory spills.
+    CUdeviceptr other = 0;
+    EXPECT_EQ(held_->allocate(&other, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    other = allocate(40 * MiB);
+    expect_used(64 * MiB, 6 * MiB);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(other), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, WhoeverDoesNotAskAgainOrCapturesIsNotRefused)
+{
+    held_ = std::make_unique<memory>(
+        card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
+        report_kind::total, [](const spill_notice &) {}, false,
+        std::vector<mover *>{}, [] { return asks; });
+    asks = false;
+    const CUdeviceptr first = allocate(70 * MiB);
+    asks = true;
+    card_.calls.cuThreadExchangeStreamCaptureMode =
+        [](CUstreamCaptureMode *mode) {
+            *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+            return CUDA_SUCCESS;
+        };
+    const CUdeviceptr second = allocate(10 * MiB);
+    expect_used(64 * MiB, 16 * MiB);
+    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
 TEST_F(Memory, WhatShallBeExportableIsTheDriversWhereItFitsWhole)
 {
     held_ = make(report_kind::total, true);

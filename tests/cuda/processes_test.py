@@ -94,6 +94,25 @@ for _ in range(3):
         self.assertRegex(err, r"^emuV: 16 MiB of an allocation of 20 MiB went "
                               r"to system RAM .*(GB/s|could not be measured)")
 
+    def test_reclaim_refuses_once_whoever_caches_and_nobody_else(self):
+        program = f"caching = ctypes.CDLL({self.options.caching!r})" + """
+def ask(mib):
+    pointer = ctypes.c_uint64()
+    result = caching.ask(ctypes.byref(pointer), ctypes.c_size_t(mib * MiB))
+    return result, pointer
+kept = ask(20)[1]
+print(ask(10)[0])
+assert cuda.cuMemFree_v2(kept) == 0
+print(ask(10)[0], alloc(20)[0], ask(10)[0], ask(10)[0])
+"""
+        limits = {"EMUV_PHYSICAL": "24M", "EMUV_VIRTUAL": "64M"}
+        out, err = self.run_program(program, EMUV_RECLAIM="1", **limits)
+        self.assertEqual(out, ["2", "0", "0", "2", "0"], err)
+        for other in ({}, {"EMUV_RECLAIM": "1",
+                           "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}):
+            out, err = self.run_program(program, **limits, **other)
+            self.assertEqual(out, ["0"] * 5, err)
+
     def test_a_missing_instance_stops_cuinit_with_one_line(self):
         out, err = self.run_program("", EMUV_INSTANCE="1023")
         self.assertEqual(out, ["cuInit", "304"])
@@ -316,6 +335,7 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--nvml", required=True)
     parser.add_argument("--driver", required=True)
+    parser.add_argument("--caching", required=True)
     parser.add_argument("--runtime", help="a sanitizer's, to preload as well")
     ProcessesTest.options, rest = parser.parse_known_args()
     for path in filter(None, vars(ProcessesTest.options).values()):

@@ -94,6 +94,9 @@ TEST(Settings, WhatIsNotUnderstoodIsNamed)
 TEST(Settings, FlagsAreOneOrNothing)
 {
     EXPECT_TRUE(read({{"EMUV_IPC", "1"}}).ipc);
+    EXPECT_TRUE(read({{"EMUV_RECLAIM", "1"}}).reclaim);
+    EXPECT_FALSE(read({{"EMUV_RECLAIM", "0"}}).reclaim);
+    EXPECT_STREQ(read({{"EMUV_RECLAIM", "yes"}}).wrong_name, "EMUV_RECLAIM");
     EXPECT_FALSE(read({{"EMUV_IPC", "0"}}).ipc);
     EXPECT_FALSE(read({{"EMUV_IPC", ""}}).ipc);
 }

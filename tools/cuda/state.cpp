@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Starting: from the settings to limits that are kept.
+#include "callers.hpp"
 #include "core/size.hpp"
 #include "core/store_choice.hpp"
 #include "hooks.hpp"
@@ -211,7 +212,8 @@ CUresult start_locked()
         registered = true;
     }
     made->held = new memory(made->calls, ledgers, *host, asked.report,
-                            tell_spill, asked.ipc, made->movers);
+                            tell_spill, asked.ipc, made->movers,
+                            asked.reclaim ? is_caching_allocator : nullptr);
     // Either this sees that, or that sees this.
     active.store(made);
     if (unseen)

@@ -167,6 +167,8 @@ variables settings_of(const run_options &options)
     add("EMUV_STORE", options.store);
     if (options.ipc)
         add("EMUV_IPC", "1");
+    if (options.reclaim)
+        add("EMUV_RECLAIM", "1");
     add("EMUV_MOVE", options.move);
     add("EMUV_TRUST", options.trust);
     if (!options.trace.empty())

@@ -438,6 +438,9 @@ private:
                    "what spilled memory is: auto (default), numa\nor pages");
         verb->add_flag("--ipc", options->ipc,
                        "let processes share what lies in VRAM");
+        verb->add_flag("--reclaim", options->reclaim,
+                       "have PyTorch give back what it caches before\n"
+                       "memory spills");
         verb->add_flag("--move", options->move,
                        "move memory into VRAM ahead of its use, where\n"
                        "that is faster; an experiment still.\n"

@@ -6,14 +6,18 @@
 #include <bit>
 #include <utility>
 
+#include <pthread.h>
+
 namespace emuv::cuda {
 
 memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
                report_kind report, void (*notice)(const spill_notice &),
-               bool exportable, std::vector<mover *> movers)
+               bool exportable, std::vector<mover *> movers,
+               bool (*asks_again)())
     : calls_(calls), ledgers_(std::move(ledgers)), host_(host),
       movers_(std::move(movers)), report_(report), notice_(notice),
-      exportable_(exportable), pools_(calls, ledgers_), graphs_(calls, pools_)
+      exportable_(exportable), asks_again_(asks_again), pools_(calls, ledgers_),
+      graphs_(calls, pools_)
 {}
 
 mover *memory::mover_of(int device) const
@@ -76,6 +80,8 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
     collect(false);
     const int device = current_device();
     const bool large = bytes >= chunk_bytes;
+    if (large && is_refused(device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (large && !exportable_)
         return allocate_backed(pointer, bytes, device, true);
     // A large one takes whole chunks of the driver, too. What wraps is not to
@@ -94,6 +100,27 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
     }
     return large ? allocate_backed(pointer, bytes, device, true)
                  : allocate_host(pointer, bytes, device);
+}
+
+// What would spill may be refused, for what is given back then.
+bool memory::is_refused(int device, std::uint64_t bytes)
+{
+    if (asks_again_ == nullptr)
+        return false;
+    const auto thread = pthread_self();
+    const std::uint64_t returned = returned_bytes_.load();
+    if (reclaim_.comes_again(thread, device, bytes, returned, now_ns()) ||
+        bytes <= ledger_of(device).read().physical_free_bytes() ||
+        !asks_again_())
+        return false;
+    // PyTorch asks in this mode in a capture only, and does not ask again then.
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (calls_.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+        return false;
+    const bool captures = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    return !captures &&
+           reclaim_.refuse(thread, device, bytes, returned, now_ns());
 }
 
 CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -163,6 +190,7 @@ CUresult memory::free(CUdeviceptr pointer)
             held_[pointer] = std::move(entry);
             return waited;
         }
+        returned_bytes_ += entry.bytes;
         const CUresult dropped = drop(pointer, entry);
         return waited != CUDA_SUCCESS ? waited : dropped;
     }

@@ -8,6 +8,7 @@
 #include "mover.hpp"
 #include "placement.hpp"
 #include "pools.hpp"
+#include "reclaim.hpp"
 #include "settings.hpp"
 #include "slab.hpp"
 #include "store.hpp"
@@ -60,9 +61,13 @@ public:
     /// @param exportable  what lies wholly in VRAM is the driver's own, and has
     ///   an IPC handle; it can then not be moved
     /// @param movers  by device ordinal; none where memory does not move
+    /// @param asks_again  whether who allocates just now gives back what it
+    ///   caches, and asks again, when memory is refused (see reclaim); null:
+    ///   nobody does
     memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
            report_kind report, void (*notice)(const spill_notice &),
-           bool exportable = false, std::vector<mover *> movers = {});
+           bool exportable = false, std::vector<mover *> movers = {},
+           bool (*asks_again)() = nullptr);
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 
@@ -325,6 +330,7 @@ private:
         held what;
     };
 
+    bool is_refused(int device, std::uint64_t bytes);
     CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                              int device, bool use_vram);
     CUresult reserve(CUdeviceptr *base, std::uint64_t bytes);
@@ -409,6 +415,9 @@ private:
     const report_kind report_;
     void (*const notice_)(const spill_notice &);
     const bool exportable_;
+    bool (*const asks_again_)();
+    reclaim reclaim_;
+    std::atomic<std::uint64_t> returned_bytes_{0};
     std::atomic<bool> noticed_{false};
     std::atomic<CUdeviceptr> next_base_{CUdeviceptr{0x2100} << 32};
     std::atomic<bool> seams_{false};

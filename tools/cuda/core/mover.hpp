@@ -3,8 +3,8 @@
 #pragma once
 
 #include "driver.hpp"
-#include "ledger.hpp"
 #include "lanes.hpp"
+#include "ledger.hpp"
 #include "pace.hpp"
 #include "plan.hpp"
 #include "reach.hpp"

@@ -65,6 +65,7 @@ settings read_settings(char *(*get)(const char *name))
     };
     flag("EMUV_DISABLE", read.disabled);
     flag("EMUV_IPC", read.ipc);
+    flag("EMUV_RECLAIM", read.reclaim);
 
     const auto size = [&](const char *name,
                           std::optional<std::uint64_t> &bytes) {

@@ -45,6 +45,9 @@ struct settings
     /// processes can open them.
     bool ipc = false;
 
+    /// Who caches memory is asked to give it back before any spills.
+    bool reclaim = false;
+
     /// The variable that could not be understood; null when all could.
     const char *wrong_name = nullptr;
     const char *wrong_value = nullptr;
