@@ -126,6 +126,9 @@ def main():
         "ms": round(statistics.median(taken[options.warm_up:]), 2),
         "first_ms": [round(t, 1) for t in taken[:options.warm_up]],
         "held_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
+        "used_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+        # How often it has given back what it cached.
+        "retries": torch.cuda.memory_stats()["num_alloc_retries"],
         "digests": digests,
     }), flush=True)
 
