@@ -47,14 +47,19 @@ TEST_F(Reclaim, WhereItHelpsEachIsRefusedOnce)
         EXPECT_TRUE(asks(size));
 }
 
-TEST_F(Reclaim, WhereItDoesNotHelpItIsDoneEverMoreRarely)
+TEST_F(Reclaim, WhereItDoesNotHelpMemoryIsGrantedBetweenRefusals)
 {
-    unsigned refused = 0;
-    for (int i = 0; i < 1000; i++)
-        refused += asks(size - 1) ? 1 : 0;
-    EXPECT_GT(refused, 1u);
-    EXPECT_LT(refused, 12u);
-    // And begins anew where it does.
+    // Bytes granted until the next refusal.
+    const auto granted = [&] {
+        std::uint64_t bytes = 0;
+        while (!asks(size - 1))
+            bytes += size;
+        return bytes;
+    };
+    EXPECT_EQ(granted(), 0u);
+    for (const unsigned times : {1, 2, 3, 4, 4, 4})
+        EXPECT_EQ(granted(), times * reclaim::patience_bytes);
+    // And none is where it does.
     while (!asks(size)) {
     }
     EXPECT_TRUE(asks(size));

@@ -21,8 +21,8 @@ bool reclaim::comes_again(std::uintptr_t thread, int device,
         return false;
     spent_ns_ += now_ns - before.since_ns;
     const bool helped = returned - before.returned >= bytes;
-    in_vain_ = helped ? 0 : std::min(in_vain_ + 1, 32u);
-    pass_ = helped ? 0 : std::uint64_t{1} << in_vain_;
+    in_vain_ = helped ? 0 : std::min(in_vain_ + 1, 4u);
+    to_grant_ = in_vain_ * patience_bytes;
     return true;
 }
 
@@ -32,8 +32,8 @@ bool reclaim::refuse(std::uintptr_t thread, int device, std::uint64_t bytes,
     const std::lock_guard guard(lock_);
     if (unheard_)
         return false;
-    if (pass_ > 0) {
-        pass_--;
+    if (to_grant_ > 0) {
+        to_grant_ -= std::min(to_grant_, bytes);
         return false;
     }
     if (count_ == 0)

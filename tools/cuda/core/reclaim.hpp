@@ -14,8 +14,9 @@ namespace emuv::cuda {
 /// A caching allocator keeps what the program has freed. One that gives it back
 /// when it is told that there is no more, and asks for the same again at once,
 /// holds less for it: what nobody uses need not spill. So such a request is
-/// refused once, and granted when it comes again. Where that does not help it
-/// is done ever more rarely; who does not ask again is not refused again.
+/// refused once, and granted when it comes again. Where less is given back than
+/// was asked for, some memory is granted before the next refusal; whoever does
+/// not ask again is not refused again.
 ///
 /// For several threads at once.
 class reclaim
@@ -25,6 +26,9 @@ public:
     /// part of its time they may take then: one in so many.
     static constexpr unsigned free_refusals = 64;
     static constexpr std::uint64_t part_of_time = 20;
+    /// What is granted after a refusal that did not help, after the second in
+    /// a row twice as much, and so on to four times as much.
+    static constexpr std::uint64_t patience_bytes = std::uint64_t{128} << 20;
 
     /// Somebody asks for memory: whether it is a request that was refused.
     /// Each has to be told, what VRAM has room for as well.
@@ -53,8 +57,8 @@ private:
     std::map<std::pair<std::uintptr_t, int>, request> refused_;
     bool unheard_ = false; // one was never made again
     unsigned count_ = 0;
-    unsigned in_vain_ = 0;   // the last so many
-    std::uint64_t pass_ = 0; // the next so many are granted
+    unsigned in_vain_ = 0;       // the last so many
+    std::uint64_t to_grant_ = 0; // bytes, before the next refusal
     std::uint64_t spent_ns_ = 0;
     std::uint64_t begun_ns_ = 0;
 };
