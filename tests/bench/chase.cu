@@ -158,9 +158,13 @@ int main(int argc, char **argv)
         else
             CHECK(cudaHostAlloc(&made, block_bytes, cudaHostAllocMapped));
         all.blocks[i] = static_cast<unsigned char *>(made);
-        fill<<<1024, 256>>>(reinterpret_cast<unsigned *>(made), block_bytes / 4,
-                            i);
     }
+    const auto fill_all = [&] {
+        for (unsigned i = 0; i < count; i++)
+            fill<<<1024, 256>>>(reinterpret_cast<unsigned *>(all.blocks[i]),
+                                block_bytes / 4, i);
+    };
+    fill_all();
     link<<<1024, 256>>>(all, nodes);
     heads_of<<<lists / 256, 256>>>(all, nodes, heads);
     CHECK(cudaMemset(sum, 0, 8));
@@ -187,6 +191,9 @@ int main(int argc, char **argv)
         std::fflush(stdout);
     };
     measure("chase", [&] { follow<<<lists / 256, 256>>>(heads, 64, sum); });
+    // What the lists hold are addresses, which are others in each run.
+    fill_all();
+    CHECK(cudaMemset(sum, 0, 8));
     measure("gather", [&] {
         gather<<<1024, 256>>>(all, count, 256, seed += 100003, sum);
     });
