@@ -121,6 +121,19 @@ TEST(Reach, WhatNeverFitsAsAWholeIsGivenUp)
     EXPECT_FALSE(of.ended(work, rest, exactly(5 * ms)));
 }
 
+TEST(Reach, LackingNowAndThenIsNotLacking)
+{
+    reach of;
+    suspect(of, 5 * ms);
+    for (int i = 0; i < 100; i++) {
+        of.lacked(work);
+        if (i % 10 == 0) {
+            EXPECT_FALSE(of.ended(work, 0, {0, 5 * ms}));
+        }
+    }
+    EXPECT_TRUE(of.to_the_end(work));
+}
+
 TEST(Reach, WhatIsKnownToReachFarIsNotGivenUpForThat)
 {
     reach of;

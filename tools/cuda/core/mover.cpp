@@ -833,14 +833,12 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     if (rows.empty())
         return false;
     lock.unlock();
-    std::size_t all = 0;
     for (row &each : rows)
         for (const CUevent event : each.events) {
             const CUresult state = calls_.cuEventQuery(event);
             if (state == CUDA_ERROR_NOT_READY)
                 break;
             each.ended++;
-            all++;
             each.state = state != CUDA_SUCCESS ? state : each.state;
         }
     const std::uint64_t now = now_ns();
@@ -858,8 +856,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
             for (const held &touched : queue.front().blocks)
                 for (slot &one : touched.of->slots)
                     one.fresh = false;
-            if (all == 1)
-                look_how_far(queue.front(), now, slack);
+            look_how_far(queue.front(), now, slack, i == 0);
             if (queue.front().is_step)
                 keep_pace(queue.front().lag);
             ended(queue.front());
@@ -884,9 +881,10 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
 
 // What work that has just been seen to end says of how far it reaches. It had
 // the device for itself from its begin, or from the end of what was before it;
-// neither is known to the moment. Nobody had looked for so long as slack says.
+// neither is known to the moment. Nobody had looked for so long as slack says:
+// all that was seen to end at once, but the first of it, began since then.
 void mover::look_how_far(const flight &which, std::uint64_t now,
-                         std::uint64_t slack)
+                         std::uint64_t slack, bool is_first)
 {
     const std::uint64_t first = std::max(which.begun_ns, last_end_ns_);
     const std::uint64_t last = std::max(which.handed_over_ns, last_end_ns_);
@@ -895,15 +893,17 @@ void mover::look_how_far(const flight &which, std::uint64_t now,
     bool complete = true;
     for (const held &each : which.blocks) {
         complete = complete && each.complete;
-        if (!each.complete && each.work != 0 && moves_ahead())
+        if (!each.complete && each.work != 0 && is_first && moves_ahead())
             reach_.lacked(each.work);
     }
     if (!complete)
         return;
     const std::uint64_t least = now - last;
-    const reach::span took{
-        least - std::min(least, slack),
-        now - first + (first == last_end_ns_ ? last_end_slack_ns_ : 0)};
+    reach::span took{least - std::min(least, slack),
+                     now - first +
+                         (first == last_end_ns_ ? last_end_slack_ns_ : 0)};
+    if (!is_first)
+        took = {0, std::min(slack, took.most_ns)};
     for (const held &each : which.blocks)
         if (each.work != 0 && reach_.ended(each.work, each.beyond, took) &&
             trace_ != nullptr)

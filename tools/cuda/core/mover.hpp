@@ -336,7 +336,7 @@ private:
     bool make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess);
     static bool passes(const slot &which);
     void look_how_far(const flight &which, std::uint64_t now,
-                      std::uint64_t slack);
+                      std::uint64_t slack, bool is_first);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool start_evict(const candidate &which);

@@ -32,6 +32,7 @@ bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
         known.to_the_end = ++known.slow == slow_ends;
         return known.to_the_end;
     }
+    known.lacked = 0;
     const std::uint64_t faster = known.short_ns / 4 * 3;
     if (took.most_ns < faster) {
         known.settled = true;

@@ -37,8 +37,8 @@ public:
     /// @return whether it is taken to reach to the end from now on
     bool ended(std::uint64_t work, std::uint64_t beyond, span took);
 
-    /// The work has begun without all that it is taken to reach: there may
-    /// never be room for it.
+    /// The work has begun without all that it is taken to reach. Again and
+    /// again: there may never be room for it.
     void lacked(std::uint64_t work);
 
 private:
@@ -52,7 +52,7 @@ private:
         std::uint64_t short_ns = UINT64_MAX; // not reaching to the end
         unsigned slow = 0;
         unsigned trials = 0; // reaching there, and no faster
-        unsigned lacked = 0;
+        unsigned lacked = 0; // in a row
         bool to_the_end = false;
         bool settled = false;
     };
