@@ -1328,12 +1328,15 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             vram_bytes += one.vram != 0 ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
-            if (one.where == place::host && use < wanted.next_use)
+            // Once half its gap is over it is on its way back, and no sooner:
+            // it would leave again.
+            const bool passing =
+                passes(one) && use > 0 && use >= one.next.gap / 2;
+            if (one.where == place::host && use < wanted.next_use &&
+                (!passing || !pace_.moves()))
                 wanted = {each, i, use};
             if (!may_leave(one))
                 continue;
-            // Once half its gap is over it is on its way back.
-            const bool passing = passes(one) && use >= one.next.gap / 2;
             candidate &leaves = passing         ? passer
                                 : one.host != 0 ? victim
                                                 : newcomer;
