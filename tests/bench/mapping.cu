@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How long the driver takes to map and to unmap memory, while the copy engines
-// rest, bring bytes to the card, take them away, or do both.
+// rest, bring bytes to the card, take them away, or do both; and where the
+// copies that take bytes away come in pieces which wait for another stream
+// (tools/cuda/core/lanes.hpp).
 //
 //   nvcc -O2 -std=c++17 -o mapping tests/bench/mapping.cu -lcuda && ./mapping
 //
@@ -10,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -28,6 +31,7 @@ static void check(int error, const char *what, int line)
 
 constexpr size_t mib = size_t{1} << 20;
 constexpr size_t copy_bytes = 64 * mib;
+constexpr size_t piece_bytes = 8 * mib;
 
 static double now_us()
 {
@@ -44,6 +48,8 @@ public:
     {
         CHECK(cudaMallocHost(&host_, copy_bytes));
         CHECK(cudaMalloc(&device_, copy_bytes));
+        CHECK(cudaMalloc(&words_, 512));
+        CHECK(cudaMemset(words_, 0, 512));
         thread_ = std::thread([this] { run(); });
     }
     ~traffic()
@@ -52,6 +58,7 @@ public:
         thread_.join();
     }
     std::atomic<bool> on{false};
+    std::atomic<bool> in_turns{false};
     std::atomic<size_t> moved{0};
 
 private:
@@ -59,8 +66,10 @@ private:
     {
         CHECK(cuCtxSetCurrent(context_));
         cudaStream_t stream;
+        cudaStream_t answers;
         cudaEvent_t done[2];
         CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK(cudaStreamCreateWithFlags(&answers, cudaStreamNonBlocking));
         for (cudaEvent_t &each : done)
             CHECK(cudaEventCreateWithFlags(&each, cudaEventDisableTiming));
         for (unsigned i = 0; !ends_; i++) {
@@ -68,10 +77,16 @@ private:
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
                 continue;
             }
-            CHECK(cudaMemcpyAsync(
-                down_ ? host_ : device_, down_ ? device_ : host_, copy_bytes,
-                down_ ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
-                stream));
+            const size_t piece = in_turns ? piece_bytes : copy_bytes;
+            for (size_t at = 0; at < copy_bytes; at += piece) {
+                CHECK(cudaMemcpyAsync((down_ ? host_ : device_) + at,
+                                      (down_ ? device_ : host_) + at, piece,
+                                      down_ ? cudaMemcpyDeviceToHost
+                                            : cudaMemcpyHostToDevice,
+                                      stream));
+                if (in_turns)
+                    give_turn(stream, answers);
+            }
             CHECK(cudaEventRecord(done[i % 2], stream));
             // Two under way, so that there is no pause between them.
             while (i > 0 && cudaEventQuery(done[(i + 1) % 2]) != cudaSuccess)
@@ -81,10 +96,26 @@ private:
         CHECK(cudaStreamSynchronize(stream));
     }
 
+    // The stream waits until the other one has heard of it and has answered.
+    void give_turn(cudaStream_t stream, cudaStream_t answers)
+    {
+        turn_++;
+        const auto question = reinterpret_cast<CUdeviceptr>(words_);
+        const CUdeviceptr answer = question + 256;
+        CHECK(cuStreamWriteValue32(stream, question, turn_, 0));
+        CHECK(cuStreamWaitValue32(answers, question, turn_,
+                                  CU_STREAM_WAIT_VALUE_GEQ));
+        CHECK(cuStreamWriteValue32(answers, answer, turn_, 0));
+        CHECK(cuStreamWaitValue32(stream, answer, turn_,
+                                  CU_STREAM_WAIT_VALUE_GEQ));
+    }
+
     CUcontext context_;
     bool down_;
-    void *host_ = nullptr;
-    void *device_ = nullptr;
+    char *host_ = nullptr;
+    char *device_ = nullptr;
+    char *words_ = nullptr;
+    unsigned turn_ = 0;
     std::atomic<bool> ends_{false};
     std::thread thread_;
 };
@@ -113,10 +144,13 @@ int main()
         const char *name;
         bool up;
         bool down;
-    } ways[] = {{"rest", false, false},
-                {"to the card", true, false},
-                {"from it", false, true},
-                {"both", true, true}};
+        bool in_turns;
+    } ways[] = {
+        {"rest", false, false, false},   {"to the card", true, false, false},
+        {"from it", false, true, false}, {"  in turns", false, true, true},
+        {"both", true, true, false},     {"  in turns", true, true, true}};
+    // Pauses between the mappings, so that none begins with the last one's end.
+    std::mt19937 random(1);
     const struct
     {
         const char *name;
@@ -137,6 +171,7 @@ int main()
             CHECK(cuMemCreate(&handle, kind.bytes, &what, 0));
             up.on = way.up;
             down.on = way.down;
+            down.in_turns = way.in_turns;
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             up.moved = down.moved = 0;
             std::vector<double> map;
@@ -149,7 +184,11 @@ int main()
                 const double second = now_us();
                 CHECK(cuMemUnmap(at, kind.bytes));
                 map.push_back(second - first);
-                unmap.push_back(now_us() - second);
+                const double third = now_us();
+                unmap.push_back(third - second);
+                const double pause = 150 + random() % 400;
+                while (now_us() - third < pause) {
+                }
             }
             const double took = now_us() - start;
             up.on = down.on = false;

@@ -27,6 +27,7 @@ EXAMPLES = {
     "EMUV_REPORT": ("physical", "physical", LIMIT),
     "EMUV_STORE": ("pages", "pages", LIMIT),
     "EMUV_IPC": (None, "1", LIMIT),
+    "EMUV_RECLAIM": (None, "1", LIMIT),
     "EMUV_MOVE": (None, "1", LIMIT),
     "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", ("--move", *LIMIT)),
     "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", ("--move", *LIMIT)),
