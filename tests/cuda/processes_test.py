@@ -296,6 +296,50 @@ for block in blocks:
                  json.loads(text.rstrip().rstrip(",") + "]")}
         self.assertLessEqual({"fetch", "write back", "map"}, names)
 
+    def test_without_a_schedule_what_is_used_most_comes_to_vram(self):
+        with tempfile.NamedTemporaryFile() as trace:
+            out, err = self.run_program("""
+import json, os, random, time
+def moved(what):
+    lines = open(os.environ["EMUV_TRACE"]).read().splitlines()[1:]
+    spans = [json.loads(line.rstrip(",")) for line in lines]
+    return [int(span["args"]["address"], 16) for span in spans
+            if span["name"] in what]
+order = random.Random(3)
+blocks = [alloc(4)[1] for _ in range(8)]
+wanted = [bytearray(4 * MiB) for _ in blocks]
+# Ever new addresses: no two steps are alike.
+def use(index, first=None):
+    if first is None:
+        first = order.randrange(1, 4096) * 512
+    value = order.randrange(256)
+    size = 4 * MiB - first
+    assert cuda.cuMemsetD8Async(ctypes.c_uint64(blocks[index].value + first),
+                                ctypes.c_ubyte(value), ctypes.c_size_t(size),
+                                None) == 0
+    wanted[index][first:] = bytes([value]) * size
+for index in range(8):
+    use(index, 0)
+# The last two, in system RAM, as often as all others together.
+for turn in range(400):
+    for _ in range(8):
+        use(order.choice((6, 7)) if order.random() < 0.5 else order.randrange(6))
+    assert cuda.cuCtxSynchronize() == 0
+    time.sleep(0.002 * (1 + turn // 20))
+    came = moved(["fetch"])
+    if {blocks[6].value, blocks[7].value} <= set(came):
+        break
+hot = {each.value for each in blocks[6:]}
+print(hot <= set(came))
+buffer = ctypes.create_string_buffer(4 * MiB)
+for block, held in zip(blocks, wanted):
+    assert cuda.cuMemcpyDtoH_v2(buffer, block,
+                                ctypes.c_size_t(4 * MiB)) == 0
+    assert buffer.raw == held
+""", EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", EMUV_MOVE="1",
+                                        EMUV_TRACE=trace.name)
+        self.assertEqual(out, ["True"], err)
+
     def test_a_program_that_becomes_another_takes_nothing_with_it(self):
         with tempfile.NamedTemporaryFile() as ledger:
             out, _ = self.run_program("""

@@ -51,6 +51,14 @@ constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 // places, which every kernel reads again and again. They come to VRAM at their
 // first use, and stay.
 constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
+// Without a schedule, units change places for what they were used for. One that
+// comes has been used so often, lately, and so many times as often as the one
+// that leaves. All of that may take a part of the time, and looking for it,
+// too.
+constexpr std::uint64_t hot_uses = 8;
+constexpr std::uint64_t times_as_hot = 2;
+constexpr std::uint64_t exchange_part = 20;
+constexpr std::uint64_t exchange_look_ns = 10000000;
 constexpr unsigned digest_blocks = 256;
 // A launch waits for memory that is on its way. If nothing at all arrives or
 // ends for so long, then what it waits for may be waiting for it.
@@ -325,13 +333,16 @@ bool mover::complete(const named &touched)
 // What work is about to use, by where it is.
 void mover::count_use(const std::vector<named> &touched, bool foreseen)
 {
+    uses_++;
     for (const named &each : touched) {
-        const auto &slots = each.of->slots;
+        auto &slots = each.of->slots;
         const bool all = each.of->small || each.part.first > each.part.last;
         const std::size_t end = all ? slots.size() : each.part.last + 1;
-        for (std::size_t i = all ? 0 : each.part.first; i < end; i++)
+        for (std::size_t i = all ? 0 : each.part.first; i < end; i++) {
             (slots[i].in_ram() ? unreported_.miss_bytes
                                : unreported_.hit_bytes) += slots[i].bytes;
+            slots[i].uses.use(uses_);
+        }
     }
     std::uint64_t lacking = 0;
     unreported_.faults += foreseen && missing(touched, lacking) ? 1 : 0;
@@ -502,8 +513,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         since != 0 && now_ns() - since > pause_ns)
         pace_.paused(now_ns() - since);
     version_++;
-    if (announced.vouched && unvouched_ == 0)
+    if (announced.vouched && unvouched_ == 0) {
         await(lock, touched);
+        await_exchange(lock, touched);
+    }
     std::uint64_t bytes = 0;
     if (trace_ != nullptr && missing(touched, bytes)) {
         const std::uint64_t now = now_ns();
@@ -642,6 +655,7 @@ void mover::stop(CUcontext context)
         for (flight &each : queue)
             ended(each);
     flights_.clear();
+    exchange_ = {};
     if (unreported_ != counters{})
         limits_.report(std::exchange(unreported_, {}));
     // With the program the driver goes, too, and what this thread had of it.
@@ -1040,7 +1054,8 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
             break;
         case stage::ready:
             if (!may_move(*each) || stopping_ || gave_up_ ||
-                (!pace_.moves() && waiters_ == 0 && wanted_bytes_ == 0)) {
+                (!pace_.moves() && waiters_ == 0 && wanted_bytes_ == 0 &&
+                 exchange_.at != exchange::leaving)) {
                 any = true;
                 call_off(each);
             } else if (wants_frame()) {
@@ -1269,9 +1284,12 @@ std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
 // Starts the one thing that is most worth it.
 bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
-    if (!settled_ || unvouched_ > 0 ||
-        !(schedule_.predicts() || waiters_ > 0) || host_bytes_ == 0)
+    if (!settled_ || unvouched_ > 0 || host_bytes_ == 0)
         return false;
+    if (!schedule_.predicts() && waiters_ == 0)
+        return change_places(lock);
+    if (exchange_.at != exchange::none)
+        end_exchange();
     // Nothing has changed since there was nothing to do.
     const std::uint64_t state = version_;
     if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
@@ -1396,6 +1414,105 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         changed_.notify_all();
     }
     return false;
+}
+
+// Where nobody can tell what comes next, what is used more often belongs into
+// VRAM: now and then a unit there and one in system RAM change places.
+bool mover::change_places(std::unique_lock<std::mutex> &lock)
+{
+    if (exchange_.at == exchange::none)
+        return begin_exchange(lock);
+    if (exchange_.at == exchange::leaving) {
+        const place out = exchange_.out.unit().where;
+        if (out == place::evicting)
+            return false;
+        if (out == place::host && exchange_.in.unit().where == place::host &&
+            !exchange_.in.of->fixed && exchange_.in.of->in_flight == 0) {
+            exchange_.at = exchange::coming;
+            if (start_fetch(lock, exchange_.in))
+                return true;
+        }
+    } else if (exchange_.in.unit().where == place::fetching) {
+        return false;
+    }
+    end_exchange();
+    return false;
+}
+
+// Whether it came to anything or not, it has taken its time.
+void mover::end_exchange()
+{
+    const std::uint64_t now = now_ns();
+    exchange_after_ns_ = now + exchange_part * (now - exchange_.begun_ns);
+    exchange_ = {};
+}
+
+bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
+{
+    const std::uint64_t now = now_ns();
+    if (now < exchange_after_ns_ || !motions_.empty() || digest_slots_.empty())
+        return false;
+    exchange_after_ns_ = now + exchange_look_ns;
+    exchange found;
+    std::uint64_t hottest = hot_uses * heat::one_use - 1;
+    for (const block_ref &each : large_)
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            const slot &one = each->slots[i];
+            const std::uint64_t uses = one.uses.at(uses_);
+            if (!each->fixed && each->in_flight == 0 &&
+                one.where == place::host && uses > hottest) {
+                hottest = uses;
+                found.in = {each, i, 0};
+            }
+        }
+    if (!found.in.of)
+        return false;
+    found.begun_ns = now;
+    const std::uint64_t wanted = found.in.unit().bytes;
+    const std::uint64_t room =
+        limits_.read().physical_free_bytes() + free_bytes();
+    if (room >= wanted) {
+        found.at = exchange::coming;
+        exchange_ = found;
+        return start_fetch(lock, found.in);
+    }
+    std::uint64_t coldest = hottest / times_as_hot;
+    for (const block_ref &each : large_)
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            const slot &one = each->slots[i];
+            const std::uint64_t uses = one.uses.at(uses_);
+            if (!each->fixed && each->in_flight == 0 && may_leave(one) &&
+                one.bytes + room >= wanted && uses < coldest) {
+                coldest = uses;
+                found.out = {each, i, schedule::never};
+            }
+        }
+    if (!found.out.of || !start_evict(found.out))
+        return false;
+    found.at = exchange::leaving;
+    exchange_ = found;
+    return true;
+}
+
+// What changes places is there in a moment: work that needs it waits, where it
+// would keep it away for good otherwise.
+void mover::await_exchange(std::unique_lock<std::mutex> &lock,
+                           const std::vector<named> &touched)
+{
+    const auto comes = [&] {
+        return exchange_.at == exchange::coming && !gave_up_ && !stopping_ &&
+               exchange_.in.unit().where == place::fetching &&
+               std::any_of(touched.begin(), touched.end(),
+                           [&](const named &each) {
+                               return each.of == exchange_.in.of;
+                           });
+    };
+    if (!comes())
+        return;
+    const std::uint64_t start = now_ns();
+    while (comes() && now_ns() - start < patience_ns)
+        changed_.wait_for(lock, 20000000);
+    unreported_.stalled_ns += now_ns() - start;
 }
 
 // Whether it is planned to be away between its last use and its next. A step

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver.hpp"
+#include "heat.hpp"
 #include "lanes.hpp"
 #include "ledger.hpp"
 #include "pace.hpp"
@@ -168,6 +169,7 @@ private:
         bool charged = false; // the host handle, by token
         std::uint64_t token = 0;
         schedule::memo next;
+        heat uses;
         // As planned: for gaps at least this long, in steps.
         std::uint32_t leaves_for = never_leaves;
         bool fresh = false;    // fetched, and no use of it has ended yet
@@ -296,6 +298,22 @@ private:
         block_ref of;
         std::size_t index = 0;
         std::uint64_t next_use = 0;
+
+        const slot &unit() const { return of->slots[index]; }
+    };
+
+    // A unit in VRAM and one in system RAM that change places.
+    struct exchange
+    {
+        enum
+        {
+            none,
+            leaving, ///< the one from VRAM
+            coming,  ///< the other one
+        } at = none;
+        candidate out;
+        candidate in;
+        std::uint64_t begun_ns = 0;
     };
 
     bool let_pass();
@@ -332,6 +350,11 @@ private:
     void hand_over(motion &which, stage to);
     void serve(stage mine);
     bool decide(std::unique_lock<std::mutex> &lock);
+    bool change_places(std::unique_lock<std::mutex> &lock);
+    void end_exchange();
+    bool begin_exchange(std::unique_lock<std::mutex> &lock);
+    void await_exchange(std::unique_lock<std::mutex> &lock,
+                        const std::vector<named> &touched);
     bool give_way();
     bool make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess);
     static bool passes(const slot &which);
@@ -413,6 +436,9 @@ private:
     std::uint64_t patient_again_ = 0;     // the step from which launches wait
     unsigned patience_lost_ = 0;
     std::uint64_t look_again_ns_ = 0;
+    exchange exchange_;
+    std::uint64_t exchange_after_ns_ = 0;       // the next one
+    std::uint64_t uses_ = 0;                    // of anything
     std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     std::uint64_t wanted_bytes_ = 0;            // by make_way()

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// How often something is used.
+#pragma once
+
+#include <cstdint>
+
+namespace emuv::cuda {
+
+/// The uses of something, each of which counts half as much after so many uses
+/// of anything.
+class heat
+{
+public:
+    /// What one use counts, just now.
+    static constexpr std::uint64_t one_use = 256;
+    static constexpr std::uint64_t half_life = 4096;
+
+    /// @param now  how many uses of anything there have been; never falls
+    void use(std::uint64_t now)
+    {
+        sum_ = at(now) + one_use;
+        last_ = now;
+    }
+
+    /// What is left of all uses.
+    std::uint64_t at(std::uint64_t now) const
+    {
+        const std::uint64_t age = now - last_;
+        const std::uint64_t halves = age / half_life;
+        if (halves >= 64)
+            return 0;
+        const std::uint64_t sum = sum_ >> halves;
+        return sum - sum * (age % half_life) / (2 * half_life);
+    }
+
+private:
+    std::uint64_t sum_ = 0;
+    std::uint64_t last_ = 0;
+};
+
+} // namespace emuv::cuda
