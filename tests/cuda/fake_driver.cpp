@@ -3,6 +3,7 @@
 #include "fake_driver.hpp"
 
 #include <cstdlib>
+#include <utility>
 
 namespace {
 
@@ -114,7 +115,12 @@ FakeDriver::FakeDriver()
         return CUDA_SUCCESS;
     };
     calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode *mode) {
-        *mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        std::swap(*mode, card->capture_mode);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemGetInfo_v2 = [](std::size_t *free, std::size_t *total) {
+        *total = card->card_bytes;
+        *free = card->card_bytes - card->card_used;
         return CUDA_SUCCESS;
     };
     calls.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };

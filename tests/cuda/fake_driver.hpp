@@ -35,6 +35,7 @@ struct FakeDriver
     bool fail_access = false;
     bool fail_map = false;
     bool capturing = false;
+    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     bool events_done = true;
     float elapsed_milliseconds = 1.0F;
     // What the one pool, and the graphs, hold and cannot give up.

@@ -96,52 +96,116 @@ TEST_F(Memory, WhatFitsIsAllInVram)
 
 namespace {
 
-bool asks = true; // who allocates asks again
+// Whether who allocates gives back what it caches, and asks again.
+bool asks = true;
+
+struct Caching : Memory
+{
+    Caching()
+    {
+        asks = true;
+        held_ = make(report_kind::total);
+    }
+    std::unique_ptr<memory> make(report_kind report, bool exportable = false)
+    {
+        return std::make_unique<memory>(
+            card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
+            [](const spill_notice &) {}, exportable, std::vector<mover *>{},
+            [] { return asks; });
+    }
+    void expect_refused(std::uint64_t bytes)
+    {
+        CUdeviceptr pointer = 0;
+        EXPECT_EQ(held_->allocate(&pointer, bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    }
+};
 
 } // namespace
 
-TEST_F(Memory, WhatWouldSpillIsRefusedOnceToWhomAsksAgain)
+TEST_F(Caching, IsRefusedOnceWhatWouldSpill)
 {
-    held_ = std::make_unique<memory>(
-        card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
-        report_kind::total, [](const spill_notice &) {}, false,
-        std::vector<mover *>{}, [] { return asks; });
     const CUdeviceptr cached = allocate(40 * MiB);
-    CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate(&pointer, 30 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    expect_refused(30 * MiB);
     expect_used(40 * MiB, 0);
     // What it gives back makes room ...
     EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
-    pointer = allocate(30 * MiB);
+    const CUdeviceptr pointer = allocate(30 * MiB);
     expect_used(30 * MiB, 0);
     // ... and where nothing is given back, memory spills.
-    CUdeviceptr other = 0;
-    EXPECT_EQ(held_->allocate(&other, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
-    other = allocate(40 * MiB);
+    expect_refused(40 * MiB);
+    const CUdeviceptr other = allocate(40 * MiB);
     expect_used(64 * MiB, 6 * MiB);
     EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
     EXPECT_EQ(held_->free(other), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
-TEST_F(Memory, WhoeverDoesNotAskAgainOrCapturesIsNotRefused)
+TEST_F(Caching, IsRefusedWhereTheCardIsFullBeforeTheShare)
 {
-    held_ = std::make_unique<memory>(
-        card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
-        report_kind::total, [](const spill_notice &) {}, false,
-        std::vector<mover *>{}, [] { return asks; });
+    card_.card_bytes = 40 * MiB;
+    const CUdeviceptr pointer = allocate(30 * MiB);
+    expect_refused(20 * MiB);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+}
+
+TEST_F(Caching, WhatIsExportableCountsAsGivenBackToo)
+{
+    held_ = make(report_kind::total, true);
+    for (int round = 0; round < 10; round++) {
+        const CUdeviceptr cached = allocate(40 * MiB);
+        expect_refused(64 * MiB);
+        EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+        const CUdeviceptr pointer = allocate(64 * MiB);
+        expect_used(64 * MiB, 0);
+        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    }
+}
+
+TEST_F(Caching, IsNotRefusedWhatAPoolGivesUp)
+{
+    CUdeviceptr ordered = 0;
+    ASSERT_EQ(held_->allocate_async(
+                  &ordered, 30 * MiB, nullptr, nullptr,
+                  [&] {
+                      card_.pool_reserved = card_.pool_used = 40 * MiB;
+                      return card_.calls.cuMemAlloc_v2(&ordered, 30 * MiB);
+                  }),
+              CUDA_SUCCESS);
+    ASSERT_EQ(
+        held_->free_async(ordered, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(ordered); }),
+        CUDA_SUCCESS);
+    card_.pool_used = 0;
+    expect_used(40 * MiB, 0);
+    const CUdeviceptr pointer = allocate(60 * MiB);
+    expect_used(60 * MiB, 0);
+    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+}
+
+TEST_F(Caching, IsNotRefusedWhatIsSmallNorWhereItDoesNotAskAgain)
+{
     asks = false;
     const CUdeviceptr first = allocate(70 * MiB);
     asks = true;
-    card_.calls.cuThreadExchangeStreamCaptureMode =
-        [](CUstreamCaptureMode *mode) {
-            *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-            return CUDA_SUCCESS;
-        };
-    const CUdeviceptr second = allocate(10 * MiB);
-    expect_used(64 * MiB, 16 * MiB);
+    const CUdeviceptr second = allocate(MiB);
     EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
     EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Caching, IsNotRefusedInACaptureNorAfterOne)
+{
+    card_.capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const CUdeviceptr first = allocate(70 * MiB);
+    EXPECT_EQ(card_.capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    card_.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    expect_refused(10 * MiB);
+    EXPECT_EQ(card_.capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    const CUdeviceptr second = allocate(10 * MiB);
+    held_->capture_begins();
+    const CUdeviceptr third = allocate(10 * MiB);
+    for (const CUdeviceptr each : {first, second, third})
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
     expect_nothing_left();
 }
 

@@ -112,6 +112,15 @@ print(ask(10)[0], alloc(20)[0], ask(10)[0], ask(10)[0])
                            "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}):
             out, err = self.run_program(program, **limits, **other)
             self.assertEqual(out, ["0"] * 5, err)
+        capture = """
+stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+assert cuda.cuStreamBeginCapture_v2(stream, 1) == 0
+assert cuda.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+"""
+        out, err = self.run_program(capture + program, EMUV_RECLAIM="1",
+                                    **limits)
+        self.assertEqual(out, ["0"] * 5, err)
 
     def test_a_missing_instance_stops_cuinit_with_one_line(self):
         out, err = self.run_program("", EMUV_INSTANCE="1023")

@@ -14,37 +14,48 @@ constexpr std::uint64_t second = 1000000000;
 // A program that asks, and asks again when it is refused.
 struct Reclaim : testing::Test
 {
-    // How often it was refused; gives so much back before it asks again.
-    bool asks(std::uint64_t gives_back, std::uint64_t takes_ns = 0)
+    // Whether it was refused; it gives back so much before it asks again, and
+    // nothing of the size fits all the time.
+    bool asks(std::uint64_t gives_back, std::uint64_t takes_ns = 0,
+              int device = 0)
     {
-        EXPECT_FALSE(held.comes_again(1, 0, size, returned, now));
-        const bool refused = held.refuse(1, 0, size, returned, now);
+        EXPECT_FALSE(held.comes_again(1, device, size, false, now));
+        const bool refused = held.refuse(1, device, size, size, now);
         if (refused) {
-            returned += gives_back;
+            held.returned(device, gives_back);
             now += takes_ns;
-            EXPECT_TRUE(held.comes_again(1, 0, size, returned, now));
+            EXPECT_TRUE(held.comes_again(1, device, size, false, now));
         }
         return refused;
     }
 
     reclaim held;
-    std::uint64_t returned = 0;
-    std::uint64_t now = second;
+    std::uint64_t now = 1000000 * second;
 };
 
 } // namespace
 
 TEST_F(Reclaim, WhatWasRefusedComesAgainOnce)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, 0, now));
-    EXPECT_TRUE(held.comes_again(1, 0, size, 0, now));
-    EXPECT_FALSE(held.comes_again(1, 0, size, 0, now));
+    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
+    EXPECT_TRUE(held.comes_again(1, 0, size, false, now));
+    EXPECT_FALSE(held.comes_again(1, 0, size, false, now));
 }
 
 TEST_F(Reclaim, WhereItHelpsEachIsRefusedOnce)
 {
     for (unsigned i = 0; i < reclaim::free_refusals; i++)
         EXPECT_TRUE(asks(size));
+}
+
+TEST_F(Reclaim, ItHelpsWhereTheRequestFitsOrWhatWasMissingIsGivenBack)
+{
+    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
+    EXPECT_TRUE(held.comes_again(1, 0, size, true, now));
+    EXPECT_TRUE(held.refuse(1, 0, size, size / 8, now));
+    held.returned(0, size / 8);
+    EXPECT_TRUE(held.comes_again(1, 0, size, false, now));
+    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
 }
 
 TEST_F(Reclaim, WhereItDoesNotHelpMemoryIsGrantedBetweenRefusals)
@@ -65,24 +76,45 @@ TEST_F(Reclaim, WhereItDoesNotHelpMemoryIsGrantedBetweenRefusals)
     EXPECT_TRUE(asks(size));
 }
 
-TEST_F(Reclaim, ThreadsAndDevicesAskForThemselves)
+TEST_F(Reclaim, WhatIsLargerThanWhatIsGrantedIsRefused)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, 0, now));
-    EXPECT_FALSE(held.comes_again(2, 0, size, 0, now));
-    EXPECT_TRUE(held.refuse(2, 0, size, 0, now));
-    EXPECT_FALSE(held.comes_again(1, 1, size, 0, now));
-    EXPECT_TRUE(held.refuse(1, 1, size, 0, now));
-    EXPECT_TRUE(held.comes_again(1, 1, size, size, now));
-    EXPECT_TRUE(held.comes_again(2, 0, size, size, now));
-    EXPECT_TRUE(held.comes_again(1, 0, size, size, now));
+    EXPECT_TRUE(asks(0));
+    const std::uint64_t large = reclaim::patience_bytes + 1;
+    EXPECT_TRUE(held.refuse(1, 0, large, large, now));
 }
 
-TEST_F(Reclaim, WhoeverDoesNotAskAgainIsNotRefusedAgain)
+TEST_F(Reclaim, DevicesAskForThemselves)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, 0, now));
-    EXPECT_FALSE(held.comes_again(1, 0, 2 * size, 0, now));
+    EXPECT_TRUE(asks(0, 0, 0));
+    EXPECT_FALSE(asks(0, 0, 0));
+    // What one of them gives back is no help for the other.
+    EXPECT_TRUE(held.refuse(1, 1, size, size, now));
+    held.returned(0, size);
+    EXPECT_TRUE(held.comes_again(1, 1, size, false, now));
+    EXPECT_FALSE(asks(0, 0, 1));
+}
+
+TEST_F(Reclaim, WhoeverAsksForSomethingElseInsteadIsNotRefusedAgain)
+{
+    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
+    EXPECT_FALSE(held.comes_again(1, 0, 2 * size, false, now));
     for (int i = 0; i < 10; i++)
-        EXPECT_FALSE(held.refuse(1, 0, size, 0, now));
+        EXPECT_FALSE(asks(size));
+}
+
+TEST_F(Reclaim, WhereAnotherThreadAsksInsteadNobodyIsRefusedAgain)
+{
+    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
+    EXPECT_FALSE(held.comes_again(2, 0, size, false, now));
+    EXPECT_FALSE(held.refuse(2, 0, size, size, now));
+    for (int i = 0; i < 10; i++)
+        EXPECT_FALSE(asks(size, 0, 1));
+}
+
+TEST_F(Reclaim, StoppedItRefusesNobody)
+{
+    held.stop();
+    EXPECT_FALSE(asks(size));
 }
 
 TEST_F(Reclaim, TakesNoMoreThanItsPartOfTheTime)

@@ -2,44 +2,66 @@
 // Who is behind a call.
 #include "callers.hpp"
 
-#include "glibc.hpp"
-
-#include <cstdlib>
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
-#include <dlfcn.h>
 #include <execinfo.h>
 #include <fnmatch.h>
+#include <link.h>
 
 namespace emuv::cuda {
 
-const char *file_of(const void *code)
+namespace {
+
+// Between the allocator and the driver lies CUDA's runtime, some five deep.
+constexpr int max_frames = 24;
+
+struct range
 {
-    Dl_info from;
-    if (code == nullptr || dladdr(code, &from) == 0 ||
-        from.dli_fname == nullptr)
-        return nullptr;
-    const char *const slash = std::strrchr(from.dli_fname, '/');
-    return slash != nullptr ? slash + 1 : from.dli_fname;
+    std::uintptr_t first = UINTPTR_MAX;
+    std::uintptr_t end = 0;
+};
+
+// dladdr() would wait for libraries that start, and they may wait for the
+// allocator, which waits here.
+int find_allocator(struct dl_phdr_info *info, std::size_t, void *out)
+{
+    const char *const slash = std::strrchr(info->dlpi_name, '/');
+    const char *const name = slash != nullptr ? slash + 1 : info->dlpi_name;
+    if (fnmatch("libc10_cuda.so*", name, 0) != 0)
+        return 0;
+    auto &found = *static_cast<range *>(out);
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const auto &part = info->dlpi_phdr[i];
+        if (part.p_type != PT_LOAD)
+            continue;
+        const std::uintptr_t at = info->dlpi_addr + part.p_vaddr;
+        found.first = std::min(found.first, at);
+        found.end = std::max(found.end, at + part.p_memsz);
+    }
+    return 1;
+}
+
+} // namespace
+
+void prepare_callers()
+{
+    void *frame = nullptr;
+    backtrace(&frame, 1);
 }
 
 bool is_caching_allocator()
 {
-    // Told to cache nothing, it does not ask again either.
-    static const bool caches =
-        std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
-    if (!caches)
+    range allocator;
+    if (dl_iterate_phdr(find_allocator, &allocator) == 0)
         return false;
-    // Between the two lies CUDA's runtime, some five deep.
-    void *frames[24];
-    const int count =
-        backtrace(frames, static_cast<int>(sizeof frames / sizeof *frames));
-    for (int i = 0; i < count; i++) {
-        const char *const file = file_of(frames[i]);
-        if (file != nullptr && fnmatch("libc10_cuda.so*", file, 0) == 0)
-            return true;
-    }
-    return false;
+    void *frames[max_frames];
+    const int count = backtrace(frames, max_frames);
+    return std::any_of(frames, frames + count, [&](const void *frame) {
+        const auto at = reinterpret_cast<std::uintptr_t>(frame);
+        return at >= allocator.first && at < allocator.end;
+    });
 }
 
 } // namespace emuv::cuda

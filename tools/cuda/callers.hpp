@@ -4,12 +4,12 @@
 
 namespace emuv::cuda {
 
-/// The last part of the path of the file that an address of code lies in; null
-/// where none does. Lives as long as that file is loaded.
-const char *file_of(const void *code);
+/// To be called once, early: the first look at a stack loads a library.
+void prepare_callers();
 
 /// Whether a call comes from PyTorch's caching allocator, which gives back what
-/// it caches, and asks again, when memory is refused.
+/// it caches, and asks again, when memory is refused. Waits for no lock that is
+/// held while libraries start.
 bool is_caching_allocator();
 
 } // namespace emuv::cuda

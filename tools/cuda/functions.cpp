@@ -2,11 +2,12 @@
 // The program's kernels: how their parameters lie, and who vouches for them.
 #include "functions.hpp"
 
-#include "callers.hpp"
+#include "glibc.hpp"
 
 #include <cstring>
 #include <string_view>
 
+#include <dlfcn.h>
 #include <fnmatch.h>
 
 namespace emuv::cuda {
@@ -67,12 +68,17 @@ bool any_word(const char *list, Predicate fits)
 
 bool functions::trusts_file(const void *address) const
 {
-    const char *const name = file_of(address);
-    return name != nullptr && any_word(trust_, [name](const char *word) {
-               if (std::strcmp(word, "known") == 0)
-                   return matches(name, known_files);
-               return fnmatch(word, name, 0) == 0;
-           });
+    Dl_info from;
+    if (address == nullptr || dladdr(address, &from) == 0 ||
+        from.dli_fname == nullptr)
+        return false;
+    const char *slash = std::strrchr(from.dli_fname, '/');
+    const char *name = slash != nullptr ? slash + 1 : from.dli_fname;
+    return any_word(trust_, [name](const char *word) {
+        if (std::strcmp(word, "known") == 0)
+            return matches(name, known_files);
+        return fnmatch(word, name, 0) == 0;
+    });
 }
 
 bool functions::trusts_kernel(const char *name) const

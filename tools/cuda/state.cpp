@@ -211,9 +211,15 @@ CUresult start_locked()
             std::atexit(stop_moving);
         registered = true;
     }
+    // Told to cache nothing, PyTorch does not ask again either.
+    const bool reclaims =
+        asked.reclaim &&
+        std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
+    if (reclaims)
+        prepare_callers();
     made->held = new memory(made->calls, ledgers, *host, asked.report,
                             tell_spill, asked.ipc, made->movers,
-                            asked.reclaim ? is_caching_allocator : nullptr);
+                            reclaims ? is_caching_allocator : nullptr);
     // Either this sees that, or that sees this.
     active.store(made);
     if (unseen)

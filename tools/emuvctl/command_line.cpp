@@ -440,7 +440,7 @@ private:
                        "let processes share what lies in VRAM");
         verb->add_flag("--reclaim", options->reclaim,
                        "have PyTorch give back what it caches before\n"
-                       "memory spills");
+                       "memory spills; not with pools or CUDA graphs");
         verb->add_flag("--move", options->move,
                        "move memory into VRAM ahead of its use, where\n"
                        "that is faster; an experiment still.\n"

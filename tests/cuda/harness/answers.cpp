@@ -364,6 +364,35 @@ void about_stream_order(questions &q)
     }
 }
 
+void about_captures(questions &q)
+{
+    using without_mode = CUresult(CUstream);
+    using with_mode = CUresult(CUstream, CUstreamCaptureMode);
+    using to_graph =
+        CUresult(CUstream, CUgraph, const CUgraphNode *,
+                 const CUgraphEdgeData *, std::size_t, CUstreamCaptureMode);
+    constexpr auto no_mode = static_cast<CUstreamCaptureMode>(3);
+    constexpr auto global = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    for (const std::string end : {"", "_ptsz"}) {
+        const auto named = [&](const char *name, const char *wrong) {
+            return name + std::string(" ") + wrong +
+                   (end.empty() ? "" : ", per thread");
+        };
+        ASK(named("cuStreamBeginCapture", "first version, default stream"),
+            symbol<without_mode>(("cuStreamBeginCapture" + end).c_str(),
+                                 CU_STREAM_LEGACY));
+        ASK(named("cuStreamBeginCapture", "default stream"),
+            symbol<with_mode>(("cuStreamBeginCapture_v2" + end).c_str(),
+                              CU_STREAM_LEGACY, global));
+        ASK(named("cuStreamBeginCapture", "no such mode"),
+            symbol<with_mode>(("cuStreamBeginCapture_v2" + end).c_str(),
+                              s.stream, no_mode));
+        ASK(named("cuStreamBeginCaptureToGraph", "null graph"),
+            symbol<to_graph>(("cuStreamBeginCaptureToGraph" + end).c_str(),
+                             s.stream, nullptr, nullptr, nullptr, 0, global));
+    }
+}
+
 void about_handles(questions &q)
 {
     ASK("cuMemCreate null", d.cuMemCreate(nullptr, large_bytes, &s.prop, 0));
@@ -996,6 +1025,7 @@ int main()
     harness::about_starting(all);
     harness::about_allocations(all);
     harness::about_stream_order(all);
+    harness::about_captures(all);
     harness::about_handles(all);
     harness::about_arrays(all);
     harness::about_addresses(all);

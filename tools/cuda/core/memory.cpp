@@ -107,11 +107,21 @@ bool memory::is_refused(int device, std::uint64_t bytes)
 {
     if (asks_again_ == nullptr)
         return false;
+    const auto room = [&] {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        const std::uint64_t ours =
+            ledger_of(device).read().physical_free_bytes();
+        return calls_.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS
+                   ? std::min<std::uint64_t>(ours, free)
+                   : ours;
+    };
+    std::uint64_t free = room();
+    if (bytes > free && pools_.trim(device))
+        free = room();
     const auto thread = pthread_self();
-    const std::uint64_t returned = returned_bytes_.load();
-    if (reclaim_.comes_again(thread, device, bytes, returned, now_ns()) ||
-        bytes <= ledger_of(device).read().physical_free_bytes() ||
-        !asks_again_())
+    if (reclaim_.comes_again(thread, device, bytes, bytes <= free, now_ns()) ||
+        bytes <= free || !asks_again_())
         return false;
     // PyTorch asks in this mode in a capture only, and does not ask again then.
     auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -120,7 +130,7 @@ bool memory::is_refused(int device, std::uint64_t bytes)
     const bool captures = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
     return !captures &&
-           reclaim_.refuse(thread, device, bytes, returned, now_ns());
+           reclaim_.refuse(thread, device, bytes, bytes - free, now_ns());
 }
 
 CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -190,7 +200,7 @@ CUresult memory::free(CUdeviceptr pointer)
             held_[pointer] = std::move(entry);
             return waited;
         }
-        returned_bytes_ += entry.bytes;
+        reclaim_.returned(entry.device, entry.bytes);
         const CUresult dropped = drop(pointer, entry);
         return waited != CUDA_SUCCESS ? waited : dropped;
     }
@@ -717,6 +727,7 @@ bool memory::collect(bool wait)
             continue;
         }
         calls_.cuEventDestroy_v2(each.event);
+        reclaim_.returned(each.what.device, each.what.bytes);
         drop(each.base, each.what);
         dropped = true;
     }

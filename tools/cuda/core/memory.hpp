@@ -75,6 +75,10 @@ public:
     /// current.
     CUresult allocate(CUdeviceptr *pointer, std::uint64_t bytes);
 
+    /// A stream is going to be captured. A caching allocator may not ask again
+    /// then, on other threads either, nor after a capture that failed.
+    void capture_begins() { reclaim_.stop(); }
+
     /// cuMemAllocPitch, under the same conditions.
     CUresult allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
                             std::size_t width, std::size_t height,
@@ -399,6 +403,7 @@ private:
             return result;
         if (result == CUDA_SUCCESS) {
             const held &freed = entry.mapped();
+            reclaim_.returned(freed.device, freed.bytes);
             give_back(freed.device, freed.bytes, {freed.kind, freed.token});
         } else {
             const std::lock_guard guard(lock_);
@@ -417,7 +422,6 @@ private:
     const bool exportable_;
     bool (*const asks_again_)();
     reclaim reclaim_;
-    std::atomic<std::uint64_t> returned_bytes_{0};
     std::atomic<bool> noticed_{false};
     std::atomic<CUdeviceptr> next_base_{CUdeviceptr{0x2100} << 32};
     std::atomic<bool> seams_{false};

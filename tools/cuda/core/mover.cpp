@@ -857,7 +857,12 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         }
     const std::uint64_t now = now_ns();
     lock.lock();
-    const std::uint64_t slack = now - std::exchange(looked_ns_, now);
+    const std::uint64_t slack = now - looked_ns_;
+    // Of what was not asked for, nobody knows when it ended.
+    if (std::none_of(rows.begin(), rows.end(), [](const row &each) {
+            return each.ended == asked_at_once;
+        }))
+        looked_ns_ = now;
     if (rows.size() > 1)
         crowded_ns_ = now;
     bool any = false;

@@ -6,44 +6,63 @@
 
 namespace emuv::cuda {
 
-bool reclaim::comes_again(std::uintptr_t thread, int device,
-                          std::uint64_t bytes, std::uint64_t returned,
-                          std::uint64_t now_ns)
+void reclaim::returned(int device, std::uint64_t bytes)
 {
     const std::lock_guard guard(lock_);
-    const auto found = refused_.find({thread, device});
-    if (found == refused_.end())
+    devices_[device].returned += bytes;
+}
+
+bool reclaim::comes_again(std::uintptr_t thread, int device,
+                          std::uint64_t bytes, bool fits, std::uint64_t now_ns)
+{
+    const std::lock_guard guard(lock_);
+    device_state &of = devices_[device];
+    if (!of.pending || of.thread != thread)
         return false;
-    const request before = found->second;
-    refused_.erase(found);
-    unheard_ = unheard_ || before.bytes != bytes;
-    if (before.bytes != bytes)
+    of.pending = false;
+    stopped_ = stopped_ || of.bytes != bytes;
+    if (of.bytes != bytes)
         return false;
-    spent_ns_ += now_ns - before.since_ns;
-    const bool helped = returned - before.returned >= bytes;
-    in_vain_ = helped ? 0 : std::min(in_vain_ + 1, 4u);
-    to_grant_ = in_vain_ * patience_bytes;
+    of.spent_ns += now_ns - of.since_ns;
+    const bool helped = fits || of.returned - of.returned_before >= of.missing;
+    of.in_vain = helped ? 0 : std::min(of.in_vain + 1, 4u);
+    of.to_grant = of.in_vain * patience_bytes;
     return true;
 }
 
 bool reclaim::refuse(std::uintptr_t thread, int device, std::uint64_t bytes,
-                     std::uint64_t returned, std::uint64_t now_ns)
+                     std::uint64_t missing, std::uint64_t now_ns)
 {
     const std::lock_guard guard(lock_);
-    if (unheard_)
+    device_state &of = devices_[device];
+    // The allocator is one thread's at a time until it has asked again.
+    stopped_ = stopped_ || of.pending;
+    if (stopped_)
         return false;
-    if (to_grant_ > 0) {
-        to_grant_ -= std::min(to_grant_, bytes);
+    if (bytes <= of.to_grant) {
+        of.to_grant -= bytes;
         return false;
     }
-    if (count_ == 0)
-        begun_ns_ = now_ns;
-    if (count_ >= free_refusals &&
-        spent_ns_ * part_of_time > now_ns - begun_ns_)
+    of.to_grant = 0;
+    if (of.count == 0)
+        of.begun_ns = now_ns;
+    if (of.count >= free_refusals &&
+        of.spent_ns * part_of_time > now_ns - of.begun_ns)
         return false;
-    count_++;
-    refused_[{thread, device}] = {bytes, returned, now_ns};
+    of.count++;
+    of.pending = true;
+    of.thread = thread;
+    of.bytes = bytes;
+    of.missing = missing;
+    of.returned_before = of.returned;
+    of.since_ns = now_ns;
     return true;
+}
+
+void reclaim::stop()
+{
+    const std::lock_guard guard(lock_);
+    stopped_ = true;
 }
 
 } // namespace emuv::cuda

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <utility>
 
 namespace emuv::cuda {
 
@@ -14,53 +13,66 @@ namespace emuv::cuda {
 /// A caching allocator keeps what the program has freed. One that gives it back
 /// when it is told that there is no more, and asks for the same again at once,
 /// holds less for it: what nobody uses need not spill. So such a request is
-/// refused once, and granted when it comes again. Where less is given back than
-/// was asked for, some memory is granted before the next refusal; whoever does
-/// not ask again is not refused again.
+/// refused once, and granted when it comes again. Where that makes no room,
+/// some memory is granted before the next refusal; whoever does not ask again
+/// is not refused again.
 ///
 /// For several threads at once.
 class reclaim
 {
 public:
-    /// How many refusals a program gets before what they take counts, and which
-    /// part of its time they may take then: one in so many.
+    /// How many refusals a device gets before the time counts that passes until
+    /// requests come again, and which part of all time that may be then: one in
+    /// so many.
     static constexpr unsigned free_refusals = 64;
     static constexpr std::uint64_t part_of_time = 20;
     /// What is granted after a refusal that did not help, after the second in
     /// a row twice as much, and so on to four times as much.
     static constexpr std::uint64_t patience_bytes = std::uint64_t{128} << 20;
 
+    /// Memory of a device has been given back.
+    void returned(int device, std::uint64_t bytes);
+
     /// Somebody asks for memory: whether it is a request that was refused.
     /// Each has to be told, what VRAM has room for as well.
-    /// @param thread, device  who, and where
-    /// @param returned  bytes that the program has ever given back
+    /// @param thread  who
+    /// @param fits  whether VRAM has room for it
     /// @param now_ns  of a clock that does not go back
     bool comes_again(std::uintptr_t thread, int device, std::uint64_t bytes,
-                     std::uint64_t returned, std::uint64_t now_ns);
+                     bool fits, std::uint64_t now_ns);
 
     /// What does not come again, VRAM has no room for, and is of one who would
     /// ask again.
+    /// @param missing  bytes of room that it would take
     /// @return whether to refuse it
     bool refuse(std::uintptr_t thread, int device, std::uint64_t bytes,
-                std::uint64_t returned, std::uint64_t now_ns);
+                std::uint64_t missing, std::uint64_t now_ns);
+
+    /// None is, from now on.
+    void stop();
 
 private:
-    struct request
+    struct device_state
     {
-        std::uint64_t bytes;
-        std::uint64_t returned;
-        std::uint64_t since_ns;
+        // The request that was refused and has not come again.
+        bool pending = false;
+        std::uintptr_t thread = 0;
+        std::uint64_t bytes = 0;
+        std::uint64_t missing = 0;
+        std::uint64_t returned_before = 0;
+        std::uint64_t since_ns = 0;
+
+        std::uint64_t returned = 0; // bytes, ever
+        unsigned count = 0;
+        unsigned in_vain = 0;       // the last so many
+        std::uint64_t to_grant = 0; // bytes, before the next refusal
+        std::uint64_t spent_ns = 0;
+        std::uint64_t begun_ns = 0;
     };
 
     std::mutex lock_;
-    // Refused, and not made again yet.
-    std::map<std::pair<std::uintptr_t, int>, request> refused_;
-    bool unheard_ = false; // one was never made again
-    unsigned count_ = 0;
-    unsigned in_vain_ = 0;       // the last so many
-    std::uint64_t to_grant_ = 0; // bytes, before the next refusal
-    std::uint64_t spent_ns_ = 0;
-    std::uint64_t begun_ns_ = 0;
+    std::map<int, device_state> devices_;
+    bool stopped_ = false; // one never came again, or none is wanted
 };
 
 } // namespace emuv::cuda
