@@ -55,6 +55,26 @@ TEST(Schedule, ACircleIsKnownFromItsThirdRoundOn)
     EXPECT_EQ(next(past, 21), schedule::never);
 }
 
+TEST(Schedule, FewKindsOfStepsInNoOrderAreNoPastToGoBy)
+{
+    schedule past;
+    std::mt19937 random(5);
+    for (int i = 0; i < 1000; i++)
+        step(past, 1 + random() % 8);
+    unsigned predicted = 0;
+    for (int i = 0; i < 1000; i++) {
+        step(past, 1 + random() % 8);
+        predicted += past.predicts() ? 1 : 0;
+    }
+    EXPECT_LT(predicted, 10u);
+    EXPECT_EQ(past.lag(), 0u);
+    // And are one again soon after they are in one.
+    for (int round = 0; round < 30; round++)
+        circle(past, 1, 8);
+    EXPECT_TRUE(past.predicts());
+    EXPECT_GT(past.lag(), 0u);
+}
+
 TEST(Schedule, AStepTooManyOrTooFewIsSteppedOver)
 {
     schedule past;

@@ -134,6 +134,8 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
         expected = next == cursor_ + 1 && next < end;
         if (!expected)
             surprises_++;
+        doubt_ -= doubt_ / late_steps;
+        doubt_ += expected ? 0 : max_doubt / late_steps;
         if (next < end) {
             cursor_ = next;
             strays_ = 0;

@@ -45,13 +45,15 @@ public:
     /// What was touched there is gone, and comes no more under that name.
     void forget(std::uint64_t base) { uses_.erase(base); }
 
-    /// Whether there is a place in the past that looks like now.
-    bool predicts() const { return following_; }
+    /// Whether there is a place in the past that looks like now, and of late
+    /// at most half of the steps were others than those to come: where there
+    /// are few kinds of steps, some place always looks like now.
+    bool predicts() const { return following_ && doubt_ <= max_doubt / 2; }
 
     /// How many steps ago what looks like now was; 0 when nothing does.
     std::uint64_t lag() const
     {
-        return following_ ? steps_.size() - 1 - cursor_ : 0;
+        return predicts() ? steps_.size() - 1 - cursor_ : 0;
     }
 
     /// How many steps from now until the unit is touched, 1 being the next
@@ -106,6 +108,10 @@ private:
     // How far a step is looked for that did not come where it was to come.
     static constexpr std::uint32_t resync_steps = 48;
     static constexpr std::uint32_t max_strays = 16;
+    // How many steps late ones are, roughly, and what doubt is where all of
+    // them were surprises.
+    static constexpr std::uint32_t late_steps = 64;
+    static constexpr std::uint32_t max_doubt = 1u << 16;
     // How long nothing known of a unit stays nothing: uses are added meanwhile.
     static constexpr std::uint32_t recheck_steps = 32;
     static constexpr std::uint32_t max_steps = 1u << 22;
@@ -127,6 +133,7 @@ private:
     std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
     std::uint32_t cursor_ = 0;            // the past's counterpart of now
     std::uint32_t strays_ = 0;
+    std::uint32_t doubt_ = 0;
     std::uint64_t surprises_ = 0;
     std::uint64_t place_ = 0; // counts the cursor's jumps
     bool following_ = false;
