@@ -140,6 +140,27 @@ TEST_F(Caching, IsRefusedOnceWhatWouldSpill)
     expect_nothing_left();
 }
 
+// It helps where as much is given back as was missing, wherever that lay: what
+// is asked for next is refused as well.
+TEST_F(Caching, IsRefusedAgainWhereWhatWasMissingIsGivenBack)
+{
+    asks = false;
+    const CUdeviceptr kept = allocate(44 * MiB);
+    const CUdeviceptr gone = allocate(20 * MiB);
+    const CUdeviceptr cached = allocate(12 * MiB);
+    EXPECT_EQ(held_->free(gone), CUDA_SUCCESS);
+    expect_used(44 * MiB, 12 * MiB);
+    asks = true;
+    expect_refused(30 * MiB);
+    EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+    const CUdeviceptr pointer = allocate(30 * MiB);
+    expect_used(64 * MiB, 10 * MiB);
+    expect_refused(10 * MiB);
+    for (const CUdeviceptr each : {kept, pointer})
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
 TEST_F(Caching, IsRefusedWhereTheCardIsFullBeforeTheShare)
 {
     card_.card_bytes = 40 * MiB;
@@ -151,14 +172,17 @@ TEST_F(Caching, IsRefusedWhereTheCardIsFullBeforeTheShare)
 TEST_F(Caching, WhatIsExportableCountsAsGivenBackToo)
 {
     held_ = make(report_kind::total, true);
-    for (int round = 0; round < 10; round++) {
-        const CUdeviceptr cached = allocate(40 * MiB);
-        expect_refused(64 * MiB);
-        EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
-        const CUdeviceptr pointer = allocate(64 * MiB);
-        expect_used(64 * MiB, 0);
-        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
-    }
+    const CUdeviceptr kept = allocate(30 * MiB);
+    const CUdeviceptr cached = allocate(34 * MiB);
+    EXPECT_TRUE(card_.plain.contains(cached));
+    expect_refused(30 * MiB);
+    EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+    card_.card_bytes = card_.card_used; // somebody else has taken it
+    const CUdeviceptr pointer = allocate(30 * MiB);
+    expect_used(30 * MiB, 30 * MiB);
+    expect_refused(10 * MiB);
+    for (const CUdeviceptr each : {kept, pointer})
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
 }
 
 TEST_F(Caching, IsNotRefusedWhatAPoolGivesUp)
@@ -201,10 +225,12 @@ TEST_F(Caching, IsNotRefusedInACaptureNorAfterOne)
     card_.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     expect_refused(10 * MiB);
     EXPECT_EQ(card_.capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
     const CUdeviceptr second = allocate(10 * MiB);
+    // It helped, so that the next one would be refused.
     held_->capture_begins();
-    const CUdeviceptr third = allocate(10 * MiB);
-    for (const CUdeviceptr each : {first, second, third})
+    const CUdeviceptr third = allocate(70 * MiB);
+    for (const CUdeviceptr each : {second, third})
         EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
     expect_nothing_left();
 }

@@ -329,16 +329,16 @@ def use(index, first=None):
     wanted[index][first:] = bytes([value]) * size
 for index in range(8):
     use(index, 0)
-# The last two, in system RAM, as often as all others together.
+# The last two, in system RAM, nine times as often as all others together.
 for turn in range(400):
     for _ in range(8):
-        use(order.choice((6, 7)) if order.random() < 0.5 else order.randrange(6))
+        use(order.choice((6, 7)) if order.random() < 0.9 else order.randrange(6))
     assert cuda.cuCtxSynchronize() == 0
     time.sleep(0.002 * (1 + turn // 20))
-    came = {each.value for each in blocks[6:]} & set(fetched())
+    came = fetched()
     if came:
         break
-print(len(came) > 0)
+print([each.value for each in blocks].index(came[0]) >= 6)
 buffer = ctypes.create_string_buffer(4 * MiB)
 for block, held in zip(blocks, wanted):
     assert cuda.cuMemcpyDtoH_v2(buffer, block,

@@ -35,6 +35,8 @@ constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
+// Where there was no room in system RAM there may be some by now.
+constexpr std::uint64_t room_again_ns = 1000000000;
 constexpr std::size_t digest_slots = max_motions;
 // How long a round may stand still until it is clear that it should not: so
 // many times what moving everything would take over a slow link.
@@ -59,6 +61,8 @@ constexpr std::uint64_t hot_uses = 8;
 constexpr std::uint64_t times_as_hot = 2;
 constexpr std::uint64_t exchange_part = 20;
 constexpr std::uint64_t exchange_look_ns = 10000000;
+constexpr std::uint64_t exchange_patience_ns = 200000000;
+constexpr std::size_t hottest_units = 16;
 constexpr unsigned digest_blocks = 256;
 // A launch waits for memory that is on its way. If nothing at all arrives or
 // ends for so long, then what it waits for may be waiting for it.
@@ -112,6 +116,8 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
         made->slots.push_back(next);
     }
     const std::lock_guard guard(lock_);
+    for (slot &each : made->slots)
+        each.uses.use(uses_); // it has been made for something
     blocks_[base] = made;
     if (!made->small)
         large_.push_back(made);
@@ -333,7 +339,7 @@ bool mover::complete(const named &touched)
 // What work is about to use, by where it is.
 void mover::count_use(const std::vector<named> &touched, bool foreseen)
 {
-    uses_++;
+    uses_ += touched.empty() ? 0 : 1;
     for (const named &each : touched) {
         auto &slots = each.of->slots;
         const bool all = each.of->small || each.part.first > each.part.last;
@@ -847,6 +853,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     if (rows.empty())
         return false;
     lock.unlock();
+    const std::uint64_t asked_ns = now_ns();
     for (row &each : rows)
         for (const CUevent event : each.events) {
             const CUresult state = calls_.cuEventQuery(event);
@@ -862,7 +869,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     if (std::none_of(rows.begin(), rows.end(), [](const row &each) {
             return each.ended == asked_at_once;
         }))
-        looked_ns_ = now;
+        looked_ns_ = asked_ns;
     if (rows.size() > 1)
         crowded_ns_ = now;
     bool any = false;
@@ -982,9 +989,11 @@ bool mover::may_move(const motion &which) const
 }
 
 // Whether there is room for it in system RAM, or may be.
-bool mover::may_leave(const slot &which)
+bool mover::may_leave(const slot &which, std::uint64_t now)
 {
-    return which.where == place::vram && (which.host != 0 || !which.no_room);
+    return which.where == place::vram &&
+           (which.host != 0 || which.no_room_ns == 0 ||
+            now - which.no_room_ns > room_again_ns);
 }
 
 void mover::end_motion(motion_ref which, place where)
@@ -1049,7 +1058,7 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
         case stage::roomed:
             any = true;
             if (!each->done && !each->called_off)
-                each->of->slots[each->index].no_room = true;
+                each->of->slots[each->index].no_room_ns = now_ns();
             if (!each->done || !take_digest(lock, *each))
                 end_motion(each, place::vram);
             break;
@@ -1293,7 +1302,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         return false;
     if (!schedule_.predicts() && waiters_ == 0)
         return change_places(lock);
-    if (exchange_.at != exchange::none)
+    if (exchange_.at == exchange::leaving ||
+        (exchange_.at == exchange::coming &&
+         exchange_.in.unit().where != place::fetching))
         end_exchange();
     // Nothing has changed since there was nothing to do.
     const std::uint64_t state = version_;
@@ -1334,6 +1345,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     candidate passer;
     candidate victim;
     candidate newcomer;
+    const std::uint64_t now = now_ns();
     std::uint64_t used_bytes = 0;
     std::uint64_t vram_bytes = free_bytes() + coming_bytes + arrived_bytes;
     for (const block_ref &each : awaited_)
@@ -1358,7 +1370,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             if (one.where == place::host && use < wanted.next_use &&
                 (!passing || !pace_.moves()))
                 wanted = {each, i, use};
-            if (!may_leave(one))
+            if (!may_leave(one, now))
                 continue;
             candidate &leaves = passing         ? passer
                                 : one.host != 0 ? victim
@@ -1427,17 +1439,27 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
 {
     if (exchange_.at == exchange::none)
         return begin_exchange(lock);
+    const candidate &in = exchange_.in;
     if (exchange_.at == exchange::leaving) {
         const place out = exchange_.out.unit().where;
         if (out == place::evicting)
             return false;
-        if (out == place::host && exchange_.in.unit().where == place::host &&
-            !exchange_.in.of->fixed && exchange_.in.of->in_flight == 0) {
+        const bool possible = out == place::host && !in.of->fixed &&
+                              in.unit().where == place::host;
+        // What is used often is in use now and then: just now, perhaps.
+        if (possible && in.of->in_flight > 0 &&
+            now_ns() - exchange_.begun_ns < exchange_patience_ns)
+            return false;
+        if (possible && in.of->in_flight == 0) {
             exchange_.at = exchange::coming;
-            if (start_fetch(lock, exchange_.in))
+            if (start_fetch(lock, in))
                 return true;
         }
-    } else if (exchange_.in.unit().where == place::fetching) {
+        // VRAM that holds nothing is of no use to anybody.
+        for (const frame &each : free_)
+            drop_frame(each);
+        free_.clear();
+    } else if (in.unit().where == place::fetching) {
         return false;
     }
     end_exchange();
@@ -1448,8 +1470,12 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
 void mover::end_exchange()
 {
     const std::uint64_t now = now_ns();
-    exchange_after_ns_ = now + exchange_part * (now - exchange_.begun_ns);
+    const std::uint64_t took =
+        std::min(now - exchange_.begun_ns, exchange_patience_ns);
+    exchange_after_ns_ =
+        std::max(exchange_after_ns_, now + exchange_part * took);
     exchange_ = {};
+    changed_.notify_all();
 }
 
 bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
@@ -1458,45 +1484,56 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     if (now < exchange_after_ns_ || !motions_.empty() || digest_slots_.empty())
         return false;
     exchange_after_ns_ = now + exchange_look_ns;
-    exchange found;
-    std::uint64_t hottest = hot_uses * heat::one_use - 1;
+    struct unit_heat
+    {
+        candidate which;
+        std::uint64_t uses;
+    };
+    std::vector<unit_heat> hot;
     for (const block_ref &each : large_)
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t uses = one.uses.at(uses_);
             if (!each->fixed && each->in_flight == 0 &&
-                one.where == place::host && uses > hottest) {
-                hottest = uses;
-                found.in = {each, i, 0};
-            }
+                one.where == place::host && uses >= hot_uses * heat::one_use)
+                hot.push_back({{each, i, 0}, uses});
         }
-    if (!found.in.of)
-        return false;
-    found.begun_ns = now;
-    const std::uint64_t wanted = found.in.unit().bytes;
+    std::sort(
+        hot.begin(), hot.end(),
+        [](const unit_heat &a, const unit_heat &b) { return a.uses > b.uses; });
+    hot.resize(std::min(hot.size(), hottest_units));
     const std::uint64_t room =
         limits_.read().physical_free_bytes() + free_bytes();
-    if (room >= wanted) {
-        found.at = exchange::coming;
-        exchange_ = found;
-        return start_fetch(lock, found.in);
-    }
-    std::uint64_t coldest = hottest / times_as_hot;
-    for (const block_ref &each : large_)
-        for (std::size_t i = 0; i < each->slots.size(); i++) {
-            const slot &one = each->slots[i];
-            const std::uint64_t uses = one.uses.at(uses_);
-            if (!each->fixed && each->in_flight == 0 && may_leave(one) &&
-                one.bytes + room >= wanted && uses < coldest) {
-                coldest = uses;
-                found.out = {each, i, schedule::never};
+    const bool grows = spare_bytes_ < host_bytes_ + min_spare_bytes;
+    for (const unit_heat &each : hot) {
+        exchange_ = {exchange::coming, {}, each.which, now};
+        const std::uint64_t wanted = each.which.unit().bytes;
+        const std::uint64_t state = version_;
+        if (room >= wanted && start_fetch(lock, each.which))
+            return true;
+        exchange_ = {};
+        if (version_ != state)
+            return false;
+        // The card may be full before the share is.
+        candidate out;
+        std::uint64_t coldest = each.uses / times_as_hot;
+        for (const block_ref &of : large_)
+            for (std::size_t i = 0; i < of->slots.size(); i++) {
+                const slot &one = of->slots[i];
+                const std::uint64_t uses = one.uses.at(uses_);
+                if (!of->fixed && of->in_flight == 0 && may_leave(one, now) &&
+                    (one.host != 0 || grows) && one.bytes + room >= wanted &&
+                    uses < coldest) {
+                    coldest = uses;
+                    out = {of, i, schedule::never};
+                }
             }
+        if (out.of && start_evict(out)) {
+            exchange_ = {exchange::leaving, out, each.which, now};
+            return true;
         }
-    if (!found.out.of || !start_evict(found.out))
-        return false;
-    found.at = exchange::leaving;
-    exchange_ = found;
-    return true;
+    }
+    return false;
 }
 
 // What changes places is there in a moment: work that needs it waits, where it
@@ -1507,6 +1544,7 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
     const auto comes = [&] {
         return exchange_.at == exchange::coming && !gave_up_ && !stopping_ &&
                exchange_.in.unit().where == place::fetching &&
+               !exchange_.in.unit().cancel &&
                std::any_of(touched.begin(), touched.end(),
                            [&](const named &each) {
                                return each.of == exchange_.in.of;
@@ -1803,6 +1841,7 @@ bool mover::give_way()
     if (coming >= wanted_bytes_ || !settled_ || unvouched_ > 0 ||
         digest_slots_.empty())
         return dropped;
+    const std::uint64_t now = now_ns();
     candidate leaves;
     for (const block_ref &each : large_) {
         if (each->fixed || each->in_flight > 0)
@@ -1810,7 +1849,7 @@ bool mover::give_way()
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (may_leave(one) && (!leaves.of || use > leaves.next_use))
+            if (may_leave(one, now) && (!leaves.of || use > leaves.next_use))
                 leaves = {each, i, use};
         }
     }

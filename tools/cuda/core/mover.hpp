@@ -158,10 +158,10 @@ private:
         CUdeviceptr at = 0;
         std::uint64_t bytes = 0;
         place where = place::host;
-        bool unmapped = false; // at this moment, perhaps
-        bool cancel = false;   // its copy no longer counts
-        bool no_room = false;  // in system RAM; there was none
-        unsigned waiting = 0;  // launches
+        bool unmapped = false;        // at this moment, perhaps
+        bool cancel = false;          // its copy no longer counts
+        std::uint64_t no_room_ns = 0; // when there was none in system RAM
+        unsigned waiting = 0;         // launches
         CUmemGenericAllocationHandle vram = 0;
         CUdeviceptr vram_alias = 0;
         CUmemGenericAllocationHandle host = 0;
@@ -377,7 +377,7 @@ private:
     void progressed();
     void hold_still(block &of);
     bool may_move(const motion &which) const;
-    static bool may_leave(const slot &which);
+    static bool may_leave(const slot &which, std::uint64_t now);
     void cancel_all();
     void may_change(block &of);
     std::uint64_t free_bytes() const;
