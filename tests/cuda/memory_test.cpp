@@ -35,7 +35,8 @@ protected:
         held_ = make(report_kind::total);
     }
 
-    std::unique_ptr<memory> make(report_kind report, bool exportable = false)
+    std::unique_ptr<memory> make(report_kind report, bool exportable = false,
+                                 bool (*asks_again)() = nullptr)
     {
         return std::make_unique<memory>(
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
@@ -43,13 +44,28 @@ protected:
                 last_notice = notice;
                 notices++;
             },
-            exportable);
+            exportable, std::vector<mover *>{}, asks_again);
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)
     {
         CUdeviceptr pointer = 0;
         EXPECT_EQ(held_->allocate(&pointer, bytes), CUDA_SUCCESS) << bytes;
+        return pointer;
+    }
+
+    // In stream order, from a pool that takes so many bytes for it.
+    CUdeviceptr allocate_ordered(std::uint64_t bytes, CUmemoryPool pool,
+                                 std::uint64_t reserved)
+    {
+        CUdeviceptr pointer = 0;
+        EXPECT_EQ(held_->allocate_async(
+                      &pointer, bytes, pool, nullptr,
+                      [&] {
+                          card_.pool_reserved = card_.pool_used = reserved;
+                          return card_.calls.cuMemAlloc_v2(&pointer, bytes);
+                      }),
+                  CUDA_SUCCESS);
         return pointer;
     }
 
@@ -104,14 +120,11 @@ struct Caching : Memory
     Caching()
     {
         asks = true;
-        held_ = make(report_kind::total);
+        cache();
     }
-    std::unique_ptr<memory> make(report_kind report, bool exportable = false)
+    void cache(bool exportable = false)
     {
-        return std::make_unique<memory>(
-            card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
-            [](const spill_notice &) {}, exportable, std::vector<mover *>{},
-            [] { return asks; });
+        held_ = make(report_kind::total, exportable, [] { return asks; });
     }
     void expect_refused(std::uint64_t bytes)
     {
@@ -171,7 +184,7 @@ TEST_F(Caching, IsRefusedWhereTheCardIsFullBeforeTheShare)
 
 TEST_F(Caching, WhatIsExportableCountsAsGivenBackToo)
 {
-    held_ = make(report_kind::total, true);
+    cache(true);
     const CUdeviceptr kept = allocate(30 * MiB);
     const CUdeviceptr cached = allocate(34 * MiB);
     EXPECT_TRUE(card_.plain.contains(cached));
@@ -187,14 +200,7 @@ TEST_F(Caching, WhatIsExportableCountsAsGivenBackToo)
 
 TEST_F(Caching, IsNotRefusedWhatAPoolGivesUp)
 {
-    CUdeviceptr ordered = 0;
-    ASSERT_EQ(held_->allocate_async(
-                  &ordered, 30 * MiB, nullptr, nullptr,
-                  [&] {
-                      card_.pool_reserved = card_.pool_used = 40 * MiB;
-                      return card_.calls.cuMemAlloc_v2(&ordered, 30 * MiB);
-                  }),
-              CUDA_SUCCESS);
+    const CUdeviceptr ordered = allocate_ordered(30 * MiB, nullptr, 40 * MiB);
     ASSERT_EQ(
         held_->free_async(ordered, nullptr,
                           [&] { return card_.calls.cuMemFree_v2(ordered); }),
@@ -642,14 +648,7 @@ TEST_F(Memory, APoolsAllocationsOutliveItInTheLedger)
     CUmemLocation here = {};
     here.type = CU_MEM_LOCATION_TYPE_DEVICE;
     held_->stream_pools().created(pool, here);
-    CUdeviceptr pointer = 0;
-    ASSERT_EQ(held_->allocate_async(
-                  &pointer, 10 * MiB, pool, nullptr,
-                  [&] {
-                      card_.pool_reserved = card_.pool_used = 16 * MiB;
-                      return card_.calls.cuMemAlloc_v2(&pointer, 10 * MiB);
-                  }),
-              CUDA_SUCCESS);
+    const CUdeviceptr pointer = allocate_ordered(10 * MiB, pool, 16 * MiB);
     expect_used(16 * MiB, 0);
     EXPECT_EQ(held_->stream_pools().destroy(
                   pool, [] { return CUDA_ERROR_INVALID_VALUE; }),

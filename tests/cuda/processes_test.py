@@ -36,6 +36,16 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 """
 
+# What has been fetched, in a program whose movement is traced.
+TRACED = r"""
+import json, os, time
+def fetched():
+    lines = open(os.environ["EMUV_TRACE"]).read().splitlines()[1:]
+    spans = [json.loads(line.rstrip(",")) for line in lines]
+    return [int(span["args"]["address"], 16) for span in spans
+            if span["name"] == "fetch"]
+"""
+
 
 class ProcessesTest(unittest.TestCase):
     options = None
@@ -259,13 +269,7 @@ print(*info(), alloc(88)[0])
 
     def test_what_moves_is_traced_and_goes_on_after_a_release(self):
         with tempfile.NamedTemporaryFile() as trace:
-            out, _ = self.run_program("""
-import json, os, time
-def fetched():
-    lines = open(os.environ["EMUV_TRACE"]).read().splitlines()[1:]
-    spans = [json.loads(line.rstrip(",")) for line in lines]
-    return [int(span["args"]["address"], 16) for span in spans
-            if span["name"] == "fetch"]
+            out, _ = self.run_program(TRACED + """
 def go_round(value, count):
     for block in blocks[:count]:
         assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value),
@@ -307,13 +311,8 @@ for block in blocks:
 
     def test_without_a_schedule_what_is_used_most_comes_to_vram(self):
         with tempfile.NamedTemporaryFile() as trace:
-            out, err = self.run_program("""
-import json, os, random, time
-def fetched():
-    lines = open(os.environ["EMUV_TRACE"]).read().splitlines()[1:]
-    spans = [json.loads(line.rstrip(",")) for line in lines]
-    return [int(span["args"]["address"], 16) for span in spans
-            if span["name"] == "fetch"]
+            out, err = self.run_program(TRACED + """
+import random
 order = random.Random(3)
 blocks = [alloc(4)[1] for _ in range(8)]
 wanted = [bytearray(4 * MiB) for _ in blocks]

@@ -200,7 +200,7 @@ CUresult memory::free(CUdeviceptr pointer)
             held_[pointer] = std::move(entry);
             return waited;
         }
-        reclaim_.returned(entry.device, entry.bytes);
+        given_back(entry.device, entry.bytes);
         const CUresult dropped = drop(pointer, entry);
         return waited != CUDA_SUCCESS ? waited : dropped;
     }
@@ -727,7 +727,7 @@ bool memory::collect(bool wait)
             continue;
         }
         calls_.cuEventDestroy_v2(each.event);
-        reclaim_.returned(each.what.device, each.what.bytes);
+        given_back(each.what.device, each.what.bytes);
         drop(each.base, each.what);
         dropped = true;
     }

@@ -335,6 +335,11 @@ private:
     };
 
     bool is_refused(int device, std::uint64_t bytes);
+    void given_back(int device, std::uint64_t bytes)
+    {
+        if (asks_again_ != nullptr)
+            reclaim_.returned(device, bytes);
+    }
     CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                              int device, bool use_vram);
     CUresult reserve(CUdeviceptr *base, std::uint64_t bytes);
@@ -403,7 +408,7 @@ private:
             return result;
         if (result == CUDA_SUCCESS) {
             const held &freed = entry.mapped();
-            reclaim_.returned(freed.device, freed.bytes);
+            given_back(freed.device, freed.bytes);
             give_back(freed.device, freed.bytes, {freed.kind, freed.token});
         } else {
             const std::lock_guard guard(lock_);

@@ -206,9 +206,7 @@ void mover::fix_all(const char *why)
 void mover::shed()
 {
     const std::lock_guard guard(lock_);
-    for (const frame &each : free_)
-        drop_frame(each);
-    free_.clear();
+    drop_frames();
     // What is in VRAM needs no place in system RAM until it leaves.
     for (const auto &[base, each] : blocks_) {
         if (each->moving > 0)
@@ -1393,7 +1391,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         const bool left_there =
             waiters_ == 0 && !pace_.moves() &&
             limits_.read().physical_free_bytes() + free_bytes() <
-                wanted.of->slots[wanted.index].bytes;
+                wanted.unit().bytes;
         if (may_fetch && !early && !left_there) {
             if (start_fetch(lock, wanted))
                 return true;
@@ -1414,7 +1412,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         const candidate &leaves = as_planned ? passer : last;
         const bool short_of_frames =
             limits_.read().physical_free_bytes() + free_bytes() <
-                wanted.of->slots[wanted.index].bytes &&
+                wanted.unit().bytes &&
             leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
         if (may_evict && (waiters_ > 0 || pace_.moves()) && leaves.of &&
             leaves.next_use > wanted.next_use + 1 &&
@@ -1456,9 +1454,7 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
                 return true;
         }
         // VRAM that holds nothing is of no use to anybody.
-        for (const frame &each : free_)
-            drop_frame(each);
-        free_.clear();
+        drop_frames();
     } else if (in.unit().where == place::fetching) {
         return false;
     }
@@ -1692,6 +1688,13 @@ void mover::drop_frame(const frame &which)
     limits_.uncharge_physical(which.bytes);
 }
 
+void mover::drop_frames()
+{
+    for (const frame &each : free_)
+        drop_frame(each);
+    free_.clear();
+}
+
 CUdeviceptr mover::alias(CUmemGenericAllocationHandle handle,
                          std::uint64_t bytes)
 {
@@ -1759,7 +1762,7 @@ bool mover::remap(slot &of, CUmemGenericAllocationHandle to,
 bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
                         const candidate &which)
 {
-    const slot &one = which.of->slots[which.index];
+    const slot &one = which.unit();
     frame into{};
     if (!take_frame(one.bytes, into))
         return false;
@@ -1779,7 +1782,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
 bool mover::start_evict(const candidate &which)
 {
     const motion_ref next = new_motion(which, stage::roomed);
-    const slot &one = which.of->slots[which.index];
+    const slot &one = which.unit();
     next->digest_slot = digest_slots_.back();
     digest_slots_.pop_back();
     if (next->event == nullptr) {
@@ -1828,9 +1831,7 @@ bool mover::make_way(std::uint64_t bytes)
 bool mover::give_way()
 {
     const bool dropped = !free_.empty();
-    for (const frame &each : free_)
-        drop_frame(each);
-    free_.clear();
+    drop_frames();
     if (dropped) {
         given_up_++;
         changed_.notify_all();

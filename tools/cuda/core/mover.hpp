@@ -370,6 +370,7 @@ private:
     CUdeviceptr alias(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
     void drop_alias(CUdeviceptr at, std::uint64_t bytes);
     void drop_frame(const frame &which);
+    void drop_frames();
     CUevent take_event();
     motion_ref new_motion(const candidate &which, stage at);
     void end_motion(motion_ref which, place where);
