@@ -91,11 +91,14 @@ protected:
         OK(cuModuleGetFunction(&touch_, module, "touch"));
     }
 
-    // Whatever a test did, the driver holds nothing of it afterwards.
+    // Whatever a test did, its work went well, and the driver holds nothing of
+    // it afterwards.
     void TearDown() override
     {
         held = false;
         api->fail(nullptr, 0, 0);
+        OK(cuCtxSetCurrent(context));
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
         OK(cuDevicePrimaryCtxRelease(0));
         OK(cuCtxSetCurrent(nullptr));
         EXPECT_EQ(api->vram_used(0), 0u);

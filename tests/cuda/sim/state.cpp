@@ -85,6 +85,7 @@ CUresult state::initialise()
         frame_bytes;
     const std::size_t count = size_from("EMUV_SIM_DEVICES", 1);
     host_numa = size_from("EMUV_SIM_HOST_NUMA", 1) != 0;
+    lag = std::chrono::microseconds(size_from("EMUV_SIM_LAG", 0));
     if (vram == 0 || count == 0 || count > 16)
         return CUDA_ERROR_NO_DEVICE;
     space.open();

@@ -62,6 +62,7 @@ struct state
 
     bool initialised = false;
     bool host_numa = true;
+    std::chrono::microseconds lag{0};
     std::uint64_t last_id = 0;
     std::vector<std::unique_ptr<device>> devices;
     frame_store host; // HOST_NUMA memory

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <random>
 
 namespace sim {
 
@@ -17,6 +18,7 @@ void serve(const std::shared_ptr<stream> &self)
 {
     state &s = the();
     std::unique_lock lock(s.mutex);
+    std::minstd_rand random(static_cast<unsigned>(self->id));
     for (;;) {
         s.changed.wait(lock,
                        [&] { return !self->queue.empty() || self->closing; });
@@ -28,6 +30,11 @@ void serve(const std::shared_ptr<stream> &self)
             return std::all_of(next.after.begin(), next.after.end(),
                                [](const mark &m) { return m->done; });
         });
+        if (s.lag.count() != 0) {
+            lock.unlock();
+            std::this_thread::sleep_for(s.lag * (random() % 1024) / 1024);
+            lock.lock();
+        }
         context &where = *self->owner;
         if (next.run && (next.always || where.lost == CUDA_SUCCESS)) {
             lock.unlock();

@@ -51,6 +51,7 @@ TEST_F(Vmm, MovingBetweenVramAndHostKeepsTheAddress)
     OK(put(at, frame, on_host()));
     EXPECT_EQ(api->host_used(), frame);
     OK(cuMemsetD8(at, 9, frame));
+    OK(cuCtxSynchronize());
     OK(cuMemUnmap(at, frame));
     EXPECT_EQ(api->host_used(), 0u);
     OK(put(at, frame, on_device()));
@@ -69,6 +70,7 @@ TEST_F(Vmm, CopiesCrossFromDeviceToHostHandles)
     OK(cuMemcpyDtoH(out.data(), at, 2 * frame));
     EXPECT_EQ(in, out);
     OK(cuMemsetD8(at + frame - 16, 0, 32));
+    OK(cuCtxSynchronize());
     OK(cuMemUnmap(at, 2 * frame));
 }
 
@@ -97,6 +99,7 @@ TEST_F(Vmm, CopiesDoNotCrossFromDeviceHandlesToRegisteredPages)
     // Device memory may follow at the same address.
     OK(put(at + frame, frame, on_device()));
     OK(cuMemsetD8(seam, 0, 64));
+    OK(cuCtxSynchronize());
     OK(cuMemUnmap(at, 2 * frame));
 }
 
