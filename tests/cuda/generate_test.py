@@ -70,6 +70,15 @@ class GenerateTest(unittest.TestCase):
             self.assertEqual(text.count("emuv_refuse"), 1)
             self.assertEqual(text.count(".quad"), 3)
 
+    def test_stubs_without_a_symbol_are_as_many_as_asked_for(self):
+        symbols = table("forwarded cuA\n")
+        for machine in ("x86_64", "aarch64"):
+            self.assertNotIn("newer", generate.forwarders(symbols, machine,
+                                                          False))
+            text = generate.forwarders(symbols, machine, False, 5)
+            self.assertEqual(text.count(".quad"), 1 + 2 * 5)
+            self.assertNotIn(".globl emuv_newer_0\n", text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -200,35 +200,49 @@ def procedure(name):
                             ctypes.c_size_t)(function.value)
 pointer = ctypes.c_uint64()
 assert procedure(b"cuMemPokeOfTomorrow")(None, 0) == 0
+tomorrow = procedure(b"cuMemAllocOfTomorrow")
 print("quiet", file=sys.stderr, flush=True)
 for _ in range(2):
-    tomorrow = procedure(b"cuMemAllocOfTomorrow")
     print(tomorrow(ctypes.byref(pointer), 4096), pointer.value != 0)
+    tomorrow = procedure(b"cuMemAllocOfTomorrow")
 """, EMUV_PHYSICAL="24M")
         self.assertEqual(out, ["0", "True"] * 2)
         self.assertEqual(
             err, "quiet\nemuV: cuMemAllocOfTomorrow is newer than this "
             "library: what it allocates is not counted\n")
 
-    def test_memory_stays_where_it_is_where_work_may_be_newer(self):
-        ask = """
-def ask():
-    function, status = ctypes.c_void_p(), ctypes.c_int()
-    for _ in range(2):
-        assert cuda.cuGetProcAddress_v2(
-            b"cuMemcpyOfTomorrow", ctypes.byref(function), 99000,
-            ctypes.c_uint64(0), ctypes.byref(status)) == 0
+    def test_memory_stays_where_it_is_once_newer_work_is_done(self):
+        program = """
+function, status = ctypes.c_void_p(), ctypes.c_int()
+for _ in range(2):
+    assert cuda.cuGetProcAddress_v2(
+        b"cuMemcpyOfTomorrow", ctypes.byref(function), 99000,
+        ctypes.c_uint64(0), ctypes.byref(status)) == 0
+copy = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t,
+    ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_double,
+    ctypes.c_int)(function.value)
+at = alloc(48)[1].value
+assert cuda.cuMemsetD8_v2(ctypes.c_uint64(at), 1, 1000) == 0
+assert cuda.cuMemsetD8_v2(ctypes.c_uint64(at + 4096), 2, 1000) == 0
+print("asked", file=sys.stderr, flush=True)
+for _ in range(calls):
+    assert copy(at, at + 4096, 100, 4, 5, 6, 0.5, 7) == 0
+back = ctypes.create_string_buffer(200)
+assert cuda.cuMemcpyDtoH_v2(back, ctypes.c_uint64(at), 200) == 0
+assert back.raw == bytes([2 if calls else 1]) * 100 + bytes([1]) * 100
 """
-        for moves in ("0", "always"):
-            with self.subTest(moves=moves):
+        stays = ("emuV: memory stays where it is from now on: the program "
+                 "calls a function that is newer than this library")
+        for moves, calls in (("0", 2), ("always", 0), ("always", 2)):
+            with self.subTest(moves=moves, calls=calls):
                 _, err = self.run_program(
-                    ask + "ask()\nassert alloc(48)[0] == 0\n",
-                    EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M", EMUV_MOVE=moves)
-                stays = [line for line in err.splitlines() if "stays" in line]
+                    f"calls = {calls}\n" + program, EMUV_PHYSICAL="24M",
+                    EMUV_VIRTUAL="64M", EMUV_MOVE=moves)
+                lines = err.splitlines()
                 self.assertEqual(
-                    stays, [] if moves == "0" else
-                    ["emuV: memory stays where it is from now on: the program "
-                     "may do work that this library does not know"])
+                    lines[lines.index("asked") + 1:],
+                    [stays] if moves != "0" and calls else [])
 
     def test_why_memory_has_no_ipc_handle_is_told_once(self):
         out, err = self.run_program("""

@@ -136,16 +136,19 @@ X86_64 = """
     pop %rdx; pop %rsi; pop %rdi; pop %rax
 .endm
 
-.text
-.type emuv_first_call, @function
-emuv_first_call:    /* r11d: which symbol */
+.macro first_call name, resolve     /* r11d: of which */
+.type \\name, @function
+\\name:
     save_arguments
     mov %r11d, %edi
-    call emuv_resolve
+    call \\resolve
     mov %rax, %r11
     restore_arguments
     jmp *%r11
-.size emuv_first_call, . - emuv_first_call
+.size \\name, . - \\name
+.endm
+
+.text
 """
 
 X86_64_DLOPEN = """
@@ -190,16 +193,19 @@ AARCH64 = """
     ldp x29, x30, [sp], #224
 .endm
 
-.text
-.type emuv_first_call, @function
-emuv_first_call:    // w17: which symbol
+.macro first_call name, resolve     // w17: of which
+.type \\name, %function
+\\name:
     save_arguments
     mov w0, w17
-    bl emuv_resolve
+    bl \\resolve
     mov x16, x0
     restore_arguments
     br x16
-.size emuv_first_call, . - emuv_first_call
+.size \\name, . - \\name
+.endm
+
+.text
 """
 
 AARCH64_DLOPEN = """
@@ -218,18 +224,41 @@ dlopen:             // the caller's return address stays: glibc looks at it
 """
 
 
-def forwarders(symbols, machine, dlopen):
+def first_call(machine, label, number, way):
+    """Where a table leads before anybody knows where to: to @p way, with the
+    entry's number."""
+    if machine == "x86_64":
+        return f"{label}: mov ${number}, %r11d; jmp {way}"
+    return f"{label}: mov w17, #{number}\n    b {way}"
+
+
+def jump(machine, name, at):
+    """A function that goes on where the table's entry says."""
+    way = (f"    jmp *{at}(%rip)" if machine == "x86_64" else
+           f"    adrp x16, {at}\n    ldr x16, [x16, #:lo12:{at}]\n    br x16")
+    return (f".type {name}, %function\n{name}:\n{way}\n"
+            f".size {name}, . - {name}")
+
+
+def entries(name, values, section=".data"):
+    """A table of addresses that the C++ side knows."""
+    return (f"\n.section {section}, \"aw\"\n.balign 8\n.globl {name}\n"
+            f".hidden {name}\n.type {name}, %object\n{name}:\n"
+            + "".join(f"    .quad {value}\n" for value in values)
+            + f".size {name}, . - {name}")
+
+
+def forwarders(symbols, machine, dlopen, newer=0):
     """The assembly: a stub for each symbol's first call, the table of where
-    each one goes, and the exported functions that are not written in C++."""
+    each one goes, and the exported functions that are not written in C++.
+    @p newer: how many stubs there are for functions that have no symbol."""
     x86 = machine == "x86_64"
     text = [X86_64 if x86 else AARCH64]
     if dlopen:
         text.append(X86_64_DLOPEN if x86 else AARCH64_DLOPEN)
-    for i, _ in enumerate(symbols):
-        if x86:
-            text.append(f".Lfirst{i}: mov ${i}, %r11d; jmp emuv_first_call")
-        else:
-            text.append(f".Lfirst{i}: mov w17, #{i}\n    b emuv_first_call")
+    text.append("first_call emuv_first_call, emuv_resolve")
+    text += [first_call(machine, f".Lfirst{i}", i, "emuv_first_call")
+             for i, _ in enumerate(symbols)]
     watched = 0
     for i, symbol in enumerate(symbols):
         if symbol.kind == "hooked":
@@ -238,22 +267,28 @@ def forwarders(symbols, machine, dlopen):
         if symbol.kind == "watched":
             at = f"emuv_watched + {8 * watched}"
             watched += 1
-        text.append(f".globl {symbol.name}\n.type {symbol.name}, %function\n"
-                    f"{symbol.name}:")
+        text.append(f".globl {symbol.name}")
         if symbol.kind == "refused":
+            text.append(f".type {symbol.name}, %function\n{symbol.name}:")
             text.append(f"    mov ${i}, %edi\n    jmp emuv_refuse" if x86 else
                         f"    mov w0, #{i}\n    b emuv_refuse")
-        elif x86:
-            text.append(f"    jmp *{at}(%rip)")
+            text.append(f".size {symbol.name}, . - {symbol.name}")
         else:
-            text.append(f"    adrp x16, {at}\n"
-                        f"    ldr x16, [x16, #:lo12:{at}]\n    br x16")
-        text.append(f".size {symbol.name}, . - {symbol.name}")
-    text.append("\n.data\n.balign 8\n.globl emuv_table\n.hidden emuv_table\n"
-                ".type emuv_table, %object\nemuv_table:")
-    text += [f"    .quad .Lfirst{i}" for i, _ in enumerate(symbols)]
-    text.append(".size emuv_table, . - emuv_table\n"
-                '.section .note.GNU-stack, "", %progbits')
+            text.append(jump(machine, symbol.name, at))
+    if newer:
+        text.append("first_call emuv_first_newer, emuv_resolve_newer")
+    for i in range(newer):
+        text.append(first_call(machine, f".Lnewer{i}", i, "emuv_first_newer"))
+        text.append(jump(machine, f"emuv_newer_{i}", f"emuv_newer + {8 * i}"))
+    text.append(entries("emuv_table",
+                        [f".Lfirst{i}" for i, _ in enumerate(symbols)]))
+    if newer:
+        text.append(entries("emuv_newer",
+                            [f".Lnewer{i}" for i in range(newer)]))
+        text.append(entries("emuv_newer_stubs",
+                            [f"emuv_newer_{i}" for i in range(newer)],
+                            ".data.rel.ro"))
+    text.append('.section .note.GNU-stack, "", %progbits')
     return "\n".join(text) + "\n"
 
 
@@ -286,6 +321,8 @@ def main():
     parser.add_argument("--typedefs")
     parser.add_argument("--machine", choices=("x86_64", "aarch64"))
     parser.add_argument("--dlopen", action="store_true")
+    parser.add_argument("--newer", type=int, default=0,
+                        help="stubs for functions that have no symbol")
     parser.add_argument("--output", help="folder; without it, only check")
     options = parser.parse_args()
 
@@ -304,7 +341,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     for name, text in (
             ("forwarders.S", forwarders(symbols, options.machine,
-                                        options.dlopen)),
+                                        options.dlopen, options.newer)),
             ("symbols.inc", tables(symbols)),
             ("exports.map", exports(symbols, options.dlopen))):
         (out / name).write_text(text)

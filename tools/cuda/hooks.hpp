@@ -47,9 +47,23 @@ CUresult start();
 /// no limit set, and in the child of a process that had used CUDA.
 state *current_state();
 
-/// Work can reach memory that nobody follows: memory stays where it is, now
-/// and once the state is made.
+/// Work can reach memory that nobody follows: memory stays where it is, from
+/// the return on and once the state is made.
 void work_unseen();
+
+/// What a function may do that is newer than this library, by its name.
+struct newer_does
+{
+    bool allocate; ///< hands out memory
+    bool work;     ///< has the device work on memory
+};
+
+/// A function that says what it does when it is first called, before it is.
+/// @param name  what the program knows it as
+/// @param real  the driver's own
+/// @return a stub of ours; @p real where there are none left, and then all has
+///         been said
+void *newer_function(const char *name, void *real, newer_does what);
 
 /// Our own function for what a program asks cuGetProcAddress for.
 /// @param real  what the driver answers

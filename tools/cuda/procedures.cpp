@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // cuGetProcAddress: which of our functions stands for a name and a version.
 #include "hooks.hpp"
-#include "message.hpp"
 
-#include <atomic>
-#include <cstring>
 #include <string_view>
 
 // The refused ones are forwarders, which no header declares under our name.
@@ -63,14 +60,6 @@ bool is_known(std::string_view name)
     return false;
 }
 
-void log_unknown(const char *name)
-{
-    static std::atomic<bool> said;
-    if (!said.exchange(true))
-        say("%s is newer than this library: what it allocates is not counted",
-            name);
-}
-
 } // namespace
 
 void *own_procedure(const char *name, int version, bool per_thread, void *real)
@@ -87,13 +76,10 @@ void *own_procedure(const char *name, int version, bool per_thread, void *real)
             chosen = &each;
     }
     if (chosen == nullptr) {
-        if (!is_known(name)) {
-            if (hands_out_memory(name))
-                log_unknown(name);
-            if (works_on_memory(name))
-                work_unseen();
-        }
-        return real;
+        const newer_does does{hands_out_memory(name), works_on_memory(name)};
+        return (does.allocate || does.work) && !is_known(name)
+                   ? newer_function(name, real, does)
+                   : real;
     }
     // A driver newer than our headers may have given the name a new meaning.
     if (version > CUDA_VERSION && real != real_address(chosen->symbol_name)) {
@@ -104,11 +90,8 @@ void *own_procedure(const char *name, int version, bool per_thread, void *real)
                 per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
                            : CU_GET_PROC_ADDRESS_LEGACY_STREAM,
                 &status) != CUDA_SUCCESS ||
-            known != real) {
-            log_unknown(name);
-            work_unseen();
-            return real;
-        }
+            known != real)
+            return newer_function(name, real, {true, true});
     }
     return reinterpret_cast<void *>(chosen->own);
 }

@@ -149,7 +149,7 @@ void tell_stay(const char *why)
 }
 
 constexpr char unseen_why[] =
-    "the program may do work that this library does not know";
+    "the program calls a function that is newer than this library";
 std::atomic<bool> unseen;
 
 void stop_moving()
@@ -245,8 +245,8 @@ CUresult start()
 
 void work_unseen()
 {
-    if (unseen.exchange(true))
-        return;
+    // Each caller waits until all is mapped.
+    unseen = true;
     if (const state *made = active.load())
         made->fix_all(unseen_why);
 }

@@ -310,9 +310,14 @@ SIM_EXPORT CUresult cuMemAllocOfTomorrow(CUdeviceptr *dptr, size_t bytesize)
     return cuMemAlloc(dptr, bytesize);
 }
 
-SIM_EXPORT CUresult cuMemcpyOfTomorrow()
+// With arguments in registers of both kinds, and behind them.
+SIM_EXPORT CUresult cuMemcpyOfTomorrow(CUdeviceptr to, CUdeviceptr from,
+                                       size_t bytes, int fourth, int fifth,
+                                       int sixth, double half, int seventh)
 {
-    return CUDA_SUCCESS;
+    if (fourth != 4 || fifth != 5 || sixth != 6 || half != 0.5 || seventh != 7)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuMemcpyDtoD(to, from, bytes);
 }
 
 SIM_EXPORT CUresult cuMemPokeOfTomorrow()
