@@ -4,11 +4,15 @@
 
     workloads.py prefill|decode|resnet|lora [--steps N] [--warm-up N] [...]
 
+With --within GIB as people make them fit who know nothing else: weights beyond
+that stay in system RAM by accelerate, what a training step saves by save_on_cpu.
+
 Prints a line: what, milliseconds a step (the median), the first steps' own,
 GiB held, and a digest of each step's results.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -21,19 +25,52 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch  # noqa: E402
 
 
-def llama(layers):
+# Of the memory within which a model has to fit, what accelerate leaves to
+# everything that is no weight.
+APART_GIB = 1.2
+
+
+def llama(options):
     from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     config = LlamaConfig(hidden_size=4096, intermediate_size=14336,
-                         num_hidden_layers=layers, num_attention_heads=32,
+                         num_hidden_layers=options.layers,
+                         num_attention_heads=32,
                          num_key_value_heads=8, vocab_size=32000)
     with torch.device("cuda"):
         return LlamaForCausalLM(config)
 
 
+def fit(model, options):
+    """@p model with its weights where there is room, if that is to be seen to."""
+    if not options.within:
+        return model
+    from accelerate import dispatch_model, infer_auto_device_map
+    model = model.cpu()
+    torch.cuda.empty_cache()
+    limit_to(options.within)
+    share = f"{int((options.within - APART_GIB) * 1024)}MiB"
+    where = infer_auto_device_map(
+        model, max_memory={0: share, "cpu": "1000GiB"},
+        no_split_module_classes=["LlamaDecoderLayer"])
+    return dispatch_model(model, where)
+
+
+def limit_to(gib):
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(gib * 2**30 / total)
+    torch.cuda.reset_peak_memory_stats()
+
+
+def saving(options):
+    """Where the forward pass of a training step is to run."""
+    return (torch.autograd.graph.save_on_cpu(pin_memory=True)
+            if options.within else contextlib.nullcontext())
+
+
 def prefill(options):
-    model = llama(options.layers).eval()
+    model = fit(llama(options), options).eval()
     tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
 
     @torch.no_grad()
@@ -43,7 +80,7 @@ def prefill(options):
 
 
 def decode(options):
-    model = llama(options.layers).eval()
+    model = fit(llama(options), options).eval()
     tokens = torch.randint(0, 32000, (1, 64), device="cuda")
     with torch.no_grad():
         cache = model(tokens, use_cache=True).past_key_values
@@ -60,15 +97,18 @@ def lora(options):
     # Attention's backward pass adds up in any order otherwise.
     torch.use_deterministic_algorithms(True)
     model = get_peft_model(
-        llama(options.layers),
+        llama(options),
         LoraConfig(r=16, target_modules=["q_proj", "v_proj"]))
     model.train()
     tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
     optimizer = torch.optim.AdamW(
         [p for p in model.parameters() if p.requires_grad], lr=1e-4)
+    if options.within:  # accelerate trains no weights that it offloads
+        limit_to(options.within)
 
     def step():
-        loss = model(tokens, labels=tokens).loss
+        with saving(options):
+            loss = model(tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -83,9 +123,12 @@ def resnet(options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images = torch.randn(options.batch, 3, 224, 224, device="cuda")
     labels = torch.randint(0, 1000, (options.batch,), device="cuda")
+    if options.within:
+        limit_to(options.within)
 
     def step():
-        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        with saving(options):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -109,6 +152,8 @@ def main():
     parser.add_argument("--warm-up", type=int, default=10)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--within", type=float, default=0, metavar="GIB",
+                        help="make it fit by accelerate and save_on_cpu")
     options = parser.parse_args()
 
     step = globals()[options.what](options)
