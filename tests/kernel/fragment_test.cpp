@@ -204,13 +204,17 @@ TEST_F(fragmented, DmabufIsTheSameMemory)
 TEST_F(fragmented, MemoryComesBackWhole)
 {
     const auto before = settled_available();
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 6; round++) {
         const auto more = allocate(client, 128 * mib, EMUV_ALLOC_POPULATE);
-        EXPECT_LT(settled_available(), before - 100 * mib);
+        EXPECT_LT(settled_available(), before - 90 * mib);
         ASSERT_EQ(release(client, more.offset), 0);
     }
-    EXPECT_TRUE(
-        wait_until([&] { return settled_available() + 8 * mib > before; }));
+    // A quarter of one round: where memory lies in pieces, what the rest of the
+    // system has of it changes by some megabytes, too.
+    EXPECT_TRUE(wait_until([&] {
+        return settled_available() + 32 * mib > before;
+    })) << settled_available()
+        << " of " << before;
 }
 
 TEST_F(fragmented, NextReadsZeros)
