@@ -2,12 +2,9 @@
 // Moving units between VRAM and system RAM, ahead of their use.
 #include "mover.hpp"
 
-#include "digest.hpp"
-#include "placement.hpp"
-#include "size.hpp"
+#include "mapping.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -35,9 +32,7 @@ constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
-// Where there was no room in system RAM there may be some by now.
-constexpr std::uint64_t room_again_ns = 1000000000;
-constexpr std::size_t digest_slots = max_motions;
+static_assert(max_motions <= digests::max_under_way);
 // How long a round may stand still until it is clear that it should not: so
 // many times what moving everything would take over a slow link.
 constexpr std::uint64_t patient_rounds = 8;
@@ -46,7 +41,6 @@ constexpr std::uint64_t rest_after_ns = 10000000;
 // Nothing to do for so long is the program's own affair, and no part of a
 // round.
 constexpr std::uint64_t pause_ns = 10000000;
-constexpr std::size_t asked_at_once = 64;
 constexpr std::uint64_t report_after_ns = 100000000;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 // In blocks below that frameworks keep their many small tensors, at ever new
@@ -63,7 +57,6 @@ constexpr std::uint64_t exchange_part = 20;
 constexpr std::uint64_t exchange_look_ns = 10000000;
 constexpr std::uint64_t exchange_patience_ns = 200000000;
 constexpr std::size_t hottest_units = 16;
-constexpr unsigned digest_blocks = 256;
 // A launch waits for memory that is on its way. If nothing at all arrives or
 // ends for so long, then what it waits for may be waiting for it.
 constexpr std::uint64_t patience_ns = 200000000;
@@ -83,7 +76,9 @@ void pause_cpu()
 mover::mover(const driver &calls, ledger &limits, int device, bool always,
              trace *record, void (*tell)(const char *why))
     : calls_(calls), limits_(limits), device_(device), trace_(record),
-      tell_(tell), pace_(always), lanes_(calls)
+      tell_(tell), pace_(always), flights_(calls),
+      frames_(calls, limits, device), events_(calls), digests_(calls),
+      lanes_(calls)
 {}
 
 mover::~mover()
@@ -143,10 +138,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
         unit next{each.at, each.bytes, 0};
         const bool in_vram = each.where == place::vram;
         next.handle = in_vram ? each.vram : each.host;
-        if (each.vram_alias != 0)
-            drop_alias(each.vram_alias, each.bytes);
-        if (each.host_alias != 0)
-            drop_alias(each.host_alias, each.bytes);
+        unmap_alias(calls_, each.vram_alias, each.bytes);
+        unmap_alias(calls_, each.host_alias, each.bytes);
         if (in_vram) {
             left.physical_bytes += each.bytes;
             if (each.host != 0) {
@@ -165,7 +158,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     return true;
 }
 
-mover::block_ref mover::block_of(CUdeviceptr address)
+block_ref mover::block_of(CUdeviceptr address)
 {
     auto after = blocks_.upper_bound(address);
     if (after == blocks_.begin())
@@ -187,12 +180,9 @@ void mover::fix(CUdeviceptr address)
     changed_.wait(lock, [&] { return found->mapped(); });
 }
 
-// From here on the block stays as it is.
 void mover::hold_still(block &of)
 {
-    of.fixed = true;
-    for (slot &each : of.slots)
-        each.cancel = true;
+    of.hold_still();
     changed_.notify_all();
 }
 
@@ -206,7 +196,7 @@ void mover::fix_all(const char *why)
 void mover::shed()
 {
     const std::lock_guard guard(lock_);
-    drop_frames();
+    frames_.drop();
     // What is in VRAM needs no place in system RAM until it leaves.
     for (const auto &[base, each] : blocks_) {
         if (each->moving > 0)
@@ -214,8 +204,7 @@ void mover::shed()
         for (slot &one : each->slots) {
             if (one.where != place::vram || one.host == 0 || !one.charged)
                 continue;
-            if (one.host_alias != 0)
-                drop_alias(one.host_alias, one.bytes);
+            unmap_alias(calls_, one.host_alias, one.bytes);
             calls_.cuMemRelease(one.host);
             limits_.uncharge_virtual(one.bytes, one.token);
             spare_bytes_ -= one.bytes;
@@ -229,9 +218,9 @@ void mover::shed()
 // ---- The program's work
 
 // What the work touches, by its addresses: once for each block.
-std::vector<mover::named> mover::follow(work &announced)
+std::vector<touched> mover::follow(work &announced)
 {
-    std::vector<named> touched;
+    std::vector<touched> all;
     std::uint64_t what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
@@ -242,114 +231,51 @@ std::vector<mover::named> mover::follow(work &announced)
         // Nothing that is worth moving begins at an odd place.
         if (!of->small && address % 16 == 0) {
             what = (what ^ address) * 0x9e3779b97f4a7c15u;
-            // Where the next thing that was ever named begins, this one ends.
-            const std::uint64_t offset = address - of->base;
-            auto &starts = of->starts;
-            auto next = std::upper_bound(starts.begin(), starts.end(), offset);
-            if (next == starts.begin() || *std::prev(next) != offset)
-                next = std::next(starts.insert(next, offset));
-            const std::uint64_t end = next == starts.end() ? of->bytes : *next;
-            const auto unit_at = [&](std::uint64_t at) {
-                const auto after = std::upper_bound(
-                    of->slots.begin(), of->slots.end(), of->base + at,
-                    [](CUdeviceptr a, const slot &b) { return a < b.at; });
-                return static_cast<std::uint32_t>(after - of->slots.begin() -
-                                                  1);
-            };
-            part.first = unit_at(offset);
-            part.last = unit_at(end - 1);
+            part = of->touched_from(address);
         }
         // First to last of what is touched there.
         const auto same =
-            std::find_if(touched.begin(), touched.end(),
-                         [&](const named &other) { return other.of == of; });
-        if (same == touched.end()) {
-            touched.push_back({std::move(of), part});
+            std::find_if(all.begin(), all.end(),
+                         [&](const touched &other) { return other.of == of; });
+        if (same == all.end()) {
+            all.push_back({std::move(of), part});
             continue;
         }
         same->part.first = std::min(same->part.first, part.first);
         same->part.last = std::max(same->part.last, part.last);
     }
     announced.what = what;
-    for (named &each : touched)
-        if (each.part.first <= each.part.last &&
-            reach_.to_the_end(what ^ each.of->base))
+    for (touched &each : all)
+        if (each.names_units() && reach_.to_the_end(what ^ each.of->base))
             each.part.last =
                 static_cast<std::uint32_t>(each.of->slots.size() - 1);
-    return touched;
+    return all;
 }
 
 // What names no unit says nothing of what comes next.
-bool mover::note(std::uint64_t what, const std::vector<named> &touched)
+bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 {
     std::vector<touch> units;
-    for (const named &each : touched)
-        if (each.part.first <= each.part.last)
+    for (const touched &each : all)
+        if (each.names_units())
             units.push_back(each.part);
     return !units.empty() && schedule_.note(what, units.data(), units.size());
 }
 
-bool mover::missing(const std::vector<named> &touched, std::uint64_t &bytes)
-{
-    bytes = 0;
-    for (const named &each : touched) {
-        const block &of = *each.of;
-        if (of.fixed)
-            continue;
-        const std::size_t first = of.small ? 0 : each.part.first;
-        const std::size_t last =
-            of.small
-                ? of.slots.size() - 1
-                : std::min<std::size_t>(each.part.last, of.slots.size() - 1);
-        bytes += ram_bytes(of, first, last + 1);
-    }
-    return bytes > 0;
-}
-
-// What of a block's units from first on, up to end, is in system RAM.
-std::uint64_t mover::ram_bytes(const block &of, std::size_t first,
-                               std::size_t end)
-{
-    std::uint64_t bytes = 0;
-    for (std::size_t i = first; i < end; i++)
-        bytes += of.slots[i].in_ram() ? of.slots[i].bytes : 0;
-    return bytes;
-}
-
-// What lies in system RAM behind what the work was given of a block.
-std::uint64_t mover::beyond(const named &touched)
-{
-    return ram_bytes(*touched.of, touched.part.last + std::size_t{1},
-                     touched.of->slots.size());
-}
-
-// Whether nothing of a block that work is known or taken to reach is in system
-// RAM.
-bool mover::complete(const named &touched)
-{
-    const bool all = touched.of->small || touched.of->fixed ||
-                     touched.part.first > touched.part.last;
-    return ram_bytes(*touched.of, all ? 0 : touched.part.first,
-                     all ? touched.of->slots.size()
-                         : touched.part.last + std::size_t{1}) == 0;
-}
-
 // What work is about to use, by where it is.
-void mover::count_use(const std::vector<named> &touched, bool foreseen)
+void mover::count_use(const std::vector<touched> &all, bool foreseen)
 {
-    uses_ += touched.empty() ? 0 : 1;
-    for (const named &each : touched) {
+    uses_ += all.empty() ? 0 : 1;
+    for (const touched &each : all) {
         auto &slots = each.of->slots;
-        const bool all = each.of->small || each.part.first > each.part.last;
-        const std::size_t end = all ? slots.size() : each.part.last + 1;
-        for (std::size_t i = all ? 0 : each.part.first; i < end; i++) {
+        const auto [first, end] = each.units();
+        for (std::size_t i = first; i < end; i++) {
             (slots[i].in_ram() ? unreported_.miss_bytes
                                : unreported_.hit_bytes) += slots[i].bytes;
             slots[i].uses.use(uses_);
         }
     }
-    std::uint64_t lacking = 0;
-    unreported_.faults += foreseen && missing(touched, lacking) ? 1 : 0;
+    unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
 }
 
 // Tells the instance, now and then.
@@ -367,38 +293,27 @@ void mover::report(std::unique_lock<std::mutex> &lock)
 
 // Waits for what the work needs, as long as anything moves at all: for what is
 // small, which then stays, and, where the past shows the way, for all of it.
-void mover::await(std::unique_lock<std::mutex> &lock,
-                  std::vector<named> touched)
+void mover::await(std::unique_lock<std::mutex> &lock, std::vector<touched> all)
 {
     if (!moves_ahead())
-        std::erase_if(touched,
-                      [](const named &each) { return !each.of->small; });
-    std::uint64_t bytes = 0;
-    if (!missing(touched, bytes) || bytes > limits_.read().physical_bytes / 2 ||
+        std::erase_if(all, [](const touched &each) { return !each.of->small; });
+    std::uint64_t bytes = missing_bytes(all);
+    if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
         schedule_.steps() < patient_again_)
         return;
     const std::uint64_t start = now_ns();
-    struct part
-    {
-        block_ref of;
-        std::size_t first;
-        std::size_t end;
-    };
-    std::vector<part> wanted;
-    for (const auto &[of, units] : touched) {
-        const std::size_t all = of->slots.size();
-        if (of->small) {
-            wanted.push_back({of, 0, all});
-            awaited_.push_back(of);
-        } else if (units.first <= units.last) {
-            wanted.push_back(
-                {of, units.first, std::min<std::size_t>(units.last + 1u, all)});
-        }
-    }
+    std::erase_if(all, [](const touched &each) {
+        return !each.of->small && !each.names_units();
+    });
+    for (const touched &each : all)
+        if (each.of->small)
+            awaited_.push_back(each.of);
     const auto wait = [&](int change) {
-        for (const part &each : wanted)
-            for (std::size_t i = each.first; i < each.end; i++)
+        for (const touched &each : all) {
+            const auto [first, end] = each.units();
+            for (std::size_t i = first; i < end; i++)
                 each.of->slots[i].waiting += static_cast<unsigned>(change);
+        }
     };
     wait(1);
     waiters_++;
@@ -407,13 +322,13 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     std::uint64_t since = start;
     std::uint64_t least = bytes;
     std::uint64_t nearer = start;
-    while (!gave_up_ && !stopping_ && missing(touched, bytes)) {
+    while (!gave_up_ && !stopping_ && (bytes = missing_bytes(all)) > 0) {
         changed_.notify_all();
         changed_.wait_for(lock, 20000000);
         if (hopeless_ == progress_) {
             if (trace_ != nullptr)
                 trace_->span(trace::row::waits, "hopeless", start, now_ns(),
-                             touched.front().part.base, bytes, 0);
+                             all.front().part.base, bytes, 0);
             break;
         }
         const std::uint64_t now = now_ns();
@@ -438,13 +353,13 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     version_++;
     wait(-1);
     unreported_.stalled_ns += now_ns() - start;
-    for (const part &each : wanted)
+    for (const touched &each : all)
         if (each.of->small)
             awaited_.erase(
                 std::find(awaited_.begin(), awaited_.end(), each.of));
     if (trace_ != nullptr)
         trace_->span(trace::row::waits, "launch", start, now_ns(),
-                     touched.front().part.base, bytes, 0);
+                     all.front().part.base, bytes, 0);
 }
 
 // The program's threads go first: their launches wait for the lock.
@@ -503,13 +418,13 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         cancel_all();
         if (unvouched_ == 0)
             for (const block_ref &each : large_)
-                may_change(*each);
+                each->may_change();
         unvouched_++;
         changed_.wait(lock, [&] { return unmapped_ == 0; });
     }
-    const auto touched = follow(announced);
+    const auto all = follow(announced);
     const std::uint64_t steps = schedule_.steps();
-    const bool expected = note(announced.what, touched);
+    const bool expected = note(announced.what, all);
     begun.is_step = schedule_.steps() != steps;
     begun.lag = schedule_.lag();
     // Once, however many begin before the first of them is in flight.
@@ -518,42 +433,46 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         pace_.paused(now_ns() - since);
     version_++;
     if (announced.vouched && unvouched_ == 0) {
-        await(lock, touched);
-        await_exchange(lock, touched);
+        await(lock, all);
+        await_exchange(lock, all);
     }
-    std::uint64_t bytes = 0;
-    if (trace_ != nullptr && missing(touched, bytes)) {
+    const std::uint64_t missed = trace_ != nullptr ? missing_bytes(all) : 0;
+    if (missed > 0) {
         const std::uint64_t now = now_ns();
         trace_->span(trace::row::waits, expected ? "missed" : "not expected",
-                     now, now, touched.front().part.base, bytes,
+                     now, now, all.front().part.base, missed,
                      schedule_.steps());
     }
-    for (const named &each : touched) {
+    for (const touched &each : all) {
         // It may write to them: what was copied does not count.
         for (slot &one : each.of->slots)
             one.cancel = true;
-        may_change(*each.of);
+        each.of->may_change();
         each.of->in_flight++;
         // What is a large part of all VRAM would never be there as a whole.
         const bool learns = announced.vouched && announced.open_ended &&
-                            each.part.first <= each.part.last &&
-                            !each.of->fixed &&
+                            each.names_units() && !each.of->fixed &&
                             each.of->bytes <= share_bytes_ / 4;
         begun.blocks.push_back(
             {each.of, learns ? announced.what ^ each.of->base : 0, 0});
     }
     changed_.wait(lock, [&] {
-        return std::all_of(touched.begin(), touched.end(),
-                           [](const named &each) { return each.of->mapped(); });
+        return std::all_of(all.begin(), all.end(), [](const touched &each) {
+            return each.of->mapped();
+        });
     });
-    count_use(touched, announced.vouched && moves_ahead());
-    for (std::size_t i = 0; i < touched.size(); i++) {
-        held &one = begun.blocks[i];
-        one.complete = complete(touched[i]);
-        one.beyond = one.work != 0 ? beyond(touched[i]) : 0;
+    count_use(all, announced.vouched && moves_ahead());
+    for (std::size_t i = 0; i < all.size(); i++) {
+        const block &of = *all[i].of;
+        const std::size_t count = of.slots.size();
+        const auto [first, end] = all[i].units();
+        flight::held &one = begun.blocks[i];
+        one.complete =
+            (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
+        one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
     }
     begun.begun_ns = now_ns();
-    begun.event = take_event();
+    begun.event = events_.take();
     return true;
 }
 
@@ -568,9 +487,7 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     if (followed && active()) {
         begun.handed_over_ns = now_ns();
         begun.failed = !running;
-        flights_[stream].push_back(std::move(begun));
-        if (flights_.size() > 1)
-            crowded_ns_ = now_ns();
+        flights_.add(stream, std::move(begun));
         if (!resting_)
             return; // it looks again in a moment
     } else {
@@ -581,28 +498,18 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     changed_.notify_all();
 }
 
-void mover::ended(flight &which)
+void mover::ended(const flight &which)
 {
-    for (const held &each : which.blocks)
+    for (const flight::held &each : which.blocks)
         each.of->in_flight--;
     unvouched_ -= which.vouched ? 0 : 1;
-    if (which.event != nullptr)
-        events_.push_back(which.event);
-}
-
-// What lies in system RAM may be written there, over the link: what is known of
-// it holds no more.
-void mover::may_change(block &of)
-{
-    for (slot &each : of.slots)
-        if (each.in_ram())
-            each.digested = false;
+    events_.put(which.event);
 }
 
 void mover::cancel_all()
 {
     for (motion &each : motions_)
-        each.of->slots[each.index].cancel = true;
+        each.unit().cancel = true;
 }
 
 void mover::give_up(const char *why)
@@ -625,7 +532,7 @@ void mover::start(CUcontext context)
     stopping_ = settled_ = false;
     // Nobody followed what ran since the last time.
     for (const block_ref &each : large_)
-        may_change(*each);
+        each->may_change();
     active_.store(true);
     if (!thread_.start(
             [](void *self) -> void * {
@@ -655,18 +562,15 @@ void mover::stop(CUcontext context)
     // The context may live on, with work in flight that nobody follows now, and
     // with the blocks that it is of.
     const std::lock_guard guard(lock_);
-    for (auto &[stream, queue] : flights_)
-        for (flight &each : queue)
-            ended(each);
-    flights_.clear();
+    for (const flight &each : flights_.abandon())
+        ended(each);
     exchange_ = {};
     if (unreported_ != counters{})
         limits_.report(std::exchange(unreported_, {}));
     // With the program the driver goes, too, and what this thread had of it.
     if (context != nullptr)
-        for (const CUevent each : events_)
-            calls_.cuEventDestroy_v2(each);
-    events_.clear();
+        events_.destroy();
+    events_.forget();
     active_.store(false);
 }
 
@@ -682,20 +586,8 @@ bool mover::prepare()
     int least = 0;
     int greatest = 0;
     calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
-    if (!lanes_.open(greatest) ||
-        calls_.cuStreamCreateWithPriority(&look_, CU_STREAM_NON_BLOCKING,
-                                          greatest) != CUDA_SUCCESS)
+    if (!lanes_.open(greatest) || !digests_.open(greatest))
         return false;
-    if (calls_.cuModuleLoadData(&module_, digest_ptx) != CUDA_SUCCESS ||
-        calls_.cuModuleGetFunction(&digest_, module_, "emuv_digest") !=
-            CUDA_SUCCESS ||
-        calls_.cuMemAlloc_v2(&digest_device_, digest_slots * 16) !=
-            CUDA_SUCCESS ||
-        calls_.cuMemHostAlloc(reinterpret_cast<void **>(&digest_host_),
-                              digest_slots * 16, 0) != CUDA_SUCCESS)
-        return false;
-    for (std::size_t i = 0; i < digest_slots; i++)
-        digest_slots_.push_back(i);
     // What ran before anybody followed it, and what slips past just now. The
     // driver does not wait while a stream is captured.
     while (passing_.load() > 0) {
@@ -717,24 +609,6 @@ bool mover::prepare()
         }
         usleep(1000);
     }
-}
-
-void mover::put_away()
-{
-    if (digest_device_ != 0)
-        calls_.cuMemFree_v2(digest_device_);
-    if (digest_host_ != nullptr)
-        calls_.cuMemFreeHost(digest_host_);
-    if (module_ != nullptr)
-        calls_.cuModuleUnload(module_);
-    if (look_ != nullptr)
-        calls_.cuStreamDestroy_v2(look_);
-    look_ = nullptr;
-    lanes_.close();
-    digest_device_ = 0;
-    digest_host_ = nullptr;
-    module_ = nullptr;
-    digest_slots_.clear();
 }
 
 void mover::loop()
@@ -805,131 +679,58 @@ void mover::loop()
     }
     served_ = true;
     jobs_.notify_all();
-    std::vector<frame> frames;
-    frames.swap(free_);
+    frames_.drop();
     lock.unlock();
     mapper.join();
     maker.join();
-    for (const frame &each : frames)
-        drop_frame(each);
-    put_away();
+    digests_.close();
+    lanes_.close();
     calls_.cuCtxPopCurrent_v2(&popped);
 }
 
-CUevent mover::take_event()
-{
-    CUevent event = nullptr;
-    if (!events_.empty()) {
-        event = events_.back();
-        events_.pop_back();
-    } else if (calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
-               CUDA_SUCCESS) {
-        event = nullptr;
-    }
-    return event;
-}
-
-// Takes note of work that has ended. The driver is asked with the lock let go.
+// Takes note of work that has ended.
 bool mover::retire(std::unique_lock<std::mutex> &lock)
 {
-    // What stands first in a queue need not end first: threads that share a
-    // stream may change places here, and each has its own default stream.
-    struct row
-    {
-        CUstream stream;
-        std::vector<CUevent> events;
-        std::size_t ended = 0;
-        CUresult state = CUDA_SUCCESS;
-    };
-    std::vector<row> rows;
-    for (const auto &[stream, queue] : flights_) {
-        row &made = rows.emplace_back();
-        made.stream = stream;
-        for (std::size_t i = 0; i < std::min(queue.size(), asked_at_once); i++)
-            made.events.push_back(queue[i].event);
-    }
-    if (rows.empty())
+    if (flights_.empty())
         return false;
-    lock.unlock();
-    const std::uint64_t asked_ns = now_ns();
-    for (row &each : rows)
-        for (const CUevent event : each.events) {
-            const CUresult state = calls_.cuEventQuery(event);
-            if (state == CUDA_ERROR_NOT_READY)
-                break;
-            each.ended++;
-            each.state = state != CUDA_SUCCESS ? state : each.state;
-        }
-    const std::uint64_t now = now_ns();
-    lock.lock();
-    const std::uint64_t slack = now - looked_ns_;
-    // Of what was not asked for, nobody knows when it ended.
-    if (std::none_of(rows.begin(), rows.end(), [](const row &each) {
-            return each.ended == asked_at_once;
-        }))
-        looked_ns_ = asked_ns;
-    if (rows.size() > 1)
-        crowded_ns_ = now;
-    bool any = false;
-    for (const row &each : rows) {
-        if (each.ended == 0)
-            continue;
-        const auto entry = flights_.find(each.stream);
-        auto &queue = entry->second;
-        for (std::size_t i = 0; i < each.ended; i++) {
-            for (const held &touched : queue.front().blocks)
-                for (slot &one : touched.of->slots)
-                    one.fresh = false;
-            look_how_far(queue.front(), now, slack, i == 0);
-            if (queue.front().is_step)
-                keep_pace(queue.front().lag);
-            ended(queue.front());
-            queue.pop_front();
-            progressed();
-        }
-        if (queue.empty())
-            flights_.erase(entry);
-        any = true;
-        if (each.state != CUDA_SUCCESS) // the context is lost
-            give_up("the device reports an error");
+    bool failed = false;
+    const auto landed = flights_.land(lock, failed);
+    for (const flights::landing &each : landed) {
+        for (const flight::held &touched : each.which.blocks)
+            for (slot &one : touched.of->slots)
+                one.fresh = false;
+        learn_reach(each);
+        if (each.which.is_step)
+            keep_pace(each.which.lag);
+        ended(each.which);
+        progressed();
     }
+    if (failed) // the context is lost
+        give_up("the device reports an error");
     if (flights_.empty())
         idle_since_ns_ = now_ns();
-    if (any) {
-        last_end_ns_ = now;
-        last_end_slack_ns_ = slack;
+    if (!landed.empty())
         changed_.notify_all();
-    }
-    return any;
+    return !landed.empty();
 }
 
-// What work that has just been seen to end says of how far it reaches. It had
-// the device for itself from its begin, or from the end of what was before it;
-// neither is known to the moment. Nobody had looked for so long as slack says:
-// all that was seen to end at once, but the first of it, began since then.
-void mover::look_how_far(const flight &which, std::uint64_t now,
-                         std::uint64_t slack, bool is_first)
+// What work that has just been seen to end says of how far it reaches.
+void mover::learn_reach(const flights::landing &from)
 {
-    const std::uint64_t first = std::max(which.begun_ns, last_end_ns_);
-    const std::uint64_t last = std::max(which.handed_over_ns, last_end_ns_);
-    if (which.failed || crowded_ns_ >= first || last > now)
+    if (!from.took)
         return;
+    const flight &which = from.which;
     bool complete = true;
-    for (const held &each : which.blocks) {
+    for (const flight::held &each : which.blocks) {
         complete = complete && each.complete;
-        if (!each.complete && each.work != 0 && is_first && moves_ahead())
+        if (!each.complete && each.work != 0 && from.is_first && moves_ahead())
             reach_.lacked(each.work);
     }
     if (!complete)
         return;
-    const std::uint64_t least = now - last;
-    reach::span took{least - std::min(least, slack),
-                     now - first +
-                         (first == last_end_ns_ ? last_end_slack_ns_ : 0)};
-    if (!is_first)
-        took = {0, std::min(slack, took.most_ns)};
-    for (const held &each : which.blocks)
-        if (each.work != 0 && reach_.ended(each.work, each.beyond, took) &&
+    for (const flight::held &each : which.blocks)
+        if (each.work != 0 &&
+            reach_.ended(each.work, each.beyond, *from.took) &&
             trace_ != nullptr)
             trace_->span(trace::row::waits, "reaches further", which.begun_ns,
                          which.begun_ns, each.of->base, each.beyond, 0);
@@ -963,7 +764,7 @@ void mover::progressed()
 
 mover::motion_ref mover::new_motion(const candidate &which, stage at)
 {
-    slot &one = which.of->slots[which.index];
+    slot &one = which.unit();
     const bool evicts = at != stage::fetch;
     one.where = evicts ? place::evicting : place::fetching;
     one.cancel = false;
@@ -975,36 +776,26 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     made.evicts = evicts;
     made.started_ns = now_ns();
     made.next_use = which.next_use;
-    made.event = take_event();
+    made.event = events_.take();
     return motions_.insert(motions_.end(), std::move(made));
 }
 
 // Whether nothing in flight can touch the unit, nor has since it began.
 bool mover::may_move(const motion &which) const
 {
-    return !which.of->slots[which.index].cancel && unvouched_ == 0 &&
-           which.of->in_flight == 0;
-}
-
-// Whether there is room for it in system RAM, or may be.
-bool mover::may_leave(const slot &which, std::uint64_t now)
-{
-    return which.where == place::vram &&
-           (which.host != 0 || which.no_room_ns == 0 ||
-            now - which.no_room_ns > room_again_ns);
+    return !which.unit().cancel && unvouched_ == 0 && which.of->in_flight == 0;
 }
 
 void mover::end_motion(motion_ref which, place where)
 {
-    slot &of = which->of->slots[which->index];
+    slot &of = which->unit();
     of.where = where;
     of.cancel = false;
     which->of->moving--;
     progressed();
-    if (which->event != nullptr)
-        events_.push_back(which->event);
+    events_.put(which->event);
     if (which->evicts)
-        digest_slots_.push_back(which->digest_slot);
+        digests_.put(which->digest);
     motions_.erase(which);
     changed_.notify_all();
 }
@@ -1056,7 +847,7 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
         case stage::roomed:
             any = true;
             if (!each->done && !each->called_off)
-                each->of->slots[each->index].no_room_ns = now_ns();
+                each->unit().no_room_ns = now_ns();
             if (!each->done || !take_digest(lock, *each))
                 end_motion(each, place::vram);
             break;
@@ -1086,10 +877,10 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
 // moment.
 bool mover::wants_frame() const
 {
-    std::uint64_t bytes = free_bytes();
+    std::uint64_t bytes = frames_.bytes();
     for (const motion &each : motions_)
         if (each.at == stage::remap && each.evicts)
-            bytes += each.of->slots[each.index].bytes;
+            bytes += each.unit().bytes;
     return wanted_bytes_ > 0 || bytes < max_free_bytes;
 }
 
@@ -1099,20 +890,10 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
     if (!may_move(which))
         return false;
     which.at = stage::digest;
-    const slot &of = which.of->slots[which.index];
-    CUdeviceptr at = of.at;
-    std::uint64_t count = of.bytes / 16;
-    CUdeviceptr out = digest_device_ + 16 * which.digest_slot;
-    void *parameters[] = {&at, &count, &out};
+    const slot &of = which.unit();
     lock.unlock();
     const bool begun =
-        calls_.cuMemsetD8Async(out, 0, 16, look_) == CUDA_SUCCESS &&
-        calls_.cuLaunchKernel(digest_, digest_blocks, 1, 1, digest_threads, 1,
-                              1, 0, look_, parameters,
-                              nullptr) == CUDA_SUCCESS &&
-        calls_.cuMemcpyDtoHAsync_v2(digest_host_ + 2 * which.digest_slot, out,
-                                    16, look_) == CUDA_SUCCESS &&
-        calls_.cuEventRecord(which.event, look_) == CUDA_SUCCESS;
+        digests_.begin(which.digest, of.at, of.bytes, which.event);
     lock.lock();
     return begun;
 }
@@ -1120,9 +901,8 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
 // What is the same as its copy in system RAM need not be written there.
 void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
 {
-    slot &of = which->of->slots[which->index];
-    std::array<std::uint64_t, 2> now{};
-    std::memcpy(now.data(), digest_host_ + 2 * which->digest_slot, 16);
+    slot &of = which->unit();
+    const digests::value now = digests_.result(which->digest);
     const bool unchanged = of.digested && of.digest == now;
     of.digest = now;
     if (unchanged) {
@@ -1142,7 +922,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
 
 void mover::written(motion &which)
 {
-    which.of->slots[which.index].digested = true;
+    which.unit().digested = true;
     which.wrote = true;
     which.at = stage::ready;
 }
@@ -1151,16 +931,16 @@ void mover::written(motion &which)
 void mover::call_off(motion_ref which)
 {
     if (!which->evicts)
-        free_.push_back(which->into);
+        frames_.put(which->into);
     else if (which->at == stage::write_back)
-        which->of->slots[which->index].digested = false;
+        which->unit().digested = false;
     end_motion(which, which->evicts ? place::vram : place::host);
 }
 
 // The unit is mapped elsewhere, or could not be.
 void mover::finish(motion_ref which)
 {
-    slot &of = which->of->slots[which->index];
+    slot &of = which->unit();
     if (which->called_off) {
         call_off(which);
         return;
@@ -1175,7 +955,7 @@ void mover::finish(motion_ref which)
         if (!may_move(*which))
             of.digested = false;
         given_up_++;
-        free_.push_back({of.vram, of.vram_alias, of.bytes});
+        frames_.put({of.vram, of.vram_alias, of.bytes});
         of.vram = 0;
         of.vram_alias = 0;
         host_bytes_ += of.bytes;
@@ -1218,7 +998,7 @@ void mover::serve(stage mine)
         motion *next = nullptr;
         // Without a frame nothing can be fetched; with one, what has been
         // fetched is what somebody waits for.
-        const bool evict_first = free_.empty();
+        const bool evict_first = frames_.empty();
         for (motion &each : motions_)
             if (each.at == mine &&
                 (next == nullptr ||
@@ -1228,7 +1008,7 @@ void mover::serve(stage mine)
             jobs_.wait_for(lock, 100000000);
             continue;
         }
-        slot &of = next->of->slots[next->index];
+        slot &of = next->unit();
         const std::uint64_t start = now_ns();
         next->called_off = !may_move(*next);
         if (next->called_off) {
@@ -1245,8 +1025,8 @@ void mover::serve(stage mine)
             unmapped_++;
             lock.unlock();
             const bool done = next->evicts
-                                  ? remap(of, of.host, of.vram)
-                                  : remap(of, next->into.handle, of.host);
+                                  ? map(of, of.host, of.vram)
+                                  : map(of, next->into.handle, of.host);
             entering_.fetch_add(1);
             lock.lock();
             entering_.fetch_sub(1);
@@ -1263,14 +1043,6 @@ void mover::serve(stage mine)
     }
     lock.unlock();
     calls_.cuCtxPopCurrent_v2(&popped);
-}
-
-std::uint64_t mover::free_bytes() const
-{
-    std::uint64_t bytes = 0;
-    for (const frame &each : free_)
-        bytes += each.bytes;
-    return bytes;
 }
 
 std::uint64_t mover::next_use_of(block &of, std::size_t index) const
@@ -1293,6 +1065,61 @@ std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
     return bytes;
 }
 
+mover::traffic mover::look_at_traffic() const
+{
+    traffic out;
+    for (const motion &each : motions_) {
+        const std::uint64_t bytes = each.unit().bytes;
+        if (each.evicts) {
+            out.evicting++;
+            out.leaving_bytes += bytes;
+        } else {
+            out.fetching++;
+            (each.at == stage::fetch ? out.coming_bytes : out.arrived_bytes) +=
+                bytes;
+        }
+    }
+    return out;
+}
+
+mover::survey mover::look_around() const
+{
+    survey out;
+    const std::uint64_t now = now_ns();
+    for (const block_ref &each : awaited_)
+        for (std::size_t i = 0; i < each->slots.size(); i++)
+            if (!each->fixed && each->in_flight == 0 &&
+                each->slots[i].where == place::host)
+                out.wanted = {each, i, 0};
+    for (const block_ref &each : large_) {
+        if (each->fixed)
+            continue;
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            const slot &one = each->slots[i];
+            const std::uint64_t use = next_use_of(*each, i);
+            out.used_bytes += use != schedule::never ? one.bytes : 0;
+            out.vram_bytes += one.vram != 0 ? one.bytes : 0;
+            if (each->in_flight > 0)
+                continue;
+            // Once half its gap is over it is on its way back, and no sooner:
+            // it would leave again.
+            const bool passing =
+                one.passes() && use > 0 && use >= one.next.gap / 2;
+            if (one.where == place::host && use < out.wanted.next_use &&
+                (!passing || !pace_.moves()))
+                out.wanted = {each, i, use};
+            if (!one.may_leave(now))
+                continue;
+            candidate &leaves = passing         ? out.passer
+                                : one.host != 0 ? out.victim
+                                                : out.newcomer;
+            if (use > leaves.next_use)
+                leaves = {each, i, use};
+        }
+    }
+    return out;
+}
+
 // Starts the one thing that is most worth it.
 bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
@@ -1308,89 +1135,45 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const std::uint64_t state = version_;
     if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
         return false;
-    std::size_t fetching = 0;
-    std::size_t evicting = 0;
-    std::uint64_t coming_bytes = 0;
-    std::uint64_t arrived_bytes = 0;
-    std::uint64_t leaving_bytes = 0;
-    for (const motion &each : motions_) {
-        const std::uint64_t bytes = each.of->slots[each.index].bytes;
-        if (each.evicts) {
-            evicting++;
-            leaving_bytes += bytes;
-        } else {
-            fetching++;
-            (each.at == stage::fetch ? coming_bytes : arrived_bytes) += bytes;
-        }
-    }
+    const traffic under_way = look_at_traffic();
     const std::uint64_t part = limits_.read().physical_bytes / 8;
     const bool may_fetch =
-        fetching < max_motions &&
-        (fetching == 0 || (coming_bytes < std::min(max_coming_bytes, part) &&
-                           arrived_bytes < std::min(max_arrived_bytes, part)));
-    const bool may_evict = evicting < max_motions && !digest_slots_.empty() &&
-                           (leaving_bytes == 0 ||
-                            leaving_bytes < std::min(max_leaving_bytes, part));
+        under_way.fetching < max_motions &&
+        (under_way.fetching == 0 ||
+         (under_way.coming_bytes < std::min(max_coming_bytes, part) &&
+          under_way.arrived_bytes < std::min(max_arrived_bytes, part)));
+    const bool may_evict =
+        under_way.evicting < max_motions && digests_.any_free() &&
+        (under_way.leaving_bytes == 0 ||
+         under_way.leaving_bytes < std::min(max_leaving_bytes, part));
     if (!may_fetch && !may_evict) {
         decided_ = state;
         look_again_ns_ = now_ns() + look_again_ns;
         return false;
     }
-    // The unit in system RAM that is needed first ...
-    candidate wanted{{}, 0, schedule::never};
-    // ... and the one in VRAM that is needed last: of those that are meant to
-    // leave, of those that have room in system RAM, and of those that have not.
-    candidate passer;
-    candidate victim;
-    candidate newcomer;
-    const std::uint64_t now = now_ns();
-    std::uint64_t used_bytes = 0;
-    std::uint64_t vram_bytes = free_bytes() + coming_bytes + arrived_bytes;
-    for (const block_ref &each : awaited_)
-        for (std::size_t i = 0; i < each->slots.size(); i++)
-            if (!each->fixed && each->in_flight == 0 &&
-                each->slots[i].where == place::host)
-                wanted = {each, i, 0};
-    for (const block_ref &each : large_) {
-        if (each->fixed)
-            continue;
-        for (std::size_t i = 0; i < each->slots.size(); i++) {
-            const slot &one = each->slots[i];
-            const std::uint64_t use = next_use_of(*each, i);
-            used_bytes += use != schedule::never ? one.bytes : 0;
-            vram_bytes += one.vram != 0 ? one.bytes : 0;
-            if (each->in_flight > 0)
-                continue;
-            // Once half its gap is over it is on its way back, and no sooner:
-            // it would leave again.
-            const bool passing =
-                passes(one) && use > 0 && use >= one.next.gap / 2;
-            if (one.where == place::host && use < wanted.next_use &&
-                (!passing || !pace_.moves()))
-                wanted = {each, i, use};
-            if (!may_leave(one, now))
-                continue;
-            candidate &leaves = passing         ? passer
-                                : one.host != 0 ? victim
-                                                : newcomer;
-            if (use > leaves.next_use)
-                leaves = {each, i, use};
-        }
-    }
+    const survey units = look_around();
+    const candidate &wanted = units.wanted;
+    const std::uint64_t arriving =
+        under_way.coming_bytes + under_way.arrived_bytes;
+    const std::uint64_t vram_bytes =
+        units.vram_bytes + frames_.bytes() + arriving;
     const std::uint64_t room =
         vram_bytes - std::min(vram_bytes, std::min(moving_bytes, 2 * part));
-    const std::uint64_t excess = used_bytes - std::min(used_bytes, room);
-    if (moves_ahead() && make_plan(lock, excess))
+    const std::uint64_t excess =
+        units.used_bytes - std::min(units.used_bytes, room);
+    if (moves_ahead() && planner_.is_due(schedule_, excess)) {
+        planner_.plan(lock, large_, schedule_);
+        version_++;
         return true;
+    }
     if (wanted.of) {
         const bool early =
-            wanted.next_use > 0 &&
-            ahead_bytes(wanted.next_use) + coming_bytes + arrived_bytes >=
-                std::min(max_ahead_bytes, part);
+            wanted.next_use > 0 && ahead_bytes(wanted.next_use) + arriving >=
+                                       std::min(max_ahead_bytes, part);
         // Standing still, what has come free may be of use all the same.
         const bool left_there =
             waiters_ == 0 && !pace_.moves() &&
-            limits_.read().physical_free_bytes() + free_bytes() <
+            limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes;
         if (may_fetch && !early && !left_there) {
             if (start_fetch(lock, wanted))
@@ -1403,17 +1186,18 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         // again as lies there is enough to take turns with, and what stays away
         // for clearly longer is worth it: sooner or later everything that
         // leaves has just been used.
-        const bool grows = spare_bytes_ < host_bytes_ + min_spare_bytes &&
-                           newcomer.of &&
-                           newcomer.next_use / 8 * 7 >= victim.next_use;
-        const candidate &last = grows || !victim.of ? newcomer : victim;
+        const bool grows =
+            spare_bytes_ < host_bytes_ + min_spare_bytes && units.newcomer.of &&
+            units.newcomer.next_use / 8 * 7 >= units.victim.next_use;
+        const candidate &last =
+            grows || !units.victim.of ? units.newcomer : units.victim;
         // What stays in VRAM leaves only where nothing else can.
-        const bool as_planned = static_cast<bool>(passer.of);
-        const candidate &leaves = as_planned ? passer : last;
+        const bool as_planned = static_cast<bool>(units.passer.of);
+        const candidate &leaves = as_planned ? units.passer : last;
         const bool short_of_frames =
-            limits_.read().physical_free_bytes() + free_bytes() <
+            limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes &&
-            leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
+            under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
         if (may_evict && (waiters_ > 0 || pace_.moves()) && leaves.of &&
             leaves.next_use > wanted.next_use + 1 &&
             (as_planned || leaves.next_use == schedule::never ||
@@ -1454,7 +1238,7 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
                 return true;
         }
         // VRAM that holds nothing is of no use to anybody.
-        drop_frames();
+        frames_.drop();
     } else if (in.unit().where == place::fetching) {
         return false;
     }
@@ -1477,7 +1261,7 @@ void mover::end_exchange()
 bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
 {
     const std::uint64_t now = now_ns();
-    if (now < exchange_after_ns_ || !motions_.empty() || digest_slots_.empty())
+    if (now < exchange_after_ns_ || !motions_.empty() || !digests_.any_free())
         return false;
     exchange_after_ns_ = now + exchange_look_ns;
     struct unit_heat
@@ -1499,7 +1283,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
         [](const unit_heat &a, const unit_heat &b) { return a.uses > b.uses; });
     hot.resize(std::min(hot.size(), hottest_units));
     const std::uint64_t room =
-        limits_.read().physical_free_bytes() + free_bytes();
+        limits_.read().physical_free_bytes() + frames_.bytes();
     const bool grows = spare_bytes_ < host_bytes_ + min_spare_bytes;
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
@@ -1517,7 +1301,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
             for (std::size_t i = 0; i < of->slots.size(); i++) {
                 const slot &one = of->slots[i];
                 const std::uint64_t uses = one.uses.at(uses_);
-                if (!of->fixed && of->in_flight == 0 && may_leave(one, now) &&
+                if (!of->fixed && of->in_flight == 0 && one.may_leave(now) &&
                     (one.host != 0 || grows) && one.bytes + room >= wanted &&
                     uses < coldest) {
                     coldest = uses;
@@ -1535,16 +1319,15 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
 // What changes places is there in a moment: work that needs it waits, where it
 // would keep it away for good otherwise.
 void mover::await_exchange(std::unique_lock<std::mutex> &lock,
-                           const std::vector<named> &touched)
+                           const std::vector<touched> &all)
 {
     const auto comes = [&] {
         return exchange_.at == exchange::coming && !gave_up_ && !stopping_ &&
                exchange_.in.unit().where == place::fetching &&
                !exchange_.in.unit().cancel &&
-               std::any_of(touched.begin(), touched.end(),
-                           [&](const named &each) {
-                               return each.of == exchange_.in.of;
-                           });
+               std::any_of(all.begin(), all.end(), [&](const touched &each) {
+                   return each.of == exchange_.in.of;
+               });
     };
     if (!comes())
         return;
@@ -1552,170 +1335,6 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
     while (comes() && now_ns() - start < patience_ns)
         changed_.wait_for(lock, 20000000);
     unreported_.stalled_ns += now_ns() - start;
-}
-
-// Whether it is planned to be away between its last use and its next. A step
-// too few in between makes no difference.
-bool mover::passes(const slot &which)
-{
-    return which.leaves_for != never_leaves &&
-           which.next.gap + which.next.gap / 16 >= which.leaves_for;
-}
-
-// Chooses which units leave VRAM after which uses, so that the rest can stay:
-// soon, where what was chosen before no longer fits, and else now and then,
-// since what the choice rests on is learned by and by.
-bool mover::make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess)
-{
-    const std::uint64_t round = schedule_.lag();
-    const std::uint64_t now = schedule_.steps();
-    const std::uint64_t off = excess > planned_excess_
-                                  ? excess - planned_excess_
-                                  : planned_excess_ - excess;
-    const bool another =
-        !same_round(round, planned_round_) || off > excess / 8 + max_unit_bytes;
-    if (round == 0 || now < planned_at_ + (another ? round / 4 : plan_age_))
-        return false;
-    plan_age_ = another ? round : std::min(2 * plan_age_, 16 * round);
-    planned_round_ = round;
-    planned_excess_ = excess;
-    planned_at_ = now;
-
-    struct place_of
-    {
-        block_ref of;
-        std::size_t index;
-    };
-    std::vector<place_of> places;
-    std::vector<planned_unit> units;
-    std::vector<idle_gap> gaps;
-    constexpr std::uint64_t none = UINT64_MAX;
-    std::vector<std::uint64_t> first;
-    std::vector<std::uint64_t> last;
-    const auto add = [&](std::size_t unit, std::uint64_t from,
-                         std::uint64_t to) {
-        // What is shorter is of no use, and most are.
-        if (to - from > round / round_parts)
-            gaps.push_back({static_cast<std::uint32_t>(unit),
-                            static_cast<std::uint32_t>(from % round),
-                            static_cast<std::uint32_t>(to - from)});
-    };
-    for (const block_ref &each : large_) {
-        const std::size_t count = each->slots.size();
-        const std::size_t begin = places.size();
-        first.assign(count, none);
-        last.assign(count, 0);
-        if (!each->fixed)
-            schedule_.uses(each->base, [&](std::uint64_t step, std::uint32_t a,
-                                           std::uint32_t b) {
-                for (std::size_t i = a; i <= b && i < count; i++) {
-                    if (first[i] == none)
-                        first[i] = step;
-                    else
-                        add(begin + i, last[i], step);
-                    last[i] = step;
-                }
-            });
-        for (std::size_t i = 0; i < count; i++) {
-            places.push_back({each, i});
-            // Room in system RAM that there is need not be made. What was
-            // placed there first is no choice: it lies together, and may stay.
-            const slot &one = each->slots[i];
-            units.push_back({one.bytes, one.leaves_for != never_leaves &&
-                                            (one.where == place::evicting ||
-                                             one.host != 0)});
-            if (first[i] != none)
-                add(begin + i, last[i], first[i] + round);
-        }
-    }
-    lock.unlock();
-    const auto shortest =
-        plan_absences(gaps, units, static_cast<std::uint32_t>(round), excess);
-    lock.lock();
-    for (std::size_t i = 0; i < places.size(); i++)
-        places[i].of->slots[places[i].index].leaves_for = shortest[i];
-    version_++;
-    return true;
-}
-
-bool mover::take_frame(std::uint64_t bytes, frame &out)
-{
-    for (std::size_t i = 0; i < free_.size(); i++) {
-        if (free_[i].bytes != bytes)
-            continue;
-        out = free_[i];
-        free_.erase(free_.begin() + static_cast<long>(i));
-        if (out.alias == 0)
-            out.alias = alias(out.handle, out.bytes);
-        if (out.alias != 0)
-            return true;
-        drop_frame(out);
-        out = {};
-        return false;
-    }
-    // Frames of other sizes make room, the largest first.
-    while (!limits_.charge_physical(bytes)) {
-        if (free_.empty())
-            return false;
-        const auto largest = std::max_element(
-            free_.begin(), free_.end(),
-            [](const frame &a, const frame &b) { return a.bytes < b.bytes; });
-        if (limits_.read().physical_free_bytes() + free_bytes() < bytes)
-            return false;
-        drop_frame(*largest);
-        free_.erase(largest);
-    }
-    out = {0, 0, bytes};
-    const auto properties = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device_);
-    if (calls_.cuMemCreate(&out.handle, bytes, &properties, 0) !=
-        CUDA_SUCCESS) {
-        limits_.uncharge_physical(bytes);
-        return false;
-    }
-    out.alias = alias(out.handle, bytes);
-    if (out.alias != 0)
-        return true;
-    drop_frame(out);
-    out = {};
-    return false;
-}
-
-void mover::drop_frame(const frame &which)
-{
-    if (which.alias != 0)
-        drop_alias(which.alias, which.bytes);
-    calls_.cuMemRelease(which.handle);
-    limits_.uncharge_physical(which.bytes);
-}
-
-void mover::drop_frames()
-{
-    for (const frame &each : free_)
-        drop_frame(each);
-    free_.clear();
-}
-
-CUdeviceptr mover::alias(CUmemGenericAllocationHandle handle,
-                         std::uint64_t bytes)
-{
-    CUdeviceptr at = 0;
-    if (calls_.cuMemAddressReserve(&at, bytes, chunk_bytes, 0, 0) !=
-        CUDA_SUCCESS)
-        return 0;
-    const auto access = access_of(device_);
-    if (calls_.cuMemMap(at, bytes, 0, handle, 0) == CUDA_SUCCESS) {
-        if (calls_.cuMemSetAccess(at, bytes, &access, 1) == CUDA_SUCCESS)
-            return at;
-        calls_.cuMemUnmap(at, bytes);
-    }
-    calls_.cuMemAddressFree(at, bytes);
-    return 0;
-}
-
-void mover::drop_alias(CUdeviceptr at, std::uint64_t bytes)
-{
-    calls_.cuMemUnmap(at, bytes);
-    calls_.cuMemAddressFree(at, bytes);
 }
 
 // Gives a unit its place in system RAM. Slow the first time, and never again.
@@ -1737,34 +1356,26 @@ bool mover::make_host(slot &of)
         spare_bytes_.fetch_add(of.bytes);
     }
     if (of.host_alias == 0)
-        of.host_alias = alias(of.host, of.bytes);
+        of.host_alias = map_alias(calls_, of.host, of.bytes, device_);
     return of.host_alias != 0;
 }
 
 // The one moment at which an address of the program's is not mapped.
-bool mover::remap(slot &of, CUmemGenericAllocationHandle to,
-                  CUmemGenericAllocationHandle from)
+bool mover::map(slot &of, CUmemGenericAllocationHandle to,
+                CUmemGenericAllocationHandle from)
 {
-    const auto access = access_of(device_);
-    if (calls_.cuMemUnmap(of.at, of.bytes) != CUDA_SUCCESS)
-        return false;
-    if (calls_.cuMemMap(of.at, of.bytes, 0, to, 0) == CUDA_SUCCESS) {
-        if (calls_.cuMemSetAccess(of.at, of.bytes, &access, 1) == CUDA_SUCCESS)
-            return true;
-        calls_.cuMemUnmap(of.at, of.bytes);
-    }
-    if (calls_.cuMemMap(of.at, of.bytes, 0, from, 0) != CUDA_SUCCESS ||
-        calls_.cuMemSetAccess(of.at, of.bytes, &access, 1) != CUDA_SUCCESS)
+    const remapping result = remap(calls_, of.at, of.bytes, to, from, device_);
+    if (result == remapping::lost)
         tell_("an address is lost: the driver maps it no more");
-    return false;
+    return result == remapping::done;
 }
 
 bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
                         const candidate &which)
 {
     const slot &one = which.unit();
-    frame into{};
-    if (!take_frame(one.bytes, into))
+    frame into;
+    if (!frames_.take(one.bytes, into))
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
     next->into = into;
@@ -1774,7 +1385,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     lock.lock();
     if (begun)
         return true;
-    free_.push_back(into);
+    frames_.put(into);
     end_motion(next, place::host);
     return false;
 }
@@ -1783,8 +1394,7 @@ bool mover::start_evict(const candidate &which)
 {
     const motion_ref next = new_motion(which, stage::roomed);
     const slot &one = which.unit();
-    next->digest_slot = digest_slots_.back();
-    digest_slots_.pop_back();
+    next->digest = digests_.take();
     if (next->event == nullptr) {
         end_motion(next, place::vram);
         return false;
@@ -1830,17 +1440,17 @@ bool mover::make_way(std::uint64_t bytes)
 // first.
 bool mover::give_way()
 {
-    const bool dropped = !free_.empty();
-    drop_frames();
+    const bool dropped = !frames_.empty();
+    frames_.drop();
     if (dropped) {
         given_up_++;
         changed_.notify_all();
     }
     std::uint64_t coming = limits_.read().physical_free_bytes();
     for (const motion &each : motions_)
-        coming += each.evicts ? each.of->slots[each.index].bytes : 0;
+        coming += each.evicts ? each.unit().bytes : 0;
     if (coming >= wanted_bytes_ || !settled_ || unvouched_ > 0 ||
-        digest_slots_.empty())
+        !digests_.any_free())
         return dropped;
     const std::uint64_t now = now_ns();
     candidate leaves;
@@ -1850,7 +1460,7 @@ bool mover::give_way()
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (may_leave(one, now) && (!leaves.of || use > leaves.next_use))
+            if (one.may_leave(now) && (!leaves.of || use > leaves.next_use))
                 leaves = {each, i, use};
         }
     }

@@ -2,23 +2,25 @@
 // Moving units between VRAM and system RAM, ahead of their use.
 #pragma once
 
+#include "block.hpp"
+#include "digests.hpp"
 #include "driver.hpp"
-#include "heat.hpp"
+#include "events.hpp"
+#include "flights.hpp"
+#include "frames.hpp"
 #include "lanes.hpp"
 #include "ledger.hpp"
 #include "pace.hpp"
-#include "plan.hpp"
+#include "planner.hpp"
 #include "reach.hpp"
 #include "schedule.hpp"
 #include "store.hpp"
 #include "thread.hpp"
 #include "trace.hpp"
+#include "work.hpp"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -26,30 +28,6 @@
 #include <vector>
 
 namespace emuv::cuda {
-
-/// A piece of work that the program hands to the device: what it is given.
-struct work
-{
-    static constexpr std::size_t max_names = 1024;
-
-    /// What runs. Work of the same kind has the same number.
-    std::uint64_t what = 0;
-    /// Whether it reaches memory only by the addresses it is given.
-    bool vouched = false;
-    /// Whether it may be of any length from there on.
-    bool open_ended = false;
-    std::uint32_t count = 0;
-    std::array<CUdeviceptr, max_names> names;
-
-    /// Adds an address; with too many of them nothing is vouched for.
-    void name(CUdeviceptr address)
-    {
-        if (count < max_names)
-            names[count++] = address;
-        else
-            vouched = false;
-    }
-};
 
 /// One device's movement. It owns the units of the blocks it was given until
 /// it is asked for them back.
@@ -146,123 +124,6 @@ public:
     }
 
 private:
-    enum class place
-    {
-        host,
-        vram,
-        fetching, ///< in system RAM, a copy to a frame under way
-        evicting, ///< in VRAM, on its way out
-    };
-    struct slot
-    {
-        CUdeviceptr at = 0;
-        std::uint64_t bytes = 0;
-        place where = place::host;
-        bool unmapped = false;        // at this moment, perhaps
-        bool cancel = false;          // its copy no longer counts
-        std::uint64_t no_room_ns = 0; // when there was none in system RAM
-        unsigned waiting = 0;         // launches
-        CUmemGenericAllocationHandle vram = 0;
-        CUdeviceptr vram_alias = 0;
-        CUmemGenericAllocationHandle host = 0;
-        CUdeviceptr host_alias = 0;
-        bool charged = false; // the host handle, by token
-        std::uint64_t token = 0;
-        schedule::memo next;
-        heat uses;
-        // As planned: for gaps at least this long, in steps.
-        std::uint32_t leaves_for = never_leaves;
-        bool fresh = false;    // fetched, and no use of it has ended yet
-        bool digested = false; // of what the host handle holds
-        std::array<std::uint64_t, 2> digest{};
-
-        bool in_ram() const
-        {
-            return where == place::host || where == place::fetching;
-        }
-    };
-    struct block
-    {
-        CUdeviceptr base = 0;
-        std::uint64_t bytes = 0;
-        std::vector<slot> slots;
-        std::vector<std::uint64_t> starts; // offsets that work was given
-        unsigned in_flight = 0;
-        unsigned moving = 0;
-        bool small = false; // not worth it, nor a sign of anything
-        bool fixed = false;
-        std::atomic<unsigned> holders{0};
-
-        bool mapped() const // all of it, at this moment
-        {
-            return std::none_of(slots.begin(), slots.end(),
-                                [](const slot &each) { return each.unmapped; });
-        }
-    };
-    // As std::shared_ptr, which needs a newer glibc.
-    class block_ref
-    {
-    public:
-        block_ref() = default;
-        explicit block_ref(block *which) : block_(which) { hold(); }
-        block_ref(const block_ref &other) : block_(other.block_) { hold(); }
-        block_ref(block_ref &&other) noexcept
-            : block_(std::exchange(other.block_, nullptr))
-        {}
-        block_ref &operator=(block_ref other) noexcept
-        {
-            std::swap(block_, other.block_);
-            return *this;
-        }
-        ~block_ref()
-        {
-            if (block_ != nullptr && block_->holders.fetch_sub(1) == 1)
-                delete block_;
-        }
-        block *operator->() const { return block_; }
-        block &operator*() const { return *block_; }
-        bool operator==(const block_ref &other) const = default;
-        explicit operator bool() const { return block_ != nullptr; }
-
-    private:
-        void hold()
-        {
-            if (block_ != nullptr)
-                block_->holders.fetch_add(1);
-        }
-        block *block_ = nullptr;
-    };
-    // What work was given of a block.
-    struct named
-    {
-        block_ref of;
-        touch part;
-    };
-    // A block that work in flight was given.
-    struct held
-    {
-        block_ref of;
-        std::uint64_t work = 0;   // which, and of which block: see reach
-        std::uint64_t beyond = 0; // bytes in system RAM that it was not given
-        bool complete = false;    // what it is taken to reach is in VRAM
-    };
-    struct flight
-    {
-        CUevent event = nullptr;
-        bool vouched = false;
-        bool is_step = false;       // of the schedule
-        bool failed = false;        // to begin, it seems
-        std::uint64_t lag = 0;      // see pace
-        std::uint64_t begun_ns = 0; // between these two
-        std::uint64_t handed_over_ns = 0;
-        std::vector<held> blocks;
-    };
-    struct frame
-    {
-        CUmemGenericAllocationHandle handle;
-        CUdeviceptr alias;
-        std::uint64_t bytes;
-    };
     enum class stage
     {
         fetch,
@@ -282,24 +143,41 @@ private:
         bool evicts = false;
         bool done = false;       // what another thread was to do
         bool called_off = false; // before it did
-        frame into{};
+        frame into;
         CUevent event = nullptr;
-        std::size_t digest_slot = 0;
+        std::size_t digest = 0; // which of those under way
         bool wrote = false;
         std::uint64_t started_ns = 0;
         std::uint64_t next_use = 0;
+
+        slot &unit() const { return of->slots[index]; }
     };
 
     using motion_ref = std::list<motion>::iterator;
 
-    // A unit that might move, and how many steps away its next use is.
-    struct candidate
+    // What is under way, arrived being in VRAM and not mapped yet.
+    struct traffic
     {
-        block_ref of;
-        std::size_t index = 0;
-        std::uint64_t next_use = 0;
+        std::size_t fetching = 0;
+        std::size_t evicting = 0;
+        std::uint64_t coming_bytes = 0;
+        std::uint64_t arrived_bytes = 0;
+        std::uint64_t leaving_bytes = 0;
+    };
 
-        const slot &unit() const { return of->slots[index]; }
+    // What might move.
+    struct survey
+    {
+        // The unit in system RAM that is needed first ...
+        candidate wanted{{}, 0, schedule::never};
+        // ... and the one in VRAM that is needed last: of those that are meant
+        // to leave, of those that have room in system RAM, and of those that
+        // have not.
+        candidate passer;
+        candidate victim;
+        candidate newcomer;
+        std::uint64_t used_bytes = 0; // by the schedule
+        std::uint64_t vram_bytes = 0;
     };
 
     // A unit in VRAM and one in system RAM that change places.
@@ -320,27 +198,21 @@ private:
     /// @return false where nobody follows it: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
-    void ended(flight &which);
-    std::vector<named> follow(work &announced);
-    bool note(std::uint64_t what, const std::vector<named> &touched);
-    static bool missing(const std::vector<named> &touched,
-                        std::uint64_t &bytes);
-    static std::uint64_t ram_bytes(const block &of, std::size_t first,
-                                   std::size_t end);
-    static std::uint64_t beyond(const named &touched);
-    static bool complete(const named &touched);
-    void count_use(const std::vector<named> &touched, bool foreseen);
+    void ended(const flight &which);
+    std::vector<touched> follow(work &announced);
+    bool note(std::uint64_t what, const std::vector<touched> &all);
+    void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
-    void await(std::unique_lock<std::mutex> &lock, std::vector<named> touched);
+    void await(std::unique_lock<std::mutex> &lock, std::vector<touched> all);
     block_ref block_of(CUdeviceptr address);
 
     void start(CUcontext context);
     void loop();
     bool prepare();
-    void put_away();
     void keep_pace(std::uint64_t lag);
     bool moves_ahead() const;
     bool retire(std::unique_lock<std::mutex> &lock);
+    void learn_reach(const flights::landing &from);
     bool advance(std::unique_lock<std::mutex> &lock);
     bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
     void compare(std::unique_lock<std::mutex> &lock, motion_ref which);
@@ -349,39 +221,28 @@ private:
     void finish(motion_ref which);
     void hand_over(motion &which, stage to);
     void serve(stage mine);
+    traffic look_at_traffic() const;
+    survey look_around() const;
     bool decide(std::unique_lock<std::mutex> &lock);
     bool change_places(std::unique_lock<std::mutex> &lock);
     void end_exchange();
     bool begin_exchange(std::unique_lock<std::mutex> &lock);
     void await_exchange(std::unique_lock<std::mutex> &lock,
-                        const std::vector<named> &touched);
+                        const std::vector<touched> &all);
     bool give_way();
-    bool make_plan(std::unique_lock<std::mutex> &lock, std::uint64_t excess);
-    static bool passes(const slot &which);
-    void look_how_far(const flight &which, std::uint64_t now,
-                      std::uint64_t slack, bool is_first);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool start_evict(const candidate &which);
-    bool take_frame(std::uint64_t bytes, frame &out);
     bool make_host(slot &of);
-    bool remap(slot &of, CUmemGenericAllocationHandle to,
-               CUmemGenericAllocationHandle from);
-    CUdeviceptr alias(CUmemGenericAllocationHandle handle, std::uint64_t bytes);
-    void drop_alias(CUdeviceptr at, std::uint64_t bytes);
-    void drop_frame(const frame &which);
-    void drop_frames();
-    CUevent take_event();
+    bool map(slot &of, CUmemGenericAllocationHandle to,
+             CUmemGenericAllocationHandle from);
     motion_ref new_motion(const candidate &which, stage at);
     void end_motion(motion_ref which, place where);
     bool wants_frame() const;
     void progressed();
     void hold_still(block &of);
     bool may_move(const motion &which) const;
-    static bool may_leave(const slot &which, std::uint64_t now);
     void cancel_all();
-    void may_change(block &of);
-    std::uint64_t free_bytes() const;
     std::uint64_t next_use_of(block &of, std::size_t index) const;
     std::uint64_t ahead_bytes(std::uint64_t next_use) const;
     std::unique_lock<std::mutex> enter();
@@ -411,22 +272,12 @@ private:
     schedule schedule_;
     reach reach_;
     pace pace_;
-    // What the plan of who passes through VRAM was made for.
-    std::uint64_t planned_round_ = 0;
-    std::uint64_t planned_excess_ = 0;
-    std::uint64_t planned_at_ = 0; // steps
-    std::uint64_t plan_age_ = 0;   // at which it is made anew
-    // When work ended last, and how long before that nobody had looked; when
-    // somebody looked; and when work was last in flight on two streams.
-    std::uint64_t last_end_ns_ = 0;
-    std::uint64_t last_end_slack_ns_ = 0;
-    std::uint64_t looked_ns_ = 0;
-    std::uint64_t crowded_ns_ = 0;
-    std::map<CUstream, std::deque<flight>> flights_;
+    planner planner_;
+    flights flights_;
     std::list<motion> motions_;
-    std::vector<frame> free_;
-    std::vector<CUevent> events_;
-    std::vector<std::size_t> digest_slots_;
+    frames frames_;
+    events events_;
+    digests digests_;
     unsigned unvouched_ = 0; // in flight
     unsigned waiters_ = 0;
     unsigned unmapped_ = 0;               // units
@@ -457,11 +308,6 @@ private:
     thread thread_;
     CUcontext context_ = nullptr;
     lanes lanes_;
-    CUstream look_ = nullptr;
-    CUmodule module_ = nullptr;
-    CUfunction digest_ = nullptr;
-    CUdeviceptr digest_device_ = 0;
-    std::uint64_t *digest_host_ = nullptr;
 };
 
 } // namespace emuv::cuda

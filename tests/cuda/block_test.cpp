@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What work touches of an allocation, and what of that is not in VRAM.
+#include "core/block.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t unit_bytes = 64;
+constexpr CUdeviceptr base = 0x10000;
+
+// Four units in VRAM.
+block_ref made(bool small = false)
+{
+    block_ref of(new block);
+    of->base = base;
+    of->bytes = 4 * unit_bytes;
+    of->small = small;
+    for (std::uint64_t i = 0; i < 4; i++) {
+        slot &next = of->slots.emplace_back();
+        next.at = base + i * unit_bytes;
+        next.bytes = unit_bytes;
+        next.where = place::vram;
+    }
+    return of;
+}
+
+touched whole(const block_ref &of)
+{
+    return {of, {base, 0, 3}};
+}
+
+touched nothing_named(const block_ref &of)
+{
+    return {of, {base, UINT32_MAX, 0}};
+}
+
+TEST(BlockTest, WorkTouchesFromItsAddressToTheEnd)
+{
+    const touch part = made()->touched_from(base + unit_bytes);
+    EXPECT_EQ(part.base, base);
+    EXPECT_EQ(part.first, 1u);
+    EXPECT_EQ(part.last, 3u);
+}
+
+TEST(BlockTest, WhereSomethingElseWasNamedItEnds)
+{
+    const block_ref of = made();
+    of->touched_from(base + 2 * unit_bytes);
+    const touch part = of->touched_from(base);
+    EXPECT_EQ(part.first, 0u);
+    EXPECT_EQ(part.last, 1u);
+    // In the middle of a unit: that unit is part of both.
+    of->touched_from(base + unit_bytes / 2);
+    EXPECT_EQ(of->touched_from(base).last, 0u);
+    EXPECT_EQ(of->touched_from(base + unit_bytes / 2).first, 0u);
+    EXPECT_EQ(of->touched_from(base + 2 * unit_bytes).last, 3u);
+}
+
+TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
+{
+    const block_ref of = made();
+    of->slots[0].where = place::host;
+    of->slots[1].where = place::fetching;
+    of->slots[2].where = place::evicting;
+    EXPECT_EQ(missing_bytes({whole(of)}), 2 * unit_bytes);
+    EXPECT_EQ(missing_bytes({{of, {base, 2, 3}}}), 0u);
+}
+
+TEST(BlockTest, NothingIsMissingOfWhatStaysOrOfWhatNamesNoUnit)
+{
+    const block_ref of = made();
+    of->slots[0].where = place::host;
+    EXPECT_EQ(missing_bytes({nothing_named(of)}), 0u);
+    of->hold_still();
+    EXPECT_EQ(missing_bytes({whole(of)}), 0u);
+}
+
+TEST(BlockTest, OfASmallBlockAllIsNeeded)
+{
+    const block_ref of = made(true);
+    of->slots[3].where = place::host;
+    EXPECT_EQ(missing_bytes({nothing_named(of)}), unit_bytes);
+}
+
+TEST(BlockTest, HoldingStillCallsOffWhatMoves)
+{
+    const block_ref of = made();
+    of->hold_still();
+    EXPECT_TRUE(of->fixed);
+    for (const slot &each : of->slots)
+        EXPECT_TRUE(each.cancel);
+}
+
+TEST(BlockTest, WhatMayHaveChangedIsWhatWorkCanWriteOverTheLink)
+{
+    const block_ref of = made();
+    for (slot &each : of->slots)
+        each.digested = true;
+    of->slots[1].where = place::host;
+    of->may_change();
+    EXPECT_TRUE(of->slots[0].digested);
+    EXPECT_FALSE(of->slots[1].digested);
+}
+
+TEST(BlockTest, AUnitWithoutRoomIsAskedAgainAfterASecond)
+{
+    constexpr std::uint64_t second = 1000000000;
+    slot unit;
+    EXPECT_FALSE(unit.may_leave(1)); // it is not in VRAM
+    unit.where = place::vram;
+    EXPECT_TRUE(unit.may_leave(1));
+    unit.no_room_ns = second;
+    EXPECT_FALSE(unit.may_leave(2 * second));
+    EXPECT_TRUE(unit.may_leave(2 * second + 1));
+    unit.host = 7; // it has its room
+    EXPECT_TRUE(unit.may_leave(second));
+}
+
+TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
+{
+    block_ref one = made();
+    block_ref other = one;
+    EXPECT_EQ(other->holders, 2u);
+    one = {};
+    EXPECT_FALSE(one);
+    EXPECT_EQ(other->holders, 1u);
+    const block_ref third = std::move(other);
+    EXPECT_EQ(third->holders, 1u);
+}
+
+} // namespace

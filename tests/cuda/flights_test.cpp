@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Work that the device has in hand: what has ended, and how long it took.
+#include "core/flights.hpp"
+#include "core/thread.hpp"
+
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+const auto one = reinterpret_cast<CUstream>(0x100);
+const auto other = reinterpret_cast<CUstream>(0x200);
+
+// A driver whose events end when they are told to.
+struct FlightsTest : testing::Test
+{
+    FlightsTest()
+    {
+        static FlightsTest *asked;
+        asked = this;
+        calls.cuEventQuery = [](CUevent event) {
+            asked->questions++;
+            return asked->done.contains(event) ? asked->answer
+                                               : CUDA_ERROR_NOT_READY;
+        };
+    }
+
+    static CUevent event(std::uintptr_t number)
+    {
+        return reinterpret_cast<CUevent>(number);
+    }
+
+    void add(CUstream stream, std::uintptr_t number, bool fails = false)
+    {
+        flight made;
+        made.event = event(number);
+        made.begun_ns = made.handed_over_ns = now_ns();
+        made.failed = fails;
+        all.add(stream, std::move(made));
+    }
+
+    std::vector<flights::landing> land()
+    {
+        std::unique_lock lock(mutex);
+        return all.land(lock, failed);
+    }
+
+    std::vector<std::uintptr_t> landed()
+    {
+        std::vector<std::uintptr_t> numbers;
+        for (const flights::landing &each : land())
+            numbers.push_back(
+                reinterpret_cast<std::uintptr_t>(each.which.event));
+        return numbers;
+    }
+
+    driver calls{};
+    std::set<CUevent> done;
+    CUresult answer = CUDA_SUCCESS;
+    unsigned questions = 0;
+    std::mutex mutex;
+    bool failed = false;
+    flights all{calls};
+};
+
+using numbers = std::vector<std::uintptr_t>;
+
+TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
+{
+    add(one, 1);
+    add(one, 2);
+    add(one, 3);
+    add(other, 4);
+    done = {event(1), event(3), event(4)};
+    EXPECT_EQ(landed(), (numbers{1, 4}));
+    EXPECT_EQ(landed(), numbers{});
+    done.insert(event(2));
+    const auto rest = land();
+    ASSERT_EQ(rest.size(), 2u);
+    EXPECT_TRUE(rest[0].is_first);
+    EXPECT_FALSE(rest[1].is_first);
+    EXPECT_TRUE(all.empty());
+}
+
+TEST_F(FlightsTest, NobodyIsAskedWhereThereIsNoWork)
+{
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_EQ(questions, 0u);
+}
+
+TEST_F(FlightsTest, OfVeryManyOnlySomeAreAskedForAtOnce)
+{
+    for (std::uintptr_t i = 1; i <= 100; i++) {
+        add(one, i);
+        done.insert(event(i));
+    }
+    const auto first = landed().size();
+    EXPECT_LT(first, 100u);
+    EXPECT_EQ(first, questions);
+    EXPECT_EQ(first + landed().size(), 100u);
+}
+
+TEST_F(FlightsTest, AnErrorIsAnEndAndIsTold)
+{
+    add(one, 1);
+    done = {event(1)};
+    answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    EXPECT_EQ(landed(), numbers{1});
+    EXPECT_TRUE(failed);
+}
+
+TEST_F(FlightsTest, WhatIsAloneHasATimeBetweenItsEnds)
+{
+    const std::uint64_t begun = now_ns();
+    add(one, 1);
+    EXPECT_EQ(landed(), numbers{}); // somebody has looked
+    usleep(2000);
+    EXPECT_EQ(landed(), numbers{});
+    done = {event(1)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    ASSERT_TRUE(ended[0].took);
+    EXPECT_GE(ended[0].took->most_ns, 2000000u);
+    EXPECT_LE(ended[0].took->most_ns, now_ns() - begun);
+    EXPECT_LE(ended[0].took->least_ns, ended[0].took->most_ns);
+}
+
+TEST_F(FlightsTest, OfTwoThatEndTogetherTheSecondBeganSinceTheLastLook)
+{
+    add(one, 1);
+    add(one, 2);
+    usleep(5000);
+    const std::uint64_t looked = now_ns();
+    EXPECT_EQ(landed(), numbers{});
+    done = {event(1), event(2)};
+    const auto ended = land();
+    const std::uint64_t since = now_ns() - looked;
+    ASSERT_EQ(ended.size(), 2u);
+    ASSERT_TRUE(ended[0].took && ended[1].took);
+    EXPECT_GE(ended[0].took->most_ns, 5000000u);
+    EXPECT_EQ(ended[1].took->least_ns, 0u);
+    EXPECT_LE(ended[1].took->most_ns, since);
+}
+
+TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)
+{
+    add(one, 1);
+    add(other, 2);
+    done = {event(1), event(2)};
+    for (const flights::landing &each : land())
+        EXPECT_FALSE(each.took);
+    // What began since is alone again.
+    usleep(1);
+    add(one, 3);
+    done.insert(event(3));
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_TRUE(ended[0].took);
+}
+
+TEST_F(FlightsTest, WhatFailedToBeginTookNoTime)
+{
+    add(one, 1, true);
+    done = {event(1)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_FALSE(ended[0].took);
+}
+
+TEST_F(FlightsTest, WhatIsAbandonedIsAskedForNoMore)
+{
+    add(one, 1);
+    add(other, 2);
+    EXPECT_EQ(all.abandon().size(), 2u);
+    EXPECT_TRUE(all.empty());
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_EQ(questions, 0u);
+}
+
+} // namespace

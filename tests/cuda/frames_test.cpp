@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Free VRAM, and memory under other addresses, against a driver of tables.
+#include "core/frames.hpp"
+#include "core/mapping.hpp"
+#include "core/store.hpp"
+#include "fake_driver.hpp"
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+
+struct FramesTest : testing::Test
+{
+    FramesTest() { EXPECT_EQ(rows.open(nullptr), 0); }
+
+    std::uint64_t used() { return limits.read().physical_used_bytes; }
+
+    FakeDriver card;
+    ledger_file rows;
+    file_ledger limits{rows, 0, 64 * MiB, 0};
+    frames free{card.calls, limits, 0};
+    frame got;
+};
+
+TEST_F(FramesTest, ANewOneIsChargedAndHasAnAddress)
+{
+    ASSERT_TRUE(free.take(16 * MiB, got));
+    EXPECT_EQ(used(), 16 * MiB);
+    EXPECT_EQ(card.card_used, 16 * MiB);
+    EXPECT_EQ(card.mapped.at(got.alias), got.handle);
+    EXPECT_TRUE(free.empty());
+    free.put(got);
+    EXPECT_EQ(free.bytes(), 16 * MiB);
+    free.drop();
+    EXPECT_EQ(used(), 0u);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(FramesTest, OneOfTheSameSizeIsUsedAgain)
+{
+    ASSERT_TRUE(free.take(16 * MiB, got));
+    free.put(got);
+    frame again;
+    ASSERT_TRUE(free.take(16 * MiB, again));
+    EXPECT_EQ(again.handle, got.handle);
+    EXPECT_EQ(again.alias, got.alias);
+    EXPECT_EQ(used(), 16 * MiB);
+    free.put(again);
+    free.drop();
+}
+
+TEST_F(FramesTest, OneWithoutAnAddressGetsOneWhenItIsTaken)
+{
+    const auto properties = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    frame bare{0, 0, 16 * MiB};
+    ASSERT_TRUE(limits.charge_physical(bare.bytes));
+    ASSERT_EQ(card.calls.cuMemCreate(&bare.handle, bare.bytes, &properties, 0),
+              CUDA_SUCCESS);
+    free.put(bare);
+    ASSERT_TRUE(free.take(16 * MiB, got));
+    EXPECT_EQ(got.handle, bare.handle);
+    EXPECT_NE(got.alias, 0u);
+    free.put(got);
+    free.drop();
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
+{
+    frame small;
+    frame large;
+    ASSERT_TRUE(free.take(16 * MiB, small));
+    ASSERT_TRUE(free.take(48 * MiB, large));
+    free.put(small);
+    free.put(large);
+    ASSERT_TRUE(free.take(32 * MiB, got));
+    EXPECT_EQ(free.bytes(), 16 * MiB);
+    EXPECT_EQ(used(), 48 * MiB);
+    free.put(got);
+    free.drop();
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(FramesTest, WhereNotEvenAllOfThemAreEnoughTheyStay)
+{
+    frame held;
+    ASSERT_TRUE(free.take(48 * MiB, held));
+    frame small;
+    ASSERT_TRUE(free.take(16 * MiB, small));
+    free.put(small);
+    EXPECT_FALSE(free.take(32 * MiB, got));
+    EXPECT_EQ(free.bytes(), 16 * MiB);
+    free.put(held);
+    free.drop();
+    EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(FramesTest, WhatTheCardDoesNotHaveIsNotCharged)
+{
+    card.card_bytes = 8 * MiB;
+    EXPECT_FALSE(free.take(16 * MiB, got));
+    EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(FramesTest, WhatCannotBeMappedIsGivenBack)
+{
+    card.fail_map = true;
+    EXPECT_FALSE(free.take(16 * MiB, got));
+    card.fail_map = false;
+    card.fail_access = true;
+    EXPECT_FALSE(free.take(16 * MiB, got));
+    EXPECT_EQ(got.handle, 0u);
+    EXPECT_EQ(used(), 0u);
+    EXPECT_TRUE(card.empty());
+}
+
+// Two handles, of which the first is mapped at an address.
+struct MappingTest : testing::Test
+{
+    MappingTest()
+    {
+        const auto properties = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+        for (auto *each : {&first, &second})
+            EXPECT_EQ(card.calls.cuMemCreate(each, bytes, &properties, 0),
+                      CUDA_SUCCESS);
+        at = map_alias(card.calls, first, bytes, 0);
+        // Fails as often as maps_fail says.
+        static MappingTest *self;
+        self = this;
+        real_map = card.calls.cuMemMap;
+        card.calls.cuMemMap =
+            [](CUdeviceptr where, std::size_t size, std::size_t offset,
+               CUmemGenericAllocationHandle handle, unsigned long long flags) {
+                if (self->maps_fail > 0) {
+                    self->maps_fail--;
+                    return CUDA_ERROR_UNKNOWN;
+                }
+                return self->real_map(where, size, offset, handle, flags);
+            };
+    }
+
+    static constexpr std::uint64_t bytes = 2 * MiB;
+    FakeDriver card;
+    CUmemGenericAllocationHandle first = 0;
+    CUmemGenericAllocationHandle second = 0;
+    CUdeviceptr at = 0;
+    unsigned maps_fail = 0;
+    decltype(card.calls.cuMemMap) real_map = nullptr;
+};
+
+TEST_F(MappingTest, OtherMemoryComesToTheSameAddress)
+{
+    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0), remapping::done);
+    EXPECT_EQ(card.mapped.at(at), second);
+}
+
+TEST_F(MappingTest, WhereItCannotAllIsAsItWas)
+{
+    maps_fail = 1;
+    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0),
+              remapping::undone);
+    EXPECT_EQ(card.mapped.at(at), first);
+}
+
+TEST_F(MappingTest, ThatNothingIsMappedAnyMoreIsTold)
+{
+    maps_fail = 2;
+    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0), remapping::lost);
+    EXPECT_FALSE(card.mapped.contains(at));
+}
+
+TEST_F(MappingTest, AnAliasThatCannotBeMadeLeavesNothing)
+{
+    const auto ranges = card.reserved.size();
+    maps_fail = 1;
+    EXPECT_EQ(map_alias(card.calls, second, bytes, 0), 0u);
+    EXPECT_EQ(card.reserved.size(), ranges);
+    unmap_alias(card.calls, 0, bytes);
+    EXPECT_EQ(card.mapped.size(), 1u);
+}
+
+} // namespace

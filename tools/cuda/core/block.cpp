@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Allocations whose units come and go, and what work touches of them.
+#include "block.hpp"
+
+namespace emuv::cuda {
+
+namespace {
+
+// Where there was no room in system RAM there may be some by now.
+constexpr std::uint64_t room_again_ns = 1000000000;
+
+} // namespace
+
+bool slot::may_leave(std::uint64_t now_ns) const
+{
+    return where == place::vram && (host != 0 || no_room_ns == 0 ||
+                                    now_ns - no_room_ns > room_again_ns);
+}
+
+void block::hold_still()
+{
+    fixed = true;
+    for (slot &each : slots)
+        each.cancel = true;
+}
+
+void block::may_change()
+{
+    for (slot &each : slots)
+        if (each.in_ram())
+            each.digested = false;
+}
+
+touch block::touched_from(CUdeviceptr address)
+{
+    const std::uint64_t offset = address - base;
+    auto next = std::upper_bound(starts.begin(), starts.end(), offset);
+    if (next == starts.begin() || *std::prev(next) != offset)
+        next = std::next(starts.insert(next, offset));
+    const std::uint64_t end = next == starts.end() ? bytes : *next;
+    const auto unit_at = [&](std::uint64_t at) {
+        const auto after = std::upper_bound(
+            slots.begin(), slots.end(), base + at,
+            [](CUdeviceptr a, const slot &b) { return a < b.at; });
+        return static_cast<std::uint32_t>(after - slots.begin() - 1);
+    };
+    return {base, unit_at(offset), unit_at(end - 1)};
+}
+
+std::uint64_t block::ram_bytes(std::size_t first, std::size_t end) const
+{
+    std::uint64_t sum = 0;
+    for (std::size_t i = first; i < end; i++)
+        sum += slots[i].in_ram() ? slots[i].bytes : 0;
+    return sum;
+}
+
+std::uint64_t missing_bytes(const std::vector<touched> &all)
+{
+    std::uint64_t bytes = 0;
+    for (const touched &each : all) {
+        // What names no unit of a large block says nothing of what it needs.
+        if (each.of->fixed || !(each.of->small || each.names_units()))
+            continue;
+        const auto [first, end] = each.units();
+        bytes += each.of->ram_bytes(first, end);
+    }
+    return bytes;
+}
+
+} // namespace emuv::cuda

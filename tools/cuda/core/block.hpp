@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Allocations whose units come and go, and what work touches of them.
+#pragma once
+
+#include "digests.hpp"
+#include "driver.hpp"
+#include "heat.hpp"
+#include "plan.hpp"
+#include "schedule.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// Where a unit is.
+enum class place
+{
+    host,
+    vram,
+    fetching, ///< in system RAM, a copy to a frame under way
+    evicting, ///< in VRAM, on its way out
+};
+
+/// A unit's address, and what is known of it.
+struct slot
+{
+    CUdeviceptr at = 0;
+    std::uint64_t bytes = 0;
+    place where = place::host;
+    bool unmapped = false;        ///< at this moment, perhaps
+    bool cancel = false;          ///< its copy no longer counts
+    std::uint64_t no_room_ns = 0; ///< when there was none in system RAM
+    unsigned waiting = 0;         ///< launches
+    CUmemGenericAllocationHandle vram = 0;
+    CUdeviceptr vram_alias = 0;
+    CUmemGenericAllocationHandle host = 0;
+    CUdeviceptr host_alias = 0;
+    bool charged = false; ///< the host handle, by token
+    std::uint64_t token = 0;
+    schedule::memo next;
+    heat uses;
+    /// As planned: for gaps at least this long, in steps.
+    std::uint32_t leaves_for = never_leaves;
+    bool fresh = false;    ///< fetched, and no use of it has ended yet
+    bool digested = false; ///< of what the host handle holds
+    digests::value digest{};
+
+    bool in_ram() const
+    {
+        return where == place::host || where == place::fetching;
+    }
+    /// Whether there is room for it in system RAM, or may be.
+    bool may_leave(std::uint64_t now_ns) const;
+    /// Whether it is planned to be away between its last use and its next. A
+    /// step too few in between makes no difference.
+    bool passes() const
+    {
+        return leaves_for != never_leaves &&
+               next.gap + next.gap / 16 >= leaves_for;
+    }
+};
+
+/// An allocation. A mover's lock guards it.
+struct block
+{
+    CUdeviceptr base = 0;
+    std::uint64_t bytes = 0;
+    std::vector<slot> slots;
+    std::vector<std::uint64_t> starts; ///< offsets that work was given
+    unsigned in_flight = 0;
+    unsigned moving = 0;
+    bool small = false; ///< not worth it, nor a sign of anything
+    bool fixed = false;
+    std::atomic<unsigned> holders{0};
+
+    /// All of it, at this moment.
+    bool mapped() const
+    {
+        return std::none_of(slots.begin(), slots.end(),
+                            [](const slot &each) { return each.unmapped; });
+    }
+    /// From here on it stays as it is; what moves is called off.
+    void hold_still();
+    /// What lies in system RAM may be written there, over the link: what is
+    /// known of it holds no more.
+    void may_change();
+    /// The units from an address in it to where the next thing begins that was
+    /// ever named, as far as is known.
+    touch touched_from(CUdeviceptr address);
+    /// What of the units from @p first on, up to @p end, is in system RAM.
+    std::uint64_t ram_bytes(std::size_t first, std::size_t end) const;
+};
+
+/// As std::shared_ptr, which needs a newer glibc.
+class block_ref
+{
+public:
+    block_ref() = default;
+    explicit block_ref(block *which) : block_(which) { hold(); }
+    block_ref(const block_ref &other) : block_(other.block_) { hold(); }
+    block_ref(block_ref &&other) noexcept
+        : block_(std::exchange(other.block_, nullptr))
+    {}
+    block_ref &operator=(block_ref other) noexcept
+    {
+        std::swap(block_, other.block_);
+        return *this;
+    }
+    ~block_ref()
+    {
+        if (block_ != nullptr && block_->holders.fetch_sub(1) == 1)
+            delete block_;
+    }
+    block *operator->() const { return block_; }
+    block &operator*() const { return *block_; }
+    bool operator==(const block_ref &other) const = default;
+    explicit operator bool() const { return block_ != nullptr; }
+
+private:
+    void hold()
+    {
+        if (block_ != nullptr)
+            block_->holders.fetch_add(1);
+    }
+    block *block_ = nullptr;
+};
+
+/// One unit, and how many steps away its next use is.
+struct candidate
+{
+    block_ref of;
+    std::size_t index = 0;
+    std::uint64_t next_use = 0;
+
+    slot &unit() const { return of->slots[index]; }
+};
+
+/// What work touches of a block: units, or whatever of it, where none can be
+/// named.
+struct touched
+{
+    block_ref of;
+    touch part;
+
+    bool names_units() const { return part.first <= part.last; }
+    /// The units that it is known or taken to touch: from the first, up to the
+    /// second.
+    std::pair<std::size_t, std::size_t> units() const
+    {
+        return of->small || !names_units()
+                   ? std::pair<std::size_t, std::size_t>{0, of->slots.size()}
+                   : std::pair<std::size_t, std::size_t>{
+                         part.first, std::min(part.last + std::size_t{1},
+                                              of->slots.size())};
+    }
+};
+
+/// What work that touches these should have in VRAM and has not, in bytes.
+std::uint64_t missing_bytes(const std::vector<touched> &all);
+
+} // namespace emuv::cuda

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Whether memory has changed.
+#include "digests.hpp"
+
+#include "digest.hpp"
+
+namespace emuv::cuda {
+
+namespace {
+
+constexpr unsigned blocks = 256;
+constexpr std::size_t value_bytes = sizeof(digests::value);
+
+} // namespace
+
+bool digests::open(int priority)
+{
+    if (calls_.cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING,
+                                          priority) != CUDA_SUCCESS ||
+        calls_.cuModuleLoadData(&module_, digest_ptx) != CUDA_SUCCESS ||
+        calls_.cuModuleGetFunction(&kernel_, module_, "emuv_digest") !=
+            CUDA_SUCCESS ||
+        calls_.cuMemAlloc_v2(&sums_, max_under_way * value_bytes) !=
+            CUDA_SUCCESS ||
+        calls_.cuMemHostAlloc(reinterpret_cast<void **>(&results_),
+                              max_under_way * value_bytes, 0) != CUDA_SUCCESS)
+        return false;
+    for (std::size_t i = 0; i < max_under_way; i++)
+        free_.push_back(i);
+    return true;
+}
+
+void digests::close()
+{
+    if (sums_ != 0)
+        calls_.cuMemFree_v2(sums_);
+    if (results_ != nullptr)
+        calls_.cuMemFreeHost(results_);
+    if (module_ != nullptr)
+        calls_.cuModuleUnload(module_);
+    if (stream_ != nullptr)
+        calls_.cuStreamDestroy_v2(stream_);
+    sums_ = 0;
+    results_ = nullptr;
+    module_ = nullptr;
+    stream_ = nullptr;
+    free_.clear();
+}
+
+std::size_t digests::take()
+{
+    const std::size_t number = free_.back();
+    free_.pop_back();
+    return number;
+}
+
+bool digests::begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
+                    CUevent done)
+{
+    std::uint64_t count = bytes / 16;
+    CUdeviceptr sum = sums_ + number * value_bytes;
+    void *parameters[] = {&at, &count, &sum};
+    return calls_.cuMemsetD8Async(sum, 0, value_bytes, stream_) ==
+               CUDA_SUCCESS &&
+           calls_.cuLaunchKernel(kernel_, blocks, 1, 1, digest_threads, 1, 1, 0,
+                                 stream_, parameters,
+                                 nullptr) == CUDA_SUCCESS &&
+           calls_.cuMemcpyDtoHAsync_v2(&results_[number], sum, value_bytes,
+                                       stream_) == CUDA_SUCCESS &&
+           calls_.cuEventRecord(done, stream_) == CUDA_SUCCESS;
+}
+
+digests::value digests::result(std::size_t number) const
+{
+    return results_[number];
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Memory under a second address, and other memory under the same one.
+#pragma once
+
+#include "driver.hpp"
+
+#include <cstdint>
+
+namespace emuv::cuda {
+
+/// Maps a handle at an address of its own, for @p device to read and write.
+/// @return 0 where it cannot be
+CUdeviceptr map_alias(const driver &calls, CUmemGenericAllocationHandle handle,
+                      std::uint64_t bytes, int device);
+
+/// Undoes map_alias(). 0 is none.
+void unmap_alias(const driver &calls, CUdeviceptr at, std::uint64_t bytes);
+
+/// What became of an address.
+enum class remapping
+{
+    done,
+    undone, ///< as it was
+    lost,   ///< nothing is mapped there any more
+};
+
+/// Maps other memory at an address. For a moment nothing is mapped there: a
+/// touch then ends the context.
+/// @param to, from  handles
+remapping remap(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
+                CUmemGenericAllocationHandle to,
+                CUmemGenericAllocationHandle from, int device);
+
+} // namespace emuv::cuda

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// When to plan anew which units leave VRAM after which uses.
+#pragma once
+
+#include "block.hpp"
+#include "schedule.hpp"
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// Has plan_absences() made again where what was planned no longer fits, soon,
+/// and else now and then, since what it rests on is learned by and by.
+class planner
+{
+public:
+    /// Whether it is time to. If so, it counts as done.
+    /// @param excess  bytes that do not fit
+    bool is_due(const schedule &uses, std::uint64_t excess);
+
+    /// Chooses, with the lock let go for that: each unit's leaves_for.
+    /// @param blocks, uses  what the lock guards
+    void plan(std::unique_lock<std::mutex> &lock,
+              const std::vector<block_ref> &blocks, const schedule &uses);
+
+private:
+    // What it was made for.
+    std::uint64_t round_ = 0;
+    std::uint64_t excess_ = 0;
+    std::uint64_t made_at_ = 0; // steps
+    std::uint64_t age_ = 0;     // at which it is made anew
+};
+
+} // namespace emuv::cuda
