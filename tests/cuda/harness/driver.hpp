@@ -40,6 +40,7 @@ namespace harness {
     X(cuLaunchKernel)                                                          \
     X(cuLaunchKernelEx)                                                        \
     X(cuLaunchCooperativeKernel)                                               \
+    X(cuLaunchHostFunc)                                                        \
     X(cuTexObjectCreate)                                                       \
     X(cuTexRefSetAddress)                                                      \
     X(cuTexRefSetAddress2D)                                                    \

@@ -4,6 +4,8 @@
 #include "fixture.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -174,6 +176,43 @@ TEST_F(Movement, OnTwoStreamsThatKnowNothingOfEachOther)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
     for (CUstream each : streams)
         OK(cuda().cuStreamDestroy(each));
+}
+
+// What a launch waits for may itself wait for the program: no wait is for good.
+TEST_F(Movement, WhileHostFunctionsWaitForTheProgram)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    CUstream stream = nullptr;
+    OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuda().cuCtxSynchronize());
+    std::atomic<int> let_go = 0;
+    struct gate
+    {
+        std::atomic<int> *open;
+        int round;
+    };
+    std::vector<gate> gates;
+    for (int round = 0; round < 12; ++round)
+        gates.push_back({&let_go, round});
+    for (gate &each : gates) {
+        for (std::size_t i = 0; i < buffers.size(); ++i)
+            ASSERT_NO_FATAL_FAILURE(touch(i, stream));
+        OK(cuda().cuLaunchHostFunc(
+            stream,
+            [](void *given) {
+                const auto *own = static_cast<const gate *>(given);
+                while (*own->open <= own->round)
+                    std::this_thread::sleep_for(std::chrono::microseconds(50));
+            },
+            &each));
+        // All of it behind that, and no room for it before that has ended.
+        for (std::size_t i = 0; i < buffers.size(); ++i)
+            ASSERT_NO_FATAL_FAILURE(touch(i, stream));
+        ++let_go;
+    }
+    OK(cuda().cuStreamSynchronize(stream));
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+    OK(cuda().cuStreamDestroy(stream));
 }
 
 TEST_F(Movement, InAnOrderThatNeverRepeats)
