@@ -87,6 +87,21 @@ TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
     EXPECT_TRUE(all.empty());
 }
 
+TEST_F(FlightsTest, TheOldestIsThatOfItsStream)
+{
+    EXPECT_EQ(all.oldest(one), nullptr);
+    add(one, 1);
+    add(other, 2);
+    add(one, 3);
+    ASSERT_NE(all.oldest(one), nullptr);
+    EXPECT_EQ(all.oldest(one)->event, event(1));
+    EXPECT_EQ(all.oldest(other)->event, event(2));
+    done = {event(1), event(2)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+    EXPECT_EQ(all.oldest(one)->event, event(3));
+    EXPECT_EQ(all.oldest(other), nullptr);
+}
+
 TEST_F(FlightsTest, NobodyIsAskedWhereThereIsNoWork)
 {
     EXPECT_EQ(landed(), numbers{});

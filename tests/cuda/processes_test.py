@@ -323,6 +323,25 @@ for block in blocks:
                  json.loads(text.rstrip().rstrip(",") + "]")}
         self.assertLessEqual({"fetch", "write back", "map"}, names)
 
+    def test_where_memory_moves_a_program_runs_ahead_only_so_far(self):
+        with tempfile.NamedTemporaryFile() as trace:
+            self.run_program(TRACED + """
+blocks = [alloc(4)[1] for _ in range(8)]
+for value in range(30):
+    for block in blocks:
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value),
+                                    ctypes.c_size_t(4 * MiB), None) == 0
+buffer = ctypes.create_string_buffer(4 * MiB)
+for block in blocks:
+    assert cuda.cuMemcpyDtoH_v2(buffer, block,
+                                ctypes.c_size_t(4 * MiB)) == 0
+    assert buffer.raw == bytes([value]) * (4 * MiB)
+""", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
+                             EMUV_TRACE=trace.name, EMUV_SIM_LAG="8000")
+            text = pathlib.Path(trace.name).read_text(encoding="ascii")
+        spans = json.loads(text.rstrip().rstrip(",") + "]")
+        self.assertIn("ahead", {span["name"] for span in spans})
+
     def test_without_a_schedule_what_is_used_most_comes_to_vram(self):
         with tempfile.NamedTemporaryFile() as trace:
             out, err = self.run_program(TRACED + """

@@ -23,6 +23,12 @@ void flights::add(CUstream stream, flight &&begun)
         crowded_ns_ = now_ns();
 }
 
+flight *flights::oldest(CUstream stream)
+{
+    const auto found = by_stream_.find(stream);
+    return found != by_stream_.end() ? &found->second.front() : nullptr;
+}
+
 std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
                                             bool &failed)
 {

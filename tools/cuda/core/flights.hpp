@@ -34,6 +34,7 @@ struct flight
     std::uint64_t lag = 0;      ///< see pace
     std::uint64_t begun_ns = 0; ///< between these two
     std::uint64_t handed_over_ns = 0;
+    bool outlasts = false; ///< whoever waited for it, in vain
     std::vector<held> blocks;
 };
 
@@ -59,6 +60,10 @@ public:
 
     /// Work whose event has been recorded on a stream.
     void add(CUstream stream, flight &&begun);
+
+    /// What is first to end of a stream's, as far as is known; null where there
+    /// is none. Until the lock is let go.
+    flight *oldest(CUstream stream);
 
     /// What has ended since the last time, in each stream's order. The driver
     /// is asked with the lock let go.

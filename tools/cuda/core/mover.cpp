@@ -61,6 +61,13 @@ constexpr std::size_t hottest_units = 16;
 // ends for so long, then what it waits for may be waiting for it.
 constexpr std::uint64_t patience_ns = 200000000;
 
+// How far the program may run ahead of the device where memory moves: what it
+// hands over keeps its blocks where they are until it has ended. Enough for the
+// device to have work while the program does something else for a moment; and
+// for how long one piece of work may keep it from going on.
+constexpr std::uint64_t max_lead_ns = 5000000;
+constexpr std::uint64_t lead_patience_ns = 20000000;
+
 // For a loop that waits for another processor for a moment.
 void pause_cpu()
 {
@@ -291,6 +298,34 @@ void mover::report(std::unique_lock<std::mutex> &lock)
     lock.lock();
 }
 
+// Waits until the device has come closer. What is first in the stream may wait
+// for the program itself, or take long: then it is not waited for.
+void mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
+{
+    const std::uint64_t start = now_ns();
+    std::uint64_t now = start;
+    std::uint64_t since = start;
+    CUevent first = nullptr;
+    for (; moves_ahead() && !gave_up_ && !stopping_; now = now_ns()) {
+        flight *const oldest = flights_.oldest(stream);
+        if (oldest == nullptr || oldest->outlasts ||
+            now - std::min(now, oldest->handed_over_ns) <= max_lead_ns)
+            break;
+        if (oldest->event != first) {
+            first = oldest->event;
+            since = now;
+        }
+        if (now - since > lead_patience_ns) {
+            oldest->outlasts = true;
+            break;
+        }
+        changed_.wait_for(lock, lead_patience_ns / 4);
+    }
+    if (trace_ != nullptr && first != nullptr)
+        trace_->span(trace::row::waits, "ahead", start, now, 0, 0,
+                     schedule_.steps());
+}
+
 // Waits for what the work needs, as long as anything moves at all: for what is
 // small, which then stays, and, where the past shows the way, for all of it.
 void mover::await(std::unique_lock<std::mutex> &lock, std::vector<touched> all)
@@ -405,6 +440,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     calls_.cuCtxGetCurrent(&current);
 
     std::unique_lock lock = enter();
+    if (current == context_)
+        hold_back(lock, stream);
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");

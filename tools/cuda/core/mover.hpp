@@ -203,6 +203,7 @@ private:
     bool note(std::uint64_t what, const std::vector<touched> &all);
     void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
+    void hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
     void await(std::unique_lock<std::mutex> &lock, std::vector<touched> all);
     block_ref block_of(CUdeviceptr address);
 
