@@ -87,7 +87,7 @@ TEST(BlockTest, OfASmallBlockAllIsNeeded)
     EXPECT_EQ(missing_bytes({nothing_named(of)}), unit_bytes);
 }
 
-TEST(BlockTest, HoldingStillCallsOffWhatMoves)
+TEST(BlockTest, HoldingStillCallsOffEveryUnitsMove)
 {
     const block_ref of = made();
     of->hold_still();
@@ -130,6 +130,7 @@ TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
     EXPECT_FALSE(one);
     EXPECT_EQ(other->holders, 1u);
     const block_ref third = std::move(other);
+    EXPECT_FALSE(other);
     EXPECT_EQ(third->holders, 1u);
 }
 

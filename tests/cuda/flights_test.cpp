@@ -25,6 +25,8 @@ struct FlightsTest : testing::Test
         asked = this;
         calls.cuEventQuery = [](CUevent event) {
             asked->questions++;
+            const std::unique_lock free(asked->mutex, std::try_to_lock);
+            EXPECT_TRUE(free.owns_lock());
             return asked->done.contains(event) ? asked->answer
                                                : CUDA_ERROR_NOT_READY;
         };
@@ -38,6 +40,7 @@ struct FlightsTest : testing::Test
     void add(CUstream stream, std::uintptr_t number, bool fails = false)
     {
         flight made;
+        made.step = number % 10;
         made.event = event(number);
         made.begun_ns = made.handed_over_ns = now_ns();
         made.failed = fails;
@@ -79,6 +82,7 @@ TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
     done = {event(1), event(3), event(4)};
     EXPECT_EQ(landed(), (numbers{1, 4}));
     EXPECT_EQ(landed(), numbers{});
+    EXPECT_FALSE(failed);
     done.insert(event(2));
     const auto rest = land();
     ASSERT_EQ(rest.size(), 2u);
@@ -87,19 +91,21 @@ TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
     EXPECT_TRUE(all.empty());
 }
 
-TEST_F(FlightsTest, TheOldestIsThatOfItsStream)
+TEST_F(FlightsTest, TheOldestStepIsTheFirstOfItsStreamThatIsOne)
 {
-    EXPECT_EQ(all.oldest(one), nullptr);
+    EXPECT_EQ(all.oldest_step(one), nullptr);
+    add(one, 10); // no step
+    EXPECT_EQ(all.oldest_step(one), nullptr);
     add(one, 1);
     add(other, 2);
     add(one, 3);
-    ASSERT_NE(all.oldest(one), nullptr);
-    EXPECT_EQ(all.oldest(one)->event, event(1));
-    EXPECT_EQ(all.oldest(other)->event, event(2));
-    done = {event(1), event(2)};
-    EXPECT_EQ(landed(), (numbers{1, 2}));
-    EXPECT_EQ(all.oldest(one)->event, event(3));
-    EXPECT_EQ(all.oldest(other), nullptr);
+    ASSERT_NE(all.oldest_step(one), nullptr);
+    EXPECT_EQ(all.oldest_step(one)->step, 1u);
+    EXPECT_EQ(all.oldest_step(other)->step, 2u);
+    done = {event(10), event(1), event(2)};
+    EXPECT_EQ(landed(), (numbers{10, 1, 2}));
+    EXPECT_EQ(all.oldest_step(one)->step, 3u);
+    EXPECT_EQ(all.oldest_step(other), nullptr);
 }
 
 TEST_F(FlightsTest, NobodyIsAskedWhereThereIsNoWork)
@@ -142,6 +148,8 @@ TEST_F(FlightsTest, WhatIsAloneHasATimeBetweenItsEnds)
     ASSERT_TRUE(ended[0].took);
     EXPECT_GE(ended[0].took->most_ns, 2000000u);
     EXPECT_LE(ended[0].took->most_ns, now_ns() - begun);
+    // Somebody looked after those two milliseconds, and it had not ended.
+    EXPECT_GE(ended[0].took->least_ns, 2000000u);
     EXPECT_LE(ended[0].took->least_ns, ended[0].took->most_ns);
 }
 
@@ -167,7 +175,9 @@ TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)
     add(one, 1);
     add(other, 2);
     done = {event(1), event(2)};
-    for (const flights::landing &each : land())
+    const auto together = land();
+    ASSERT_EQ(together.size(), 2u);
+    for (const flights::landing &each : together)
         EXPECT_FALSE(each.took);
     // What began since is alone again.
     usleep(1);
@@ -178,7 +188,7 @@ TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)
     EXPECT_TRUE(ended[0].took);
 }
 
-TEST_F(FlightsTest, WhatFailedToBeginTookNoTime)
+TEST_F(FlightsTest, HowLongWhatFailedToBeginTookIsNotKnown)
 {
     add(one, 1, true);
     done = {event(1)};

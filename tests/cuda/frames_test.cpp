@@ -179,8 +179,32 @@ TEST_F(MappingTest, AnAliasThatCannotBeMadeLeavesNothing)
     maps_fail = 1;
     EXPECT_EQ(map_alias(card.calls, second, bytes, 0), 0u);
     EXPECT_EQ(card.reserved.size(), ranges);
+}
+
+TEST_F(MappingTest, WhatNobodyMayUseAnyMoreCanStillBeUnmapped)
+{
+    card.fail_access = true;
+    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0), remapping::lost);
+    EXPECT_EQ(card.calls.cuMemUnmap(at, bytes), CUDA_SUCCESS);
+}
+
+TEST_F(MappingTest, WhereNotEvenUnmappingWorksNothingElseIsTried)
+{
+    card.calls.cuMemUnmap = [](CUdeviceptr, std::size_t) {
+        return CUDA_ERROR_UNKNOWN;
+    };
+    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0),
+              remapping::undone);
+    EXPECT_EQ(card.mapped.at(at), first);
+}
+
+TEST_F(MappingTest, NoAliasIsNotUnmapped)
+{
+    card.calls.cuMemUnmap = [](CUdeviceptr, std::size_t) {
+        ADD_FAILURE();
+        return CUDA_SUCCESS;
+    };
     unmap_alias(card.calls, 0, bytes);
-    EXPECT_EQ(card.mapped.size(), 1u);
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "core/placement.hpp"
 #include "core/planner.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -91,14 +92,18 @@ TEST_F(PlannerTest, IsDueLessAndLessOftenWhileNothingChanges)
     step(3 * units);
     ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
     std::vector<std::uint64_t> waits;
-    for (std::uint64_t waited = 0; waits.size() < 6; waited++) {
-        if (made.is_due(uses, 8 * unit_bytes)) {
-            waits.push_back(waited);
-            waited = 0;
-        }
+    std::uint64_t waited = 0;
+    for (std::uint64_t i = 0; i < 64 * units; i++) {
         step(1);
+        waited++;
+        if (!made.is_due(uses, 8 * unit_bytes))
+            continue;
+        waits.push_back(waited);
+        waited = 0;
     }
+    ASSERT_GE(waits.size(), 5u);
     EXPECT_LT(waits.front(), waits.back());
+    EXPECT_TRUE(std::is_sorted(waits.begin(), waits.end()));
     EXPECT_LE(waits.back(), 16 * units);
 }
 

@@ -23,10 +23,16 @@ void flights::add(CUstream stream, flight &&begun)
         crowded_ns_ = now_ns();
 }
 
-flight *flights::oldest(CUstream stream)
+flight *flights::oldest_step(CUstream stream)
 {
     const auto found = by_stream_.find(stream);
-    return found != by_stream_.end() ? &found->second.front() : nullptr;
+    if (found == by_stream_.end())
+        return nullptr;
+    auto &queue = found->second;
+    const auto first =
+        std::find_if(queue.begin(), queue.end(),
+                     [](const flight &each) { return each.step != 0; });
+    return first != queue.end() ? &*first : nullptr;
 }
 
 std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,

@@ -29,7 +29,7 @@ struct flight
 
     CUevent event = nullptr;
     bool vouched = false;
-    bool is_step = false;       ///< of the schedule
+    std::uint64_t step = 0;     ///< of the schedule, from 1; 0 is none
     bool failed = false;        ///< to begin, it seems
     std::uint64_t lag = 0;      ///< see pace
     std::uint64_t begun_ns = 0; ///< between these two
@@ -61,9 +61,9 @@ public:
     /// Work whose event has been recorded on a stream.
     void add(CUstream stream, flight &&begun);
 
-    /// What is first to end of a stream's, as far as is known; null where there
-    /// is none. Until the lock is let go.
-    flight *oldest(CUstream stream);
+    /// The first step to end of a stream's, as far as is known; null where
+    /// there is none. Until the lock is let go.
+    flight *oldest_step(CUstream stream);
 
     /// What has ended since the last time, in each stream's order. The driver
     /// is asked with the lock let go.

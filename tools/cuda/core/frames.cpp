@@ -55,11 +55,10 @@ void frames::drop(const frame &which)
     limits_.uncharge_physical(which.bytes);
 }
 
-void frames::drop()
+void frames::drop(const std::vector<frame> &all)
 {
-    for (const frame &each : free_)
+    for (const frame &each : all)
         drop(each);
-    free_.clear();
 }
 
 std::uint64_t frames::bytes() const

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace emuv::cuda {
@@ -38,7 +39,11 @@ public:
     void put(const frame &free) { free_.push_back(free); }
 
     /// Gives all of them up.
-    void drop();
+    void drop() { drop(take_all()); }
+
+    /// The same in two parts, the second of which needs no lock.
+    std::vector<frame> take_all() { return std::exchange(free_, {}); }
+    void drop(const std::vector<frame> &all);
 
     bool empty() const { return free_.empty(); }
     std::uint64_t bytes() const;

@@ -53,8 +53,12 @@ remapping remap(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
         return remapping::undone;
     if (map(calls, at, bytes, to, device))
         return remapping::done;
-    return map(calls, at, bytes, from, device) ? remapping::undone
-                                               : remapping::lost;
+    // Mapped for nobody is better than not at all: it can be unmapped later.
+    const auto access = access_of(device);
+    return calls.cuMemMap(at, bytes, 0, from, 0) == CUDA_SUCCESS &&
+                   calls.cuMemSetAccess(at, bytes, &access, 1) == CUDA_SUCCESS
+               ? remapping::undone
+               : remapping::lost;
 }
 
 } // namespace emuv::cuda

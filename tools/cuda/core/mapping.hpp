@@ -21,7 +21,7 @@ enum class remapping
 {
     done,
     undone, ///< as it was
-    lost,   ///< nothing is mapped there any more
+    lost,   ///< nobody can use it any more
 };
 
 /// Maps other memory at an address. For a moment nothing is mapped there: a

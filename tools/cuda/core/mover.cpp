@@ -61,10 +61,10 @@ constexpr std::size_t hottest_units = 16;
 // ends for so long, then what it waits for may be waiting for it.
 constexpr std::uint64_t patience_ns = 200000000;
 
-// How far the program may run ahead of the device where memory moves: what it
-// hands over keeps its blocks where they are until it has ended. Enough for the
-// device to have work while the program does something else for a moment; and
-// for how long one piece of work may keep it from going on.
+// How long the device may have to do with what it has in hand where memory
+// moves: all of that keeps its blocks where they are. Enough for the program to
+// do something else for a moment. And for how long one piece of work may keep
+// it from going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
@@ -307,9 +307,10 @@ void mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     std::uint64_t since = start;
     CUevent first = nullptr;
     for (; moves_ahead() && !gave_up_ && !stopping_; now = now_ns()) {
-        flight *const oldest = flights_.oldest(stream);
+        flight *const oldest = flights_.oldest_step(stream);
         if (oldest == nullptr || oldest->outlasts ||
-            now - std::min(now, oldest->handed_over_ns) <= max_lead_ns)
+            lead_.busy_ns(oldest->step, schedule_.steps(), schedule_.lag()) <=
+                max_lead_ns)
             break;
         if (oldest->event != first) {
             first = oldest->event;
@@ -462,7 +463,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const auto all = follow(announced);
     const std::uint64_t steps = schedule_.steps();
     const bool expected = note(announced.what, all);
-    begun.is_step = schedule_.steps() != steps;
+    begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
     // Once, however many begin before the first of them is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
@@ -716,10 +717,11 @@ void mover::loop()
     }
     served_ = true;
     jobs_.notify_all();
-    frames_.drop();
+    const auto left = frames_.take_all();
     lock.unlock();
     mapper.join();
     maker.join();
+    frames_.drop(left);
     digests_.close();
     lanes_.close();
     calls_.cuCtxPopCurrent_v2(&popped);
@@ -732,12 +734,14 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         return false;
     bool failed = false;
     const auto landed = flights_.land(lock, failed);
+    const std::uint64_t now = now_ns();
     for (const flights::landing &each : landed) {
         for (const flight::held &touched : each.which.blocks)
             for (slot &one : touched.of->slots)
                 one.fresh = false;
         learn_reach(each);
-        if (each.which.is_step)
+        lead_.ended(each.which.step, each.which.handed_over_ns, now);
+        if (each.which.step != 0)
             keep_pace(each.which.lag);
         ended(each.which);
         progressed();

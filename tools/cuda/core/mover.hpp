@@ -9,6 +9,7 @@
 #include "flights.hpp"
 #include "frames.hpp"
 #include "lanes.hpp"
+#include "lead.hpp"
 #include "ledger.hpp"
 #include "pace.hpp"
 #include "planner.hpp"
@@ -275,6 +276,7 @@ private:
     pace pace_;
     planner planner_;
     flights flights_;
+    lead lead_;
     std::list<motion> motions_;
     frames frames_;
     events events_;

@@ -20,7 +20,8 @@ public:
     /// @param excess  bytes that do not fit
     bool is_due(const schedule &uses, std::uint64_t excess);
 
-    /// Chooses, with the lock let go for that: each unit's leaves_for.
+    /// What is_due() was about: chooses each unit's leaves_for, with the lock
+    /// let go for that.
     /// @param blocks, uses  what the lock guards
     void plan(std::unique_lock<std::mutex> &lock,
               const std::vector<block_ref> &blocks, const schedule &uses);
