@@ -61,10 +61,10 @@ constexpr std::size_t hottest_units = 16;
 // ends for so long, then what it waits for may be waiting for it.
 constexpr std::uint64_t patience_ns = 200000000;
 
-// How long the device may have to do with what it has in hand where memory
-// moves: all of that keeps its blocks where they are. Enough for the program to
-// do something else for a moment. And for how long one piece of work may keep
-// it from going on.
+// How long the device may have to do, where memory moves, with what waits for
+// it to be done with something else: all of that keeps its blocks where they
+// are. Enough for the program to do other things for a moment. And for how long
+// one piece of work may keep the program from going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
@@ -308,9 +308,10 @@ void mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     CUevent first = nullptr;
     for (; moves_ahead() && !gave_up_ && !stopping_; now = now_ns()) {
         flight *const oldest = flights_.oldest_step(stream);
+        // However long that one takes: another has to be behind it.
         if (oldest == nullptr || oldest->outlasts ||
-            lead_.busy_ns(oldest->step, schedule_.steps(), schedule_.lag()) <=
-                max_lead_ns)
+            lead_.busy_ns(oldest->step + 1, schedule_.steps(),
+                          schedule_.lag()) <= max_lead_ns)
             break;
         if (oldest->event != first) {
             first = oldest->event;
