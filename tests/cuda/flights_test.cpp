@@ -37,13 +37,14 @@ struct FlightsTest : testing::Test
         return reinterpret_cast<CUevent>(number);
     }
 
-    void add(CUstream stream, std::uintptr_t number, bool fails = false)
+    void add(CUstream stream, std::uintptr_t number, bool fails = false,
+             std::uint64_t expected_ns = 0)
     {
         flight made;
-        made.step = number % 10;
         made.event = event(number);
         made.begun_ns = made.handed_over_ns = now_ns();
         made.failed = fails;
+        made.expected_ns = expected_ns;
         all.add(stream, std::move(made));
     }
 
@@ -91,21 +92,54 @@ TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
     EXPECT_TRUE(all.empty());
 }
 
-TEST_F(FlightsTest, TheOldestStepIsTheFirstOfItsStreamThatIsOne)
+TEST_F(FlightsTest, TheOldestIsThatOfItsStream)
 {
-    EXPECT_EQ(all.oldest_step(one), nullptr);
-    add(one, 10); // no step
-    EXPECT_EQ(all.oldest_step(one), nullptr);
+    EXPECT_EQ(all.oldest(one), nullptr);
     add(one, 1);
     add(other, 2);
     add(one, 3);
-    ASSERT_NE(all.oldest_step(one), nullptr);
-    EXPECT_EQ(all.oldest_step(one)->step, 1u);
-    EXPECT_EQ(all.oldest_step(other)->step, 2u);
-    done = {event(10), event(1), event(2)};
-    EXPECT_EQ(landed(), (numbers{10, 1, 2}));
-    EXPECT_EQ(all.oldest_step(one)->step, 3u);
-    EXPECT_EQ(all.oldest_step(other), nullptr);
+    ASSERT_NE(all.oldest(one), nullptr);
+    EXPECT_EQ(all.oldest(one)->event, event(1));
+    EXPECT_EQ(all.oldest(other)->event, event(2));
+    done = {event(1), event(2)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+    EXPECT_EQ(all.oldest(one)->event, event(3));
+    EXPECT_EQ(all.oldest(other), nullptr);
+}
+
+TEST_F(FlightsTest, WhatIsExpectedIsOfThoseOfItsStreamBehindTheOldest)
+{
+    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+    add(one, 1, false, 100);
+    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+    add(one, 2, false, 20);
+    add(other, 3, false, 7);
+    add(one, 4, false, 3);
+    EXPECT_EQ(all.behind_oldest_ns(one), 23u);
+    EXPECT_EQ(all.behind_oldest_ns(other), 0u);
+    done = {event(1)};
+    EXPECT_EQ(landed(), numbers{1});
+    EXPECT_EQ(all.behind_oldest_ns(one), 3u);
+    done = {event(2), event(4)};
+    EXPECT_EQ(landed(), (numbers{2, 4}));
+    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+}
+
+TEST_F(FlightsTest, WorkIsBusyFromTheEndBeforeItInItsStream)
+{
+    add(one, 1);
+    usleep(3000);
+    add(other, 2);
+    add(one, 3);
+    done = {event(1)};
+    const auto first = land();
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_GE(first[0].busy_ns, 3000000u);
+    done = {event(2), event(3)};
+    const auto rest = land();
+    ASSERT_EQ(rest.size(), 2u);
+    EXPECT_EQ(rest[0].which.event, event(3));
+    EXPECT_LT(rest[0].busy_ns, rest[1].busy_ns);
 }
 
 TEST_F(FlightsTest, NobodyIsAskedWhereThereIsNoWork)

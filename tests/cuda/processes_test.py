@@ -323,24 +323,55 @@ for block in blocks:
                  json.loads(text.rstrip().rstrip(",") + "]")}
         self.assertLessEqual({"fetch", "write back", "map"}, names)
 
-    def test_where_memory_moves_a_program_runs_ahead_only_so_far(self):
+    def ahead(self, lag, rounds, uses):
+        """A program that never waits, where each piece of work begins up to
+        @p lag microseconds late, and a block has several @p uses: how much it
+        had in hand at most, in the round in which that was least, and how
+        often it was held back."""
         with tempfile.NamedTemporaryFile() as trace:
-            self.run_program(TRACED + """
+            out, _ = self.run_program(TRACED + f"""
 blocks = [alloc(4)[1] for _ in range(8)]
-for value in range(30):
-    for block in blocks:
-        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value),
-                                    ctypes.c_size_t(4 * MiB), None) == 0
+in_hand, least, part = [], 1000, 4 * MiB // {uses}
+for value in range({rounds}):
+    most = 0
+    if value == 3: # how long it takes is known
+        assert cuda.cuCtxSynchronize() == 0
+    for place in (block.value + use * part
+                  for block in blocks for use in range({uses})):
+        assert cuda.cuMemsetD8Async(ctypes.c_uint64(place),
+                                    ctypes.c_ubyte(value),
+                                    ctypes.c_size_t(part), None) == 0
+        event = ctypes.c_void_p()
+        assert cuda.cuEventCreate(ctypes.byref(event), 0) == 0
+        assert cuda.cuEventRecord(event, None) == 0
+        in_hand.append(event)
+        while in_hand and cuda.cuEventQuery(in_hand[0]) == 0:
+            assert cuda.cuEventDestroy_v2(in_hand.pop(0)) == 0
+        most = max(most, len(in_hand))
+    least = min(least, most)
+print(least)
 buffer = ctypes.create_string_buffer(4 * MiB)
 for block in blocks:
     assert cuda.cuMemcpyDtoH_v2(buffer, block,
                                 ctypes.c_size_t(4 * MiB)) == 0
     assert buffer.raw == bytes([value]) * (4 * MiB)
-""", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
-                             EMUV_TRACE=trace.name, EMUV_SIM_LAG="8000")
+""", EMUV_PHYSICAL="28M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
+                                      EMUV_TRACE=trace.name,
+                                      EMUV_SIM_LAG=str(lag))
             text = pathlib.Path(trace.name).read_text(encoding="ascii")
         spans = json.loads(text.rstrip().rstrip(",") + "]")
-        self.assertIn("ahead", {span["name"] for span in spans})
+        return int(out[0]), sum(span["name"] == "ahead" for span in spans)
+
+    def test_where_memory_moves_a_program_runs_ahead_only_so_far(self):
+        least, held = self.ahead(lag=1000, rounds=10, uses=16)
+        # Of half a millisecond each, more than a hundred otherwise.
+        self.assertLess(least, 48)
+        self.assertGreater(held, 0)
+
+    def test_what_does_not_end_is_seldom_waited_for(self):
+        _, held = self.ahead(lag=60000, rounds=5, uses=1)
+        self.assertGreater(held, 0)
+        self.assertLess(held, 8)
 
     def test_without_a_schedule_what_is_used_most_comes_to_vram(self):
         with tempfile.NamedTemporaryFile() as trace:

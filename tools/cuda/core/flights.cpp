@@ -18,21 +18,26 @@ constexpr std::size_t asked_at_once = 64;
 
 void flights::add(CUstream stream, flight &&begun)
 {
-    by_stream_[stream].push_back(std::move(begun));
+    row &of = by_stream_[stream];
+    of.expected_ns += begun.expected_ns;
+    of.queue.push_back(std::move(begun));
     if (by_stream_.size() > 1)
         crowded_ns_ = now_ns();
 }
 
-flight *flights::oldest_step(CUstream stream)
+flight *flights::oldest(CUstream stream)
 {
     const auto found = by_stream_.find(stream);
-    if (found == by_stream_.end())
-        return nullptr;
-    auto &queue = found->second;
-    const auto first =
-        std::find_if(queue.begin(), queue.end(),
-                     [](const flight &each) { return each.step != 0; });
-    return first != queue.end() ? &*first : nullptr;
+    return found != by_stream_.end() ? &found->second.queue.front() : nullptr;
+}
+
+std::uint64_t flights::behind_oldest_ns(CUstream stream) const
+{
+    const auto found = by_stream_.find(stream);
+    return found != by_stream_.end()
+               ? found->second.expected_ns -
+                     found->second.queue.front().expected_ns
+               : 0;
 }
 
 std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
@@ -40,25 +45,28 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
 {
     // What stands first in a queue need not end first: threads that share a
     // stream may change places here, and each has its own default stream.
-    struct row
+    struct question
     {
         CUstream stream;
         std::vector<CUevent> events;
         std::size_t ended = 0;
     };
-    std::vector<row> rows;
-    for (const auto &[stream, queue] : by_stream_) {
-        row &made = rows.emplace_back();
+    std::vector<question> questions;
+    for (const auto &[stream, of] : by_stream_) {
+        question &made = questions.emplace_back();
         made.stream = stream;
-        for (std::size_t i = 0; i < std::min(queue.size(), asked_at_once); i++)
-            made.events.push_back(queue[i].event);
+        for (const flight &each : of.queue)
+            if (made.events.size() < asked_at_once)
+                made.events.push_back(each.event);
+            else
+                break;
     }
     std::vector<landing> out;
-    if (rows.empty())
+    if (questions.empty())
         return out;
     lock.unlock();
     const std::uint64_t asked_ns = now_ns();
-    for (row &each : rows)
+    for (question &each : questions)
         for (const CUevent event : each.events) {
             const CUresult state = calls_.cuEventQuery(event);
             if (state == CUDA_ERROR_NOT_READY)
@@ -70,20 +78,25 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
     lock.lock();
     const std::uint64_t slack = now - looked_ns_;
     // Of what was not asked for, nobody knows when it ended.
-    if (std::none_of(rows.begin(), rows.end(), [](const row &each) {
-            return each.ended == asked_at_once;
-        }))
+    if (std::none_of(
+            questions.begin(), questions.end(),
+            [](const question &each) { return each.ended == asked_at_once; }))
         looked_ns_ = asked_ns;
-    if (rows.size() > 1)
+    if (questions.size() > 1)
         crowded_ns_ = now;
-    for (const row &each : rows) {
+    for (const question &each : questions) {
         if (each.ended == 0)
             continue;
         const auto entry = by_stream_.find(each.stream);
-        auto &queue = entry->second;
+        auto &[queue, expected_ns, last_end_ns] = entry->second;
         for (std::size_t i = 0; i < each.ended; i++) {
-            landing next{std::move(queue.front()), i == 0, {}};
+            landing next{std::move(queue.front()), i == 0, 0, {}};
             queue.pop_front();
+            expected_ns -= next.which.expected_ns;
+            const std::uint64_t start =
+                std::max(next.which.handed_over_ns, last_end_ns);
+            next.busy_ns = now - std::min(now, start);
+            last_end_ns = now;
             next.took = time_alone(next.which, now, slack, next.is_first);
             out.push_back(std::move(next));
         }
@@ -120,8 +133,8 @@ std::optional<reach::span> flights::time_alone(const flight &which,
 std::vector<flight> flights::abandon()
 {
     std::vector<flight> out;
-    for (auto &[stream, queue] : by_stream_)
-        for (flight &each : queue)
+    for (auto &[stream, of] : by_stream_)
+        for (flight &each : of.queue)
             out.push_back(std::move(each));
     by_stream_.clear();
     return out;

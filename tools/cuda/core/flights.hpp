@@ -29,12 +29,13 @@ struct flight
 
     CUevent event = nullptr;
     bool vouched = false;
-    std::uint64_t step = 0;     ///< of the schedule, from 1; 0 is none
-    bool failed = false;        ///< to begin, it seems
-    std::uint64_t lag = 0;      ///< see pace
-    std::uint64_t begun_ns = 0; ///< between these two
+    std::uint64_t step = 0;        ///< of the schedule, from 1; 0 is none
+    bool failed = false;           ///< to begin, it seems
+    std::uint64_t lag = 0;         ///< see pace
+    std::uint64_t expected_ns = 0; ///< that it will take the device
+    std::uint64_t begun_ns = 0;    ///< between these two
     std::uint64_t handed_over_ns = 0;
-    bool outlasts = false; ///< whoever waited for it, in vain
+    bool waited_for = false; ///< in vain: perhaps it waits for the program
     std::vector<held> blocks;
 };
 
@@ -47,6 +48,9 @@ public:
     {
         flight which;
         bool is_first = false; ///< of those of its stream that ended together
+        /// Since what was before it in its stream, or since it was handed
+        /// over. What is seen to end together has it together.
+        std::uint64_t busy_ns = 0;
         /// How long it had the device for itself, where it had.
         std::optional<reach::span> took;
     };
@@ -61,9 +65,12 @@ public:
     /// Work whose event has been recorded on a stream.
     void add(CUstream stream, flight &&begun);
 
-    /// The first step to end of a stream's, as far as is known; null where
-    /// there is none. Until the lock is let go.
-    flight *oldest_step(CUstream stream);
+    /// The first to end of a stream's, as far as is known; null where there is
+    /// none. Until the lock is let go.
+    flight *oldest(CUstream stream);
+
+    /// How long all others of a stream's are expected to take.
+    std::uint64_t behind_oldest_ns(CUstream stream) const;
 
     /// What has ended since the last time, in each stream's order. The driver
     /// is asked with the lock let go.
@@ -80,7 +87,13 @@ private:
                                           bool is_first) const;
 
     const driver &calls_;
-    std::map<CUstream, std::deque<flight>> by_stream_;
+    struct row
+    {
+        std::deque<flight> queue;
+        std::uint64_t expected_ns = 0;
+        std::uint64_t last_end_ns = 0;
+    };
+    std::map<CUstream, row> by_stream_;
     // When work ended last, and how long before that nobody had looked; when
     // somebody looked; and when work was last in flight on two streams.
     std::uint64_t last_end_ns_ = 0;

@@ -61,10 +61,10 @@ constexpr std::size_t hottest_units = 16;
 // ends for so long, then what it waits for may be waiting for it.
 constexpr std::uint64_t patience_ns = 200000000;
 
-// How long the device may have to do, where memory moves, with what waits for
-// it to be done with something else: all of that keeps its blocks where they
-// are. Enough for the program to do other things for a moment. And for how long
-// one piece of work may keep the program from going on.
+// How much work may wait behind what runs, where memory moves: all that the
+// device has in hand keeps its blocks where they are. Enough for the program to
+// do other things for a moment. And for how long one piece may keep it from
+// going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
@@ -298,34 +298,38 @@ void mover::report(std::unique_lock<std::mutex> &lock)
     lock.lock();
 }
 
-// Waits until the device has come closer. What is first in the stream may wait
-// for the program itself, or take long: then it is not waited for.
-void mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
+// Waits until little enough waits behind what runs. What runs may itself wait
+// for the program: then this is in vain, and seldom tried again.
+// @return whether time has passed
+bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 {
+    // That one is several, of as many threads.
+    if (stream == CU_STREAM_PER_THREAD)
+        return false;
     const std::uint64_t start = now_ns();
-    std::uint64_t now = start;
     std::uint64_t since = start;
-    CUevent first = nullptr;
-    for (; moves_ahead() && !gave_up_ && !stopping_; now = now_ns()) {
-        flight *const oldest = flights_.oldest_step(stream);
-        // However long that one takes: another has to be behind it.
-        if (oldest == nullptr || oldest->outlasts ||
-            lead_.busy_ns(oldest->step + 1, schedule_.steps(),
-                          schedule_.lag()) <= max_lead_ns)
-            break;
-        if (oldest->event != first) {
-            first = oldest->event;
+    std::uint64_t begun = 0; // what runs
+    while (settled_ && host_bytes_ > 0 && moves_ahead() && !gave_up_ &&
+           !stopping_ && flights_.behind_oldest_ns(stream) > max_lead_ns &&
+           for_device_.is_left(schedule_.steps())) {
+        flight *const oldest = flights_.oldest(stream);
+        const std::uint64_t now = now_ns();
+        if (oldest->begun_ns != begun) {
+            begun = oldest->begun_ns;
             since = now;
-        }
-        if (now - since > lead_patience_ns) {
-            oldest->outlasts = true;
+        } else if (calls_.cuEventQuery(oldest->event) != CUDA_ERROR_NOT_READY) {
+            break; // the mover has not come to look
+        } else if (now - since > lead_patience_ns) {
+            oldest->waited_for = true;
+            for_device_.lose(schedule_.steps());
             break;
         }
-        changed_.wait_for(lock, lead_patience_ns / 4);
+        changed_.wait_for(lock, lead_patience_ns / 8);
     }
-    if (trace_ != nullptr && first != nullptr)
-        trace_->span(trace::row::waits, "ahead", start, now, 0, 0,
+    if (begun != 0 && trace_ != nullptr)
+        trace_->span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
                      schedule_.steps());
+    return begun != 0;
 }
 
 // Waits for what the work needs, as long as anything moves at all: for what is
@@ -336,7 +340,7 @@ void mover::await(std::unique_lock<std::mutex> &lock, std::vector<touched> all)
         std::erase_if(all, [](const touched &each) { return !each.of->small; });
     std::uint64_t bytes = missing_bytes(all);
     if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
-        schedule_.steps() < patient_again_)
+        !for_memory_.is_left(schedule_.steps()))
         return;
     const std::uint64_t start = now_ns();
     std::erase_if(all, [](const touched &each) {
@@ -379,10 +383,7 @@ void mover::await(std::unique_lock<std::mutex> &lock, std::vector<touched> all)
         }
         // What moves all the time may be other threads' work alone.
         if (now - since > patience_ns || now - nearer > 5 * patience_ns) {
-            patience_lost_++;
-            patient_again_ =
-                schedule_.steps() +
-                (std::uint64_t{64} << std::min(patience_lost_, 20u));
+            for_memory_.lose(schedule_.steps());
             break;
         }
     }
@@ -433,17 +434,21 @@ bool mover::let_pass()
 
 bool mover::begin(work &announced, CUstream stream, flight &begun)
 {
-    // What is captured does not run now; whoever launches the graph is asked.
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_NONE)
-        return let_pass();
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
-
-    std::unique_lock lock = enter();
-    if (current == context_)
-        hold_back(lock, stream);
+    std::unique_lock<std::mutex> lock;
+    for (bool held = false;; held = true) {
+        // What is captured does not run now; whoever launches the graph is
+        // asked.
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE)
+            return let_pass();
+        lock = enter();
+        if (held || current != context_ || !hold_back(lock, stream))
+            break;
+        lock.unlock();
+    }
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
@@ -466,6 +471,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const bool expected = note(announced.what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
+    if (begun.lag != 0 && begun.step > begun.lag)
+        begun.expected_ns = times_.of(begun.step - begun.lag);
     // Once, however many begin before the first of them is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
         since != 0 && now_ns() - since > pause_ns)
@@ -735,13 +742,12 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         return false;
     bool failed = false;
     const auto landed = flights_.land(lock, failed);
-    const std::uint64_t now = now_ns();
     for (const flights::landing &each : landed) {
         for (const flight::held &touched : each.which.blocks)
             for (slot &one : touched.of->slots)
                 one.fresh = false;
         learn_reach(each);
-        lead_.ended(each.which.step, each.which.handed_over_ns, now);
+        times_.add(each.which.step, each.which.waited_for ? 0 : each.busy_ns);
         if (each.which.step != 0)
             keep_pace(each.which.lag);
         ended(each.which);

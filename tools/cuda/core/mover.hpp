@@ -9,12 +9,13 @@
 #include "flights.hpp"
 #include "frames.hpp"
 #include "lanes.hpp"
-#include "lead.hpp"
 #include "ledger.hpp"
 #include "pace.hpp"
+#include "patience.hpp"
 #include "planner.hpp"
 #include "reach.hpp"
 #include "schedule.hpp"
+#include "step_times.hpp"
 #include "store.hpp"
 #include "thread.hpp"
 #include "trace.hpp"
@@ -204,7 +205,7 @@ private:
     bool note(std::uint64_t what, const std::vector<touched> &all);
     void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
-    void hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
+    bool hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
     void await(std::unique_lock<std::mutex> &lock, std::vector<touched> all);
     block_ref block_of(CUdeviceptr address);
 
@@ -276,7 +277,7 @@ private:
     pace pace_;
     planner planner_;
     flights flights_;
-    lead lead_;
+    step_times times_;
     std::list<motion> motions_;
     frames frames_;
     events events_;
@@ -288,8 +289,8 @@ private:
     std::uint64_t version_ = 0;           // of all that decisions rest on
     std::uint64_t decided_ = UINT64_MAX;  // the state with nothing to do
     std::uint64_t hopeless_ = UINT64_MAX; // the progress at which to give up
-    std::uint64_t patient_again_ = 0;     // the step from which launches wait
-    unsigned patience_lost_ = 0;
+    patience for_memory_;                 // launches wait for it
+    patience for_device_;                 // and, before, for less work in hand
     std::uint64_t look_again_ns_ = 0;
     exchange exchange_;
     std::uint64_t exchange_after_ns_ = 0;       // the next one

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// How long the device took for what a program did before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The times of a program's last steps. Whoever uses it locks.
+class step_times
+{
+public:
+    /// That are kept.
+    static constexpr std::size_t max_steps = std::size_t{1} << 16;
+
+    /// Work has taken so long; what is no step counts for the next one.
+    /// @param step  its number, from 1; 0 for none
+    void add(std::uint64_t step, std::uint64_t took_ns);
+
+    /// How long the device was busy with a step: about as long as with others
+    /// of late, where nobody knows.
+    std::uint64_t of(std::uint64_t step) const;
+
+private:
+    struct time
+    {
+        std::uint64_t step = 0;
+        std::uint64_t took_ns = 0;
+    };
+    std::vector<time> kept_; // by step
+    static constexpr std::uint64_t late_steps = 64;
+    std::uint64_t late_ns_ = 0; // for that many
+    std::uint64_t since_step_ns_ = 0;
+};
+
+} // namespace emuv::cuda
