@@ -128,18 +128,32 @@ TEST_F(FlightsTest, WhatIsExpectedIsOfThoseOfItsStreamBehindTheOldest)
 TEST_F(FlightsTest, WorkIsBusyFromTheEndBeforeItInItsStream)
 {
     add(one, 1);
+    add(one, 2); // before the other stream's
     usleep(3000);
-    add(other, 2);
-    add(one, 3);
+    add(other, 3);
+    usleep(3000);
     done = {event(1)};
     const auto first = land();
     ASSERT_EQ(first.size(), 1u);
-    EXPECT_GE(first[0].busy_ns, 3000000u);
+    EXPECT_GE(first[0].busy_ns, 6000000u);
     done = {event(2), event(3)};
     const auto rest = land();
     ASSERT_EQ(rest.size(), 2u);
-    EXPECT_EQ(rest[0].which.event, event(3));
+    EXPECT_EQ(rest[0].which.event, event(2));
     EXPECT_LT(rest[0].busy_ns, rest[1].busy_ns);
+    EXPECT_GE(rest[1].busy_ns, 3000000u);
+}
+
+TEST_F(FlightsTest, WhatEndsTogetherHasItsTimeOnce)
+{
+    add(one, 1);
+    add(one, 2);
+    usleep(1);
+    done = {event(1), event(2)};
+    const auto both = land();
+    ASSERT_EQ(both.size(), 2u);
+    EXPECT_GT(both[0].busy_ns, 0u);
+    EXPECT_EQ(both[1].busy_ns, 0u);
 }
 
 TEST_F(FlightsTest, NobodyIsAskedWhereThereIsNoWork)

@@ -18,16 +18,6 @@ TEST(StepTimesTest, EachStepHasItsTime)
     EXPECT_EQ(all.of(2), 20u);
 }
 
-TEST(StepTimesTest, WorkThatIsNoStepCountsForTheNext)
-{
-    step_times all;
-    all.add(1, 10);
-    all.add(0, 40);
-    all.add(2, 20);
-    EXPECT_EQ(all.of(1), 10u);
-    EXPECT_EQ(all.of(2), 60u);
-}
-
 TEST(StepTimesTest, AStepThatNobodyKnowsTakesAsLongAsOthersOfLate)
 {
     step_times all;

@@ -62,6 +62,9 @@ public:
 
     bool empty() const { return by_stream_.empty(); }
 
+    /// On how many there is any.
+    std::size_t streams() const { return by_stream_.size(); }
+
     /// Work whose event has been recorded on a stream.
     void add(CUstream stream, flight &&begun);
 

@@ -299,7 +299,8 @@ void mover::report(std::unique_lock<std::mutex> &lock)
 }
 
 // Waits until little enough waits behind what runs. What runs may itself wait
-// for the program: then this is in vain, and seldom tried again.
+// for the program: then this is in vain, and seldom tried again. Where streams
+// have work side by side, one must not wait for another.
 // @return whether time has passed
 bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 {
@@ -309,17 +310,16 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     const std::uint64_t start = now_ns();
     std::uint64_t since = start;
     std::uint64_t begun = 0; // what runs
-    while (settled_ && host_bytes_ > 0 && moves_ahead() && !gave_up_ &&
-           !stopping_ && flights_.behind_oldest_ns(stream) > max_lead_ns &&
+    while (settled_ && host_bytes_ > 0 && unvouched_ == 0 && moves_ahead() &&
+           !gave_up_ && !stopping_ && flights_.streams() == 1 &&
+           flights_.behind_oldest_ns(stream) > max_lead_ns &&
            for_device_.is_left(schedule_.steps())) {
         flight *const oldest = flights_.oldest(stream);
         const std::uint64_t now = now_ns();
         if (oldest->begun_ns != begun) {
             begun = oldest->begun_ns;
             since = now;
-        } else if (calls_.cuEventQuery(oldest->event) != CUDA_ERROR_NOT_READY) {
-            break; // the mover has not come to look
-        } else if (now - since > lead_patience_ns) {
+        } else if (now - since > lead_patience_ns + 2 * oldest->expected_ns) {
             oldest->waited_for = true;
             for_device_.lose(schedule_.steps());
             break;
@@ -747,9 +747,11 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
             for (slot &one : touched.of->slots)
                 one.fresh = false;
         learn_reach(each);
-        times_.add(each.which.step, each.which.waited_for ? 0 : each.busy_ns);
-        if (each.which.step != 0)
+        if (each.which.step != 0) {
+            times_.add(each.which.step,
+                       each.which.waited_for ? 0 : each.busy_ns);
             keep_pace(each.which.lag);
+        }
         ended(each.which);
         progressed();
     }

@@ -2,20 +2,14 @@
 // How long the device took for what a program did before.
 #include "step_times.hpp"
 
-#include <utility>
-
 namespace emuv::cuda {
 
 void step_times::add(std::uint64_t step, std::uint64_t took_ns)
 {
-    since_step_ns_ += took_ns;
-    if (step == 0)
-        return;
     if (kept_.empty())
         kept_.resize(max_steps);
-    time &now = kept_[step % max_steps];
-    now = {step, std::exchange(since_step_ns_, 0)};
-    late_ns_ += now.took_ns - late_ns_ / late_steps;
+    kept_[step % max_steps] = {step, took_ns};
+    late_ns_ += took_ns - late_ns_ / late_steps;
 }
 
 std::uint64_t step_times::of(std::uint64_t step) const

@@ -15,8 +15,8 @@ public:
     /// That are kept.
     static constexpr std::size_t max_steps = std::size_t{1} << 16;
 
-    /// Work has taken so long; what is no step counts for the next one.
-    /// @param step  its number, from 1; 0 for none
+    /// A step has taken so long.
+    /// @param step  its number, from 1
     void add(std::uint64_t step, std::uint64_t took_ns);
 
     /// How long the device was busy with a step: about as long as with others
@@ -32,7 +32,6 @@ private:
     std::vector<time> kept_; // by step
     static constexpr std::uint64_t late_steps = 64;
     std::uint64_t late_ns_ = 0; // for that many
-    std::uint64_t since_step_ns_ = 0;
 };
 
 } // namespace emuv::cuda
