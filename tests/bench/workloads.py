@@ -43,13 +43,12 @@ def llama(options):
 
 
 def fit(model, options):
-    """@p model with its weights where there is room, if that is to be seen to."""
+    """@p model with its weights where there is room, if that is to be seen to.
+    Not for training: accelerate trains no weights that it offloads."""
     if not options.within:
         return model
     from accelerate import dispatch_model, infer_auto_device_map
     model = model.cpu()
-    torch.cuda.empty_cache()
-    limit_to(options.within)
     share = f"{int((options.within - APART_GIB) * 1024)}MiB"
     where = infer_auto_device_map(
         model, max_memory={0: share, "cpu": "1000GiB"},
@@ -58,6 +57,7 @@ def fit(model, options):
 
 
 def limit_to(gib):
+    torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(gib * 2**30 / total)
     torch.cuda.reset_peak_memory_stats()
@@ -103,8 +103,6 @@ def lora(options):
     tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
     optimizer = torch.optim.AdamW(
         [p for p in model.parameters() if p.requires_grad], lr=1e-4)
-    if options.within:  # accelerate trains no weights that it offloads
-        limit_to(options.within)
 
     def step():
         with saving(options):
@@ -123,8 +121,6 @@ def resnet(options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images = torch.randn(options.batch, 3, 224, 224, device="cuda")
     labels = torch.randint(0, 1000, (options.batch,), device="cuda")
-    if options.within:
-        limit_to(options.within)
 
     def step():
         with saving(options):
@@ -157,6 +153,8 @@ def main():
     options = parser.parse_args()
 
     step = globals()[options.what](options)
+    if options.within:
+        limit_to(options.within)
     digests = []
     taken = []
     for count in range(options.warm_up + options.steps):

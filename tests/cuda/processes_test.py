@@ -77,6 +77,14 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual(process.returncode, 0, err)
         return out.split(), err
 
+    def run_traced(self, text, **settings):
+        """What it says, and the spans of what moved."""
+        with tempfile.NamedTemporaryFile() as trace:
+            out, _ = self.run_program(text, EMUV_TRACE=trace.name, **settings)
+            spans = pathlib.Path(trace.name).read_text(encoding="ascii")
+        # The format has no need of the array's end.
+        return out, json.loads(spans.rstrip().rstrip(",") + "]")
+
     def test_without_a_limit_every_answer_is_the_drivers(self):
         out, err = self.run_program("print(*info(), alloc(65)[0])")
         self.assertEqual(out[1:], ["64", "2"])
@@ -282,8 +290,7 @@ print(*info(), alloc(88)[0])
         self.assertEqual(out, ["46", "88", "88", "88", "0"])
 
     def test_what_moves_is_traced_and_goes_on_after_a_release(self):
-        with tempfile.NamedTemporaryFile() as trace:
-            out, _ = self.run_program(TRACED + """
+        out, spans = self.run_traced(TRACED + """
 def go_round(value, count):
     for block in blocks[:count]:
         assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value),
@@ -314,13 +321,9 @@ for block in blocks:
     assert cuda.cuMemcpyDtoH_v2(buffer, block,
                                 ctypes.c_size_t(4 * MiB)) == 0
     assert buffer.raw == bytes([55]) * (4 * MiB)
-""", EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
-                                      EMUV_TRACE=trace.name)
-            text = pathlib.Path(trace.name).read_text(encoding="ascii")
+""", EMUV_PHYSICAL="16M", EMUV_VIRTUAL="48M", EMUV_MOVE="always")
         self.assertEqual(out, ["{True}", "{True}"])
-        # The format has no need of the array's end.
-        names = {span["name"] for span in
-                 json.loads(text.rstrip().rstrip(",") + "]")}
+        names = {span["name"] for span in spans}
         self.assertLessEqual({"fetch", "write back", "map"}, names)
 
     def ahead(self, lag, rounds, uses):
@@ -328,8 +331,7 @@ for block in blocks:
         @p lag microseconds late, and a block has several @p uses: how much it
         had in hand at most, in the round in which that was least, and how
         often it was held back."""
-        with tempfile.NamedTemporaryFile() as trace:
-            out, _ = self.run_program(TRACED + f"""
+        out, spans = self.run_traced(f"""
 blocks = [alloc(4)[1] for _ in range(8)]
 in_hand, least, part = [], 1000, 4 * MiB // {uses}
 for value in range({rounds}):
@@ -356,10 +358,7 @@ for block in blocks:
                                 ctypes.c_size_t(4 * MiB)) == 0
     assert buffer.raw == bytes([value]) * (4 * MiB)
 """, EMUV_PHYSICAL="28M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
-                                      EMUV_TRACE=trace.name,
-                                      EMUV_SIM_LAG=str(lag))
-            text = pathlib.Path(trace.name).read_text(encoding="ascii")
-        spans = json.loads(text.rstrip().rstrip(",") + "]")
+                                     EMUV_SIM_LAG=str(lag))
         return int(out[0]), sum(span["name"] == "ahead" for span in spans)
 
     def test_where_memory_moves_a_program_runs_ahead_only_so_far(self):

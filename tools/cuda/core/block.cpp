@@ -59,8 +59,7 @@ std::uint64_t missing_bytes(const std::vector<touched> &all)
 {
     std::uint64_t bytes = 0;
     for (const touched &each : all) {
-        // What names no unit of a large block says nothing of what it needs.
-        if (each.of->fixed || !(each.of->small || each.names_units()))
+        if (each.of->fixed || !each.says_what())
             continue;
         const auto [first, end] = each.units();
         bytes += each.of->ram_bytes(first, end);

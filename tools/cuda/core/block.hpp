@@ -148,6 +148,8 @@ struct touched
     touch part;
 
     bool names_units() const { return part.first <= part.last; }
+    /// Whether it says what has to be in VRAM: of a large block, only units do.
+    bool says_what() const { return of->small || names_units(); }
     /// The units that it is known or taken to touch: from the first, up to the
     /// second.
     std::pair<std::size_t, std::size_t> units() const

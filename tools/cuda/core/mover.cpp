@@ -19,6 +19,7 @@ namespace {
 // its way out: what the digest is taken of, since that waits for a gap between
 // the program's own kernels, and what need not leave yet.
 constexpr std::size_t max_motions = 12;
+static_assert(max_motions <= digests::max_under_way);
 constexpr std::uint64_t max_coming_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t max_arrived_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
@@ -32,7 +33,6 @@ constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
-static_assert(max_motions <= digests::max_under_way);
 // How long a round may stand still until it is clear that it should not: so
 // many times what moving everything would take over a slow link.
 constexpr std::uint64_t patient_rounds = 8;
@@ -336,16 +336,14 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 // small, which then stays, and, where the past shows the way, for all of it.
 void mover::await(std::unique_lock<std::mutex> &lock, std::vector<touched> all)
 {
-    if (!moves_ahead())
-        std::erase_if(all, [](const touched &each) { return !each.of->small; });
+    std::erase_if(all, [ahead = moves_ahead()](const touched &each) {
+        return ahead ? !each.says_what() : !each.of->small;
+    });
     std::uint64_t bytes = missing_bytes(all);
     if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
         !for_memory_.is_left(schedule_.steps()))
         return;
     const std::uint64_t start = now_ns();
-    std::erase_if(all, [](const touched &each) {
-        return !each.of->small && !each.names_units();
-    });
     for (const touched &each : all)
         if (each.of->small)
             awaited_.push_back(each.of);
@@ -616,7 +614,8 @@ void mover::stop(CUcontext context)
     // With the program the driver goes, too, and what this thread had of it.
     if (context != nullptr)
         events_.destroy();
-    events_.forget();
+    else
+        events_.forget();
     active_.store(false);
 }
 
@@ -743,8 +742,8 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     bool failed = false;
     const auto landed = flights_.land(lock, failed);
     for (const flights::landing &each : landed) {
-        for (const flight::held &touched : each.which.blocks)
-            for (slot &one : touched.of->slots)
+        for (const flight::held &given : each.which.blocks)
+            for (slot &one : given.of->slots)
                 one.fresh = false;
         learn_reach(each);
         if (each.which.step != 0) {
