@@ -19,12 +19,16 @@ struct program
     std::uint64_t lag = 10;
     std::uint64_t still_ns = 10 * ms; // a step
     std::uint64_t moving_ns = ms;
+    std::uint64_t arranged_ns = 10 * ms;
     unsigned moved = 0; // rounds that ended moving
+    unsigned arranged = 0;
 
     void steps(std::uint64_t count, std::uint64_t from)
     {
         for (std::uint64_t i = 0; i < count; i++) {
-            now += of.moves() ? moving_ns : still_ns;
+            now += of.moves()      ? moving_ns
+                   : of.arranges() ? arranged_ns
+                                   : still_ns;
             of.ended(from, now, longest);
         }
     }
@@ -33,6 +37,7 @@ struct program
         for (unsigned i = 0; i < count; i++) {
             steps(lag, lag);
             moved += of.moves() ? 1 : 0;
+            arranged += of.arranges() ? 1 : 0;
         }
     }
     // Something new comes first: the past is of no use.
@@ -82,6 +87,100 @@ TEST(Pace, GoesBackToStandingStillWhereThatIsFaster)
     runs.rounds(100);
     EXPECT_FALSE(runs.of.moves());
     EXPECT_LT(runs.moved, 12u);
+}
+
+TEST(Pace, ArrangesMemoryWhereStandingStillSoIsFastest)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_TRUE(runs.of.arranges());
+    EXPECT_FALSE(runs.of.moves());
+    EXPECT_EQ(runs.moved + runs.arranged, 99u);
+}
+
+TEST(Pace, MovesOnWhereThatIsFasterThanBothKindsOfStandingStill)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 9 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_TRUE(runs.of.moves());
+    EXPECT_FALSE(runs.of.arranges());
+    EXPECT_GT(runs.arranged, 0u);
+    EXPECT_LT(runs.arranged, 8u);
+}
+
+TEST(Pace, DoesNotTryToArrangeWhereMovingIsMuchFaster)
+{
+    program runs;
+    runs.moving_ns = 4 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_EQ(runs.arranged, 0u);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, BearsWithRoundsInWhichMemoryIsArranged)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 20 * ms;
+    runs.begin_anew();
+    while (!runs.of.arranges())
+        runs.rounds(1);
+    for (int i = 0; i < 10; i++) {
+        runs.of.disturb();
+        runs.rounds(1);
+        EXPECT_TRUE(runs.of.arranges());
+    }
+    runs.arranged_ns = 7 * ms;
+    runs.rounds(30);
+    EXPECT_TRUE(runs.of.arranges());
+}
+
+TEST(Pace, GivesUpWhatIsNeverArranged)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    for (int i = 0; i < 100; i++) {
+        if (runs.of.arranges())
+            runs.of.disturb();
+        runs.rounds(1);
+    }
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, SeesThatRoundsAsArrangedHaveBecomeMuchSlower)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    ASSERT_TRUE(runs.of.arranges());
+    runs.arranged_ns = longest;
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.moves());
+    EXPECT_FALSE(runs.of.arranges());
+}
+
+TEST(Pace, MeasuresAnotherKindOfRoundWithoutArrangingIt)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    ASSERT_TRUE(runs.of.arranges());
+    runs.begin_anew();
+    runs.rounds(2);
+    EXPECT_FALSE(runs.of.arranges());
 }
 
 TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)
@@ -157,7 +256,7 @@ TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
 {
     program runs;
     ASSERT_NO_FATAL_FAILURE(runs.lose());
-    runs.still_ns = longest;
+    runs.still_ns = runs.arranged_ns = longest;
     runs.rounds(1);
     EXPECT_TRUE(runs.of.moves());
 }

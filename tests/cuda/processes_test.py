@@ -410,6 +410,45 @@ for block, held in zip(blocks, wanted):
                                         EMUV_TRACE=trace.name)
         self.assertEqual(out, ["True"], err)
 
+    def test_where_moving_is_hardly_faster_memory_is_arranged_once(self):
+        out, spans = self.run_traced(TRACED + """
+blocks = [alloc(4)[1] for _ in range(16)]
+def go_round(value):
+    for block in blocks:
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value % 256),
+                                    ctypes.c_size_t(4 * MiB), None) == 0
+    assert cuda.cuCtxSynchronize() == 0
+def arranged():
+    with open(os.environ["EMUV_TRACE"]) as trace:
+        return "is arranged from here" in trace.read()
+value = 0
+while not arranged() and value < 4000:
+    value += 1
+    go_round(value)
+for turn in range(60):
+    time.sleep(0.001 * (turn // 10))
+    value += 1
+    go_round(value)
+print(arranged())
+buffer = ctypes.create_string_buffer(4 * MiB)
+for block in blocks:
+    assert cuda.cuMemcpyDtoH_v2(buffer, block,
+                                ctypes.c_size_t(4 * MiB)) == 0
+    assert buffer.raw == bytes([value % 256]) * (4 * MiB)
+""", EMUV_PHYSICAL="32M", EMUV_VIRTUAL="96M", EMUV_MOVE="1")
+        self.assertEqual(out, ["True"])
+        spans = [span for span in spans if "ts" in span]
+        begins = [span["ts"] for span in spans
+                  if span["name"].endswith("from here")]
+        arranged = next(span["ts"] for span in spans
+                        if span["name"] == "is arranged from here")
+        end = min((ts for ts in begins if ts > arranged), default=float("inf"))
+        moved = [span["args"]["address"] for span in spans
+                 if arranged <= span["ts"] < end and
+                 span["name"] in ("fetch", "drop", "write back")]
+        self.assertGreater(len(moved), 0)
+        self.assertEqual(len(moved), len(set(moved)))
+
     def test_a_program_that_becomes_another_takes_nothing_with_it(self):
         with tempfile.NamedTemporaryFile() as ledger:
             out, _ = self.run_program("""

@@ -46,8 +46,9 @@ struct slot
     heat uses;
     /// As planned: for gaps at least this long, in steps.
     std::uint32_t leaves_for = never_leaves;
-    bool fresh = false;    ///< fetched, and no use of it has ended yet
-    bool digested = false; ///< of what the host handle holds
+    bool stays_away = false; ///< as arranged: from VRAM
+    bool fresh = false;      ///< fetched, and no use of it has ended yet
+    bool digested = false;   ///< of what the host handle holds
     digests::value digest{};
 
     bool in_ram() const

@@ -788,15 +788,21 @@ void mover::learn_reach(const flights::landing &from)
 // A step has ended, as many after the one that looked like it.
 void mover::keep_pace(std::uint64_t lag)
 {
-    const bool before = pace_.moves();
+    const auto now_is = [this] {
+        return pace_.moves()      ? "moves from here"
+               : pace_.arranges() ? "is arranged from here"
+                                  : "stands still from here";
+    };
+    const char *const before = now_is();
     const std::uint64_t now = now_ns();
     pace_.ended(lag, now,
                 patient_rounds * (host_bytes_ + moving_bytes) /
                     slow_link_bytes_per_ns);
-    if (trace_ != nullptr && pace_.moves() != before)
-        trace_->span(trace::row::waits,
-                     before ? "stands still from here" : "moves from here", now,
-                     now, 0, host_bytes_, lag);
+    if (!pace_.arranges())
+        arrangement_.forget();
+    if (trace_ != nullptr && now_is() != before)
+        trace_->span(trace::row::waits, now_is(), now, now, 0, host_bytes_,
+                     lag);
 }
 
 // Whether the past shows the way, and following it is worth it.
@@ -906,8 +912,8 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
             break;
         case stage::ready:
             if (!may_move(*each) || stopping_ || gave_up_ ||
-                (!pace_.moves() && waiters_ == 0 && wanted_bytes_ == 0 &&
-                 exchange_.at != exchange::leaving)) {
+                (!pace_.moves() && !pace_.arranges() && waiters_ == 0 &&
+                 wanted_bytes_ == 0 && exchange_.at != exchange::leaving)) {
                 any = true;
                 call_off(each);
             } else if (wants_frame()) {
@@ -1148,14 +1154,16 @@ mover::survey mover::look_around() const
             const std::uint64_t use = next_use_of(*each, i);
             out.used_bytes += use != schedule::never ? one.bytes : 0;
             out.vram_bytes += one.vram != 0 ? one.bytes : 0;
+            out.ram_bytes += one.in_ram() ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
             // Once half its gap is over it is on its way back, and no sooner:
             // it would leave again.
-            const bool passing =
-                one.passes() && use > 0 && use >= one.next.gap / 2;
+            const bool passing = pace_.arranges() ? one.stays_away
+                                                  : one.passes() && use > 0 &&
+                                                        use >= one.next.gap / 2;
             if (one.where == place::host && use < out.wanted.next_use &&
-                (!passing || !pace_.moves()))
+                (!passing || !(pace_.moves() || pace_.arranges())))
                 out.wanted = {each, i, use};
             if (!one.may_leave(now))
                 continue;
@@ -1215,18 +1223,31 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         version_++;
         return true;
     }
+    if (pace_.arranges()) {
+        const std::uint64_t fits =
+            frames_.bytes() + arriving + limits_.read().physical_free_bytes();
+        if (arrangement_.is_due(
+                schedule_, units.ram_bytes - std::min(units.ram_bytes, fits))) {
+            arrangement_.arrange(lock, large_, schedule_);
+            version_++;
+            return true;
+        }
+    }
     if (wanted.of) {
-        const bool early =
-            wanted.next_use > 0 && ahead_bytes(wanted.next_use) + arriving >=
-                                       std::min(max_ahead_bytes, part);
+        const bool early = wanted.next_use > 0 && pace_.moves() &&
+                           ahead_bytes(wanted.next_use) + arriving >=
+                               std::min(max_ahead_bytes, part);
         // Standing still, what has come free may be of use all the same.
         const bool left_there =
             waiters_ == 0 && !pace_.moves() &&
             limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes;
         if (may_fetch && !early && !left_there) {
-            if (start_fetch(lock, wanted))
+            if (start_fetch(lock, wanted)) {
+                if (pace_.arranges())
+                    pace_.disturb();
                 return true;
+            }
             // Its copy failed, and what was chosen may be gone meanwhile.
             if (version_ != state)
                 return false;
@@ -1247,12 +1268,18 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes &&
             under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
-        if (may_evict && (waiters_ > 0 || pace_.moves()) && leaves.of &&
-            leaves.next_use > wanted.next_use + 1 &&
-            (as_planned || leaves.next_use == schedule::never ||
-             short_of_frames) &&
-            start_evict(leaves))
+        // Where it is arranged, nobody waits for what comes.
+        const bool arranges = pace_.arranges() && as_planned;
+        const bool worth_it =
+            arranges || ((waiters_ > 0 || pace_.moves()) &&
+                         leaves.next_use > wanted.next_use + 1 &&
+                         (as_planned || leaves.next_use == schedule::never ||
+                          short_of_frames));
+        if (may_evict && leaves.of && worth_it && start_evict(leaves)) {
+            if (arranges)
+                pace_.disturb();
             return true;
+        }
     }
     decided_ = state;
     look_again_ns_ = now_ns() + look_again_ns;

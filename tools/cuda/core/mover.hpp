@@ -2,6 +2,7 @@
 // Moving units between VRAM and system RAM, ahead of their use.
 #pragma once
 
+#include "arrangement.hpp"
 #include "block.hpp"
 #include "digests.hpp"
 #include "driver.hpp"
@@ -180,6 +181,7 @@ private:
         candidate newcomer;
         std::uint64_t used_bytes = 0; // by the schedule
         std::uint64_t vram_bytes = 0;
+        std::uint64_t ram_bytes = 0;
     };
 
     // A unit in VRAM and one in system RAM that change places.
@@ -276,6 +278,7 @@ private:
     reach reach_;
     pace pace_;
     planner planner_;
+    arrangement arrangement_;
     flights flights_;
     step_times times_;
     std::list<motion> motions_;

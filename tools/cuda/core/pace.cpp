@@ -35,6 +35,7 @@ void pace::settle_moving(std::uint64_t now_ns)
     state_ = state::settled;
     another_ = false;
     moves_ = true;
+    arranges_ = false;
     kind_ = lag_;
     begin(lag_, now_ns);
 }
@@ -73,6 +74,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         another_ = false;
         kind_ = lag;
         state_ = state::still;
+        arranges_ = false;
         skip_ = moves_ ? 1 : 0;
         if (moves_) {
             moves_ = false;
@@ -85,26 +87,53 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         measured(step_ns, disturbed);
 }
 
+// Tries something else from here on.
+void pace::try_next(state next)
+{
+    state_ = next;
+    moves_ = next == state::trial;
+    arranges_ = next == state::arranged;
+    skip_ = 1;
+    tried_ = tried_disturbed_ = 0;
+}
+
+// Whether what is tried has been tried for so many rounds that count.
+bool pace::is_known(bool disturbed, unsigned rounds)
+{
+    if (disturbed && ++tried_disturbed_ <= disturbed_rounds)
+        return false;
+    return ++tried_ >= rounds;
+}
+
 // Takes note of a whole round.
 void pace::measured(double step_ns, bool disturbed)
 {
-    if (state_ == state::still) {
+    switch (state_) {
+    case state::still:
         still_ns_ = step_ns;
-        best_ns_ = std::numeric_limits<double>::max();
-        state_ = state::trial;
-        moves_ = true;
-        skip_ = 1;
-        tried_ = tried_disturbed_ = 0;
-    } else if (state_ == state::trial) {
-        best_ns_ = std::min(best_ns_, step_ns);
-        if (best_ns_ <= still_ns_) {
+        moving_ns_ = arranged_ns_ = std::numeric_limits<double>::max();
+        try_next(state::trial);
+        break;
+    case state::trial:
+        moving_ns_ = std::min(moving_ns_, step_ns);
+        if (moving_ns_ * worth_arranging < still_ns_)
             state_ = state::settled;
-        } else if (!disturbed || ++tried_disturbed_ > disturbed_rounds) {
-            if (++tried_ < trial_rounds)
-                return;
-            state_ = state::settled;
-            moves_ = false;
-        }
+        else if (is_known(disturbed, trial_rounds))
+            try_next(state::arranged);
+        break;
+    case state::arranged:
+        if (!disturbed)
+            arranged_ns_ = std::min(arranged_ns_, step_ns);
+        if (!is_known(disturbed, arranged_rounds))
+            break;
+        state_ = state::settled;
+        // Arranged or not, it is to stand still where moving has lost.
+        moves_ = moving_ns_ < std::min(still_ns_, arranged_ns_);
+        arranges_ = !moves_;
+        still_ns_ = std::min(still_ns_, arranged_ns_);
+        break;
+    case state::settled:
+        break;
     }
 }
 

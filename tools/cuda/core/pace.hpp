@@ -6,14 +6,17 @@
 
 namespace emuv::cuda {
 
-/// Compares how long a program's rounds take with memory standing still and
-/// with memory moving, and says which is to be.
+/// Compares how long a program's rounds take with memory standing still where
+/// it came to be, with memory moving, and with memory standing still where it
+/// is arranged to, and says which is to be.
 ///
 /// A round is as many steps as lie between now and the place in the past that
 /// looks like now. Rounds of one kind follow each other; where the past is lost
 /// or lies elsewhere, another kind begins. Each is measured standing still
 /// first, which costs nothing that a library without movement would not cost,
-/// and is cut short where moving can only be better.
+/// and is cut short where moving can only be better. Arranging it is tried
+/// last, and only where standing still was not much slower than moving: the
+/// same crosses the link, at better times.
 class pace
 {
 public:
@@ -31,17 +34,24 @@ public:
     void paused(std::uint64_t ns) { start_ns_ += ns; }
 
     /// This round is not what comes to stay: places in system RAM are being
-    /// made, which happens once.
+    /// made, or memory arranged, which happens once.
     void disturb() { disturbed_ = true; }
 
     /// Whether memory is to move.
     bool moves() const { return moves_; }
+
+    /// Whether it is to be arranged, and to stand still then.
+    bool arranges() const { return arranges_; }
 
 private:
     // Rounds that moving is tried for before it has lost, without and with
     // disturbances.
     static constexpr unsigned trial_rounds = 8;
     static constexpr unsigned disturbed_rounds = 24;
+    // Those that it is tried for once it is arranged, and how many times as
+    // long as moving it may have taken before.
+    static constexpr unsigned arranged_rounds = 3;
+    static constexpr double worth_arranging = 2;
     // Standing still that is never measured, because no round is whole.
     static constexpr std::uint64_t blind_steps = 1024;
     static constexpr std::uint64_t blind_rounds = 4;
@@ -50,17 +60,21 @@ private:
 
     enum class state
     {
-        still,   ///< to be measured standing still
-        trial,   ///< to be measured moving
-        settled, ///< known
+        still,    ///< to be measured standing still
+        trial,    ///< to be measured moving
+        arranged, ///< to be measured standing still as arranged
+        settled,  ///< known
     };
 
     void begin(std::uint64_t lag, std::uint64_t now_ns);
     void settle_moving(std::uint64_t now_ns);
     void measured(double step_ns, bool disturbed);
+    void try_next(state next);
+    bool is_known(bool disturbed, unsigned rounds);
 
     const bool always_;
     bool moves_;
+    bool arranges_ = false;
     bool disturbed_ = false;
     bool another_ = true; // rounds of another kind come next
     state state_ = state::still;
@@ -70,7 +84,8 @@ private:
     std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
     std::uint64_t blind_ = 0; // steps
     double still_ns_ = 0;     // a step
-    double best_ns_ = 0;
+    double moving_ns_ = 0;    // the fastest of those tried
+    double arranged_ns_ = 0;
     // The round under way.
     std::uint64_t lag_ = 0;
     std::uint64_t count_ = 0;
