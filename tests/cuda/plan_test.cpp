@@ -62,10 +62,10 @@ struct outcome
         : away(round)
     {
         for (const idle_gap &each : gaps) {
-            if (all[each.unit] == never_leaves || each.steps < all[each.unit])
+            if (all[each.unit] == never_leaves || each.length < all[each.unit])
                 continue;
             moved += size;
-            for (std::uint32_t i = 1; i < each.steps; i++)
+            for (std::uint32_t i = 1; i < each.length; i++)
                 away[(each.from + i) % round] += size;
         }
     }

@@ -43,20 +43,22 @@ struct PlannerTest : testing::Test
     void plan()
     {
         std::unique_lock lock(mutex);
-        made.plan(lock, blocks, uses);
+        made.plan(lock, blocks, uses, times);
         EXPECT_TRUE(lock.owns_lock());
     }
 
-    std::uint64_t leaving() const
+    std::uint64_t leaving(std::uint64_t from = 0) const
     {
         std::uint64_t bytes = 0;
-        for (const slot &each : blocks[0]->slots)
-            bytes += each.leaves_for != never_leaves ? each.bytes : 0;
+        for (std::uint64_t i = from; i < units; i++)
+            bytes +=
+                blocks[0]->slots[i].leaves_for != never_leaves ? unit_bytes : 0;
         return bytes;
     }
 
     std::mutex mutex;
     schedule uses;
+    step_times times;
     planner made;
     std::vector<block_ref> blocks;
     std::uint64_t at = 0;
@@ -76,6 +78,44 @@ TEST_F(PlannerTest, AsMuchLeavesAsDoesNotFit)
     plan();
     EXPECT_GE(leaving(), 8 * unit_bytes);
     EXPECT_LE(leaving(), 12 * unit_bytes);
+}
+
+TEST_F(PlannerTest, WhatLeavesIsSpreadOverTheRoundsTimeNotItsSteps)
+{
+    step(3 * units);
+    // The second half of the steps take a hundredth of the time.
+    for (std::uint64_t i = 0; i < 3 * units; i++)
+        times.add(i + 1, i % units < units / 2 ? 1000000 : 10000);
+    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    plan();
+    EXPECT_GE(leaving(), 8 * unit_bytes);
+    EXPECT_LE(leaving(units / 2), unit_bytes);
+}
+
+TEST_F(PlannerTest, ItLeavesForAGapThatTakesLongNotForOneOfAsManySteps)
+{
+    // All are used in parts 0 and 2 of six; part 1 takes nearly all the time.
+    for (std::uint64_t i = 0; i < 18 * units; i++) {
+        const auto part = i / units % 6;
+        const auto unit = static_cast<std::uint32_t>(i % units);
+        const touch given{0, unit, unit};
+        uses.note(1000 * (part + 1) + unit, &given,
+                  part == 0 || part == 2 ? 1 : 0);
+        times.add(i + 1, part == 1 ? 1000000 : 1000);
+    }
+    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    plan();
+    bool any = false;
+    for (slot &each : blocks[0]->slots) {
+        if (each.leaves_for == never_leaves)
+            continue;
+        any = true;
+        each.next.gap = 2 * units;
+        EXPECT_TRUE(each.passes());
+        each.next.gap = 4 * units;
+        EXPECT_FALSE(each.passes());
+    }
+    EXPECT_TRUE(any);
 }
 
 TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)

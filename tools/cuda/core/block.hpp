@@ -44,8 +44,10 @@ struct slot
     std::uint64_t token = 0;
     schedule::memo next;
     heat uses;
-    /// As planned: for gaps at least this long, in steps.
+    /// As planned: for gaps at least as long as the first, in steps, and
+    /// shorter than the second.
     std::uint32_t leaves_for = never_leaves;
+    std::uint32_t stays_for = never_leaves;
     bool stays_away = false; ///< as arranged: from VRAM
     bool fresh = false;      ///< fetched, and no use of it has ended yet
     bool digested = false;   ///< of what the host handle holds
@@ -62,7 +64,8 @@ struct slot
     bool passes() const
     {
         return leaves_for != never_leaves &&
-               next.gap + next.gap / 16 >= leaves_for;
+               next.gap + next.gap / 16 >= leaves_for &&
+               next.gap < stays_for;
     }
 };
 

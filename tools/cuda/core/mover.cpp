@@ -1219,7 +1219,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const std::uint64_t excess =
         units.used_bytes - std::min(units.used_bytes, room);
     if (moves_ahead() && planner_.is_due(schedule_, excess)) {
-        planner_.plan(lock, large_, schedule_);
+        planner_.plan(lock, large_, schedule_, times_);
         version_++;
         return true;
     }

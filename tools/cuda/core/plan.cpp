@@ -32,7 +32,7 @@ struct absence
 {
     std::uint32_t leaves;
     std::uint32_t covers;
-    std::uint32_t steps;
+    std::uint32_t length;
 };
 
 // Gaps of one unit that are about as long: it leaves for all of them or none.
@@ -90,7 +90,7 @@ attempt attempt_with(const std::vector<choice> &order,
             for (std::uint32_t i = 1; i <= gap.covers; i++)
                 away[(gap.leaves + i) % parts] += bytes;
             made.shortest[each.unit] =
-                std::min(made.shortest[each.unit], gap.steps);
+                std::min(made.shortest[each.unit], gap.length);
         }
     }
     for (std::uint32_t i = 0; i < parts; i++)
@@ -103,27 +103,27 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
                             const std::vector<planned_unit> &units,
                             std::uint32_t parts, std::uint32_t round)
 {
-    const auto part_of = [&](std::uint64_t step) {
-        return static_cast<std::uint32_t>(step * parts / round);
+    const auto part_of = [&](std::uint64_t moment) {
+        return static_cast<std::uint32_t>(moment * parts / round);
     };
     const auto class_of = [&](const idle_gap &gap) {
         const std::uint64_t length =
-            std::uint64_t{gap.steps} * length_classes / round;
+            std::uint64_t{gap.length} * length_classes / round;
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
-    std::sort(gaps.begin(), gaps.end(),
-              [](const idle_gap &a, const idle_gap &b) {
-                  return a.unit != b.unit ? a.unit < b.unit : a.steps > b.steps;
-              });
+    std::sort(
+        gaps.begin(), gaps.end(), [](const idle_gap &a, const idle_gap &b) {
+            return a.unit != b.unit ? a.unit < b.unit : a.length > b.length;
+        });
     std::vector<choice> order;
     for (const idle_gap &gap : gaps) {
         const std::uint32_t leaves = part_of(gap.from);
         const std::uint32_t comes =
-            part_of(std::uint64_t{gap.from} + gap.steps);
+            part_of(std::uint64_t{gap.from} + gap.length);
         if (comes <= leaves + 1)
             continue; // back before it is worth anything
-        const absence made{leaves, comes - leaves - 1, gap.steps};
+        const absence made{leaves, comes - leaves - 1, gap.length};
         const std::uint32_t length = class_of(gap);
         if (order.empty() || order.back().unit != gap.unit ||
             order.back().length != length)

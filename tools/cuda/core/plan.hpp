@@ -7,14 +7,14 @@
 
 namespace emuv::cuda {
 
-/// The time between two uses of a unit, in a round of steps that comes again
-/// and again.
+/// The time between two uses of a unit, in a round that comes again and again.
+/// All times are in parts of it, however long those are.
 struct idle_gap
 {
     std::uint32_t unit = 0;
-    std::uint32_t from = 0;  ///< the step of the first use, below the round's
-    std::uint32_t steps = 0; ///< to the next; those of the whole round, where
-                             ///< there is one use in it
+    std::uint32_t from = 0;   ///< the moment of the first use, in the round
+    std::uint32_t length = 0; ///< to the next; the whole round, where there is
+                              ///< one use in it
 };
 
 /// What plan_absences() weighs of a unit.
@@ -38,9 +38,9 @@ constexpr std::uint32_t round_parts = 32;
 /// elsewhere. So among gaps of about the same length those are preferred that
 /// are furthest apart, and no part of the round takes more than its share for
 /// as long as that is enough.
-/// @param round  steps; at least 1
+/// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
-/// @return for each unit the shortest gap for which it leaves, in steps, or
+/// @return for each unit the length of the shortest gap for which it leaves, or
 ///   never_leaves
 std::vector<std::uint32_t> plan_absences(const std::vector<idle_gap> &gaps,
                                          const std::vector<planned_unit> &units,

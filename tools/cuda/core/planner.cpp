@@ -26,27 +26,87 @@ bool planner::is_due(const schedule &uses, std::uint64_t excess)
     return true;
 }
 
-void planner::plan(std::unique_lock<std::mutex> &lock,
-                   const std::vector<block_ref> &blocks, const schedule &uses)
+namespace {
+
+// A round is that long in the units of the plan.
+constexpr std::uint32_t ticks = 1u << 24;
+
+// The moment at which each step of a round begins, in ticks: of a training
+// step's launches a fifth may be an optimizer's, which are over in no time.
+// Steps are told by what is left when they are divided by the round's, so that
+// it always begins with the same one.
+// @param steps  there ever were
+std::vector<std::uint32_t> moments_of(const step_times &times,
+                                      std::uint64_t steps, std::uint64_t round)
 {
-    struct unit_of
-    {
-        block_ref of;
-        std::size_t index;
-    };
-    std::vector<unit_of> places;
+    // Uses are told by how many steps were before; times are of the first, the
+    // second and so on.
+    const std::uint64_t oldest = steps - round;
+    std::vector<std::uint64_t> began(round + 1);
+    for (std::uint64_t i = 0; i < round; i++) {
+        const std::uint64_t step =
+            oldest + (i + round - oldest % round) % round;
+        began[i + 1] = began[i] + times.of(step + 1) + 1;
+    }
+    std::vector<std::uint32_t> out(round);
+    for (std::uint64_t i = 0; i < round; i++)
+        out[i] = static_cast<std::uint32_t>(static_cast<double>(began[i]) /
+                                            static_cast<double>(began[round]) *
+                                            ticks);
+    return out;
+}
+
+struct unit_gap
+{
+    std::uint32_t unit;
+    std::uint32_t steps;
+    std::uint32_t length; // in ticks
+};
+
+// For which gaps units leave, by how many steps they are.
+void mark(const std::vector<candidate> &places,
+          const std::vector<unit_gap> &gaps,
+          const std::vector<std::uint32_t> &shortest)
+{
+    for (const candidate &each : places)
+        each.unit().leaves_for = each.unit().stays_for = never_leaves;
+    for (const unit_gap &each : gaps)
+        if (slot &of = places[each.unit].unit();
+            each.length >= shortest[each.unit])
+            of.leaves_for = std::min(of.leaves_for, each.steps);
+    for (const unit_gap &each : gaps)
+        if (slot &of = places[each.unit].unit();
+            each.length < shortest[each.unit] && each.steps > of.leaves_for)
+            of.stays_for = std::min(of.stays_for, each.steps);
+}
+
+} // namespace
+
+void planner::plan(std::unique_lock<std::mutex> &lock,
+                   const std::vector<block_ref> &blocks, const schedule &uses,
+                   const step_times &times)
+{
+    std::vector<candidate> places;
     std::vector<planned_unit> units;
     std::vector<idle_gap> gaps;
+    std::vector<unit_gap> known;
     constexpr std::uint64_t none = UINT64_MAX;
     std::vector<std::uint64_t> first;
     std::vector<std::uint64_t> last;
+    const auto moments = moments_of(times, uses.steps(), round_);
     const auto add = [&](std::size_t unit, std::uint64_t from,
                          std::uint64_t to) {
+        const auto which = static_cast<std::uint32_t>(unit);
+        const auto steps = static_cast<std::uint32_t>(to - from);
+        const std::uint32_t start = moments[from % round_];
+        const std::uint32_t length = moments[to % round_] - start +
+                                     (to % round_ > from % round_ ? 0 : ticks);
         // What is shorter is of no use, and most are.
-        if (to - from > round_ / round_parts)
-            gaps.push_back({static_cast<std::uint32_t>(unit),
-                            static_cast<std::uint32_t>(from % round_),
-                            static_cast<std::uint32_t>(to - from)});
+        const bool is_long = length > ticks / round_parts;
+        if (is_long)
+            gaps.push_back({which, start, length});
+        if (is_long || steps > round_ / round_parts)
+            known.push_back({which, steps, length});
     };
     for (const block_ref &each : blocks) {
         const std::size_t count = each->slots.size();
@@ -65,7 +125,7 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
                 }
             });
         for (std::size_t i = 0; i < count; i++) {
-            places.push_back({each, i});
+            places.push_back({each, i, 0});
             // Room in system RAM that there is need not be made. What was
             // placed there first is no choice: it lies together, and may stay.
             const slot &one = each->slots[i];
@@ -76,13 +136,11 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
                 add(begin + i, last[i], first[i] + round_);
         }
     }
-    const auto round = static_cast<std::uint32_t>(round_);
     const std::uint64_t excess = excess_;
     lock.unlock();
-    const auto shortest = plan_absences(gaps, units, round, excess);
+    const auto shortest = plan_absences(gaps, units, ticks, excess);
     lock.lock();
-    for (std::size_t i = 0; i < places.size(); i++)
-        places[i].of->slots[places[i].index].leaves_for = shortest[i];
+    mark(places, known, shortest);
 }
 
 } // namespace emuv::cuda

@@ -4,6 +4,7 @@
 
 #include "block.hpp"
 #include "schedule.hpp"
+#include "step_times.hpp"
 
 #include <cstdint>
 #include <mutex>
@@ -20,11 +21,12 @@ public:
     /// @param excess  bytes that do not fit
     bool is_due(const schedule &uses, std::uint64_t excess);
 
-    /// What is_due() was about: chooses each unit's leaves_for, with the lock
-    /// let go for that.
-    /// @param blocks, uses  what the lock guards
+    /// What is_due() was about: chooses for which gaps each unit leaves, with
+    /// the lock let go for that.
+    /// @param blocks, uses, times  what the lock guards
     void plan(std::unique_lock<std::mutex> &lock,
-              const std::vector<block_ref> &blocks, const schedule &uses);
+              const std::vector<block_ref> &blocks, const schedule &uses,
+              const step_times &times);
 
 private:
     // What it was made for.
