@@ -170,6 +170,21 @@ TEST(Pace, SeesThatRoundsAsArrangedHaveBecomeMuchSlower)
     EXPECT_FALSE(runs.of.arranges());
 }
 
+TEST(Pace, ASlowRoundWhileMemoryIsArrangedDoesNotDecideIt)
+{
+    program runs;
+    runs.still_ns = longest / 10 - ms;
+    runs.moving_ns = longest / 9;
+    runs.arranged_ns = longest / 8;
+    runs.begin_anew();
+    for (int i = 0; i < 40 && !runs.of.arranges(); i++)
+        runs.rounds(1);
+    ASSERT_TRUE(runs.of.arranges());
+    runs.of.disturb();
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.arranges());
+}
+
 TEST(Pace, MeasuresAnotherKindOfRoundWithoutArrangingIt)
 {
     program runs;
@@ -178,9 +193,16 @@ TEST(Pace, MeasuresAnotherKindOfRoundWithoutArrangingIt)
     runs.begin_anew();
     runs.rounds(100);
     ASSERT_TRUE(runs.of.arranges());
+    // What it was arranged for says nothing about what comes now.
+    runs.arranged_ns = 20 * ms;
     runs.begin_anew();
-    runs.rounds(2);
+    runs.steps(11, 10);
     EXPECT_FALSE(runs.of.arranges());
+    EXPECT_FALSE(runs.of.moves());
+    runs.moved = 0;
+    runs.rounds(4);
+    EXPECT_FALSE(runs.of.arranges());
+    EXPECT_GT(runs.moved, 0u);
 }
 
 TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)

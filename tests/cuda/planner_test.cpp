@@ -118,6 +118,48 @@ TEST_F(PlannerTest, ItLeavesForAGapThatTakesLongNotForOneOfAsManySteps)
     EXPECT_TRUE(any);
 }
 
+TEST_F(PlannerTest, WorkThatWasNeverSeenBeforeMakesNoGap)
+{
+    // It counts as part of the step before it, which uses the same unit.
+    for (std::uint64_t i = 0; i < 3 * units; i++) {
+        step(1);
+        const auto unit = static_cast<std::uint32_t>((at - 1) % units);
+        const touch part{0, unit, unit};
+        uses.note(10000 + i, &part, 1);
+    }
+    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    plan();
+    EXPECT_GT(leaving(), 0u);
+    for (const slot &each : blocks[0]->slots)
+        EXPECT_GE(each.leaves_for, units / 2);
+}
+
+TEST_F(PlannerTest, ItStaysForAGapOfMoreStepsThatTakesNoTime)
+{
+    // All are used in parts 0, 2 and 5 of 200, and part 1 takes long.
+    for (std::uint64_t i = 0; i < 3 * 200 * units; i++) {
+        const auto part = i / units % 200;
+        const auto unit = static_cast<std::uint32_t>(i % units);
+        const touch given{0, unit, unit};
+        const bool used = part == 0 || part == 2 || part == 5;
+        uses.note(1000 * (part + 1) + unit, &given, used ? 1 : 0);
+        times.add(i + 1, part == 1 ? 1000000 : 100);
+    }
+    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    plan();
+    bool any = false;
+    for (slot &each : blocks[0]->slots) {
+        if (each.leaves_for == never_leaves)
+            continue;
+        any = true;
+        each.next.gap = 2 * units;
+        EXPECT_TRUE(each.passes());
+        each.next.gap = 3 * units;
+        EXPECT_FALSE(each.passes());
+    }
+    EXPECT_TRUE(any);
+}
+
 TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
 {
     step(3 * units);

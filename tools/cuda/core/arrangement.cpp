@@ -80,8 +80,9 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
             for (std::size_t i = first; i <= last && i < each->slots.size();
                  i++) {
                 placed_unit &one = units[begin + i];
+                // The round begins with the same step each time.
                 if (one.uses++ == 0)
-                    one.first = step;
+                    one.first = step % uses.lag();
             }
         });
     }

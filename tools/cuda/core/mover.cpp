@@ -793,6 +793,12 @@ void mover::keep_pace(std::uint64_t lag)
                : pace_.arranges() ? "is arranged from here"
                                   : "stands still from here";
     };
+    // On their way to their places, or not there yet.
+    if (pace_.arranges() &&
+        std::any_of(motions_.begin(), motions_.end(), [](const motion &each) {
+            return each.at != stage::ready && !each.of->small;
+        }))
+        pace_.disturb();
     const char *const before = now_is();
     const std::uint64_t now = now_ns();
     pace_.ended(lag, now,
@@ -912,7 +918,8 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
             break;
         case stage::ready:
             if (!may_move(*each) || stopping_ || gave_up_ ||
-                (!pace_.moves() && !pace_.arranges() && waiters_ == 0 &&
+                (!pace_.moves() &&
+                 !(pace_.arranges() && schedule_.predicts()) && waiters_ == 0 &&
                  wanted_bytes_ == 0 && exchange_.at != exchange::leaving)) {
                 any = true;
                 call_off(each);
@@ -1141,6 +1148,14 @@ mover::survey mover::look_around() const
 {
     survey out;
     const std::uint64_t now = now_ns();
+    const bool arranges = pace_.arranges();
+    // Where nobody waits for it, what has just been used has the most time to
+    // come; of the rest, a program that runs ahead may call off all.
+    const auto is_sooner = [&](std::uint64_t use, std::uint64_t than) {
+        if (!arranges || use == 0 || than == 0 || than == schedule::never)
+            return use < than;
+        return use != schedule::never && use > than;
+    };
     for (const block_ref &each : awaited_)
         for (std::size_t i = 0; i < each->slots.size(); i++)
             if (!each->fixed && each->in_flight == 0 &&
@@ -1159,11 +1174,12 @@ mover::survey mover::look_around() const
                 continue;
             // Once half its gap is over it is on its way back, and no sooner:
             // it would leave again.
-            const bool passing = pace_.arranges() ? one.stays_away
-                                                  : one.passes() && use > 0 &&
-                                                        use >= one.next.gap / 2;
-            if (one.where == place::host && use < out.wanted.next_use &&
-                (!passing || !(pace_.moves() || pace_.arranges())))
+            const bool passing =
+                use > 0 && (arranges ? one.stays_away
+                                     : one.passes() && use >= one.next.gap / 2);
+            if (one.where == place::host &&
+                is_sooner(use, out.wanted.next_use) &&
+                (!passing || !(pace_.moves() || arranges)))
                 out.wanted = {each, i, use};
             if (!one.may_leave(now))
                 continue;
@@ -1244,7 +1260,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                 wanted.unit().bytes;
         if (may_fetch && !early && !left_there) {
             if (start_fetch(lock, wanted)) {
-                if (pace_.arranges())
+                if (pace_.arranges() && !wanted.of->small)
                     pace_.disturb();
                 return true;
             }

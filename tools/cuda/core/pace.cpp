@@ -57,7 +57,8 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     count_++;
     const auto ns = static_cast<double>(now_ns - start_ns_);
     // Where moving has lost, it takes more: times may have changed.
-    const bool compared = state_ == state::settled && !another_;
+    const bool compared =
+        (state_ == state::settled || state_ == state::arranged) && !another_;
     if (!moves_ &&
         ns > static_cast<double>(longest_ns) +
                  (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0)) {
@@ -74,10 +75,9 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         another_ = false;
         kind_ = lag;
         state_ = state::still;
-        arranges_ = false;
-        skip_ = moves_ ? 1 : 0;
-        if (moves_) {
-            moves_ = false;
+        skip_ = moves_ || arranges_ ? 1 : 0;
+        if (moves_ || arranges_) {
+            moves_ = arranges_ = false;
             return;
         }
     }

@@ -6,6 +6,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace emuv::cuda {
 
@@ -63,21 +64,53 @@ struct unit_gap
     std::uint32_t length; // in ticks
 };
 
-// For which gaps units leave, by how many steps they are.
-void mark(const std::vector<candidate> &places,
-          const std::vector<unit_gap> &gaps,
-          const std::vector<std::uint32_t> &shortest)
+// Gaps by how many steps they are: from the first, up to the second.
+struct range
 {
-    for (const candidate &each : places)
-        each.unit().leaves_for = each.unit().stays_for = never_leaves;
-    for (const unit_gap &each : gaps)
-        if (slot &of = places[each.unit].unit();
-            each.length >= shortest[each.unit])
-            of.leaves_for = std::min(of.leaves_for, each.steps);
-    for (const unit_gap &each : gaps)
-        if (slot &of = places[each.unit].unit();
-            each.length < shortest[each.unit] && each.steps > of.leaves_for)
-            of.stays_for = std::min(of.stays_for, each.steps);
+    std::uint32_t from = never_leaves;
+    std::uint32_t to = never_leaves;
+};
+
+// For which gaps each unit leaves, by their steps, which is what can be told
+// of those to come. Where gaps that it leaves for lie on both sides of one that
+// it stays for, those that are longer together.
+std::vector<range> by_steps(std::vector<unit_gap> gaps,
+                            const std::vector<std::uint32_t> &shortest)
+{
+    const auto leaves = [&](const unit_gap &each) {
+        return each.length >= shortest[each.unit];
+    };
+    std::sort(gaps.begin(), gaps.end(),
+              [&](const unit_gap &a, const unit_gap &b) {
+                  if (a.unit != b.unit)
+                      return a.unit < b.unit;
+                  return a.steps != b.steps ? a.steps < b.steps
+                                            : leaves(a) > leaves(b);
+              });
+    std::vector<range> out(shortest.size());
+    for (auto at = gaps.begin(); at != gaps.end();) {
+        const std::uint32_t unit = at->unit;
+        std::uint64_t most = 0;
+        while (at != gaps.end() && at->unit == unit) {
+            const range of{at->steps, 0};
+            std::uint64_t together = 0;
+            std::uint32_t last = 0;
+            for (; at != gaps.end() && at->unit == unit &&
+                   (leaves(*at) || at->steps == last);
+                 ++at) {
+                together += leaves(*at) ? at->length : 0;
+                last = at->steps;
+            }
+            const bool ends = at == gaps.end() || at->unit != unit;
+            if (together > most) {
+                most = together;
+                out[unit] = {of.from, ends ? never_leaves : at->steps};
+            }
+            while (at != gaps.end() && at->unit == unit && !leaves(*at))
+                ++at;
+        }
+    }
+    return out;
 }
 
 } // namespace
@@ -96,17 +129,18 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
     const auto moments = moments_of(times, uses.steps(), round_);
     const auto add = [&](std::size_t unit, std::uint64_t from,
                          std::uint64_t to) {
+        // What was never seen before counts as part of the step before it.
+        if (to == from)
+            return;
         const auto which = static_cast<std::uint32_t>(unit);
         const auto steps = static_cast<std::uint32_t>(to - from);
         const std::uint32_t start = moments[from % round_];
         const std::uint32_t length = moments[to % round_] - start +
                                      (to % round_ > from % round_ ? 0 : ticks);
         // What is shorter is of no use, and most are.
-        const bool is_long = length > ticks / round_parts;
-        if (is_long)
+        if (length > ticks / round_parts)
             gaps.push_back({which, start, length});
-        if (is_long || steps > round_ / round_parts)
-            known.push_back({which, steps, length});
+        known.push_back({which, steps, length});
     };
     for (const block_ref &each : blocks) {
         const std::size_t count = each->slots.size();
@@ -138,9 +172,13 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
     }
     const std::uint64_t excess = excess_;
     lock.unlock();
-    const auto shortest = plan_absences(gaps, units, ticks, excess);
+    const auto leave =
+        by_steps(std::move(known), plan_absences(gaps, units, ticks, excess));
     lock.lock();
-    mark(places, known, shortest);
+    for (std::size_t i = 0; i < places.size(); i++) {
+        places[i].unit().leaves_for = leave[i].from;
+        places[i].unit().stays_for = leave[i].to;
+    }
 }
 
 } // namespace emuv::cuda
