@@ -64,8 +64,7 @@ struct slot
     bool passes() const
     {
         return leaves_for != never_leaves &&
-               next.gap + next.gap / 16 >= leaves_for &&
-               next.gap < stays_for;
+               next.gap + next.gap / 16 >= leaves_for && next.gap < stays_for;
     }
 };
 
