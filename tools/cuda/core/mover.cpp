@@ -27,7 +27,7 @@ constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
 // What lies in VRAM ahead of its use takes the place of what could have stayed
 // there, and is moved in its stead: N bytes in a circle over B then cost more
 // than N-B. So no more of it than bridges the link's pauses.
-constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t max_ahead_bytes = std::uint64_t{512} << 20;
 // All of that together: what of VRAM is in motion, and holds nothing that
 // stays.
 constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Movement before a card that takes its time: copies, kernels and mappings last
+// as long as they did on an H200 (DESIGN.md), and nothing is computed. Rounds
+// of made-up programs are timed with it. What comes out measures no card: it
+// compares one way of moving with another where there is none.
+//
+//     movement_bench [TEXT [FILE]]
+//
+// With TEXT only the rows that have it in their names, with FILE a trace of
+// them. A row takes some 15 seconds.
+#include "core/memory.hpp"
+#include "core/mover.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+
+std::uint64_t clock_ns()
+{
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+void sleep_until(std::uint64_t ns)
+{
+    const timespec at{static_cast<time_t>(ns / 1000000000),
+                      static_cast<long>(ns % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0)
+        ;
+}
+
+// Nanoseconds for 64 MiB: at rest, while bytes come, while they leave in turns,
+// while both do. DESIGN.md, "what stands in the way is mapping".
+struct cost
+{
+    std::uint64_t rest, coming, leaving, both;
+};
+constexpr cost map_vram{37000, 51000, 133000, 174000};
+constexpr cost unmap_vram{22000, 40000, 25000, 42000};
+constexpr cost map_ram{561000, 874000, 675000, 1015000};
+constexpr cost unmap_ram{152000, 416000, 177000, 438000};
+constexpr std::uint64_t make_room_ns = 11500000; // 0.18 s a GiB
+// Bytes a microsecond.
+constexpr std::uint64_t link_alone = 54900;
+constexpr std::uint64_t coming_beside = 50900;
+constexpr std::uint64_t leaving_in_turns = 50900;
+constexpr std::uint64_t leaving_beside = 44200;
+constexpr std::uint64_t over_link = 50000; // a kernel that reads system RAM
+constexpr std::uint64_t digests_read = 4300000;
+constexpr std::uint64_t launch_ns = 8000; // of the program's thread
+
+// The card. One at a time.
+struct card
+{
+    struct piece
+    {
+        bool ram = false;
+        std::uint64_t version = 0; // of what it holds
+    };
+    std::mutex lock;
+    std::mutex mapping; // the driver maps nothing in parallel
+    std::uint64_t next = 1;
+    CUdeviceptr next_address = CUdeviceptr{0x2100} << 32;
+    std::map<CUmemGenericAllocationHandle, piece> pieces;
+    std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+    std::map<CUstream, std::uint64_t> streams; // until when they have work
+    std::map<CUevent, std::uint64_t> events;   // when they come
+    std::uint64_t coming_until = 0;
+    std::uint64_t leaving_until = 0;
+    std::map<CUdeviceptr, std::uint64_t> sums;
+
+    piece &at(CUdeviceptr address)
+    {
+        return pieces[std::prev(mapped.upper_bound(address))->second];
+    }
+    std::uint64_t enqueue(CUstream stream, std::uint64_t ns)
+    {
+        std::uint64_t &free = streams[stream];
+        free = std::max(free, clock_ns()) + ns;
+        return free;
+    }
+    void take(const cost &of, std::uint64_t bytes)
+    {
+        const std::lock_guard turn(mapping);
+        std::uint64_t ns = 0;
+        const std::uint64_t now = clock_ns();
+        {
+            const std::lock_guard guard(lock);
+            const bool in = coming_until > now;
+            const bool out = leaving_until > now;
+            ns = in && out ? of.both
+                 : in      ? of.coming
+                 : out     ? of.leaving
+                           : of.rest;
+        }
+        sleep_until(now +
+                    std::max<std::uint64_t>(20000, ns * bytes / (64 * MiB)));
+    }
+};
+
+card *the;
+
+template <typename... Arguments>
+CUresult succeed(Arguments...)
+{
+    return CUDA_SUCCESS;
+}
+
+CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
+              CUstream stream)
+{
+    const std::lock_guard guard(the->lock);
+    card::piece &source = the->at(from);
+    card::piece &target = the->at(to);
+    target.version = source.version;
+    const std::uint64_t now = clock_ns();
+    std::uint64_t &engine = target.ram ? the->leaving_until : the->coming_until;
+    const std::uint64_t other =
+        target.ram ? the->coming_until : the->leaving_until;
+    const std::uint64_t start = std::max({now, engine, the->streams[stream]});
+    const std::uint64_t rate =
+        target.ram ? (other > start ? leaving_beside : leaving_in_turns)
+                   : (other > start ? coming_beside : link_alone);
+    engine = the->streams[stream] = start + bytes * 1000 / rate;
+    return CUDA_SUCCESS;
+}
+
+CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                unsigned, unsigned, CUstream stream, void **parameters, void **)
+{
+    const std::lock_guard guard(the->lock);
+    const CUdeviceptr at = *static_cast<CUdeviceptr *>(parameters[0]);
+    const std::uint64_t count = *static_cast<std::uint64_t *>(parameters[1]);
+    const CUdeviceptr sum = *static_cast<CUdeviceptr *>(parameters[2]);
+    the->sums[sum] = the->at(at).version;
+    the->enqueue(stream, count * 16 * 1000 / digests_read);
+    return CUDA_SUCCESS;
+}
+
+driver slow_driver()
+{
+    driver calls{};
+#define EMUV_SUCCEED(name) calls.name = succeed;
+    EMUV_DRIVER_CALLS(EMUV_SUCCEED)
+#undef EMUV_SUCCEED
+    calls.cuCtxGetCurrent = [](CUcontext *context) {
+        *context = reinterpret_cast<CUcontext>(0x10);
+        return CUDA_SUCCESS;
+    };
+    calls.cuCtxGetDevice = [](CUdevice *device) {
+        *device = 0;
+        return CUDA_SUCCESS;
+    };
+    calls.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus *status) {
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
+                                   std::size_t, CUdeviceptr,
+                                   unsigned long long) {
+        const std::lock_guard guard(the->lock);
+        *at = the->next_address;
+        the->next_address += bytes;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemCreate = [](CUmemGenericAllocationHandle *handle,
+                           std::size_t bytes, const CUmemAllocationProp *of,
+                           unsigned long long) {
+        const bool ram = of->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+        // The program's own beginning is not what is timed.
+        if (ram && the->events.size() > 0)
+            sleep_until(clock_ns() + make_room_ns * bytes / (64 * MiB));
+        const std::lock_guard guard(the->lock);
+        *handle = the->next++;
+        the->pieces[*handle] = {ram, *handle << 32};
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemRelease = [](CUmemGenericAllocationHandle) {
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemMap = [](CUdeviceptr at, std::size_t, std::size_t,
+                        CUmemGenericAllocationHandle handle,
+                        unsigned long long) {
+        const std::lock_guard guard(the->lock);
+        the->mapped[at] = handle;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
+                              const CUmemAccessDesc *, std::size_t) {
+        bool ram = false;
+        bool began = false;
+        {
+            const std::lock_guard guard(the->lock);
+            ram = the->at(at).ram;
+            began = the->events.size() > 0;
+        }
+        if (began)
+            the->take(ram ? map_ram : map_vram, bytes);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
+        bool ram = false;
+        {
+            const std::lock_guard guard(the->lock);
+            ram = the->at(at).ram;
+        }
+        the->take(ram ? unmap_ram : unmap_vram, bytes);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t) {
+        const std::lock_guard guard(the->lock);
+        *at = the->next++ << 12;
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemHostAlloc = [](void **at, std::size_t bytes, unsigned) {
+        *at = std::calloc(1, bytes);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemFreeHost = [](void *at) {
+        std::free(at);
+        return CUDA_SUCCESS;
+    };
+    calls.cuEventCreate = [](CUevent *event, unsigned) {
+        const std::lock_guard guard(the->lock);
+        *event = reinterpret_cast<CUevent>(the->next++);
+        the->events[*event] = 0;
+        return CUDA_SUCCESS;
+    };
+    calls.cuEventRecord = [](CUevent event, CUstream stream) {
+        const std::lock_guard guard(the->lock);
+        the->events[event] = the->streams[stream];
+        return CUDA_SUCCESS;
+    };
+    calls.cuEventQuery = [](CUevent event) {
+        const std::lock_guard guard(the->lock);
+        return the->events[event] <= clock_ns() ? CUDA_SUCCESS
+                                                : CUDA_ERROR_NOT_READY;
+    };
+    calls.cuStreamCreateWithPriority = [](CUstream *stream, unsigned, int) {
+        const std::lock_guard guard(the->lock);
+        *stream = reinterpret_cast<CUstream>(the->next++);
+        return CUDA_SUCCESS;
+    };
+    calls.cuMemcpyAsync = copy;
+    calls.cuMemcpyDtoHAsync_v2 = [](void *to, CUdeviceptr from,
+                                    std::size_t bytes, CUstream) {
+        const std::lock_guard guard(the->lock);
+        std::memset(to, 0, bytes);
+        std::memcpy(to, &the->sums[from], sizeof(std::uint64_t));
+        return CUDA_SUCCESS;
+    };
+    calls.cuLaunchKernel = launch;
+    return calls;
+}
+
+// What a program's kernel does.
+struct kernel
+{
+    struct use
+    {
+        std::size_t block;
+        bool writes;
+    };
+    std::vector<use> uses;
+    std::uint64_t ns;     // with all of it in VRAM
+    double passes = 1;    // over what lies in system RAM
+    bool settles = false; // the program waits for it
+};
+
+struct program
+{
+    std::string name;
+    std::vector<std::uint64_t> blocks; // bytes
+    std::vector<kernel> round;
+
+    std::uint64_t bytes() const
+    {
+        std::uint64_t sum = 0;
+        for (const std::uint64_t each : blocks)
+            sum += each;
+        return sum;
+    }
+    std::uint64_t ns() const
+    {
+        std::uint64_t sum = 0;
+        for (const kernel &each : round)
+            sum += each.ns;
+        return sum;
+    }
+    // Kernels take a part each of so long.
+    void take(std::uint64_t whole_ns)
+    {
+        const double times =
+            static_cast<double>(whole_ns) / static_cast<double>(ns());
+        for (kernel &each : round)
+            each.ns = static_cast<std::uint64_t>(static_cast<double>(each.ns) *
+                                                 times);
+    }
+};
+
+// A model whose 13.2 GiB of weights are used once each.
+program prefill()
+{
+    program out{"prefill", {}, {}};
+    const auto add = [&](std::uint64_t mib) {
+        out.round.push_back({{{out.blocks.size(), false}}, mib, 8.5});
+        out.blocks.push_back(mib * MiB);
+    };
+    for (int layer = 0; layer < 32; layer++)
+        for (const std::uint64_t mib : {32, 8, 8, 32, 112, 112, 112})
+            add(mib);
+    add(250);
+    out.take(62000000);
+    const std::size_t activations = out.blocks.size();
+    out.blocks.push_back(350 * MiB);
+    for (kernel &each : out.round)
+        each.uses.push_back({activations, true});
+    out.round.back().settles = true;
+    return out;
+}
+
+// ResNet-50 with a batch of 256: what a layer leaves behind is used again by
+// its backward pass, in reverse.
+program training()
+{
+    program out{"training", {}, {}};
+    std::vector<std::size_t> saved;
+    const auto forth = [&](std::uint64_t mib) {
+        kernel next{{{out.blocks.size(), true}}, 2 * mib, 1.5};
+        if (!saved.empty())
+            next.uses.push_back({saved.back(), false});
+        out.round.push_back(next);
+        saved.push_back(out.blocks.size());
+        out.blocks.push_back(mib * MiB);
+    };
+    for (const std::uint64_t mib : {784, 784, 196})
+        forth(mib);
+    struct stage
+    {
+        int blocks;
+        std::uint64_t narrow, wide;
+    };
+    for (const stage &each : {stage{3, 196, 784}, stage{4, 98, 392},
+                              stage{6, 50, 196}, stage{3, 26, 98}})
+        for (int i = 0; i < each.blocks; i++) {
+            for (int j = 0; j < 4; j++)
+                forth(each.narrow);
+            for (int j = 0; j < (i == 0 ? 3 : 2); j++)
+                forth(each.wide);
+        }
+    // Gradients are made in a place of their own.
+    const std::size_t gradients = out.blocks.size();
+    out.blocks.push_back(1000 * MiB);
+    for (std::size_t i = saved.size(); i-- > 0;) {
+        const std::uint64_t mib = out.blocks[saved[i]] / MiB;
+        kernel next{{{saved[i], false}, {gradients, true}}, 4 * mib, 1.5};
+        if (i > 0)
+            next.uses.push_back({saved[i - 1], false});
+        out.round.push_back(next);
+    }
+    out.take(115000000);
+    const std::size_t weights = out.blocks.size();
+    out.blocks.push_back(100 * MiB);
+    for (int i = 0; i < 160; i++)
+        out.round.push_back({{{weights, true}, {gradients, false}}, 12000});
+    out.round.back().settles = true;
+    return out;
+}
+
+// Rounds of a program in so many bytes of VRAM: milliseconds each.
+std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
+                        const char *trace_file)
+{
+    card made;
+    the = &made;
+    driver calls = slow_driver();
+    numa_store host(calls);
+    ledger_file rows;
+    rows.open(nullptr);
+    file_ledger limits(rows, 0, physical, std::uint64_t{1} << 50);
+    trace record;
+    if (trace_file != nullptr)
+        record.open(trace_file);
+    mover moves(calls, limits, 0, false,
+                trace_file != nullptr ? &record : nullptr,
+                [](const char *why) { std::fprintf(stderr, "%s\n", why); });
+    memory held(calls, std::vector<ledger *>{&limits}, host, report_kind::total,
+                nullptr, false, std::vector<mover *>{&moves});
+    std::vector<CUdeviceptr> at;
+    for (const std::uint64_t bytes : of.blocks)
+        if (held.allocate(&at.emplace_back(), bytes) != CUDA_SUCCESS)
+            std::abort();
+    const auto stream = reinterpret_cast<CUstream>(0x20);
+    std::vector<double> times;
+    for (int round = 0; round < rounds; round++) {
+        const std::uint64_t start = clock_ns();
+        std::uint64_t number = 0;
+        for (const kernel &each : of.round) {
+            number++;
+            sleep_until(clock_ns() + launch_ns);
+            moves.run(
+                stream,
+                [&](work &out) {
+                    out.what = number;
+                    out.vouched = true;
+                    for (const kernel::use &one : each.uses)
+                        out.name(at[one.block]);
+                },
+                [&] {
+                    const std::lock_guard guard(made.lock);
+                    double over = 0;
+                    for (const kernel::use &one : each.uses) {
+                        const CUdeviceptr end =
+                            at[one.block] + of.blocks[one.block];
+                        for (auto unit = made.mapped.find(at[one.block]);
+                             unit != made.mapped.end() && unit->first < end;
+                             ++unit) {
+                            card::piece &touched = made.pieces[unit->second];
+                            const auto next = std::next(unit);
+                            const CUdeviceptr until =
+                                next != made.mapped.end()
+                                    ? std::min(next->first, end)
+                                    : end;
+                            touched.version += one.writes ? 1 : 0;
+                            if (touched.ram)
+                                over +=
+                                    static_cast<double>(until - unit->first) *
+                                    1000 / over_link;
+                        }
+                    }
+                    made.enqueue(stream, each.ns + static_cast<std::uint64_t>(
+                                                       over * each.passes));
+                    return CUDA_SUCCESS;
+                });
+            if (each.settles) {
+                std::uint64_t until = 0;
+                {
+                    const std::lock_guard guard(made.lock);
+                    until = made.streams[stream];
+                }
+                sleep_until(until);
+            }
+        }
+        times.push_back(static_cast<double>(clock_ns() - start) / 1e6);
+    }
+    moves.stop(nullptr);
+    return times;
+}
+
+} // namespace
+
+int main(int count, char **arguments)
+{
+    prctl(PR_SET_TIMERSLACK, 1000);
+    const char *const only = count > 1 ? arguments[1] : "";
+    const char *const trace_file = count > 2 ? arguments[2] : nullptr;
+    struct row
+    {
+        program of;
+        std::uint64_t mib;
+    };
+    const program prefilled = prefill();
+    const program trained = training();
+    std::puts("program     share, MiB   needs   alone, ms   link   moving   "
+              "of the limit");
+    for (const row &each : {row{prefilled, 12288}, row{prefilled, 6963},
+                            row{trained, trained.bytes() / MiB + 900 - 1740},
+                            row{trained, trained.bytes() / MiB * 3 / 4}}) {
+        const std::string name = each.of.name + " " + std::to_string(each.mib);
+        if (name.find(only) == std::string::npos)
+            continue;
+        std::fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            const auto times = run(each.of, each.mib * MiB, 60, trace_file);
+            std::vector<double> last(times.end() - 15, times.end());
+            std::sort(last.begin(), last.end());
+            const double moving = last[last.size() / 2];
+            const double alone = static_cast<double>(each.of.ns()) / 1e6;
+            const std::uint64_t beyond =
+                each.of.bytes() - std::min(each.of.bytes(), each.mib * MiB);
+            const double link = static_cast<double>(beyond) / link_alone / 1e3;
+            std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %7.1f  %13.2f\n",
+                        each.of.name.c_str(),
+                        static_cast<unsigned long long>(each.mib),
+                        static_cast<unsigned long long>(each.of.bytes() / MiB),
+                        alone, link, moving, std::max(alone, link) / moving);
+            std::fflush(stdout);
+            _exit(0);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (status != 0)
+            std::printf("%s: failed, with status %#x\n", name.c_str(),
+                        static_cast<unsigned>(status));
+    }
+}
