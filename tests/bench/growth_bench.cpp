@@ -3,6 +3,7 @@
 // launch, and the memory it takes. In front of a driver that does nothing and
 // succeeds, so that all the time there is is the library's.
 #include "core/memory.hpp"
+#include "idle_driver.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -21,74 +22,6 @@ using namespace emuv::cuda;
 namespace {
 
 constexpr std::uint64_t MiB = 1ull << 20;
-
-template <typename... Arguments>
-CUresult succeed(Arguments...)
-{
-    return CUDA_SUCCESS;
-}
-
-std::uint64_t next_number = 1;
-
-template <typename Handle>
-Handle number()
-{
-    return reinterpret_cast<Handle>(next_number++);
-}
-
-driver idle_driver()
-{
-    driver calls{};
-#define EMUV_SUCCEED(name) calls.name = succeed;
-    EMUV_DRIVER_CALLS(EMUV_SUCCEED)
-#undef EMUV_SUCCEED
-    calls.cuCtxGetCurrent = [](CUcontext *context) {
-        *context = reinterpret_cast<CUcontext>(0x10);
-        return CUDA_SUCCESS;
-    };
-    calls.cuCtxGetDevice = [](CUdevice *device) {
-        *device = 0;
-        return CUDA_SUCCESS;
-    };
-    calls.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus *status) {
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
-                                   std::size_t, CUdeviceptr,
-                                   unsigned long long) {
-        static CUdeviceptr next = CUdeviceptr{0x2100} << 32;
-        *at = next;
-        next += bytes;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemCreate = [](CUmemGenericAllocationHandle *handle, std::size_t,
-                           const CUmemAllocationProp *, unsigned long long) {
-        *handle = next_number++;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t) {
-        *at = next_number++ << 12;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemHostAlloc = [](void **at, std::size_t bytes, unsigned) {
-        *at = std::calloc(1, bytes);
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemFreeHost = [](void *at) {
-        std::free(at);
-        return CUDA_SUCCESS;
-    };
-    calls.cuEventCreate = [](CUevent *event, unsigned) {
-        *event = number<CUevent>();
-        return CUDA_SUCCESS;
-    };
-    calls.cuStreamCreateWithPriority = [](CUstream *stream, unsigned, int) {
-        *stream = number<CUstream>();
-        return CUDA_SUCCESS;
-    };
-    return calls;
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start)
 {

@@ -10,6 +10,7 @@
 // them. A row takes some 15 seconds.
 #include "core/memory.hpp"
 #include "core/mover.hpp"
+#include "idle_driver.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -119,12 +120,6 @@ struct card
 
 card *the;
 
-template <typename... Arguments>
-CUresult succeed(Arguments...)
-{
-    return CUDA_SUCCESS;
-}
-
 CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
               CUstream stream)
 {
@@ -158,22 +153,7 @@ CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
 
 driver slow_driver()
 {
-    driver calls{};
-#define EMUV_SUCCEED(name) calls.name = succeed;
-    EMUV_DRIVER_CALLS(EMUV_SUCCEED)
-#undef EMUV_SUCCEED
-    calls.cuCtxGetCurrent = [](CUcontext *context) {
-        *context = reinterpret_cast<CUcontext>(0x10);
-        return CUDA_SUCCESS;
-    };
-    calls.cuCtxGetDevice = [](CUdevice *device) {
-        *device = 0;
-        return CUDA_SUCCESS;
-    };
-    calls.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus *status) {
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-        return CUDA_SUCCESS;
-    };
+    driver calls = idle_driver();
     calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
                                    std::size_t, CUdeviceptr,
                                    unsigned long long) {
@@ -229,14 +209,6 @@ driver slow_driver()
     calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t) {
         const std::lock_guard guard(the->lock);
         *at = the->next++ << 12;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemHostAlloc = [](void **at, std::size_t bytes, unsigned) {
-        *at = std::calloc(1, bytes);
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemFreeHost = [](void *at) {
-        std::free(at);
         return CUDA_SUCCESS;
     };
     calls.cuEventCreate = [](CUevent *event, unsigned) {

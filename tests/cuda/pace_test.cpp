@@ -50,6 +50,16 @@ struct program
         rounds(30);
         ASSERT_FALSE(of.moves());
     }
+    // Standing still as arranged is fastest, and has been found to be.
+    void arrange()
+    {
+        moving_ns = 8 * ms;
+        arranged_ns = 7 * ms;
+        begin_anew();
+        rounds(100);
+        ASSERT_TRUE(of.arranges());
+        ASSERT_FALSE(of.moves());
+    }
     // What looks like now lies elsewhere before a round is whole.
     void parts_of_rounds()
     {
@@ -92,12 +102,7 @@ TEST(Pace, GoesBackToStandingStillWhereThatIsFaster)
 TEST(Pace, ArrangesMemoryWhereStandingStillSoIsFastest)
 {
     program runs;
-    runs.moving_ns = 8 * ms;
-    runs.arranged_ns = 7 * ms;
-    runs.begin_anew();
-    runs.rounds(100);
-    EXPECT_TRUE(runs.of.arranges());
-    EXPECT_FALSE(runs.of.moves());
+    ASSERT_NO_FATAL_FAILURE(runs.arrange());
     EXPECT_EQ(runs.moved + runs.arranged, 99u);
 }
 
@@ -159,11 +164,7 @@ TEST(Pace, GivesUpWhatIsNeverArranged)
 TEST(Pace, SeesThatRoundsAsArrangedHaveBecomeMuchSlower)
 {
     program runs;
-    runs.moving_ns = 8 * ms;
-    runs.arranged_ns = 7 * ms;
-    runs.begin_anew();
-    runs.rounds(100);
-    ASSERT_TRUE(runs.of.arranges());
+    ASSERT_NO_FATAL_FAILURE(runs.arrange());
     runs.arranged_ns = longest;
     runs.rounds(1);
     EXPECT_TRUE(runs.of.moves());
@@ -188,11 +189,7 @@ TEST(Pace, ASlowRoundWhileMemoryIsArrangedDoesNotDecideIt)
 TEST(Pace, MeasuresAnotherKindOfRoundWithoutArrangingIt)
 {
     program runs;
-    runs.moving_ns = 8 * ms;
-    runs.arranged_ns = 7 * ms;
-    runs.begin_anew();
-    runs.rounds(100);
-    ASSERT_TRUE(runs.of.arranges());
+    ASSERT_NO_FATAL_FAILURE(runs.arrange());
     // What it was arranged for says nothing about what comes now.
     runs.arranged_ns = 20 * ms;
     runs.begin_anew();

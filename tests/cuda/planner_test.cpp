@@ -4,6 +4,7 @@
 #include "core/planner.hpp"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -45,6 +46,38 @@ struct PlannerTest : testing::Test
         std::unique_lock lock(mutex);
         made.plan(lock, blocks, uses, times);
         EXPECT_TRUE(lock.owns_lock());
+    }
+
+    void plan_for_eight()
+    {
+        ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+        plan();
+    }
+
+    // Rounds of so many parts, of which part 1 takes nearly all the time. In
+    // some of the others all units are used, one after the other.
+    void in_parts(std::uint64_t parts, const std::set<std::uint64_t> &used)
+    {
+        for (std::uint64_t i = 0; i < 3 * parts * units; i++) {
+            const std::uint64_t part = i / units % parts;
+            const auto unit = static_cast<std::uint32_t>(i % units);
+            const touch given{0, unit, unit};
+            uses.note(1000 * (part + 1) + unit, &given, used.count(part));
+            times.add(i + 1, part == 1 ? 1000000 : 100);
+        }
+    }
+
+    void leaves_for_parts_but_not(std::uint32_t leaves, std::uint32_t stays)
+    {
+        EXPECT_GT(leaving(), 0u);
+        for (slot &each : blocks[0]->slots) {
+            if (each.leaves_for == never_leaves)
+                continue;
+            each.next.gap = leaves * units;
+            EXPECT_TRUE(each.passes());
+            each.next.gap = stays * units;
+            EXPECT_FALSE(each.passes());
+        }
     }
 
     std::uint64_t leaving(std::uint64_t from = 0) const
@@ -92,30 +125,11 @@ TEST_F(PlannerTest, WhatLeavesIsSpreadOverTheRoundsTimeNotItsSteps)
     EXPECT_LE(leaving(units / 2), unit_bytes);
 }
 
-TEST_F(PlannerTest, ItLeavesForAGapThatTakesLongNotForOneOfAsManySteps)
+TEST_F(PlannerTest, ItLeavesForAGapThatTakesLongNotForOneOfMoreSteps)
 {
-    // All are used in parts 0 and 2 of six; part 1 takes nearly all the time.
-    for (std::uint64_t i = 0; i < 18 * units; i++) {
-        const auto part = i / units % 6;
-        const auto unit = static_cast<std::uint32_t>(i % units);
-        const touch given{0, unit, unit};
-        uses.note(1000 * (part + 1) + unit, &given,
-                  part == 0 || part == 2 ? 1 : 0);
-        times.add(i + 1, part == 1 ? 1000000 : 1000);
-    }
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
-    plan();
-    bool any = false;
-    for (slot &each : blocks[0]->slots) {
-        if (each.leaves_for == never_leaves)
-            continue;
-        any = true;
-        each.next.gap = 2 * units;
-        EXPECT_TRUE(each.passes());
-        each.next.gap = 4 * units;
-        EXPECT_FALSE(each.passes());
-    }
-    EXPECT_TRUE(any);
+    in_parts(6, {0, 2});
+    plan_for_eight();
+    leaves_for_parts_but_not(2, 4);
 }
 
 TEST_F(PlannerTest, WorkThatWasNeverSeenBeforeMakesNoGap)
@@ -134,30 +148,11 @@ TEST_F(PlannerTest, WorkThatWasNeverSeenBeforeMakesNoGap)
         EXPECT_GE(each.leaves_for, units / 2);
 }
 
-TEST_F(PlannerTest, ItStaysForAGapOfMoreStepsThatTakesNoTime)
+TEST_F(PlannerTest, ItStaysForAGapOfMoreStepsThatIsShortInAnyMeasure)
 {
-    // All are used in parts 0, 2 and 5 of 200, and part 1 takes long.
-    for (std::uint64_t i = 0; i < 3 * 200 * units; i++) {
-        const auto part = i / units % 200;
-        const auto unit = static_cast<std::uint32_t>(i % units);
-        const touch given{0, unit, unit};
-        const bool used = part == 0 || part == 2 || part == 5;
-        uses.note(1000 * (part + 1) + unit, &given, used ? 1 : 0);
-        times.add(i + 1, part == 1 ? 1000000 : 100);
-    }
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
-    plan();
-    bool any = false;
-    for (slot &each : blocks[0]->slots) {
-        if (each.leaves_for == never_leaves)
-            continue;
-        any = true;
-        each.next.gap = 2 * units;
-        EXPECT_TRUE(each.passes());
-        each.next.gap = 3 * units;
-        EXPECT_FALSE(each.passes());
-    }
-    EXPECT_TRUE(any);
+    in_parts(200, {0, 2, 5});
+    plan_for_eight();
+    leaves_for_parts_but_not(2, 3);
 }
 
 TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
