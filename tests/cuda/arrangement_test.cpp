@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Which units are in system RAM for good, and when that is decided anew.
+#include "circle.hpp"
 #include "core/arrangement.hpp"
-#include "core/placement.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -97,31 +97,9 @@ TEST(Places, WhatIsUsedLeastOftenGoesFirst)
     EXPECT_TRUE(chosen[3] && chosen[7]);
 }
 
-// A program that uses the units of one block in a circle.
-struct ArrangementTest : testing::Test
+struct ArrangementTest : Circle
 {
-    static constexpr std::uint64_t units = 64;
-
-    ArrangementTest()
-    {
-        block_ref of(new block);
-        of->bytes = units * max_unit_bytes;
-        for (std::uint64_t i = 0; i < units; i++) {
-            slot &next = of->slots.emplace_back();
-            next.at = i * max_unit_bytes;
-            next.bytes = max_unit_bytes;
-        }
-        blocks.push_back(std::move(of));
-    }
-
-    void rounds(std::uint64_t count)
-    {
-        for (std::uint64_t i = 0; i < count * units; i++) {
-            const auto unit = static_cast<std::uint32_t>(i % units);
-            const touch part{0, unit, unit};
-            uses.note(1000 + unit, &part, 1);
-        }
-    }
+    void rounds(std::uint64_t count) { step(count * units); }
 
     std::vector<bool> away() const
     {
@@ -131,10 +109,7 @@ struct ArrangementTest : testing::Test
         return out;
     }
 
-    std::mutex mutex;
-    schedule uses;
     arrangement made;
-    std::vector<block_ref> blocks;
 };
 
 TEST_F(ArrangementTest, IsNotDueWhereThePastShowsNoWay)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // When the plan of what leaves VRAM is made anew, and for whom.
-#include "core/placement.hpp"
+#include "circle.hpp"
 #include "core/planner.hpp"
 
 #include <algorithm>
@@ -13,34 +13,8 @@ using namespace emuv::cuda;
 
 namespace {
 
-constexpr std::uint64_t units = 64;
-constexpr std::uint64_t unit_bytes = max_unit_bytes;
-
-// A program that uses the units of one block in a circle.
-struct PlannerTest : testing::Test
+struct PlannerTest : Circle
 {
-    PlannerTest()
-    {
-        block_ref of(new block);
-        of->bytes = units * unit_bytes;
-        for (std::uint64_t i = 0; i < units; i++) {
-            slot &next = of->slots.emplace_back();
-            next.at = i * unit_bytes;
-            next.bytes = unit_bytes;
-            next.where = place::vram;
-        }
-        blocks.push_back(std::move(of));
-    }
-
-    void step(std::uint64_t count)
-    {
-        for (std::uint64_t i = 0; i < count; i++) {
-            const auto unit = static_cast<std::uint32_t>(at++ % units);
-            const touch part{0, unit, unit};
-            uses.note(1000 + unit, &part, 1);
-        }
-    }
-
     void plan()
     {
         std::unique_lock lock(mutex);
@@ -89,12 +63,8 @@ struct PlannerTest : testing::Test
         return bytes;
     }
 
-    std::mutex mutex;
-    schedule uses;
     step_times times;
     planner made;
-    std::vector<block_ref> blocks;
-    std::uint64_t at = 0;
 };
 
 TEST_F(PlannerTest, IsNotDueWhereThePastShowsNoWay)

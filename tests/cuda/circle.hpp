@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A program that uses the units of one block in a circle.
+#pragma once
+
+#include "core/block.hpp"
+#include "core/placement.hpp"
+#include "core/schedule.hpp"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// For what decides by a schedule where units are to be.
+struct Circle : testing::Test
+{
+    static constexpr std::uint64_t units = 64;
+    static constexpr std::uint64_t unit_bytes = emuv::cuda::max_unit_bytes;
+
+    Circle()
+    {
+        emuv::cuda::block_ref of(new emuv::cuda::block);
+        of->bytes = units * unit_bytes;
+        for (std::uint64_t i = 0; i < units; i++) {
+            emuv::cuda::slot &next = of->slots.emplace_back();
+            next.at = i * unit_bytes;
+            next.bytes = unit_bytes;
+            next.where = emuv::cuda::place::vram;
+        }
+        blocks.push_back(std::move(of));
+    }
+
+    /// So many steps, a unit each.
+    void step(std::uint64_t count)
+    {
+        for (std::uint64_t i = 0; i < count; i++) {
+            const auto unit = static_cast<std::uint32_t>(at++ % units);
+            const emuv::cuda::touch part{0, unit, unit};
+            uses.note(1000 + unit, &part, 1);
+        }
+    }
+
+    std::mutex mutex;
+    emuv::cuda::schedule uses;
+    std::vector<emuv::cuda::block_ref> blocks;
+    std::uint64_t at = 0;
+};
