@@ -81,6 +81,10 @@ _emuvctl() {
         mapfile -t COMPREPLY < <(compgen -W 'auto numa pages' -- "$cur")
         return
         ;;
+    --charge)
+        mapfile -t COMPREPLY < <(compgen -W 'all allocations' -- "$cur")
+        return
+        ;;
     --trust)
         mapfile -t COMPREPLY < <(compgen -W 'known all none' -- "$cur")
         return

@@ -5,6 +5,8 @@
 
 PATH=$PATH:/usr/local/cuda/bin
 build=${EMUV_BENCH_BUILD:-build/bench}
+# A share is for what a benchmark allocates; its context comes besides.
+export EMUV_CHARGE=allocations
 
 # build_benchmark NAME [ARGUMENT...]: build tests/bench/NAME.cu and the CUDA
 # library, which $library names then. Arguments are nvcc's.

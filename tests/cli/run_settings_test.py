@@ -26,6 +26,7 @@ EXAMPLES = {
     "EMUV_LEDGER": ("FOLDER/x/../ledger", "FOLDER/ledger", LIMIT),
     "EMUV_REPORT": ("physical", "physical", LIMIT),
     "EMUV_STORE": ("pages", "pages", LIMIT),
+    "EMUV_CHARGE": ("allocations", "allocations", LIMIT),
     "EMUV_IPC": (None, "1", LIMIT),
     "EMUV_RECLAIM": (None, "1", LIMIT),
     "EMUV_MOVE": (None, "1", LIMIT),

@@ -480,6 +480,88 @@ print(*info(), alloc(88)[0], alloc(1)[0])
 """, EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M", EMUV_SIM_DEVICES="2")
         self.assertEqual(out, ["0", "2", "88", "88", "0", "2"])
 
+    def count_contexts(self, text, **settings):
+        """Each context takes 6 MiB, and NVML says so."""
+        return self.run_program("""
+import os, time
+def another():
+    made = ctypes.c_void_p()
+    assert cuda.cuCtxCreate_v2(ctypes.byref(made), 0, 0) == 0
+    return made
+def later():
+    time.sleep(0.15)
+    return info()[0]
+""" + text,
+            EMUV_SIM_CONTEXT="6M", EMUV_LIBNVML=self.options.sim_nvml,
+            **{"EMUV_PHYSICAL": "32M", "EMUV_VIRTUAL": "64M", **settings})
+
+    def test_contexts_take_of_the_share(self):
+        # 32 MiB and 64, less the context and a sixteenth of the share for code.
+        out, err = self.count_contexts("""
+print(info()[0])
+second = another()
+print(later())
+third = another()
+print(later())
+assert cuda.cuCtxDestroy_v2(third) == 0
+assert cuda.cuCtxDestroy_v2(second) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(info()[0])
+""")
+        self.assertEqual(out, ["88", "84", "78", "88"])
+        self.assertEqual(err, "")
+
+    def test_what_is_in_vram_stays_within_the_share_contexts_and_all(self):
+        out, _ = self.count_contexts("""
+class Held(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong),
+                ("parts", ctypes.c_uint * 2)]
+nvml = ctypes.CDLL(os.environ["EMUV_LIBNVML"])
+def used():
+    count, held = ctypes.c_uint(8), (Held * 8)()
+    assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(
+        ctypes.c_void_p(1), ctypes.byref(count), held) == 0
+    return sum(each.bytes // MiB for each in held[:count.value]
+               if each.pid == os.getpid())
+for mib in (1, 9, 20, 1, 30, 1):
+    assert alloc(mib)[0] == 0
+    print(used())
+""")
+        self.assertLessEqual(max(map(int, out)), 32)
+        self.assertGreater(max(map(int, out)), 28)
+
+    def test_allocations_alone_count_where_that_is_asked_for(self):
+        out, err = self.count_contexts("print(info()[0])",
+                                       EMUV_CHARGE="allocations")
+        self.assertEqual(out, ["96"])
+        self.assertEqual(err, "")
+
+    def test_a_share_smaller_than_a_context_is_said_and_memory_spills(self):
+        out, err = self.count_contexts(
+            "print(alloc(8)[0], alloc(1)[0], info()[0])", EMUV_PHYSICAL="4M")
+        self.assertEqual(out, ["0", "0", "54"])
+        self.assertRegex(err, r"(?m)^emuV: CUDA itself takes 6 MiB of VRAM, for "
+                              r"which the share has 4 MiB: ")
+
+    def test_contexts_of_several_processes_add_up(self):
+        with tempfile.NamedTemporaryFile() as ledger:
+            settings = {"EMUV_LEDGER": ledger.name}
+            alone, _ = self.count_contexts("print(info()[0])", **settings)
+            held = """
+first = info()[0]
+import subprocess, sys
+code = "import ctypes, os, sys, time" + sys.argv[1]
+print(first, subprocess.run([sys.executable, "-c", code], text=True,
+                            capture_output=True, check=True).stdout.strip())
+"""
+            both, _ = self.run_program(
+                held.replace("sys.argv[1]", repr("\n" + PROGRAM
+                                                 + "print(info()[0])")),
+                EMUV_SIM_CONTEXT="6M", EMUV_LIBNVML=self.options.sim_nvml,
+                EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M", **settings)
+        self.assertEqual(alone, ["88"])
+        self.assertEqual(both, ["88", "80"])
+
     def test_nvml_without_its_library_says_so(self):
         done = subprocess.run(
             [sys.executable, "-c", "import ctypes\n"
@@ -496,6 +578,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", required=True)
     parser.add_argument("--nvml", required=True)
+    parser.add_argument("--sim-nvml", required=True)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--caching", required=True)
     parser.add_argument("--runtime", help="a sanitizer's, to preload as well")

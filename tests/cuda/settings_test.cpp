@@ -107,5 +107,9 @@ TEST(Settings, StoreAndReportAreNamed)
     EXPECT_EQ(read({{"EMUV_STORE", "auto"}}).store, store_kind::automatic);
     EXPECT_EQ(read({{"EMUV_REPORT", "physical"}}).report,
               report_kind::physical);
+    EXPECT_EQ(read({{"EMUV_CHARGE", "allocations"}}).charge,
+              charged_kind::allocations);
+    EXPECT_EQ(read({{"EMUV_CHARGE", "all"}}).charge, charged_kind::all);
+    EXPECT_STREQ(read({{"EMUV_CHARGE", "some"}}).wrong_name, "EMUV_CHARGE");
     EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);
 }

@@ -5,6 +5,7 @@
 #include "core/store_choice.hpp"
 #include "hooks.hpp"
 #include "message.hpp"
+#include "process_vram.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -53,6 +54,14 @@ void tell_spill(const spill_notice &notice)
         show_size(notice.limits.physical_used_bytes).text,
         show_size(notice.limits.physical_bytes).text, link,
         one_process ? "; the limits hold for this process alone" : "");
+}
+
+void tell_footprint(std::uint64_t taken, std::uint64_t missing)
+{
+    say("CUDA itself takes %s of VRAM, for which the share has %s: it takes "
+        "the "
+        "rest all the same (EMUV_CHARGE=allocations does not count it)",
+        show_size(taken).text, show_size(taken - missing).text);
 }
 
 // The parent's state is not the child's: the driver does not work across a
@@ -113,6 +122,19 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
                                           asked.virtual_bytes.value_or(0)));
     }
     return true;
+}
+
+// One for each ledger; the last one is of all devices from there on.
+std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
+                                         int devices)
+{
+    std::vector<footprint *> made;
+    const int last = static_cast<int>(ledgers.size()) - 1;
+    for (int i = 0; i <= last && i < devices; i++)
+        made.push_back(
+            new footprint(*ledgers[static_cast<std::size_t>(i)], process_vram,
+                          i, i == last ? devices - i : 1, tell_footprint));
+    return made;
 }
 
 store *make_store(const settings &asked, const driver &calls, int devices)
@@ -217,9 +239,11 @@ CUresult start_locked()
         std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
     if (reclaims)
         prepare_callers();
-    made->held = new memory(made->calls, ledgers, *host, asked.report,
-                            tell_spill, asked.ipc, made->movers,
-                            reclaims ? is_caching_allocator : nullptr);
+    made->held = new memory(
+        made->calls, ledgers, *host, asked.report, tell_spill, asked.ipc,
+        made->movers, reclaims ? is_caching_allocator : nullptr,
+        asked.charge == charged_kind::all ? make_footprints(ledgers, devices)
+                                          : std::vector<footprint *>());
     // Either this sees that, or that sees this.
     active.store(made);
     if (unseen)

@@ -134,6 +134,7 @@ void check(const run_options &options)
                           "--virtual");
     check_one_of("--report", options.report, {"total", "physical", "free"});
     check_one_of("--store", options.store, {"auto", "numa", "pages"});
+    check_one_of("--charge", options.charge, {"all", "allocations"});
     check_one_of("--move", options.move, {"1", "always"});
     if (!options.move.empty() && options.store == "pages")
         throw usage_error("--move needs the numa store: pages do not move");
@@ -165,6 +166,7 @@ variables settings_of(const run_options &options)
         add("EMUV_LEDGER", whole_path(options.ledger));
     add("EMUV_REPORT", options.report);
     add("EMUV_STORE", options.store);
+    add("EMUV_CHARGE", options.charge);
     if (options.ipc)
         add("EMUV_IPC", "1");
     if (options.reclaim)

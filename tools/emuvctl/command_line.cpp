@@ -436,6 +436,9 @@ private:
                    "physical or free");
         add_option(verb, "--store", options->store, "STORE",
                    "what spilled memory is: auto (default), numa\nor pages");
+        add_option(verb, "--charge", options->charge, "WHAT",
+                   "what takes of the share of VRAM: all (default),\n"
+                   "CUDA's contexts and code too, or allocations");
         verb->add_flag("--ipc", options->ipc,
                        "let processes share what lies in VRAM");
         verb->add_flag("--reclaim", options->reclaim,

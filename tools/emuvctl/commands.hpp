@@ -81,6 +81,7 @@ struct run_options
     std::string ledger;
     std::string report;
     std::string store;
+    std::string charge;
     bool reclaim = false;
     bool ipc = false;
     std::string move; // empty, 1 or always

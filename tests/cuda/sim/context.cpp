@@ -31,8 +31,11 @@ std::vector<context *> &context_stack()
 
 namespace {
 
+// Null where the device has no room for it.
 std::shared_ptr<context> make(device &on, unsigned flags, bool primary)
 {
+    if (!on.vram.charge(the().context_frames))
+        return nullptr;
     auto made = std::make_shared<context>(on, flags, primary);
     the().contexts.add<CUcontext>(made);
     return made;
@@ -92,6 +95,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return CUDA_ERROR_INVALID_DEVICE;
     if (!on->primary)
         on->primary = make(*on, on->primary_flags, true);
+    if (!on->primary)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     ++on->primary_count;
     *pctx = handle(on->primary.get());
     return CUDA_SUCCESS;
@@ -108,6 +113,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
     if (--on->primary_count == 0) {
         auto old = std::exchange(on->primary, nullptr);
         end(entered.lock, *old);
+        on->vram.uncharge(the().context_frames);
     }
     return CUDA_SUCCESS;
 }
@@ -171,6 +177,8 @@ SIM_EXPORT CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned flags,
     if (!on)
         return CUDA_ERROR_INVALID_DEVICE;
     auto made = make(*on, flags, false);
+    if (!made)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     context_stack().push_back(made.get());
     *pctx = handle(made.get());
     return CUDA_SUCCESS;
@@ -199,6 +207,7 @@ CUresult cuCtxDestroy(CUcontext ctx)
     if (!found->alive)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     end(entered.lock, *found);
+    found->dev.vram.uncharge(the().context_frames);
     auto &stack = context_stack();
     if (!stack.empty() && stack.back() == found.get())
         stack.pop_back();

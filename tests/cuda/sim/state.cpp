@@ -85,6 +85,8 @@ CUresult state::initialise()
         frame_bytes;
     const std::size_t count = size_from("EMUV_SIM_DEVICES", 1);
     host_numa = size_from("EMUV_SIM_HOST_NUMA", 1) != 0;
+    context_frames =
+        round_up(size_from("EMUV_SIM_CONTEXT", 0), frame_bytes) / frame_bytes;
     lag = std::chrono::microseconds(size_from("EMUV_SIM_LAG", 0));
     if (vram == 0 || count == 0 || count > 16)
         return CUDA_ERROR_NO_DEVICE;

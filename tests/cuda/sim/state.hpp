@@ -62,6 +62,7 @@ struct state
 
     bool initialised = false;
     bool host_numa = true;
+    std::size_t context_frames = 0; // that each takes for itself
     std::chrono::microseconds lag{0};
     std::uint64_t last_id = 0;
     std::vector<std::unique_ptr<device>> devices;

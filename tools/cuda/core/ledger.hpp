@@ -57,8 +57,21 @@ public:
     virtual ~ledger() = default;
 
     /// @return false when the limit leaves no room; nothing is charged then
-    virtual bool charge_physical(std::uint64_t bytes) = 0;
-    virtual void uncharge_physical(std::uint64_t bytes) = 0;
+    bool charge_physical(std::uint64_t bytes)
+    {
+        if (!take_physical(bytes))
+            return false;
+        own_physical_bytes_ += bytes;
+        return true;
+    }
+    void uncharge_physical(std::uint64_t bytes)
+    {
+        give_physical(bytes);
+        own_physical_bytes_ -= bytes;
+    }
+
+    /// What of VRAM is charged here to this process, in bytes.
+    std::uint64_t own_physical_bytes() const { return own_physical_bytes_; }
 
     /// @param bytes  a multiple of chunk_bytes
     /// @param token  out: what uncharge_virtual() takes; for an instance it is
@@ -79,6 +92,12 @@ public:
     /// The open /dev/emuvN whose regions the charges are; -1 where there is no
     /// instance.
     virtual int region_fd() const { return -1; }
+
+private:
+    virtual bool take_physical(std::uint64_t bytes) = 0;
+    virtual void give_physical(std::uint64_t bytes) = 0;
+
+    std::atomic<std::uint64_t> own_physical_bytes_{0};
 };
 
 /// How many devices a shared ledger has columns for.
@@ -137,13 +156,14 @@ public:
           virtual_bytes_(virtual_bytes)
     {}
 
-    bool charge_physical(std::uint64_t bytes) override;
-    void uncharge_physical(std::uint64_t bytes) override;
     bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
 
 private:
+    bool take_physical(std::uint64_t bytes) override;
+    void give_physical(std::uint64_t bytes) override;
+
     ledger_file &file_;
     const unsigned device_;
     const std::uint64_t physical_bytes_;
@@ -180,8 +200,6 @@ public:
     /// parent's and ends with it. No other call may follow.
     void close_after_fork();
 
-    bool charge_physical(std::uint64_t bytes) override;
-    void uncharge_physical(std::uint64_t bytes) override;
     bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
@@ -189,6 +207,9 @@ public:
     int region_fd() const override { return fd_; }
 
 private:
+    bool take_physical(std::uint64_t bytes) override;
+    void give_physical(std::uint64_t bytes) override;
+
     const instance_calls &calls_;
     int fd_ = -1;
 };

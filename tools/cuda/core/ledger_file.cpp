@@ -176,12 +176,12 @@ void ledger_file::close_after_fork()
     fd_ = -1;
 }
 
-bool file_ledger::charge_physical(std::uint64_t bytes)
+bool file_ledger::take_physical(std::uint64_t bytes)
 {
     return file_.charge(2 * device_, bytes, physical_bytes_);
 }
 
-void file_ledger::uncharge_physical(std::uint64_t bytes)
+void file_ledger::give_physical(std::uint64_t bytes)
 {
     file_.uncharge(2 * device_, bytes);
 }

@@ -76,14 +76,14 @@ bool instance_ledger::open(int id, char *why, std::size_t length)
     return false;
 }
 
-bool instance_ledger::charge_physical(std::uint64_t bytes)
+bool instance_ledger::take_physical(std::uint64_t bytes)
 {
     auto charge = argument<emuv_charge>();
     charge.bytes = bytes;
     return calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0;
 }
 
-void instance_ledger::uncharge_physical(std::uint64_t bytes)
+void instance_ledger::give_physical(std::uint64_t bytes)
 {
     auto charge = argument<emuv_charge>();
     charge.bytes = bytes;

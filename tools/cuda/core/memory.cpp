@@ -13,11 +13,11 @@ namespace emuv::cuda {
 memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
                report_kind report, void (*notice)(const spill_notice &),
                bool exportable, std::vector<mover *> movers,
-               bool (*asks_again)())
+               bool (*asks_again)(), std::vector<footprint *> footprints)
     : calls_(calls), ledgers_(std::move(ledgers)), host_(host),
-      movers_(std::move(movers)), report_(report), notice_(notice),
-      exportable_(exportable), asks_again_(asks_again), pools_(calls, ledgers_),
-      graphs_(calls, pools_)
+      movers_(std::move(movers)), footprints_(std::move(footprints)),
+      report_(report), notice_(notice), exportable_(exportable),
+      asks_again_(asks_again), pools_(calls, ledgers_), graphs_(calls, pools_)
 {}
 
 mover *memory::mover_of(int device) const
@@ -57,9 +57,18 @@ bool memory::is_capturing(CUstream stream) const
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+void memory::follow_footprint(int device)
+{
+    if (!footprints_.empty())
+        footprints_[std::min(static_cast<std::size_t>(device),
+                             footprints_.size() - 1)]
+            ->follow(mover_of(device), now_ns());
+}
+
 // What the driver keeps for later is given up before anything goes without.
 bool memory::charge_vram(int device, std::uint64_t bytes)
 {
+    follow_footprint(device);
     ledger &limits = ledger_of(device);
     return limits.charge_physical(bytes) ||
            (pools_.trim(device) && limits.charge_physical(bytes));
@@ -107,6 +116,7 @@ bool memory::is_refused(int device, std::uint64_t bytes)
 {
     if (asks_again_ == nullptr)
         return false;
+    follow_footprint(device);
     const auto room = [&] {
         std::size_t free = 0;
         std::size_t total = 0;
@@ -910,6 +920,7 @@ void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {
     collect(false);
+    follow_footprint(device);
     const usage now = ledger_of(device).read();
     // VRAM that others on the card hold is not there to be had; what does not
     // fit then comes out of the virtual part.
@@ -969,6 +980,8 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
         else
             give_back(entry.device, entry.bytes, {entry.kind, entry.token});
     }
+    for (footprint *each : footprints_)
+        each->shrink();
 }
 
 // ---- The program's own handles

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver.hpp"
+#include "footprint.hpp"
 #include "graphs.hpp"
 #include "ledger.hpp"
 #include "mover.hpp"
@@ -61,13 +62,16 @@ public:
     /// @param exportable  what lies wholly in VRAM is the driver's own, and has
     ///   an IPC handle; it can then not be moved
     /// @param movers  by device ordinal; none where memory does not move
+    /// @param footprints  as many as ledgers; none where what CUDA itself takes
+    ///   does not count
     /// @param asks_again  whether who allocates just now gives back what it
     ///   caches, and asks again, when memory is refused (see reclaim); null:
     ///   nobody does
     memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
            report_kind report, void (*notice)(const spill_notice &),
            bool exportable = false, std::vector<mover *> movers = {},
-           bool (*asks_again)() = nullptr);
+           bool (*asks_again)() = nullptr,
+           std::vector<footprint *> footprints = {});
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 
@@ -101,6 +105,7 @@ public:
         pools::source from;
         if (is_capturing(stream) || !find_pool(pool, from))
             return from_driver();
+        follow_footprint(from.device);
         if (pools_.begin(from, bytes) ||
             (pools_.trim(from.device) && pools_.begin(from, bytes))) {
             const CUresult result = from_driver();
@@ -255,6 +260,9 @@ public:
     int current_device() const;
     bool is_capturing(CUstream stream) const;
     ledger &ledger_of(int device) const;
+
+    /// Charges what CUDA itself has come to take on a device.
+    void follow_footprint(int device);
 
     /// Before a context goes: nothing moves in it any more.
     void context_ends(CUcontext context);
@@ -422,6 +430,7 @@ private:
     const std::vector<ledger *> ledgers_;
     store &host_;
     const std::vector<mover *> movers_;
+    const std::vector<footprint *> footprints_;
     const report_kind report_;
     void (*const notice_)(const spill_notice &);
     const bool exportable_;

@@ -103,6 +103,12 @@ settings read_settings(char *(*get)(const char *name))
     else if (!value(text).empty() && value(text) != "auto")
         wrong("EMUV_STORE", text);
 
+    text = get("EMUV_CHARGE");
+    if (value(text) == "allocations")
+        read.charge = charged_kind::allocations;
+    else if (!value(text).empty() && value(text) != "all")
+        wrong("EMUV_CHARGE", text);
+
     text = get("EMUV_MOVE");
     read.move_always = value(text) == "always";
     if (value(text) == "1" || read.move_always)

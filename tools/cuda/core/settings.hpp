@@ -24,6 +24,13 @@ enum class store_kind
     pages,     ///< pages of the instance or of a memfd, registered
 };
 
+/// What is charged to the share of VRAM.
+enum class charged_kind
+{
+    all,         ///< what the process holds, CUDA's contexts and code too
+    allocations, ///< what the program allocates
+};
+
 /// The settings of docs/cuda/settings.md, each under its own name.
 struct settings
 {
@@ -35,6 +42,7 @@ struct settings
     const char *ledger_path = nullptr;
     report_kind report = report_kind::total;
     store_kind store = store_kind::automatic;
+    charged_kind charge = charged_kind::all;
     /// Whether memory moves between VRAM and system RAM.
     bool move = false;
     /// And does so even where that is slower.

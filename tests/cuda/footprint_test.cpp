@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What CUDA itself takes of VRAM, charged to a ledger.
+#include "core/footprint.hpp"
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t mib = 1U << 20;
+
+std::uint64_t held[2]; // what NVML has of the process, by device
+unsigned asked;
+std::uint64_t said_taken;
+std::uint64_t said_missing;
+unsigned said;
+
+class Footprint : public ::testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        held[0] = held[1] = 0;
+        asked = said = 0;
+        ASSERT_EQ(rows.open(nullptr), 0);
+    }
+    static std::uint64_t measure(int device)
+    {
+        asked++;
+        return held[device];
+    }
+    static void tell(std::uint64_t taken, std::uint64_t missing)
+    {
+        said++;
+        said_taken = taken;
+        said_missing = missing;
+    }
+    std::uint64_t used() { return limits.read().physical_used_bytes; }
+    // Long after the last one.
+    void follow() { taken.follow(nullptr, now += 1000000000); }
+
+    std::uint64_t now = 0;
+    ledger_file rows;
+    file_ledger limits{rows, 0, 1600 * mib, 0};
+    footprint taken{limits, measure, 0, 1, tell};
+};
+
+} // namespace
+
+TEST_F(Footprint, ADeviceThatIsNotInUseTakesNothing)
+{
+    follow();
+    EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Footprint, WhatNobodyAllocatedIsChargedAndRoomForCodeBesides)
+{
+    ASSERT_TRUE(limits.charge_physical(300 * mib));
+    held[0] = 800 * mib;
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 600 * mib); // and a sixteenth of 1600
+    EXPECT_EQ(used(), 900 * mib);
+    EXPECT_EQ(said, 0u);
+}
+
+TEST_F(Footprint, CodeThatIsLoadedTakesTheRoomKeptForIt)
+{
+    held[0] = 500 * mib;
+    follow();
+    held[0] = 600 * mib;
+    follow();
+    EXPECT_EQ(used(), 600 * mib);
+    held[0] = 610 * mib;
+    follow();
+    EXPECT_EQ(used(), 610 * mib);
+}
+
+TEST_F(Footprint, NoMoreThanItsOwnLimitIsKeptForCode)
+{
+    file_ledger large{rows, 1, std::uint64_t{64} << 30, 0};
+    footprint of_large{large, measure, 0, 1, tell};
+    held[0] = mib;
+    of_large.follow(nullptr, 0);
+    EXPECT_EQ(of_large.charged_bytes(), mib + footprint::code_bytes);
+}
+
+TEST_F(Footprint, MemoryThatIsChargedAndNotThereGivesNothingBack)
+{
+    held[0] = 700 * mib;
+    follow();
+    ASSERT_TRUE(limits.charge_physical(500 * mib)); // managed, say
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 800 * mib);
+    limits.uncharge_physical(500 * mib);
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 800 * mib);
+}
+
+TEST_F(Footprint, AContextThatGoesGivesItsPartBack)
+{
+    held[0] = 700 * mib;
+    follow();
+    held[0] = 0;
+    taken.shrink();
+    EXPECT_EQ(used(), 0u);
+    held[0] = 400 * mib;
+    follow();
+    EXPECT_EQ(used(), 500 * mib);
+}
+
+TEST_F(Footprint, WhereThereIsNoRoomWhatThereIsIsTakenAndTheRestLater)
+{
+    ASSERT_TRUE(limits.charge_physical(1200 * mib));
+    held[0] = 1700 * mib;
+    follow();
+    EXPECT_EQ(used(), 1600 * mib);
+    EXPECT_EQ(said, 1u);
+    EXPECT_EQ(said_taken, 500 * mib);
+    EXPECT_EQ(said_missing, 100 * mib);
+    limits.uncharge_physical(300 * mib);
+    held[0] = 1400 * mib;
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 600 * mib);
+    EXPECT_EQ(said, 1u); // once
+}
+
+TEST_F(Footprint, ItsOwnChargeIsNotTakenForTheProgramsMemory)
+{
+    held[0] = 500 * mib;
+    follow();
+    for (int i = 0; i < 3; i++) {
+        held[0] += 50 * mib;
+        follow();
+        EXPECT_EQ(taken.charged_bytes(), std::max(600 * mib, held[0]));
+    }
+}
+
+TEST_F(Footprint, DevicesThatShareALedgerAddUp)
+{
+    footprint of_both{limits, measure, 0, 2, tell};
+    held[0] = 300 * mib;
+    of_both.follow(nullptr, 0);
+    EXPECT_EQ(used(), 400 * mib);
+    held[1] = 300 * mib;
+    of_both.follow(nullptr, 1000000000);
+    EXPECT_EQ(used(), 800 * mib);
+}
+
+TEST_F(Footprint, ItIsMeasuredTenTimesASecondAtMost)
+{
+    for (std::uint64_t ms = 0; ms < 1000; ms++)
+        taken.follow(nullptr, ms * 1000000);
+    EXPECT_EQ(asked, 10u);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// NVML beside the simulated driver: what this process holds of each device.
+#include "cuda.hpp"
+#include "sim.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+// As NVML declares them.
+struct nvmlProcessInfo_t
+{
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+    unsigned gpuInstanceId;
+    unsigned computeInstanceId;
+};
+
+namespace {
+
+constexpr int success = 0;
+constexpr int invalid_argument = 2;
+constexpr int not_found = 6;
+constexpr int insufficient_size = 7;
+constexpr int library_not_found = 12;
+
+void *driver; // EMUV_LIBCUDA, which the process has open
+
+template <typename Function>
+Function *find(const char *name)
+{
+    return reinterpret_cast<Function *>(dlsym(driver, name));
+}
+
+} // namespace
+
+SIM_EXPORT int nvmlInit_v2()
+{
+    const char *path = std::getenv("EMUV_LIBCUDA");
+    // Past what stands in front of it.
+    driver = dlmopen(LM_ID_BASE, path ? path : "", RTLD_NOW | RTLD_NOLOAD);
+    return driver ? success : library_not_found;
+}
+
+SIM_EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
+{
+    int count = 0;
+    find<decltype(cuDeviceGetCount)>("cuDeviceGetCount")(&count);
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        CUuuid raw;
+        find<decltype(cuDeviceGetUuid)>("cuDeviceGetUuid_v2")(&raw, ordinal);
+        std::string text = "GPU-";
+        for (int i = 0; i < 16; ++i) {
+            char digits[4];
+            std::snprintf(digits, sizeof digits, "%02x",
+                          static_cast<unsigned char>(raw.bytes[i]));
+            text += digits;
+            if (i == 3 || i == 5 || i == 7 || i == 9)
+                text += '-';
+        }
+        if (text != uuid)
+            continue;
+        *device = reinterpret_cast<void *>(std::size_t{1} +
+                                           static_cast<std::size_t>(ordinal));
+        return success;
+    }
+    return not_found;
+}
+
+SIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device,
+                                                       unsigned *count,
+                                                       nvmlProcessInfo_t *all)
+{
+    if (!device || !count)
+        return invalid_argument;
+    const emuv_sim_api *api = find<decltype(emuv_sim_get)>("emuv_sim_get")();
+    const auto ordinal =
+        static_cast<int>(reinterpret_cast<std::size_t>(device) - 1);
+    const unsigned room = *count;
+    *count = 2;
+    if (room < *count)
+        return insufficient_size;
+    // Somebody else's, too.
+    all[0] = {1, 1ULL << 30, ~0U, ~0U};
+    all[1] = {static_cast<unsigned>(getpid()), api->vram_used(ordinal), ~0U,
+              ~0U};
+    return success;
+}

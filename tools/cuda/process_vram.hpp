@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What the driver says that this process holds of VRAM.
+#pragma once
+
+#include <cstdint>
+
+namespace emuv::cuda {
+
+/// By NVML, which is opened at the first call, and counts all that the process
+/// holds: allocations, contexts, code. Takes 0.1 ms (H200, driver 580.159).
+/// @param device  a CUDA ordinal
+/// @return bytes; 0 where there is no NVML, or it does not know of the process
+///   (WSL, and containers whose processes it knows by other numbers)
+std::uint64_t process_vram(int device);
+
+} // namespace emuv::cuda
