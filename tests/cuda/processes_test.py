@@ -491,6 +491,16 @@ def another():
 def later():
     time.sleep(0.15)
     return info()[0]
+class Held(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong),
+                ("parts", ctypes.c_uint * 2)]
+nvml = ctypes.CDLL(os.environ["EMUV_LIBNVML"])
+def used():
+    count, held = ctypes.c_uint(8), (Held * 8)()
+    assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(
+        ctypes.c_void_p(1), ctypes.byref(count), held) == 0
+    return sum(each.bytes // MiB for each in held[:count.value]
+               if each.pid == os.getpid())
 """ + text,
             EMUV_SIM_CONTEXT="6M", EMUV_LIBNVML=self.options.sim_nvml,
             **{"EMUV_PHYSICAL": "32M", "EMUV_VIRTUAL": "64M", **settings})
@@ -513,22 +523,32 @@ print(info()[0])
 
     def test_what_is_in_vram_stays_within_the_share_contexts_and_all(self):
         out, _ = self.count_contexts("""
-class Held(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong),
-                ("parts", ctypes.c_uint * 2)]
-nvml = ctypes.CDLL(os.environ["EMUV_LIBNVML"])
-def used():
-    count, held = ctypes.c_uint(8), (Held * 8)()
-    assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(
-        ctypes.c_void_p(1), ctypes.byref(count), held) == 0
-    return sum(each.bytes // MiB for each in held[:count.value]
-               if each.pid == os.getpid())
 for mib in (1, 9, 20, 1, 30, 1):
     assert alloc(mib)[0] == 0
     print(used())
 """)
         self.assertLessEqual(max(map(int, out)), 32)
         self.assertGreater(max(map(int, out)), 28)
+
+    def test_what_can_move_makes_way_for_a_context(self):
+        program = """
+context = ctypes.c_void_p()
+assert cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0
+for mib in (16, 16, 16):
+    assert alloc(mib)[0] == 0
+full = used()
+another()
+print(full, used())
+assert cuda.cuCtxSetCurrent(context) == 0
+later()
+print(used())
+"""
+        # As far as it can: the second context is there before anything leaves.
+        out, _ = self.count_contexts(program, EMUV_MOVE="0")
+        self.assertEqual(out, ["30", "36", "36"])
+        out, _ = self.count_contexts(program, EMUV_MOVE="1")
+        self.assertEqual(out[:2], ["30", "36"])
+        self.assertLessEqual(int(out[2]), 32)
 
     def test_allocations_alone_count_where_that_is_asked_for(self):
         out, err = self.count_contexts("print(info()[0])",
