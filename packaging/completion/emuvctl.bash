@@ -85,6 +85,10 @@ _emuvctl() {
         mapfile -t COMPREPLY < <(compgen -W 'all allocations' -- "$cur")
         return
         ;;
+    --away)
+        mapfile -t COMPREPLY < <(compgen -W 'mapped unmapped' -- "$cur")
+        return
+        ;;
     --trust)
         mapfile -t COMPREPLY < <(compgen -W 'known all none' -- "$cur")
         return

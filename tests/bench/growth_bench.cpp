@@ -45,8 +45,8 @@ public:
         rows_.open(nullptr);
         limits_ = std::make_unique<file_ledger>(rows_, 0, physical,
                                                 std::uint64_t{1} << 50);
-        mover_ = std::make_unique<mover>(calls_, *limits_, 0, true, nullptr,
-                                         [](const char *) {});
+        mover_ = std::make_unique<mover>(calls_, *limits_, 0, true, false,
+                                         nullptr, [](const char *) {});
         held_ = std::make_unique<memory>(
             calls_, std::vector<ledger *>{limits_.get()}, host_,
             report_kind::total, nullptr, false,

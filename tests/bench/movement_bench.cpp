@@ -6,8 +6,8 @@
 //
 //     movement_bench [TEXT [FILE]]
 //
-// With TEXT only the rows that have it in their names, with FILE a trace of
-// them. A row takes some 15 seconds.
+// With TEXT only the rows that have it in their names ("prefill 12288 mapped"),
+// with FILE a trace of them. A row takes some 15 seconds.
 #include "core/memory.hpp"
 #include "core/mover.hpp"
 #include "idle_driver.hpp"
@@ -360,7 +360,7 @@ program training()
 
 // Rounds of a program in so many bytes of VRAM: milliseconds each.
 std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
-                        const char *trace_file)
+                        bool unmaps, const char *trace_file)
 {
     card made;
     the = &made;
@@ -372,7 +372,7 @@ std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
     trace record;
     if (trace_file != nullptr)
         record.open(trace_file);
-    mover moves(calls, limits, 0, false,
+    mover moves(calls, limits, 0, false, unmaps,
                 trace_file != nullptr ? &record : nullptr,
                 [](const char *why) { std::fprintf(stderr, "%s\n", why); });
     memory held(calls, std::vector<ledger *>{&limits}, host, report_kind::total,
@@ -449,21 +449,29 @@ int main(int count, char **arguments)
     {
         program of;
         std::uint64_t mib;
+        bool unmaps = false;
     };
     const program prefilled = prefill();
     const program trained = training();
-    std::puts("program     share, MiB   needs   alone, ms   link   moving   "
-              "of the limit");
+    std::vector<row> rows;
     for (const row &each : {row{prefilled, 12288}, row{prefilled, 6963},
                             row{trained, trained.bytes() / MiB + 900 - 1740},
-                            row{trained, trained.bytes() / MiB * 3 / 4}}) {
-        const std::string name = each.of.name + " " + std::to_string(each.mib);
+                            row{trained, trained.bytes() / MiB * 3 / 4}})
+        for (const bool unmaps : {false, true})
+            rows.push_back({each.of, each.mib, unmaps});
+    std::puts("program     share, MiB   needs   alone, ms   link   away       "
+              "moving   of the limit");
+    for (const row &each : rows) {
+        const char *const away = each.unmaps ? "unmapped" : "mapped";
+        const std::string name =
+            each.of.name + " " + std::to_string(each.mib) + " " + away;
         if (name.find(only) == std::string::npos)
             continue;
         std::fflush(stdout);
         const pid_t child = fork();
         if (child == 0) {
-            const auto times = run(each.of, each.mib * MiB, 60, trace_file);
+            const auto times =
+                run(each.of, each.mib * MiB, 60, each.unmaps, trace_file);
             std::vector<double> last(times.end() - 15, times.end());
             std::sort(last.begin(), last.end());
             const double moving = last[last.size() / 2];
@@ -471,11 +479,12 @@ int main(int count, char **arguments)
             const std::uint64_t beyond =
                 each.of.bytes() - std::min(each.of.bytes(), each.mib * MiB);
             const double link = static_cast<double>(beyond) / link_alone / 1e3;
-            std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %7.1f  %13.2f\n",
-                        each.of.name.c_str(),
-                        static_cast<unsigned long long>(each.mib),
-                        static_cast<unsigned long long>(each.of.bytes() / MiB),
-                        alone, link, moving, std::max(alone, link) / moving);
+            std::printf(
+                "%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  "
+                "%7.1f  %13.2f\n",
+                each.of.name.c_str(), static_cast<unsigned long long>(each.mib),
+                static_cast<unsigned long long>(each.of.bytes() / MiB), alone,
+                link, away, moving, std::max(alone, link) / moving);
             std::fflush(stdout);
             _exit(0);
         }

@@ -30,6 +30,7 @@ EXAMPLES = {
     "EMUV_IPC": (None, "1", LIMIT),
     "EMUV_RECLAIM": (None, "1", LIMIT),
     "EMUV_MOVE": (None, "1", LIMIT),
+    "EMUV_AWAY": ("unmapped", "unmapped", ("--move", *LIMIT)),
     "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", ("--move", *LIMIT)),
     "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", ("--move", *LIMIT)),
     "EMUV_DISABLE": (None, "1", ()),

@@ -410,6 +410,34 @@ for block, held in zip(blocks, wanted):
                                         EMUV_TRACE=trace.name)
         self.assertEqual(out, ["True"], err)
 
+    def test_what_is_away_is_mapped_once_it_is_wanted(self):
+        program = TRACED + """
+blocks = [alloc(4)[1] for _ in range(16)]
+def go_round(value):
+    for block in blocks:
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value), SIZE, None) == 0
+    assert cuda.cuCtxSynchronize() == 0
+SIZE = ctypes.c_size_t(4 * MiB)
+for value in range(200):
+    go_round(value)
+    if value > 20 and len(fetched()) > 40:
+        break
+time.sleep(0.05)
+buffer = ctypes.create_string_buffer(4 * MiB)
+for block in reversed(blocks):
+    assert cuda.cuMemcpyDtoH_v2(buffer, block, SIZE) == 0
+    assert buffer.raw == bytes([value]) * (4 * MiB)
+"""
+        for away, other in (("unmapped", False), ("mapped", True)):
+            with self.subTest(away):
+                _, spans = self.run_traced(
+                    program, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="96M",
+                    EMUV_MOVE="always", EMUV_AWAY=away)
+                names = [span["name"] for span in spans]
+                self.assertIn("fetch", names)
+                self.assertNotEqual("unmap" in names, other)
+                self.assertNotEqual("mapped again" in names, other)
+
     def test_where_moving_is_hardly_faster_memory_is_arranged_once(self):
         out, spans = self.run_traced(TRACED + """
 blocks = [alloc(4)[1] for _ in range(16)]

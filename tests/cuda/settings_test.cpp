@@ -109,6 +109,9 @@ TEST(Settings, StoreAndReportAreNamed)
               report_kind::physical);
     EXPECT_EQ(read({{"EMUV_CHARGE", "allocations"}}).charge,
               charged_kind::allocations);
+    EXPECT_EQ(read({{"EMUV_AWAY", "unmapped"}}).away, away_kind::unmapped);
+    EXPECT_EQ(read({{"EMUV_AWAY", "mapped"}}).away, away_kind::mapped);
+    EXPECT_STREQ(read({{"EMUV_AWAY", "1"}}).wrong_name, "EMUV_AWAY");
     EXPECT_EQ(read({{"EMUV_CHARGE", "all"}}).charge, charged_kind::all);
     EXPECT_STREQ(read({{"EMUV_CHARGE", "some"}}).wrong_name, "EMUV_CHARGE");
     EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);

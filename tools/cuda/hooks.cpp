@@ -382,6 +382,17 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
 
 namespace {
 
+// Asks the driver about an address, at which there may be nothing just now.
+template <typename Call>
+CUresult while_mapped(const entry &ours, CUdeviceptr address, Call ask)
+{
+    range_view view;
+    if (!ours || ours->movers.empty() || !ours.held().find(address, view))
+        return ask();
+    mover *const moves = ours.held().mover_of(view.device);
+    return moves != nullptr ? moves->while_mapped(address, ask) : ask();
+}
+
 // Answers one attribute of a range that the driver sees as several pieces, or
 // as host memory. False: the driver's answer is right.
 bool answer(const range_view &view, CUpointer_attribute attribute,
@@ -432,13 +443,14 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 {
     const entry ours;
     range_view view;
-    if (!ours || data == nullptr || !ours.held().find(address, view) ||
-        !(view.split || view.host))
-        return EMUV_REAL(cuPointerGetAttribute)(data, attribute, address);
     CUresult result = CUDA_SUCCESS;
-    if (answer(view, attribute, address, data, result))
+    if (ours && data != nullptr && ours.held().find(address, view) &&
+        (view.split || view.host) &&
+        answer(view, attribute, address, data, result))
         return result;
-    return EMUV_REAL(cuPointerGetAttribute)(data, attribute, address);
+    return while_mapped(ours, address, [&] {
+        return EMUV_REAL(cuPointerGetAttribute)(data, attribute, address);
+    });
 }
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
@@ -446,8 +458,10 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
 {
     const entry ours;
     // The driver's answer comes first: it knows what it refuses.
-    const CUresult result =
-        EMUV_REAL(cuPointerGetAttributes)(count, attributes, data, address);
+    const CUresult result = while_mapped(ours, address, [&] {
+        return EMUV_REAL(cuPointerGetAttributes)(count, attributes, data,
+                                                 address);
+    });
     range_view view;
     if (!ours || result != CUDA_SUCCESS || attributes == nullptr ||
         data == nullptr || !ours.held().find(address, view) ||
@@ -459,6 +473,25 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
             answer(view, attributes[i], address, data[i], each);
     }
     return result;
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                               CUdeviceptr address)
+{
+    const entry ours;
+    // It is the memory's that is there now, and would not go with it.
+    if (ours)
+        ours->fix(address);
+    return EMUV_REAL(cuPointerSetAttribute)(value, attribute, address);
+}
+
+CUresult cuMemGetAccess(unsigned long long *flags,
+                        const CUmemLocation *location, CUdeviceptr address)
+{
+    const entry ours;
+    return while_mapped(ours, address, [&] {
+        return EMUV_REAL(cuMemGetAccess)(flags, location, address);
+    });
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)

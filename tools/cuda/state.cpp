@@ -226,7 +226,8 @@ CUresult start_locked()
                 made->calls,
                 *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
                                                ledgers.size() - 1)],
-                device, asked.move_always, record, tell_stay));
+                device, asked.move_always, asked.away == away_kind::unmapped,
+                record, tell_stay));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)

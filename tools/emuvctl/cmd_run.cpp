@@ -136,6 +136,7 @@ void check(const run_options &options)
     check_one_of("--store", options.store, {"auto", "numa", "pages"});
     check_one_of("--charge", options.charge, {"all", "allocations"});
     check_one_of("--move", options.move, {"1", "always"});
+    check_one_of("--away", options.away, {"mapped", "unmapped"});
     if (!options.move.empty() && options.store == "pages")
         throw usage_error("--move needs the numa store: pages do not move");
     if (!options.trust.empty())
@@ -172,6 +173,7 @@ variables settings_of(const run_options &options)
     if (options.reclaim)
         add("EMUV_RECLAIM", "1");
     add("EMUV_MOVE", options.move);
+    add("EMUV_AWAY", options.away);
     add("EMUV_TRUST", options.trust);
     if (!options.trace.empty())
         add("EMUV_TRACE", whole_path(options.trace));

@@ -451,6 +451,10 @@ private:
             ->transform([](const std::string &given) {
                 return given == "true" ? std::string("1") : given;
             });
+        add_option(verb, "--away", options->away, "WHAT",
+                   "with --move: what is at the addresses of memory\n"
+                   "that has left VRAM: mapped (default), the same\n"
+                   "bytes, or unmapped, nothing, which is faster");
         add_option(verb, "--trust", options->trust, "WHOSE",
                    "with --move: whose kernels reach memory by\n"
                    "their parameters only: known (default), all,\n"
@@ -472,7 +476,7 @@ private:
             ->required();
         for (const char *const name : {"--physical", "--virtual", "--ledger"})
             verb->get_option("--instance")->excludes(verb->get_option(name));
-        for (const char *const name : {"--trust", "--trace"})
+        for (const char *const name : {"--away", "--trust", "--trace"})
             verb->get_option(name)->needs(verb->get_option("--move"));
     }
 

@@ -85,6 +85,7 @@ struct run_options
     bool reclaim = false;
     bool ipc = false;
     std::string move; // empty, 1 or always
+    std::string away;
     std::string trust;
     std::string trace;
     bool disable = false;

@@ -546,6 +546,19 @@ void about_addresses(questions &q)
         d.cuPointerGetAttributes(1, nullptr, &s.address, s.spilled));
     ASK("cuPointerGetAttributes null data",
         d.cuPointerGetAttributes(1, &s.attribute, nullptr, s.spilled));
+    const unsigned yes = 1;
+    ASK("cuPointerSetAttribute null",
+        d.cuPointerSetAttribute(nullptr, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                s.large));
+    ASK("cuPointerSetAttribute wild",
+        d.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, wild));
+    ASK("cuPointerSetAttribute of one that cannot be set",
+        d.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_CONTEXT, s.large));
+    static unsigned long long access;
+    const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    ASK("cuMemGetAccess null", d.cuMemGetAccess(nullptr, &here, s.large));
+    ASK("cuMemGetAccess nowhere", d.cuMemGetAccess(&access, nullptr, s.large));
+    ASK("cuMemGetAccess wild", d.cuMemGetAccess(&access, &here, wild));
     ASK("cuIpcGetMemHandle null", d.cuIpcGetMemHandle(nullptr, s.small));
     ASK("cuIpcGetMemHandle null, spilled",
         d.cuIpcGetMemHandle(nullptr, s.spilled));

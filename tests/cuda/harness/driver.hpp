@@ -59,9 +59,11 @@ namespace harness {
     X(cuMemFreeHost)                                                           \
     X(cuMemHostRegister)                                                       \
     X(cuMemHostUnregister)                                                     \
+    X(cuMemGetAccess)                                                          \
     X(cuMemGetAddressRange)                                                    \
     X(cuPointerGetAttribute)                                                   \
     X(cuPointerGetAttributes)                                                  \
+    X(cuPointerSetAttribute)                                                   \
     X(cuMemcpy)                                                                \
     X(cuMemcpyAsync)                                                           \
     X(cuMemcpyHtoD)                                                            \

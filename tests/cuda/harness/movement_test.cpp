@@ -86,6 +86,27 @@ TEST_F(Movement, InACircle)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
+TEST_F(Movement, WhileAddressesAreAskedAbout)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::mt19937 random(23);
+    for (int round = 0; round < 12; ++round)
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+            ASSERT_NO_FATAL_FAILURE(touch(i));
+            const buffer &one = buffers[random() % buffers.size()];
+            const CUdeviceptr at = one.at + random() % (4 * one.words);
+            CUpointer_attribute which = CU_POINTER_ATTRIBUTE_MAPPED;
+            int mapped = 0; // a boolean, of whatever size
+            OK(cuda().cuPointerGetAttribute(&mapped, which, at));
+            EXPECT_NE(mapped, 0);
+            int all = 0;
+            void *data = &all;
+            OK(cuda().cuPointerGetAttributes(1, &which, &data, at));
+            EXPECT_NE(all, 0);
+        }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 // What is written is undone again, so that memory looks unchanged.
 TEST_F(Movement, BackToWhatItHeldBefore)
 {

@@ -32,7 +32,8 @@ struct slot
     CUdeviceptr at = 0;
     std::uint64_t bytes = 0;
     place where = place::host;
-    bool unmapped = false;        ///< at this moment, perhaps
+    bool unmapped = false; ///< at this moment, perhaps
+    bool away = false; ///< in system RAM, and nothing is mapped at its address
     bool cancel = false;          ///< its copy no longer counts
     std::uint64_t no_room_ns = 0; ///< when there was none in system RAM
     unsigned waiting = 0;         ///< launches
@@ -84,8 +85,9 @@ struct block
     /// All of it, at this moment.
     bool mapped() const
     {
-        return std::none_of(slots.begin(), slots.end(),
-                            [](const slot &each) { return each.unmapped; });
+        return std::none_of(slots.begin(), slots.end(), [](const slot &each) {
+            return each.unmapped || each.away;
+        });
     }
     /// From here on it stays as it is; what moves is called off.
     void hold_still();

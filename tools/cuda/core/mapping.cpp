@@ -7,11 +7,8 @@
 
 namespace emuv::cuda {
 
-namespace {
-
-// In a range that is reserved and has nothing mapped.
-bool map(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
-         CUmemGenericAllocationHandle handle, int device)
+bool map_at(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
+            CUmemGenericAllocationHandle handle, int device)
 {
     const auto access = access_of(device);
     if (calls.cuMemMap(at, bytes, 0, handle, 0) != CUDA_SUCCESS)
@@ -22,8 +19,6 @@ bool map(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
     return false;
 }
 
-} // namespace
-
 CUdeviceptr map_alias(const driver &calls, CUmemGenericAllocationHandle handle,
                       std::uint64_t bytes, int device)
 {
@@ -31,7 +26,7 @@ CUdeviceptr map_alias(const driver &calls, CUmemGenericAllocationHandle handle,
     if (calls.cuMemAddressReserve(&at, bytes, chunk_bytes, 0, 0) !=
         CUDA_SUCCESS)
         return 0;
-    if (map(calls, at, bytes, handle, device))
+    if (map_at(calls, at, bytes, handle, device))
         return at;
     calls.cuMemAddressFree(at, bytes);
     return 0;
@@ -51,7 +46,7 @@ remapping remap(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
 {
     if (calls.cuMemUnmap(at, bytes) != CUDA_SUCCESS)
         return remapping::undone;
-    if (map(calls, at, bytes, to, device))
+    if (map_at(calls, at, bytes, to, device))
         return remapping::done;
     // Mapped for nobody is better than not at all: it can be unmapped later.
     const auto access = access_of(device);

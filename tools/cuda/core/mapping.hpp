@@ -16,6 +16,10 @@ CUdeviceptr map_alias(const driver &calls, CUmemGenericAllocationHandle handle,
 /// Undoes map_alias(). 0 is none.
 void unmap_alias(const driver &calls, CUdeviceptr at, std::uint64_t bytes);
 
+/// Maps a handle in a range that is reserved and has nothing mapped.
+bool map_at(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
+            CUmemGenericAllocationHandle handle, int device);
+
 /// What became of an address.
 enum class remapping
 {

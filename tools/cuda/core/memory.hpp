@@ -261,6 +261,9 @@ public:
     bool is_capturing(CUstream stream) const;
     ledger &ledger_of(int device) const;
 
+    /// Who moves a device's memory, or null.
+    mover *mover_of(int device) const;
+
     /// Charges what CUDA itself has come to take on a device.
     void follow_footprint(int device);
 
@@ -361,7 +364,6 @@ private:
     bool charge_host(int device, std::uint64_t bytes, held &entry);
     CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
     CUresult drop(CUdeviceptr base, held &entry);
-    mover *mover_of(int device) const;
     CUresult synchronize(CUcontext context) const;
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool collect(bool wait);

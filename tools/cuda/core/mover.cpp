@@ -68,6 +68,8 @@ constexpr std::uint64_t patience_ns = 200000000;
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
+constexpr char lost_why[] = "an address is lost: the driver maps it no more";
+
 // For a loop that waits for another processor for a moment.
 void pause_cpu()
 {
@@ -81,9 +83,9 @@ void pause_cpu()
 } // namespace
 
 mover::mover(const driver &calls, ledger &limits, int device, bool always,
-             trace *record, void (*tell)(const char *why))
-    : calls_(calls), limits_(limits), device_(device), trace_(record),
-      tell_(tell), pace_(always), flights_(calls),
+             bool unmaps, trace *record, void (*tell)(const char *why))
+    : calls_(calls), limits_(limits), device_(device), unmaps_(unmaps),
+      trace_(record), tell_(tell), pace_(always), flights_(calls),
       frames_(calls, limits, device), events_(calls), digests_(calls),
       lanes_(calls)
 {}
@@ -140,6 +142,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     std::erase(large_, gone);
     schedule_.forget(base);
     hold_still(*gone);
+    bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
@@ -182,9 +185,35 @@ void mover::fix(CUdeviceptr address)
     if (!found)
         return;
     hold_still(*found);
+    bring_home(*found);
     // What still moves is called off, and all of it is mapped meanwhile: its
     // end may wait for the caller.
     changed_.wait(lock, [&] { return found->mapped(); });
+}
+
+block_ref mover::hold(CUdeviceptr address)
+{
+    if (!active())
+        return {};
+    std::unique_lock lock = enter();
+    block_ref found = block_of(address);
+    if (!found)
+        return {};
+    for (slot &each : found->slots)
+        each.cancel = true;
+    found->in_flight++;
+    bring_home(*found);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return found->mapped(); });
+    return found;
+}
+
+void mover::let_go(block &held)
+{
+    const std::unique_lock lock = enter();
+    held.in_flight--;
+    version_++;
+    changed_.notify_all();
 }
 
 void mover::hold_still(block &of)
@@ -197,7 +226,7 @@ void mover::fix_all(const char *why)
 {
     std::unique_lock lock(lock_);
     give_up(why);
-    changed_.wait(lock, [&] { return unmapped_ == 0; });
+    changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
 }
 
 void mover::shed()
@@ -452,7 +481,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         give_up("the program uses several contexts on one device");
     if (gave_up_ || stopping_) {
         // The last remap may be under way yet.
-        changed_.wait(lock, [&] { return unmapped_ == 0; });
+        changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
         return let_pass();
     }
     begun.vouched = announced.vouched;
@@ -462,7 +491,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             for (const block_ref &each : large_)
                 each->may_change();
         unvouched_++;
-        changed_.wait(lock, [&] { return unmapped_ == 0; });
+        bring_all_home();
+        changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
     }
     const auto all = follow(announced);
     const std::uint64_t steps = schedule_.steps();
@@ -500,6 +530,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         begun.blocks.push_back(
             {each.of, learns ? announced.what ^ each.of->base : 0, 0});
     }
+    for (const touched &each : all)
+        bring_home(*each.of);
     changed_.wait(lock, [&] {
         return std::all_of(all.begin(), all.end(), [](const touched &each) {
             return each.of->mapped();
@@ -562,6 +594,7 @@ void mover::give_up(const char *why)
         tell_(why);
     gave_up_ = true;
     cancel_all();
+    bring_all_home();
     changed_.notify_all();
 }
 
@@ -600,6 +633,7 @@ void mover::stop(CUcontext context)
             return;
         stopping_ = true;
         cancel_all();
+        bring_all_home();
         changed_.notify_all();
     }
     thread_.join();
@@ -722,6 +756,7 @@ void mover::loop()
             resting_ = false;
         }
     }
+    bring_all_home();
     served_ = true;
     jobs_.notify_all();
     const auto left = frames_.take_all();
@@ -853,6 +888,9 @@ void mover::end_motion(motion_ref which, place where)
     of.where = where;
     of.cancel = false;
     which->of->moving--;
+    if (of.away && (which->of->in_flight > 0 || which->of->fixed ||
+                    unvouched_ > 0 || stopping_ || gave_up_))
+        bring_home(of);
     progressed();
     events_.put(which->event);
     if (which->evicts)
@@ -1085,22 +1123,33 @@ void mover::serve(stage mine)
         } else {
             of.unmapped = true;
             unmapped_++;
+            const bool was_away = of.away;
+            const bool is_away = next->evicts && may_be_away(*next);
             lock.unlock();
-            const bool done = next->evicts
-                                  ? map(of, of.host, of.vram)
-                                  : map(of, next->into.handle, of.host);
+            const bool done =
+                is_away    ? calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS
+                : was_away ? map_at(calls_, of.at, of.bytes, next->into.handle,
+                                    device_)
+                : next->evicts ? map(of, of.host, of.vram)
+                               : map(of, next->into.handle, of.host);
             entering_.fetch_add(1);
             lock.lock();
             entering_.fetch_sub(1);
             of.unmapped = false;
             unmapped_--;
             next->done = done;
+            if (done && was_away != is_away) {
+                of.away = is_away;
+                away_ = is_away ? away_ + 1 : away_ - 1;
+            }
         }
         next->at = mine == stage::room ? stage::roomed : stage::remapped;
         if (trace_ != nullptr)
             trace_->span(trace::row::calls,
-                         mine == stage::room ? "make room" : "map", start,
-                         now_ns(), of.at, of.bytes, next->next_use);
+                         mine == stage::room ? "make room"
+                         : of.away           ? "unmap"
+                                             : "map",
+                         start, now_ns(), of.at, of.bytes, next->next_use);
         changed_.notify_all();
     }
     lock.unlock();
@@ -1198,6 +1247,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!settled_ || unvouched_ > 0 || host_bytes_ == 0)
         return false;
+    if (away_ > 0 && !moves_ahead() && bring_one_home())
+        return true;
     if (!schedule_.predicts() && waiters_ == 0)
         return change_places(lock);
     if (exchange_.at == exchange::leaving ||
@@ -1452,13 +1503,67 @@ bool mover::make_host(slot &of)
     return of.host_alias != 0;
 }
 
+// Whether the unit need not be mapped in system RAM: nothing of its block will
+// be used before it is back, for all that is known.
+bool mover::may_be_away(const motion &which) const
+{
+    const std::uint64_t use = next_use_of(*which.of, which.index);
+    if (!unmaps_ || !moves_ahead() || stopping_ || gave_up_ ||
+        use == schedule::never)
+        return false;
+    for (std::size_t i = 0; i < which.of->slots.size(); i++)
+        if (next_use_of(*which.of, i) < use)
+            return false;
+    return true;
+}
+
+// Maps a unit where it lies, if nothing is mapped at its address and it is not
+// on its way: where that ends, it is asked again.
+bool mover::bring_home(slot &of)
+{
+    if (!of.away || of.where != place::host || of.unmapped)
+        return false;
+    const std::uint64_t start = now_ns();
+    if (!map_at(calls_, of.at, of.bytes, of.host, device_))
+        tell_(lost_why);
+    of.away = false;
+    away_--;
+    if (trace_ != nullptr)
+        trace_->span(trace::row::waits, "mapped again", start, now_ns(), of.at,
+                     of.bytes, schedule_.steps());
+    return true;
+}
+
+void mover::bring_home(block &of)
+{
+    if (away_ > 0)
+        for (slot &each : of.slots)
+            bring_home(each);
+}
+
+void mover::bring_all_home()
+{
+    for (const block_ref &each : large_)
+        bring_home(*each);
+}
+
+// The same for one of them.
+bool mover::bring_one_home()
+{
+    for (const block_ref &each : large_)
+        for (slot &one : each->slots)
+            if (bring_home(one))
+                return true;
+    return false;
+}
+
 // The one moment at which an address of the program's is not mapped.
 bool mover::map(slot &of, CUmemGenericAllocationHandle to,
                 CUmemGenericAllocationHandle from)
 {
     const remapping result = remap(calls_, of.at, of.bytes, to, from, device_);
     if (result == remapping::lost)
-        tell_("an address is lost: the driver maps it no more");
+        tell_(lost_why);
     return result == remapping::done;
 }
 
@@ -1472,8 +1577,10 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     const motion_ref next = new_motion(which, stage::fetch);
     next->into = into;
     lock.unlock();
-    const bool begun = next->event != nullptr &&
-                       lanes_.fetch(into.alias, one.at, one.bytes, next->event);
+    const bool begun =
+        next->event != nullptr &&
+        lanes_.fetch(into.alias, one.away ? one.host_alias : one.at, one.bytes,
+                     next->event);
     lock.lock();
     if (begun)
         return true;

@@ -40,15 +40,19 @@ namespace emuv::cuda {
 /// device has in hand is vouched for, and none of it was given an address in
 /// the unit's block; new work that was waits until the unit is there. Work
 /// that nobody vouches for stops all movement until it is done. Everything
-/// else is always mapped: a wrong guess costs time.
+/// else is always mapped: a wrong guess costs time. Mapping system RAM is most
+/// of what moving costs, so there is another way, for those who trust their
+/// kernels: what leaves is mapped nowhere until it comes back, or until work is
+/// given an address in its block, or nobody vouches for work.
 class mover
 {
 public:
     /// @param calls, limits, record  outlive this object; @p record may be null
     /// @param always  memory moves even where that is slower
+    /// @param unmaps  what has left VRAM is not mapped until it is wanted
     /// @param tell  called when movement ends for good, with the reason
     mover(const driver &calls, ledger &limits, int device, bool always,
-          trace *record, void (*tell)(const char *why));
+          bool unmaps, trace *record, void (*tell)(const char *why));
     mover(const mover &) = delete;
     mover &operator=(const mover &) = delete;
     ~mover();
@@ -79,7 +83,19 @@ public:
     /// The block around an address stays as it is from now on.
     void fix(CUdeviceptr address);
 
-    /// The same for all of them, for good.
+    /// Asks the driver about an address whose block is mapped meanwhile: of
+    /// nothing it knows nothing.
+    template <typename Call>
+    CUresult while_mapped(CUdeviceptr address, Call ask)
+    {
+        const block_ref held = hold(address);
+        const CUresult result = ask();
+        if (held)
+            let_go(*held);
+        return result;
+    }
+
+    /// fix() for all of them, for good.
     /// @param why  for the user
     void fix_all(const char *why);
 
@@ -239,6 +255,13 @@ private:
                      const candidate &which);
     bool start_evict(const candidate &which);
     bool make_host(slot &of);
+    block_ref hold(CUdeviceptr address);
+    void let_go(block &held);
+    bool may_be_away(const motion &which) const;
+    bool bring_home(slot &of);
+    void bring_home(block &of);
+    void bring_all_home();
+    bool bring_one_home();
     bool map(slot &of, CUmemGenericAllocationHandle to,
              CUmemGenericAllocationHandle from);
     motion_ref new_motion(const candidate &which, stage at);
@@ -257,6 +280,7 @@ private:
     const driver &calls_;
     ledger &limits_;
     const int device_;
+    const bool unmaps_;
     trace *const trace_;
     void (*const tell_)(const char *why);
 
@@ -288,6 +312,7 @@ private:
     unsigned unvouched_ = 0; // in flight
     unsigned waiters_ = 0;
     unsigned unmapped_ = 0;               // units
+    unsigned away_ = 0;                   // the same, until they are wanted
     std::uint64_t progress_ = 0;          // what has arrived or ended
     std::uint64_t version_ = 0;           // of all that decisions rest on
     std::uint64_t decided_ = UINT64_MAX;  // the state with nothing to do

@@ -116,6 +116,12 @@ settings read_settings(char *(*get)(const char *name))
     else if (!value(text).empty() && value(text) != "0")
         wrong("EMUV_MOVE", text);
 
+    text = get("EMUV_AWAY");
+    if (value(text) == "unmapped")
+        read.away = away_kind::unmapped;
+    else if (!value(text).empty() && value(text) != "mapped")
+        wrong("EMUV_AWAY", text);
+
     text = get("EMUV_TRUST");
     if (!value(text).empty())
         read.trust = text;

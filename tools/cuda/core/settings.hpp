@@ -31,6 +31,13 @@ enum class charged_kind
     allocations, ///< what the program allocates
 };
 
+/// What is at an address whose memory has left VRAM, until it is wanted.
+enum class away_kind
+{
+    mapped,   ///< the same bytes in system RAM
+    unmapped, ///< nothing
+};
+
 /// The settings of docs/cuda/settings.md, each under its own name.
 struct settings
 {
@@ -47,6 +54,7 @@ struct settings
     bool move = false;
     /// And does so even where that is slower.
     bool move_always = false;
+    away_kind away = away_kind::mapped;
     const char *trust = "known";
     const char *trace_path = nullptr;
     /// Large allocations that fit in VRAM are the driver's own, so that other
