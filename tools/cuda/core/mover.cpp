@@ -633,7 +633,6 @@ void mover::stop(CUcontext context)
             return;
         stopping_ = true;
         cancel_all();
-        bring_all_home();
         changed_.notify_all();
     }
     thread_.join();
@@ -756,7 +755,9 @@ void mover::loop()
             resting_ = false;
         }
     }
+    // Here, since a thread that ends may have lost the driver already.
     bring_all_home();
+    changed_.notify_all();
     served_ = true;
     jobs_.notify_all();
     const auto left = frames_.take_all();
