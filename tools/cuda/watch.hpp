@@ -79,6 +79,15 @@ inline void pick(CUstream &where, CUstream stream)
         where = stream;
 }
 
+// What is copied to the device may be addresses of any device's memory.
+template <typename... Rest>
+void from_host(const state &ours, CUdeviceptr, const void *words,
+               std::size_t bytes, Rest...)
+{
+    for (mover *each : ours.movers)
+        each->fix_those_in(words, bytes);
+}
+
 template <symbol which, bool per_thread, typename Function>
 struct watched;
 
@@ -98,6 +107,11 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         mover *const moves = ours ? ours.moving() : nullptr;
         if (moves == nullptr)
             return real();
+        if constexpr (which == symbol::cuMemcpyHtoD_v2 ||
+                      which == symbol::cuMemcpyHtoD_v2_ptds ||
+                      which == symbol::cuMemcpyHtoDAsync_v2 ||
+                      which == symbol::cuMemcpyHtoDAsync_v2_ptsz)
+            from_host(*ours.operator->(), arguments...);
         CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
         (pick(stream, arguments), ...);
         const auto collect = [&](work &out) {

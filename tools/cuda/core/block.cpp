@@ -47,6 +47,12 @@ touch block::touched_from(CUdeviceptr address)
     return {base, unit_at(offset), unit_at(end - 1)};
 }
 
+bool block::begins_at(CUdeviceptr address) const
+{
+    return address == base ||
+           std::binary_search(starts.begin(), starts.end(), address - base);
+}
+
 std::uint64_t block::ram_bytes(std::size_t first, std::size_t end) const
 {
     std::uint64_t sum = 0;

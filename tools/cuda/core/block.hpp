@@ -97,6 +97,8 @@ struct block
     /// The units from an address in it to where the next thing begins that was
     /// ever named, as far as is known.
     touch touched_from(CUdeviceptr address);
+    /// Whether the block, or what work was ever given of it, begins there.
+    bool begins_at(CUdeviceptr address) const;
     /// What of the units from @p first on, up to @p end, is in system RAM.
     std::uint64_t ram_bytes(std::size_t first, std::size_t end) const;
 };

@@ -5,6 +5,7 @@
 #include "mapping.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -67,6 +68,9 @@ constexpr std::uint64_t patience_ns = 200000000;
 // going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
+
+// Larger copies to the device are data, and no table of addresses.
+constexpr std::size_t max_table_bytes = std::size_t{64} << 10;
 
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
@@ -214,6 +218,34 @@ void mover::let_go(block &held)
     held.in_flight--;
     version_++;
     changed_.notify_all();
+}
+
+void mover::fix_those_in(const void *words, std::size_t bytes)
+{
+    if (words == nullptr || bytes > max_table_bytes)
+        return;
+    std::vector<CUdeviceptr> found;
+    {
+        const std::unique_lock lock = enter();
+        if (blocks_.empty() || gave_up_)
+            return;
+        const CUdeviceptr first = blocks_.begin()->first;
+        const CUdeviceptr last =
+            blocks_.rbegin()->first + blocks_.rbegin()->second->bytes;
+        for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= bytes;
+             at += sizeof(CUdeviceptr)) {
+            CUdeviceptr word = 0;
+            std::memcpy(&word, static_cast<const char *>(words) + at,
+                        sizeof word);
+            if (word < first || word >= last)
+                continue;
+            const block_ref of = block_of(word);
+            if (of && !of->fixed && of->begins_at(word))
+                found.push_back(word);
+        }
+    }
+    for (const CUdeviceptr each : found)
+        fix(each);
 }
 
 void mover::hold_still(block &of)

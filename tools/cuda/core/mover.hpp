@@ -95,6 +95,13 @@ public:
         return result;
     }
 
+    /// The same for blocks whose addresses are among what is copied to the
+    /// device: kernels may take them from there. Only what looks like a table
+    /// of them is searched, and for addresses that work was given, or that were
+    /// allocated: numbers may look like others.
+    /// @param words  in the host's memory
+    void fix_those_in(const void *words, std::size_t bytes);
+
     /// fix() for all of them, for good.
     /// @param why  for the user
     void fix_all(const char *why);
