@@ -38,9 +38,18 @@ protected:
     }
     std::uint64_t used() { return limits.read().physical_used_bytes; }
     // Long after the last one.
-    void follow() { taken.follow(nullptr, now += 1000000000); }
+    void follow(footprint &which)
+    {
+        which.follow(now += 1000000000000, [this](std::uint64_t missing) {
+            wanted = missing;
+            return room && limits.charge_physical(missing);
+        });
+    }
+    void follow() { follow(taken); }
 
     std::uint64_t now = 0;
+    std::uint64_t wanted = 0;
+    bool room = false;
     ledger_file rows;
     file_ledger limits{rows, 0, 1600 * mib, 0};
     footprint taken{limits, measure, 0, 1, tell};
@@ -81,7 +90,7 @@ TEST_F(Footprint, NoMoreThanItsOwnLimitIsKeptForCode)
     file_ledger large{rows, 1, std::uint64_t{64} << 30, 0};
     footprint of_large{large, measure, 0, 1, tell};
     held[0] = mib;
-    of_large.follow(nullptr, 0);
+    follow(of_large);
     EXPECT_EQ(of_large.charged_bytes(), mib + footprint::code_bytes);
 }
 
@@ -125,6 +134,55 @@ TEST_F(Footprint, WhereThereIsNoRoomWhatThereIsIsTakenAndTheRestLater)
     EXPECT_EQ(said, 1u); // once
 }
 
+TEST_F(Footprint, RoomIsMadeForWhatIsThereAndNotForCodeToCome)
+{
+    ASSERT_TRUE(limits.charge_physical(1300 * mib));
+    held[0] = 1600 * mib; // 300 of them CUDA's, for which there is room
+    follow();
+    EXPECT_EQ(wanted, 0u);
+    EXPECT_EQ(used(), 1600 * mib);
+    held[0] = 1650 * mib;
+    follow();
+    EXPECT_EQ(wanted, 50 * mib);
+    EXPECT_EQ(taken.charged_bytes(), 300 * mib); // none could be made
+    limits.uncharge_physical(100 * mib);
+    ASSERT_TRUE(limits.charge_physical(100 * mib));
+    held[0] = 1660 * mib;
+    limits.uncharge_physical(60 * mib); // somebody makes way
+    room = true;
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 360 * mib);
+}
+
+TEST_F(Footprint, MemoryThatComesAndGoesWhileItIsMeasuredIsNotTakenForCudas)
+{
+    static ledger *theirs;
+    theirs = &limits;
+    ASSERT_TRUE(limits.charge_physical(300 * mib));
+    // Another thread allocates 200 MiB, which is seen, and frees 300.
+    footprint watched{limits,
+                      [](int) {
+                          EXPECT_TRUE(theirs->charge_physical(200 * mib));
+                          theirs->uncharge_physical(300 * mib);
+                          return 1000 * mib;
+                      },
+                      0, 1, tell};
+    follow(watched);
+    EXPECT_EQ(watched.charged_bytes(), 600 * mib); // 500, and a sixteenth
+}
+
+TEST_F(Footprint, OneContextOfSeveralThatGoesTakesNoMoreForCode)
+{
+    held[0] = 500 * mib;
+    follow();
+    held[0] = 1000 * mib;
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 1000 * mib);
+    held[0] = 550 * mib;
+    taken.shrink();
+    EXPECT_EQ(taken.charged_bytes(), 600 * mib);
+}
+
 TEST_F(Footprint, ItsOwnChargeIsNotTakenForTheProgramsMemory)
 {
     held[0] = 500 * mib;
@@ -140,16 +198,17 @@ TEST_F(Footprint, DevicesThatShareALedgerAddUp)
 {
     footprint of_both{limits, measure, 0, 2, tell};
     held[0] = 300 * mib;
-    of_both.follow(nullptr, 0);
+    follow(of_both);
     EXPECT_EQ(used(), 400 * mib);
     held[1] = 300 * mib;
-    of_both.follow(nullptr, 1000000000);
+    follow(of_both);
     EXPECT_EQ(used(), 800 * mib);
 }
 
 TEST_F(Footprint, ItIsMeasuredTenTimesASecondAtMost)
 {
     for (std::uint64_t ms = 0; ms < 1000; ms++)
-        taken.follow(nullptr, ms * 1000000);
-    EXPECT_EQ(asked, 10u);
+        taken.follow(ms * 1000000, [](std::uint64_t) { return false; });
+    EXPECT_GE(asked, 2u);
+    EXPECT_LE(asked, 10u);
 }

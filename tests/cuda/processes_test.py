@@ -525,7 +525,7 @@ class Held(ctypes.Structure):
 nvml = ctypes.CDLL(os.environ["EMUV_LIBNVML"])
 def used():
     count, held = ctypes.c_uint(8), (Held * 8)()
-    assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(
+    assert nvml.nvmlDeviceGetComputeRunningProcesses_v2(
         ctypes.c_void_p(1), ctypes.byref(count), held) == 0
     return sum(each.bytes // MiB for each in held[:count.value]
                if each.pid == os.getpid())

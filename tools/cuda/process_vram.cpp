@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include <dlfcn.h>
@@ -39,7 +40,6 @@ using list_call = int (*)(nvml_device device, unsigned *count,
                           nvml_process *processes);
 
 std::mutex lock; // guards everything below
-bool looked;
 find_call find_device;
 list_call list_processes;
 nvml_device devices[max_devices];
@@ -47,16 +47,14 @@ std::vector<nvml_process> processes;
 
 void look()
 {
-    looked = true;
     void *const nvml = find_library("libnvidia-ml.so.1", "EMUV_LIBNVML");
     if (nvml == nullptr)
         return;
     const auto init = reinterpret_cast<init_call>(dlsym(nvml, "nvmlInit_v2"));
     const auto find =
         reinterpret_cast<find_call>(dlsym(nvml, "nvmlDeviceGetHandleByUUID"));
-    void *list = dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
-    if (list == nullptr) // the same structure, before driver 510
-        list = dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v2");
+    // Drivers of version 535 have a _v3 with another structure.
+    void *const list = dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v2");
     if (init == nullptr || find == nullptr || list == nullptr ||
         init() != success)
         return;
@@ -87,13 +85,19 @@ nvml_device find(int ordinal)
 
 } // namespace
 
+void open_process_vram()
+{
+    // The child of a process that has had it is without a driver.
+    new (&lock) std::mutex;
+    if (list_processes == nullptr)
+        look();
+}
+
 std::uint64_t process_vram(int device)
 {
     if (device < 0 || device >= static_cast<int>(max_devices))
         return 0;
     const std::lock_guard guard(lock);
-    if (!looked)
-        look();
     if (list_processes == nullptr)
         return 0;
     nvml_device &known = devices[device];

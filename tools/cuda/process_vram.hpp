@@ -6,8 +6,12 @@
 
 namespace emuv::cuda {
 
-/// By NVML, which is opened at the first call, and counts all that the process
-/// holds: allocations, contexts, code. Takes 0.1 ms (H200, driver 580.159).
+/// Opens NVML. Not from within an allocation: whoever allocates may hold locks
+/// that a library which is loaded at that moment waits for.
+void open_process_vram();
+
+/// By NVML, which counts all that the process holds: allocations, contexts,
+/// code. Takes 0.1 ms (H200, driver 580.159).
 /// @param device  a CUDA ordinal
 /// @return bytes; 0 where there is no NVML, or it does not know of the process
 ///   (WSL, and containers whose processes it knows by other numbers)

@@ -129,6 +129,7 @@ std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
                                          int devices)
 {
     std::vector<footprint *> made;
+    open_process_vram();
     const int last = static_cast<int>(ledgers.size()) - 1;
     for (int i = 0; i <= last && i < devices; i++)
         made.push_back(

@@ -70,7 +70,7 @@ SIM_EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
     return not_found;
 }
 
-SIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device,
+SIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void *device,
                                                        unsigned *count,
                                                        nvmlProcessInfo_t *all)
 {

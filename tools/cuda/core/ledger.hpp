@@ -62,6 +62,7 @@ public:
         if (!take_physical(bytes))
             return false;
         own_physical_bytes_ += bytes;
+        ever_physical_bytes_ += bytes;
         return true;
     }
     void uncharge_physical(std::uint64_t bytes)
@@ -72,6 +73,9 @@ public:
 
     /// What of VRAM is charged here to this process, in bytes.
     std::uint64_t own_physical_bytes() const { return own_physical_bytes_; }
+
+    /// All that ever was, whatever has been uncharged since.
+    std::uint64_t ever_physical_bytes() const { return ever_physical_bytes_; }
 
     /// @param bytes  a multiple of chunk_bytes
     /// @param token  out: what uncharge_virtual() takes; for an instance it is
@@ -98,6 +102,7 @@ private:
     virtual void give_physical(std::uint64_t bytes) = 0;
 
     std::atomic<std::uint64_t> own_physical_bytes_{0};
+    std::atomic<std::uint64_t> ever_physical_bytes_{0};
 };
 
 /// How many devices a shared ledger has columns for.

@@ -59,10 +59,16 @@ bool memory::is_capturing(CUstream stream) const
 
 void memory::follow_footprint(int device)
 {
-    if (!footprints_.empty())
-        footprints_[std::min(static_cast<std::size_t>(device),
-                             footprints_.size() - 1)]
-            ->follow(mover_of(device), now_ns());
+    if (footprints_.empty())
+        return;
+    footprint &of = *footprints_[std::min(static_cast<std::size_t>(device),
+                                          footprints_.size() - 1)];
+    of.follow(now_ns(), [&](std::uint64_t missing) {
+        mover *const moves = mover_of(device);
+        return (pools_.trim(device) &&
+                ledger_of(device).charge_physical(missing)) ||
+               (moves != nullptr && moves->make_way(missing));
+    });
 }
 
 // What the driver keeps for later is given up before anything goes without.
@@ -498,7 +504,9 @@ CUresult memory::drop(CUdeviceptr base, held &entry)
         CUresult dropped = CUDA_SUCCESS;
         const bool in_host =
             left.host.empty() ? i >= entry.first_host_unit : left.host[i];
-        if (in_host)
+        if (!left.away.empty() && left.away[i])
+            dropped = calls_.cuMemRelease(each.handle);
+        else if (in_host)
             dropped = host_.unmap(each);
         else {
             dropped = calls_.cuMemUnmap(each.at, each.bytes);

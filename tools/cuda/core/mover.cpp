@@ -146,7 +146,6 @@ bool mover::remove(CUdeviceptr base, remains &left)
     std::erase(large_, gone);
     schedule_.forget(base);
     hold_still(*gone);
-    bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
@@ -167,6 +166,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
             left.charges.push_back({each.bytes, each.token});
         left.units.push_back(next);
         left.host.push_back(!in_vram);
+        left.away.push_back(each.away);
+        away_ -= each.away ? 1 : 0;
     }
     changed_.notify_all();
     return true;
@@ -203,11 +204,8 @@ block_ref mover::hold(CUdeviceptr address)
     block_ref found = block_of(address);
     if (!found)
         return {};
-    for (slot &each : found->slots)
-        each.cancel = true;
-    found->in_flight++;
+    found->in_flight++; // as work that changes nothing
     bring_home(*found);
-    changed_.notify_all();
     changed_.wait(lock, [&] { return found->mapped(); });
     return found;
 }
@@ -224,6 +222,13 @@ void mover::fix_those_in(const void *words, std::size_t bytes)
 {
     if (words == nullptr || bytes > max_table_bytes)
         return;
+    // The driver takes an address of the device there, too.
+    const auto from = reinterpret_cast<CUdeviceptr>(words);
+    unsigned type = 0;
+    if (calls_.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                     from) == CUDA_SUCCESS &&
+        type != CU_MEMORYTYPE_HOST)
+        return;
     std::vector<CUdeviceptr> found;
     {
         const std::unique_lock lock = enter();
@@ -232,6 +237,8 @@ void mover::fix_those_in(const void *words, std::size_t bytes)
         const CUdeviceptr first = blocks_.begin()->first;
         const CUdeviceptr last =
             blocks_.rbegin()->first + blocks_.rbegin()->second->bytes;
+        if (block_of(from))
+            return;
         for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= bytes;
              at += sizeof(CUdeviceptr)) {
             CUdeviceptr word = 0;
@@ -758,6 +765,11 @@ void mover::loop()
     std::uint64_t last_work_ns = 0;
     while (!stopping_ || !motions_.empty()) {
         report(lock);
+        // Here, since a thread that ends may have lost the driver already.
+        if (stopping_ && away_ > 0) {
+            bring_all_home();
+            changed_.notify_all();
+        }
         bool busy = retire(lock);
         let_in(lock);
         busy = advance(lock) || busy;
@@ -787,7 +799,6 @@ void mover::loop()
             resting_ = false;
         }
     }
-    // Here, since a thread that ends may have lost the driver already.
     bring_all_home();
     changed_.notify_all();
     served_ = true;
@@ -1550,17 +1561,28 @@ bool mover::may_be_away(const motion &which) const
     return true;
 }
 
-// Maps a unit where it lies, if nothing is mapped at its address and it is not
-// on its way: where that ends, it is asked again.
+// Maps a unit in system RAM, if nothing is mapped at its address. What a copy
+// is on its way for is mapped all the same: the copy may wait for the caller.
 bool mover::bring_home(slot &of)
 {
-    if (!of.away || of.where != place::host || of.unmapped)
+    if (!of.away || !of.in_ram() || of.unmapped)
         return false;
     const std::uint64_t start = now_ns();
-    if (!map_at(calls_, of.at, of.bytes, of.host, device_))
-        tell_(lost_why);
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    bool done = map_at(calls_, of.at, of.bytes, of.host, device_);
+    if (!done) {
+        frames_.drop();
+        done = map_at(calls_, of.at, of.bytes, of.host, device_);
+    }
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
     of.away = false;
     away_--;
+    if (!done) {
+        gave_up_ = true;
+        cancel_all();
+        tell_(lost_why);
+    }
     if (trace_ != nullptr)
         trace_->span(trace::row::waits, "mapped again", start, now_ns(), of.at,
                      of.bytes, schedule_.steps());
@@ -1585,7 +1607,7 @@ bool mover::bring_one_home()
 {
     for (const block_ref &each : large_)
         for (slot &one : each->slots)
-            if (bring_home(one))
+            if (one.where == place::host && bring_home(one))
                 return true;
     return false;
 }
@@ -1609,11 +1631,10 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
     next->into = into;
+    const CUdeviceptr from = one.away ? one.host_alias : one.at;
     lock.unlock();
-    const bool begun =
-        next->event != nullptr &&
-        lanes_.fetch(into.alias, one.away ? one.host_alias : one.at, one.bytes,
-                     next->event);
+    const bool begun = next->event != nullptr &&
+                       lanes_.fetch(into.alias, from, one.bytes, next->event);
     lock.lock();
     if (begun)
         return true;

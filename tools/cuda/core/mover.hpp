@@ -67,6 +67,7 @@ public:
     {
         std::vector<unit> units;
         std::vector<bool> host;
+        std::vector<bool> away; ///< in system RAM, and mapped nowhere
         std::uint64_t physical_bytes = 0;
         struct charge
         {
