@@ -479,6 +479,13 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                CUdeviceptr address)
 {
     const entry ours;
+    range_view view;
+    // Of handles the driver says that nothing can be set; of its own
+    // allocations, that this cannot.
+    if (ours && value != nullptr &&
+        attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+        ours.held().find(address, view) && (view.split || view.host))
+        return CUDA_ERROR_INVALID_VALUE;
     // It is the memory's that is there now, and would not go with it.
     if (ours)
         ours->fix(address);

@@ -263,10 +263,13 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which,
                                CUdeviceptr ptr)
 {
     SIM_ENTER(init);
-    return value && which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
-                   the().space.find(ptr)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_VALUE;
+    const mapping *m = the().space.find(ptr);
+    if (!value || !m)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (m->what == kind::vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? CUDA_SUCCESS
+                                                     : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise,
