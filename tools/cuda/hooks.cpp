@@ -484,7 +484,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     // allocations, that this cannot.
     if (ours && value != nullptr &&
         attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
-        ours.held().find(address, view) && (view.split || view.host))
+        ours.held().find(address, view) && view.split)
         return CUDA_ERROR_INVALID_VALUE;
     // It is the memory's that is there now, and would not go with it.
     if (ours)

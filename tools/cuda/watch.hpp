@@ -17,6 +17,15 @@ inline void name(work &out, CUdeviceptr address)
 {
     out.name(address);
 }
+// The driver takes the device's where it is said to be the host's, too.
+inline void name(work &out, const void *address)
+{
+    out.name(reinterpret_cast<CUdeviceptr>(address));
+}
+inline void name(work &out, void *address)
+{
+    out.name(reinterpret_cast<CUdeviceptr>(address));
+}
 template <typename Copy>
 void name_both(work &out, const Copy *copy)
 {

@@ -29,10 +29,10 @@ std::uint64_t footprint::charged_bytes()
 void footprint::measure(bool anew)
 {
     // A charge comes before its memory and goes after it, so the ledger may
-    // have more than is there, but not less. What comes or goes meanwhile may
-    // be in the answer.
-    const std::uint64_t own = limits_.own_physical_bytes();
+    // have more than is there, and hardly ever less: a pool's, for a moment.
+    // What comes or goes meanwhile may be in the answer.
     const std::uint64_t before = limits_.ever_physical_bytes();
+    const std::uint64_t own = limits_.own_physical_bytes();
     std::uint64_t held = 0;
     unsigned in_use = 0;
     for (int device = first_device_; device < first_device_ + devices_;

@@ -41,10 +41,9 @@ public:
     footprint(const footprint &) = delete;
     footprint &operator=(const footprint &) = delete;
 
-    /// Measures, ten times a second at most and in a twentieth of the time, and
-    /// charges what has come. Where the ledger has no room for it, room is
-    /// made, and if there is none, as much is charged as there is; the rest
-    /// when there is.
+    /// Measures, ten times a second at most, and charges what has come. Where
+    /// the ledger has no room for it, room is made, and if there is none, as
+    /// much is charged as there is; the rest when there is.
     /// @param now_ns  of a clock that does not go back
     /// @param make_room  charges so many bytes, with room that it makes; false
     ///   where it cannot
@@ -62,9 +61,11 @@ public:
         if (missing > 0 && make_room(missing))
             charged_bytes_ += missing;
         tell();
+        // Room that could not be made takes long to wait for.
         const std::uint64_t took = emuv::cuda::now_ns() - start;
-        next_ns_.store(now_ns + took + std::max(interval_ns, 20 * took),
-                       std::memory_order_relaxed);
+        const std::uint64_t pause =
+            std::clamp(20 * took, interval_ns, 50 * interval_ns);
+        next_ns_.store(now_ns + took + pause, std::memory_order_relaxed);
     }
 
     /// A context is gone: measures now, and gives back what went with it.

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 namespace emuv::cuda {
@@ -146,6 +147,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
     std::erase(large_, gone);
     schedule_.forget(base);
     hold_still(*gone);
+    if (gone->moving > 0) // others may wait until all is mapped
+        bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
@@ -220,14 +223,16 @@ void mover::let_go(block &held)
 
 void mover::fix_those_in(const void *words, std::size_t bytes)
 {
-    if (words == nullptr || bytes > max_table_bytes)
+    if (words == nullptr || bytes < sizeof(CUdeviceptr) ||
+        bytes > max_table_bytes)
         return;
-    // The driver takes an address of the device there, too.
-    const auto from = reinterpret_cast<CUdeviceptr>(words);
-    unsigned type = 0;
-    if (calls_.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                     from) == CUDA_SUCCESS &&
-        type != CU_MEMORYTYPE_HOST)
+    // It may be the device's, or nobody's: then the driver has an answer, and a
+    // look at it would end the program.
+    std::vector<char> table(bytes);
+    const iovec to{table.data(), bytes};
+    const iovec from{const_cast<void *>(words), bytes};
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
+        static_cast<ssize_t>(bytes))
         return;
     std::vector<CUdeviceptr> found;
     {
@@ -237,13 +242,10 @@ void mover::fix_those_in(const void *words, std::size_t bytes)
         const CUdeviceptr first = blocks_.begin()->first;
         const CUdeviceptr last =
             blocks_.rbegin()->first + blocks_.rbegin()->second->bytes;
-        if (block_of(from))
-            return;
         for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= bytes;
              at += sizeof(CUdeviceptr)) {
             CUdeviceptr word = 0;
-            std::memcpy(&word, static_cast<const char *>(words) + at,
-                        sizeof word);
+            std::memcpy(&word, table.data() + at, sizeof word);
             if (word < first || word >= last)
                 continue;
             const block_ref of = block_of(word);
@@ -519,6 +521,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
     if (gave_up_ || stopping_) {
+        bring_all_home();
         // The last remap may be under way yet.
         changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
         return let_pass();
@@ -766,7 +769,7 @@ void mover::loop()
     while (!stopping_ || !motions_.empty()) {
         report(lock);
         // Here, since a thread that ends may have lost the driver already.
-        if (stopping_ && away_ > 0) {
+        if ((stopping_ || gave_up_) && away_ > 0) {
             bring_all_home();
             changed_.notify_all();
         }
