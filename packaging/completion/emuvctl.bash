@@ -21,6 +21,18 @@ _emuvctl_columns() {
     _emuvctl_help "$@" | awk '/^Columns/ { on = 1; next } on && /^  [A-Z]/ { print $2 }'
 }
 
+# What an option may be, where that is one of a few words.
+_emuvctl_values() {
+    case $1 in
+    --report) echo 'total physical free' ;;
+    --store) echo 'auto numa pages' ;;
+    --charge) echo 'all allocations' ;;
+    --away) echo 'mapped unmapped' ;;
+    --trust) echo 'known all none' ;;
+    --format) echo 'csv csv,noheader csv,nounits csv,noheader,nounits' ;;
+    esac
+}
+
 _emuvctl() {
     local cur prev words cword
     COMPREPLY=()
@@ -73,33 +85,13 @@ _emuvctl() {
         mapfile -t COMPREPLY < <(compgen -W "$(emuvctl list --raw --noheadings -o name 2>/dev/null)" -- "$cur")
         return
         ;;
-    --report)
-        mapfile -t COMPREPLY < <(compgen -W 'total physical free' -- "$cur")
-        return
-        ;;
-    --store)
-        mapfile -t COMPREPLY < <(compgen -W 'auto numa pages' -- "$cur")
-        return
-        ;;
-    --charge)
-        mapfile -t COMPREPLY < <(compgen -W 'all allocations' -- "$cur")
-        return
-        ;;
-    --away)
-        mapfile -t COMPREPLY < <(compgen -W 'mapped unmapped' -- "$cur")
-        return
-        ;;
-    --trust)
-        mapfile -t COMPREPLY < <(compgen -W 'known all none' -- "$cur")
+    --report | --store | --charge | --away | --trust | --format)
+        mapfile -t COMPREPLY < <(compgen -W "$(_emuvctl_values "$prev")" -- "$cur")
         return
         ;;
     --library)
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")
         compopt -o filenames 2>/dev/null
-        return
-        ;;
-    --format)
-        mapfile -t COMPREPLY < <(compgen -W 'csv csv,noheader csv,nounits csv,noheader,nounits' -- "$cur")
         return
         ;;
     --gpu-model | --physical | --virtual | --id | --count | --numa-node | --pci-device-id | -i | --interval | -c)
