@@ -86,7 +86,7 @@ class RunSettingsTest(unittest.TestCase):
         sources = (ROOT / "tools/cuda/core/settings.cpp",
                    ROOT / "tools/cuda/CMakeLists.txt")
         read = {name for source in sources
-                for name in re.findall(r'(?:get|flag|size|SETTING)[ (]+"?(EMUV_[A-Z]+)',
+                for name in re.findall(r'(?:choice|get|flag|size|SETTING)[ (]+"?(EMUV_[A-Z]+)',
                                        source.read_text())}
         self.assertEqual(read, set(dict(ROW.findall(self.page))))
 

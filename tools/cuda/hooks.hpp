@@ -31,6 +31,12 @@ struct state
                 each->fix(at);
     }
 
+    /// The same for allocations whose addresses are among what is copied to a
+    /// device: kernels may take them from there. Only what looks like a table
+    /// of them is searched.
+    /// @param words  in the host's memory, as far as the program says
+    void fix_those_in(const void *words, std::size_t bytes) const;
+
     /// All memory stays as it is from now on.
     /// @param why  for the user
     void fix_all(const char *why) const

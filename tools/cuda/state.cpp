@@ -15,6 +15,8 @@
 #include <new>
 
 #include <pthread.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 extern "C" void *emuv_resolve(unsigned index);
 
@@ -59,8 +61,7 @@ void tell_spill(const spill_notice &notice)
 void tell_footprint(std::uint64_t taken, std::uint64_t missing)
 {
     say("CUDA itself takes %s of VRAM, for which the share has %s: it takes "
-        "the "
-        "rest all the same (EMUV_CHARGE=allocations does not count it)",
+        "the rest all the same (EMUV_CHARGE=allocations does not count it)",
         show_size(taken).text, show_size(taken - missing).text);
 }
 
@@ -161,6 +162,9 @@ store *make_store(const settings &asked, const driver &calls, int devices)
         return handles;
     return new store_choice(calls, *handles, *new page_store(calls));
 }
+
+// Larger copies to the device are data, and no table of addresses.
+constexpr std::size_t max_table_bytes = std::size_t{64} << 10;
 
 // Once, however many devices there are.
 void tell_stay(const char *why)
@@ -267,6 +271,25 @@ CUresult start()
         started = true;
     }
     return start_result;
+}
+
+void state::fix_those_in(const void *words, std::size_t bytes) const
+{
+    if (words == nullptr || bytes > max_table_bytes)
+        return;
+    std::vector<CUdeviceptr> table(bytes / sizeof(CUdeviceptr));
+    if (table.empty())
+        return;
+    // It may be the device's, or nobody's: then the driver has an answer, and a
+    // look at it would end the program.
+    const std::size_t whole = table.size() * sizeof table[0];
+    const iovec to{table.data(), whole};
+    const iovec from{const_cast<void *>(words), whole};
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
+        static_cast<ssize_t>(whole))
+        return;
+    for (mover *each : movers)
+        each->fix_those_in(table);
 }
 
 void work_unseen()

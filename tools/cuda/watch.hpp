@@ -88,13 +88,12 @@ inline void pick(CUstream &where, CUstream stream)
         where = stream;
 }
 
-// What is copied to the device may be addresses of any device's memory.
+// What is copied to the device may be addresses.
 template <typename... Rest>
 void from_host(const state &ours, CUdeviceptr, const void *words,
                std::size_t bytes, Rest...)
 {
-    for (mover *each : ours.movers)
-        each->fix_those_in(words, bytes);
+    ours.fix_those_in(words, bytes);
 }
 
 template <symbol which, bool per_thread, typename Function>

@@ -13,8 +13,6 @@
 
 namespace emuv::cuda {
 
-class mover;
-
 /// Charges to a ledger what nobody allocates. The driver makes contexts and
 /// loads code as it likes, so this is measured, not foreseen: what the process
 /// holds, less what the ledger has for it. Every call may come from any thread.

@@ -5,10 +5,8 @@
 #include "mapping.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include <sys/prctl.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 namespace emuv::cuda {
@@ -69,9 +67,6 @@ constexpr std::uint64_t patience_ns = 200000000;
 // going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
-
-// Larger copies to the device are data, and no table of addresses.
-constexpr std::size_t max_table_bytes = std::size_t{64} << 10;
 
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
@@ -221,19 +216,8 @@ void mover::let_go(block &held)
     changed_.notify_all();
 }
 
-void mover::fix_those_in(const void *words, std::size_t bytes)
+void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
 {
-    if (words == nullptr || bytes < sizeof(CUdeviceptr) ||
-        bytes > max_table_bytes)
-        return;
-    // It may be the device's, or nobody's: then the driver has an answer, and a
-    // look at it would end the program.
-    std::vector<char> table(bytes);
-    const iovec to{table.data(), bytes};
-    const iovec from{const_cast<void *>(words), bytes};
-    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
-        static_cast<ssize_t>(bytes))
-        return;
     std::vector<CUdeviceptr> found;
     {
         const std::unique_lock lock = enter();
@@ -242,10 +226,7 @@ void mover::fix_those_in(const void *words, std::size_t bytes)
         const CUdeviceptr first = blocks_.begin()->first;
         const CUdeviceptr last =
             blocks_.rbegin()->first + blocks_.rbegin()->second->bytes;
-        for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= bytes;
-             at += sizeof(CUdeviceptr)) {
-            CUdeviceptr word = 0;
-            std::memcpy(&word, table.data() + at, sizeof word);
+        for (const CUdeviceptr word : words) {
             if (word < first || word >= last)
                 continue;
             const block_ref of = block_of(word);
@@ -267,7 +248,7 @@ void mover::fix_all(const char *why)
 {
     std::unique_lock lock(lock_);
     give_up(why);
-    changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
+    map_all(lock);
 }
 
 void mover::shed()
@@ -521,9 +502,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
     if (gave_up_ || stopping_) {
-        bring_all_home();
-        // The last remap may be under way yet.
-        changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
+        map_all(lock); // the last remap may be under way yet
         return let_pass();
     }
     begun.vouched = announced.vouched;
@@ -533,8 +512,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             for (const block_ref &each : large_)
                 each->may_change();
         unvouched_++;
-        bring_all_home();
-        changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
+        map_all(lock);
     }
     const auto all = follow(announced);
     const std::uint64_t steps = schedule_.steps();
@@ -1605,7 +1583,13 @@ void mover::bring_all_home()
         bring_home(*each);
 }
 
-// The same for one of them.
+// The same, and waits for what is on its way.
+void mover::map_all(std::unique_lock<std::mutex> &lock)
+{
+    bring_all_home();
+    changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
+}
+
 bool mover::bring_one_home()
 {
     for (const block_ref &each : large_)

@@ -84,6 +84,15 @@ public:
     /// The block around an address stays as it is from now on.
     void fix(CUdeviceptr address);
 
+    /// The same for blocks that begin at one of these addresses, or of which
+    /// work was given something that does: other numbers may look like
+    /// addresses.
+    void fix_those_in(const std::vector<CUdeviceptr> &words);
+
+    /// The same for all of them, for good.
+    /// @param why  for the user
+    void fix_all(const char *why);
+
     /// Asks the driver about an address whose block is mapped meanwhile: of
     /// nothing it knows nothing.
     template <typename Call>
@@ -95,17 +104,6 @@ public:
             let_go(*held);
         return result;
     }
-
-    /// The same for blocks whose addresses are among what is copied to the
-    /// device: kernels may take them from there. Only what looks like a table
-    /// of them is searched, and for addresses that work was given, or that were
-    /// allocated: numbers may look like others.
-    /// @param words  in the host's memory
-    void fix_those_in(const void *words, std::size_t bytes);
-
-    /// fix() for all of them, for good.
-    /// @param why  for the user
-    void fix_all(const char *why);
 
     /// Gives up VRAM and system RAM that are held for movement alone.
     void shed();
@@ -269,6 +267,7 @@ private:
     bool bring_home(slot &of);
     void bring_home(block &of);
     void bring_all_home();
+    void map_all(std::unique_lock<std::mutex> &lock);
     bool bring_one_home();
     bool map(slot &of, CUmemGenericAllocationHandle to,
              CUmemGenericAllocationHandle from);

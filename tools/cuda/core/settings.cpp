@@ -4,6 +4,8 @@
 
 #include "size.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 namespace emuv::cuda {
@@ -19,6 +21,14 @@ std::string_view value(const char *text)
 {
     return text != nullptr ? std::string_view(text) : std::string_view();
 }
+
+// One of those that a setting may be.
+template <typename Kind>
+struct named_kind
+{
+    std::string_view name;
+    Kind kind;
+};
 
 // "0", "0,1,2": instance ids below EMUV_MAX_INSTANCES.
 bool read_instances(std::string_view text, std::vector<int> &instances)
@@ -79,6 +89,20 @@ settings read_settings(char *(*get)(const char *name))
     size("EMUV_PHYSICAL", read.physical_bytes);
     size("EMUV_VIRTUAL", read.virtual_bytes);
 
+    const auto choice =
+        [&]<typename Kind>(const char *name, Kind &chosen,
+                           std::initializer_list<named_kind<Kind>> all) {
+            const char *given = get(name);
+            const auto found =
+                std::find_if(all.begin(), all.end(), [&](const auto &each) {
+                    return value(given) == each.name;
+                });
+            if (found != all.end())
+                chosen = found->kind;
+            else if (!value(given).empty())
+                wrong(name, given);
+        };
+
     const char *text = get("EMUV_INSTANCE");
     if (!value(text).empty() && !read_instances(value(text), read.instances))
         wrong("EMUV_INSTANCE", text);
@@ -87,27 +111,17 @@ settings read_settings(char *(*get)(const char *name))
     if (!value(text).empty())
         read.ledger_path = text;
 
-    text = get("EMUV_REPORT");
-    if (value(text) == "physical")
-        read.report = report_kind::physical;
-    else if (value(text) == "free")
-        read.report = report_kind::free;
-    else if (!value(text).empty() && value(text) != "total")
-        wrong("EMUV_REPORT", text);
-
-    text = get("EMUV_STORE");
-    if (value(text) == "numa")
-        read.store = store_kind::numa;
-    else if (value(text) == "pages")
-        read.store = store_kind::pages;
-    else if (!value(text).empty() && value(text) != "auto")
-        wrong("EMUV_STORE", text);
-
-    text = get("EMUV_CHARGE");
-    if (value(text) == "allocations")
-        read.charge = charged_kind::allocations;
-    else if (!value(text).empty() && value(text) != "all")
-        wrong("EMUV_CHARGE", text);
+    choice("EMUV_REPORT", read.report,
+           {{"total", report_kind::total},
+            {"physical", report_kind::physical},
+            {"free", report_kind::free}});
+    choice("EMUV_STORE", read.store,
+           {{"auto", store_kind::automatic},
+            {"numa", store_kind::numa},
+            {"pages", store_kind::pages}});
+    choice("EMUV_CHARGE", read.charge,
+           {{"all", charged_kind::all},
+            {"allocations", charged_kind::allocations}});
 
     text = get("EMUV_MOVE");
     read.move_always = value(text) == "always";
@@ -116,11 +130,8 @@ settings read_settings(char *(*get)(const char *name))
     else if (!value(text).empty() && value(text) != "0")
         wrong("EMUV_MOVE", text);
 
-    text = get("EMUV_AWAY");
-    if (value(text) == "unmapped")
-        read.away = away_kind::unmapped;
-    else if (!value(text).empty() && value(text) != "mapped")
-        wrong("EMUV_AWAY", text);
+    choice("EMUV_AWAY", read.away,
+           {{"mapped", away_kind::mapped}, {"unmapped", away_kind::unmapped}});
 
     text = get("EMUV_TRUST");
     if (!value(text).empty())
