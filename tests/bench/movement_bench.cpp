@@ -72,6 +72,7 @@ constexpr std::uint64_t launch_ns = 8000; // of the program's thread
 // The card. One at a time.
 struct card
 {
+    std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
     struct piece
     {
         bool ram = false;
@@ -172,6 +173,7 @@ driver slow_driver()
         const std::lock_guard guard(the->lock);
         *handle = the->next++;
         the->pieces[*handle] = {ram, *handle << 32};
+        the->room_bytes += ram ? bytes : 0;
         return CUDA_SUCCESS;
     };
     calls.cuMemRelease = [](CUmemGenericAllocationHandle) {
@@ -358,9 +360,31 @@ program training()
     return out;
 }
 
-// Rounds of a program in so many bytes of VRAM: milliseconds each.
-std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
-                        bool unmaps, const char *trace_file)
+struct outcome
+{
+    std::vector<double> ms; // of each round
+    std::uint64_t room_bytes = 0;
+
+    // The middle one of the last.
+    double moving_ms() const
+    {
+        std::vector<double> last(ms.end() - 15, ms.end());
+        std::sort(last.begin(), last.end());
+        return last[last.size() / 2];
+    }
+    // How many rounds it took to get there, nearly.
+    std::size_t settling() const
+    {
+        std::size_t first = ms.size();
+        while (first > 0 && ms[first - 1] < 1.15 * moving_ms())
+            first--;
+        return first;
+    }
+};
+
+// Rounds of a program in so many bytes of VRAM.
+outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
+            const char *trace_file)
 {
     card made;
     the = &made;
@@ -382,7 +406,7 @@ std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
         if (held.allocate(&at.emplace_back(), bytes) != CUDA_SUCCESS)
             std::abort();
     const auto stream = reinterpret_cast<CUstream>(0x20);
-    std::vector<double> times;
+    outcome out;
     for (int round = 0; round < rounds; round++) {
         const std::uint64_t start = clock_ns();
         std::uint64_t number = 0;
@@ -391,11 +415,11 @@ std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
             sleep_until(clock_ns() + launch_ns);
             moves.run(
                 stream,
-                [&](work &out) {
-                    out.what = number;
-                    out.vouched = true;
+                [&](work &next) {
+                    next.what = number;
+                    next.vouched = true;
                     for (const kernel::use &one : each.uses)
-                        out.name(at[one.block]);
+                        next.name(at[one.block]);
                 },
                 [&] {
                     const std::lock_guard guard(made.lock);
@@ -432,10 +456,11 @@ std::vector<double> run(const program &of, std::uint64_t physical, int rounds,
                 sleep_until(until);
             }
         }
-        times.push_back(static_cast<double>(clock_ns() - start) / 1e6);
+        out.ms.push_back(static_cast<double>(clock_ns() - start) / 1e6);
     }
     moves.stop(nullptr);
-    return times;
+    out.room_bytes = made.room_bytes;
+    return out;
 }
 
 } // namespace
@@ -460,7 +485,7 @@ int main(int count, char **arguments)
         for (const bool unmaps : {false, true})
             rows.push_back({each.of, each.mib, unmaps});
     std::puts("program     share, MiB   needs   alone, ms   link   away       "
-              "moving   of the limit");
+              "moving   of the limit  settling  RAM, MiB");
     for (const row &each : rows) {
         const char *const away = each.unmaps ? "unmapped" : "mapped";
         const std::string name =
@@ -470,21 +495,21 @@ int main(int count, char **arguments)
         std::fflush(stdout);
         const pid_t child = fork();
         if (child == 0) {
-            const auto times =
+            const outcome is =
                 run(each.of, each.mib * MiB, 60, each.unmaps, trace_file);
-            std::vector<double> last(times.end() - 15, times.end());
-            std::sort(last.begin(), last.end());
-            const double moving = last[last.size() / 2];
+            const double moving = is.moving_ms();
             const double alone = static_cast<double>(each.of.ns()) / 1e6;
             const std::uint64_t beyond =
                 each.of.bytes() - std::min(each.of.bytes(), each.mib * MiB);
             const double link = static_cast<double>(beyond) / link_alone / 1e3;
-            std::printf(
-                "%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  "
-                "%7.1f  %13.2f\n",
-                each.of.name.c_str(), static_cast<unsigned long long>(each.mib),
-                static_cast<unsigned long long>(each.of.bytes() / MiB), alone,
-                link, away, moving, std::max(alone, link) / moving);
+            std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  "
+                        "%7.1f  %13.2f  %8zu  %8llu\n",
+                        each.of.name.c_str(),
+                        static_cast<unsigned long long>(each.mib),
+                        static_cast<unsigned long long>(each.of.bytes() / MiB),
+                        alone, link, away, moving,
+                        std::max(alone, link) / moving, is.settling(),
+                        static_cast<unsigned long long>(is.room_bytes / MiB));
             std::fflush(stdout);
             _exit(0);
         }

@@ -107,20 +107,6 @@ TEST(BlockTest, WhatMayHaveChangedIsWhatWorkCanWriteOverTheLink)
     EXPECT_FALSE(of->slots[1].digested);
 }
 
-TEST(BlockTest, AUnitWithoutRoomIsAskedAgainAfterASecond)
-{
-    constexpr std::uint64_t second = 1000000000;
-    slot unit;
-    EXPECT_FALSE(unit.may_leave(1)); // it is not in VRAM
-    unit.where = place::vram;
-    EXPECT_TRUE(unit.may_leave(1));
-    unit.no_room_ns = second;
-    EXPECT_FALSE(unit.may_leave(2 * second));
-    EXPECT_TRUE(unit.may_leave(2 * second + 1));
-    unit.host = 7; // it has its room
-    EXPECT_TRUE(unit.may_leave(second));
-}
-
 TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
 {
     block_ref one = made();

@@ -4,17 +4,13 @@
 
 namespace emuv::cuda {
 
-namespace {
-
-// Where there was no room in system RAM there may be some by now.
-constexpr std::uint64_t room_again_ns = 1000000000;
-
-} // namespace
-
-bool slot::may_leave(std::uint64_t now_ns) const
+void slot::take_room_of(slot &other)
 {
-    return where == place::vram && (host != 0 || no_room_ns == 0 ||
-                                    now_ns - no_room_ns > room_again_ns);
+    host = std::exchange(other.host, 0);
+    host_alias = std::exchange(other.host_alias, 0);
+    charged = std::exchange(other.charged, false);
+    token = other.token;
+    digested = other.digested = false;
 }
 
 void block::hold_still()

@@ -34,14 +34,13 @@ struct slot
     place where = place::host;
     bool unmapped = false; ///< at this moment, perhaps
     bool away = false; ///< in system RAM, and nothing is mapped at its address
-    bool cancel = false;          ///< its copy no longer counts
-    std::uint64_t no_room_ns = 0; ///< when there was none in system RAM
-    unsigned waiting = 0;         ///< launches
+    bool cancel = false;  ///< its copy no longer counts
+    unsigned waiting = 0; ///< launches
     CUmemGenericAllocationHandle vram = 0;
     CUdeviceptr vram_alias = 0;
     CUmemGenericAllocationHandle host = 0;
     CUdeviceptr host_alias = 0;
-    bool charged = false; ///< the host handle, by token
+    bool charged = false; ///< the host handle by itself, by token
     std::uint64_t token = 0;
     schedule::memo next;
     heat uses;
@@ -58,8 +57,8 @@ struct slot
     {
         return where == place::host || where == place::fetching;
     }
-    /// Whether there is room for it in system RAM, or may be.
-    bool may_leave(std::uint64_t now_ns) const;
+    /// Takes over the room in system RAM of one in VRAM, of the same size.
+    void take_room_of(slot &other);
     /// Whether it is planned to be away between its last use and its next. A
     /// step too few in between makes no difference.
     bool passes() const

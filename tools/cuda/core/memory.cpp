@@ -266,9 +266,13 @@ CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
     if (result != CUDA_SUCCESS)
         return result;
     *pointer = base;
-    if (mover *const moves = mover_of(device))
+    if (mover *const moves = mover_of(device)) {
+        const auto charges = charges_by_unit(entry);
         moves->add(base, entry.reserved_bytes, entry.context, entry.units,
-                   entry.first_host_unit);
+                   entry.first_host_unit, charges);
+        if (!charges.empty())
+            entry.regions.clear();
+    }
     publish(base, entry, [&] {
         entry.serial = next_serial_++;
         held_[base] = std::move(entry);
@@ -402,13 +406,16 @@ CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
 
 // Charges system RAM, whole or not at all: one region of the instance's if
 // there is a gap of that size in its offset space. Registered pages have to be
-// one; of handles a region is only the charge, and may be several.
-bool memory::charge_host(int device, std::uint64_t bytes, held &entry)
+// one; of handles a region is only the charge, and may be several. Where they
+// move, each handle has its own, since they may change hands.
+bool memory::charge_host(int device, std::uint64_t bytes,
+                         std::uint64_t unit_bytes, held &entry)
 {
     ledger &limits = ledger_of(device);
     std::uint64_t token = 0;
     std::uint64_t left = bytes;
-    std::uint64_t piece = bytes;
+    std::uint64_t piece =
+        host_.by_handle() && mover_of(device) != nullptr ? unit_bytes : bytes;
     while (left > 0) {
         piece = std::min(piece, left);
         if (limits.charge_virtual(piece, token)) {
@@ -425,6 +432,22 @@ bool memory::charge_host(int device, std::uint64_t bytes, held &entry)
         }
     }
     return true;
+}
+
+// The charge of each unit in system RAM; none where they were not to be had so.
+std::vector<std::uint64_t> memory::charges_by_unit(const held &entry)
+{
+    std::vector<std::uint64_t> tokens;
+    const std::size_t count = entry.units.size() - entry.first_host_unit;
+    if (entry.regions.size() != count)
+        return tokens;
+    for (std::size_t i = 0; i < count; i++) {
+        if (entry.regions[i].bytes !=
+            entry.units[entry.first_host_unit + i].bytes)
+            return {};
+        tokens.push_back(entry.regions[i].token);
+    }
+    return tokens;
 }
 
 // Charges and maps a whole range, or leaves nothing behind.
@@ -467,7 +490,7 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
     if (result == CUDA_SUCCESS && mapped < bytes) {
         const std::uint64_t rest = bytes - mapped;
         host_.choose(device, limits);
-        if (!charge_host(device, rest, entry))
+        if (!charge_host(device, rest, unit_bytes, entry))
             result = CUDA_ERROR_OUT_OF_MEMORY;
         else
             result = host_.map(base + mapped, rest, unit_bytes, device,

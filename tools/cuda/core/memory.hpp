@@ -304,8 +304,8 @@ private:
             std::uint64_t bytes;
             std::uint64_t token;
         };
-        std::vector<region> regions;
-        std::vector<unit> units; // the mover's while it has them
+        std::vector<region> regions; // these, and the units, are the mover's
+        std::vector<unit> units;     // while it has them
         std::uint64_t first_host_unit = 0;
         std::uint64_t open_to = 0; // devices, by bit
 
@@ -361,7 +361,9 @@ private:
                      shared_chunk &chunk);
     CUresult drop_piece(CUdeviceptr at, const held &entry);
     CUresult make_range(CUdeviceptr *base, held &entry, bool use_vram);
-    bool charge_host(int device, std::uint64_t bytes, held &entry);
+    bool charge_host(int device, std::uint64_t bytes, std::uint64_t unit_bytes,
+                     held &entry);
+    static std::vector<std::uint64_t> charges_by_unit(const held &entry);
     CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
     CUresult drop(CUdeviceptr base, held &entry);
     CUresult synchronize(CUcontext context) const;

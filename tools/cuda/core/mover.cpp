@@ -43,6 +43,8 @@ constexpr std::uint64_t rest_after_ns = 10000000;
 constexpr std::uint64_t pause_ns = 10000000;
 constexpr std::uint64_t report_after_ns = 100000000;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
+// Where there was no room in system RAM there may be some by now.
+constexpr std::uint64_t room_again_ns = 1000000000;
 // In blocks below that frameworks keep their many small tensors, at ever new
 // places, which every kernel reads again and again. They come to VRAM at their
 // first use, and stay.
@@ -98,7 +100,8 @@ mover::~mover()
 // ---- Blocks
 
 void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
-                const std::vector<unit> &units, std::size_t first_host)
+                const std::vector<unit> &units, std::size_t first_host,
+                const std::vector<std::uint64_t> &tokens)
 {
     const block_ref made(new block);
     made->base = base;
@@ -115,6 +118,8 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
             next.vram = units[i].handle;
         } else {
             next.host = units[i].handle;
+            next.charged = !tokens.empty();
+            next.token = next.charged ? tokens[i - first_host] : 0;
             host += next.bytes;
         }
         made->slots.push_back(next);
@@ -971,7 +976,7 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
         case stage::roomed:
             any = true;
             if (!each->done && !each->called_off)
-                each->unit().no_room_ns = now_ns();
+                no_room_ns_ = now_ns();
             if (!each->done || !take_digest(lock, *each))
                 end_motion(each, place::vram);
             break;
@@ -1221,7 +1226,7 @@ mover::traffic mover::look_at_traffic() const
 mover::survey mover::look_around() const
 {
     survey out;
-    const std::uint64_t now = now_ns();
+    out.ram = look_for_rooms();
     const bool arranges = pace_.arranges();
     // Where nobody waits for it, what has just been used has the most time to
     // come; of the rest, a program that runs ahead may call off all.
@@ -1255,7 +1260,7 @@ mover::survey mover::look_around() const
                 is_sooner(use, out.wanted.next_use) &&
                 (!passing || !(pace_.moves() || arranges)))
                 out.wanted = {each, i, use};
-            if (!one.may_leave(now))
+            if (one.where != place::vram || !out.ram.any_for(one))
                 continue;
             candidate &leaves = passing         ? out.passer
                                 : one.host != 0 ? out.victim
@@ -1349,8 +1354,10 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         // for clearly longer is worth it: sooner or later everything that
         // leaves has just been used.
         const bool grows =
-            spare_bytes_ < host_bytes_ + min_spare_bytes && units.newcomer.of &&
-            units.newcomer.next_use / 8 * 7 >= units.victim.next_use;
+            units.newcomer.of &&
+            units.newcomer.next_use / 8 * 7 >= units.victim.next_use &&
+            (spare_bytes_ < host_bytes_ + min_spare_bytes ||
+             units.ram.spares(units.newcomer.unit().bytes));
         const candidate &last =
             grows || !units.victim.of ? units.newcomer : units.victim;
         // What stays in VRAM leaves only where nothing else can.
@@ -1452,7 +1459,8 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     hot.resize(std::min(hot.size(), hottest_units));
     const std::uint64_t room =
         limits_.read().physical_free_bytes() + frames_.bytes();
-    const bool grows = spare_bytes_ < host_bytes_ + min_spare_bytes;
+    rooms ram = look_for_rooms();
+    ram.more = ram.more && spare_bytes_ < host_bytes_ + min_spare_bytes;
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
         const std::uint64_t wanted = each.which.unit().bytes;
@@ -1469,9 +1477,9 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
             for (std::size_t i = 0; i < of->slots.size(); i++) {
                 const slot &one = of->slots[i];
                 const std::uint64_t uses = one.uses.at(uses_);
-                if (!of->fixed && of->in_flight == 0 && one.may_leave(now) &&
-                    (one.host != 0 || grows) && one.bytes + room >= wanted &&
-                    uses < coldest) {
+                if (!of->fixed && of->in_flight == 0 &&
+                    one.where == place::vram && ram.any_for(one) &&
+                    one.bytes + room >= wanted && uses < coldest) {
                     coldest = uses;
                     out = {of, i, schedule::never};
                 }
@@ -1526,6 +1534,49 @@ bool mover::make_host(slot &of)
     if (of.host_alias == 0)
         of.host_alias = map_alias(calls_, of.host, of.bytes, device_);
     return of.host_alias != 0;
+}
+
+// Whether a unit has room in system RAM that it does not need: it is in VRAM,
+// to stay there as far as is planned.
+bool mover::is_room_spare(const block &of, const slot &one) const
+{
+    const bool leaves =
+        pace_.arranges() ? one.stays_away : one.leaves_for != never_leaves;
+    return one.where == place::vram && one.host != 0 && one.charged &&
+           (!leaves || of.fixed);
+}
+
+// Such a one. With its room a unit loses what is left of it there, and has to
+// be written back as a whole: best one of which that is so anyway.
+slot *mover::spare_room(std::uint64_t bytes) const
+{
+    slot *found = nullptr;
+    for (const block_ref &each : large_)
+        for (slot &one : each->slots) {
+            if (one.bytes != bytes || !is_room_spare(*each, one))
+                continue;
+            if (!one.digested && one.host_alias != 0)
+                return &one;
+            if (found == nullptr || found->host_alias == 0)
+                found = &one;
+        }
+    return found;
+}
+
+mover::rooms mover::look_for_rooms() const
+{
+    rooms out;
+    out.more = no_room_ns_ == 0 || now_ns() - no_room_ns_ > room_again_ns;
+    for (const block_ref &each : large_)
+        for (const slot &one : each->slots)
+            if (is_room_spare(*each, one) && !out.spares(one.bytes))
+                out.spare.push_back(one.bytes);
+    return out;
+}
+
+bool mover::rooms::spares(std::uint64_t bytes) const
+{
+    return std::find(spare.begin(), spare.end(), bytes) != spare.end();
 }
 
 // Whether the unit need not be mapped in system RAM: nothing of its block will
@@ -1633,12 +1684,14 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
 bool mover::start_evict(const candidate &which)
 {
     const motion_ref next = new_motion(which, stage::roomed);
-    const slot &one = which.unit();
+    slot &one = which.unit();
     next->digest = digests_.take();
     if (next->event == nullptr) {
         end_motion(next, place::vram);
         return false;
     }
+    if (slot *const spare = one.host == 0 ? spare_room(one.bytes) : nullptr)
+        one.take_room_of(*spare);
     next->done = one.host_alias != 0;
     if (!next->done) {
         pace_.disturb();
@@ -1692,7 +1745,7 @@ bool mover::give_way()
     if (coming >= wanted_bytes_ || !settled_ || unvouched_ > 0 ||
         !digests_.any_free())
         return dropped;
-    const std::uint64_t now = now_ns();
+    const rooms ram = look_for_rooms();
     candidate leaves;
     for (const block_ref &each : large_) {
         if (each->fixed || each->in_flight > 0)
@@ -1700,7 +1753,8 @@ bool mover::give_way()
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (one.may_leave(now) && (!leaves.of || use > leaves.next_use))
+            if (one.where == place::vram && ram.any_for(one) &&
+                (!leaves.of || use > leaves.next_use))
                 leaves = {each, i, use};
         }
     }

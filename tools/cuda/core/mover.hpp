@@ -59,8 +59,11 @@ public:
 
     /// Takes a block over.
     /// @param units  of which those from @p first_host on are in system RAM
+    /// @param tokens  the charges of those, one for each, which are taken over,
+    ///   too; or none: they are the caller's, and the block's as a whole
     void add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
-             const std::vector<unit> &units, std::size_t first_host);
+             const std::vector<unit> &units, std::size_t first_host,
+             const std::vector<std::uint64_t> &tokens);
 
     /// A block's remains: what is mapped at its addresses.
     struct remains
@@ -74,7 +77,7 @@ public:
             std::uint64_t bytes;
             std::uint64_t token;
         };
-        std::vector<charge> charges; ///< virtual ones, beyond add()'s
+        std::vector<charge> charges; ///< virtual ones
     };
 
     /// Gives a block back. Waits until none of it is on its way.
@@ -190,9 +193,24 @@ private:
         std::uint64_t leaving_bytes = 0;
     };
 
+    // Where what leaves VRAM finds room in system RAM.
+    struct rooms
+    {
+        bool more = false; // may be made
+        // The sizes of those that their units do not need, each once.
+        std::vector<std::uint64_t> spare;
+
+        bool spares(std::uint64_t bytes) const;
+        bool any_for(const slot &one) const
+        {
+            return one.host != 0 || more || spares(one.bytes);
+        }
+    };
+
     // What might move.
     struct survey
     {
+        rooms ram;
         // The unit in system RAM that is needed first ...
         candidate wanted{{}, 0, schedule::never};
         // ... and the one in VRAM that is needed last: of those that are meant
@@ -261,6 +279,9 @@ private:
                      const candidate &which);
     bool start_evict(const candidate &which);
     bool make_host(slot &of);
+    bool is_room_spare(const block &of, const slot &one) const;
+    slot *spare_room(std::uint64_t bytes) const;
+    rooms look_for_rooms() const;
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
@@ -331,6 +352,7 @@ private:
     std::uint64_t exchange_after_ns_ = 0;       // the next one
     std::uint64_t uses_ = 0;                    // of anything
     std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
+    std::uint64_t no_room_ns_ = 0;              // when no more was to be had
     std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
     std::uint64_t wanted_bytes_ = 0;            // by make_way()
     std::uint64_t given_up_ = 0; // units and frames that have left

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What moves, and what it takes, against a driver of tables whose copies and
+// kernels are over at once. That the bytes are right is the harness's affair.
+#include "core/memory.hpp"
+#include "core/mover.hpp"
+#include "fake_driver.hpp"
+#include "idle_driver.hpp"
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+constexpr std::uint64_t unit_bytes = 64 * MiB;
+
+// Eight units fit on the card, and twelve are there.
+class Mover : public ::testing::Test
+{
+protected:
+    void start(std::uint64_t beyond)
+    {
+#define EMUV_SUCCEED(name)                                                     \
+    if (card_.calls.name == nullptr)                                           \
+        card_.calls.name = succeed;
+        EMUV_DRIVER_CALLS(EMUV_SUCCEED)
+#undef EMUV_SUCCEED
+        const driver idle = idle_driver();
+        card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
+        card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
+        ASSERT_EQ(rows_.open(nullptr), 0);
+        limits_ =
+            std::make_unique<file_ledger>(rows_, 0, 8 * unit_bytes, beyond);
+        host_ = std::make_unique<numa_store>(card_.calls);
+        moves_ = std::make_unique<mover>(
+            card_.calls, *limits_, 0, true, false, nullptr,
+            [](const char *why) { ADD_FAILURE() << why; });
+        held_ = std::make_unique<memory>(
+            card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
+            report_kind::total, nullptr, false,
+            std::vector<mover *>{moves_.get()});
+        for (CUdeviceptr &each : units_)
+            ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+    }
+
+    // Work that uses each of them from this one on.
+    void round(std::size_t first)
+    {
+        for (std::size_t i = first; i < units_.size(); i++) {
+            moves_->run(
+                reinterpret_cast<CUstream>(0x20),
+                [&](work &out) {
+                    out.what = i + 1;
+                    out.vouched = true;
+                    out.name(units_[i]);
+                },
+                [] { return CUDA_SUCCESS; });
+            usleep(500);
+        }
+    }
+
+    // How many of those are in VRAM.
+    std::size_t in_vram(std::size_t first)
+    {
+        const std::lock_guard guard(card_.lock);
+        std::size_t count = 0;
+        for (std::size_t i = first; i < units_.size(); i++)
+            if (const auto at = card_.mapped.find(units_[i]);
+                at != card_.mapped.end() && !card_.handles[at->second].host)
+                count++;
+        return count;
+    }
+
+    template <typename Condition>
+    bool run_until(std::size_t first, Condition holds)
+    {
+        const auto end =
+            std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (!holds() && std::chrono::steady_clock::now() < end)
+            round(first);
+        return holds();
+    }
+
+    void free_all()
+    {
+        for (const CUdeviceptr each : units_)
+            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        moves_->stop(nullptr);
+        EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
+        EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
+        EXPECT_TRUE(card_.empty());
+    }
+
+    FakeDriver card_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<numa_store> host_;
+    std::unique_ptr<mover> moves_;
+    std::unique_ptr<memory> held_;
+    std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
+};
+
+} // namespace
+
+// Four units have room in system RAM, and one more may be made. Each that comes
+// to VRAM leaves its own to one that nobody uses.
+TEST_F(Mover, RoomInSystemRamChangesHands)
+{
+    ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
+    EXPECT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    EXPECT_LE(limits_->read().virtual_used_bytes, 5 * unit_bytes);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// What is given back takes with it the room it has by then, whosever it was.
+TEST_F(Mover, RoomThatChangedHandsIsChargedUntilItsNewUnitIsFreed)
+{
+    ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
+    ASSERT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    for (std::size_t i = 6; i < units_.size(); i++)
+        EXPECT_EQ(held_->free(units_[i]), CUDA_SUCCESS);
+    const std::uint64_t left = limits_->read().virtual_used_bytes;
+    EXPECT_GE(left, 4 * unit_bytes);
+    {
+        const std::lock_guard guard(card_.lock);
+        EXPECT_EQ(left, card_.host_used);
+    }
+    units_.resize(6);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
+{
+    ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
+    std::uint64_t token = 0;
+    ASSERT_TRUE(limits_->charge_virtual(unit_bytes, token));
+    for (int i = 0; i < 50; i++)
+        round(6);
+    EXPECT_EQ(in_vram(6), 2U) << "nothing can leave";
+    limits_->uncharge_virtual(unit_bytes, token);
+    EXPECT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
