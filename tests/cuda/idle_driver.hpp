@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A driver that does nothing and succeeds, for what is timed before it.
+// A driver that does nothing and succeeds, for what needs no more of it.
 #pragma once
 
 #include "core/driver.hpp"

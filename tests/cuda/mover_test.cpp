@@ -31,6 +31,8 @@ protected:
         card_.calls.name = succeed;
         EMUV_DRIVER_CALLS(EMUV_SUCCEED)
 #undef EMUV_SUCCEED
+        // A mode for each thread, of which the tables have one for all.
+        card_.calls.cuThreadExchangeStreamCaptureMode = succeed;
         const driver idle = idle_driver();
         card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
         card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
