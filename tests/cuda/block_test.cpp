@@ -107,6 +107,24 @@ TEST(BlockTest, WhatMayHaveChangedIsWhatWorkCanWriteOverTheLink)
     EXPECT_FALSE(of->slots[1].digested);
 }
 
+TEST(BlockTest, WhatTakesAnothersRoomKnowsNothingOfWhatItHolds)
+{
+    slot one;
+    slot other;
+    other.host = {7, 0x1000, true, 23};
+    one.digested = other.digested = true;
+    one.take_room_of(other);
+    EXPECT_EQ(one.host.handle, 7U);
+    EXPECT_EQ(one.host.alias, 0x1000U);
+    EXPECT_TRUE(one.host.charged);
+    EXPECT_EQ(one.host.token, 23U);
+    EXPECT_EQ(other.host.handle, 0U);
+    EXPECT_EQ(other.host.alias, 0U);
+    EXPECT_FALSE(other.host.charged);
+    EXPECT_FALSE(one.digested);
+    EXPECT_FALSE(other.digested);
+}
+
 TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
 {
     block_ref one = made();

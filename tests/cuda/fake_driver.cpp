@@ -26,8 +26,10 @@ CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
     const auto limit = host ? card->host_bytes : card->card_bytes;
     if (bytes == 0 || bytes % (2 << 20) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > limit - used)
+    if (bytes > limit - used) {
+        card->host_refused += host ? 1 : 0;
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     used += bytes;
     *handle = card->next_handle++;
     card->handles[*handle] = {bytes, host};

@@ -32,6 +32,7 @@ struct FakeDriver
     std::uint64_t host_bytes = ~std::uint64_t{0};
     std::uint64_t card_used = 0;
     std::uint64_t host_used = 0;
+    unsigned host_refused = 0; // how often
     bool fail_access = false;
     bool fail_map = false;
     bool capturing = false;

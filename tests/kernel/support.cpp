@@ -472,11 +472,13 @@ u64 settled_available()
     write_text("/proc/sys/vm/drop_caches", "3");
     // A processor gives back tens of megabytes at once: between the two
     // readings they would be counted twice (17.8 MiB of it were seen on 6.1).
-    for (u64 before = at_hand();;) {
+    u64 before = at_hand();
+    for (int left = 100;; left--) {
         const u64 available = meminfo("MemAvailable");
         const u64 after = at_hand();
-        if (std::max(before, after) - std::min(before, after) <= mib)
-            return available + std::min(before, after);
+        const auto [less, more] = std::minmax(before, after);
+        if (more - less <= mib || left == 0)
+            return available + less;
         before = after;
     }
 }

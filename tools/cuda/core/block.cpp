@@ -6,10 +6,7 @@ namespace emuv::cuda {
 
 void slot::take_room_of(slot &other)
 {
-    host = std::exchange(other.host, 0);
-    host_alias = std::exchange(other.host_alias, 0);
-    charged = std::exchange(other.charged, false);
-    token = other.token;
+    host = std::exchange(other.host, {});
     digested = other.digested = false;
 }
 

@@ -6,6 +6,7 @@
 #include "driver.hpp"
 #include "heat.hpp"
 #include "plan.hpp"
+#include "rooms.hpp"
 #include "schedule.hpp"
 
 #include <algorithm>
@@ -38,10 +39,7 @@ struct slot
     unsigned waiting = 0; ///< launches
     CUmemGenericAllocationHandle vram = 0;
     CUdeviceptr vram_alias = 0;
-    CUmemGenericAllocationHandle host = 0;
-    CUdeviceptr host_alias = 0;
-    bool charged = false; ///< the host handle by itself, by token
-    std::uint64_t token = 0;
+    room host;
     schedule::memo next;
     heat uses;
     /// As planned: for gaps at least as long as the first, in steps, and
@@ -50,7 +48,7 @@ struct slot
     std::uint32_t stays_for = never_leaves;
     bool stays_away = false; ///< as arranged: from VRAM
     bool fresh = false;      ///< fetched, and no use of it has ended yet
-    bool digested = false;   ///< of what the host handle holds
+    bool digested = false;   ///< of what its room holds
     digests::value digest{};
 
     bool in_ram() const

@@ -407,15 +407,19 @@ CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
 // Charges system RAM, whole or not at all: one region of the instance's if
 // there is a gap of that size in its offset space. Registered pages have to be
 // one; of handles a region is only the charge, and may be several. Where they
-// move, each handle has its own, since they may change hands.
+// move, each handle has its own, since they may change hands; but what cannot
+// be had as a whole is asked for as one, not to take from others for a moment
+// what they may have.
 bool memory::charge_host(int device, std::uint64_t bytes,
                          std::uint64_t unit_bytes, held &entry)
 {
     ledger &limits = ledger_of(device);
     std::uint64_t token = 0;
     std::uint64_t left = bytes;
-    std::uint64_t piece =
-        host_.by_handle() && mover_of(device) != nullptr ? unit_bytes : bytes;
+    std::uint64_t piece = host_.by_handle() && mover_of(device) != nullptr &&
+                                  limits.read().virtual_free_bytes() >= bytes
+                              ? unit_bytes
+                              : bytes;
     while (left > 0) {
         piece = std::min(piece, left);
         if (limits.charge_virtual(piece, token)) {

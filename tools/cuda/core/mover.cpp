@@ -43,8 +43,6 @@ constexpr std::uint64_t rest_after_ns = 10000000;
 constexpr std::uint64_t pause_ns = 10000000;
 constexpr std::uint64_t report_after_ns = 100000000;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
-// Where there was no room in system RAM there may be some by now.
-constexpr std::uint64_t room_again_ns = 1000000000;
 // In blocks below that frameworks keep their many small tensors, at ever new
 // places, which every kernel reads again and again. They come to VRAM at their
 // first use, and stay.
@@ -88,8 +86,8 @@ mover::mover(const driver &calls, ledger &limits, int device, bool always,
              bool unmaps, trace *record, void (*tell)(const char *why))
     : calls_(calls), limits_(limits), device_(device), unmaps_(unmaps),
       trace_(record), tell_(tell), pace_(always), flights_(calls),
-      frames_(calls, limits, device), events_(calls), digests_(calls),
-      lanes_(calls)
+      frames_(calls, limits, device), rooms_(calls, limits, device),
+      events_(calls), digests_(calls), lanes_(calls)
 {}
 
 mover::~mover()
@@ -117,9 +115,9 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
             next.where = place::vram;
             next.vram = units[i].handle;
         } else {
-            next.host = units[i].handle;
-            next.charged = !tokens.empty();
-            next.token = next.charged ? tokens[i - first_host] : 0;
+            next.host.handle = units[i].handle;
+            next.host.charged = !tokens.empty();
+            next.host.token = tokens.empty() ? 0 : tokens[i - first_host];
             host += next.bytes;
         }
         made->slots.push_back(next);
@@ -153,20 +151,18 @@ bool mover::remove(CUdeviceptr base, remains &left)
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
         const bool in_vram = each.where == place::vram;
-        next.handle = in_vram ? each.vram : each.host;
+        next.handle = in_vram ? each.vram : each.host.handle;
         unmap_alias(calls_, each.vram_alias, each.bytes);
-        unmap_alias(calls_, each.host_alias, each.bytes);
         if (in_vram) {
             left.physical_bytes += each.bytes;
-            if (each.host != 0) {
-                calls_.cuMemRelease(each.host);
-                spare_bytes_ -= each.bytes;
-            }
+            if (each.host.handle != 0)
+                rooms_.drop(each.bytes, each.host);
         } else {
             host_bytes_ -= each.bytes;
+            unmap_alias(calls_, each.host.alias, each.bytes);
+            if (each.host.charged)
+                left.charges.push_back({each.bytes, each.host.token});
         }
-        if (each.charged)
-            left.charges.push_back({each.bytes, each.token});
         left.units.push_back(next);
         left.host.push_back(!in_vram);
         left.away.push_back(each.away);
@@ -265,15 +261,10 @@ void mover::shed()
         if (each->moving > 0)
             continue;
         for (slot &one : each->slots) {
-            if (one.where != place::vram || one.host == 0 || !one.charged)
+            if (one.where != place::vram || !one.host.charged)
                 continue;
-            unmap_alias(calls_, one.host_alias, one.bytes);
-            calls_.cuMemRelease(one.host);
-            limits_.uncharge_virtual(one.bytes, one.token);
-            spare_bytes_ -= one.bytes;
-            one.host = 0;
-            one.host_alias = 0;
-            one.charged = one.digested = false;
+            rooms_.drop(one.bytes, one.host);
+            one.digested = false;
         }
     }
 }
@@ -975,8 +966,6 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
         switch (each->at) {
         case stage::roomed:
             any = true;
-            if (!each->done && !each->called_off)
-                no_room_ns_ = now_ns();
             if (!each->done || !take_digest(lock, *each))
                 end_motion(each, place::vram);
             break;
@@ -1044,7 +1033,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     which->at = stage::write_back;
     lock.unlock();
     const bool begun =
-        lanes_.write_back(of.host_alias, of.at, of.bytes, which->event);
+        lanes_.write_back(of.host.alias, of.at, of.bytes, which->event);
     lock.lock();
     if (!begun)
         end_motion(which, place::vram);
@@ -1089,13 +1078,11 @@ void mover::finish(motion_ref which)
         of.vram = 0;
         of.vram_alias = 0;
         host_bytes_ += of.bytes;
-        spare_bytes_ -= of.bytes;
     } else {
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
         of.fresh = true;
         host_bytes_ -= of.bytes;
-        spare_bytes_ += of.bytes;
     }
     unreported_.fetched_bytes += which->evicts ? 0 : of.bytes;
     unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
@@ -1145,7 +1132,7 @@ void mover::serve(stage mine)
             next->done = false;
         } else if (mine == stage::room) {
             lock.unlock();
-            const bool done = make_host(of);
+            const bool done = rooms_.make(of.bytes, of.host);
             entering_.fetch_add(1);
             lock.lock();
             entering_.fetch_sub(1);
@@ -1160,8 +1147,8 @@ void mover::serve(stage mine)
                 is_away    ? calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS
                 : was_away ? map_at(calls_, of.at, of.bytes, next->into.handle,
                                     device_)
-                : next->evicts ? map(of, of.host, of.vram)
-                               : map(of, next->into.handle, of.host);
+                : next->evicts ? map(of, of.host.handle, of.vram)
+                               : map(of, next->into.handle, of.host.handle);
             entering_.fetch_add(1);
             lock.lock();
             entering_.fetch_sub(1);
@@ -1226,7 +1213,7 @@ mover::traffic mover::look_at_traffic() const
 mover::survey mover::look_around() const
 {
     survey out;
-    out.ram = look_for_rooms();
+    out.ram = look_for_rooms(rooms_.below());
     const bool arranges = pace_.arranges();
     // Where nobody waits for it, what has just been used has the most time to
     // come; of the rest, a program that runs ahead may call off all.
@@ -1260,11 +1247,11 @@ mover::survey mover::look_around() const
                 is_sooner(use, out.wanted.next_use) &&
                 (!passing || !(pace_.moves() || arranges)))
                 out.wanted = {each, i, use};
-            if (one.where != place::vram || !out.ram.any_for(one))
+            if (one.where != place::vram || !out.ram.has_room_for(one))
                 continue;
-            candidate &leaves = passing         ? out.passer
-                                : one.host != 0 ? out.victim
-                                                : out.newcomer;
+            candidate &leaves = passing                ? out.passer
+                                : one.host.handle != 0 ? out.victim
+                                                       : out.newcomer;
             if (use > leaves.next_use)
                 leaves = {each, i, use};
         }
@@ -1352,12 +1339,18 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         // Room for one more unit is slow to make and takes memory. As much
         // again as lies there is enough to take turns with, and what stays away
         // for clearly longer is worth it: sooner or later everything that
-        // leaves has just been used.
+        // leaves has just been used. Another's room is at hand, and worth it
+        // where nothing is lost with it: else two would take turns to rob each
+        // other, and be written back each time.
+        const auto costs_nothing = [this](std::uint64_t bytes) {
+            const slot *const other = spare_room(bytes);
+            return other != nullptr && !other->digested;
+        };
         const bool grows =
             units.newcomer.of &&
             units.newcomer.next_use / 8 * 7 >= units.victim.next_use &&
-            (spare_bytes_ < host_bytes_ + min_spare_bytes ||
-             units.ram.spares(units.newcomer.unit().bytes));
+            (units.ram.bytes < host_bytes_ + min_spare_bytes ||
+             costs_nothing(units.newcomer.unit().bytes));
         const candidate &last =
             grows || !units.victim.of ? units.newcomer : units.victim;
         // What stays in VRAM leaves only where nothing else can.
@@ -1459,8 +1452,9 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     hot.resize(std::min(hot.size(), hottest_units));
     const std::uint64_t room =
         limits_.read().physical_free_bytes() + frames_.bytes();
-    rooms ram = look_for_rooms();
-    ram.more = ram.more && spare_bytes_ < host_bytes_ + min_spare_bytes;
+    leeway ram = look_for_rooms(rooms_.below());
+    if (ram.bytes >= host_bytes_ + min_spare_bytes)
+        ram = look_for_rooms(0);
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
         const std::uint64_t wanted = each.which.unit().bytes;
@@ -1478,7 +1472,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
                 const slot &one = of->slots[i];
                 const std::uint64_t uses = one.uses.at(uses_);
                 if (!of->fixed && of->in_flight == 0 &&
-                    one.where == place::vram && ram.any_for(one) &&
+                    one.where == place::vram && ram.has_room_for(one) &&
                     one.bytes + room >= wanted && uses < coldest) {
                     coldest = uses;
                     out = {of, i, schedule::never};
@@ -1513,36 +1507,13 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
     unreported_.stalled_ns += now_ns() - start;
 }
 
-// Gives a unit its place in system RAM. Slow the first time, and never again.
-bool mover::make_host(slot &of)
-{
-    if (of.host == 0) {
-        if (!limits_.charge_virtual(of.bytes, of.token))
-            return false;
-        const auto properties = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                              numa_node_of(calls_, device_));
-        if (calls_.cuMemCreate(&of.host, of.bytes, &properties, 0) !=
-            CUDA_SUCCESS) {
-            limits_.uncharge_virtual(of.bytes, of.token);
-            of.host = 0;
-            return false;
-        }
-        of.charged = true;
-        of.digested = false;
-        spare_bytes_.fetch_add(of.bytes);
-    }
-    if (of.host_alias == 0)
-        of.host_alias = map_alias(calls_, of.host, of.bytes, device_);
-    return of.host_alias != 0;
-}
-
 // Whether a unit has room in system RAM that it does not need: it is in VRAM,
 // to stay there as far as is planned.
 bool mover::is_room_spare(const block &of, const slot &one) const
 {
     const bool leaves =
         pace_.arranges() ? one.stays_away : one.leaves_for != never_leaves;
-    return one.where == place::vram && one.host != 0 && one.charged &&
+    return one.where == place::vram && one.host.charged &&
            (!leaves || of.fixed);
 }
 
@@ -1555,28 +1526,32 @@ slot *mover::spare_room(std::uint64_t bytes) const
         for (slot &one : each->slots) {
             if (one.bytes != bytes || !is_room_spare(*each, one))
                 continue;
-            if (!one.digested && one.host_alias != 0)
+            if (!one.digested && one.host.alias != 0)
                 return &one;
-            if (found == nullptr || found->host_alias == 0)
+            if (found == nullptr || found->host.alias == 0)
                 found = &one;
         }
     return found;
 }
 
-mover::rooms mover::look_for_rooms() const
+mover::leeway mover::look_for_rooms(std::uint64_t more_below) const
 {
-    rooms out;
-    out.more = no_room_ns_ == 0 || now_ns() - no_room_ns_ > room_again_ns;
+    leeway out;
+    out.more_below = more_below;
     for (const block_ref &each : large_)
-        for (const slot &one : each->slots)
-            if (is_room_spare(*each, one) && !out.spares(one.bytes))
+        for (const slot &one : each->slots) {
+            if (one.where == place::vram && one.host.handle != 0)
+                out.bytes += one.bytes;
+            if (more_below != UINT64_MAX && is_room_spare(*each, one) &&
+                !out.spares(one.bytes))
                 out.spare.push_back(one.bytes);
+        }
     return out;
 }
 
-bool mover::rooms::spares(std::uint64_t bytes) const
+bool mover::leeway::spares(std::uint64_t size) const
 {
-    return std::find(spare.begin(), spare.end(), bytes) != spare.end();
+    return std::find(spare.begin(), spare.end(), size) != spare.end();
 }
 
 // Whether the unit need not be mapped in system RAM: nothing of its block will
@@ -1602,10 +1577,10 @@ bool mover::bring_home(slot &of)
     const std::uint64_t start = now_ns();
     auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
-    bool done = map_at(calls_, of.at, of.bytes, of.host, device_);
+    bool done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
     if (!done) {
         frames_.drop();
-        done = map_at(calls_, of.at, of.bytes, of.host, device_);
+        done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
     }
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
     of.away = false;
@@ -1669,7 +1644,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
     next->into = into;
-    const CUdeviceptr from = one.away ? one.host_alias : one.at;
+    const CUdeviceptr from = one.away ? one.host.alias : one.at;
     lock.unlock();
     const bool begun = next->event != nullptr &&
                        lanes_.fetch(into.alias, from, one.bytes, next->event);
@@ -1690,9 +1665,10 @@ bool mover::start_evict(const candidate &which)
         end_motion(next, place::vram);
         return false;
     }
-    if (slot *const spare = one.host == 0 ? spare_room(one.bytes) : nullptr)
+    if (slot *const spare =
+            one.host.handle == 0 ? spare_room(one.bytes) : nullptr)
         one.take_room_of(*spare);
-    next->done = one.host_alias != 0;
+    next->done = one.host.alias != 0;
     if (!next->done) {
         pace_.disturb();
         hand_over(*next, stage::room);
@@ -1745,7 +1721,7 @@ bool mover::give_way()
     if (coming >= wanted_bytes_ || !settled_ || unvouched_ > 0 ||
         !digests_.any_free())
         return dropped;
-    const rooms ram = look_for_rooms();
+    const leeway ram = look_for_rooms(rooms_.below());
     candidate leaves;
     for (const block_ref &each : large_) {
         if (each->fixed || each->in_flight > 0)
@@ -1753,7 +1729,7 @@ bool mover::give_way()
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (one.where == place::vram && ram.any_for(one) &&
+            if (one.where == place::vram && ram.has_room_for(one) &&
                 (!leaves.of || use > leaves.next_use))
                 leaves = {each, i, use};
         }

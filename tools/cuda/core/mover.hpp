@@ -15,6 +15,7 @@
 #include "patience.hpp"
 #include "planner.hpp"
 #include "reach.hpp"
+#include "rooms.hpp"
 #include "schedule.hpp"
 #include "step_times.hpp"
 #include "store.hpp"
@@ -194,23 +195,26 @@ private:
     };
 
     // Where what leaves VRAM finds room in system RAM.
-    struct rooms
+    struct leeway
     {
-        bool more = false; // may be made
-        // The sizes of those that their units do not need, each once.
+        std::uint64_t more_below = 0; // that size may be made
+        std::uint64_t bytes = 0;      // are there, for what is in VRAM
+        // The sizes of those that their units do not need, each once; known
+        // where not all may be made.
         std::vector<std::uint64_t> spare;
 
-        bool spares(std::uint64_t bytes) const;
-        bool any_for(const slot &one) const
+        bool spares(std::uint64_t size) const;
+        bool has_room_for(const slot &one) const
         {
-            return one.host != 0 || more || spares(one.bytes);
+            return one.host.alias != 0 || one.bytes < more_below ||
+                   spares(one.bytes);
         }
     };
 
     // What might move.
     struct survey
     {
-        rooms ram;
+        leeway ram;
         // The unit in system RAM that is needed first ...
         candidate wanted{{}, 0, schedule::never};
         // ... and the one in VRAM that is needed last: of those that are meant
@@ -278,10 +282,9 @@ private:
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool start_evict(const candidate &which);
-    bool make_host(slot &of);
     bool is_room_spare(const block &of, const slot &one) const;
     slot *spare_room(std::uint64_t bytes) const;
-    rooms look_for_rooms() const;
+    leeway look_for_rooms(std::uint64_t more_below) const;
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
@@ -335,6 +338,7 @@ private:
     step_times times_;
     std::list<motion> motions_;
     frames frames_;
+    rooms rooms_;
     events events_;
     digests digests_;
     unsigned unvouched_ = 0; // in flight
@@ -349,13 +353,11 @@ private:
     patience for_device_;                 // and, before, for less work in hand
     std::uint64_t look_again_ns_ = 0;
     exchange exchange_;
-    std::uint64_t exchange_after_ns_ = 0;       // the next one
-    std::uint64_t uses_ = 0;                    // of anything
-    std::uint64_t host_bytes_ = 0;              // of blocks, in system RAM
-    std::uint64_t no_room_ns_ = 0;              // when no more was to be had
-    std::atomic<std::uint64_t> spare_bytes_{0}; // room there, for what is not
-    std::uint64_t wanted_bytes_ = 0;            // by make_way()
-    std::uint64_t given_up_ = 0; // units and frames that have left
+    std::uint64_t exchange_after_ns_ = 0; // the next one
+    std::uint64_t uses_ = 0;              // of anything
+    std::uint64_t host_bytes_ = 0;        // of blocks, in system RAM
+    std::uint64_t wanted_bytes_ = 0;      // by make_way()
+    std::uint64_t given_up_ = 0;          // units and frames that have left
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;   // of VRAM

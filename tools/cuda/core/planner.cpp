@@ -165,7 +165,7 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
             const slot &one = each->slots[i];
             units.push_back({one.bytes, one.leaves_for != never_leaves &&
                                             (one.where == place::evicting ||
-                                             one.host != 0)});
+                                             one.host.handle != 0)});
             if (first[i] != none)
                 add(begin + i, last[i], first[i] + round_);
         }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Room in system RAM, against a driver of tables.
+#include "core/rooms.hpp"
+#include "fake_driver.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+
+struct RoomsTest : testing::Test
+{
+    RoomsTest() { EXPECT_EQ(rows.open(nullptr), 0); }
+
+    std::uint64_t used() { return limits.read().virtual_used_bytes; }
+
+    FakeDriver card;
+    ledger_file rows;
+    file_ledger limits{rows, 0, 0, 64 * MiB};
+    rooms made{card.calls, limits, 0};
+    room got;
+};
+
+TEST_F(RoomsTest, IsChargedAndHasAnAddressUntilItIsGivenUp)
+{
+    ASSERT_TRUE(made.make(16 * MiB, got));
+    EXPECT_EQ(used(), 16 * MiB);
+    EXPECT_EQ(card.host_used, 16 * MiB);
+    EXPECT_EQ(card.mapped.at(got.alias), got.handle);
+    made.drop(16 * MiB, got);
+    EXPECT_EQ(got.handle, 0U);
+    EXPECT_EQ(used(), 0U);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, WhatIsThereGetsAnAddressAndNoChargeOfItsOwn)
+{
+    ASSERT_TRUE(made.make(16 * MiB, got));
+    room other;
+    other.handle = got.handle;
+    ASSERT_TRUE(made.make(16 * MiB, other));
+    EXPECT_NE(other.alias, got.alias);
+    EXPECT_EQ(used(), 16 * MiB);
+    card.calls.cuMemUnmap(other.alias, 16 * MiB);
+    card.calls.cuMemAddressFree(other.alias, 16 * MiB);
+    made.drop(16 * MiB, got);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, OneThatCannotBeMappedIsNotMade)
+{
+    card.fail_map = true;
+    EXPECT_FALSE(made.make(16 * MiB, got));
+    EXPECT_EQ(made.below(), 16 * MiB);
+    EXPECT_EQ(got.handle, 0U);
+    EXPECT_EQ(used(), 0U);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, WhatIsThereStaysThoughItCannotBeMapped)
+{
+    ASSERT_TRUE(made.make(16 * MiB, got));
+    room other;
+    other.handle = got.handle;
+    card.fail_map = true;
+    EXPECT_FALSE(made.make(16 * MiB, other));
+    EXPECT_EQ(made.below(), 16 * MiB);
+    EXPECT_EQ(other.handle, got.handle);
+    made.drop(16 * MiB, got);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, BeyondTheLimitOrTheHostIsRefusedAndLeavesNothing)
+{
+    EXPECT_FALSE(made.make(128 * MiB, got));
+    card.host_bytes = 8 * MiB;
+    EXPECT_FALSE(made.make(16 * MiB, got));
+    EXPECT_EQ(got.handle, 0U);
+    EXPECT_EQ(used(), 0U);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, OfTheRefusedSizeAreAskedForAgainOnceASecondHasPassed)
+{
+    EXPECT_EQ(made.below(), UINT64_MAX);
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_FALSE(made.make(128 * MiB, got));
+    EXPECT_EQ(made.below(), 128 * MiB) << "smaller ones may be had";
+    ASSERT_FALSE(made.make(96 * MiB, got));
+    EXPECT_EQ(made.below(), 96 * MiB);
+    ASSERT_FALSE(made.make(112 * MiB, got));
+    EXPECT_EQ(made.below(), 96 * MiB) << "the least of them";
+    while (made.below() != UINT64_MAX)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_GE(std::chrono::steady_clock::now() - start,
+              std::chrono::seconds(1));
+}
+
+} // namespace
