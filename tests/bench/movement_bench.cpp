@@ -382,6 +382,21 @@ struct outcome
     }
 };
 
+// Products with 9 GiB of weights, one after the other (run-chain). A kernel
+// with many rows reads what it is given again and again.
+program chain(const char *name, std::uint64_t whole_ns, double passes)
+{
+    program out{name, {128 * MiB, 384 * MiB}, {}};
+    for (int layer = 0; layer < 24; layer++) {
+        out.round.push_back(
+            {{{out.blocks.size(), false}, {0, false}, {1, true}}, 1, passes});
+        out.blocks.push_back(384 * MiB);
+    }
+    out.take(whole_ns);
+    out.round.back().settles = true;
+    return out;
+}
+
 // Rounds of a program in so many bytes of VRAM.
 outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
             const char *trace_file)
@@ -479,9 +494,12 @@ int main(int count, char **arguments)
     const program prefilled = prefill();
     const program trained = training();
     std::vector<row> rows;
-    for (const row &each : {row{prefilled, 12288}, row{prefilled, 6963},
-                            row{trained, trained.bytes() / MiB + 900 - 1740},
-                            row{trained, trained.bytes() / MiB * 3 / 4}})
+    for (const row &each :
+         {row{prefilled, 12288}, row{prefilled, 6963},
+          row{trained, trained.bytes() / MiB + 900 - 1740},
+          row{trained, trained.bytes() / MiB * 3 / 4},
+          row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
+          row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})
         for (const bool unmaps : {false, true})
             rows.push_back({each.of, each.mib, unmaps});
     std::puts("program     share, MiB   needs   alone, ms   link   away       "
