@@ -6,6 +6,8 @@
 //
 // Prints, for each number of rows M: M, milliseconds a pass over all weights
 // (the median of ten passes after thirty others), and the hash.
+#include "check.hpp"
+
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -16,16 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
-
-static void check(int error, const char *what, int line)
-{
-    if (error != 0) {
-        std::fprintf(stderr, "chain: line %d: %s: error %d\n", line, what,
-                     error);
-        std::exit(1);
-    }
-}
-#define CHECK(call) check(static_cast<int>(call), #call, __LINE__)
 
 __global__ void fill(uint32_t *at, size_t count, uint32_t seed)
 {

@@ -9,6 +9,8 @@
 // memory of the host that kernels reach over the link: plain zero-copy.
 // Prints, for each kind of work: its name, milliseconds (the median of seven
 // passes after three others), and the hash.
+#include "check.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -18,16 +20,6 @@
 #include <vector>
 
 #include <cuda_runtime.h>
-
-static void check(cudaError_t error, const char *what, int line)
-{
-    if (error != cudaSuccess) {
-        std::fprintf(stderr, "chase: line %d: %s: %s\n", line, what,
-                     cudaGetErrorString(error));
-        std::exit(1);
-    }
-}
-#define CHECK(call) check(call, #call, __LINE__)
 
 constexpr size_t block_bytes = size_t{64} << 20;
 constexpr size_t node_bytes = 4096;

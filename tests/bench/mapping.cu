@@ -7,6 +7,8 @@
 //   nvcc -O2 -std=c++17 -o mapping tests/bench/mapping.cu -lcuda && ./mapping
 //
 // Prints medians in microseconds, and what the copies reached meanwhile.
+#include "check.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,16 +20,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-
-static void check(int error, const char *what, int line)
-{
-    if (error != 0) {
-        std::fprintf(stderr, "mapping: line %d: %s: error %d\n", line, what,
-                     error);
-        std::exit(1);
-    }
-}
-#define CHECK(call) check(static_cast<int>(call), #call, __LINE__)
 
 constexpr size_t mib = size_t{1} << 20;
 constexpr size_t copy_bytes = 64 * mib;

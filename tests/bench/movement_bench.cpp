@@ -360,6 +360,21 @@ program training()
     return out;
 }
 
+// Products with 9 GiB of weights, one after the other (run-chain). A kernel
+// with many rows reads what it is given again and again.
+program chain(const char *name, std::uint64_t whole_ns, double passes)
+{
+    program out{name, {128 * MiB, 384 * MiB}, {}};
+    for (int layer = 0; layer < 24; layer++) {
+        out.round.push_back(
+            {{{out.blocks.size(), false}, {0, false}, {1, true}}, 1, passes});
+        out.blocks.push_back(384 * MiB);
+    }
+    out.take(whole_ns);
+    out.round.back().settles = true;
+    return out;
+}
+
 struct outcome
 {
     std::vector<double> ms; // of each round
@@ -381,21 +396,6 @@ struct outcome
         return first;
     }
 };
-
-// Products with 9 GiB of weights, one after the other (run-chain). A kernel
-// with many rows reads what it is given again and again.
-program chain(const char *name, std::uint64_t whole_ns, double passes)
-{
-    program out{name, {128 * MiB, 384 * MiB}, {}};
-    for (int layer = 0; layer < 24; layer++) {
-        out.round.push_back(
-            {{{out.blocks.size(), false}, {0, false}, {1, true}}, 1, passes});
-        out.blocks.push_back(384 * MiB);
-    }
-    out.take(whole_ns);
-    out.round.back().settles = true;
-    return out;
-}
 
 // Rounds of a program in so many bytes of VRAM.
 outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,

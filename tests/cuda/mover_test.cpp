@@ -149,8 +149,15 @@ TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
         const std::lock_guard guard(card_.lock);
         return card_.host_refused;
     };
+    const auto start = std::chrono::steady_clock::now();
     EXPECT_TRUE(run_until(6, [&] { return refused() > 0; }));
+    for (int i = 0; i < 100; i++)
+        round(6);
     EXPECT_EQ(in_vram(6), 2U) << "nothing can leave";
+    EXPECT_LE(refused(), (std::chrono::steady_clock::now() - start) /
+                                 std::chrono::seconds(1) +
+                             1)
+        << "once a second";
     set_host(5 * unit_bytes);
     EXPECT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
     ASSERT_NO_FATAL_FAILURE(free_all());

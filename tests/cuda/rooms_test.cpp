@@ -23,7 +23,8 @@ struct RoomsTest : testing::Test
     FakeDriver card;
     ledger_file rows;
     file_ledger limits{rows, 0, 0, 64 * MiB};
-    rooms made{card.calls, limits, 0};
+    // So long that no test sees the end of it.
+    rooms made{card.calls, limits, 0, std::uint64_t{1} << 60};
     room got;
 };
 
@@ -57,7 +58,8 @@ TEST_F(RoomsTest, OneThatCannotBeMappedIsNotMade)
 {
     card.fail_map = true;
     EXPECT_FALSE(made.make(16 * MiB, got));
-    EXPECT_EQ(made.below(), 16 * MiB);
+    EXPECT_FALSE(made.maps());
+    EXPECT_EQ(made.below(), UINT64_MAX) << "there was room";
     EXPECT_EQ(got.handle, 0U);
     EXPECT_EQ(used(), 0U);
     EXPECT_TRUE(card.empty());
@@ -69,8 +71,10 @@ TEST_F(RoomsTest, WhatIsThereStaysThoughItCannotBeMapped)
     room other;
     other.handle = got.handle;
     card.fail_map = true;
+    EXPECT_TRUE(made.maps());
     EXPECT_FALSE(made.make(16 * MiB, other));
-    EXPECT_EQ(made.below(), 16 * MiB);
+    EXPECT_FALSE(made.maps());
+    EXPECT_EQ(made.below(), UINT64_MAX);
     EXPECT_EQ(other.handle, got.handle);
     made.drop(16 * MiB, got);
     EXPECT_TRUE(card.empty());
@@ -81,25 +85,38 @@ TEST_F(RoomsTest, BeyondTheLimitOrTheHostIsRefusedAndLeavesNothing)
     EXPECT_FALSE(made.make(128 * MiB, got));
     card.host_bytes = 8 * MiB;
     EXPECT_FALSE(made.make(16 * MiB, got));
+    EXPECT_EQ(card.host_refused, 1U);
     EXPECT_EQ(got.handle, 0U);
     EXPECT_EQ(used(), 0U);
     EXPECT_TRUE(card.empty());
 }
 
-TEST_F(RoomsTest, OfTheRefusedSizeAreAskedForAgainOnceASecondHasPassed)
+TEST_F(RoomsTest, OfTheRefusedSizeIsNotAskedForAgainSoon)
 {
+    card.host_bytes = 0;
     EXPECT_EQ(made.below(), UINT64_MAX);
-    const auto start = std::chrono::steady_clock::now();
-    ASSERT_FALSE(made.make(128 * MiB, got));
-    EXPECT_EQ(made.below(), 128 * MiB) << "smaller ones may be had";
-    ASSERT_FALSE(made.make(96 * MiB, got));
-    EXPECT_EQ(made.below(), 96 * MiB);
-    ASSERT_FALSE(made.make(112 * MiB, got));
-    EXPECT_EQ(made.below(), 96 * MiB) << "the least of them";
-    while (made.below() != UINT64_MAX)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_GE(std::chrono::steady_clock::now() - start,
-              std::chrono::seconds(1));
+    EXPECT_FALSE(made.make(32 * MiB, got));
+    EXPECT_EQ(made.below(), 32 * MiB) << "smaller ones may be had";
+    EXPECT_FALSE(made.make(16 * MiB, got));
+    EXPECT_EQ(made.below(), 16 * MiB);
+    EXPECT_EQ(card.host_refused, 2U);
+    card.host_bytes = 64 * MiB;
+    EXPECT_FALSE(made.make(32 * MiB, got));
+    EXPECT_FALSE(made.make(16 * MiB, got));
+    EXPECT_TRUE(made.make(8 * MiB, got));
+    made.drop(8 * MiB, got);
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, OfTheRefusedSizeIsAskedForAgainInTime)
+{
+    rooms sooner(card.calls, limits, 0, 1000000);
+    EXPECT_FALSE(sooner.make(128 * MiB, got));
+    while (sooner.below() != UINT64_MAX)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(sooner.make(16 * MiB, got));
+    sooner.drop(16 * MiB, got);
+    EXPECT_TRUE(card.empty());
 }
 
 } // namespace

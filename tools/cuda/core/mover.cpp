@@ -1298,10 +1298,10 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         under_way.coming_bytes + under_way.arrived_bytes;
     const std::uint64_t vram_bytes =
         units.vram_bytes + frames_.bytes() + arriving;
-    const std::uint64_t room =
+    const std::uint64_t space =
         vram_bytes - std::min(vram_bytes, std::min(moving_bytes, 2 * part));
     const std::uint64_t excess =
-        units.used_bytes - std::min(units.used_bytes, room);
+        units.used_bytes - std::min(units.used_bytes, space);
     if (moves_ahead() && planner_.is_due(schedule_, excess)) {
         planner_.plan(lock, large_, schedule_, times_);
         version_++;
@@ -1339,18 +1339,19 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         // Room for one more unit is slow to make and takes memory. As much
         // again as lies there is enough to take turns with, and what stays away
         // for clearly longer is worth it: sooner or later everything that
-        // leaves has just been used. Another's room is at hand, and worth it
-        // where nothing is lost with it: else two would take turns to rob each
-        // other, and be written back each time.
-        const auto costs_nothing = [this](std::uint64_t bytes) {
+        // leaves has just been used. Where another's room is at hand that is
+        // taken, and worth it if nothing is lost with it: else two would take
+        // turns to rob each other, and be written back each time.
+        const auto worth_a_room = [&](std::uint64_t bytes) {
             const slot *const other = spare_room(bytes);
-            return other != nullptr && !other->digested;
+            return other != nullptr
+                       ? !other->digested
+                       : units.ram.bytes < host_bytes_ + min_spare_bytes;
         };
         const bool grows =
             units.newcomer.of &&
             units.newcomer.next_use / 8 * 7 >= units.victim.next_use &&
-            (units.ram.bytes < host_bytes_ + min_spare_bytes ||
-             costs_nothing(units.newcomer.unit().bytes));
+            worth_a_room(units.newcomer.unit().bytes);
         const candidate &last =
             grows || !units.victim.of ? units.newcomer : units.victim;
         // What stays in VRAM leaves only where nothing else can.
@@ -1450,16 +1451,16 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
         hot.begin(), hot.end(),
         [](const unit_heat &a, const unit_heat &b) { return a.uses > b.uses; });
     hot.resize(std::min(hot.size(), hottest_units));
-    const std::uint64_t room =
+    const std::uint64_t space =
         limits_.read().physical_free_bytes() + frames_.bytes();
     leeway ram = look_for_rooms(rooms_.below());
     if (ram.bytes >= host_bytes_ + min_spare_bytes)
-        ram = look_for_rooms(0);
+        ram = look_for_rooms(0); // that is enough: no more is made
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
         const std::uint64_t wanted = each.which.unit().bytes;
         const std::uint64_t state = version_;
-        if (room >= wanted && start_fetch(lock, each.which))
+        if (space >= wanted && start_fetch(lock, each.which))
             return true;
         exchange_ = {};
         if (version_ != state)
@@ -1473,7 +1474,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
                 const std::uint64_t uses = one.uses.at(uses_);
                 if (!of->fixed && of->in_flight == 0 &&
                     one.where == place::vram && ram.has_room_for(one) &&
-                    one.bytes + room >= wanted && uses < coldest) {
+                    one.bytes + space >= wanted && uses < coldest) {
                     coldest = uses;
                     out = {of, i, schedule::never};
                 }
@@ -1518,17 +1519,20 @@ bool mover::is_room_spare(const block &of, const slot &one) const
 }
 
 // Such a one. With its room a unit loses what is left of it there, and has to
-// be written back as a whole: best one of which that is so anyway.
+// be written back as a whole: best one of which that is so anyway, and next one
+// that is mapped already.
 slot *mover::spare_room(std::uint64_t bytes) const
 {
     slot *found = nullptr;
     for (const block_ref &each : large_)
         for (slot &one : each->slots) {
-            if (one.bytes != bytes || !is_room_spare(*each, one))
+            if (one.bytes != bytes || !is_room_spare(*each, one) ||
+                (one.host.alias == 0 && !rooms_.maps()))
                 continue;
-            if (!one.digested && one.host.alias != 0)
-                return &one;
-            if (found == nullptr || found->host.alias == 0)
+            const auto worth = [](const slot &which) {
+                return (which.digested ? 0 : 2) + (which.host.alias != 0);
+            };
+            if (found == nullptr || worth(one) > worth(*found))
                 found = &one;
         }
     return found;
@@ -1538,12 +1542,14 @@ mover::leeway mover::look_for_rooms(std::uint64_t more_below) const
 {
     leeway out;
     out.more_below = more_below;
+    out.maps = rooms_.maps();
     for (const block_ref &each : large_)
         for (const slot &one : each->slots) {
             if (one.where == place::vram && one.host.handle != 0)
                 out.bytes += one.bytes;
-            if (more_below != UINT64_MAX && is_room_spare(*each, one) &&
-                !out.spares(one.bytes))
+            if ((more_below != UINT64_MAX || !out.maps) &&
+                is_room_spare(*each, one) &&
+                (one.host.alias != 0 || out.maps) && !out.spares(one.bytes))
                 out.spare.push_back(one.bytes);
         }
     return out;
@@ -1552,6 +1558,13 @@ mover::leeway mover::look_for_rooms(std::uint64_t more_below) const
 bool mover::leeway::spares(std::uint64_t size) const
 {
     return std::find(spare.begin(), spare.end(), size) != spare.end();
+}
+
+bool mover::leeway::has_room_for(const slot &one) const
+{
+    if (one.host.handle != 0)
+        return one.host.alias != 0 || maps;
+    return (maps && one.bytes < more_below) || spares(one.bytes);
 }
 
 // Whether the unit need not be mapped in system RAM: nothing of its block will

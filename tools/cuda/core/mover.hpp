@@ -197,18 +197,15 @@ private:
     // Where what leaves VRAM finds room in system RAM.
     struct leeway
     {
-        std::uint64_t more_below = 0; // that size may be made
+        std::uint64_t more_below = 0; // smaller than this, more may be made
+        bool maps = true;             // what has no address yet
         std::uint64_t bytes = 0;      // are there, for what is in VRAM
         // The sizes of those that their units do not need, each once; known
         // where not all may be made.
         std::vector<std::uint64_t> spare;
 
         bool spares(std::uint64_t size) const;
-        bool has_room_for(const slot &one) const
-        {
-            return one.host.alias != 0 || one.bytes < more_below ||
-                   spares(one.bytes);
-        }
+        bool has_room_for(const slot &one) const;
     };
 
     // What might move.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace emuv::cuda {
 
@@ -34,8 +35,7 @@ void pace::settle_moving(std::uint64_t now_ns)
 {
     state_ = state::settled;
     another_ = false;
-    moves_ = true;
-    arranges_ = false;
+    is_ = mode::moving;
     kind_ = lag_;
     begin(lag_, now_ns);
 }
@@ -49,7 +49,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (lag == 0 || lag_ == 0 || !same_round(lag, lag_)) {
         another_ = another_ || lag == 0;
         begin(lag, now_ns);
-        if (!moves_ && lag != 0 &&
+        if (!moves() && lag != 0 &&
             blind_ > std::max(blind_steps, blind_rounds * lag))
             settle_moving(now_ns);
         return;
@@ -59,7 +59,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     // Where moving has lost, it takes more: times may have changed.
     const bool compared =
         (state_ == state::settled || state_ == state::arranged) && !another_;
-    if (!moves_ &&
+    if (!moves() &&
         ns > static_cast<double>(longest_ns) +
                  (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0)) {
         settle_moving(now_ns);
@@ -75,11 +75,9 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         another_ = false;
         kind_ = lag;
         state_ = state::still;
-        skip_ = moves_ || arranges_ ? 1 : 0;
-        if (moves_ || arranges_) {
-            moves_ = arranges_ = false;
+        skip_ = is_ == mode::still ? 0 : 1;
+        if (std::exchange(is_, mode::still) != mode::still)
             return;
-        }
     }
     if (skip_ > 0)
         skip_--;
@@ -91,8 +89,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
 void pace::try_next(state next)
 {
     state_ = next;
-    moves_ = next == state::trial;
-    arranges_ = next == state::arranged;
+    is_ = next == state::trial ? mode::moving : mode::arranged;
     skip_ = 1;
     tried_ = tried_disturbed_ = 0;
 }
@@ -128,8 +125,8 @@ void pace::measured(double step_ns, bool disturbed)
             break;
         state_ = state::settled;
         // Arranged or not, it is to stand still where moving has lost.
-        moves_ = moving_ns_ < std::min(still_ns_, arranged_ns_);
-        arranges_ = !moves_;
+        is_ = moving_ns_ < std::min(still_ns_, arranged_ns_) ? mode::moving
+                                                             : mode::arranged;
         still_ns_ = std::min(still_ns_, arranged_ns_);
         break;
     case state::settled:

@@ -21,7 +21,9 @@ class pace
 {
 public:
     /// @param always  memory moves, whatever it costs
-    explicit pace(bool always) : always_(always), moves_(always) {}
+    explicit pace(bool always)
+        : always_(always), is_(always ? mode::moving : mode::still)
+    {}
 
     /// A step has ended.
     /// @param lag  how many steps ago the same was done; 0 when nobody knows
@@ -38,10 +40,10 @@ public:
     void disturb() { disturbed_ = true; }
 
     /// Whether memory is to move.
-    bool moves() const { return moves_; }
+    bool moves() const { return is_ == mode::moving; }
 
     /// Whether it is to be arranged, and to stand still then.
-    bool arranges() const { return arranges_; }
+    bool arranges() const { return is_ == mode::arranged; }
 
 private:
     // Rounds that moving is tried for before it has lost, without and with
@@ -58,6 +60,13 @@ private:
     // Ends are seen in bunches: what is shorter is measured several at once.
     static constexpr double shortest_ns = 5e6;
 
+    enum class mode
+    {
+        still,
+        moving,
+        arranged, ///< to be, and to stand still then
+    };
+
     enum class state
     {
         still,    ///< to be measured standing still
@@ -73,8 +82,7 @@ private:
     bool is_known(bool disturbed, unsigned rounds);
 
     const bool always_;
-    bool moves_;
-    bool arranges_ = false;
+    mode is_;
     bool disturbed_ = false;
     bool another_ = true; // rounds of another kind come next
     state state_ = state::still;

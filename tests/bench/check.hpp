@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Ends a benchmark where a call of CUDA fails, and says which.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+inline void check(int error, const char *what, const char *file, int line)
+{
+    if (error != 0) {
+        std::fprintf(stderr, "%s:%d: %s: error %d\n", file, line, what, error);
+        std::exit(1);
+    }
+}
+
+#define CHECK(call) check(static_cast<int>(call), #call, __FILE__, __LINE__)
