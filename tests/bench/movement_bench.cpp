@@ -72,7 +72,6 @@ constexpr std::uint64_t launch_ns = 8000; // of the program's thread
 // The card. One at a time.
 struct card
 {
-    std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
     struct piece
     {
         bool ram = false;
@@ -88,6 +87,7 @@ struct card
     std::map<CUevent, std::uint64_t> events;   // when they come
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;
+    std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
     std::map<CUdeviceptr, std::uint64_t> sums;
 
     piece &at(CUdeviceptr address)
@@ -390,8 +390,9 @@ struct outcome
     // How many rounds it took to get there, nearly.
     std::size_t settling() const
     {
+        const double near = 1.15 * moving_ms();
         std::size_t first = ms.size();
-        while (first > 0 && ms[first - 1] < 1.15 * moving_ms())
+        while (first > 0 && ms[first - 1] < near)
             first--;
         return first;
     }

@@ -14,15 +14,23 @@ CUresult succeed(Arguments...)
     return CUDA_SUCCESS;
 }
 
+/// Has what nobody has answered so far succeed.
+inline void succeed_otherwise(emuv::cuda::driver &calls)
+{
+#define EMUV_SUCCEED(name)                                                     \
+    if (calls.name == nullptr)                                                 \
+        calls.name = succeed;
+    EMUV_DRIVER_CALLS(EMUV_SUCCEED)
+#undef EMUV_SUCCEED
+}
+
 /// A driver with one device and one context. What it hands out has numbers of
 /// its own; from one thread only.
 inline emuv::cuda::driver idle_driver()
 {
     static std::uint64_t next_number = 1;
     emuv::cuda::driver calls{};
-#define EMUV_SUCCEED(name) calls.name = succeed;
-    EMUV_DRIVER_CALLS(EMUV_SUCCEED)
-#undef EMUV_SUCCEED
+    succeed_otherwise(calls);
     calls.cuCtxGetCurrent = [](CUcontext *context) {
         *context = reinterpret_cast<CUcontext>(0x10);
         return CUDA_SUCCESS;

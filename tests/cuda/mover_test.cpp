@@ -26,11 +26,7 @@ class Mover : public ::testing::Test
 protected:
     void start(std::uint64_t beyond)
     {
-#define EMUV_SUCCEED(name)                                                     \
-    if (card_.calls.name == nullptr)                                           \
-        card_.calls.name = succeed;
-        EMUV_DRIVER_CALLS(EMUV_SUCCEED)
-#undef EMUV_SUCCEED
+        succeed_otherwise(card_.calls);
         // A mode for each thread, of which the tables have one for all.
         card_.calls.cuThreadExchangeStreamCaptureMode = succeed;
         const driver idle = idle_driver();

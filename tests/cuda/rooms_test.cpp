@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Room in system RAM, against a driver of tables.
+#include "core/mapping.hpp"
 #include "core/rooms.hpp"
 #include "fake_driver.hpp"
 
@@ -48,8 +49,7 @@ TEST_F(RoomsTest, WhatIsThereGetsAnAddressAndNoChargeOfItsOwn)
     ASSERT_TRUE(made.make(16 * MiB, other));
     EXPECT_NE(other.alias, got.alias);
     EXPECT_EQ(used(), 16 * MiB);
-    card.calls.cuMemUnmap(other.alias, 16 * MiB);
-    card.calls.cuMemAddressFree(other.alias, 16 * MiB);
+    unmap_alias(card.calls, other.alias, 16 * MiB);
     made.drop(16 * MiB, got);
     EXPECT_TRUE(card.empty());
 }

@@ -1247,7 +1247,7 @@ mover::survey mover::look_around() const
                 is_sooner(use, out.wanted.next_use) &&
                 (!passing || !(pace_.moves() || arranges)))
                 out.wanted = {each, i, use};
-            if (one.where != place::vram || !out.ram.has_room_for(one))
+            if (!out.ram.may_leave(one))
                 continue;
             candidate &leaves = passing                ? out.passer
                                 : one.host.handle != 0 ? out.victim
@@ -1346,7 +1346,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             const slot *const other = spare_room(bytes);
             return other != nullptr
                        ? !other->digested
-                       : units.ram.bytes < host_bytes_ + min_spare_bytes;
+                       : units.ram.idle_bytes < host_bytes_ + min_spare_bytes;
         };
         const bool grows =
             units.newcomer.of &&
@@ -1454,7 +1454,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     const std::uint64_t space =
         limits_.read().physical_free_bytes() + frames_.bytes();
     leeway ram = look_for_rooms(rooms_.below());
-    if (ram.bytes >= host_bytes_ + min_spare_bytes)
+    if (ram.idle_bytes >= host_bytes_ + min_spare_bytes)
         ram = look_for_rooms(0); // that is enough: no more is made
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
@@ -1472,8 +1472,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
             for (std::size_t i = 0; i < of->slots.size(); i++) {
                 const slot &one = of->slots[i];
                 const std::uint64_t uses = one.uses.at(uses_);
-                if (!of->fixed && of->in_flight == 0 &&
-                    one.where == place::vram && ram.has_room_for(one) &&
+                if (!of->fixed && of->in_flight == 0 && ram.may_leave(one) &&
                     one.bytes + space >= wanted && uses < coldest) {
                     coldest = uses;
                     out = {of, i, schedule::never};
@@ -1508,14 +1507,14 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
     unreported_.stalled_ns += now_ns() - start;
 }
 
-// Whether a unit has room in system RAM that it does not need: it is in VRAM,
-// to stay there as far as is planned.
+// Whether a unit has room in system RAM that it does not need, and another can
+// use: it is in VRAM, to stay there as far as is planned.
 bool mover::is_room_spare(const block &of, const slot &one) const
 {
     const bool leaves =
         pace_.arranges() ? one.stays_away : one.leaves_for != never_leaves;
     return one.where == place::vram && one.host.charged &&
-           (!leaves || of.fixed);
+           (!leaves || of.fixed) && (one.host.alias != 0 || rooms_.maps());
 }
 
 // Such a one. With its room a unit loses what is left of it there, and has to
@@ -1526,8 +1525,7 @@ slot *mover::spare_room(std::uint64_t bytes) const
     slot *found = nullptr;
     for (const block_ref &each : large_)
         for (slot &one : each->slots) {
-            if (one.bytes != bytes || !is_room_spare(*each, one) ||
-                (one.host.alias == 0 && !rooms_.maps()))
+            if (one.bytes != bytes || !is_room_spare(*each, one))
                 continue;
             const auto worth = [](const slot &which) {
                 return (which.digested ? 0 : 2) + (which.host.alias != 0);
@@ -1546,10 +1544,9 @@ mover::leeway mover::look_for_rooms(std::uint64_t more_below) const
     for (const block_ref &each : large_)
         for (const slot &one : each->slots) {
             if (one.where == place::vram && one.host.handle != 0)
-                out.bytes += one.bytes;
+                out.idle_bytes += one.bytes;
             if ((more_below != UINT64_MAX || !out.maps) &&
-                is_room_spare(*each, one) &&
-                (one.host.alias != 0 || out.maps) && !out.spares(one.bytes))
+                is_room_spare(*each, one) && !out.spares(one.bytes))
                 out.spare.push_back(one.bytes);
         }
     return out;
@@ -1560,8 +1557,10 @@ bool mover::leeway::spares(std::uint64_t size) const
     return std::find(spare.begin(), spare.end(), size) != spare.end();
 }
 
-bool mover::leeway::has_room_for(const slot &one) const
+bool mover::leeway::may_leave(const slot &one) const
 {
+    if (one.where != place::vram)
+        return false;
     if (one.host.handle != 0)
         return one.host.alias != 0 || maps;
     return (maps && one.bytes < more_below) || spares(one.bytes);
@@ -1742,8 +1741,7 @@ bool mover::give_way()
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (one.where == place::vram && ram.has_room_for(one) &&
-                (!leaves.of || use > leaves.next_use))
+            if (ram.may_leave(one) && (!leaves.of || use > leaves.next_use))
                 leaves = {each, i, use};
         }
     }

@@ -199,13 +199,13 @@ private:
     {
         std::uint64_t more_below = 0; // smaller than this, more may be made
         bool maps = true;             // what has no address yet
-        std::uint64_t bytes = 0;      // are there, for what is in VRAM
+        std::uint64_t idle_bytes = 0; // there, for what is in VRAM
         // The sizes of those that their units do not need, each once; known
         // where not all may be made.
         std::vector<std::uint64_t> spare;
 
         bool spares(std::uint64_t size) const;
-        bool has_room_for(const slot &one) const;
+        bool may_leave(const slot &one) const;
     };
 
     // What might move.
