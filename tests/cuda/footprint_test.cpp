@@ -87,6 +87,23 @@ TEST_F(Footprint, CodeThatIsLoadedTakesTheRoomKeptForIt)
     EXPECT_EQ(used(), 610 * mib);
 }
 
+TEST_F(Footprint, AContextThatComesIsMeasuredHoweverSoonAfterAQuestion)
+{
+    const auto soon = [this] {
+        taken.follow(++now, [](std::uint64_t) { return false; });
+    };
+    soon();
+    held[0] = 500 * mib;
+    soon();
+    EXPECT_EQ(used(), 0u);
+    taken.expect();
+    soon();
+    EXPECT_EQ(used(), 600 * mib);
+    held[0] = 700 * mib;
+    soon();
+    EXPECT_EQ(used(), 600 * mib); // once
+}
+
 TEST_F(Footprint, NoMoreThanItsOwnLimitIsKeptForCode)
 {
     file_ledger large{rows, 1, std::uint64_t{64} << 30, 0};

@@ -22,10 +22,8 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     const entry ours;
     const CUresult result = EMUV_REAL(cuDeviceTotalMem_v2)(bytes, device);
-    if (ours && result == CUDA_SUCCESS && bytes != nullptr) {
-        std::size_t free = 0;
-        ours.held().show_info(device, free, *bytes);
-    }
+    if (ours && result == CUDA_SUCCESS && bytes != nullptr)
+        ours.held().show_total(device, *bytes);
     return result;
 }
 

@@ -48,11 +48,13 @@ public:
     template <typename Call>
     void follow(std::uint64_t now_ns, Call make_room)
     {
-        if (now_ns < next_ns_.load(std::memory_order_relaxed))
+        if (now_ns < next_ns_.load(std::memory_order_relaxed) &&
+            !expected_.load(std::memory_order_relaxed))
             return;
         const std::unique_lock lock(lock_, std::try_to_lock);
         if (!lock) // somebody else does it
             return;
+        expected_.store(false, std::memory_order_relaxed);
         const std::uint64_t start = emuv::cuda::now_ns();
         measure(false);
         const std::uint64_t missing = charge();
@@ -65,6 +67,11 @@ public:
             std::clamp(20 * took, interval_ns, 50 * interval_ns);
         next_ns_.store(now_ns + took + pause, std::memory_order_relaxed);
     }
+
+    /// A context has come that was not there when this was last measured: the
+    /// next call of follow() measures, however soon it comes. What a program
+    /// allocates first may be all of its share.
+    void expect() { expected_.store(true, std::memory_order_relaxed); }
 
     /// A context is gone: measures now, and gives back what went with it.
     void shrink();
@@ -86,6 +93,7 @@ private:
     const int devices_;
     void (*const told_)(std::uint64_t taken, std::uint64_t missing);
     std::atomic<std::uint64_t> next_ns_{0};
+    std::atomic<bool> expected_{false};
 
     std::mutex lock_; // guards everything below
     std::uint64_t charged_bytes_ = 0;

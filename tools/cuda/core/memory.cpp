@@ -57,12 +57,24 @@ bool memory::is_capturing(CUstream stream) const
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// Whether the current context is one in which nothing was asked for before.
+bool memory::is_new_context()
+{
+    CUcontext context = nullptr;
+    if (calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)
+        return false;
+    const std::lock_guard guard(lock_);
+    return contexts_.insert(context).second;
+}
+
 void memory::follow_footprint(int device)
 {
     if (footprints_.empty())
         return;
     footprint &of = *footprints_[std::min(static_cast<std::size_t>(device),
                                           footprints_.size() - 1)];
+    if (is_new_context())
+        of.expect();
     of.follow(now_ns(), [&](std::uint64_t missing) {
         mover *const moves = mover_of(device);
         return (pools_.trim(device) &&
@@ -951,11 +963,20 @@ bool memory::in_system_ram(CUdeviceptr at)
                        });
 }
 
+void memory::show_total(int device, std::size_t &real_total) const
+{
+    const usage now = ledger_of(device).read();
+    if (report_ != report_kind::free)
+        real_total = now.physical_bytes +
+                     (report_ == report_kind::total ? now.virtual_bytes : 0);
+}
+
 void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {
     collect(false);
     follow_footprint(device);
+    show_total(device, real_total);
     const usage now = ledger_of(device).read();
     // VRAM that others on the card hold is not there to be had; what does not
     // fit then comes out of the virtual part.
@@ -964,11 +985,9 @@ void memory::show_info(int device, std::size_t &real_free,
     const std::uint64_t all_free = physical_free + now.virtual_free_bytes();
     switch (report_) {
     case report_kind::total:
-        real_total = now.physical_bytes + now.virtual_bytes;
         real_free = all_free;
         break;
     case report_kind::physical:
-        real_total = now.physical_bytes;
         real_free = physical_free;
         break;
     case report_kind::free:
@@ -991,6 +1010,7 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
     std::vector<std::pair<CUdeviceptr, held>> entries;
     {
         const std::lock_guard guard(lock_);
+        contexts_.erase(context);
         for (auto *table : {&held_, &arrays_})
             for (auto each = table->begin(); each != table->end();) {
                 if (!lost(each->second)) {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace emuv::cuda {
@@ -238,6 +239,10 @@ public:
     /// Whether what was allocated there was put into system RAM.
     bool in_system_ram(CUdeviceptr at);
 
+    /// What a question for the size alone answers, which needs no context.
+    /// @param real_total  in: the driver's answer. out: ours
+    void show_total(int device, std::size_t &real_total) const;
+
     /// What memory queries answer.
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
@@ -265,6 +270,7 @@ public:
     mover *mover_of(int device) const;
 
     /// Charges what CUDA itself has come to take on a device.
+    bool is_new_context();
     void follow_footprint(int device);
 
     /// Before a context goes: nothing moves in it any more.
@@ -448,6 +454,7 @@ private:
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
+    std::set<CUcontext> contexts_; // in which something was asked for
     std::map<CUdeviceptr, held> held_;
     std::map<CUdeviceptr, held> arrays_;
     std::map<CUdeviceptr, shared_chunk> chunks_;
