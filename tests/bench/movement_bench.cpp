@@ -255,9 +255,10 @@ struct kernel
         bool writes;
     };
     std::vector<use> uses;
-    std::uint64_t ns;     // with all of it in VRAM
-    double passes = 1;    // over what lies in system RAM
-    bool settles = false; // the program waits for it
+    std::uint64_t ns;       // with all of it in VRAM
+    double passes = 1;      // over what lies in system RAM
+    bool settles = false;   // the program waits for it
+    std::uint64_t what = 0; // tells it from others; 0: none is like it
 };
 
 struct program
@@ -291,23 +292,64 @@ struct program
     }
 };
 
-// A model whose 13.2 GiB of weights are used once each.
+// A model whose 13.2 GiB of weights are used once each. Its layers do the same
+// with the same activations.
 program prefill()
 {
+    constexpr std::uint64_t activations[] = {16, 16, 48, 48, 111, 111};
+    constexpr std::size_t count = std::size(activations);
     program out{"prefill", {}, {}};
-    const auto add = [&](std::uint64_t mib) {
-        out.round.push_back({{{out.blocks.size(), false}}, mib, 8.5});
+    for (const std::uint64_t mib : activations)
+        out.blocks.push_back(mib * MiB);
+    const auto multiply = [&](std::uint64_t mib, std::size_t by) {
+        out.round.push_back(
+            {{{out.blocks.size(), false}, {by, true}}, mib, 8.5});
         out.blocks.push_back(mib * MiB);
     };
-    for (int layer = 0; layer < 32; layer++)
-        for (const std::uint64_t mib : {32, 8, 8, 32, 112, 112, 112})
-            add(mib);
-    add(250);
+    for (int layer = 0; layer < 32; layer++) {
+        std::uint64_t place = 0;
+        for (const std::uint64_t mib : {32, 8, 8, 32, 112, 112, 112}) {
+            multiply(mib, place % count);
+            for (int i = 0; i < 2; i++) {
+                place++;
+                out.round.push_back(
+                    {{{(place - 1) % count, false}, {place % count, true}}, 1});
+                out.round.back().what = place;
+            }
+        }
+    }
+    multiply(250, 0);
     out.take(62000000);
-    const std::size_t activations = out.blocks.size();
-    out.blocks.push_back(350 * MiB);
-    for (kernel &each : out.round)
-        each.uses.push_back({activations, true});
+    out.round.back().settles = true;
+    return out;
+}
+
+// Tuning that model with adapters: its weights are read forth and back, and
+// what a layer leaves behind is used by its backward pass.
+program tuning()
+{
+    program out{"tuning", {}, {}};
+    struct product
+    {
+        std::size_t weights, saved;
+    };
+    std::vector<product> products;
+    for (int layer = 0; layer < 32; layer++)
+        for (const std::uint64_t mib : {32, 8, 8, 32, 112, 112, 112}) {
+            products.push_back({out.blocks.size(), out.blocks.size() + 1});
+            out.blocks.push_back(mib * MiB);
+            out.blocks.push_back(mib * 13 / 16 * MiB);
+        }
+    for (const product &each : products)
+        out.round.push_back({{{each.weights, false}, {each.saved, true}},
+                             out.blocks[each.weights] / MiB,
+                             8.5});
+    for (std::size_t i = products.size(); i-- > 0;)
+        out.round.push_back(
+            {{{products[i].weights, false}, {products[i].saved, false}},
+             2 * out.blocks[products[i].weights] / MiB,
+             8.5});
+    out.take(179000000);
     out.round.back().settles = true;
     return out;
 }
@@ -425,14 +467,14 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     outcome out;
     for (int round = 0; round < rounds; round++) {
         const std::uint64_t start = clock_ns();
-        std::uint64_t number = 0;
+        std::uint64_t number = std::uint64_t{1} << 32;
         for (const kernel &each : of.round) {
             number++;
             sleep_until(clock_ns() + launch_ns);
             moves.run(
                 stream,
                 [&](work &next) {
-                    next.what = number;
+                    next.what = each.what != 0 ? each.what : number;
                     next.vouched = true;
                     for (const kernel::use &one : each.uses)
                         next.name(at[one.block]);
@@ -498,7 +540,7 @@ int main(int count, char **arguments)
     for (const row &each :
          {row{prefilled, 12288}, row{prefilled, 6963},
           row{trained, trained.bytes() / MiB + 900 - 1740},
-          row{trained, trained.bytes() / MiB * 3 / 4},
+          row{trained, trained.bytes() / MiB * 3 / 4}, row{tuning(), 12288},
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
           row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})
         for (const bool unmaps : {false, true})

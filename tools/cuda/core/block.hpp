@@ -41,6 +41,7 @@ struct slot
     CUdeviceptr vram_alias = 0;
     room host;
     schedule::memo next;
+    std::uint64_t step = 0; ///< of the schedule, at its last use; 0: none yet
     heat uses;
     /// As planned: for gaps at least as long as the first, in steps, and
     /// shorter than the second.

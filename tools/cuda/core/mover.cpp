@@ -24,13 +24,13 @@ constexpr std::uint64_t max_coming_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t max_arrived_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
 constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
-// What lies in VRAM ahead of its use takes the place of what could have stayed
-// there, and is moved in its stead: N bytes in a circle over B then cost more
-// than N-B. So no more of it than bridges the link's pauses.
-constexpr std::uint64_t max_ahead_bytes = std::uint64_t{512} << 20;
-// All of that together: what of VRAM is in motion, and holds nothing that
-// stays.
-constexpr std::uint64_t moving_bytes = std::uint64_t{448} << 20;
+// What of VRAM is planned for all that, and for what lies there ahead of its
+// use: it takes the place of what could have stayed, and is moved in its stead.
+// N bytes in a circle over B then cost more than N-B.
+constexpr std::uint64_t moving_bytes = std::uint64_t{256} << 20;
+// Room that comes free as planned may be filled as soon as it does. For what is
+// due sooner than this nothing leaves that was to stay.
+constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
 // How long a round may stand still until it is clear that it should not: so
@@ -316,6 +316,25 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
     return !units.empty() && schedule_.note(what, units.data(), units.size());
 }
 
+// Whether what these steps repeat is a round of the program's.
+bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
+{
+    const std::uint64_t step = schedule_.steps();
+    recurrence_.step(lag);
+    for (const touched &each : all) {
+        if (each.of->small || !each.names_units())
+            continue;
+        const auto [first, end] = each.units();
+        for (std::size_t i = first; i < end; i++) {
+            slot &one = each.of->slots[i];
+            recurrence_.touches(one.bytes, one.step == 0 ? recurrence::never
+                                                         : step - one.step);
+            one.step = step;
+        }
+    }
+    return recurrence_.holds();
+}
+
 // What work is about to use, by where it is.
 void mover::count_use(const std::vector<touched> &all, bool foreseen)
 {
@@ -514,9 +533,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const std::uint64_t steps = schedule_.steps();
     const bool expected = note(announced.what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
-    begun.lag = schedule_.lag();
-    if (begun.lag != 0 && begun.step > begun.lag)
-        begun.expected_ns = times_.of(begun.step - begun.lag);
+    const std::uint64_t lag = schedule_.lag();
+    if (lag != 0 && begun.step > lag)
+        begun.expected_ns = times_.of(begun.step - lag);
+    begun.lag = recurs(all, lag) ? lag : 0;
     // Once, however many begin before the first of them is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
         since != 0 && now_ns() - since > pause_ns)
@@ -1318,15 +1338,12 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         }
     }
     if (wanted.of) {
-        const bool early = wanted.next_use > 0 && pace_.moves() &&
-                           ahead_bytes(wanted.next_use) + arriving >=
-                               std::min(max_ahead_bytes, part);
         // Standing still, what has come free may be of use all the same.
         const bool left_there =
             waiters_ == 0 && !pace_.moves() &&
             limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes;
-        if (may_fetch && !early && !left_there) {
+        if (may_fetch && !left_there) {
             if (start_fetch(lock, wanted)) {
                 if (pace_.arranges() && !wanted.of->small)
                     pace_.disturb();
@@ -1360,7 +1377,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         const bool short_of_frames =
             limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes &&
-            under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1);
+            under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1) &&
+            (wanted.next_use == 0 || ahead_bytes(wanted.next_use) + arriving <
+                                         std::min(max_ahead_bytes, part));
         // Where it is arranged, nobody waits for what comes.
         const bool arranges = pace_.arranges() && as_planned;
         const bool worth_it =

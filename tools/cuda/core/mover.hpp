@@ -15,6 +15,7 @@
 #include "patience.hpp"
 #include "planner.hpp"
 #include "reach.hpp"
+#include "recurrence.hpp"
 #include "rooms.hpp"
 #include "schedule.hpp"
 #include "step_times.hpp"
@@ -246,6 +247,7 @@ private:
     void ended(const flight &which);
     std::vector<touched> follow(work &announced);
     bool note(std::uint64_t what, const std::vector<touched> &all);
+    bool recurs(const std::vector<touched> &all, std::uint64_t lag);
     void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
     bool hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
@@ -327,6 +329,7 @@ private:
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
     schedule schedule_;
+    recurrence recurrence_;
     reach reach_;
     pace pace_;
     planner planner_;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Whether what looks like a round of a program is one.
+#pragma once
+
+#include "schedule.hpp"
+
+#include <cstdint>
+
+namespace emuv::cuda {
+
+/// How much of the memory that steps touch was touched a round ago as well.
+///
+/// The layers of a model look alike to a schedule, for as long as it has seen
+/// none of them twice: the same kernels work on the same activations, and each
+/// layer has weights of its own. How long a layer takes says nothing of how
+/// long the program's rounds take, in which all of them come again.
+class recurrence
+{
+public:
+    static constexpr std::uint64_t never = UINT64_MAX;
+
+    /// A step begins.
+    /// @param lag  how many steps ago the same was done; 0 when nobody knows
+    void step(std::uint64_t lag)
+    {
+        if (lag == 0 || !same_round(lag, lag_))
+            touched_bytes_ = strange_bytes_ = 0;
+        lag_ = lag;
+        if (++steps_ % half_life == 0) {
+            touched_bytes_ /= 2;
+            strange_bytes_ /= 2;
+        }
+        if (lag != 0 && !comes_again())
+            waited_++;
+        else
+            waited_ -= waited_ < regained ? waited_ : regained;
+    }
+
+    /// It touches so many bytes.
+    /// @param ago  how many steps ago they were touched last, or never
+    void touches(std::uint64_t bytes, std::uint64_t ago)
+    {
+        touched_bytes_ += bytes;
+        strange_bytes_ += ago > lag_ + lag_ / 16 ? bytes : 0;
+    }
+
+    /// Whether the same memory comes again, but for a sixteenth of it; or it
+    /// hardly ever did for so long that this is how the program goes round: a
+    /// model may choose what it touches.
+    bool holds() const
+    {
+        return lag_ != 0 && (comes_again() || waited_ >= patience);
+    }
+
+private:
+    // In steps. Something new now and then is no other round.
+    static constexpr std::uint64_t half_life = 1024;
+    // Steps that are waited for the program's rounds, and of them those that
+    // one gives back at which the memory does come again.
+    static constexpr std::uint64_t patience = 16384;
+    static constexpr std::uint64_t regained = 4;
+
+    bool comes_again() const { return strange_bytes_ <= touched_bytes_ / 16; }
+
+    std::uint64_t lag_ = 0;
+    std::uint64_t steps_ = 0;
+    std::uint64_t touched_bytes_ = 0;
+    std::uint64_t strange_bytes_ = 0; // of those, not within the last round
+    std::uint64_t waited_ = 0;
+};
+
+} // namespace emuv::cuda
