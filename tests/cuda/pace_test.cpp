@@ -20,6 +20,7 @@ struct program
     std::uint64_t still_ns = 10 * ms; // a step
     std::uint64_t moving_ns = ms;
     std::uint64_t arranged_ns = 10 * ms;
+    bool recurs = true;
     unsigned moved = 0; // rounds that ended moving
     unsigned arranged = 0;
 
@@ -29,7 +30,7 @@ struct program
             now += of.moves()      ? moving_ns
                    : of.arranges() ? arranged_ns
                                    : still_ns;
-            of.ended(from, now, longest);
+            of.ended(from, now, longest, recurs);
         }
     }
     void rounds(unsigned count)
@@ -127,6 +128,20 @@ TEST(Pace, DoesNotTryToArrangeWhereMovingIsMuchFaster)
     runs.rounds(100);
     EXPECT_EQ(runs.arranged, 0u);
     EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, ArrangesNothingForRoundsWhoseMemoryDoesNotComeAgain)
+{
+    for (const std::uint64_t moving_ns : {8 * ms, 12 * ms}) {
+        program runs;
+        runs.recurs = false;
+        runs.moving_ns = moving_ns;
+        runs.arranged_ns = 7 * ms;
+        runs.begin_anew();
+        runs.rounds(100);
+        EXPECT_EQ(runs.arranged, 0u);
+        EXPECT_EQ(runs.of.moves(), moving_ns < runs.still_ns);
+    }
 }
 
 TEST(Pace, BearsWithRoundsInWhichMemoryIsArranged)
@@ -334,6 +349,6 @@ TEST(Pace, MovesAlwaysWhereThatIsWanted)
     pace always(true);
     EXPECT_TRUE(always.moves());
     for (std::uint64_t i = 0; i < 100; i++)
-        always.ended(10, i * 1000, 1);
+        always.ended(10, i * 1000, 1, true);
     EXPECT_TRUE(always.moves());
 }

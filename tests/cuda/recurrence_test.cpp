@@ -71,19 +71,6 @@ TEST(Recurrence, SomethingNewNowAndThenIsNoOtherRound)
     }
 }
 
-TEST(Recurrence, WhatNeverComesAgainAsAWholeHasRoundsAllTheSame)
-{
-    recurrence of;
-    for (int i = 0; i < 200; i++) {
-        steps(of, 40, 100, 100);
-        steps(of, 20, 100, 250);
-        EXPECT_FALSE(of.holds());
-    }
-    ASSERT_FALSE(of.holds());
-    steps(of, 10000, 100, 250);
-    EXPECT_TRUE(of.holds());
-}
-
 TEST(Recurrence, WhatHeldLongDoesNotHoldForGood)
 {
     recurrence of;

@@ -32,6 +32,7 @@ struct flight
     std::uint64_t step = 0;        ///< of the schedule, from 1; 0 is none
     bool failed = false;           ///< to begin, it seems
     std::uint64_t lag = 0;         ///< see pace
+    bool recurs = false;           ///< likewise
     std::uint64_t expected_ns = 0; ///< that it will take the device
     std::uint64_t begun_ns = 0;    ///< between these two
     std::uint64_t handed_over_ns = 0;

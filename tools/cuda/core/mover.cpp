@@ -536,7 +536,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const std::uint64_t lag = schedule_.lag();
     if (lag != 0 && begun.step > lag)
         begun.expected_ns = times_.of(begun.step - lag);
-    begun.lag = recurs(all, lag) ? lag : 0;
+    begun.lag = lag;
+    begun.recurs = recurs(all, lag);
     // Once, however many begin before the first of them is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
         since != 0 && now_ns() - since > pause_ns)
@@ -825,7 +826,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         if (each.which.step != 0) {
             times_.add(each.which.step,
                        each.which.waited_for ? 0 : each.busy_ns);
-            keep_pace(each.which.lag);
+            keep_pace(each.which.lag, each.which.recurs);
         }
         ended(each.which);
         progressed();
@@ -862,7 +863,7 @@ void mover::learn_reach(const flights::landing &from)
 }
 
 // A step has ended, as many after the one that looked like it.
-void mover::keep_pace(std::uint64_t lag)
+void mover::keep_pace(std::uint64_t lag, bool recurs)
 {
     const auto now_is = [this] {
         return pace_.moves()      ? "moves from here"
@@ -879,7 +880,8 @@ void mover::keep_pace(std::uint64_t lag)
     const std::uint64_t now = now_ns();
     pace_.ended(lag, now,
                 patient_rounds * (host_bytes_ + moving_bytes) /
-                    slow_link_bytes_per_ns);
+                    slow_link_bytes_per_ns,
+                recurs);
     if (!pace_.arranges())
         arrangement_.forget();
     if (trace_ != nullptr && now_is() != before)

@@ -257,7 +257,7 @@ private:
     void start(CUcontext context);
     void loop();
     bool prepare();
-    void keep_pace(std::uint64_t lag);
+    void keep_pace(std::uint64_t lag, bool recurs);
     bool moves_ahead() const;
     bool retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);

@@ -41,7 +41,7 @@ void pace::settle_moving(std::uint64_t now_ns)
 }
 
 void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
-                 std::uint64_t longest_ns)
+                 std::uint64_t longest_ns, bool recurs)
 {
     if (always_)
         return;
@@ -82,7 +82,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (skip_ > 0)
         skip_--;
     else
-        measured(step_ns, disturbed);
+        measured(step_ns, disturbed, recurs);
 }
 
 // Tries something else from here on.
@@ -103,7 +103,7 @@ bool pace::is_known(bool disturbed, unsigned rounds)
 }
 
 // Takes note of a whole round.
-void pace::measured(double step_ns, bool disturbed)
+void pace::measured(double step_ns, bool disturbed, bool recurs)
 {
     switch (state_) {
     case state::still:
@@ -115,8 +115,14 @@ void pace::measured(double step_ns, bool disturbed)
         moving_ns_ = std::min(moving_ns_, step_ns);
         if (moving_ns_ * worth_arranging < still_ns_)
             state_ = state::settled;
-        else if (is_known(disturbed, trial_rounds))
-            try_next(state::arranged);
+        else if (is_known(disturbed, trial_rounds)) {
+            if (recurs) {
+                try_next(state::arranged);
+            } else {
+                state_ = state::settled;
+                is_ = moving_ns_ < still_ns_ ? mode::moving : mode::still;
+            }
+        }
         break;
     case state::arranged:
         if (!disturbed)

@@ -29,8 +29,11 @@ public:
     /// @param lag  how many steps ago the same was done; 0 when nobody knows
     /// @param longest_ns  how long a round may take standing still until it is
     ///   clear that memory should move
+    /// @param recurs  whether its memory comes again as well (recurrence): one
+    ///   layer of a model is as good as another to compare times by, but to
+    ///   arrange memory for it is of no use to the next
     void ended(std::uint64_t lag, std::uint64_t now_ns,
-               std::uint64_t longest_ns);
+               std::uint64_t longest_ns, bool recurs);
 
     /// The program did nothing for so long, of its own accord.
     void paused(std::uint64_t ns) { start_ns_ += ns; }
@@ -77,7 +80,7 @@ private:
 
     void begin(std::uint64_t lag, std::uint64_t now_ns);
     void settle_moving(std::uint64_t now_ns);
-    void measured(double step_ns, bool disturbed);
+    void measured(double step_ns, bool disturbed, bool recurs);
     void try_next(state next);
     bool is_known(bool disturbed, unsigned rounds);
 

@@ -12,8 +12,8 @@ namespace emuv::cuda {
 ///
 /// The layers of a model look alike to a schedule, for as long as it has seen
 /// none of them twice: the same kernels work on the same activations, and each
-/// layer has weights of its own. How long a layer takes says nothing of how
-/// long the program's rounds take, in which all of them come again.
+/// layer has weights of its own. One takes as long as the next, and yet what is
+/// best for the memory of one is of no use to the others.
 class recurrence
 {
 public:
@@ -30,10 +30,6 @@ public:
             touched_bytes_ /= 2;
             strange_bytes_ /= 2;
         }
-        if (lag != 0 && !comes_again())
-            waited_++;
-        else
-            waited_ -= waited_ < regained ? waited_ : regained;
     }
 
     /// It touches so many bytes.
@@ -44,29 +40,20 @@ public:
         strange_bytes_ += ago > lag_ + lag_ / 16 ? bytes : 0;
     }
 
-    /// Whether the same memory comes again, but for a sixteenth of it; or it
-    /// hardly ever did for so long that this is how the program goes round: a
-    /// model may choose what it touches.
+    /// Whether the same memory comes again, but for a sixteenth of it.
     bool holds() const
     {
-        return lag_ != 0 && (comes_again() || waited_ >= patience);
+        return lag_ != 0 && strange_bytes_ <= touched_bytes_ / 16;
     }
 
 private:
     // In steps. Something new now and then is no other round.
     static constexpr std::uint64_t half_life = 1024;
-    // Steps that are waited for the program's rounds, and of them those that
-    // one gives back at which the memory does come again.
-    static constexpr std::uint64_t patience = 16384;
-    static constexpr std::uint64_t regained = 4;
-
-    bool comes_again() const { return strange_bytes_ <= touched_bytes_ / 16; }
 
     std::uint64_t lag_ = 0;
     std::uint64_t steps_ = 0;
     std::uint64_t touched_bytes_ = 0;
     std::uint64_t strange_bytes_ = 0; // of those, not within the last round
-    std::uint64_t waited_ = 0;
 };
 
 } // namespace emuv::cuda
