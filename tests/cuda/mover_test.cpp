@@ -47,20 +47,32 @@ protected:
             ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
     }
 
-    // Work that uses each of them from this one on.
+    // Work that uses one of them.
+    void use(std::size_t which, std::uint64_t what)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = what;
+                out.vouched = true;
+                out.name(units_[which]);
+            },
+            [] { return CUDA_SUCCESS; });
+        usleep(500);
+    }
+    // ... each of them from this one on.
     void round(std::size_t first)
     {
-        for (std::size_t i = first; i < units_.size(); i++) {
-            moves_->run(
-                reinterpret_cast<CUstream>(0x20),
-                [&](work &out) {
-                    out.what = i + 1;
-                    out.vouched = true;
-                    out.name(units_[i]);
-                },
-                [] { return CUDA_SUCCESS; });
-            usleep(500);
-        }
+        for (std::size_t i = first; i < units_.size(); i++)
+            use(i, i + 1);
+    }
+    // ... each of them in turn, and then back to this one.
+    void forth_and_back_to(std::size_t last)
+    {
+        for (std::size_t i = 0; i < units_.size(); i++)
+            use(i, i + 1);
+        for (std::size_t i = units_.size(); i-- > last;)
+            use(i, 100 + i);
     }
 
     // How many of those are in VRAM.
@@ -73,6 +85,16 @@ protected:
                 at != card_.mapped.end() && !card_.handles[at->second].host)
                 count++;
         return count;
+    }
+
+    template <typename Condition>
+    bool wait_until(Condition holds)
+    {
+        const auto end =
+            std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (!holds() && std::chrono::steady_clock::now() < end)
+            usleep(1000);
+        return holds();
     }
 
     template <typename Condition>
@@ -156,5 +178,17 @@ TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
         << "once a second";
     set_host(5 * unit_bytes);
     EXPECT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Where a program turns round, what it used last stays for its next use and
+// leaves after that. What comes next takes its room, however far ahead of it.
+TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)
+{
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    for (int i = 0; i < 40; i++)
+        forth_and_back_to(0);
+    forth_and_back_to(8);
+    EXPECT_TRUE(wait_until([&] { return in_vram(0) == 8; })) << in_vram(0);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
