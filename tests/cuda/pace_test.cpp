@@ -144,6 +144,20 @@ TEST(Pace, ArrangesNothingForRoundsWhoseMemoryDoesNotComeAgain)
     }
 }
 
+TEST(Pace, ArrangesOnceTheMemoryOfRoundsComesAgain)
+{
+    program runs;
+    runs.recurs = false;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    runs.rounds(40);
+    ASSERT_EQ(runs.arranged, 0u);
+    runs.recurs = true;
+    runs.rounds(10);
+    EXPECT_TRUE(runs.of.arranges());
+}
+
 TEST(Pace, BearsWithRoundsInWhichMemoryIsArranged)
 {
     program runs;

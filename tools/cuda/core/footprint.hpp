@@ -39,7 +39,8 @@ public:
     footprint(const footprint &) = delete;
     footprint &operator=(const footprint &) = delete;
 
-    /// Measures, ten times a second at most, and charges what has come. Where
+    /// Measures, ten times a second at most unless something is expected, and
+    /// charges what has come. Where
     /// the ledger has no room for it, room is made, and if there is none, as
     /// much is charged as there is; the rest when there is.
     /// @param now_ns  of a clock that does not go back
@@ -48,18 +49,21 @@ public:
     template <typename Call>
     void follow(std::uint64_t now_ns, Call make_room)
     {
-        if (now_ns < next_ns_.load(std::memory_order_relaxed) &&
-            !expected_.load(std::memory_order_relaxed))
+        const bool is_expected = expected_.load() != known_.load();
+        if (!is_expected && now_ns < next_ns_.load(std::memory_order_relaxed))
             return;
-        const std::unique_lock lock(lock_, std::try_to_lock);
-        if (!lock) // somebody else does it
+        std::unique_lock lock(lock_, std::defer_lock);
+        if (is_expected)
+            lock.lock();
+        else if (!lock.try_lock()) // somebody else does it
             return;
-        expected_.store(false, std::memory_order_relaxed);
+        const unsigned expected = expected_.load();
         const std::uint64_t start = emuv::cuda::now_ns();
         measure(false);
         const std::uint64_t missing = charge();
         if (missing > 0 && make_room(missing))
             charged_bytes_ += missing;
+        known_.store(expected);
         tell();
         // Room that could not be made takes long to wait for.
         const std::uint64_t took = emuv::cuda::now_ns() - start;
@@ -71,7 +75,7 @@ public:
     /// A context has come that was not there when this was last measured: the
     /// next call of follow() measures, however soon it comes. What a program
     /// allocates first may be all of its share.
-    void expect() { expected_.store(true, std::memory_order_relaxed); }
+    void expect() { expected_.fetch_add(1); }
 
     /// A context is gone: measures now, and gives back what went with it.
     void shrink();
@@ -93,7 +97,8 @@ private:
     const int devices_;
     void (*const told_)(std::uint64_t taken, std::uint64_t missing);
     std::atomic<std::uint64_t> next_ns_{0};
-    std::atomic<bool> expected_{false};
+    std::atomic<unsigned> expected_{0}; // contexts that have come, ever
+    std::atomic<unsigned> known_{0};    // of those, when it was last measured
 
     std::mutex lock_; // guards everything below
     std::uint64_t charged_bytes_ = 0;

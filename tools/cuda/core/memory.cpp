@@ -67,15 +67,19 @@ bool memory::is_new_context()
     return contexts_.insert(context).second;
 }
 
+footprint &memory::footprint_of(int device) const
+{
+    const auto last = footprints_.size() - 1;
+    return *footprints_[std::min(static_cast<std::size_t>(device), last)];
+}
+
 void memory::follow_footprint(int device)
 {
     if (footprints_.empty())
         return;
-    footprint &of = *footprints_[std::min(static_cast<std::size_t>(device),
-                                          footprints_.size() - 1)];
     if (is_new_context())
-        of.expect();
-    of.follow(now_ns(), [&](std::uint64_t missing) {
+        footprint_of(current_device()).expect();
+    footprint_of(device).follow(now_ns(), [&](std::uint64_t missing) {
         mover *const moves = mover_of(device);
         return (pools_.trim(device) &&
                 ledger_of(device).charge_physical(missing)) ||

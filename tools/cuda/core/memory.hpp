@@ -270,7 +270,6 @@ public:
     mover *mover_of(int device) const;
 
     /// Charges what CUDA itself has come to take on a device.
-    bool is_new_context();
     void follow_footprint(int device);
 
     /// Before a context goes: nothing moves in it any more.
@@ -279,6 +278,9 @@ public:
     void context_stays(CUcontext context);
 
 private:
+    footprint &footprint_of(int device) const;
+    bool is_new_context();
+
     enum class charge_kind
     {
         physical, ///< VRAM that the driver allocated

@@ -28,8 +28,9 @@ constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
 // use: it takes the place of what could have stayed, and is moved in its stead.
 // N bytes in a circle over B then cost more than N-B.
 constexpr std::uint64_t moving_bytes = std::uint64_t{256} << 20;
-// Room that comes free as planned may be filled as soon as it does. For what is
-// due sooner than this nothing leaves that was to stay.
+// What leaves as planned makes room for whatever is due next, as soon as it has
+// left. Other room is taken, and what was to stay leaves, only for what is due
+// within so many bytes.
 constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
@@ -320,9 +321,13 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
 {
     const std::uint64_t step = schedule_.steps();
-    recurrence_.step(lag);
+    const auto counts = [](const touched &each) {
+        return !each.of->small && each.names_units();
+    };
+    if (std::any_of(all.begin(), all.end(), counts))
+        recurrence_.step(lag);
     for (const touched &each : all) {
-        if (each.of->small || !each.names_units())
+        if (!counts(each))
             continue;
         const auto [first, end] = each.units();
         for (std::size_t i = first; i < end; i++) {
@@ -1203,6 +1208,16 @@ std::uint64_t mover::next_use_of(block &of, std::size_t index) const
                               of.slots[index].next);
 }
 
+// Whether no unit of the block is used sooner.
+bool mover::is_first_of_block(block &of, std::size_t index) const
+{
+    const std::uint64_t use = next_use_of(of, index);
+    for (std::size_t i = 0; i < of.slots.size(); i++)
+        if (next_use_of(of, i) < use)
+            return false;
+    return true;
+}
+
 // What has been fetched for uses up to this one that have not ended.
 std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
 {
@@ -1345,7 +1360,14 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             waiters_ == 0 && !pace_.moves() &&
             limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes;
-        if (may_fetch && !left_there) {
+        const bool is_due = wanted.next_use == 0 || !pace_.moves() ||
+                            ahead_bytes(wanted.next_use) + arriving <
+                                std::min(max_ahead_bytes, part);
+        // What a launch names of the same block calls off what comes.
+        const bool in_time =
+            is_due || (frames_.bytes() >= wanted.unit().bytes &&
+                       is_first_of_block(*wanted.of, wanted.index));
+        if (may_fetch && in_time && !left_there) {
             if (start_fetch(lock, wanted)) {
                 if (pace_.arranges() && !wanted.of->small)
                     pace_.disturb();
@@ -1380,8 +1402,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             limits_.read().physical_free_bytes() + frames_.bytes() <
                 wanted.unit().bytes &&
             under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1) &&
-            (wanted.next_use == 0 || ahead_bytes(wanted.next_use) + arriving <
-                                         std::min(max_ahead_bytes, part));
+            is_due;
         // Where it is arranged, nobody waits for what comes.
         const bool arranges = pace_.arranges() && as_planned;
         const bool worth_it =
@@ -1591,14 +1612,9 @@ bool mover::leeway::may_leave(const slot &one) const
 // be used before it is back, for all that is known.
 bool mover::may_be_away(const motion &which) const
 {
-    const std::uint64_t use = next_use_of(*which.of, which.index);
-    if (!unmaps_ || !moves_ahead() || stopping_ || gave_up_ ||
-        use == schedule::never)
-        return false;
-    for (std::size_t i = 0; i < which.of->slots.size(); i++)
-        if (next_use_of(*which.of, i) < use)
-            return false;
-    return true;
+    return unmaps_ && moves_ahead() && !stopping_ && !gave_up_ &&
+           next_use_of(*which.of, which.index) != schedule::never &&
+           is_first_of_block(*which.of, which.index);
 }
 
 // Maps a unit in system RAM, if nothing is mapped at its address. What a copy

@@ -302,6 +302,7 @@ private:
     bool may_move(const motion &which) const;
     void cancel_all();
     std::uint64_t next_use_of(block &of, std::size_t index) const;
+    bool is_first_of_block(block &of, std::size_t index) const;
     std::uint64_t ahead_bytes(std::uint64_t next_use) const;
     std::unique_lock<std::mutex> enter();
     void let_in(std::unique_lock<std::mutex> &lock);

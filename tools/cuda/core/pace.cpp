@@ -34,7 +34,7 @@ void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
 void pace::settle_moving(std::uint64_t now_ns)
 {
     state_ = state::settled;
-    another_ = false;
+    another_ = unarranged_ = false;
     is_ = mode::moving;
     kind_ = lag_;
     begin(lag_, now_ns);
@@ -89,6 +89,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
 void pace::try_next(state next)
 {
     state_ = next;
+    unarranged_ = false;
     is_ = next == state::trial ? mode::moving : mode::arranged;
     skip_ = 1;
     tried_ = tried_disturbed_ = 0;
@@ -121,6 +122,7 @@ void pace::measured(double step_ns, bool disturbed, bool recurs)
             } else {
                 state_ = state::settled;
                 is_ = moving_ns_ < still_ns_ ? mode::moving : mode::still;
+                unarranged_ = true;
             }
         }
         break;
@@ -136,6 +138,8 @@ void pace::measured(double step_ns, bool disturbed, bool recurs)
         still_ns_ = std::min(still_ns_, arranged_ns_);
         break;
     case state::settled:
+        if (unarranged_ && recurs)
+            try_next(state::arranged);
         break;
     }
 }

@@ -87,7 +87,8 @@ private:
     const bool always_;
     mode is_;
     bool disturbed_ = false;
-    bool another_ = true; // rounds of another kind come next
+    bool unarranged_ = false; // settled, and that has not been tried
+    bool another_ = true;     // rounds of another kind come next
     state state_ = state::still;
     unsigned skip_ = 0; // rounds that are partly one and partly the other
     unsigned tried_ = 0;

@@ -8,7 +8,7 @@
 
 namespace emuv::cuda {
 
-/// How much of the memory that steps touch was touched a round ago as well.
+/// How much of the memory that a round touches the one before touched as well.
 ///
 /// The layers of a model look alike to a schedule, for as long as it has seen
 /// none of them twice: the same kernels work on the same activations, and each
@@ -19,7 +19,7 @@ class recurrence
 public:
     static constexpr std::uint64_t never = UINT64_MAX;
 
-    /// A step begins.
+    /// A step begins that touches something.
     /// @param lag  how many steps ago the same was done; 0 when nobody knows
     void step(std::uint64_t lag)
     {
@@ -36,6 +36,8 @@ public:
     /// @param ago  how many steps ago they were touched last, or never
     void touches(std::uint64_t bytes, std::uint64_t ago)
     {
+        if (ago < lag_ / 2)
+            return; // again, in this round
         touched_bytes_ += bytes;
         strange_bytes_ += ago > lag_ + lag_ / 16 ? bytes : 0;
     }
