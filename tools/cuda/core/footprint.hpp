@@ -40,9 +40,9 @@ public:
     footprint &operator=(const footprint &) = delete;
 
     /// Measures, ten times a second at most unless a context is expected, and
-    /// charges what has come. Where the ledger has no room for it, room is made,
-    /// and if there is none, as much is charged as there is; the rest when there
-    /// is.
+    /// charges what has come. Where the ledger has no room for it, room is
+    /// made, and if there is none, as much is charged as there is; the rest
+    /// when there is.
     /// @param now_ns  of a clock that does not go back
     /// @param make_room  charges so many bytes, with room that it makes; false
     ///   where it cannot
