@@ -61,7 +61,7 @@ class ProcessesTest(unittest.TestCase):
     def environment(self, **settings):
         environment = {name: text for name, text in os.environ.items()
                        if not name.startswith("EMUV_")}
-        environment.update(LD_PRELOAD=self.preloaded(self.options.library),
+        environment.update(LD_PRELOAD=self.preloaded(self.options.preload),
                            EMUV_LIBCUDA=self.options.driver,
                            EMUV_SIM_VRAM="64M")
         environment.update(settings)
@@ -619,7 +619,7 @@ print(alone, subprocess.run([sys.executable, "-c", {other!r}], text=True,
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
+    parser.add_argument("--library", dest="preload", required=True)
     parser.add_argument("--nvml", required=True)
     parser.add_argument("--sim-nvml", required=True)
     parser.add_argument("--driver", required=True)

@@ -24,12 +24,12 @@ def main():
     parser.add_argument("--soname", required=True)
     parser.add_argument("--table", required=True)
     parser.add_argument("--dlopen", action="store_true")
-    parser.add_argument("library")
+    parser.add_argument("checked", metavar="library")
     options = parser.parse_args()
 
     def readelf(*what):
         return subprocess.run([options.readelf, "--wide", *what,
-                               options.library], check=True, text=True,
+                               options.checked], check=True, text=True,
                               stdout=subprocess.PIPE).stdout
 
     wrong = []
@@ -75,7 +75,7 @@ def main():
     if not newer:
         wrong += too_new
     if wrong:
-        sys.exit("\n".join(f"{options.library}: {line}" for line in wrong))
+        sys.exit("\n".join(f"{options.checked}: {line}" for line in wrong))
     if too_new:
         print(f"built with glibc {here}, it needs one as new:",
               *too_new, sep="\n")

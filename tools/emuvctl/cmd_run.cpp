@@ -45,8 +45,8 @@ std::filesystem::path own_folder()
 // that both were built in.
 std::filesystem::path library_folder(const run_options &options)
 {
-    if (!options.library.empty())
-        return std::filesystem::absolute(options.library);
+    if (!options.cuda_library_dir.empty())
+        return std::filesystem::absolute(options.cuda_library_dir);
     const auto here = own_folder();
     for (const char *const place : {EMUV_CUDA_DIR, "../cuda/lib"})
         if (std::filesystem::exists(here / place / "libcuda.so.1"))

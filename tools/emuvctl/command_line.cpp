@@ -463,7 +463,7 @@ private:
                    "with --move: write what moved, for Perfetto");
         verb->add_flag("--disable", options->disable,
                        "keep the library out of every call");
-        add_option(verb, "--library", options->library, "DIR",
+        add_option(verb, "--library", options->cuda_library_dir, "DIR",
                    "folder of the CUDA library");
         add_option(verb, "--libcuda", options->libcuda, "FILE",
                    "the driver's libcuda, where it is not found");

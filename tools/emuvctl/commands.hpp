@@ -89,8 +89,8 @@ struct run_options
     std::string trust;
     std::string trace;
     bool disable = false;
-    std::string library; // the folder of the CUDA library
-    std::string libcuda; // the driver's own, as is the next
+    std::string cuda_library_dir; // the folder of the CUDA library
+    std::string libcuda;          // the driver's own, as is the next
     std::string libnvml;
     bool dry_run = false;
     std::vector<std::string> command;

@@ -78,7 +78,7 @@ struct scene
     CUgraphExec exec = nullptr;
     CUmodule module = nullptr;
     CUfunction function = nullptr;
-    CUlibrary library = nullptr;
+    CUlibrary code_library = nullptr;
     CUkernel kernel = nullptr;
     std::uint64_t none = 0;
     void *parameters[3] = {&none, &none, &none};
@@ -865,11 +865,11 @@ void about_kernels(questions &q)
     ASK("cuModuleEnumerateFunctions null",
         d.cuModuleEnumerateFunctions(nullptr, 1, nullptr));
     ASK("cuLibraryLoadData null",
-        d.cuLibraryLoadData(&s.library, nullptr, nullptr, nullptr, 0, nullptr,
-                            nullptr, 0));
+        d.cuLibraryLoadData(&s.code_library, nullptr, nullptr, nullptr, 0,
+                            nullptr, nullptr, 0));
     ASK("cuLibraryLoadFromFile no such file",
-        d.cuLibraryLoadFromFile(&s.library, "no such file", nullptr, nullptr, 0,
-                                nullptr, nullptr, 0));
+        d.cuLibraryLoadFromFile(&s.code_library, "no such file", nullptr,
+                                nullptr, 0, nullptr, nullptr, 0));
     ASK("cuLibraryGetKernel null",
         d.cuLibraryGetKernel(&s.kernel, nullptr, "add"));
     ASK("cuLibraryGetModule null", d.cuLibraryGetModule(&s.module, nullptr));
