@@ -292,8 +292,12 @@ struct program
     }
 };
 
-// A model whose 13.2 GiB of weights are used once each. Its layers do the same
-// with the same activations.
+// A model of 32 layers with so many MiB of weights each.
+constexpr int layers = 32;
+constexpr std::uint64_t layer_mib[] = {32, 8, 8, 32, 112, 112, 112};
+
+// That model, whose 13.2 GiB of weights are used once each. Its layers do the
+// same with the same activations.
 program prefill()
 {
     constexpr std::uint64_t activations[] = {16, 16, 48, 48, 111, 111};
@@ -306,9 +310,9 @@ program prefill()
             {{{out.blocks.size(), false}, {by, true}}, mib, 8.5});
         out.blocks.push_back(mib * MiB);
     };
-    for (int layer = 0; layer < 32; layer++) {
+    for (int layer = 0; layer < layers; layer++) {
         std::uint64_t place = 0;
-        for (const std::uint64_t mib : {32, 8, 8, 32, 112, 112, 112}) {
+        for (const std::uint64_t mib : layer_mib) {
             multiply(mib, place % count);
             for (int i = 0; i < 2; i++) {
                 const std::size_t from = place % count;
@@ -337,8 +341,8 @@ program tuning()
         std::size_t weights, saved;
     };
     std::vector<product> products;
-    for (int layer = 0; layer < 32; layer++)
-        for (const std::uint64_t mib : {32, 8, 8, 32, 112, 112, 112}) {
+    for (int layer = 0; layer < layers; layer++)
+        for (const std::uint64_t mib : layer_mib) {
             products.push_back({out.blocks.size(), out.blocks.size() + 1});
             out.blocks.push_back(mib * MiB);
             out.blocks.push_back(mib * 13 / 16 * MiB);

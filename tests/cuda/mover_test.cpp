@@ -87,24 +87,20 @@ protected:
         return count;
     }
 
-    template <typename Condition>
-    bool wait_until(Condition holds)
+    template <typename Condition, typename Step>
+    bool wait_until(std::chrono::seconds longest, Condition holds, Step step)
     {
-        const auto end =
-            std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        const auto end = std::chrono::steady_clock::now() + longest;
         while (!holds() && std::chrono::steady_clock::now() < end)
-            usleep(1000);
+            step();
         return holds();
     }
 
     template <typename Condition>
     bool run_until(std::size_t first, Condition holds)
     {
-        const auto end =
-            std::chrono::steady_clock::now() + std::chrono::seconds(60);
-        while (!holds() && std::chrono::steady_clock::now() < end)
-            round(first);
-        return holds();
+        return wait_until(std::chrono::seconds(60), holds,
+                          [&] { round(first); });
     }
 
     void free_all()
@@ -189,6 +185,9 @@ TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)
     for (int i = 0; i < 40; i++)
         forth_and_back_to(0);
     forth_and_back_to(8);
-    EXPECT_TRUE(wait_until([&] { return in_vram(0) == 8; })) << in_vram(0);
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(10), [&] { return in_vram(0) == 8; },
+        [] { usleep(1000); }))
+        << in_vram(0);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }

@@ -2,10 +2,12 @@
 // Who holds how much: the limits of a device, and what is charged to them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 namespace emuv::cuda {
 
@@ -107,6 +109,14 @@ private:
 
 /// How many devices a shared ledger has columns for.
 inline constexpr unsigned max_devices = 64;
+
+/// What a device has of these; those behind the last one share it.
+/// @param all  one at least
+template <typename Kind>
+Kind &of_device(const std::vector<Kind *> &all, int device)
+{
+    return *all[std::min(static_cast<std::size_t>(device), all.size() - 1)];
+}
 
 /// A file in which every process that shares the limits has a row. A row is
 /// its process's as long as that process holds a lock on it, which the kernel

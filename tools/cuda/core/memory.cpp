@@ -46,8 +46,7 @@ int memory::current_device() const
 
 ledger &memory::ledger_of(int device) const
 {
-    const auto last = ledgers_.size() - 1;
-    return *ledgers_[std::min(static_cast<std::size_t>(device), last)];
+    return of_device(ledgers_, device);
 }
 
 bool memory::is_capturing(CUstream stream) const
@@ -67,19 +66,13 @@ bool memory::is_new_context()
     return contexts_.insert(context).second;
 }
 
-footprint &memory::footprint_of(int device) const
-{
-    const auto last = footprints_.size() - 1;
-    return *footprints_[std::min(static_cast<std::size_t>(device), last)];
-}
-
 void memory::follow_footprint(int device)
 {
     if (footprints_.empty())
         return;
     if (is_new_context())
-        footprint_of(current_device()).expect();
-    footprint_of(device).follow(now_ns(), [&](std::uint64_t missing) {
+        of_device(footprints_, current_device()).expect();
+    of_device(footprints_, device).follow(now_ns(), [&](std::uint64_t missing) {
         mover *const moves = mover_of(device);
         return (pools_.trim(device) &&
                 ledger_of(device).charge_physical(missing)) ||
@@ -967,12 +960,22 @@ bool memory::in_system_ram(CUdeviceptr at)
                        });
 }
 
+std::uint64_t memory::total_of(const usage &now, std::uint64_t real) const
+{
+    switch (report_) {
+    case report_kind::total:
+        return now.physical_bytes + now.virtual_bytes;
+    case report_kind::physical:
+        return now.physical_bytes;
+    case report_kind::free:
+        break;
+    }
+    return real;
+}
+
 void memory::show_total(int device, std::size_t &real_total) const
 {
-    const usage now = ledger_of(device).read();
-    if (report_ != report_kind::free)
-        real_total = now.physical_bytes +
-                     (report_ == report_kind::total ? now.virtual_bytes : 0);
+    real_total = total_of(ledger_of(device).read(), real_total);
 }
 
 void memory::show_info(int device, std::size_t &real_free,
@@ -980,8 +983,8 @@ void memory::show_info(int device, std::size_t &real_free,
 {
     collect(false);
     follow_footprint(device);
-    show_total(device, real_total);
     const usage now = ledger_of(device).read();
+    real_total = total_of(now, real_total);
     // VRAM that others on the card hold is not there to be had; what does not
     // fit then comes out of the virtual part.
     const std::uint64_t physical_free =

@@ -278,8 +278,8 @@ public:
     void context_stays(CUcontext context);
 
 private:
-    footprint &footprint_of(int device) const;
     bool is_new_context();
+    std::uint64_t total_of(const usage &now, std::uint64_t real) const;
 
     enum class charge_kind
     {

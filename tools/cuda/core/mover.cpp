@@ -538,11 +538,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const std::uint64_t steps = schedule_.steps();
     const bool expected = note(announced.what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
-    const std::uint64_t lag = schedule_.lag();
-    if (lag != 0 && begun.step > lag)
-        begun.expected_ns = times_.of(begun.step - lag);
-    begun.lag = lag;
-    begun.recurs = recurs(all, lag);
+    begun.lag = schedule_.lag();
+    if (begun.lag != 0 && begun.step > begun.lag)
+        begun.expected_ns = times_.of(begun.step - begun.lag);
+    begun.recurs = recurs(all, begun.lag);
     // Once, however many begin before the first of them is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
         since != 0 && now_ns() - since > pause_ns)

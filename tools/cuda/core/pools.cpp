@@ -12,12 +12,6 @@ pools::pools(const driver &calls, std::vector<ledger *> ledgers)
     : calls_(calls), ledgers_(std::move(ledgers))
 {}
 
-ledger &pools::ledger_of(int device) const
-{
-    const auto last = ledgers_.size() - 1;
-    return *ledgers_[std::min(static_cast<std::size_t>(device), last)];
-}
-
 void pools::created(CUmemoryPool pool, const CUmemLocation &where)
 {
     const std::lock_guard guard(lock_);
@@ -105,7 +99,7 @@ bool pools::begin(const source &from, std::uint64_t bytes)
     state &of = states_[from];
     if (of.number == 0)
         of.number = next_number_++;
-    of.limits = &ledger_of(from.device);
+    of.limits = &of_device(ledgers_, from.device);
     const std::uint64_t taken = of.allocated + of.pending;
     const std::uint64_t room = of.charged > taken ? of.charged - taken : 0;
     if (bytes > room) {
@@ -169,7 +163,7 @@ void pools::settle()
 
 bool pools::trim(int device)
 {
-    const ledger *limits = &ledger_of(device);
+    const ledger *limits = &of_device(ledgers_, device);
     const auto is_idle = [&](const source &which, const state &of) {
         return of.limits == limits && held_by(which, of) > of.allocated;
     };

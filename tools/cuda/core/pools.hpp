@@ -92,7 +92,6 @@ private:
         bool made = false;
     };
 
-    ledger &ledger_of(int device) const;
     orphan part_with(CUmemoryPool pool);
     void take_back(const orphan &left);
     std::uint64_t held_by(const source &which, const state &of) const;
