@@ -7,8 +7,9 @@
 With --within GIB as people make them fit who know nothing else: weights beyond
 that stay in system RAM by accelerate, what a training step saves by save_on_cpu.
 
-Prints a line: what, milliseconds a step (the median), the first steps' own,
-GiB held, and a digest of each step's results.
+Prints a line: what, milliseconds a step (the median), how many of them the
+program's own thread takes, the first steps' own, GiB held, and a digest of each
+step's results.
 """
 
 import argparse
@@ -157,16 +158,25 @@ def main():
         limit_to(options.within)
     digests = []
     taken = []
+    issued = []
+    worked = []
     for count in range(options.warm_up + options.steps):
         torch.cuda.synchronize()
         start = time.perf_counter()
+        worked_before = time.thread_time()
         out = step()
+        issued.append((time.perf_counter() - start) * 1e3)
+        worked.append((time.thread_time() - worked_before) * 1e3)
         torch.cuda.synchronize()
         taken.append((time.perf_counter() - start) * 1e3)
         digests.append(digest_of(out, count < 5))
     print(json.dumps({
         "what": options.what,
         "ms": round(statistics.median(taken[options.warm_up:]), 2),
+        # Of these, until the program has handed over its last kernel, and what
+        # its thread has had of a processor by then.
+        "issue_ms": round(statistics.median(issued[options.warm_up:]), 2),
+        "thread_ms": round(statistics.median(worked[options.warm_up:]), 2),
         "first_ms": [round(t, 1) for t in taken[:options.warm_up]],
         "held_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
         "used_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),

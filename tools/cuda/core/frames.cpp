@@ -4,12 +4,26 @@
 
 #include "mapping.hpp"
 #include "store.hpp"
+#include "thread.hpp"
 
 #include <algorithm>
 
 namespace emuv::cuda {
 
-bool frames::take(std::uint64_t bytes, frame &out)
+namespace {
+
+// What the card did not have, it is not asked for again so soon.
+constexpr std::uint64_t ask_again_ns = 100000000;
+
+} // namespace
+
+bool frames::has(std::uint64_t bytes) const
+{
+    return std::any_of(free_.begin(), free_.end(),
+                       [&](const frame &each) { return each.bytes == bytes; });
+}
+
+bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
 {
     const auto same =
         std::find_if(free_.begin(), free_.end(),
@@ -17,34 +31,56 @@ bool frames::take(std::uint64_t bytes, frame &out)
     if (same != free_.end()) {
         out = *same;
         free_.erase(same);
-    } else {
-        // Frames of other sizes make room, the largest first.
-        while (!limits_.charge_physical(bytes)) {
-            if (free_.empty() ||
-                limits_.read().physical_free_bytes() + this->bytes() < bytes)
-                return false;
-            const auto largest = std::max_element(
-                free_.begin(), free_.end(), [](const frame &a, const frame &b) {
-                    return a.bytes < b.bytes;
-                });
-            drop(*largest);
-            free_.erase(largest);
-        }
-        out = {0, 0, bytes};
+        return true;
+    }
+    const std::uint64_t refused_ns = refused_ns_.load();
+    if (refused_ns != 0 && now_ns() - refused_ns < ask_again_ns)
+        return false;
+    std::uint64_t room = limits_.read().physical_free_bytes();
+    if (room + this->bytes() < bytes)
+        return false;
+    while (room < bytes) {
+        // The smallest that is enough, else the largest.
+        const auto first = std::min_element(
+            free_.begin(), free_.end(), [&](const frame &a, const frame &b) {
+                const bool enough = room + a.bytes >= bytes;
+                if (enough != (room + b.bytes >= bytes))
+                    return enough;
+                return enough ? a.bytes < b.bytes : a.bytes > b.bytes;
+            });
+        room += first->bytes;
+        gone.push_back(*first);
+        free_.erase(first);
+    }
+    out = {0, 0, bytes};
+    return true;
+}
+
+bool frames::complete(frame &of, const std::vector<frame> &gone)
+{
+    drop(gone);
+    if (of.handle == 0) {
         const auto properties =
             properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device_);
-        if (calls_.cuMemCreate(&out.handle, bytes, &properties, 0) !=
+        if (!limits_.charge_physical(of.bytes)) {
+            of = {};
+            return false;
+        }
+        if (calls_.cuMemCreate(&of.handle, of.bytes, &properties, 0) !=
             CUDA_SUCCESS) {
-            limits_.uncharge_physical(bytes);
+            limits_.uncharge_physical(of.bytes);
+            of = {};
+            refused_ns_.store(now_ns());
             return false;
         }
     }
-    if (out.alias == 0)
-        out.alias = map_alias(calls_, out.handle, bytes, device_);
-    if (out.alias != 0)
+    if (of.alias == 0)
+        of.alias = map_alias(calls_, of.handle, of.bytes, device_);
+    if (of.alias != 0)
         return true;
-    drop(out);
-    out = {};
+    drop(of);
+    of = {};
+    refused_ns_.store(now_ns());
     return false;
 }
 

@@ -5,6 +5,7 @@
 #include "driver.hpp"
 #include "ledger.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -20,7 +21,7 @@ struct frame
     std::uint64_t bytes = 0;
 };
 
-/// One device's free frames. Whoever uses them locks.
+/// One device's free frames. Whoever uses them locks, unless it says otherwise.
 class frames
 {
 public:
@@ -31,9 +32,21 @@ public:
     frames(const frames &) = delete;
     frames &operator=(const frames &) = delete;
 
-    /// A free frame, or a new one; those of other sizes make room for it.
-    /// @return false where the share or the card has no more
-    bool take(std::uint64_t bytes, frame &out);
+    /// Whether there is one of this size.
+    bool has(std::uint64_t bytes) const;
+
+    /// A free frame, or what a new one is to be, for which the others handed
+    /// over have to go; complete() sees to both.
+    /// @param gone  out: those of other sizes, as few as can be
+    /// @return false where not even all of them would be enough, or the card
+    ///   had no more lately
+    bool take(std::uint64_t bytes, frame &out, std::vector<frame> &gone);
+
+    /// Gives up those that have to go, and makes what the frame has not got:
+    /// its memory, its address. Takes the driver long, and needs no lock.
+    /// @return false where the share or the card has no more; nothing is left
+    ///   of the frame then
+    bool complete(frame &of, const std::vector<frame> &gone);
 
     /// Keeps a frame for the next one.
     void put(const frame &free) { free_.push_back(free); }
@@ -55,6 +68,7 @@ private:
     ledger &limits_;
     const int device_;
     std::vector<frame> free_;
+    std::atomic<std::uint64_t> refused_ns_{0}; // 0: never
 };
 
 } // namespace emuv::cuda

@@ -468,7 +468,8 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
 {
     ledger &limits = ledger_of(device);
     const std::uint64_t bytes = entry.reserved_bytes;
-    const std::uint64_t unit_bytes = unit_for(bytes);
+    const std::uint64_t unit_bytes =
+        unit_for(bytes, mover_of(device) != nullptr);
 
     // Somebody else may charge between the question and the answer; each
     // round asks for less, so it ends.

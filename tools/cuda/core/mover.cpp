@@ -175,6 +175,9 @@ bool mover::remove(CUdeviceptr base, remains &left)
 
 block_ref mover::block_of(CUdeviceptr address)
 {
+    // Most numbers are no addresses, or of small memory.
+    if (blocks_.empty() || address < blocks_.begin()->first)
+        return {};
     auto after = blocks_.upper_bound(address);
     if (after == blocks_.begin())
         return {};
@@ -772,9 +775,11 @@ void mover::loop()
             bring_all_home();
             changed_.notify_all();
         }
-        bool busy = retire(lock);
+        // Whatever has ended is known with one look, and each takes a lock of
+        // the driver's that launching takes.
+        retire(lock);
         let_in(lock);
-        busy = advance(lock) || busy;
+        bool busy = advance(lock);
         let_in(lock);
         if (!stopping_ && !gave_up_)
             busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
@@ -816,10 +821,10 @@ void mover::loop()
 }
 
 // Takes note of work that has ended.
-bool mover::retire(std::unique_lock<std::mutex> &lock)
+void mover::retire(std::unique_lock<std::mutex> &lock)
 {
     if (flights_.empty())
-        return false;
+        return;
     bool failed = false;
     const auto landed = flights_.land(lock, failed);
     for (const flights::landing &each : landed) {
@@ -841,7 +846,6 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         idle_since_ns_ = now_ns();
     if (!landed.empty())
         changed_.notify_all();
-    return !landed.empty();
 }
 
 // What work that has just been seen to end says of how far it reaches.
@@ -1006,7 +1010,7 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
                  wanted_bytes_ == 0 && exchange_.at != exchange::leaving)) {
                 any = true;
                 call_off(each);
-            } else if (wants_frame()) {
+            } else if (wants_frame_of(*each)) {
                 any = true;
                 hand_over(*each, stage::remap);
             }
@@ -1018,15 +1022,19 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
     return any;
 }
 
-// Whether there are too few free frames, those counted that will be in a
-// moment.
-bool mover::wants_frame() const
+// Whether there are too few free frames, or none like the one that this motion
+// would leave, those counted that will be in a moment.
+bool mover::wants_frame_of(const motion &which) const
 {
+    const std::uint64_t size = which.unit().bytes;
     std::uint64_t bytes = frames_.bytes();
+    bool has = frames_.has(size);
     for (const motion &each : motions_)
-        if (each.at == stage::remap && each.evicts)
+        if (each.at == stage::remap && each.evicts) {
             bytes += each.unit().bytes;
-    return wanted_bytes_ > 0 || bytes < max_free_bytes;
+            has = has || each.unit().bytes == size;
+        }
+    return wanted_bytes_ > 0 || bytes < max_free_bytes || !has;
 }
 
 // Reads the unit that shall leave, to see whether it has changed.
@@ -1246,11 +1254,60 @@ mover::traffic mover::look_at_traffic() const
     return out;
 }
 
-mover::survey mover::look_around() const
+// Whether a unit is on its way out, as planned or as arranged. Once half its
+// gap is over it is on its way back, and no sooner: it would leave again.
+bool mover::is_passing(const slot &one, std::uint64_t next_use) const
+{
+    return next_use > 0 &&
+           (pace_.arranges() ? one.stays_away
+                             : one.passes() && next_use >= one.next.gap / 2);
+}
+
+// The one of that size in VRAM that is needed last.
+candidate mover::passer_of(std::uint64_t bytes, const leeway &ram) const
+{
+    candidate out;
+    for (const block_ref &each : large_) {
+        if (each->fixed || each->in_flight > 0)
+            continue;
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            const slot &one = each->slots[i];
+            const std::uint64_t use = next_use_of(*each, i);
+            if (one.bytes == bytes && use > out.next_use &&
+                is_passing(one, use) && ram.may_leave(one))
+                out = {each, i, use};
+        }
+    }
+    return out;
+}
+
+// @param free_bytes  what is left of the share
+mover::survey mover::look_around(std::uint64_t free_bytes) const
 {
     survey out;
     out.ram = look_for_rooms(rooms_.below());
     const bool arranges = pace_.arranges();
+    const bool has_way = arranges || pace_.moves();
+    // Those found so far. Others hold a block, which would be counted at each.
+    struct found
+    {
+        const block_ref *of = nullptr;
+        std::size_t index = 0;
+        std::uint64_t next_use = 0;
+        void name(candidate &as) const
+        {
+            if (of != nullptr)
+                as = {*of, index, next_use};
+        }
+    };
+    found wanted{nullptr, 0, schedule::never};
+    found fitting{nullptr, 0, schedule::never};
+    found passer;
+    found victim;
+    found newcomer;
+    const auto fits = [&](std::uint64_t bytes) {
+        return bytes <= free_bytes || frames_.has(bytes);
+    };
     // Where nobody waits for it, what has just been used has the most time to
     // come; of the rest, a program that runs ahead may call off all.
     const auto is_sooner = [&](std::uint64_t use, std::uint64_t than) {
@@ -1262,7 +1319,7 @@ mover::survey mover::look_around() const
         for (std::size_t i = 0; i < each->slots.size(); i++)
             if (!each->fixed && each->in_flight == 0 &&
                 each->slots[i].where == place::host)
-                out.wanted = {each, i, 0};
+                wanted = {&each, i, 0};
     for (const block_ref &each : large_) {
         if (each->fixed)
             continue;
@@ -1274,24 +1331,27 @@ mover::survey mover::look_around() const
             out.ram_bytes += one.in_ram() ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
-            // Once half its gap is over it is on its way back, and no sooner:
-            // it would leave again.
-            const bool passing =
-                use > 0 && (arranges ? one.stays_away
-                                     : one.passes() && use >= one.next.gap / 2);
-            if (one.where == place::host &&
-                is_sooner(use, out.wanted.next_use) &&
-                (!passing || !(pace_.moves() || arranges)))
-                out.wanted = {each, i, use};
+            const bool passing = is_passing(one, use);
+            if (one.where == place::host && (!passing || !has_way)) {
+                if (is_sooner(use, wanted.next_use))
+                    wanted = {&each, i, use};
+                if (is_sooner(use, fitting.next_use) && fits(one.bytes))
+                    fitting = {&each, i, use};
+            }
             if (!out.ram.may_leave(one))
                 continue;
-            candidate &leaves = passing                ? out.passer
-                                : one.host.handle != 0 ? out.victim
-                                                       : out.newcomer;
+            found &leaves = passing                ? passer
+                            : one.host.handle != 0 ? victim
+                                                   : newcomer;
             if (use > leaves.next_use)
-                leaves = {each, i, use};
+                leaves = {&each, i, use};
         }
     }
+    wanted.name(out.wanted);
+    fitting.name(out.fitting);
+    passer.name(out.passer);
+    victim.name(out.victim);
+    newcomer.name(out.newcomer);
     return out;
 }
 
@@ -1313,7 +1373,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
         return false;
     const traffic under_way = look_at_traffic();
-    const std::uint64_t part = limits_.read().physical_bytes / 8;
+    const usage share = limits_.read();
+    const std::uint64_t part = share.physical_bytes / 8;
     const bool may_fetch =
         under_way.fetching < max_motions &&
         (under_way.fetching == 0 ||
@@ -1328,7 +1389,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         look_again_ns_ = now_ns() + look_again_ns;
         return false;
     }
-    const survey units = look_around();
+    const survey units = look_around(share.physical_free_bytes());
     const candidate &wanted = units.wanted;
     const std::uint64_t arriving =
         under_way.coming_bytes + under_way.arrived_bytes;
@@ -1345,7 +1406,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     }
     if (pace_.arranges()) {
         const std::uint64_t fits =
-            frames_.bytes() + arriving + limits_.read().physical_free_bytes();
+            frames_.bytes() + arriving + share.physical_free_bytes();
         if (arrangement_.is_due(
                 schedule_, units.ram_bytes - std::min(units.ram_bytes, fits))) {
             arrangement_.arrange(lock, large_, schedule_);
@@ -1354,21 +1415,40 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         }
     }
     if (wanted.of) {
+        const std::uint64_t size = wanted.unit().bytes;
+        const std::uint64_t room =
+            share.physical_free_bytes() + frames_.bytes();
+        const auto is_due = [&](const candidate &which) {
+            return which.next_use == 0 || !pace_.moves() ||
+                   ahead_bytes(which.next_use) + arriving <
+                       std::min(max_ahead_bytes, part);
+        };
+        // Frames are made anew, of others, where none of that size comes free
+        // as planned, and only for what is due: it takes the driver as long as
+        // to fetch the unit.
+        const bool fits =
+            size <= share.physical_free_bytes() || frames_.has(size);
+        const candidate alike = fits ? candidate() : passer_of(size, units.ram);
+        const bool comes_free = std::any_of(
+            motions_.begin(), motions_.end(), [size](const motion &each) {
+                return each.evicts && each.unit().bytes == size;
+            });
+        const bool due = is_due(wanted);
+        const bool remakes =
+            due && (wanted.next_use == 0 || !(comes_free || alike.of));
+        const candidate &next = fits || remakes ? wanted : units.fitting;
         // Standing still, what has come free may be of use all the same.
-        const bool left_there =
-            waiters_ == 0 && !pace_.moves() &&
-            limits_.read().physical_free_bytes() + frames_.bytes() <
-                wanted.unit().bytes;
-        const bool is_due = wanted.next_use == 0 || !pace_.moves() ||
-                            ahead_bytes(wanted.next_use) + arriving <
-                                std::min(max_ahead_bytes, part);
+        const auto is_left_there = [&] {
+            return waiters_ == 0 && !pace_.moves() && room < next.unit().bytes;
+        };
         // What a launch names of the same block calls off what comes.
-        const bool in_time =
-            is_due || (frames_.bytes() >= wanted.unit().bytes &&
-                       is_first_of_block(*wanted.of, wanted.index));
-        if (may_fetch && in_time && !left_there) {
-            if (start_fetch(lock, wanted)) {
-                if (pace_.arranges() && !wanted.of->small)
+        const auto is_in_time = [&] {
+            return is_due(next) || (frames_.has(next.unit().bytes) &&
+                                    is_first_of_block(*next.of, next.index));
+        };
+        if (may_fetch && next.of && !is_left_there() && is_in_time()) {
+            if (start_fetch(lock, next)) {
+                if (pace_.arranges() && !next.of->small)
                     pace_.disturb();
                 return true;
             }
@@ -1396,12 +1476,13 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             grows || !units.victim.of ? units.newcomer : units.victim;
         // What stays in VRAM leaves only where nothing else can.
         const bool as_planned = static_cast<bool>(units.passer.of);
-        const candidate &leaves = as_planned ? units.passer : last;
+        const candidate &leaves = alike.of && !comes_free ? alike
+                                  : as_planned            ? units.passer
+                                                          : last;
         const bool short_of_frames =
-            limits_.read().physical_free_bytes() + frames_.bytes() <
-                wanted.unit().bytes &&
+            room < size &&
             under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1) &&
-            is_due;
+            due;
         // Where it is arranged, nobody waits for what comes.
         const bool arranges = pace_.arranges() && as_planned;
         const bool worth_it =
@@ -1688,18 +1769,21 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
 {
     const slot &one = which.unit();
     frame into;
-    if (!frames_.take(one.bytes, into))
+    std::vector<frame> gone;
+    if (!frames_.take(one.bytes, into, gone))
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
-    next->into = into;
     const CUdeviceptr from = one.away ? one.host.alias : one.at;
     lock.unlock();
-    const bool begun = next->event != nullptr &&
+    const bool made = frames_.complete(into, gone);
+    const bool begun = made && next->event != nullptr &&
                        lanes_.fetch(into.alias, from, one.bytes, next->event);
     lock.lock();
+    next->into = into;
     if (begun)
         return true;
-    frames_.put(into);
+    if (made)
+        frames_.put(into);
     end_motion(next, place::host);
     return false;
 }

@@ -213,8 +213,10 @@ private:
     struct survey
     {
         leeway ram;
-        // The unit in system RAM that is needed first ...
+        // The unit in system RAM that is needed first, the same of those for
+        // which there is a frame already ...
         candidate wanted{{}, 0, schedule::never};
+        candidate fitting{{}, 0, schedule::never};
         // ... and the one in VRAM that is needed last: of those that are meant
         // to leave, of those that have room in system RAM, and of those that
         // have not.
@@ -259,7 +261,7 @@ private:
     bool prepare();
     void keep_pace(std::uint64_t lag, bool recurs);
     bool moves_ahead() const;
-    bool retire(std::unique_lock<std::mutex> &lock);
+    void retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);
     bool advance(std::unique_lock<std::mutex> &lock);
     bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
@@ -270,7 +272,9 @@ private:
     void hand_over(motion &which, stage to);
     void serve(stage mine);
     traffic look_at_traffic() const;
-    survey look_around() const;
+    survey look_around(std::uint64_t free_bytes) const;
+    bool is_passing(const slot &one, std::uint64_t next_use) const;
+    candidate passer_of(std::uint64_t bytes, const leeway &ram) const;
     bool decide(std::unique_lock<std::mutex> &lock);
     bool change_places(std::unique_lock<std::mutex> &lock);
     void end_exchange();
@@ -296,7 +300,7 @@ private:
              CUmemGenericAllocationHandle from);
     motion_ref new_motion(const candidate &which, stage at);
     void end_motion(motion_ref which, place where);
-    bool wants_frame() const;
+    bool wants_frame_of(const motion &which) const;
     void progressed();
     void hold_still(block &of);
     bool may_move(const motion &which) const;

@@ -10,13 +10,19 @@
 namespace emuv::cuda {
 
 inline constexpr std::uint64_t max_unit_bytes = std::uint64_t{64} << 20;
+/// Of what moves, as much as possible is of this size.
+inline constexpr std::uint64_t usual_unit_bytes = std::uint64_t{32} << 20;
 
-/// The size of the handles that back an allocation. The driver's calls cost by
-/// handle, so there are few of them; what moves moves by handle, and what is
-/// larger than the largest is cut evenly.
+/// The size of the handles that back an allocation; the last one may be
+/// smaller. The driver's calls cost by handle, so there are few of them, and
+/// what is larger than the largest is cut evenly. What moves, moves by handle,
+/// and one that has left VRAM makes room for any other of its size.
 /// @param bytes  the allocation, a multiple of chunk_bytes, above 0
-constexpr std::uint64_t unit_for(std::uint64_t bytes)
+/// @param moves  whether it may move
+constexpr std::uint64_t unit_for(std::uint64_t bytes, bool moves = false)
 {
+    if (moves)
+        return std::min(bytes, usual_unit_bytes);
     const std::uint64_t pieces = (bytes + max_unit_bytes - 1) / max_unit_bytes;
     return round_up((bytes + pieces - 1) / pieces, chunk_bytes);
 }

@@ -133,6 +133,7 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
     const auto alike = [&](const choice &a, const choice &b) {
         return a.length == b.length &&
                units[a.unit].chosen == units[b.unit].chosen &&
+               units[a.unit].usual == units[b.unit].usual &&
                a.leaves() == b.leaves();
     };
     const auto better = [&](const choice &a, const choice &b, bool by_rank) {
@@ -140,6 +141,8 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
             return a.length < b.length;
         if (units[a.unit].chosen != units[b.unit].chosen)
             return units[a.unit].chosen;
+        if (units[a.unit].usual != units[b.unit].usual)
+            return units[a.unit].usual;
         if (by_rank && a.rank != b.rank)
             return a.rank < b.rank;
         if (a.leaves() != b.leaves())

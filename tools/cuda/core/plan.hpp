@@ -22,6 +22,7 @@ struct planned_unit
 {
     std::uint64_t bytes = 0;
     bool chosen = false; ///< by an earlier plan: again costs least
+    bool usual = false;  ///< of a size that most have: it makes room for them
 };
 
 /// For a unit that is not to leave at all.
@@ -35,9 +36,9 @@ constexpr std::uint32_t round_parts = 32;
 ///
 /// Long gaps cost least, as each is one way out and one back. But what leaves
 /// at the same time must share the link, which then has nothing to do
-/// elsewhere. So among gaps of about the same length those are preferred that
-/// are furthest apart, and no part of the round takes more than its share for
-/// as long as that is enough.
+/// elsewhere. So among gaps of about the same length, those of the usual size
+/// first, those are preferred that are furthest apart, and no part of the round
+/// takes more than its share for as long as that is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
 /// @return for each unit the length of the shortest gap for which it leaves, or

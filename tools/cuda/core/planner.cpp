@@ -163,9 +163,11 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
             // Room in system RAM that there is need not be made. What was
             // placed there first is no choice: it lies together, and may stay.
             const slot &one = each->slots[i];
-            units.push_back({one.bytes, one.leaves_for != never_leaves &&
-                                            (one.where == place::evicting ||
-                                             one.host.handle != 0)});
+            units.push_back(
+                {one.bytes,
+                 one.leaves_for != never_leaves &&
+                     (one.where == place::evicting || one.host.handle != 0),
+                 one.bytes == usual_unit_bytes});
             if (first[i] != none)
                 add(begin + i, last[i], first[i] + round_);
         }

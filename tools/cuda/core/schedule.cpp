@@ -194,24 +194,17 @@ std::uint32_t schedule::since_last_use(std::uint64_t base,
                : static_cast<std::uint32_t>(steps_.size()) - 1 - last->step;
 }
 
-std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit,
-                                 memo &known) const
+void schedule::look_again(std::uint64_t base, std::uint32_t unit,
+                          memo &known) const
 {
-    if (!following_)
-        return never;
-    // Between jumps the cursor only goes forward.
-    if (known.place != place_ || cursor_ >= known.until) {
-        const std::uint64_t steps = next_use(base, unit);
-        known.place = place_;
-        known.touched = steps != never;
-        known.until =
-            cursor_ +
-            (known.touched ? static_cast<std::uint32_t>(steps) : recheck_steps);
-        known.gap = known.touched ? since_last_use(base, unit) +
-                                        static_cast<std::uint32_t>(steps)
-                                  : 0;
-    }
-    return known.touched ? known.until - cursor_ : never;
+    const std::uint64_t steps = next_use(base, unit);
+    known.place = place_;
+    known.touched = steps != never;
+    known.until = cursor_ + (known.touched ? static_cast<std::uint32_t>(steps)
+                                           : recheck_steps);
+    known.gap = known.touched ? since_last_use(base, unit) +
+                                    static_cast<std::uint32_t>(steps)
+                              : 0;
 }
 
 std::uint64_t schedule::footprint() const

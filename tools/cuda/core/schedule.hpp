@@ -70,7 +70,15 @@ public:
         std::uint32_t gap = 0;            // steps from its last use to that one
     };
     std::uint64_t next_use(std::uint64_t base, std::uint32_t unit,
-                           memo &known) const;
+                           memo &known) const
+    {
+        if (!following_)
+            return never;
+        // Between jumps the cursor only goes forward.
+        if (known.place != place_ || cursor_ >= known.until)
+            look_again(base, unit, known);
+        return known.touched ? known.until - cursor_ : never;
+    }
 
     /// The uses of a block from now to the end of the round, which is lag()
     /// steps long.
@@ -119,6 +127,7 @@ private:
     std::vector<use>::const_iterator
     after_cursor(const std::vector<use> &log) const;
     std::uint32_t since_last_use(std::uint64_t base, std::uint32_t unit) const;
+    void look_again(std::uint64_t base, std::uint32_t unit, memo &known) const;
     std::uint64_t context_at(std::uint32_t step) const;
     bool is_new(std::uint64_t what);
     void look_up();
