@@ -6,6 +6,7 @@
 #include "fake_driver.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -92,6 +93,35 @@ TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
     EXPECT_TRUE(card.empty());
 }
 
+TEST_F(FramesTest, OfThoseThatAreEnoughTheSmallestMakesRoom)
+{
+    frame all[3];
+    for (std::size_t i = 0; i < 3; i++)
+        ASSERT_TRUE(take((8 + 12 * i) * MiB, all[i])); // 8, 20, 32
+    for (const frame &each : all)
+        free.put(each);
+    ASSERT_TRUE(take(18 * MiB, got)); // 4 are left of the share
+    EXPECT_TRUE(free.has(8 * MiB));
+    EXPECT_FALSE(free.has(20 * MiB));
+    EXPECT_TRUE(free.has(32 * MiB));
+    free.put(got);
+    free.drop();
+    EXPECT_TRUE(card.empty());
+}
+
+TEST_F(FramesTest, WhatTheCardRefusedIsNotAskedForAtOnce)
+{
+    card.card_bytes = 8 * MiB;
+    EXPECT_FALSE(take(16 * MiB, got));
+    card.card_bytes = 64 * MiB;
+    std::vector<frame> gone;
+    EXPECT_FALSE(free.take(16 * MiB, got, gone));
+    usleep(110000);
+    EXPECT_TRUE(take(16 * MiB, got));
+    free.put(got);
+    free.drop();
+}
+
 TEST_F(FramesTest, WhereNotEvenAllOfThemAreEnoughTheyStay)
 {
     frame held;
@@ -117,8 +147,10 @@ TEST_F(FramesTest, WhatCannotBeMappedIsGivenBack)
 {
     card.fail_map = true;
     EXPECT_FALSE(take(16 * MiB, got));
+    EXPECT_EQ(used(), 0u);
     card.fail_map = false;
     card.fail_access = true;
+    usleep(110000);
     EXPECT_FALSE(take(16 * MiB, got));
     EXPECT_EQ(got.handle, 0u);
     EXPECT_EQ(used(), 0u);

@@ -3,9 +3,11 @@
 // kernels are over at once. That the bytes are right is the harness's affair.
 #include "core/memory.hpp"
 #include "core/mover.hpp"
+#include "core/placement.hpp"
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -18,7 +20,7 @@ using namespace emuv::cuda;
 namespace {
 
 constexpr std::uint64_t MiB = 1ull << 20;
-constexpr std::uint64_t unit_bytes = 64 * MiB;
+constexpr std::uint64_t unit_bytes = usual_unit_bytes;
 
 // Eight units fit on the card, and twelve are there.
 class Mover : public ::testing::Test
@@ -33,8 +35,7 @@ protected:
         card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
         card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
         ASSERT_EQ(rows_.open(nullptr), 0);
-        limits_ =
-            std::make_unique<file_ledger>(rows_, 0, 8 * unit_bytes, beyond);
+        limits_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
             card_.calls, *limits_, 0, true, false, nullptr,
@@ -43,8 +44,9 @@ protected:
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
             report_kind::total, nullptr, false,
             std::vector<mover *>{moves_.get()});
-        for (CUdeviceptr &each : units_)
-            ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+        for (std::size_t i = 0; i < units_.size(); i++)
+            ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
+                      CUDA_SUCCESS);
     }
 
     // Work that uses one of them.
@@ -73,6 +75,13 @@ protected:
             use(i, i + 1);
         for (std::size_t i = units_.size(); i-- > last;)
             use(i, 100 + i);
+    }
+
+    // How many handles there ever were.
+    std::uint64_t made()
+    {
+        const std::lock_guard guard(card_.lock);
+        return card_.next_handle;
     }
 
     // How many of those are in VRAM.
@@ -120,6 +129,8 @@ protected:
     std::unique_ptr<mover> moves_;
     std::unique_ptr<memory> held_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
+    std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
+    std::uint64_t card_share_ = 8 * unit_bytes;
 };
 
 } // namespace
@@ -189,5 +200,35 @@ TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)
         std::chrono::seconds(10), [&] { return in_vram(0) == 8; },
         [] { usleep(1000); }))
         << in_vram(0);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Blocks of a model's layers, in a card that holds three quarters of them.
+TEST_F(Mover, BlocksOfManySizesMoveWithoutAnythingBeingMadeAnew)
+{
+    sizes_ = {112 * MiB, 32 * MiB, 66 * MiB, 20 * MiB, 96 * MiB, 40 * MiB};
+    units_.resize(30);
+    card_share_ = 1400 * MiB;
+    ASSERT_NO_FATAL_FAILURE(start(3000 * MiB));
+    for (int i = 0; i < 20; i++)
+        round(0);
+    static std::atomic<unsigned> copies;
+    card_.calls.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, std::size_t,
+                                   CUstream) {
+        copies++;
+        return CUDA_SUCCESS;
+    };
+    std::uint64_t more = 0;
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    do {
+        const std::uint64_t before = made();
+        copies = 0;
+        for (int i = 0; i < 10; i++)
+            round(0);
+        more = made() - before;
+        EXPECT_GE(copies, 10U) << "in ten rounds";
+    } while (more > 0 && std::chrono::steady_clock::now() < end);
+    EXPECT_EQ(more, 0U) << "handles in ten rounds";
     ASSERT_NO_FATAL_FAILURE(free_all());
 }

@@ -21,6 +21,14 @@ TEST(Placement, UnitsAreEvenAndNotAbove64MiB)
     EXPECT_EQ(unit_for(1ull << 40), 64 * MiB);
 }
 
+TEST(Placement, UnitsThatMoveAreOfOneSizeButForTheLast)
+{
+    EXPECT_EQ(unit_for(2 * MiB, true), 2 * MiB);
+    EXPECT_EQ(unit_for(20 * MiB, true), 20 * MiB);
+    for (const std::uint64_t mib : {32, 34, 112, 256, 1 << 20})
+        EXPECT_EQ(unit_for(mib * MiB, true), usual_unit_bytes) << mib;
+}
+
 TEST(Placement, TheCardGetsWholeChunksAndNoMoreThanItsShare)
 {
     EXPECT_EQ(device_share(10 * MiB, 100 * MiB), 10 * MiB);

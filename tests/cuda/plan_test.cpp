@@ -41,7 +41,8 @@ std::vector<std::uint32_t> chosen(const std::vector<idle_gap> &gaps,
                                   std::uint32_t units, std::uint32_t round,
                                   std::uint64_t excess)
 {
-    return plan_absences(gaps, std::vector<planned_unit>(units, {size, false}),
+    return plan_absences(gaps,
+                         std::vector<planned_unit>(units, {size, false, false}),
                          round, excess);
 }
 
@@ -117,6 +118,21 @@ TEST(Plan, ForthAndBackItIsTheLongGapsThatAreChosen)
     EXPECT_LE(made.moved, 2 * 32 * size);
     for (const std::uint32_t shortest : all)
         EXPECT_GE(shortest, 256u / 3);
+}
+
+// Each that leaves makes room for any other of its size.
+TEST(Plan, ThoseOfTheUsualSizeLeaveFirst)
+{
+    std::vector<planned_unit> units(144, {size, false, false});
+    for (std::size_t i = 0; i < units.size(); i += 3)
+        units[i].usual = true;
+    const auto gaps = circle(144);
+    const auto all = plan_absences(gaps, units, 144, 24 * size);
+    EXPECT_GE(leave(all), 24u);
+    for (std::size_t i = 0; i < all.size(); i++)
+        EXPECT_TRUE(units[i].usual || all[i] == never_leaves) << i;
+    // ... and others where those are not enough.
+    EXPECT_GE(leave(plan_absences(gaps, units, 144, 72 * size)), 72u);
 }
 
 TEST(Plan, WhereEvenSharesAreNotEnoughMoreIsTaken)
