@@ -259,6 +259,7 @@ struct kernel
     double passes = 1;      // over what lies in system RAM
     bool settles = false;   // the program waits for it
     std::uint64_t what = 0; // tells it from others; 0: none is like it
+    int turns = 1; // another one in so many rounds, one after the other
 };
 
 struct program
@@ -326,6 +327,7 @@ program prefill()
         }
     }
     multiply(250, 0);
+    out.round.back().turns = 2; // PyTorch has two places for what comes of it
     out.take(62000000);
     out.round.back().settles = true;
     return out;
@@ -482,6 +484,8 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                 stream,
                 [&](work &next) {
                     next.what = each.what != 0 ? each.what : number;
+                    next.what += static_cast<std::uint64_t>(round % each.turns)
+                                 << 40;
                     next.vouched = true;
                     for (const kernel::use &one : each.uses)
                         next.name(at[one.block]);

@@ -1401,6 +1401,15 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         units.used_bytes - std::min(units.used_bytes, space);
     if (moves_ahead() && planner_.is_due(schedule_, excess)) {
         planner_.plan(lock, large_, schedule_, times_);
+        if (trace_ != nullptr) {
+            std::uint64_t bytes = 0;
+            for (const block_ref &each : large_)
+                for (const slot &one : each->slots)
+                    bytes += one.leaves_for != never_leaves ? one.bytes : 0;
+            const std::uint64_t now = now_ns();
+            trace_->span(trace::row::waits, "planned", now, now, 0, bytes,
+                         schedule_.lag());
+        }
         version_++;
         return true;
     }

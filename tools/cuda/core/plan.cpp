@@ -35,15 +35,15 @@ struct absence
     std::uint32_t length;
 };
 
-// Gaps of one unit that are about as long: it leaves for all of them or none.
+// Gaps of one unit that cannot be told apart: it leaves for all of them or
+// none.
 struct choice
 {
     std::uint32_t unit;
     std::uint32_t length; // by class, longest first
     std::uint32_t rank;   // among those alike that leave in the same part
+    std::uint32_t leaves; // in which part first
     std::vector<absence> gaps;
-
-    std::uint32_t leaves() const { return gaps.front().leaves; }
 };
 
 // What is chosen if no part of the round takes more than so much.
@@ -112,11 +112,12 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
-    std::sort(
-        gaps.begin(), gaps.end(), [](const idle_gap &a, const idle_gap &b) {
-            return a.unit != b.unit ? a.unit < b.unit : a.length > b.length;
-        });
+    std::sort(gaps.begin(), gaps.end(),
+              [](const idle_gap &a, const idle_gap &b) {
+                  return a.unit != b.unit ? a.unit < b.unit : a.steps > b.steps;
+              });
     std::vector<choice> order;
+    std::uint32_t steps = 0; // of the last one's first
     for (const idle_gap &gap : gaps) {
         const std::uint32_t leaves = part_of(gap.from);
         const std::uint32_t comes =
@@ -126,15 +127,19 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
         const absence made{leaves, comes - leaves - 1, gap.length};
         const std::uint32_t length = class_of(gap);
         if (order.empty() || order.back().unit != gap.unit ||
-            order.back().length != length)
-            order.push_back({gap.unit, length, 0, {}});
+            gap.steps + gap.steps / 16 < steps) {
+            order.push_back({gap.unit, length, 0, leaves, {}});
+            steps = gap.steps;
+        }
+        order.back().length = std::min(order.back().length, length);
+        order.back().leaves = std::min(order.back().leaves, leaves);
         order.back().gaps.push_back(made);
     }
     const auto alike = [&](const choice &a, const choice &b) {
         return a.length == b.length &&
                units[a.unit].chosen == units[b.unit].chosen &&
                units[a.unit].usual == units[b.unit].usual &&
-               a.leaves() == b.leaves();
+               a.leaves == b.leaves;
     };
     const auto better = [&](const choice &a, const choice &b, bool by_rank) {
         if (a.length != b.length)
@@ -145,8 +150,8 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
             return units[a.unit].usual;
         if (by_rank && a.rank != b.rank)
             return a.rank < b.rank;
-        if (a.leaves() != b.leaves())
-            return spread(a.leaves()) < spread(b.leaves());
+        if (a.leaves != b.leaves)
+            return spread(a.leaves) < spread(b.leaves);
         return a.unit < b.unit;
     };
     std::sort(

@@ -15,6 +15,8 @@ struct idle_gap
     std::uint32_t from = 0;   ///< the moment of the first use, in the round
     std::uint32_t length = 0; ///< to the next; the whole round, where there is
                               ///< one use in it
+    std::uint32_t steps = 0;  ///< that it is long, by which it is told from
+                              ///< others, but for a sixteenth of them
 };
 
 /// What plan_absences() weighs of a unit.

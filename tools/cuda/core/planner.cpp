@@ -139,7 +139,7 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
                                      (to % round_ > from % round_ ? 0 : ticks);
         // What is shorter is of no use, and most are.
         if (length > ticks / round_parts)
-            gaps.push_back({which, start, length});
+            gaps.push_back({which, start, length, steps});
         known.push_back({which, steps, length});
     };
     for (const block_ref &each : blocks) {
