@@ -6,7 +6,6 @@
 #include "fake_driver.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -30,7 +29,7 @@ struct FramesTest : testing::Test
         return free.take(bytes, out, gone) && free.complete(out, gone);
     }
 
-    frames free{card.calls, limits, 0};
+    frames free{card.calls, limits, 0, 0};
     frame got;
 };
 
@@ -79,15 +78,15 @@ TEST_F(FramesTest, OneWithoutAnAddressGetsOneWhenItIsTaken)
 
 TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
 {
-    frame small;
-    frame large;
-    ASSERT_TRUE(take(16 * MiB, small));
-    ASSERT_TRUE(take(48 * MiB, large));
-    free.put(small);
-    free.put(large);
-    ASSERT_TRUE(take(32 * MiB, got));
-    EXPECT_EQ(free.bytes(), 16 * MiB);
-    EXPECT_EQ(used(), 48 * MiB);
+    frame all[3];
+    for (std::size_t i = 0; i < 3; i++)
+        ASSERT_TRUE(take((12 + 8 * i) * MiB, all[i])); // 12, 20, 28
+    for (const frame &each : all)
+        free.put(each);
+    ASSERT_TRUE(take(40 * MiB, got)); // 4 are left of the share
+    EXPECT_EQ(free.bytes(), 20 * MiB);
+    EXPECT_TRUE(free.has(20 * MiB));
+    EXPECT_EQ(used(), 60 * MiB);
     free.put(got);
     free.drop();
     EXPECT_TRUE(card.empty());
@@ -112,14 +111,22 @@ TEST_F(FramesTest, OfThoseThatAreEnoughTheSmallestMakesRoom)
 TEST_F(FramesTest, WhatTheCardRefusedIsNotAskedForAtOnce)
 {
     card.card_bytes = 8 * MiB;
-    EXPECT_FALSE(take(16 * MiB, got));
-    card.card_bytes = 64 * MiB;
+    frames patient{card.calls, limits, 0, UINT64_MAX};
     std::vector<frame> gone;
-    EXPECT_FALSE(free.take(16 * MiB, got, gone));
-    usleep(110000);
-    EXPECT_TRUE(take(16 * MiB, got));
-    free.put(got);
-    free.drop();
+    ASSERT_TRUE(patient.take(16 * MiB, got, gone));
+    EXPECT_FALSE(patient.complete(got, gone));
+    card.card_bytes = 64 * MiB;
+    EXPECT_FALSE(patient.may_make(16 * MiB));
+    EXPECT_FALSE(patient.take(16 * MiB, got, gone));
+    // Less may be there, and where a frame comes free, as much.
+    ASSERT_TRUE(patient.take(8 * MiB, got, gone));
+    ASSERT_TRUE(patient.complete(got, gone));
+    patient.put(got);
+    ASSERT_TRUE(patient.take(16 * MiB, got, gone));
+    EXPECT_TRUE(patient.complete(got, gone));
+    patient.put(got);
+    patient.drop();
+    EXPECT_EQ(used(), 0u);
 }
 
 TEST_F(FramesTest, WhereNotEvenAllOfThemAreEnoughTheyStay)
@@ -150,7 +157,6 @@ TEST_F(FramesTest, WhatCannotBeMappedIsGivenBack)
     EXPECT_EQ(used(), 0u);
     card.fail_map = false;
     card.fail_access = true;
-    usleep(110000);
     EXPECT_FALSE(take(16 * MiB, got));
     EXPECT_EQ(got.handle, 0u);
     EXPECT_EQ(used(), 0u);

@@ -9,13 +9,6 @@
 
 namespace emuv::cuda {
 
-namespace {
-
-// Each question takes a lock of the driver's that launching takes.
-constexpr std::size_t asked_at_once = 64;
-
-} // namespace
-
 void flights::add(CUstream stream, flight &&begun)
 {
     row &of = by_stream_[stream];

@@ -44,6 +44,10 @@ struct flight
 class flights
 {
 public:
+    /// Pieces of work of a stream: each question takes a lock of the driver's
+    /// that launching takes.
+    static constexpr std::size_t asked_at_once = 64;
+
     /// Work that has ended.
     struct landing
     {

@@ -10,17 +10,17 @@
 
 namespace emuv::cuda {
 
-namespace {
-
-// What the card did not have, it is not asked for again so soon.
-constexpr std::uint64_t ask_again_ns = 100000000;
-
-} // namespace
-
 bool frames::has(std::uint64_t bytes) const
 {
     return std::any_of(free_.begin(), free_.end(),
                        [&](const frame &each) { return each.bytes == bytes; });
+}
+
+bool frames::may_make(std::uint64_t bytes) const
+{
+    const std::uint64_t then = refused_ns_.load();
+    return then == 0 || bytes < refused_bytes_.load() ||
+           now_ns() - then >= ask_again_ns_;
 }
 
 bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
@@ -33,11 +33,8 @@ bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
         free_.erase(same);
         return true;
     }
-    const std::uint64_t refused_ns = refused_ns_.load();
-    if (refused_ns != 0 && now_ns() - refused_ns < ask_again_ns)
-        return false;
     std::uint64_t room = limits_.read().physical_free_bytes();
-    if (room + this->bytes() < bytes)
+    if (!may_make(bytes) || room + this->bytes() < bytes)
         return false;
     while (room < bytes) {
         // The smallest that is enough, else the largest.
@@ -62,16 +59,12 @@ bool frames::complete(frame &of, const std::vector<frame> &gone)
     if (of.handle == 0) {
         const auto properties =
             properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device_);
-        if (!limits_.charge_physical(of.bytes)) {
-            of = {};
-            return false;
-        }
+        if (!limits_.charge_physical(of.bytes))
+            return refuse(of);
         if (calls_.cuMemCreate(&of.handle, of.bytes, &properties, 0) !=
             CUDA_SUCCESS) {
             limits_.uncharge_physical(of.bytes);
-            of = {};
-            refused_ns_.store(now_ns());
-            return false;
+            return refuse(of);
         }
     }
     if (of.alias == 0)
@@ -79,8 +72,15 @@ bool frames::complete(frame &of, const std::vector<frame> &gone)
     if (of.alias != 0)
         return true;
     drop(of);
-    of = {};
+    return refuse(of);
+}
+
+// Takes note of what was not to be had.
+bool frames::refuse(frame &which)
+{
+    refused_bytes_.store(which.bytes);
     refused_ns_.store(now_ns());
+    which = {};
     return false;
 }
 
@@ -95,6 +95,14 @@ void frames::drop(const std::vector<frame> &all)
 {
     for (const frame &each : all)
         drop(each);
+}
+
+std::uint64_t frames::bytes(std::uint64_t size) const
+{
+    std::uint64_t sum = 0;
+    for (const frame &each : free_)
+        sum += each.bytes == size ? size : 0;
+    return sum;
 }
 
 std::uint64_t frames::bytes() const

@@ -26,8 +26,11 @@ class frames
 {
 public:
     /// @param calls, limits  outlive this object
-    frames(const driver &calls, ledger &limits, int device)
-        : calls_(calls), limits_(limits), device_(device)
+    /// @param ask_again_ns  what was refused is not asked for again so soon
+    frames(const driver &calls, ledger &limits, int device,
+           std::uint64_t ask_again_ns = 100000000)
+        : calls_(calls), limits_(limits), device_(device),
+          ask_again_ns_(ask_again_ns)
     {}
     frames(const frames &) = delete;
     frames &operator=(const frames &) = delete;
@@ -35,11 +38,14 @@ public:
     /// Whether there is one of this size.
     bool has(std::uint64_t bytes) const;
 
+    /// Whether one may be made: none so small was refused lately.
+    bool may_make(std::uint64_t bytes) const;
+
     /// A free frame, or what a new one is to be, for which the others handed
     /// over have to go; complete() sees to both.
     /// @param gone  out: those of other sizes, as few as can be
-    /// @return false where not even all of them would be enough, or the card
-    ///   had no more lately
+    /// @return false where not even all of them would be enough, or none may be
+    ///   made
     bool take(std::uint64_t bytes, frame &out, std::vector<frame> &gone);
 
     /// Gives up those that have to go, and makes what the frame has not got:
@@ -48,8 +54,12 @@ public:
     ///   of the frame then
     bool complete(frame &of, const std::vector<frame> &gone);
 
-    /// Keeps a frame for the next one.
-    void put(const frame &free) { free_.push_back(free); }
+    /// Keeps a frame for the next one, or for what may be made of it.
+    void put(const frame &free)
+    {
+        free_.push_back(free);
+        refused_ns_.store(0);
+    }
 
     /// Gives all of them up.
     void drop() { drop(take_all()); }
@@ -60,15 +70,20 @@ public:
 
     bool empty() const { return free_.empty(); }
     std::uint64_t bytes() const;
+    /// Of those of this size.
+    std::uint64_t bytes(std::uint64_t size) const;
 
 private:
     void drop(const frame &which);
+    bool refuse(frame &which);
 
     const driver &calls_;
     ledger &limits_;
     const int device_;
+    const std::uint64_t ask_again_ns_;
     std::vector<frame> free_;
-    std::atomic<std::uint64_t> refused_ns_{0}; // 0: never
+    std::atomic<std::uint64_t> refused_ns_{0}; // 0: not since one was put
+    std::atomic<std::uint64_t> refused_bytes_{0};
 };
 
 } // namespace emuv::cuda

@@ -775,11 +775,9 @@ void mover::loop()
             bring_all_home();
             changed_.notify_all();
         }
-        // Whatever has ended is known with one look, and each takes a lock of
-        // the driver's that launching takes.
-        retire(lock);
+        bool busy = retire(lock);
         let_in(lock);
-        bool busy = advance(lock);
+        busy = advance(lock) || busy;
         let_in(lock);
         if (!stopping_ && !gave_up_)
             busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
@@ -820,11 +818,14 @@ void mover::loop()
     calls_.cuCtxPopCurrent_v2(&popped);
 }
 
-// Takes note of work that has ended.
-void mover::retire(std::unique_lock<std::mutex> &lock)
+// Takes note of work that has ended. Each question takes a lock of the driver's
+// that launching takes, so nobody asks again at once, but for what was not
+// asked about.
+// @return whether there may be more
+bool mover::retire(std::unique_lock<std::mutex> &lock)
 {
     if (flights_.empty())
-        return;
+        return false;
     bool failed = false;
     const auto landed = flights_.land(lock, failed);
     for (const flights::landing &each : landed) {
@@ -846,6 +847,7 @@ void mover::retire(std::unique_lock<std::mutex> &lock)
         idle_since_ns_ = now_ns();
     if (!landed.empty())
         changed_.notify_all();
+    return landed.size() >= flights::asked_at_once;
 }
 
 // What work that has just been seen to end says of how far it reaches.
@@ -933,7 +935,8 @@ bool mover::may_move(const motion &which) const
     return !which.unit().cancel && unvouched_ == 0 && which.of->in_flight == 0;
 }
 
-void mover::end_motion(motion_ref which, place where)
+// @param progress  whether anything has come of it
+void mover::end_motion(motion_ref which, place where, bool progress)
 {
     slot &of = which->unit();
     of.where = where;
@@ -942,7 +945,8 @@ void mover::end_motion(motion_ref which, place where)
     if (of.away && (which->of->in_flight > 0 || which->of->fixed ||
                     unvouched_ > 0 || stopping_ || gave_up_))
         bring_home(of);
-    progressed();
+    progress_ += progress ? 1 : 0;
+    version_++;
     events_.put(which->event);
     if (which->evicts)
         digests_.put(which->digest);
@@ -1022,19 +1026,21 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
     return any;
 }
 
-// Whether there are too few free frames, or none like the one that this motion
-// would leave, those counted that will be in a moment.
+// Whether there are too few frames like the one that this motion would leave,
+// those counted that will be in a moment. Those of other sizes are of little
+// use for what it makes room for, and yet VRAM that holds nothing.
 bool mover::wants_frame_of(const motion &which) const
 {
     const std::uint64_t size = which.unit().bytes;
     std::uint64_t bytes = frames_.bytes();
-    bool has = frames_.has(size);
+    std::uint64_t alike = frames_.bytes(size);
     for (const motion &each : motions_)
         if (each.at == stage::remap && each.evicts) {
             bytes += each.unit().bytes;
-            has = has || each.unit().bytes == size;
+            alike += each.unit().bytes == size ? size : 0;
         }
-    return wanted_bytes_ > 0 || bytes < max_free_bytes || !has;
+    return wanted_bytes_ > 0 || alike == 0 ||
+           (alike < max_free_bytes && bytes < 2 * max_free_bytes);
 }
 
 // Reads the unit that shall leave, to see whether it has changed.
@@ -1147,13 +1153,16 @@ void mover::serve(stage mine)
     std::unique_lock lock(lock_);
     while (!served_) {
         motion *next = nullptr;
-        // Without a frame nothing can be fetched; with one, what has been
-        // fetched is what somebody waits for.
-        const bool evict_first = frames_.empty();
+        // Without a frame of its size nothing can be fetched; with one, what
+        // has been fetched is what somebody waits for.
+        const auto urgency = [this](const motion &which) {
+            if (!which.evicts)
+                return 1;
+            return frames_.has(which.unit().bytes) ? 0 : 2;
+        };
         for (motion &each : motions_)
             if (each.at == mine &&
-                (next == nullptr ||
-                 (each.evicts == evict_first && next->evicts != evict_first)))
+                (next == nullptr || urgency(each) > urgency(*next)))
                 next = &each;
         if (next == nullptr) {
             jobs_.wait_for(lock, 100000000);
@@ -1263,22 +1272,30 @@ bool mover::is_passing(const slot &one, std::uint64_t next_use) const
                              : one.passes() && next_use >= one.next.gap / 2);
 }
 
-// The one of that size in VRAM that is needed last.
-candidate mover::passer_of(std::uint64_t bytes, const leeway &ram) const
+// Of the units that nothing in flight can touch, that which is needed last.
+// @param fits  whether one may be it, by when it is needed
+template <typename Fits>
+candidate mover::needed_last(Fits fits) const
 {
     candidate out;
     for (const block_ref &each : large_) {
         if (each->fixed || each->in_flight > 0)
             continue;
         for (std::size_t i = 0; i < each->slots.size(); i++) {
-            const slot &one = each->slots[i];
             const std::uint64_t use = next_use_of(*each, i);
-            if (one.bytes == bytes && use > out.next_use &&
-                is_passing(one, use) && ram.may_leave(one))
+            if ((!out.of || use > out.next_use) && fits(each->slots[i], use))
                 out = {each, i, use};
         }
     }
     return out;
+}
+
+// Whether there is a frame of that size, or one may be made without any other's
+// being given up.
+bool mover::may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const
+{
+    return frames_.has(bytes) ||
+           (bytes <= free_bytes && frames_.may_make(bytes));
 }
 
 // @param free_bytes  what is left of the share
@@ -1305,9 +1322,6 @@ mover::survey mover::look_around(std::uint64_t free_bytes) const
     found passer;
     found victim;
     found newcomer;
-    const auto fits = [&](std::uint64_t bytes) {
-        return bytes <= free_bytes || frames_.has(bytes);
-    };
     // Where nobody waits for it, what has just been used has the most time to
     // come; of the rest, a program that runs ahead may call off all.
     const auto is_sooner = [&](std::uint64_t use, std::uint64_t than) {
@@ -1335,7 +1349,8 @@ mover::survey mover::look_around(std::uint64_t free_bytes) const
             if (one.where == place::host && (!passing || !has_way)) {
                 if (is_sooner(use, wanted.next_use))
                     wanted = {&each, i, use};
-                if (is_sooner(use, fitting.next_use) && fits(one.bytes))
+                if (is_sooner(use, fitting.next_use) &&
+                    may_fit(one.bytes, free_bytes))
                     fitting = {&each, i, use};
             }
             if (!out.ram.may_leave(one))
@@ -1432,12 +1447,18 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                    ahead_bytes(which.next_use) + arriving <
                        std::min(max_ahead_bytes, part);
         };
+        const bool has_way = waiters_ > 0 || pace_.moves();
         // Frames are made anew, of others, where none of that size comes free
         // as planned, and only for what is due: it takes the driver as long as
         // to fetch the unit.
-        const bool fits =
-            size <= share.physical_free_bytes() || frames_.has(size);
-        const candidate alike = fits ? candidate() : passer_of(size, units.ram);
+        const bool fits = may_fit(size, share.physical_free_bytes());
+        const auto is_alike = [&](const slot &one, std::uint64_t use) {
+            return one.bytes == size && is_passing(one, use) &&
+                   units.ram.may_leave(one) &&
+                   (pace_.arranges() || (has_way && use > wanted.next_use + 1));
+        };
+        const candidate alike =
+            fits || !may_evict ? candidate() : needed_last(is_alike);
         const bool comes_free = std::any_of(
             motions_.begin(), motions_.end(), [size](const motion &each) {
                 return each.evicts && each.unit().bytes == size;
@@ -1452,8 +1473,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         };
         // What a launch names of the same block calls off what comes.
         const auto is_in_time = [&] {
-            return is_due(next) || (frames_.has(next.unit().bytes) &&
-                                    is_first_of_block(*next.of, next.index));
+            return (&next == &wanted ? due : is_due(next)) ||
+                   (frames_.has(next.unit().bytes) &&
+                    is_first_of_block(*next.of, next.index));
         };
         if (may_fetch && next.of && !is_left_there() && is_in_time()) {
             if (start_fetch(lock, next)) {
@@ -1495,8 +1517,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         // Where it is arranged, nobody waits for what comes.
         const bool arranges = pace_.arranges() && as_planned;
         const bool worth_it =
-            arranges || ((waiters_ > 0 || pace_.moves()) &&
-                         leaves.next_use > wanted.next_use + 1 &&
+            arranges || (has_way && leaves.next_use > wanted.next_use + 1 &&
                          (as_planned || leaves.next_use == schedule::never ||
                           short_of_frames));
         if (may_evict && leaves.of && worth_it && start_evict(leaves)) {
@@ -1793,7 +1814,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
         return true;
     if (made)
         frames_.put(into);
-    end_motion(next, place::host);
+    end_motion(next, place::host, false);
     return false;
 }
 
@@ -1863,17 +1884,8 @@ bool mover::give_way()
         !digests_.any_free())
         return dropped;
     const leeway ram = look_for_rooms(rooms_.below());
-    candidate leaves;
-    for (const block_ref &each : large_) {
-        if (each->fixed || each->in_flight > 0)
-            continue;
-        for (std::size_t i = 0; i < each->slots.size(); i++) {
-            const slot &one = each->slots[i];
-            const std::uint64_t use = next_use_of(*each, i);
-            if (ram.may_leave(one) && (!leaves.of || use > leaves.next_use))
-                leaves = {each, i, use};
-        }
-    }
+    const candidate leaves = needed_last(
+        [&](const slot &one, std::uint64_t) { return ram.may_leave(one); });
     return (leaves.of && start_evict(leaves)) || dropped;
 }
 

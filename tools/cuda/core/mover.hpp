@@ -214,7 +214,7 @@ private:
     {
         leeway ram;
         // The unit in system RAM that is needed first, the same of those for
-        // which there is a frame already ...
+        // which there is room without remaking frames ...
         candidate wanted{{}, 0, schedule::never};
         candidate fitting{{}, 0, schedule::never};
         // ... and the one in VRAM that is needed last: of those that are meant
@@ -261,7 +261,7 @@ private:
     bool prepare();
     void keep_pace(std::uint64_t lag, bool recurs);
     bool moves_ahead() const;
-    void retire(std::unique_lock<std::mutex> &lock);
+    bool retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);
     bool advance(std::unique_lock<std::mutex> &lock);
     bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
@@ -274,7 +274,9 @@ private:
     traffic look_at_traffic() const;
     survey look_around(std::uint64_t free_bytes) const;
     bool is_passing(const slot &one, std::uint64_t next_use) const;
-    candidate passer_of(std::uint64_t bytes, const leeway &ram) const;
+    template <typename Fits>
+    candidate needed_last(Fits fits) const;
+    bool may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const;
     bool decide(std::unique_lock<std::mutex> &lock);
     bool change_places(std::unique_lock<std::mutex> &lock);
     void end_exchange();
@@ -299,7 +301,7 @@ private:
     bool map(slot &of, CUmemGenericAllocationHandle to,
              CUmemGenericAllocationHandle from);
     motion_ref new_motion(const candidate &which, stage at);
-    void end_motion(motion_ref which, place where);
+    void end_motion(motion_ref which, place where, bool progress = true);
     bool wants_frame_of(const motion &which) const;
     void progressed();
     void hold_still(block &of);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <numeric>
 
 namespace emuv::cuda {
 
@@ -32,7 +33,7 @@ struct absence
 {
     std::uint32_t leaves;
     std::uint32_t covers;
-    std::uint32_t length;
+    std::size_t gap;
 };
 
 // Gaps of one unit that cannot be told apart: it leaves for all of them or
@@ -49,17 +50,17 @@ struct choice
 // What is chosen if no part of the round takes more than so much.
 struct attempt
 {
-    std::vector<std::uint32_t> shortest;
-    std::uint64_t met = 0; // of the excess, over all parts
+    std::vector<bool> leaves; // for each gap
+    std::uint64_t met = 0;    // of the excess, over all parts
 };
 
-attempt attempt_with(const std::vector<choice> &order,
+attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
                      const std::vector<planned_unit> &units,
                      std::uint32_t parts, std::uint64_t excess,
                      std::uint64_t most)
 {
     attempt made;
-    made.shortest.assign(units.size(), never_leaves);
+    made.leaves.resize(gaps);
     std::array<std::uint64_t, round_parts> away{};
     std::array<std::uint64_t, round_parts> leaving{};
     std::array<std::uint64_t, round_parts> coming{};
@@ -89,8 +90,7 @@ attempt attempt_with(const std::vector<choice> &order,
             coming[comes(gap)] += bytes;
             for (std::uint32_t i = 1; i <= gap.covers; i++)
                 away[(gap.leaves + i) % parts] += bytes;
-            made.shortest[each.unit] =
-                std::min(made.shortest[each.unit], gap.length);
+            made.leaves[gap.gap] = true;
         }
     }
     for (std::uint32_t i = 0; i < parts; i++)
@@ -99,7 +99,7 @@ attempt attempt_with(const std::vector<choice> &order,
 }
 
 // All that can be chosen, the best first.
-std::vector<choice> ordered(std::vector<idle_gap> gaps,
+std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
                             const std::vector<planned_unit> &units,
                             std::uint32_t parts, std::uint32_t round)
 {
@@ -112,19 +112,24 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
-    std::sort(gaps.begin(), gaps.end(),
-              [](const idle_gap &a, const idle_gap &b) {
+    std::vector<std::size_t> by_steps(gaps.size());
+    std::iota(by_steps.begin(), by_steps.end(), std::size_t{0});
+    std::sort(by_steps.begin(), by_steps.end(),
+              [&](std::size_t one, std::size_t other) {
+                  const idle_gap &a = gaps[one];
+                  const idle_gap &b = gaps[other];
                   return a.unit != b.unit ? a.unit < b.unit : a.steps > b.steps;
               });
     std::vector<choice> order;
     std::uint32_t steps = 0; // of the last one's first
-    for (const idle_gap &gap : gaps) {
+    for (const std::size_t number : by_steps) {
+        const idle_gap &gap = gaps[number];
         const std::uint32_t leaves = part_of(gap.from);
         const std::uint32_t comes =
             part_of(std::uint64_t{gap.from} + gap.length);
         if (comes <= leaves + 1)
             continue; // back before it is worth anything
-        const absence made{leaves, comes - leaves - 1, gap.length};
+        const absence made{leaves, comes - leaves - 1, number};
         const std::uint32_t length = class_of(gap);
         if (order.empty() || order.back().unit != gap.unit ||
             gap.steps + gap.steps / 16 < steps) {
@@ -168,29 +173,29 @@ std::vector<choice> ordered(std::vector<idle_gap> gaps,
 
 } // namespace
 
-std::vector<std::uint32_t> plan_absences(const std::vector<idle_gap> &gaps,
-                                         const std::vector<planned_unit> &units,
-                                         std::uint32_t round,
-                                         std::uint64_t excess)
+std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
+                                const std::vector<planned_unit> &units,
+                                std::uint32_t round, std::uint64_t excess)
 {
     const std::uint32_t parts = std::min(round, round_parts);
     const std::vector<choice> order = ordered(gaps, units, parts, round);
     attempt best;
-    best.shortest.assign(units.size(), never_leaves);
+    best.leaves.resize(gaps.size());
     if (excess == 0)
-        return best.shortest;
+        return best.leaves;
     excess = std::min(excess, UINT64_MAX / (2 * round_parts));
     for (const std::uint64_t share : shares) {
         const std::uint64_t most =
             share > 0 ? excess / parts * share : UINT64_MAX;
-        attempt made = attempt_with(order, units, parts, excess, most);
+        attempt made =
+            attempt_with(order, gaps.size(), units, parts, excess, most);
         // Crowding the link for next to nothing is not worth it.
         if (made.met > best.met + best.met / 64)
             best = std::move(made);
         if (best.met >= excess * parts / 32 * 31)
             break;
     }
-    return best.shortest;
+    return best.leaves;
 }
 
 } // namespace emuv::cuda

@@ -43,11 +43,9 @@ constexpr std::uint32_t round_parts = 32;
 /// takes more than its share for as long as that is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
-/// @return for each unit the length of the shortest gap for which it leaves, or
-///   never_leaves
-std::vector<std::uint32_t> plan_absences(const std::vector<idle_gap> &gaps,
-                                         const std::vector<planned_unit> &units,
-                                         std::uint32_t round,
-                                         std::uint64_t excess);
+/// @return for each gap whether its unit leaves for it
+std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
+                                const std::vector<planned_unit> &units,
+                                std::uint32_t round, std::uint64_t excess);
 
 } // namespace emuv::cuda

@@ -62,6 +62,7 @@ struct unit_gap
     std::uint32_t unit;
     std::uint32_t steps;
     std::uint32_t length; // in ticks
+    std::size_t number;   // among those of which some are chosen
 };
 
 // Gaps by how many steps they are: from the first, up to the second.
@@ -75,10 +76,10 @@ struct range
 // of those to come. Where gaps that it leaves for lie on both sides of one that
 // it stays for, those that are longer together.
 std::vector<range> by_steps(std::vector<unit_gap> gaps,
-                            const std::vector<std::uint32_t> &shortest)
+                            const std::vector<bool> &chosen, std::size_t units)
 {
     const auto leaves = [&](const unit_gap &each) {
-        return each.length >= shortest[each.unit];
+        return each.number < chosen.size() && chosen[each.number];
     };
     std::sort(gaps.begin(), gaps.end(),
               [&](const unit_gap &a, const unit_gap &b) {
@@ -87,7 +88,7 @@ std::vector<range> by_steps(std::vector<unit_gap> gaps,
                   return a.steps != b.steps ? a.steps < b.steps
                                             : leaves(a) > leaves(b);
               });
-    std::vector<range> out(shortest.size());
+    std::vector<range> out(units);
     for (auto at = gaps.begin(); at != gaps.end();) {
         const std::uint32_t unit = at->unit;
         std::uint64_t most = 0;
@@ -138,9 +139,11 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
         const std::uint32_t length = moments[to % round_] - start +
                                      (to % round_ > from % round_ ? 0 : ticks);
         // What is shorter is of no use, and most are.
-        if (length > ticks / round_parts)
+        const bool counts = length > ticks / round_parts;
+        known.push_back(
+            {which, steps, length, counts ? gaps.size() : SIZE_MAX});
+        if (counts)
             gaps.push_back({which, start, length, steps});
-        known.push_back({which, steps, length});
     };
     for (const block_ref &each : blocks) {
         const std::size_t count = each->slots.size();
@@ -175,7 +178,8 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
     const std::uint64_t excess = excess_;
     lock.unlock();
     const auto leave =
-        by_steps(std::move(known), plan_absences(gaps, units, ticks, excess));
+        by_steps(std::move(known), plan_absences(gaps, units, ticks, excess),
+                 units.size());
     lock.lock();
     for (std::size_t i = 0; i < places.size(); i++) {
         places[i].unit().leaves_for = leave[i].from;
