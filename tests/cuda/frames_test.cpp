@@ -29,6 +29,16 @@ struct FramesTest : testing::Test
         return free.take(bytes, out, gone) && free.complete(out, gone);
     }
 
+    // Free ones of so many MiB each.
+    void fill(const std::vector<std::uint64_t> &mib)
+    {
+        std::vector<frame> all(mib.size());
+        for (std::size_t i = 0; i < all.size(); i++)
+            ASSERT_TRUE(take(mib[i] * MiB, all[i]));
+        for (const frame &each : all)
+            free.put(each);
+    }
+
     frames free{card.calls, limits, 0, 0};
     frame got;
 };
@@ -78,11 +88,7 @@ TEST_F(FramesTest, OneWithoutAnAddressGetsOneWhenItIsTaken)
 
 TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
 {
-    frame all[3];
-    for (std::size_t i = 0; i < 3; i++)
-        ASSERT_TRUE(take((12 + 8 * i) * MiB, all[i])); // 12, 20, 28
-    for (const frame &each : all)
-        free.put(each);
+    ASSERT_NO_FATAL_FAILURE(fill({12, 20, 28}));
     ASSERT_TRUE(take(40 * MiB, got)); // 4 are left of the share
     EXPECT_EQ(free.bytes(), 20 * MiB);
     EXPECT_TRUE(free.has(20 * MiB));
@@ -94,11 +100,7 @@ TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
 
 TEST_F(FramesTest, OfThoseThatAreEnoughTheSmallestMakesRoom)
 {
-    frame all[3];
-    for (std::size_t i = 0; i < 3; i++)
-        ASSERT_TRUE(take((8 + 12 * i) * MiB, all[i])); // 8, 20, 32
-    for (const frame &each : all)
-        free.put(each);
+    ASSERT_NO_FATAL_FAILURE(fill({8, 20, 32}));
     ASSERT_TRUE(take(18 * MiB, got)); // 4 are left of the share
     EXPECT_TRUE(free.has(8 * MiB));
     EXPECT_FALSE(free.has(20 * MiB));

@@ -5,7 +5,6 @@
 #include "digests.hpp"
 #include "driver.hpp"
 #include "heat.hpp"
-#include "plan.hpp"
 #include "rooms.hpp"
 #include "schedule.hpp"
 
@@ -26,6 +25,9 @@ enum class place
     fetching, ///< in system RAM, a copy to a frame under way
     evicting, ///< in VRAM, on its way out
 };
+
+/// For a unit that is not to leave at all.
+constexpr std::uint32_t never_leaves = UINT32_MAX;
 
 /// A unit's address, and what is known of it.
 struct slot

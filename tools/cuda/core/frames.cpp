@@ -10,12 +10,6 @@
 
 namespace emuv::cuda {
 
-bool frames::has(std::uint64_t bytes) const
-{
-    return std::any_of(free_.begin(), free_.end(),
-                       [&](const frame &each) { return each.bytes == bytes; });
-}
-
 bool frames::may_make(std::uint64_t bytes) const
 {
     const std::uint64_t then = refused_ns_.load();
@@ -57,10 +51,10 @@ bool frames::complete(frame &of, const std::vector<frame> &gone)
 {
     drop(gone);
     if (of.handle == 0) {
-        const auto properties =
-            properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device_);
         if (!limits_.charge_physical(of.bytes))
             return refuse(of);
+        const auto properties =
+            properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device_);
         if (calls_.cuMemCreate(&of.handle, of.bytes, &properties, 0) !=
             CUDA_SUCCESS) {
             limits_.uncharge_physical(of.bytes);

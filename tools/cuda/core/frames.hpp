@@ -36,7 +36,7 @@ public:
     frames &operator=(const frames &) = delete;
 
     /// Whether there is one of this size.
-    bool has(std::uint64_t bytes) const;
+    bool has(std::uint64_t bytes) const { return this->bytes(bytes) > 0; }
 
     /// Whether one may be made: none so small was refused lately.
     bool may_make(std::uint64_t bytes) const;

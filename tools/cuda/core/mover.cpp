@@ -945,8 +945,10 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     if (of.away && (which->of->in_flight > 0 || which->of->fixed ||
                     unvouched_ > 0 || stopping_ || gave_up_))
         bring_home(of);
-    progress_ += progress ? 1 : 0;
-    version_++;
+    if (progress)
+        progressed();
+    else
+        version_++;
     events_.put(which->event);
     if (which->evicts)
         digests_.put(which->digest);
@@ -1415,12 +1417,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const std::uint64_t excess =
         units.used_bytes - std::min(units.used_bytes, space);
     if (moves_ahead() && planner_.is_due(schedule_, excess)) {
-        planner_.plan(lock, large_, schedule_, times_);
+        const std::uint64_t bytes =
+            planner_.plan(lock, large_, schedule_, times_);
         if (trace_ != nullptr) {
-            std::uint64_t bytes = 0;
-            for (const block_ref &each : large_)
-                for (const slot &one : each->slots)
-                    bytes += one.leaves_for != never_leaves ? one.bytes : 0;
             const std::uint64_t now = now_ns();
             trace_->span(trace::row::waits, "planned", now, now, 0, bytes,
                          schedule_.lag());

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <numeric>
 
 namespace emuv::cuda {
 
@@ -112,8 +111,14 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
-    std::vector<std::size_t> by_steps(gaps.size());
-    std::iota(by_steps.begin(), by_steps.end(), std::size_t{0});
+    const auto comes_in = [&](const idle_gap &gap) {
+        return part_of(std::uint64_t{gap.from} + gap.length);
+    };
+    // Most are back before it is worth anything.
+    std::vector<std::size_t> by_steps;
+    for (std::size_t i = 0; i < gaps.size(); i++)
+        if (comes_in(gaps[i]) > part_of(gaps[i].from) + 1)
+            by_steps.push_back(i);
     std::sort(by_steps.begin(), by_steps.end(),
               [&](std::size_t one, std::size_t other) {
                   const idle_gap &a = gaps[one];
@@ -125,11 +130,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     for (const std::size_t number : by_steps) {
         const idle_gap &gap = gaps[number];
         const std::uint32_t leaves = part_of(gap.from);
-        const std::uint32_t comes =
-            part_of(std::uint64_t{gap.from} + gap.length);
-        if (comes <= leaves + 1)
-            continue; // back before it is worth anything
-        const absence made{leaves, comes - leaves - 1, number};
+        const absence made{leaves, comes_in(gap) - leaves - 1, number};
         const std::uint32_t length = class_of(gap);
         if (order.empty() || order.back().unit != gap.unit ||
             gap.steps + gap.steps / 16 < steps) {

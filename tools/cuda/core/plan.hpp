@@ -27,9 +27,6 @@ struct planned_unit
     bool usual = false;  ///< of a size that most have: it makes room for them
 };
 
-/// For a unit that is not to leave at all.
-constexpr std::uint32_t never_leaves = UINT32_MAX;
-
 /// No gap is chosen that is not longer than the round divided by this.
 constexpr std::uint32_t round_parts = 32;
 

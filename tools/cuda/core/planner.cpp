@@ -6,7 +6,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <numeric>
 
 namespace emuv::cuda {
 
@@ -57,14 +57,6 @@ std::vector<std::uint32_t> moments_of(const step_times &times,
     return out;
 }
 
-struct unit_gap
-{
-    std::uint32_t unit;
-    std::uint32_t steps;
-    std::uint32_t length; // in ticks
-    std::size_t number;   // among those of which some are chosen
-};
-
 // Gaps by how many steps they are: from the first, up to the second.
 struct range
 {
@@ -75,39 +67,40 @@ struct range
 // For which gaps each unit leaves, by their steps, which is what can be told
 // of those to come. Where gaps that it leaves for lie on both sides of one that
 // it stays for, those that are longer together.
-std::vector<range> by_steps(std::vector<unit_gap> gaps,
-                            const std::vector<bool> &chosen, std::size_t units)
+std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
+                            const std::vector<bool> &leaves, std::size_t units)
 {
-    const auto leaves = [&](const unit_gap &each) {
-        return each.number < chosen.size() && chosen[each.number];
-    };
-    std::sort(gaps.begin(), gaps.end(),
-              [&](const unit_gap &a, const unit_gap &b) {
+    std::vector<std::size_t> order(gaps.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t one, std::size_t other) {
+                  const idle_gap &a = gaps[one];
+                  const idle_gap &b = gaps[other];
                   if (a.unit != b.unit)
                       return a.unit < b.unit;
                   return a.steps != b.steps ? a.steps < b.steps
-                                            : leaves(a) > leaves(b);
+                                            : leaves[one] > leaves[other];
               });
     std::vector<range> out(units);
-    for (auto at = gaps.begin(); at != gaps.end();) {
-        const std::uint32_t unit = at->unit;
+    for (auto at = order.begin(); at != order.end();) {
+        const std::uint32_t unit = gaps[*at].unit;
+        const auto ends = [&] {
+            return at == order.end() || gaps[*at].unit != unit;
+        };
         std::uint64_t most = 0;
-        while (at != gaps.end() && at->unit == unit) {
-            const range of{at->steps, 0};
+        while (!ends()) {
+            const std::uint32_t from = gaps[*at].steps;
             std::uint64_t together = 0;
             std::uint32_t last = 0;
-            for (; at != gaps.end() && at->unit == unit &&
-                   (leaves(*at) || at->steps == last);
-                 ++at) {
-                together += leaves(*at) ? at->length : 0;
-                last = at->steps;
+            for (; !ends() && (leaves[*at] || gaps[*at].steps == last); ++at) {
+                together += leaves[*at] ? gaps[*at].length : 0;
+                last = gaps[*at].steps;
             }
-            const bool ends = at == gaps.end() || at->unit != unit;
             if (together > most) {
                 most = together;
-                out[unit] = {of.from, ends ? never_leaves : at->steps};
+                out[unit] = {from, ends() ? never_leaves : gaps[*at].steps};
             }
-            while (at != gaps.end() && at->unit == unit && !leaves(*at))
+            while (!ends() && !leaves[*at])
                 ++at;
         }
     }
@@ -116,14 +109,13 @@ std::vector<range> by_steps(std::vector<unit_gap> gaps,
 
 } // namespace
 
-void planner::plan(std::unique_lock<std::mutex> &lock,
-                   const std::vector<block_ref> &blocks, const schedule &uses,
-                   const step_times &times)
+std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
+                            const std::vector<block_ref> &blocks,
+                            const schedule &uses, const step_times &times)
 {
     std::vector<candidate> places;
     std::vector<planned_unit> units;
     std::vector<idle_gap> gaps;
-    std::vector<unit_gap> known;
     constexpr std::uint64_t none = UINT64_MAX;
     std::vector<std::uint64_t> first;
     std::vector<std::uint64_t> last;
@@ -138,12 +130,7 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
         const std::uint32_t start = moments[from % round_];
         const std::uint32_t length = moments[to % round_] - start +
                                      (to % round_ > from % round_ ? 0 : ticks);
-        // What is shorter is of no use, and most are.
-        const bool counts = length > ticks / round_parts;
-        known.push_back(
-            {which, steps, length, counts ? gaps.size() : SIZE_MAX});
-        if (counts)
-            gaps.push_back({which, start, length, steps});
+        gaps.push_back({which, start, length, steps});
     };
     for (const block_ref &each : blocks) {
         const std::size_t count = each->slots.size();
@@ -178,13 +165,15 @@ void planner::plan(std::unique_lock<std::mutex> &lock,
     const std::uint64_t excess = excess_;
     lock.unlock();
     const auto leave =
-        by_steps(std::move(known), plan_absences(gaps, units, ticks, excess),
-                 units.size());
+        by_steps(gaps, plan_absences(gaps, units, ticks, excess), units.size());
     lock.lock();
+    std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < places.size(); i++) {
+        bytes += leave[i].from != never_leaves ? units[i].bytes : 0;
         places[i].unit().leaves_for = leave[i].from;
         places[i].unit().stays_for = leave[i].to;
     }
+    return bytes;
 }
 
 } // namespace emuv::cuda

@@ -24,9 +24,10 @@ public:
     /// What is_due() was about: chooses for which gaps each unit leaves, with
     /// the lock let go for that.
     /// @param blocks, uses, times  what the lock guards
-    void plan(std::unique_lock<std::mutex> &lock,
-              const std::vector<block_ref> &blocks, const schedule &uses,
-              const step_times &times);
+    /// @return bytes of the units that leave at all
+    std::uint64_t plan(std::unique_lock<std::mutex> &lock,
+                       const std::vector<block_ref> &blocks,
+                       const schedule &uses, const step_times &times);
 
 private:
     // What it was made for.
