@@ -124,6 +124,45 @@ TEST(Plan, InACircleAsManyLeaveAsDoNotFitAndEvenlySpread)
     }
 }
 
+// Each unit of a layer is used at the same moment, and all of them but those
+// are away: what is not, is for no longer than it takes to leave.
+TEST(Plan, AsManyOfEachLayerLeaveAndNoMoreThanDoNotFitBesideOne)
+{
+    constexpr std::uint32_t layers = 24;
+    constexpr std::uint32_t each = 12;
+    constexpr std::uint32_t excess = 100;
+    std::vector<idle_gap> gaps;
+    for (std::uint32_t i = 0; i < layers * each; i++)
+        gaps.push_back({i, i / each * 10, layers * 10, layers * 10});
+    // However many of which layer left before.
+    std::vector<planned_unit> units(gaps.size(), {size, false, false});
+    for (std::size_t i = 2 * units.size() / 3; i < units.size(); i++)
+        units[i].chosen = true;
+    const auto all = chosen(gaps, units, layers * 10, excess * size);
+    EXPECT_GE(leave(all), excess);
+    EXPECT_LE(leave(all), excess + excess / layers + 2);
+    for (std::size_t i = 0; i < all.size(); i += each) {
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i);
+        const auto layer = std::vector<std::uint32_t>(begin, begin + each);
+        EXPECT_GE(leave(layer), excess / layers) << i / each;
+        EXPECT_LE(leave(layer), excess / layers + 1) << i / each;
+    }
+}
+
+// Of a round that is two of the program's, a part is twice as long.
+TEST(Plan, WhatIsBackWithinAPartIsNotMadeUpForByOthers)
+{
+    constexpr std::uint32_t units = 640;
+    constexpr std::uint32_t excess = 320;
+    std::vector<idle_gap> gaps;
+    for (std::uint32_t i = 0; i < units; i++)
+        for (const std::uint32_t from : {i, i + units})
+            gaps.push_back({i, from, units, units});
+    const auto all = chosen(gaps, units, 2 * units, excess * size);
+    EXPECT_GE(leave(all), excess);
+    EXPECT_LE(leave(all), excess + excess / 64);
+}
+
 // Results that are written to one of two places in turn make two rounds one,
 // which last as long, but for what a clock makes of it.
 TEST(Plan, TwoRoundsThatAreNearlyOneMoveNoMoreThanOne)

@@ -15,24 +15,31 @@ constexpr std::uint32_t length_classes = 16;
 // How many times its even share a part of the round may take, as tried in turn;
 // 0 for any.
 constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
+// What is away is counted by moments, so many to each part: whoever counts by
+// parts takes what is back within one for what never left it, and has more
+// leave in its stead.
+constexpr std::uint32_t moments_to_a_part = 8;
+constexpr std::uint32_t round_moments = round_parts * moments_to_a_part;
 
 // A number's bits in reverse: those of 0, 1, 2 and so on are as far from each
 // other as can be.
 std::uint32_t spread(std::uint32_t number)
 {
     std::uint32_t reversed = 0;
-    for (std::uint32_t bit = 1; bit < round_parts; bit *= 2)
+    for (std::uint32_t bit = 1; bit < round_moments; bit *= 2)
         reversed = 2 * reversed + (number & bit ? 1 : 0);
     return reversed;
 }
 
-// A gap, by parts of the round: in which the unit leaves, and how many it is
+// A gap, by moments of the round: in which the unit leaves, and how many it is
 // away for after that, all of each.
 struct absence
 {
     std::uint32_t leaves;
     std::uint32_t covers;
     std::size_t gap;
+
+    std::uint32_t comes() const { return leaves + covers + 1; }
 };
 
 // Gaps of one unit that cannot be told apart: it leaves for all of them or
@@ -41,8 +48,8 @@ struct choice
 {
     std::uint32_t unit;
     std::uint32_t length; // by class, longest first
-    std::uint32_t rank;   // among those alike that leave in the same part
-    std::uint32_t leaves; // in which part first
+    std::uint32_t rank;   // among those alike that leave at the same moment
+    std::uint32_t leaves; // at which moment first
     std::vector<absence> gaps;
 };
 
@@ -50,7 +57,7 @@ struct choice
 struct attempt
 {
     std::vector<bool> leaves; // for each gap
-    std::uint64_t met = 0;    // of the excess, over all parts
+    std::uint64_t met = 0;    // of the excess, over all moments
 };
 
 attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
@@ -60,11 +67,12 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
 {
     attempt made;
     made.leaves.resize(gaps);
-    std::array<std::uint64_t, round_parts> away{};
+    const std::uint32_t moments = parts * moments_to_a_part;
+    std::array<std::uint64_t, round_moments> away{};
     std::array<std::uint64_t, round_parts> leaving{};
     std::array<std::uint64_t, round_parts> coming{};
-    const auto comes = [&](const absence &gap) {
-        return (gap.leaves + gap.covers + 1) % parts;
+    const auto part_of = [&](std::uint32_t moment) {
+        return moment % moments / moments_to_a_part;
     };
     // A unit that stays for a long gap stays for shorter ones.
     std::vector<bool> closed(units.size());
@@ -76,23 +84,23 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
         bool fits = true;
         for (const absence &gap : each.gaps) {
             for (std::uint32_t i = 1; i <= gap.covers && !wanted; i++)
-                wanted = away[(gap.leaves + i) % parts] < excess;
-            fits = fits && leaving[gap.leaves] + bytes <= most &&
-                   coming[comes(gap)] + bytes <= most;
+                wanted = away[(gap.leaves + i) % moments] < excess;
+            fits = fits && leaving[part_of(gap.leaves)] + bytes <= most &&
+                   coming[part_of(gap.comes())] + bytes <= most;
         }
         if (!wanted || !fits) {
             closed[each.unit] = true;
             continue;
         }
         for (const absence &gap : each.gaps) {
-            leaving[gap.leaves] += bytes;
-            coming[comes(gap)] += bytes;
+            leaving[part_of(gap.leaves)] += bytes;
+            coming[part_of(gap.comes())] += bytes;
             for (std::uint32_t i = 1; i <= gap.covers; i++)
-                away[(gap.leaves + i) % parts] += bytes;
+                away[(gap.leaves + i) % moments] += bytes;
             made.leaves[gap.gap] = true;
         }
     }
-    for (std::uint32_t i = 0; i < parts; i++)
+    for (std::uint32_t i = 0; i < moments; i++)
         made.met += std::min(excess, away[i]);
     return made;
 }
@@ -102,8 +110,12 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
                             const std::vector<planned_unit> &units,
                             std::uint32_t parts, std::uint32_t round)
 {
-    const auto part_of = [&](std::uint64_t moment) {
-        return static_cast<std::uint32_t>(moment * parts / round);
+    const auto part_of = [&](std::uint64_t time) {
+        return time * parts / round;
+    };
+    const auto moment_of = [&](std::uint64_t time) {
+        return static_cast<std::uint32_t>(time * parts * moments_to_a_part /
+                                          round);
     };
     const auto class_of = [&](const idle_gap &gap) {
         const std::uint64_t length =
@@ -111,13 +123,13 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
-    const auto comes_in = [&](const idle_gap &gap) {
-        return part_of(std::uint64_t{gap.from} + gap.length);
+    const auto ends = [](const idle_gap &gap) {
+        return std::uint64_t{gap.from} + gap.length;
     };
     // Most are back before it is worth anything.
     std::vector<std::size_t> by_steps;
     for (std::size_t i = 0; i < gaps.size(); i++)
-        if (comes_in(gaps[i]) > part_of(gaps[i].from) + 1)
+        if (part_of(ends(gaps[i])) > part_of(gaps[i].from) + 1)
             by_steps.push_back(i);
     std::sort(by_steps.begin(), by_steps.end(),
               [&](std::size_t one, std::size_t other) {
@@ -129,8 +141,8 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     std::uint32_t steps = 0; // of the last one's first
     for (const std::size_t number : by_steps) {
         const idle_gap &gap = gaps[number];
-        const std::uint32_t leaves = part_of(gap.from);
-        const absence made{leaves, comes_in(gap) - leaves - 1, number};
+        const std::uint32_t leaves = moment_of(gap.from);
+        const absence made{leaves, moment_of(ends(gap)) - leaves - 1, number};
         const std::uint32_t length = class_of(gap);
         if (order.empty() || order.back().unit != gap.unit ||
             gap.steps + gap.steps / 16 < steps) {
@@ -143,21 +155,24 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     }
     const auto alike = [&](const choice &a, const choice &b) {
         return a.length == b.length &&
-               units[a.unit].chosen == units[b.unit].chosen &&
                units[a.unit].usual == units[b.unit].usual &&
                a.leaves == b.leaves;
     };
+    // As many of each moment, and of those that leave then the ones chosen
+    // before.
     const auto better = [&](const choice &a, const choice &b, bool by_rank) {
         if (a.length != b.length)
             return a.length < b.length;
-        if (units[a.unit].chosen != units[b.unit].chosen)
-            return units[a.unit].chosen;
         if (units[a.unit].usual != units[b.unit].usual)
             return units[a.unit].usual;
         if (by_rank && a.rank != b.rank)
             return a.rank < b.rank;
+        if (by_rank && units[a.unit].chosen != units[b.unit].chosen)
+            return units[a.unit].chosen;
         if (a.leaves != b.leaves)
             return spread(a.leaves) < spread(b.leaves);
+        if (units[a.unit].chosen != units[b.unit].chosen)
+            return units[a.unit].chosen;
         return a.unit < b.unit;
     };
     std::sort(
@@ -184,7 +199,7 @@ std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
     best.leaves.resize(gaps.size());
     if (excess == 0)
         return best.leaves;
-    excess = std::min(excess, UINT64_MAX / (2 * round_parts));
+    excess = std::min(excess, UINT64_MAX / (2 * round_moments));
     for (const std::uint64_t share : shares) {
         const std::uint64_t most =
             share > 0 ? excess / parts * share : UINT64_MAX;
@@ -193,7 +208,7 @@ std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
         // Crowding the link for next to nothing is not worth it.
         if (made.met > best.met + best.met / 64)
             best = std::move(made);
-        if (best.met >= excess * parts / 32 * 31)
+        if (best.met >= excess * (parts * moments_to_a_part) / 32 * 31)
             break;
     }
     return best.leaves;
