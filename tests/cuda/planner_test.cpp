@@ -24,7 +24,7 @@ struct PlannerTest : Circle
 
     void plan_for_eight()
     {
-        ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+        ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
         plan();
     }
 
@@ -69,15 +69,15 @@ struct PlannerTest : Circle
 
 TEST_F(PlannerTest, IsNotDueWhereThePastShowsNoWay)
 {
-    EXPECT_FALSE(made.is_due(uses, unit_bytes));
+    EXPECT_FALSE(made.is_due(uses, true, unit_bytes));
     step(10);
-    EXPECT_FALSE(made.is_due(uses, unit_bytes));
+    EXPECT_FALSE(made.is_due(uses, true, unit_bytes));
 }
 
 TEST_F(PlannerTest, AsMuchLeavesAsDoesNotFit)
 {
     step(3 * units);
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     plan();
     EXPECT_GE(leaving(), 8 * unit_bytes);
     EXPECT_LE(leaving(), 12 * unit_bytes);
@@ -89,7 +89,7 @@ TEST_F(PlannerTest, WhatLeavesIsSpreadOverTheRoundsTimeNotItsSteps)
     // The second half of the steps take a hundredth of the time.
     for (std::uint64_t i = 0; i < 3 * units; i++)
         times.add(i + 1, i % units < units / 2 ? 1000000 : 10000);
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     plan();
     EXPECT_GE(leaving(), 8 * unit_bytes);
     EXPECT_LE(leaving(units / 2), unit_bytes);
@@ -111,7 +111,7 @@ TEST_F(PlannerTest, WorkThatWasNeverSeenBeforeMakesNoGap)
         const touch part{0, unit, unit};
         uses.note(10000 + i, &part, 1);
     }
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     plan();
     EXPECT_GT(leaving(), 0u);
     for (const slot &each : blocks[0]->slots)
@@ -129,7 +129,7 @@ TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
 {
     step(3 * units);
     blocks[0]->fixed = true;
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     plan();
     EXPECT_EQ(leaving(), 0u);
 }
@@ -137,13 +137,13 @@ TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
 TEST_F(PlannerTest, IsDueLessAndLessOftenWhileNothingChanges)
 {
     step(3 * units);
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     std::vector<std::uint64_t> waits;
     std::uint64_t waited = 0;
     for (std::uint64_t i = 0; i < 64 * units; i++) {
         step(1);
         waited++;
-        if (!made.is_due(uses, 8 * unit_bytes))
+        if (!made.is_due(uses, true, 8 * unit_bytes))
             continue;
         waits.push_back(waited);
         waited = 0;
@@ -157,10 +157,49 @@ TEST_F(PlannerTest, IsDueLessAndLessOftenWhileNothingChanges)
 TEST_F(PlannerTest, IsDueSoonWhereMoreDoesNotFit)
 {
     step(3 * units);
-    ASSERT_TRUE(made.is_due(uses, 8 * unit_bytes));
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     step(units / 2);
-    EXPECT_FALSE(made.is_due(uses, 8 * unit_bytes));
-    EXPECT_TRUE(made.is_due(uses, 16 * unit_bytes));
+    EXPECT_FALSE(made.is_due(uses, true, 8 * unit_bytes));
+    EXPECT_TRUE(made.is_due(uses, true, 16 * unit_bytes));
+}
+
+TEST_F(PlannerTest, IsNotDueWhereMemoryDoesNotComeAgain)
+{
+    // As that of a model's layers, which all look alike at first.
+    step(3 * units);
+    EXPECT_FALSE(made.is_due(uses, false, 8 * unit_bytes));
+    EXPECT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
+}
+
+// What a program writes to one of two places in turn makes it look so, now and
+// then.
+TEST_F(PlannerTest, RoundsThatLookLikeOneAreNoOther)
+{
+    constexpr std::uint32_t rounds = 3;
+    schedule several; // steps as many rounds back
+    const auto note = [&](std::uint64_t count) {
+        for (std::uint64_t i = 0; i < count; i++) {
+            const std::uint64_t now = several.steps();
+            const auto unit = static_cast<std::uint32_t>(now % units);
+            const touch part{0, unit, unit};
+            several.note(1000 + now % (rounds * units), &part, 1);
+        }
+    };
+    step(8 * units); // the first of which are new, and count for none
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
+    while (several.steps() < 7 * units + units / 2)
+        note(1);
+    ASSERT_EQ(several.lag(), rounds * units);
+    EXPECT_FALSE(made.is_due(several, true, 8 * unit_bytes));
+    note(units);
+    EXPECT_TRUE(made.is_due(several, true, 8 * unit_bytes));
+    std::unique_lock lock(mutex);
+    made.plan(lock, blocks, several, times);
+    EXPECT_GE(leaving(), 8 * unit_bytes);
+    for (const slot &each : blocks[0]->slots)
+        if (each.leaves_for != never_leaves) {
+            EXPECT_EQ(each.leaves_for, units);
+        }
 }
 
 } // namespace

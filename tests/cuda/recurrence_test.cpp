@@ -87,3 +87,15 @@ TEST(Recurrence, WhatHeldLongDoesNotHoldForGood)
     steps(of, 1000, 54, recurrence::never);
     EXPECT_FALSE(of.holds());
 }
+
+TEST(Recurrence, IsSeenInAQuarterOfARound)
+{
+    recurrence of;
+    steps(of, 13, 54, 54);
+    EXPECT_TRUE(of.holds());
+    EXPECT_FALSE(of.has_been_seen());
+    steps(of, 1, 54, 54);
+    EXPECT_TRUE(of.has_been_seen());
+    steps(of, 13, 100, 54); // of another kind
+    EXPECT_FALSE(of.has_been_seen());
+}

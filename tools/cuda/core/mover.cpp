@@ -27,7 +27,7 @@ constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
 // What of VRAM is planned for all that, and for what lies there ahead of its
 // use: it takes the place of what could have stayed, and is moved in its stead.
 // N bytes in a circle over B then cost more than N-B.
-constexpr std::uint64_t moving_bytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t moving_bytes = std::uint64_t{192} << 20;
 // What leaves as planned makes room for whatever is due next, as soon as it has
 // left. Other room is taken, and what was to stay leaves, only for what is due
 // within so many bytes.
@@ -68,6 +68,10 @@ constexpr std::uint64_t patience_ns = 200000000;
 // going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
+
+// How long the past may show no way until what was left unmapped, since it did,
+// is mapped again: a third of a millisecond each, for which launches wait.
+constexpr std::uint64_t astray_ns = 100000000;
 
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
@@ -576,11 +580,18 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     }
     for (const touched &each : all)
         bring_home(*each.of);
-    changed_.wait(lock, [&] {
+    const auto mapped = [&] {
         return std::all_of(all.begin(), all.end(), [](const touched &each) {
             return each.of->mapped();
         });
-    });
+    };
+    if (!mapped()) {
+        const std::uint64_t start = now_ns();
+        changed_.wait(lock, mapped);
+        if (trace_ != nullptr)
+            trace_->span(trace::row::waits, "being mapped", start, now_ns(),
+                         all.front().part.base, 0, schedule_.steps());
+    }
     count_use(all, announced.vouched && moves_ahead());
     for (std::size_t i = 0; i < all.size(); i++) {
         const block &of = *all[i].of;
@@ -905,6 +916,16 @@ bool mover::moves_ahead() const
     return schedule_.predicts() && pace_.moves();
 }
 
+// Whether that has been otherwise for a while. A program that does something
+// else for a moment comes back to what it did.
+bool mover::is_astray()
+{
+    const std::uint64_t now = now_ns();
+    if (moves_ahead())
+        led_ns_ = now;
+    return now - led_ns_ > astray_ns;
+}
+
 void mover::progressed()
 {
     progress_++;
@@ -1091,6 +1112,10 @@ void mover::written(motion &which)
 // Somebody needs the unit where it is.
 void mover::call_off(motion_ref which)
 {
+    if (trace_ != nullptr)
+        trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
+                     "called off", which->started_ns, now_ns(),
+                     which->unit().at, which->unit().bytes, which->next_use);
     if (!which->evicts)
         frames_.put(which->into);
     else if (which->at == stage::write_back)
@@ -1377,7 +1402,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!settled_ || unvouched_ > 0 || host_bytes_ == 0)
         return false;
-    if (away_ > 0 && !moves_ahead() && bring_one_home())
+    if (away_ > 0 && is_astray() && bring_one_home())
         return true;
     if (!schedule_.predicts() && waiters_ == 0)
         return change_places(lock);
@@ -1416,7 +1441,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         vram_bytes - std::min(vram_bytes, std::min(moving_bytes, 2 * part));
     const std::uint64_t excess =
         units.used_bytes - std::min(units.used_bytes, space);
-    if (moves_ahead() && planner_.is_due(schedule_, excess)) {
+    if (moves_ahead() &&
+        planner_.is_due(schedule_, recurrence_.has_been_seen(), excess)) {
         const std::uint64_t bytes =
             planner_.plan(lock, large_, schedule_, times_);
         if (trace_ != nullptr) {

@@ -261,6 +261,7 @@ private:
     bool prepare();
     void keep_pace(std::uint64_t lag, bool recurs);
     bool moves_ahead() const;
+    bool is_astray();
     bool retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);
     bool advance(std::unique_lock<std::mutex> &lock);
@@ -359,6 +360,7 @@ private:
     patience for_memory_;                 // launches wait for it
     patience for_device_;                 // and, before, for less work in hand
     std::uint64_t look_again_ns_ = 0;
+    std::uint64_t led_ns_ = 0; // when the past showed the way, lately
     exchange exchange_;
     std::uint64_t exchange_after_ns_ = 0; // the next one
     std::uint64_t uses_ = 0;              // of anything

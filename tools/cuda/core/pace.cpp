@@ -10,19 +10,6 @@
 
 namespace emuv::cuda {
 
-namespace {
-
-// What looks like now may lie several rounds back as well.
-bool same_kind(std::uint64_t lag, std::uint64_t kind)
-{
-    const std::uint64_t more = std::max(lag, kind);
-    const std::uint64_t less = std::min(lag, kind);
-    const std::uint64_t times = less > 0 ? (more + less / 2) / less : 0;
-    return times > 0 && times <= 4 && same_round(more, times * less);
-}
-
-} // namespace
-
 void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
 {
     lag_ = lag;
@@ -71,7 +58,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     const bool disturbed = disturbed_;
     begin(lag, now_ns);
     blind_ = 0;
-    if (another_ || !same_kind(lag, kind_)) {
+    if (another_ || !same_kind_of_round(lag, kind_)) {
         another_ = false;
         kind_ = lag;
         state_ = state::still;

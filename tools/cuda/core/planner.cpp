@@ -10,15 +10,19 @@
 
 namespace emuv::cuda {
 
-bool planner::is_due(const schedule &uses, std::uint64_t excess)
+bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
 {
-    const std::uint64_t round = uses.lag();
+    const std::uint64_t lag = uses.lag();
     const std::uint64_t now = uses.steps();
+    // Where what looks like now is several rounds back, one of them is enough:
+    // over all of them, its gaps would look short, and all alike.
+    const bool several = lag > round_ && same_kind_of_round(lag, round_);
+    const std::uint64_t round = several ? round_ : lag;
     const std::uint64_t off =
         excess > excess_ ? excess - excess_ : excess_ - excess;
     const bool another =
         !same_round(round, round_) || off > excess / 8 + max_unit_bytes;
-    if (round == 0 || now < made_at_ + (another ? round / 4 : age_))
+    if (round == 0 || !recurs || now < made_at_ + (another ? round / 4 : age_))
         return false;
     age_ = another ? round : std::min(2 * age_, 16 * round);
     round_ = round;
@@ -132,6 +136,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
                                      (to % round_ > from % round_ ? 0 : ticks);
         gaps.push_back({which, start, length, steps});
     };
+    const std::uint64_t oldest = uses.steps() - round_;
     for (const block_ref &each : blocks) {
         const std::size_t count = each->slots.size();
         const std::size_t begin = places.size();
@@ -140,6 +145,8 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         if (!each->fixed)
             uses.uses(each->base, [&](std::uint64_t step, std::uint32_t a,
                                       std::uint32_t b) {
+                if (step < oldest)
+                    return;
                 for (std::size_t i = a; i <= b && i < count; i++) {
                     if (first[i] == none)
                         first[i] = step;

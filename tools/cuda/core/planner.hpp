@@ -18,8 +18,9 @@ class planner
 {
 public:
     /// Whether it is time to. If so, it counts as done.
+    /// @param recurs  whether what a round touches comes again in the next
     /// @param excess  bytes that do not fit
-    bool is_due(const schedule &uses, std::uint64_t excess);
+    bool is_due(const schedule &uses, bool recurs, std::uint64_t excess);
 
     /// What is_due() was about: chooses for which gaps each unit leaves, with
     /// the lock let go for that.

@@ -24,7 +24,8 @@ public:
     void step(std::uint64_t lag)
     {
         if (lag == 0 || !same_round(lag, lag_))
-            touched_bytes_ = strange_bytes_ = 0;
+            touched_bytes_ = strange_bytes_ = seen_ = 0;
+        seen_++;
         lag_ = lag;
         if (++steps_ % half_life == 0) {
             touched_bytes_ /= 2;
@@ -48,12 +49,16 @@ public:
         return lag_ != 0 && strange_bytes_ <= touched_bytes_ / 16;
     }
 
+    /// The same, and that a quarter of a round says so.
+    bool has_been_seen() const { return holds() && seen_ > lag_ / 4; }
+
 private:
     // In steps. Something new now and then is no other round.
     static constexpr std::uint64_t half_life = 1024;
 
     std::uint64_t lag_ = 0;
     std::uint64_t steps_ = 0;
+    std::uint64_t seen_ = 0; // steps, of rounds that look like this one
     std::uint64_t touched_bytes_ = 0;
     std::uint64_t strange_bytes_ = 0; // of those, not within the last round
 };

@@ -19,6 +19,14 @@ std::uint64_t mix(std::uint64_t value)
 
 } // namespace
 
+bool same_kind_of_round(std::uint64_t steps, std::uint64_t other)
+{
+    const std::uint64_t more = std::max(steps, other);
+    const std::uint64_t less = std::min(steps, other);
+    const std::uint64_t times = less > 0 ? (more + less / 2) / less : 0;
+    return times > 0 && times <= 8 && same_round(more, times * less);
+}
+
 // The hash of the steps that end with this one.
 std::uint64_t schedule::context_at(std::uint32_t step) const
 {

@@ -15,6 +15,10 @@ inline bool same_round(std::uint64_t steps, std::uint64_t other)
     return (steps > other ? steps - other : other - steps) <= other / 16;
 }
 
+/// Whether one is so many of the other, up to eight: what looks like now may
+/// lie several rounds back as well.
+bool same_kind_of_round(std::uint64_t steps, std::uint64_t other);
+
 /// Part of an allocation that a piece of work is given: units first to last of
 /// the range that begins at base.
 struct touch
