@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -260,6 +261,7 @@ struct kernel
     bool settles = false;   // the program waits for it
     std::uint64_t what = 0; // tells it from others; 0: none is like it
     int turns = 1; // another one in so many rounds, one after the other
+    bool at_random = false; // in any order, rather
 };
 
 struct program
@@ -359,6 +361,65 @@ program tuning()
              2 * out.blocks[products[i].weights] / MiB,
              8.5});
     out.take(179000000);
+    out.round.back().settles = true;
+    return out;
+}
+
+// The same, keeping no more of a layer than what it was given: its backward
+// pass begins with doing the rest again.
+program checkpointed()
+{
+    program out{"checkpointed", {}, {}};
+    std::vector<std::size_t> places; // for what each product of a layer gives
+    for (const std::uint64_t mib : layer_mib) {
+        places.push_back(out.blocks.size());
+        out.blocks.push_back(mib * 13 / 16 * MiB);
+    }
+    std::vector<std::size_t> given;
+    std::vector<std::size_t> weights;
+    for (int layer = 0; layer < layers; layer++) {
+        given.push_back(out.blocks.size());
+        out.blocks.push_back(20 * MiB);
+        for (const std::uint64_t mib : layer_mib) {
+            weights.push_back(out.blocks.size());
+            out.blocks.push_back(mib * MiB);
+        }
+    }
+    const std::size_t each = std::size(layer_mib);
+    const auto small_ones = [&](std::size_t from, std::size_t to) {
+        for (int i = 0; i < 10; i++)
+            out.round.push_back({{{from, false}, {to, true}}, 1});
+    };
+    const auto forth = [&](std::size_t layer, bool keeps) {
+        for (std::size_t i = 0; i < each; i++) {
+            out.round.push_back({{{weights[layer * each + i], false},
+                                  {i > 0 ? places[i - 1] : given[layer], false},
+                                  {places[i], true}},
+                                 layer_mib[i],
+                                 8.5});
+            small_ones(places[i], places[(i + 1) % each]);
+        }
+        if (keeps && layer + 1 < layers)
+            out.round.push_back(
+                {{{places.back(), false}, {given[layer + 1], true}}, 2});
+    };
+    for (std::size_t layer = 0; layer < layers; layer++)
+        forth(layer, true);
+    // The loss is written to one of two places.
+    out.round.push_back({{{places[0], true}}, 2});
+    out.round.back().turns = 2;
+    out.round.back().at_random = true;
+    for (std::size_t layer = layers; layer-- > 0;) {
+        forth(layer, false);
+        for (std::size_t i = each; i-- > 0;) {
+            out.round.push_back(
+                {{{weights[layer * each + i], false}, {places[i], true}},
+                 2 * layer_mib[i],
+                 8.5});
+            small_ones(places[i], places[(i + 1) % each]);
+        }
+    }
+    out.take(222000000);
     out.round.back().settles = true;
     return out;
 }
@@ -474,7 +535,9 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
             std::abort();
     const auto stream = reinterpret_cast<CUstream>(0x20);
     outcome out;
+    std::minstd_rand any;
     for (int round = 0; round < rounds; round++) {
+        const auto round_random = [now = any()] { return unsigned(now >> 8); };
         const std::uint64_t start = clock_ns();
         std::uint64_t number = std::uint64_t{1} << 32;
         for (const kernel &each : of.round) {
@@ -484,7 +547,9 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                 stream,
                 [&](work &next) {
                     next.what = each.what != 0 ? each.what : number;
-                    next.what += static_cast<std::uint64_t>(round % each.turns)
+                    const unsigned turn =
+                        each.at_random ? round_random() : unsigned(round);
+                    next.what += std::uint64_t{turn % unsigned(each.turns)}
                                  << 40;
                     next.vouched = true;
                     for (const kernel::use &one : each.uses)
@@ -552,6 +617,7 @@ int main(int count, char **arguments)
          {row{prefilled, 12288}, row{prefilled, 6963},
           row{trained, trained.bytes() / MiB + 900 - 1740},
           row{trained, trained.bytes() / MiB * 3 / 4}, row{tuning(), 12288},
+          row{checkpointed(), 11264},
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
           row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})
         for (const bool unmaps : {false, true})

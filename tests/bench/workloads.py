@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Models as people run them, timed, with a digest of what they computed.
 
-    workloads.py prefill|decode|resnet|lora [--steps N] [--warm-up N] [...]
+    workloads.py prefill|decode|resnet|lora|checkpointed [--steps N] [...]
 
 With --within GIB as people make them fit who know nothing else: weights beyond
 that stay in system RAM by accelerate, what a training step saves by save_on_cpu.
@@ -93,13 +93,15 @@ def decode(options):
     return step
 
 
-def lora(options):
+def lora(options, checkpointing=False):
     from peft import LoraConfig, get_peft_model
     # Attention's backward pass adds up in any order otherwise.
     torch.use_deterministic_algorithms(True)
     model = get_peft_model(
         llama(options),
         LoraConfig(r=16, target_modules=["q_proj", "v_proj"]))
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train()
     tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
     optimizer = torch.optim.AdamW(
@@ -113,6 +115,12 @@ def lora(options):
         optimizer.zero_grad()
         return loss.detach()
     return step
+
+
+def checkpointed(options):
+    """LoRA that keeps no more of a layer than what it was given, and does the
+    rest again: as they tune who have no room for more."""
+    return lora(options, checkpointing=True)
 
 
 def resnet(options):
@@ -143,8 +151,8 @@ def digest_of(out, whole):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("prefill", "decode", "lora",
-                                         "resnet"))
+    parser.add_argument("what", choices=("prefill", "decode", "resnet", "lora",
+                                         "checkpointed"))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=10)
     parser.add_argument("--layers", type=int, default=32)
