@@ -36,8 +36,9 @@ constexpr std::uint32_t round_parts = 32;
 /// Long gaps cost least, as each is one way out and one back. But what leaves
 /// at the same time must share the link, which then has nothing to do
 /// elsewhere. So among gaps of about the same length, those of the usual size
-/// first, those are preferred that are furthest apart, and no part of the round
-/// takes more than its share for as long as that is enough.
+/// first, those are preferred that are furthest apart, as many of each moment,
+/// those chosen before first among them, and no part of the round takes more
+/// than its share for as long as that is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
 /// @return for each gap whether its unit leaves for it
