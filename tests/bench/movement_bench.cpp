@@ -260,7 +260,7 @@ struct kernel
     double passes = 1;      // over what lies in system RAM
     bool settles = false;   // the program waits for it
     std::uint64_t what = 0; // tells it from others; 0: none is like it
-    int turns = 1; // another one in so many rounds, one after the other
+    unsigned turns = 1;     // another one in so many rounds, by turns
     bool at_random = false; // in any order, rather
 };
 
@@ -386,6 +386,7 @@ program checkpointed()
         }
     }
     const std::size_t each = std::size(layer_mib);
+    // As many as a card was seen to be given between two products.
     const auto small_ones = [&](std::size_t from, std::size_t to) {
         for (int i = 0; i < 10; i++)
             out.round.push_back({{{from, false}, {to, true}}, 1});
@@ -537,7 +538,7 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     outcome out;
     std::minstd_rand any;
     for (int round = 0; round < rounds; round++) {
-        const auto round_random = [now = any()] { return unsigned(now >> 8); };
+        const auto drawn = static_cast<unsigned>(any() >> 8);
         const std::uint64_t start = clock_ns();
         std::uint64_t number = std::uint64_t{1} << 32;
         for (const kernel &each : of.round) {
@@ -548,9 +549,8 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                 [&](work &next) {
                     next.what = each.what != 0 ? each.what : number;
                     const unsigned turn =
-                        each.at_random ? round_random() : unsigned(round);
-                    next.what += std::uint64_t{turn % unsigned(each.turns)}
-                                 << 40;
+                        each.at_random ? drawn : static_cast<unsigned>(round);
+                    next.what += std::uint64_t{turn % each.turns} << 40;
                     next.vouched = true;
                     for (const kernel::use &one : each.uses)
                         next.name(at[one.block]);

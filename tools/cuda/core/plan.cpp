@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <tuple>
 
 namespace emuv::cuda {
 
@@ -153,37 +154,28 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         order.back().leaves = std::min(order.back().leaves, leaves);
         order.back().gaps.push_back(made);
     }
-    const auto alike = [&](const choice &a, const choice &b) {
-        return a.length == b.length &&
-               units[a.unit].usual == units[b.unit].usual &&
-               a.leaves == b.leaves;
+    const auto moment = [&](const choice &a) {
+        return std::tuple(a.length, !units[a.unit].usual, spread(a.leaves));
+    };
+    const auto by_moment = [&](const choice &a) {
+        return std::tuple(moment(a), !units[a.unit].chosen, a.unit);
     };
     // As many of each moment, and of those that leave then the ones chosen
     // before.
-    const auto better = [&](const choice &a, const choice &b, bool by_rank) {
-        if (a.length != b.length)
-            return a.length < b.length;
-        if (units[a.unit].usual != units[b.unit].usual)
-            return units[a.unit].usual;
-        if (by_rank && a.rank != b.rank)
-            return a.rank < b.rank;
-        if (by_rank && units[a.unit].chosen != units[b.unit].chosen)
-            return units[a.unit].chosen;
-        if (a.leaves != b.leaves)
-            return spread(a.leaves) < spread(b.leaves);
-        if (units[a.unit].chosen != units[b.unit].chosen)
-            return units[a.unit].chosen;
-        return a.unit < b.unit;
+    const auto by_rank = [&](const choice &a) {
+        return std::tuple(a.length, !units[a.unit].usual, a.rank,
+                          !units[a.unit].chosen, spread(a.leaves), a.unit);
     };
-    std::sort(
-        order.begin(), order.end(),
-        [&](const choice &a, const choice &b) { return better(a, b, false); });
+    const auto sort_by = [&](const auto &key) {
+        std::sort(
+            order.begin(), order.end(),
+            [&](const choice &a, const choice &b) { return key(a) < key(b); });
+    };
+    sort_by(by_moment);
     for (std::size_t i = 1; i < order.size(); i++)
-        if (alike(order[i - 1], order[i]))
+        if (moment(order[i - 1]) == moment(order[i]))
             order[i].rank = order[i - 1].rank + 1;
-    std::sort(
-        order.begin(), order.end(),
-        [&](const choice &a, const choice &b) { return better(a, b, true); });
+    sort_by(by_rank);
     return order;
 }
 
