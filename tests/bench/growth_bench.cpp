@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include <malloc.h>
@@ -113,9 +114,11 @@ void launches(std::size_t small, bool spills)
                 times.push_back(seconds_since(start) * 1e6);
         }
     std::sort(times.begin(), times.end());
-    std::printf("%11zu  %-9s  %9.2f  %9.2f  %11.0f\n", small,
-                spills ? "some" : "nothing", times[times.size() / 2],
-                times[times.size() * 99 / 100],
+    std::printf("%11zu  %-9s  %9.2f  %9.2f  %9.2f  %11.0f\n", small,
+                spills ? "some" : "nothing",
+                std::accumulate(times.begin(), times.end(), 0.0) /
+                    static_cast<double>(times.size()),
+                times[times.size() / 2], times[times.size() * 99 / 100],
                 held * static_cast<double>(MiB) /
                     static_cast<double>(small + large));
     std::fflush(stdout);
@@ -172,8 +175,9 @@ void apart(Run run)
 
 int main()
 {
-    std::puts("what the library adds to a launch, in us, and keeps in memory\n"
-              "allocations  has gone    median       99 %   bytes each");
+    std::puts(
+        "what the library adds to a launch, in us, and keeps in memory\n"
+        "allocations  has gone       mean     median       99 %   bytes each");
     for (const bool spills : {false, true})
         for (const std::size_t count : {10u, 1000u, 100000u})
             apart([=] { launches(count, spills); });

@@ -21,10 +21,11 @@ block_ref made(bool small = false)
     of->bytes = 4 * unit_bytes;
     of->small = small;
     for (std::uint64_t i = 0; i < 4; i++) {
-        slot &next = of->slots.emplace_back();
+        slot next;
         next.at = base + i * unit_bytes;
         next.bytes = unit_bytes;
         next.where = place::vram;
+        of->add(next);
     }
     return of;
 }
@@ -64,9 +65,9 @@ TEST(BlockTest, WhereSomethingElseWasNamedItEnds)
 TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
 {
     const block_ref of = made();
-    of->slots[0].where = place::host;
-    of->slots[1].where = place::fetching;
-    of->slots[2].where = place::evicting;
+    of->put(of->slots[0], place::host);
+    of->put(of->slots[1], place::fetching);
+    of->put(of->slots[2], place::evicting);
     EXPECT_EQ(missing_bytes({whole(of)}), 2 * unit_bytes);
     EXPECT_EQ(missing_bytes({{of, {base, 2, 3}}}), 0u);
 }
@@ -74,7 +75,7 @@ TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
 TEST(BlockTest, NothingIsMissingOfWhatStaysOrOfWhatNamesNoUnit)
 {
     const block_ref of = made();
-    of->slots[0].where = place::host;
+    of->put(of->slots[0], place::host);
     EXPECT_EQ(missing_bytes({nothing_named(of)}), 0u);
     of->hold_still();
     EXPECT_EQ(missing_bytes({whole(of)}), 0u);
@@ -83,13 +84,14 @@ TEST(BlockTest, NothingIsMissingOfWhatStaysOrOfWhatNamesNoUnit)
 TEST(BlockTest, OfASmallBlockAllIsNeeded)
 {
     const block_ref of = made(true);
-    of->slots[3].where = place::host;
+    of->put(of->slots[3], place::host);
     EXPECT_EQ(missing_bytes({nothing_named(of)}), unit_bytes);
 }
 
 TEST(BlockTest, HoldingStillCallsOffEveryUnitsMove)
 {
     const block_ref of = made();
+    of->moving = 1;
     of->hold_still();
     EXPECT_TRUE(of->fixed);
     for (const slot &each : of->slots)
@@ -101,7 +103,7 @@ TEST(BlockTest, WhatMayHaveChangedIsWhatWorkCanWriteOverTheLink)
     const block_ref of = made();
     for (slot &each : of->slots)
         each.digested = true;
-    of->slots[1].where = place::host;
+    of->put(of->slots[1], place::host);
     of->may_change();
     EXPECT_TRUE(of->slots[0].digested);
     EXPECT_FALSE(of->slots[1].digested);

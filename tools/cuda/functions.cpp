@@ -107,14 +107,9 @@ void functions::derived(const void *from, const void *made)
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
 }
 
-functions::layout functions::layout_of(const driver &calls, CUfunction function)
+// By asking the driver.
+functions::layout functions::look_at(const driver &calls, CUfunction function)
 {
-    {
-        const std::lock_guard guard(lock_);
-        const auto found = layouts_.find(function);
-        if (found != layouts_.end())
-            return found->second;
-    }
     layout made;
     // A launch takes a CUkernel as well.
     const auto kernel = reinterpret_cast<CUkernel>(function);
@@ -155,7 +150,7 @@ functions::layout functions::layout_of(const driver &calls, CUfunction function)
                         !matches(name, table_kernels));
     if (!made.vouched && trace_ != nullptr)
         trace_->kernel(name != nullptr ? name : "?");
-    return layouts_.insert_or_assign(function, std::move(made)).first->second;
+    return made;
 }
 
 namespace {
@@ -178,7 +173,15 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
 void functions::scan(const driver &calls, CUfunction function,
                      void **parameters, void **extra, work &out)
 {
-    const layout known = layout_of(calls, function);
+    std::unique_lock lock(lock_);
+    auto found = layouts_.find(function);
+    if (found == layouts_.end()) {
+        lock.unlock();
+        layout made = look_at(calls, function);
+        lock.lock();
+        found = layouts_.insert_or_assign(function, std::move(made)).first;
+    }
+    const layout &known = found->second;
     out.what = reinterpret_cast<std::uint64_t>(function);
     out.vouched = known.vouched;
     out.open_ended = true;

@@ -56,7 +56,7 @@ private:
 
     bool trusts_file(const void *address) const;
     bool trusts_kernel(const char *name) const;
-    layout layout_of(const driver &calls, CUfunction function);
+    layout look_at(const driver &calls, CUfunction function);
 
     const char *const trust_;
     trace *const trace_;

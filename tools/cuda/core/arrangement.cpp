@@ -3,6 +3,7 @@
 #include "arrangement.hpp"
 
 #include "placement.hpp"
+#include "thread.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -89,7 +90,7 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
     const std::uint64_t excess = excess_;
     lock.unlock();
     const auto chosen = choose_places(units, excess);
-    lock.lock();
+    lock_soon(lock);
     for (std::size_t i = 0; i < places.size(); i++)
         places[i].unit().stays_away = chosen[i];
 }

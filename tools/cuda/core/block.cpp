@@ -10,15 +10,45 @@ void slot::take_room_of(slot &other)
     digested = other.digested = false;
 }
 
-void block::hold_still()
+void block::add(const slot &one)
 {
-    fixed = true;
+    slots.push_back(one);
+    in_ram += one.in_ram() ? 1 : 0;
+}
+
+void block::put(slot &one, place where)
+{
+    in_ram -= one.in_ram() ? 1 : 0;
+    one.where = where;
+    in_ram += one.in_ram() ? 1 : 0;
+}
+
+bool block::mapped() const
+{
+    return away == 0 && (moving == 0 || std::none_of(slots.begin(), slots.end(),
+                                                     [](const slot &each) {
+                                                         return each.unmapped;
+                                                     }));
+}
+
+void block::call_off()
+{
+    if (moving == 0)
+        return;
     for (slot &each : slots)
         each.cancel = true;
 }
 
+void block::hold_still()
+{
+    fixed = true;
+    call_off();
+}
+
 void block::may_change()
 {
+    if (in_ram == 0)
+        return;
     for (slot &each : slots)
         if (each.in_ram())
             each.digested = false;
@@ -49,7 +79,7 @@ bool block::begins_at(CUdeviceptr address) const
 std::uint64_t block::ram_bytes(std::size_t first, std::size_t end) const
 {
     std::uint64_t sum = 0;
-    for (std::size_t i = first; i < end; i++)
+    for (std::size_t i = first; in_ram > 0 && i < end; i++)
         sum += slots[i].in_ram() ? slots[i].bytes : 0;
     return sum;
 }

@@ -77,19 +77,22 @@ struct block
     std::vector<slot> slots;
     std::vector<std::uint64_t> starts; ///< offsets that work was given
     unsigned in_flight = 0;
-    unsigned moving = 0;
-    bool small = false; ///< not worth it, nor a sign of anything
+    // Units, counted since every launch asks:
+    unsigned moving = 0; ///< on their way
+    unsigned in_ram = 0; ///< in system RAM; see add() and put()
+    unsigned away = 0;   ///< of those, mapped nowhere
+    bool small = false;  ///< not worth it, nor a sign of anything
     bool fixed = false;
     std::atomic<unsigned> holders{0};
 
+    void add(const slot &one);
+    /// One of its units is there from here on.
+    void put(slot &one, place where);
     /// All of it, at this moment.
-    bool mapped() const
-    {
-        return std::none_of(slots.begin(), slots.end(), [](const slot &each) {
-            return each.unmapped || each.away;
-        });
-    }
-    /// From here on it stays as it is; what moves is called off.
+    bool mapped() const;
+    /// What moves is called off.
+    void call_off();
+    /// From here on it stays as it is, and nothing of it moves.
     void hold_still();
     /// What lies in system RAM may be written there, over the link: what is
     /// known of it holds no more.

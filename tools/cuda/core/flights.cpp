@@ -68,7 +68,7 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
             failed = failed || state != CUDA_SUCCESS;
         }
     const std::uint64_t now = now_ns();
-    lock.lock();
+    lock_soon(lock);
     const std::uint64_t slack = now - looked_ns_;
     // Of what was not asked for, nobody knows when it ended.
     if (std::none_of(

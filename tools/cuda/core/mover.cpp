@@ -75,16 +75,6 @@ constexpr std::uint64_t astray_ns = 100000000;
 
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
-// For a loop that waits for another processor for a moment.
-void pause_cpu()
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 } // namespace
 
 mover::mover(const driver &calls, ledger &limits, int device, bool always,
@@ -125,7 +115,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
             next.host.token = tokens.empty() ? 0 : tokens[i - first_host];
             host += next.bytes;
         }
-        made->slots.push_back(next);
+        made->add(next);
     }
     const std::lock_guard guard(lock_);
     for (slot &each : made->slots)
@@ -373,7 +363,7 @@ void mover::report(std::unique_lock<std::mutex> &lock)
     reported_ns_ = now;
     lock.unlock();
     limits_.report(said);
-    lock.lock();
+    lock_soon(lock);
 }
 
 // Waits until little enough waits behind what runs. What runs may itself wait
@@ -482,13 +472,15 @@ std::unique_lock<std::mutex> mover::enter()
     std::unique_lock lock(lock_, std::try_to_lock);
     if (lock.owns_lock())
         return lock;
-    entering_.fetch_add(1);
-    for (unsigned i = 0; i < 2000 && !lock.try_lock(); i++)
-        pause_cpu();
-    if (!lock.owns_lock())
-        lock.lock();
-    entering_.fetch_sub(1);
+    enter(lock);
     return lock;
+}
+
+void mover::enter(std::unique_lock<std::mutex> &lock)
+{
+    entering_.fetch_add(1);
+    lock_soon(lock, 2000);
+    entering_.fetch_sub(1);
 }
 
 void mover::let_in(std::unique_lock<std::mutex> &lock)
@@ -498,7 +490,7 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     lock.unlock();
     for (unsigned i = 0; i < 2000 && entering_.load() > 0; i++)
         pause_cpu();
-    lock.lock();
+    lock_soon(lock);
 }
 
 // Nobody follows the work that begins now.
@@ -567,8 +559,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     }
     for (const touched &each : all) {
         // It may write to them: what was copied does not count.
-        for (slot &one : each.of->slots)
-            one.cancel = true;
+        each.of->call_off();
         each.of->may_change();
         each.of->in_flight++;
         // What is a large part of all VRAM would never be there as a whole.
@@ -818,7 +809,8 @@ void mover::loop()
     bring_all_home();
     changed_.notify_all();
     served_ = true;
-    jobs_.notify_all();
+    to_map_.notify_all();
+    to_make_.notify_all();
     const auto left = frames_.take_all();
     lock.unlock();
     mapper.join();
@@ -936,7 +928,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
 {
     slot &one = which.unit();
     const bool evicts = at != stage::fetch;
-    one.where = evicts ? place::evicting : place::fetching;
+    which.of->put(one, evicts ? place::evicting : place::fetching);
     one.cancel = false;
     which.of->moving++;
     motion made;
@@ -960,12 +952,12 @@ bool mover::may_move(const motion &which) const
 void mover::end_motion(motion_ref which, place where, bool progress)
 {
     slot &of = which->unit();
-    of.where = where;
+    which->of->put(of, where);
     of.cancel = false;
     which->of->moving--;
     if (of.away && (which->of->in_flight > 0 || which->of->fixed ||
                     unvouched_ > 0 || stopping_ || gave_up_))
-        bring_home(of);
+        bring_home(*which->of, of);
     if (progress)
         progressed();
     else
@@ -1002,7 +994,7 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
                 if (each.answer == CUDA_ERROR_NOT_READY)
                     break;
             }
-        lock.lock();
+        lock_soon(lock);
     }
     bool any = false;
     for (const question &each : questions) {
@@ -1076,7 +1068,7 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
     lock.unlock();
     const bool begun =
         digests_.begin(which.digest, of.at, of.bytes, which.event);
-    lock.lock();
+    lock_soon(lock);
     return begun;
 }
 
@@ -1097,7 +1089,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     lock.unlock();
     const bool begun =
         lanes_.write_back(of.host.alias, of.at, of.bytes, which->event);
-    lock.lock();
+    lock_soon(lock);
     if (!begun)
         end_motion(which, place::vram);
 }
@@ -1165,10 +1157,15 @@ void mover::finish(motion_ref which)
 
 // ---- What takes the driver long, on threads of its own
 
+condition &mover::jobs(stage of)
+{
+    return of == stage::room ? to_make_ : to_map_;
+}
+
 void mover::hand_over(motion &which, stage to)
 {
     which.at = to;
-    jobs_.notify_all();
+    jobs(to).notify_all();
 }
 
 void mover::serve(stage mine)
@@ -1192,7 +1189,7 @@ void mover::serve(stage mine)
                 (next == nullptr || urgency(each) > urgency(*next)))
                 next = &each;
         if (next == nullptr) {
-            jobs_.wait_for(lock, 100000000);
+            jobs(mine).wait_for(lock, 100000000);
             continue;
         }
         slot &of = next->unit();
@@ -1203,9 +1200,7 @@ void mover::serve(stage mine)
         } else if (mine == stage::room) {
             lock.unlock();
             const bool done = rooms_.make(of.bytes, of.host);
-            entering_.fetch_add(1);
-            lock.lock();
-            entering_.fetch_sub(1);
+            enter(lock);
             next->done = done;
         } else {
             of.unmapped = true;
@@ -1219,16 +1214,12 @@ void mover::serve(stage mine)
                                     device_)
                 : next->evicts ? map(of, of.host.handle, of.vram)
                                : map(of, next->into.handle, of.host.handle);
-            entering_.fetch_add(1);
-            lock.lock();
-            entering_.fetch_sub(1);
+            enter(lock);
             of.unmapped = false;
             unmapped_--;
             next->done = done;
-            if (done && was_away != is_away) {
-                of.away = is_away;
-                away_ = is_away ? away_ + 1 : away_ - 1;
-            }
+            if (done && was_away != is_away)
+                set_away(*next->of, of, is_away);
         }
         next->at = mine == stage::room ? stage::roomed : stage::remapped;
         if (trace_ != nullptr)
@@ -1752,9 +1743,16 @@ bool mover::may_be_away(const motion &which) const
            is_first_of_block(*which.of, which.index);
 }
 
+void mover::set_away(block &around, slot &of, bool away)
+{
+    of.away = away;
+    around.away = away ? around.away + 1 : around.away - 1;
+    away_ = away ? away_ + 1 : away_ - 1;
+}
+
 // Maps a unit in system RAM, if nothing is mapped at its address. What a copy
 // is on its way for is mapped all the same: the copy may wait for the caller.
-bool mover::bring_home(slot &of)
+bool mover::bring_home(block &around, slot &of)
 {
     if (!of.away || !of.in_ram() || of.unmapped)
         return false;
@@ -1767,8 +1765,7 @@ bool mover::bring_home(slot &of)
         done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
     }
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
-    of.away = false;
-    away_--;
+    set_away(around, of, false);
     if (!done) {
         gave_up_ = true;
         cancel_all();
@@ -1782,9 +1779,11 @@ bool mover::bring_home(slot &of)
 
 void mover::bring_home(block &of)
 {
-    if (away_ > 0)
-        for (slot &each : of.slots)
-            bring_home(each);
+    for (slot &each : of.slots) {
+        if (of.away == 0)
+            return;
+        bring_home(of, each);
+    }
 }
 
 void mover::bring_all_home()
@@ -1804,7 +1803,7 @@ bool mover::bring_one_home()
 {
     for (const block_ref &each : large_)
         for (slot &one : each->slots)
-            if (one.where == place::host && bring_home(one))
+            if (one.where == place::host && bring_home(*each, one))
                 return true;
     return false;
 }
@@ -1833,7 +1832,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     const bool made = frames_.complete(into, gone);
     const bool begun = made && next->event != nullptr &&
                        lanes_.fetch(into.alias, from, one.bytes, next->event);
-    lock.lock();
+    lock_soon(lock);
     next->into = into;
     if (begun)
         return true;

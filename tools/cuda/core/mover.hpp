@@ -270,6 +270,7 @@ private:
     void written(motion &which);
     void call_off(motion_ref which);
     void finish(motion_ref which);
+    condition &jobs(stage of);
     void hand_over(motion &which, stage to);
     void serve(stage mine);
     traffic look_at_traffic() const;
@@ -294,7 +295,8 @@ private:
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
-    bool bring_home(slot &of);
+    void set_away(block &around, slot &of, bool away);
+    bool bring_home(block &around, slot &of);
     void bring_home(block &of);
     void bring_all_home();
     void map_all(std::unique_lock<std::mutex> &lock);
@@ -312,6 +314,7 @@ private:
     bool is_first_of_block(block &of, std::size_t index) const;
     std::uint64_t ahead_bytes(std::uint64_t next_use) const;
     std::unique_lock<std::mutex> enter();
+    void enter(std::unique_lock<std::mutex> &lock);
     void let_in(std::unique_lock<std::mutex> &lock);
     void give_up(const char *why);
 
@@ -330,7 +333,8 @@ private:
 
     std::mutex lock_; // guards all below
     condition changed_;
-    condition jobs_; // there is something to map, or to make room for
+    condition to_map_;  // there is something to map ...
+    condition to_make_; // ... or to make room for
     std::map<CUdeviceptr, block_ref> blocks_;
     // What decisions look through, of what may be very many blocks: those whose
     // units come and go, and small ones that a launch waits for.

@@ -4,6 +4,7 @@
 
 #include "placement.hpp"
 #include "plan.hpp"
+#include "thread.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -173,7 +174,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
     lock.unlock();
     const auto leave =
         by_steps(gaps, plan_absences(gaps, units, ticks, excess), units.size());
-    lock.lock();
+    lock_soon(lock);
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < places.size(); i++) {
         bytes += leave[i].from != never_leaves ? units[i].bytes : 0;
