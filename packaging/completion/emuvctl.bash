@@ -29,8 +29,27 @@ _emuvctl_values() {
     --charge) echo 'all allocations' ;;
     --away) echo 'mapped unmapped' ;;
     --trust) echo 'known all none' ;;
+    --move) echo 'always' ;;
     --format) echo 'csv csv,noheader csv,nounits csv,noheader,nounits' ;;
     esac
+}
+
+# Behind "--" it is the program's command line that is completed.
+_emuvctl_command() {
+    local at
+    for ((at = 2; at < COMP_CWORD; at++)); do
+        [[ ${COMP_WORDS[at]} == -- ]] || continue
+        if declare -F _command_offset >/dev/null; then
+            _command_offset $((at + 1))
+        elif ((at + 1 == COMP_CWORD)); then
+            mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+        else
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            compopt -o filenames 2>/dev/null
+        fi
+        return 0
+    done
+    return 1
 }
 
 _emuvctl() {
@@ -48,6 +67,10 @@ _emuvctl() {
     elif [[ $prev == '=' ]] && ((cword > 1)); then
         prev=${words[cword - 2]}
     fi
+    # A flag that may have a value has it behind the sign, and nowhere else.
+    if [[ $prev == --move && ${words[cword - 1]} != '=' && ${words[cword]} != '=' ]]; then
+        prev=''
+    fi
 
     local verb=() word
     for word in "${words[@]:1:cword-1}"; do
@@ -61,6 +84,10 @@ _emuvctl() {
         *) break ;;
         esac
     done
+
+    if [[ ${verb[*]} == run ]] && _emuvctl_command; then
+        return
+    fi
 
     case $prev in
     --config | --module | --ledger | --trace | --libcuda | --libnvml)
@@ -85,7 +112,7 @@ _emuvctl() {
         mapfile -t COMPREPLY < <(compgen -W "$(emuvctl list --raw --noheadings -o name 2>/dev/null)" -- "$cur")
         return
         ;;
-    --report | --store | --charge | --away | --trust | --format)
+    --report | --store | --charge | --away | --trust | --move | --format)
         mapfile -t COMPREPLY < <(compgen -W "$(_emuvctl_values "$prev")" -- "$cur")
         return
         ;;

@@ -42,4 +42,11 @@ offers '' create --virtual ''
 offers '--trust --trace' run --tr
 offers 'none' run --move --trust = n
 offers 'profiles.conf' run --ledger prof
+offers 'always' run --move =
+offers 'always' run --move = a
+offers 'mapped unmapped' run --move --away ''
+# The program's own words.
+offers '' run --instance 0 -- python -
+offers 'profiles.conf' run --instance 0 -- python prof
+offers 'emuvctl' run -- emuvct
 exit "$failed"

@@ -55,8 +55,9 @@ class RunSettingsTest(unittest.TestCase):
                        if not name.startswith(("EMUV_", "LD_PRELOAD"))}
         environment.update(variables)
         return subprocess.run(
-            [self.emuvctl, "run", "--library", self.folder, *options, "--",
-             "/usr/bin/env"], env=environment, text=True, check=False,
+            [self.emuvctl, "run",
+             *(() if "--library" in options else ("--library", self.folder)),
+             *options, "--", "/usr/bin/env"], env=environment, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def environment_under(self, *options, **variables):
@@ -110,32 +111,75 @@ class RunSettingsTest(unittest.TestCase):
     def test_what_cannot_be_is_refused_before_the_program_starts(self):
         missing = self.folder / "none" / "there"
         for words, message, status in (
-                (("--ipc",), "give either --instance, or --physical and "
-                 "--virtual", 2),
-                (("--trust", "all", *LIMIT), "--trust requires --move", 2),
-                (("--trace", "x", *LIMIT), "--trace requires --move", 2),
+                (("--ipc",), "give --instance, or --physical, --virtual or "
+                 "both", 125),
+                (("--trust", "all", *LIMIT), "--trust requires --move", 125),
+                (("--trace", "x", *LIMIT), "--trace requires --move", 125),
                 (("--move", "--store", "pages", *LIMIT),
-                 "--move needs the numa store: pages do not move", 2),
+                 "--move needs the numa store: pages do not move", 125),
                 (("--move", "--trust", "known,,x", *LIMIT),
-                 "--trust: 'known,,x' has an empty name in it", 2),
+                 "--trust: 'known,,x' has an empty name in it", 125),
                 (("--instance", "0,", "--disable"), "'' names no instance; "
-                 "write emuv0, 0 or /dev/emuv0", 2),
+                 "write emuv0, 0 or /dev/emuv0", 125),
                 (("--instance", "0", "--ledger", "x"),
-                 "--instance excludes --ledger", 2),
+                 "--instance excludes --ledger", 125),
                 (("--physical", "2000T"), "--physical: 2000T is more than "
-                 "1 PiB", 2),
+                 "1 PiB", 125),
                 (("--libcuda", missing, *LIMIT),
-                 f"--libcuda: {missing}: no such file", 1),
+                 f"--libcuda: {missing}: no such file", 125),
                 (("--move", "--trace", missing, *LIMIT),
-                 f"{missing}: no such file or directory", 1),
+                 f"{missing}: no such file or directory", 125),
                 (("--ledger", missing, *LIMIT),
-                 f"{missing}: no such file or directory", 1)):
+                 f"{missing}: no such file or directory", 125),
+                (("--library", missing, *LIMIT),
+                 f"--library: {missing}: no libcuda.so.1 in it", 125)):
             with self.subTest(words):
                 done = self.run_under(*words)
                 self.assertEqual(done.returncode, status, done.stderr)
                 self.assertEqual(done.stderr.splitlines()[0],
                                  f"emuvctl: run: {message}")
                 self.assertEqual(done.stdout, "")
+
+    def test_a_folder_with_a_blank_cannot_be_preloaded(self):
+        folder = self.folder / "a b"
+        folder.mkdir()
+        (folder / "libcuda.so.1").touch()
+        done = self.run_under("--library", folder, *LIMIT)
+        self.assertEqual(done.returncode, 125)
+        self.assertEqual(done.stderr, f"emuvctl: run: {folder}: LD_PRELOAD "
+                         "takes no path with a blank in it\n")
+
+    def test_the_exit_status_tells_the_program_s_own_from_ours(self):
+        for command, status in (
+                (("sh", "-c", "exit 7"), 7), (("sh", "-c", "exit 1"), 1),
+                (("/etc/passwd",), 126), (("no-such-program",), 127)):
+            with self.subTest(command):
+                done = subprocess.run(
+                    [self.emuvctl, "run", "--library", self.folder, *LIMIT,
+                     "--", *command], check=False, stderr=subprocess.PIPE,
+                    text=True)
+                self.assertEqual(done.returncode, status, done.stderr)
+
+    def test_a_dry_run_shows_what_would_hold(self):
+        def dry(*command, **variables):
+            environment = {"PATH": os.environ["PATH"], **variables}
+            return subprocess.run(
+                [self.emuvctl, "run", "--library", self.folder, "--dry-run",
+                 *LIMIT, "--", *command], env=environment, check=True,
+                stdout=subprocess.PIPE, text=True).stdout.splitlines()
+        shown = dry("sh", "-c", "it's", EMUV_DISABLE="1", EMUV_REPORT="",
+                    EMUV_VIRTUAL="1G")
+        self.assertEqual(shown[0], "EMUV_DISABLE=1 # as it is already")
+        self.assertIn("EMUV_PHYSICAL=67108864", shown)
+        self.assertIn("EMUV_LEDGER=/dev/shm/emuv-ledger-XXXXXX # made for "
+                      "this run", shown)
+        self.assertFalse([line for line in shown
+                          if line.startswith(("EMUV_VIRTUAL", "EMUV_REPORT"))])
+        # What a shell makes of the last line is what would be run.
+        words = subprocess.run(
+            ["sh", "-c", "printf '%s\\n' " + shown[-1]], check=True,
+            stdout=subprocess.PIPE, text=True).stdout
+        self.assertEqual(words, "sh\n-c\nit's\n")
 
 
 def main():

@@ -519,6 +519,10 @@ TEST_F(verbs, unload_says_who_uses_which_instance)
               message("unload", "in use: emuv0 (1 client: 100 python), emuv2 "
                                 "(1 client: 200 train)"));
     EXPECT_EQ(kernel_.instance_count(), 3U);
+    const auto dry = run("unload --dry-run");
+    EXPECT_EQ(dry.status, 1) << "what would fail";
+    EXPECT_EQ(dry.err, result.err);
+    EXPECT_EQ(dry.out, "");
     kernel_.close(first);
     kernel_.close(second);
 }
@@ -864,6 +868,24 @@ TEST_F(doctor, finds_nothing_wrong_on_a_good_machine)
     EXPECT_EQ(found["link"]["status"], "skip");
 }
 
+TEST_F(doctor, sees_whether_the_cuda_library_is_there)
+{
+    // Beside the program, which the tests are none of.
+    const auto found = checks()["CUDA library"];
+    EXPECT_EQ(status_, 0) << "the driver needs none";
+    EXPECT_EQ(found["status"], "warn");
+    EXPECT_THAT(found["detail"].get<std::string>(),
+                HasSubstr("the CUDA library is not installed"));
+}
+
+TEST_F(doctor, without_the_module_it_tells_what_that_would_keep_free)
+{
+    kernel_.remove();
+    EXPECT_THAT(checks()["host memory"]["detail"].get<std::string>(),
+                HasSubstr("the host has 32 GiB, 16 GiB available, 2 GiB kept "
+                          "free"));
+}
+
 TEST_F(doctor, sees_a_kernel_without_modules)
 {
     kernel_.remove();
@@ -1065,9 +1087,19 @@ TEST_F(verbs, run_looks_at_each_of_several_instances)
 {
     ASSERT_EQ(run("create --gpu-model 4070 --physical 1G --virtual 1G").status,
               0);
-    const auto result = run("run --library /opt/emuv --instance 0,0,3 -- true");
-    EXPECT_EQ(result.status, 1);
-    EXPECT_NE(result.err.find("emuv3"), std::string::npos) << result.err;
+    write_file(kernel_.sys() / "library/libcuda.so.1", "");
+    const std::string start =
+        "run --library " + (kernel_.sys() / "library").string();
+    const auto result = run(start + " --instance 0,0,3 -- true");
+    EXPECT_EQ(result.status, 125);
+    EXPECT_EQ(result.err, message("run", "emuv3: no such instance"));
+    // As in a container that was not given the node.
+    std::filesystem::remove(node(0));
+    EXPECT_EQ(run(start + " --instance 0 -- true").err,
+              message("run", node(0) +
+                                 ": there is no such node here, though the "
+                                 "instance exists; pass the node into the "
+                                 "container, or let udev run"));
 }
 
 } // namespace

@@ -116,3 +116,19 @@ TEST(Settings, StoreAndReportAreNamed)
     EXPECT_STREQ(read({{"EMUV_CHARGE", "some"}}).wrong_name, "EMUV_CHARGE");
     EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);
 }
+
+TEST(Settings, WhatDoesNotGoTogetherIsRefusedWithTheReason)
+{
+    const settings both = read({{"EMUV_MOVE", "1"}, {"EMUV_STORE", "pages"}});
+    EXPECT_STREQ(both.wrong_name, "EMUV_STORE");
+    EXPECT_STREQ(both.wrong_why,
+                 "does not go with EMUV_MOVE: pages do not move");
+    EXPECT_EQ(read({{"EMUV_MOVE", "0"}, {"EMUV_STORE", "pages"}}).wrong_name,
+              nullptr);
+    for (const char *const list : {",", "known,", ",a", "a,,b"}) {
+        const settings named = read({{"EMUV_TRUST", list}});
+        EXPECT_STREQ(named.wrong_name, "EMUV_TRUST") << list;
+        EXPECT_STREQ(named.wrong_why, "has an empty name in it");
+    }
+    EXPECT_EQ(read({{"EMUV_TRUST", "known,lib*.so"}}).wrong_name, nullptr);
+}

@@ -193,7 +193,7 @@ CUresult start_locked()
     if (asked.disabled)
         return CUDA_SUCCESS;
     if (asked.wrong_name != nullptr) {
-        say("%s=%s is not understood", asked.wrong_name, asked.wrong_value);
+        say("%s=%s %s", asked.wrong_name, asked.wrong_value, asked.wrong_why);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     if (!asked.limited())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl doctor: what keeps emuV from working here, and what to do about it.
 #include "commands.hpp"
+#include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
@@ -109,9 +110,9 @@ public:
 
     std::vector<finding> examine() const
     {
-        std::vector<finding> all = {kernel(),   module(),         signature(),
-                                    control(),  instance_nodes(), memory(),
-                                    profiles(), nvidia_nodes(),   cuda()};
+        std::vector<finding> all = {
+            kernel(), module(),   signature(),    control(), instance_nodes(),
+            memory(), profiles(), nvidia_nodes(), cuda(),    library()};
         for (auto &one : links())
             all.push_back(std::move(one));
         return all;
@@ -131,7 +132,7 @@ private:
                     fmt::format("{} is built without loadable modules",
                                 release(env_)),
                     "boot a kernel with CONFIG_MODULES=y; every distribution's "
-                    "own has it"};
+                    "own has it. 'emuvctl run --physical' needs no module"};
         if (!loaded_ &&
             attribute(env_.proc / "sys/kernel/modules_disabled") == "1")
             return {"kernel", status::fail,
@@ -394,6 +395,17 @@ private:
         return {name, status::ok,
                 fmt::format("libcuda.so.1 {}, {} device{}", version,
                             state.devices, state.devices == 1 ? "" : "s")};
+    }
+
+    // The driver's part of emuV does without it.
+    static finding library()
+    {
+        const std::string name = "CUDA library";
+        if (const auto found = find_cuda_library())
+            return {name, status::ok, "emuV's is in " + found->string()};
+        return {name, status::warn,
+                no_cuda_library() + ", so 'emuvctl run' cannot start programs",
+                "install CUDA's toolkit, 12.2 or later, and build emuV again"};
     }
 
     std::vector<finding> links() const

@@ -2,6 +2,7 @@
 // emuvctl run: starts a program under the CUDA library, with an instance's
 // memory or within limits of its own.
 #include "commands.hpp"
+#include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
@@ -36,24 +37,22 @@ namespace {
 
 using variables = std::vector<std::pair<std::string, std::string>>;
 
-std::filesystem::path own_folder()
-{
-    return std::filesystem::read_symlink("/proc/self/exe").parent_path();
-}
-
-// Where the library lies: as installed beside this program, or in the tree
-// that both were built in.
 std::filesystem::path library_folder(const run_options &options)
 {
-    if (!options.cuda_library_dir.empty())
-        return std::filesystem::absolute(options.cuda_library_dir);
-    const auto here = own_folder();
-    for (const char *const place : {EMUV_CUDA_DIR, "../cuda/lib"})
-        if (std::filesystem::exists(here / place / "libcuda.so.1"))
-            return (here / place).lexically_normal();
-    throw failure("the CUDA library is not installed: no " EMUV_CUDA_DIR
-                  "/libcuda.so.1 beside this program; --library names its "
-                  "folder");
+    // The dynamic linker only warns of what it cannot preload, and the program
+    // would run without any limit.
+    if (!options.cuda_library_dir.empty()) {
+        const auto folder = std::filesystem::absolute(options.cuda_library_dir);
+        if (!std::filesystem::is_regular_file(folder / "libcuda.so.1"))
+            throw failure(fmt::format("--library: {}: no libcuda.so.1 in it",
+                                      folder.string()));
+        return folder;
+    }
+    if (const auto found = find_cuda_library())
+        return *found;
+    throw failure(no_cuda_library() +
+                  "; it is built where CMake finds CUDA's toolkit, 12.2 or "
+                  "later, and --library names its folder elsewhere");
 }
 
 std::string preload(const std::filesystem::path &folder)
@@ -130,8 +129,7 @@ void check(const run_options &options)
 {
     const bool own = !options.physical.empty() || !options.virtual_size.empty();
     if (options.instance.empty() && !own && !options.disable)
-        throw usage_error("give either --instance, or --physical and "
-                          "--virtual");
+        throw usage_error("give --instance, or --physical, --virtual or both");
     check_one_of("--report", options.report, {"total", "physical", "free"});
     check_one_of("--store", options.store, {"auto", "numa", "pages"});
     check_one_of("--charge", options.charge, {"all", "allocations"});
@@ -236,6 +234,53 @@ void remove_at_end(const std::string &ledger)
     ::_exit(0);
 }
 
+// As a shell would have to be given it.
+std::string quoted(const std::string &word)
+{
+    static constexpr std::string_view plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+        "%+,-./:=@_";
+    if (!word.empty() && word.find_first_not_of(plain) == std::string::npos)
+        return word;
+    std::string out = "'";
+    for (const char each : word)
+        out += each == '\'' ? std::string("'\\''") : std::string(1, each);
+    return out + "'";
+}
+
+// Settings of the library that hold because the caller's environment has them.
+variables inherited(const variables &set)
+{
+    variables out;
+    for (const char *const name :
+         {"EMUV_REPORT", "EMUV_STORE", "EMUV_CHARGE", "EMUV_IPC",
+          "EMUV_RECLAIM", "EMUV_MOVE", "EMUV_AWAY", "EMUV_TRUST", "EMUV_TRACE",
+          "EMUV_DISABLE", "EMUV_LIBCUDA", "EMUV_LIBNVML"}) {
+        const char *const value = std::getenv(name);
+        if (value != nullptr && *value != '\0' &&
+            std::none_of(set.begin(), set.end(),
+                         [&](const auto &each) { return each.first == name; }))
+            out.emplace_back(name, value);
+    }
+    return out;
+}
+
+// @param own  the limits are this program's own, in a ledger that is still to
+//   be made
+std::string describe(const variables &set, const run_options &options, bool own)
+{
+    std::string text;
+    for (const auto &[name, value] : inherited(set))
+        text += fmt::format("{}={} # as it is already\n", name, quoted(value));
+    for (const auto &[name, value] : set)
+        text += fmt::format("{}={}\n", name, quoted(value));
+    if (own)
+        text += "EMUV_LEDGER=/dev/shm/emuv-ledger-XXXXXX # made for this run\n";
+    for (const auto &word : options.command)
+        text += (&word == &options.command.front() ? "" : " ") + quoted(word);
+    return text + "\n";
+}
+
 [[noreturn]] void become(const run_options &options)
 {
     std::vector<char *> words;
@@ -244,7 +289,7 @@ void remove_at_end(const std::string &ledger)
     words.push_back(nullptr);
     std::signal(SIGPIPE, SIG_DFL); // this program ignores it; others do not
     ::execvp(words[0], words.data());
-    throw std::system_error(errno, std::generic_category(), options.command[0]);
+    throw not_started(options.command[0], errno);
 }
 
 } // namespace
@@ -263,10 +308,11 @@ void cmd_run(const run_options &options, environment &env)
                          fmt::format("{}", fmt::join(ids, ",")));
     }
     set.emplace_back("LD_PRELOAD", preload(folder));
+    const bool own =
+        (!options.physical.empty() || !options.virtual_size.empty()) &&
+        options.ledger.empty();
     if (options.dry_run) {
-        for (const auto &[name, value] : set)
-            env.out.write(fmt::format("{}={}\n", name, value));
-        env.out.write(fmt::format("{}\n", fmt::join(options.command, " ")));
+        env.out.write(describe(set, options, own));
         return;
     }
     for (const auto *path : {&options.ledger, &options.trace})
@@ -276,8 +322,7 @@ void cmd_run(const run_options &options, environment &env)
     for (const char *const name :
          {"EMUV_INSTANCE", "EMUV_PHYSICAL", "EMUV_VIRTUAL", "EMUV_LEDGER"})
         ::unsetenv(name);
-    const bool own = !options.physical.empty() || !options.virtual_size.empty();
-    if (own && options.ledger.empty()) {
+    if (own) {
         const std::string ledger = make_ledger();
         remove_at_end(ledger);
         set.emplace_back("EMUV_LEDGER", ledger);

@@ -2,6 +2,7 @@
 // emuvctl unload: takes the module, and all instances with it, out again.
 #include "commands.hpp"
 #include "environment.hpp"
+#include "failure.hpp"
 #include "instances.hpp"
 
 #include <emuv/module.hpp>
@@ -18,14 +19,13 @@ void cmd_unload(const unload_options &options, environment &env)
     }
     if (options.dry_run) {
         const auto instances = env.sysfs().instances();
+        const std::string users = describe_users(env);
+        if (!users.empty())
+            throw failure("in use: " + users);
         env.out.write(fmt::format("would unload emuv, and {} instance{} with "
                                   "it\n",
                                   instances.size(),
                                   instances.size() == 1 ? "" : "s"));
-        for (const auto &info : instances)
-            if (info.clients != 0)
-                env.say(fmt::format("{}: in use by {}", info.name(),
-                                    describe_clients(info, env)));
         return;
     }
     env.modules.unload("emuv");

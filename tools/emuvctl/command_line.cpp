@@ -201,6 +201,21 @@ private:
                            printable(first));
     }
 
+    // What the usage of the verb calls the argument that it lacks.
+    std::string missing_argument() const
+    {
+        const CLI::App *verb = &app_;
+        while (!verb->get_subcommands().empty())
+            verb = verb->get_subcommands().front();
+        for (const auto *option : verb->get_options())
+            if (option->get_positional() && option->get_required() &&
+                option->count() == 0) {
+                const std::string name = option->get_type_name();
+                return name.substr(name.rfind(' ') + 1);
+            }
+        return "an argument";
+    }
+
     std::string word(const CLI::ParseError &problem) const
     {
         std::string text = problem.what();
@@ -208,10 +223,11 @@ private:
             return text.ends_with(end);
         };
         if (dynamic_cast<const CLI::RequiredError *>(&problem) != nullptr) {
-            // A positional is called by its name here, which nobody typed.
+            // CLI11 calls a positional by its name, which nobody typed.
             if (text.find("subcommand") == std::string::npos)
-                return ends_with(" is required") ? "an argument is missing"
-                                                 : text;
+                return ends_with(" is required")
+                           ? missing_argument() + " is missing"
+                           : text;
             if (unknown_verb_.empty())
                 return "a verb is missing";
             return fmt::format("unknown {} '{}'",
@@ -418,7 +434,8 @@ private:
             "  emuvctl run --instance 0 -- python train.py\n"
             "  emuvctl run --physical 12G --virtual 48G -- python train.py\n"
             "The second form needs no module; its limits hold for the program "
-            "and what it\nstarts. docs/cuda/settings.md has all settings.",
+            "and what it\nstarts. Without --physical that is all of the card, "
+            "without --virtual nothing\nspills.",
             verb, cmd_run);
         verb->group("Instances");
         add_option(verb, "--instance", options->instance, "INSTANCE",
@@ -446,19 +463,24 @@ private:
                        "memory spills; not with pools or CUDA graphs");
         verb->add_flag("--move", options->move,
                        "move memory into VRAM ahead of its use, where\n"
-                       "that is faster; an experiment still.\n"
-                       "--move=always: even where it is not")
+                       "that is faster. An experiment: a kernel that\n"
+                       "follows pointers in memory, of a library that\n"
+                       "is trusted, may lose what it writes, or end the\n"
+                       "program. --move=always: even where it is not\n"
+                       "faster")
             ->transform([](const std::string &given) {
                 return given == "true" ? std::string("1") : given;
             });
         add_option(verb, "--away", options->away, "WHAT",
                    "with --move: what is at the addresses of memory\n"
                    "that has left VRAM: mapped (default), the same\n"
-                   "bytes, or unmapped, nothing, which is faster");
+                   "bytes, or unmapped, nothing until it is needed,\n"
+                   "which is faster and less safe");
         add_option(verb, "--trust", options->trust, "WHOSE",
-                   "with --move: whose kernels reach memory by\n"
-                   "their parameters only: known (default), all,\n"
-                   "none, or file and kernel names, comma-separated");
+                   "with --move: which kernels are trusted to touch\n"
+                   "only memory whose address is among their\n"
+                   "parameters: known (default), all, none, or file\n"
+                   "and kernel names, comma-separated");
         add_option(verb, "--trace", options->trace, "FILE",
                    "with --move: write what moved, for Perfetto");
         verb->add_flag("--disable", options->disable,

@@ -74,7 +74,8 @@ struct environment
 
 /// Runs one command line and words whatever goes wrong.
 /// @param arguments  without the program's name
-/// @return the exit status: 0 done, 1 failed, 2 wrong usage
+/// @return the exit status: 0 done, 1 failed, 2 wrong usage; for "run" 125 for
+///   both, and 126 or 127 where the program cannot be started
 int run(std::span<const std::string> arguments, environment &env);
 
 /// Asks libcuda.so.1 for itself. @param library  what to hand to dlopen()

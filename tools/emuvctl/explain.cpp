@@ -8,6 +8,7 @@
 #include <emuv/error.hpp>
 #include <emuv/module.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -56,11 +57,7 @@ std::string explain_unload(const emuv::error &problem, const environment &env)
     switch (problem.number()) {
     case EAGAIN: // EWOULDBLOCK
     case EBUSY: {
-        std::string users;
-        for (const auto &info : env.sysfs().instances())
-            if (info.clients != 0)
-                users += fmt::format("{}{} ({})", users.empty() ? "" : ", ",
-                                     info.name(), describe_clients(info, env));
+        const std::string users = describe_users(env);
         return users.empty() ? "in use: an open node, a mapping or an exported "
                                "region holds it"
                              : "in use: " + users;
@@ -72,22 +69,6 @@ std::string explain_unload(const emuv::error &problem, const environment &env)
     default:
         return emuv::errno_text(problem.number());
     }
-}
-
-// Why there is no more virtual VRAM to be had, with figures where known.
-std::string explain_promise(const environment &env)
-{
-    std::uint64_t promised = 0;
-    for (const auto &info : env.sysfs().instances())
-        promised += info.virtual_bytes;
-    const auto host = read_host_memory(env);
-    const std::string why =
-        host ? fmt::format("{} of the {} that the host can back are promised "
-                           "already",
-                           say_size(promised, false),
-                           say_size(host->promisable(), false))
-             : "the host cannot back so much more virtual VRAM";
-    return why + "; --overcommit promises more all the same";
 }
 
 std::string explain_create(const emuv::error &problem, const std::string &name,
@@ -123,6 +104,21 @@ std::string explain_destroy(const emuv::error &problem, const std::string &name,
                   "it";
 }
 
+// A container has what it was given of /dev, and all of sysfs.
+std::string explain_missing_node(const std::string &node,
+                                 const std::string &name,
+                                 const environment &env)
+{
+    const auto ids = env.sysfs().ids();
+    const bool exists = std::any_of(ids.begin(), ids.end(), [&](int id) {
+        return emuv::instance_name(id) == name;
+    });
+    return exists ? node + ": there is no such node here, though the instance "
+                           "exists; pass the node into the container, or let "
+                           "udev run"
+                  : name + ": no such instance";
+}
+
 std::string explain_open(const emuv::error &problem, const environment &env)
 {
     const std::string name =
@@ -137,7 +133,7 @@ std::string explain_open(const emuv::error &problem, const environment &env)
         return control ? problem.node() + ": there is no such node though the "
                                           "module is loaded; is devtmpfs "
                                           "mounted there?"
-                       : name + ": no such instance";
+                       : explain_missing_node(problem.node(), name, env);
     case EACCES:
     case EPERM:
         return control ? problem.node() + ": not permitted; this takes root's "
@@ -150,6 +146,21 @@ std::string explain_open(const emuv::error &problem, const environment &env)
 }
 
 } // namespace
+
+std::string explain_promise(const environment &env)
+{
+    std::uint64_t promised = 0;
+    for (const auto &info : env.sysfs().instances())
+        promised += info.virtual_bytes;
+    const auto host = read_host_memory(env);
+    const std::string why =
+        host ? fmt::format("{} of the {} that the host can back are promised "
+                           "already",
+                           say_size(promised, false),
+                           say_size(host->promisable(), false))
+             : "the host cannot back so much more virtual VRAM";
+    return why + "; --overcommit promises more all the same";
+}
 
 std::string explain(const emuv::error &problem, const environment &env)
 {

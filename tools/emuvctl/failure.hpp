@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace emuv {
@@ -29,9 +30,23 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+/// The program that was to be run could not be: exit status 126, or 127 where
+/// it was not found.
+class not_started : public std::system_error
+{
+public:
+    /// @param number  of execve(2)
+    not_started(const std::string &command, int number)
+        : std::system_error(number, std::generic_category(), command)
+    {}
+};
+
 /// What went wrong in a call on the driver, in words for a person; asks the
 /// driver who holds an instance that is in use.
 std::string explain(const emuv::error &problem, const environment &env);
+
+/// Why the host cannot back more virtual VRAM, with figures where known.
+std::string explain_promise(const environment &env);
 
 /// Runs a parser on an option's value and names the option if it refuses.
 /// @throws usage_error

@@ -4,6 +4,7 @@
 
 #include "environment.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -49,8 +50,11 @@ std::optional<host_memory> read_host_memory(const environment &env)
     host_memory host;
     host.total_bytes = *total;
     host.available_bytes = *available;
-    if (const auto floor = env.sysfs().parameter("host_floor_mb"))
-        host.floor_bytes = number(*floor).value_or(0) << 20U;
+    // Without the module, what it would keep by default.
+    const auto floor = env.sysfs().parameter("host_floor_mb");
+    host.floor_bytes =
+        floor ? number(*floor).value_or(0) << 20U
+              : std::min(host.total_bytes / 16, std::uint64_t{4} << 30U);
     return host;
 }
 

@@ -4,6 +4,7 @@
 
 #include "environment.hpp"
 #include "failure.hpp"
+#include "host_memory.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
@@ -189,6 +190,16 @@ std::string describe_clients(const emuv::instance_info &info,
     return text;
 }
 
+std::string describe_users(const environment &env)
+{
+    std::string text;
+    for (const auto &info : env.sysfs().instances())
+        if (info.clients != 0)
+            text += fmt::format("{}{} ({})", text.empty() ? "" : ", ",
+                                info.name(), describe_clients(info, env));
+    return text;
+}
+
 std::string describe(const emuv::instance_spec &spec)
 {
     std::string text = fmt::format("{}, {} + {}", spec.gpu_model,
@@ -288,6 +299,16 @@ std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
         if (!taken.insert(id).second)
             throw failure(emuv::instance_name(id) + ": already exists");
         ids.push_back(id);
+    }
+    std::uint64_t promised = 0;
+    for (const auto &info : env.sysfs().instances())
+        promised += info.virtual_bytes;
+    const auto host = read_host_memory(env);
+    for (const auto &spec : specs) {
+        promised += spec.virtual_bytes;
+        if (spec.virtual_bytes != 0 && !spec.overcommit && host &&
+            promised > host->promisable())
+            throw failure(explain_promise(env));
     }
     return ids;
 }

@@ -44,6 +44,10 @@ read_clients(int id, const environment &env);
 std::string describe_clients(const emuv::instance_info &info,
                              const environment &env);
 
+/// "emuv0 (2 clients: 1234 python, 1300 train), emuv2 (1 client)"; empty where
+/// no instance has any.
+std::string describe_users(const environment &env);
+
 /// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
 std::string describe(const emuv::instance_spec &spec);
 /// What an instance would have to be made with.
@@ -76,7 +80,7 @@ private:
 };
 
 /// The ids that instances would get if they were made one after the other.
-/// @throws failure an id is taken or none is free
+/// @throws failure an id is taken or none is free, or the host cannot back them
 std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
                              const environment &env);
 

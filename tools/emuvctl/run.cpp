@@ -8,6 +8,7 @@
 #include <emuv/error.hpp>
 #include <emuv/profile.hpp>
 
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -19,6 +20,10 @@ namespace {
 constexpr int exit_done = 0;
 constexpr int exit_failed = 1;
 constexpr int exit_usage = 2;
+// Of 'run', whose other exit statuses are the program's, as those of env(1).
+constexpr int exit_run_failed = 125;
+constexpr int exit_run_cannot_start = 126;
+constexpr int exit_run_not_found = 127;
 
 int report(environment &env, kernel_log &log)
 {
@@ -39,6 +44,12 @@ int report(environment &env, kernel_log &log)
         // The driver says more to the kernel's log than an errno can hold.
         for (const auto &line : log.lines())
             env.say("the kernel's log says: " + line);
+    } catch (const not_started &problem) {
+        const int number = problem.code().value();
+        const std::string what = problem.what();
+        env.say(what.substr(0, what.rfind(": ")) + ": " +
+                emuv::errno_text(number));
+        return number == ENOENT ? exit_run_not_found : exit_run_cannot_start;
     } catch (const std::system_error &problem) {
         const std::string what = problem.what();
         const auto colon = what.find(": ");
@@ -62,7 +73,9 @@ int run(std::span<const std::string> arguments, environment &env)
         return exit_done;
     } catch (...) {
         try {
-            return report(env, log);
+            const int status = report(env, log);
+            const bool own = status == exit_failed || status == exit_usage;
+            return env.verb == "run" && own ? exit_run_failed : status;
         } catch (...) {
             return exit_failed; // stderr is gone; there is nobody to tell
         }

@@ -40,8 +40,11 @@ Function *find(const char *name)
 SIM_EXPORT int nvmlInit_v2()
 {
     const char *path = std::getenv("EMUV_LIBCUDA");
+    // An empty one would be the program itself.
+    if (!path || *path == '\0')
+        return library_not_found;
     // Past what stands in front of it.
-    driver = dlmopen(LM_ID_BASE, path ? path : "", RTLD_NOW | RTLD_NOLOAD);
+    driver = dlmopen(LM_ID_BASE, path, RTLD_NOW | RTLD_NOLOAD);
     return driver ? success : library_not_found;
 }
 

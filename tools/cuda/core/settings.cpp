@@ -54,15 +54,24 @@ bool read_instances(std::string_view text, std::vector<int> &instances)
     return true;
 }
 
+// Of "a,b": a comma with nothing before it or behind it.
+bool has_empty_name(std::string_view list)
+{
+    return !list.empty() && (list.front() == ',' || list.back() == ',' ||
+                             list.find(",,") != std::string_view::npos);
+}
+
 } // namespace
 
 settings read_settings(char *(*get)(const char *name))
 {
     settings read;
-    const auto wrong = [&read](const char *name, const char *text) {
+    const auto wrong = [&read](const char *name, const char *text,
+                               const char *why = "is not understood") {
         if (read.wrong_name == nullptr) {
             read.wrong_name = name;
             read.wrong_value = text;
+            read.wrong_why = why;
         }
     };
 
@@ -133,9 +142,15 @@ settings read_settings(char *(*get)(const char *name))
     choice("EMUV_AWAY", read.away,
            {{"mapped", away_kind::mapped}, {"unmapped", away_kind::unmapped}});
 
+    if (read.move && read.store == store_kind::pages)
+        wrong("EMUV_STORE", get("EMUV_STORE"),
+              "does not go with EMUV_MOVE: pages do not move");
+
     text = get("EMUV_TRUST");
     if (!value(text).empty())
         read.trust = text;
+    if (has_empty_name(value(text)))
+        wrong("EMUV_TRUST", text, "has an empty name in it");
 
     text = get("EMUV_TRACE");
     if (!value(text).empty())

@@ -64,9 +64,11 @@ struct settings
     /// Who caches memory is asked to give it back before any spills.
     bool reclaim = false;
 
-    /// The variable that could not be understood; null when all could.
+    /// The variable that could not be understood, and why; null when all
+    /// could.
     const char *wrong_name = nullptr;
     const char *wrong_value = nullptr;
+    const char *wrong_why = nullptr;
 
     /// Whether there is a limit to keep at all.
     bool limited() const
