@@ -89,6 +89,14 @@ protected:
         return result;
     }
 
+    // All of a line but the instance and the program.
+    std::string start_with_library() const
+    {
+        const auto library = kernel_.root() / "lib";
+        write_file(library / "libcuda.so.1", "");
+        return "run --library " + library.string() + " --instance ";
+    }
+
     // The words of a line without quotes.
     outcome run(const std::string &line)
     {
@@ -173,14 +181,11 @@ TEST_F(verbs, refuse_a_module_of_another_abi_in_one_line)
 {
     ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
     kernel_.abi = EMUV_ABI_VERSION + 1;
-    const auto library = kernel_.root() / "lib";
-    write_file(library / "libcuda.so.1", "");
     for (const auto &line :
          {std::string("create --gpu-model 4070 --virtual 2G"),
-          std::string("destroy 0"),
-          "run --library " + library.string() + " --instance 0 -- true"}) {
+          std::string("destroy 0"), start_with_library() + "0 -- true"}) {
         const auto result = run(line);
-        EXPECT_EQ(result.status, 1) << line;
+        EXPECT_EQ(result.status, line.starts_with("run ") ? 125 : 1) << line;
         EXPECT_THAT(result.err,
                     HasSubstr("speaks ABI 2, this program 1: install newer "
                               "tools"))
@@ -1066,8 +1071,8 @@ TEST_F(verbs, run_says_which_of_module_and_library_is_too_old)
               0);
     const auto refused = [&](std::uint32_t abi) {
         kernel_.abi = abi;
-        const auto result = run("run --library /opt/emuv --instance 0 -- true");
-        EXPECT_EQ(result.status, 1);
+        const auto result = run(start_with_library() + "0 -- true");
+        EXPECT_EQ(result.status, 125);
         return result.err;
     };
     const std::string ours = std::to_string(EMUV_ABI_VERSION);
@@ -1087,15 +1092,12 @@ TEST_F(verbs, run_looks_at_each_of_several_instances)
 {
     ASSERT_EQ(run("create --gpu-model 4070 --physical 1G --virtual 1G").status,
               0);
-    write_file(kernel_.sys() / "library/libcuda.so.1", "");
-    const std::string start =
-        "run --library " + (kernel_.sys() / "library").string();
-    const auto result = run(start + " --instance 0,0,3 -- true");
+    const auto result = run(start_with_library() + "0,0,3 -- true");
     EXPECT_EQ(result.status, 125);
     EXPECT_EQ(result.err, message("run", "emuv3: no such instance"));
     // As in a container that was not given the node.
     std::filesystem::remove(node(0));
-    EXPECT_EQ(run(start + " --instance 0 -- true").err,
+    EXPECT_EQ(run(start_with_library() + "0 -- true").err,
               message("run", node(0) +
                                  ": there is no such node here, though the "
                                  "instance exists; pass the node into the "
