@@ -647,7 +647,7 @@ TEST_F(Memory, APoolsAllocationsOutliveItInTheLedger)
     const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
     CUmemLocation here = {};
     here.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    held_->stream_pools().created(pool, here);
+    held_->stream_pools().created(pool, here, CU_MEM_ALLOCATION_TYPE_PINNED);
     const CUdeviceptr pointer = allocate_ordered(10 * MiB, pool, 16 * MiB);
     expect_used(16 * MiB, 0);
     EXPECT_EQ(held_->stream_pools().destroy(
@@ -668,9 +668,37 @@ TEST_F(Memory, APoolOfHostMemoryCountsForNothing)
     const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
     CUmemLocation host = {};
     host.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    held_->stream_pools().created(pool, host);
+    held_->stream_pools().created(pool, host, CU_MEM_ALLOCATION_TYPE_PINNED);
     CUdeviceptr pointer = 0;
     EXPECT_EQ(held_->allocate_async(&pointer, 500 * MiB, pool, nullptr,
+                                    [] { return CUDA_SUCCESS; }),
+              CUDA_SUCCESS);
+    expect_used(0, 0);
+}
+
+// No handle in system RAM can stand in for memory that the processor reads.
+TEST_F(Memory, OfAPoolThatTheDriverNamesOnlyPinnedMemoryOfADeviceCounts)
+{
+    pools &known = held_->stream_pools();
+    const auto pool = [](std::uintptr_t number) {
+        return reinterpret_cast<CUmemoryPool>(number);
+    };
+    CUmemLocation where = {};
+    where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    where.id = 2;
+    EXPECT_EQ(known.device_of(pool(0x31), 5), 5);
+    known.named(pool(0x31), where, CU_MEM_ALLOCATION_TYPE_PINNED);
+    EXPECT_EQ(known.device_of(pool(0x31), 5), 2);
+    known.named(pool(0x32), where, CU_MEM_ALLOCATION_TYPE_MANAGED);
+    EXPECT_EQ(known.device_of(pool(0x32), 5), -1);
+    known.created(pool(0x33), where, CU_MEM_ALLOCATION_TYPE_MANAGED);
+    known.named(pool(0x33), where, CU_MEM_ALLOCATION_TYPE_PINNED);
+    EXPECT_EQ(known.device_of(pool(0x33), 5), -1) << "who made it knows";
+    where.type = CU_MEM_LOCATION_TYPE_HOST;
+    known.named(pool(0x34), where, CU_MEM_ALLOCATION_TYPE_PINNED);
+    EXPECT_EQ(known.device_of(pool(0x34), 5), -1);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate_async(&pointer, 500 * MiB, pool(0x34), nullptr,
                                     [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_used(0, 0);

@@ -85,8 +85,12 @@ CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from,
     bool ram = false;
     for (std::size_t i = 0; i < count && !ram; i++)
         ram = touches_ram(*held, to[i]) || touches_ram(*held, from[i]);
-    if (!ram)
+    if (!ram) {
+        if (const state *ours = state_if_ours(); !ours->movers.empty())
+            for (std::size_t i = 0; i < count; i++)
+                watching::from_host(*ours, to[i], from[i], sizes[i]);
         return real();
+    }
     for (std::size_t i = 0; i < count; i++) {
         const CUresult result =
             copy_one(*held, to[i], from[i], sizes[i], stream);

@@ -160,8 +160,57 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemPoolCreate)(pool, wanted);
     if (ours && result == CUDA_SUCCESS)
-        ours.held().stream_pools().created(*pool, wanted->location);
+        ours.held().stream_pools().created(*pool, wanted->location,
+                                           wanted->allocType);
     return result;
+}
+
+namespace {
+
+// Of a pool that the driver has by itself, or that was made for a place.
+CUresult names_pool(const CUmemoryPool *pool, const CUmemLocation *where,
+                    CUmemAllocationType type, CUresult result)
+{
+    const entry ours;
+    if (ours && result == CUDA_SUCCESS && pool != nullptr && where != nullptr)
+        ours.held().stream_pools().named(*pool, *where, type);
+    return result;
+}
+
+CUresult names_pool(const CUmemoryPool *pool, CUdevice device, CUresult result)
+{
+    CUmemLocation where{};
+    where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    where.id = device;
+    return names_pool(pool, &where, CU_MEM_ALLOCATION_TYPE_PINNED, result);
+}
+
+} // namespace
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return names_pool(pool, device,
+                      EMUV_REAL(cuDeviceGetDefaultMemPool)(pool, device));
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return names_pool(pool, device,
+                      EMUV_REAL(cuDeviceGetMemPool)(pool, device));
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *where,
+                                CUmemAllocationType type)
+{
+    return names_pool(pool, where, type,
+                      EMUV_REAL(cuMemGetDefaultMemPool)(pool, where, type));
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *where,
+                         CUmemAllocationType type)
+{
+    return names_pool(pool, where, type,
+                      EMUV_REAL(cuMemGetMemPool)(pool, where, type));
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
@@ -268,13 +317,29 @@ std::uint64_t format_bytes(CUarray_format format)
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
     case CU_AD_FORMAT_HALF:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_UNORM_INT16X2:
+    case CU_AD_FORMAT_UNORM_INT16X4:
+    case CU_AD_FORMAT_SNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X2:
+    case CU_AD_FORMAT_SNORM_INT16X4:
+    // Video in more than 8 bits.
+    case CU_AD_FORMAT_P010:
+    case CU_AD_FORMAT_P016:
+    case CU_AD_FORMAT_P210:
+    case CU_AD_FORMAT_P216:
+    case CU_AD_FORMAT_Y210:
+    case CU_AD_FORMAT_Y216:
+    case CU_AD_FORMAT_Y416:
+    case CU_AD_FORMAT_Y444_PLANAR10:
+    case CU_AD_FORMAT_YUV444_16bit_SemiPlanar:
         return 2;
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
         return 4;
     default:
-        // 8 bits, and compressed and video formats, which take no more.
+        // 8 bits, and compressed formats and other video, which take no more.
         return 1;
     }
 }
@@ -347,10 +412,14 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
     if (!ours || array == nullptr || wanted == nullptr ||
         !has_memory(*wanted) || !ours.has_context())
         return real();
+    // Layers, and the faces of a cube, are no fewer on any level.
+    const bool layered =
+        (wanted->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
     std::uint64_t bytes = 0;
     for (unsigned level = 0; level < std::min(levels, 32u); level++)
         bytes += array_bytes(std::max<std::uint64_t>(wanted->Width >> level, 1),
-                             wanted->Height >> level, wanted->Depth >> level,
+                             wanted->Height >> level,
+                             wanted->Depth >> (layered ? 0 : level),
                              wanted->Format, wanted->NumChannels);
     return ours.held().create_array(array, bytes, real);
 }

@@ -95,6 +95,15 @@ void from_host(const state &ours, CUdeviceptr, const void *words,
 {
     ours.fix_those_in(words, bytes);
 }
+// Which side is whose, the driver finds out.
+template <typename... Rest>
+void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
+               std::size_t bytes, Rest...)
+{
+    range_view view;
+    if (!ours.held->find(words, view))
+        ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
+}
 
 template <symbol which, bool per_thread, typename Function>
 struct watched;
@@ -118,7 +127,11 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         if constexpr (which == symbol::cuMemcpyHtoD_v2 ||
                       which == symbol::cuMemcpyHtoD_v2_ptds ||
                       which == symbol::cuMemcpyHtoDAsync_v2 ||
-                      which == symbol::cuMemcpyHtoDAsync_v2_ptsz)
+                      which == symbol::cuMemcpyHtoDAsync_v2_ptsz ||
+                      which == symbol::cuMemcpy ||
+                      which == symbol::cuMemcpy_ptds ||
+                      which == symbol::cuMemcpyAsync ||
+                      which == symbol::cuMemcpyAsync_ptsz)
             from_host(*ours.operator->(), arguments...);
         CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
         (pick(stream, arguments), ...);

@@ -405,7 +405,7 @@ private:
             return {name, status::ok, "emuV's is in " + found->string()};
         return {name, status::warn,
                 no_cuda_library() + ", so 'emuvctl run' cannot start programs",
-                "install CUDA's toolkit, 12.2 or later, and build emuV again"};
+                "install CUDA's toolkit, 13.0 or later, and build emuV again"};
     }
 
     std::vector<finding> links() const

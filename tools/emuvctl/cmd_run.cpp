@@ -51,7 +51,7 @@ std::filesystem::path library_folder(const run_options &options)
     if (const auto found = find_cuda_library())
         return *found;
     throw failure(no_cuda_library() +
-                  "; it is built where CMake finds CUDA's toolkit, 12.2 or "
+                  "; it is built where CMake finds CUDA's toolkit, 13.0 or "
                   "later, and --library names its folder elsewhere");
 }
 

@@ -56,6 +56,7 @@ struct scene
     CUdeviceptr small = 0, large = 0, spilled = 0, freed = 0;
     CUstream stream = nullptr;
     CUmemoryPool pool = nullptr;
+    CUmemoryPool other_pool = nullptr;
     CUmemAllocationProp prop{}, no_type{}, no_device{};
     CUmemAccessDesc access{};
     std::vector<char> host = std::vector<char>(small_bytes);
@@ -680,6 +681,24 @@ void about_pools(questions &q)
     ASK("cuMemPoolCreate null", d.cuMemPoolCreate(nullptr, &s.pool_props));
     ASK("cuMemPoolCreate null properties", d.cuMemPoolCreate(&s.pool, nullptr));
     ASK("cuMemPoolCreate no type", d.cuMemPoolCreate(&s.pool, &s.pool_props));
+    ASK("cuDeviceGetDefaultMemPool null",
+        d.cuDeviceGetDefaultMemPool(nullptr, 0));
+    ASK("cuDeviceGetDefaultMemPool no such device",
+        d.cuDeviceGetDefaultMemPool(&s.other_pool, 99));
+    ASK("cuDeviceGetMemPool null", d.cuDeviceGetMemPool(nullptr, 0));
+    ASK("cuDeviceGetMemPool no such device",
+        d.cuDeviceGetMemPool(&s.other_pool, 99));
+    ASK("cuMemGetDefaultMemPool null",
+        d.cuMemGetDefaultMemPool(nullptr, nullptr,
+                                 CU_MEM_ALLOCATION_TYPE_PINNED));
+    ASK("cuMemGetDefaultMemPool null location",
+        d.cuMemGetDefaultMemPool(&s.other_pool, nullptr,
+                                 CU_MEM_ALLOCATION_TYPE_PINNED));
+    ASK("cuMemGetMemPool null",
+        d.cuMemGetMemPool(nullptr, nullptr, CU_MEM_ALLOCATION_TYPE_PINNED));
+    ASK("cuMemGetMemPool null location",
+        d.cuMemGetMemPool(&s.other_pool, nullptr,
+                          CU_MEM_ALLOCATION_TYPE_PINNED));
     ASK("cuMemPoolDestroy null", d.cuMemPoolDestroy(nullptr));
     ASK("cuMemPoolDestroy of the device's own", d.cuMemPoolDestroy(s.pool));
 }

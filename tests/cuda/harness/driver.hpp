@@ -14,6 +14,9 @@ namespace harness {
     X(cuDeviceCanAccessPeer)                                                   \
     X(cuDeviceGetName)                                                         \
     X(cuDeviceTotalMem)                                                        \
+    X(cuDeviceGetMemPool)                                                      \
+    X(cuMemGetDefaultMemPool)                                                  \
+    X(cuMemGetMemPool)                                                         \
     X(cuDeviceGetDefaultMemPool)                                               \
     X(cuDevicePrimaryCtxRetain)                                                \
     X(cuDevicePrimaryCtxRelease)                                               \

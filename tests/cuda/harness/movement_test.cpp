@@ -378,6 +378,20 @@ TEST_F(Unforeseen, ByATableOfAddressesInMemory)
         run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
 }
 
+TEST_F(Unforeseen, ByATableThatACopyOfEitherKindBrought)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words;
+    for (const buffer &one : buffers)
+        words.push_back(one.at);
+    const std::size_t half = words.size() / 2 * sizeof words[0];
+    const auto from = reinterpret_cast<CUdeviceptr>(words.data());
+    OK(cuda().cuMemcpy(table, from, half));
+    OK(cuda().cuMemcpyAsync(table + half, from + half, half, nullptr));
+    ASSERT_NO_FATAL_FAILURE(
+        run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
+}
+
 TEST_F(Unforeseen, ByAListThatIsFollowed)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));

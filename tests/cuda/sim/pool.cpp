@@ -144,6 +144,26 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type)
+{
+    SIM_ENTER(init);
+    if (!pool_out || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuDeviceGetDefaultMemPool(pool_out, location->id);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                         CUmemAllocationType type)
+{
+    SIM_ENTER(init);
+    if (!pool || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuDeviceGetMemPool(pool, location->id);
+}
+
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
     SIM_ENTER(init);

@@ -12,10 +12,31 @@ pools::pools(const driver &calls, std::vector<ledger *> ledgers)
     : calls_(calls), ledgers_(std::move(ledgers))
 {}
 
-void pools::created(CUmemoryPool pool, const CUmemLocation &where)
+namespace {
+
+// Of what is neither, the processor may have need: no handle stands in for it.
+int device_with(const CUmemLocation &where, CUmemAllocationType type)
+{
+    return where.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                   type == CU_MEM_ALLOCATION_TYPE_PINNED
+               ? where.id
+               : -1;
+}
+
+} // namespace
+
+void pools::created(CUmemoryPool pool, const CUmemLocation &where,
+                    CUmemAllocationType type)
 {
     const std::lock_guard guard(lock_);
-    made_[pool] = where.type == CU_MEM_LOCATION_TYPE_DEVICE ? where.id : -1;
+    known_[pool] = device_with(where, type);
+}
+
+void pools::named(CUmemoryPool pool, const CUmemLocation &where,
+                  CUmemAllocationType type)
+{
+    const std::lock_guard guard(lock_);
+    known_.emplace(pool, device_with(where, type));
 }
 
 pools::orphan pools::part_with(CUmemoryPool pool)
@@ -23,10 +44,10 @@ pools::orphan pools::part_with(CUmemoryPool pool)
     const std::lock_guard guard(lock_);
     orphan left;
     left.from.pool = pool;
-    if (const auto made = made_.find(pool); made != made_.end()) {
-        left.made = true;
-        left.from.device = made->second;
-        made_.erase(made);
+    if (const auto known = known_.find(pool); known != known_.end()) {
+        left.known = true;
+        left.from.device = known->second;
+        known_.erase(known);
     }
     const auto found = states_.find(left.from);
     if (found == states_.end())
@@ -46,8 +67,8 @@ pools::orphan pools::part_with(CUmemoryPool pool)
 void pools::take_back(const orphan &left)
 {
     const std::lock_guard guard(lock_);
-    if (left.made)
-        made_[left.from.pool] = left.from.device;
+    if (left.known)
+        known_[left.from.pool] = left.from.device;
     const auto found = orphans_.find(left.number);
     if (found == orphans_.end())
         return;
@@ -58,8 +79,8 @@ void pools::take_back(const orphan &left)
 int pools::device_of(CUmemoryPool pool, int current)
 {
     const std::lock_guard guard(lock_);
-    const auto found = made_.find(pool);
-    return found == made_.end() ? current : found->second;
+    const auto found = known_.find(pool);
+    return found == known_.end() ? current : found->second;
 }
 
 // What the driver holds; where it does not say, what was allocated.

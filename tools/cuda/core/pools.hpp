@@ -35,8 +35,13 @@ public:
     /// @param ledgers  by device ordinal, as for memory
     pools(const driver &calls, std::vector<ledger *> ledgers);
 
-    /// The program made a pool of memory at @p where.
-    void created(CUmemoryPool pool, const CUmemLocation &where);
+    /// The program made a pool of such memory at @p where.
+    void created(CUmemoryPool pool, const CUmemLocation &where,
+                 CUmemAllocationType type);
+
+    /// The driver named one that it has there; the program may have made it.
+    void named(CUmemoryPool pool, const CUmemLocation &where,
+               CUmemAllocationType type);
 
     /// cuMemPoolDestroy. What is allocated from the pool lives on, and counts.
     template <typename Call>
@@ -49,8 +54,8 @@ public:
         return result;
     }
 
-    /// The device whose VRAM is in the pool: @p current, where the pool is not
-    /// one that the program made. -1: it holds no VRAM.
+    /// The device whose VRAM is in the pool: @p current, where nobody made or
+    /// named it. -1: it holds no VRAM, or VRAM that comes and goes.
     int device_of(CUmemoryPool pool, int current);
 
     /// Charges what the driver may have to take for an allocation of
@@ -89,7 +94,7 @@ private:
     {
         source from;
         std::uint64_t number = 0;
-        bool made = false;
+        bool known = false;
     };
 
     orphan part_with(CUmemoryPool pool);
@@ -102,7 +107,7 @@ private:
     std::mutex lock_; // guards all below
     std::map<source, state> states_;
     std::map<std::uint64_t, state> orphans_; // of pools that are destroyed
-    std::map<CUmemoryPool, int> made_;       // the device, or -1
+    std::map<CUmemoryPool, int> known_;      // the device, or -1
     std::uint64_t next_number_ = 1;
 };
 
