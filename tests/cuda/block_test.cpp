@@ -62,6 +62,15 @@ TEST(BlockTest, WhereSomethingElseWasNamedItEnds)
     EXPECT_EQ(of->touched_from(base + 2 * unit_bytes).last, 3u);
 }
 
+TEST(BlockTest, OffsetsThatNeverComeAgainAreNotKeptForEver)
+{
+    const block_ref of = made();
+    of->bytes = of->slots[3].bytes = 1u << 20;
+    for (CUdeviceptr at = 1; at < 20000; at++)
+        of->touched_from(base + at);
+    EXPECT_LE(of->starts.size(), block::max_starts);
+}
+
 TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
 {
     const block_ref of = made();

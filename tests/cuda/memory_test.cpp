@@ -526,6 +526,50 @@ TEST_F(Memory, StreamOrderedMemoryIsTheDriversWithinTheBudgetAndOursBeyond)
     expect_nothing_left();
 }
 
+// As in a capture, which the question breaks as well.
+TEST_F(Memory, WhatIsFreedInOrderStaysUntilTheDriverSaysThatItsStreamHasCome)
+{
+    CUdeviceptr pointer = 0;
+    const CUdeviceptr held = allocate(64 * MiB);
+    ASSERT_EQ(held_->allocate_async(&pointer, 16 * MiB, nullptr, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+              CUDA_SUCCESS);
+    const auto ask = card_.calls.cuEventQuery;
+    card_.calls.cuEventQuery = [](CUevent) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    };
+    EXPECT_EQ(
+        held_->free_async(pointer, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        CUDA_SUCCESS);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    held_->show_info(0, free, total);
+    expect_used(64 * MiB, 16 * MiB);
+    card_.calls.cuEventQuery = ask;
+    held_->show_info(0, free, total);
+    expect_used(64 * MiB, 0);
+    held_->free(held);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, InStreamOrderNoMoreIsHeldThanTheProgramHas)
+{
+    const CUdeviceptr held = allocate(64 * MiB);
+    for (int round = 0; round < 6; round++) {
+        CUdeviceptr pointer = 0;
+        ASSERT_EQ(held_->allocate_async(&pointer, 16 * MiB, nullptr, nullptr,
+                                        [] { return CUDA_ERROR_UNKNOWN; }),
+                  CUDA_SUCCESS);
+        expect_used(64 * MiB, 16 * MiB);
+        EXPECT_EQ(held_->free_async(pointer, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+                  CUDA_SUCCESS);
+    }
+    held_->free(allocate(100));
+    held_->free(held);
+    expect_nothing_left();
+}
+
 TEST_F(Memory, WhatIsStillLeavingIsWaitedForBeforeSayingOutOfMemory)
 {
     CUdeviceptr pointer = 0;

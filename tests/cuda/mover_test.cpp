@@ -135,6 +135,25 @@ protected:
 
 } // namespace
 
+TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
+{
+    start(8 * unit_bytes);
+    CUcontext context = nullptr;
+    card_.calls.cuCtxGetCurrent(&context);
+    ASSERT_TRUE(moves_->active());
+    moves_->stop(context);
+    moves_->stop(context); // by another thread
+    EXPECT_FALSE(moves_->active());
+    moves_->resume(context);
+    EXPECT_FALSE(moves_->active()) << "the other may yet end it";
+    moves_->resume(context);
+    EXPECT_TRUE(moves_->active());
+    moves_->stop(context);
+    moves_->gone(context);
+    EXPECT_FALSE(moves_->active());
+    free_all();
+}
+
 // Four units have room in system RAM, and one more may be made. Each that comes
 // to VRAM leaves its own to one that nobody uses.
 TEST_F(Mover, RoomInSystemRamChangesHands)

@@ -196,6 +196,19 @@ TEST(Schedule, TheUsesOfARoundAreThoseThatComeNext)
               [](std::uint64_t, std::uint32_t, std::uint32_t) { FAIL(); });
 }
 
+TEST(Schedule, WorkThatNeverComesAgainIsNotKeptForEach)
+{
+    schedule past;
+    constexpr std::uint64_t count = 100000;
+    for (std::uint64_t what = 1; what <= count; what++) {
+        const touch part{1ull << 32, static_cast<std::uint32_t>(what % 64),
+                         static_cast<std::uint32_t>(what % 64)};
+        past.note(what, &part, 1);
+    }
+    // The numbers by which it is told that it came, and little else.
+    EXPECT_LT(past.footprint(), count * 4 * sizeof(std::uint64_t));
+}
+
 TEST(Schedule, AGapIsKnownFromItsLastUseToItsNext)
 {
     schedule past;

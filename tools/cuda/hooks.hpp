@@ -44,6 +44,13 @@ struct state
         for (mover *each : movers)
             each->fix_all(why);
     }
+    /// The same of what moves just now, but for one device's.
+    void fix_others(const mover *but, const char *why) const
+    {
+        for (mover *each : movers)
+            if (each != but && each->active())
+                each->fix_all(why);
+    }
 };
 
 /// Makes the state, once; later calls give the first one's result.

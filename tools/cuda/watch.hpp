@@ -6,6 +6,7 @@
 #include "hooks.hpp"
 
 #include <string_view>
+#include <type_traits>
 
 namespace emuv::cuda::watching {
 
@@ -148,6 +149,10 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
             collect(named);
             for (std::uint32_t i = 0; i < named.count; i++)
                 ours->fix(named.names[i], later ? nullptr : moves);
+            // It may run on any device, whichever it is launched on.
+            if constexpr ((std::is_same_v<Arguments, CUgraphExec> || ...))
+                ours->fix_others(moves, "the program launches graphs, and "
+                                        "memory of several devices moves");
         }
         return moves->run(stream, collect, real);
     }

@@ -57,6 +57,7 @@ struct scene
     CUstream stream = nullptr;
     CUmemoryPool pool = nullptr;
     CUmemoryPool other_pool = nullptr;
+    CUgraph captured = nullptr;
     CUmemAllocationProp prop{}, no_type{}, no_device{};
     CUmemAccessDesc access{};
     std::vector<char> host = std::vector<char>(small_bytes);
@@ -388,6 +389,12 @@ void about_captures(questions &q)
         ASK(named("cuStreamBeginCapture", "no such mode"),
             symbol<with_mode>(("cuStreamBeginCapture_v2" + end).c_str(),
                               s.stream, no_mode));
+        using end_capture = CUresult(CUstream, CUgraph *);
+        const std::string ends = "cuStreamEndCapture" + end;
+        ASK(named("cuStreamEndCapture", "not captured"),
+            symbol<end_capture>(ends.c_str(), s.stream, &s.captured));
+        ASK(named("cuStreamEndCapture", "null graph"),
+            symbol<end_capture>(ends.c_str(), s.stream, nullptr));
         ASK(named("cuStreamBeginCaptureToGraph", "null graph"),
             symbol<to_graph>(("cuStreamBeginCaptureToGraph" + end).c_str(),
                              s.stream, nullptr, nullptr, nullptr, 0, global));

@@ -43,6 +43,10 @@ namespace harness {
     X(cuLaunchKernel)                                                          \
     X(cuLaunchKernelEx)                                                        \
     X(cuLaunchCooperativeKernel)                                               \
+    X(cuEventCreate)                                                           \
+    X(cuEventDestroy)                                                          \
+    X(cuEventRecord)                                                           \
+    X(cuStreamWaitEvent)                                                       \
     X(cuLaunchHostFunc)                                                        \
     X(cuTexObjectCreate)                                                       \
     X(cuTexRefSetAddress)                                                      \

@@ -164,6 +164,80 @@ TEST_F(Peers, ReachWhatIsAllocatedAfterAccessWasGiven)
     ASSERT_NO_FATAL_FAILURE(free_there(there));
 }
 
+// Launched where nobody knows that memory of the other device is in use.
+TEST_F(Peers, GraphsThatRunOnTheOtherDeviceFindItsMemory)
+{
+    if (2 * physical() > reachable())
+        GTEST_SKIP() << "more than can be had here";
+    constexpr std::size_t count = 8;
+    constexpr std::size_t rounds = 40;
+    const std::size_t words = 2 * physical() / count / 4 / 1024 * 1024;
+    std::vector<CUdeviceptr> at(count);
+    CUstream graphs = nullptr;
+    CUstream others = nullptr;
+    CUmodule there = nullptr;
+    CUfunction fills = nullptr;
+    CUfunction adds = nullptr;
+    const auto run = [&](CUfunction what, std::size_t i, std::uint32_t value,
+                         CUstream where) {
+        return launch(what, at[i], words, &value, where);
+    };
+    OK(cuda().cuCtxPushCurrent(other));
+    OK(cuda().cuModuleLoadData(&there, kernel_image(cuda().simulated)));
+    OK(cuda().cuModuleGetFunction(&fills, there, "fill"));
+    OK(cuda().cuModuleGetFunction(&adds, there, "add"));
+    OK(cuda().cuStreamCreate(&graphs, CU_STREAM_NON_BLOCKING));
+    OK(cuda().cuStreamCreate(&others, CU_STREAM_NON_BLOCKING));
+    for (std::size_t i = 0; i < count; ++i) {
+        OK(cuda().cuMemAlloc(&at[i], words * 4));
+        OK(run(fills, i, static_cast<std::uint32_t>(i), nullptr));
+    }
+    OK(cuda().cuCtxSynchronize());
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    OK(cuda().cuStreamBeginCapture(graphs, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (std::size_t i = 0; i < 4 * count; ++i)
+        OK(run(adds, i % count, 1, graphs));
+    OK(cuda().cuStreamEndCapture(graphs, &graph));
+    OK(cuda().cuGraphInstantiate(&exec, graph, 0));
+    CUevent used = nullptr;
+    CUevent launched = nullptr;
+    OK(cuda().cuEventCreate(&used, CU_EVENT_DISABLE_TIMING));
+    OK(cuda().cuCtxPopCurrent(nullptr));
+    OK(cuda().cuEventCreate(&launched, CU_EVENT_DISABLE_TIMING));
+    for (std::size_t round = 0; round < rounds; ++round) {
+        // The other device's memory moves for what it does in rounds ...
+        OK(cuda().cuCtxPushCurrent(other));
+        for (std::size_t i = 0; i < count; ++i)
+            OK(run(adds, i, 1, others));
+        OK(cuda().cuEventRecord(used, others));
+        OK(cuda().cuCtxPopCurrent(nullptr));
+        // ... and then for what is launched on a stream of this one.
+        OK(cuda().cuStreamWaitEvent(stream, used, 0));
+        OK(cuda().cuGraphLaunch(exec, stream));
+        OK(cuda().cuEventRecord(launched, stream));
+        OK(cuda().cuStreamWaitEvent(others, launched, 0));
+    }
+    OK(cuda().cuStreamSynchronize(stream));
+    OK(cuda().cuEventDestroy(launched));
+    OK(cuda().cuCtxPushCurrent(other));
+    OK(cuda().cuEventDestroy(used));
+    std::vector<std::uint32_t> got(words);
+    for (std::size_t i = 0; i < count; ++i) {
+        OK(cuda().cuMemcpyDtoH(got.data(), at[i], words * 4));
+        for (std::size_t j = 0; j < words; ++j)
+            ASSERT_EQ(got[j],
+                      pattern(static_cast<std::uint32_t>(i), j) + 5 * rounds);
+        OK(cuda().cuMemFree(at[i]));
+    }
+    OK(cuda().cuGraphExecDestroy(exec));
+    OK(cuda().cuGraphDestroy(graph));
+    OK(cuda().cuStreamDestroy(graphs));
+    OK(cuda().cuStreamDestroy(others));
+    OK(cuda().cuModuleUnload(there));
+    OK(cuda().cuCtxPopCurrent(nullptr));
+}
+
 TEST_F(Peers, HaveABudgetEach)
 {
     std::size_t free_here = 0, free_there = 0, total = 0;

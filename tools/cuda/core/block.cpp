@@ -58,8 +58,14 @@ touch block::touched_from(CUdeviceptr address)
 {
     const std::uint64_t offset = address - base;
     auto next = std::upper_bound(starts.begin(), starts.end(), offset);
-    if (next == starts.begin() || *std::prev(next) != offset)
+    if (next == starts.begin() || *std::prev(next) != offset) {
+        // Offsets that are never the same again tell of no end.
+        if (starts.size() >= max_starts) {
+            starts.clear();
+            next = starts.begin();
+        }
         next = std::next(starts.insert(next, offset));
+    }
     const std::uint64_t end = next == starts.end() ? bytes : *next;
     const auto unit_at = [&](std::uint64_t at) {
         const auto after = std::upper_bound(

@@ -76,6 +76,7 @@ struct block
     std::uint64_t bytes = 0;
     std::vector<slot> slots;
     std::vector<std::uint64_t> starts; ///< offsets that work was given
+    static constexpr std::size_t max_starts = 4096;
     unsigned in_flight = 0;
     // Units, counted since every launch asks:
     unsigned moving = 0; ///< on their way

@@ -60,14 +60,17 @@ bool digests::begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
     std::uint64_t count = bytes / 16;
     CUdeviceptr sum = sums_ + number * value_bytes;
     void *parameters[] = {&at, &count, &sum};
-    return calls_.cuMemsetD8Async(sum, 0, value_bytes, stream_) ==
-               CUDA_SUCCESS &&
-           calls_.cuLaunchKernel(kernel_, blocks, 1, 1, digest_threads, 1, 1, 0,
-                                 stream_, parameters,
-                                 nullptr) == CUDA_SUCCESS &&
-           calls_.cuMemcpyDtoHAsync_v2(&results_[number], sum, value_bytes,
-                                       stream_) == CUDA_SUCCESS &&
-           calls_.cuEventRecord(done, stream_) == CUDA_SUCCESS;
+    if (calls_.cuMemsetD8Async(sum, 0, value_bytes, stream_) != CUDA_SUCCESS ||
+        calls_.cuLaunchKernel(kernel_, blocks, 1, 1, digest_threads, 1, 1, 0,
+                              stream_, parameters, nullptr) != CUDA_SUCCESS)
+        return false;
+    if (calls_.cuMemcpyDtoHAsync_v2(&results_[number], sum, value_bytes,
+                                    stream_) == CUDA_SUCCESS &&
+        calls_.cuEventRecord(done, stream_) == CUDA_SUCCESS)
+        return true;
+    // It reads the memory that the caller takes for free.
+    calls_.cuStreamSynchronize(stream_);
+    return false;
 }
 
 digests::value digests::result(std::size_t number) const

@@ -2,6 +2,8 @@
 // Every piece of memory the program holds: where it lies, what it is charged.
 #include "memory.hpp"
 
+#include "captures.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -330,8 +332,13 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
 // address; so the search starts where pointers look like nothing else.
 CUresult memory::reserve(CUdeviceptr *base, std::uint64_t bytes)
 {
+    // As far as any processor's user space reaches, and then again.
+    [[maybe_unused]] constexpr CUdeviceptr first_base = CUdeviceptr{0x2100}
+                                                        << 32;
+    [[maybe_unused]] constexpr CUdeviceptr bases = CUdeviceptr{0x4000} << 32;
 #ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
-    const CUdeviceptr hint = next_base_.fetch_add(bytes + chunk_bytes);
+    const CUdeviceptr hint =
+        first_base + next_base_.fetch_add(bytes + chunk_bytes) % bases;
     if (!movers_.empty() && calls_.cuMemAddressReserve(base, bytes, chunk_bytes,
                                                        hint, 0) == CUDA_SUCCESS)
         return CUDA_SUCCESS;
@@ -645,6 +652,52 @@ void memory::peer_enabled(int device, int peer, bool enabled)
 
 // ---- The first spill
 
+namespace {
+
+// VRAM for a moment, in chunks.
+class scratch_vram
+{
+public:
+    // @param bytes  0: none
+    scratch_vram(const driver &calls, int device, std::uint64_t bytes)
+        : calls_(calls), bytes_(round_up(bytes, chunk_bytes))
+    {
+        if (bytes_ == 0 ||
+            calls_.cuMemAddressReserve(&range_, bytes_, chunk_bytes, 0, 0) !=
+                CUDA_SUCCESS)
+            return;
+        const CUmemAccessDesc access = access_of(device);
+        usable_ =
+            map_handles(calls_,
+                        properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
+                        range_, bytes_, bytes_, units_) == CUDA_SUCCESS &&
+            calls_.cuMemSetAccess(range_, bytes_, &access, 1) == CUDA_SUCCESS;
+    }
+    scratch_vram(const scratch_vram &) = delete;
+    scratch_vram &operator=(const scratch_vram &) = delete;
+    ~scratch_vram()
+    {
+        for (const unit &each : units_) {
+            calls_.cuMemUnmap(each.at, each.bytes);
+            calls_.cuMemRelease(each.handle);
+        }
+        if (range_ != 0)
+            calls_.cuMemAddressFree(range_, bytes_);
+    }
+
+    // 0: there is none.
+    CUdeviceptr at() const { return usable_ ? range_ : 0; }
+
+private:
+    const driver &calls_;
+    const std::uint64_t bytes_;
+    CUdeviceptr range_ = 0;
+    std::vector<unit> units_;
+    bool usable_ = false;
+};
+
+} // namespace
+
 double memory::measure_link(CUdeviceptr base, const held &entry) const
 {
     std::uint64_t bytes = 0;
@@ -653,11 +706,14 @@ double memory::measure_link(CUdeviceptr base, const held &entry) const
         bytes += region.bytes;
     bytes = std::min(bytes, std::uint64_t{16} << 20);
     CUdeviceptr to = base;
-    CUdeviceptr scratch = 0;
+    // Not by cuMemAlloc: to free that waits for all that the device has in
+    // hand.
+    const scratch_vram scratch(calls_, entry.device,
+                               entry.physical_bytes < bytes ? bytes : 0);
     if (entry.physical_bytes < bytes) {
-        if (calls_.cuMemAlloc_v2(&scratch, bytes) != CUDA_SUCCESS)
+        if (scratch.at() == 0)
             return 0;
-        to = scratch;
+        to = scratch.at();
     }
     CUstream stream = nullptr;
     CUevent events[2] = {};
@@ -681,8 +737,6 @@ double memory::measure_link(CUdeviceptr base, const held &entry) const
             calls_.cuEventDestroy_v2(event);
     if (stream != nullptr)
         calls_.cuStreamDestroy_v2(stream);
-    if (scratch != 0)
-        calls_.cuMemFree_v2(scratch);
     if (!timed || !(milliseconds > 0))
         return 0;
     return static_cast<double>(bytes) / static_cast<double>(milliseconds) *
@@ -696,17 +750,16 @@ void memory::first_spill(CUdeviceptr base, const held &entry,
     limits.report({.spills = 1});
     if (noticed_.exchange(true) || notice_ == nullptr)
         return;
-    // A capture on another stream must not take offence.
-    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
     spill_notice notice;
     notice.spilled_bytes = spilled_bytes;
     notice.allocation_bytes = entry.bytes;
     notice.store_name = host_.name();
     notice.trial = host_.trial();
     notice.limits = limits.read();
-    notice.link_bytes_per_second = measure_link(base, entry);
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    {
+        const beside_captures apart(calls_);
+        notice.link_bytes_per_second = measure_link(base, entry);
+    }
     notice_(notice);
 }
 
@@ -728,12 +781,10 @@ bool memory::find_pool(CUmemoryPool pool, pools::source &from)
 // not seen it yet, so nothing but the allocation itself is waited for.
 void memory::give_up(CUdeviceptr pointer, CUstream stream, int device)
 {
-    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    const beside_captures apart(calls_);
     calls_.cuMemFreeAsync(pointer, stream);
     calls_.cuStreamSynchronize(stream);
     pools_.trim(device);
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
@@ -760,10 +811,32 @@ CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+namespace {
+
+// Whether a stream has come that far, by the driver's answer about an event, or
+// has gone with its context. Anything else is no answer: what was freed behind
+// the event may be in use.
+bool has_come(CUresult answer)
+{
+    switch (answer) {
+    case CUDA_SUCCESS:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_DEINITIALIZED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+} // namespace
+
 // Drops what was freed in stream order and whose stream has come that far.
 // With wait, all of it. Says whether anything was dropped.
 bool memory::collect(bool wait)
 {
+    const beside_captures apart(calls_);
     pools_.settle();
     std::vector<leaving> ready;
     {
@@ -777,7 +850,7 @@ bool memory::collect(bool wait)
     for (leaving &each : ready) {
         const CUresult state = wait ? calls_.cuEventSynchronize(each.event)
                                     : calls_.cuEventQuery(each.event);
-        if (state == CUDA_ERROR_NOT_READY) {
+        if (!has_come(state)) {
             later.push_back(std::move(each));
             continue;
         }
@@ -1012,6 +1085,8 @@ std::uint64_t memory::next_serial()
 
 void memory::context_gone(CUcontext context, std::uint64_t before)
 {
+    for (mover *each : movers_)
+        each->gone(context);
     const auto lost = [=](const held &entry) {
         return entry.context == context && entry.serial < before;
     };

@@ -121,6 +121,7 @@ public:
             if (granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY)
                 return result;
         }
+        collect(false);
         return allocate_host(pointer, bytes, from.device);
     }
 
@@ -449,7 +450,7 @@ private:
     bool (*const asks_again_)();
     reclaim reclaim_;
     std::atomic<bool> noticed_{false};
-    std::atomic<CUdeviceptr> next_base_{CUdeviceptr{0x2100} << 32};
+    std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
     std::atomic<bool> seams_{false};
     pools pools_;
     graphs graphs_;

@@ -2,6 +2,7 @@
 // Moving units between VRAM and system RAM, ahead of their use.
 #include "mover.hpp"
 
+#include "captures.hpp"
 #include "mapping.hpp"
 
 #include <algorithm>
@@ -527,7 +528,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     begun.vouched = announced.vouched;
     if (!announced.vouched) {
         cancel_all();
-        if (unvouched_ == 0)
+        if (unvouched_ == 0 && host_bytes_ > 0)
             for (const block_ref &each : large_)
                 each->may_change();
         unvouched_++;
@@ -675,6 +676,8 @@ void mover::stop(CUcontext context)
         const std::lock_guard guard(lock_);
         if (context == nullptr)
             gave_up_ = true;
+        else if (context == context_)
+            ending_it_++;
         if (!active() || (context != nullptr && context != context_))
             return;
         stopping_ = true;
@@ -701,8 +704,17 @@ void mover::stop(CUcontext context)
 void mover::resume(CUcontext context)
 {
     const std::lock_guard guard(lock_);
-    if (context == context_ && host_bytes_ > 0 && !active() && !gave_up_)
+    if (context != context_ || (ending_it_ > 0 && --ending_it_ > 0))
+        return;
+    if (host_bytes_ > 0 && !active() && !gave_up_)
         start(context);
+}
+
+void mover::gone(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    if (context == context_)
+        ending_it_ = 0;
 }
 
 bool mover::prepare()
@@ -712,15 +724,15 @@ bool mover::prepare()
     calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
     if (!lanes_.open(greatest) || !digests_.open(greatest))
         return false;
-    // What ran before anybody followed it, and what slips past just now. The
-    // driver does not wait while a stream is captured.
-    while (passing_.load() > 0) {
+    // What ran before anybody followed it, and what slips past just now; and
+    // captures, which waiting would break. The driver may refuse to wait.
+    while (passing_.load() > 0 || open_captures.load() > 0) {
         {
             const std::lock_guard guard(lock_);
             if (stopping_)
                 return false;
         }
-        usleep(50);
+        usleep(open_captures.load() > 0 ? 1000 : 50);
     }
     for (;;) {
         const CUresult result = calls_.cuCtxSynchronize();
@@ -1757,14 +1769,15 @@ bool mover::bring_home(block &around, slot &of)
     if (!of.away || !of.in_ram() || of.unmapped)
         return false;
     const std::uint64_t start = now_ns();
-    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
-    bool done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
-    if (!done) {
-        frames_.drop();
+    bool done = false;
+    {
+        const beside_captures apart(calls_);
         done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
+        if (!done) {
+            frames_.drop();
+            done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
+        }
     }
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
     set_away(around, of, false);
     if (!done) {
         gave_up_ = true;
@@ -1788,6 +1801,8 @@ void mover::bring_home(block &of)
 
 void mover::bring_all_home()
 {
+    if (away_ == 0)
+        return;
     for (const block_ref &each : large_)
         bring_home(*each);
 }

@@ -122,8 +122,12 @@ public:
     /// @param context  null: for good
     void stop(CUcontext context);
 
-    /// The context did not go: movement in it goes on.
+    /// The context did not go: movement in it goes on, unless somebody else is
+    /// about to end it.
     void resume(CUcontext context);
+
+    /// It went.
+    void gone(CUcontext context);
 
     /// Whether work has to be announced.
     bool active() const { return active_.load(); }
@@ -378,7 +382,8 @@ private:
     bool resting_ = false;            // the mover sleeps until it is woken
     bool settled_ = false;            // all that is in flight is followed
     bool stopping_ = false;
-    bool served_ = false; // nothing is left to be mapped
+    unsigned ending_it_ = 0; // who are about to end the context
+    bool served_ = false;    // nothing is left to be mapped
     bool gave_up_ = false;
 
     thread thread_;

@@ -3,6 +3,8 @@
 // and for graphs: charged by what it holds, not by what the program has of it.
 #include "pools.hpp"
 
+#include "captures.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -86,6 +88,7 @@ int pools::device_of(CUmemoryPool pool, int current)
 // What the driver holds; where it does not say, what was allocated.
 std::uint64_t pools::held_by(const source &which, const state &of) const
 {
+    const beside_captures apart(calls_);
     cuuint64_t bytes = 0;
     const CUresult result =
         which.pool != nullptr
@@ -196,6 +199,7 @@ bool pools::trim(int device)
                 idle.push_back(which);
     }
     // Trimming may wait for the device, and so is done without the lock.
+    const beside_captures apart(calls_);
     for (const source &each : idle)
         if (each.pool != nullptr)
             calls_.cuMemPoolTrimTo(each.pool, 0);

@@ -127,9 +127,16 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
         // It may be the first of many, or an address that never comes back.
         const std::uint32_t at =
             steps_.empty() ? 0 : static_cast<std::uint32_t>(steps_.size()) - 1;
-        for (std::size_t i = 0; i < count; i++)
-            uses_[touches[i].base].push_back(
-                {at, touches[i].first, touches[i].last});
+        for (std::size_t i = 0; i < count; i++) {
+            auto &log = uses_[touches[i].base];
+            // There may be ever more of them, and no step in between.
+            if (!log.empty() && log.back().step == at) {
+                log.back().first = std::min(log.back().first, touches[i].first);
+                log.back().last = std::max(log.back().last, touches[i].last);
+            } else {
+                log.push_back({at, touches[i].first, touches[i].last});
+            }
+        }
         return false;
     }
     bool expected = false;

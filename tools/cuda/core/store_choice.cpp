@@ -2,6 +2,7 @@
 // Which store a device is better served by, found by trying both.
 #include "store_choice.hpp"
 
+#include "captures.hpp"
 #include "placement.hpp"
 
 #include <chrono>
@@ -111,13 +112,10 @@ void store_choice::choose(int device, ledger &limits)
     const std::lock_guard guard(lock_);
     if (tried_.load(std::memory_order_relaxed))
         return;
-    // A capture on another stream must not take offence.
-    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    const beside_captures apart(calls_);
     const auto start = std::chrono::steady_clock::now();
     const double handles = rate_of(handles_, device, limits);
     const double pages = handles > 0 ? rate_of(pages_, device, limits) : 0;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
     const bool chose_pages = handles > 0 && pages > handles * margin;
     if (handles > 0 && pages > 0)
         trial_ = {chose_pages ? pages : handles,
