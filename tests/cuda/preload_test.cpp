@@ -605,6 +605,23 @@ TEST_F(Preload, AContextsMemoryComesBackWithItsEnd)
     ASSERT_EQ(CU(cuCtxSetCurrent)(context_), CUDA_SUCCESS);
 }
 
+TEST_F(Preload, AContextsMemoryComesBackWhenTheLastLetsGoOfIt)
+{
+    const std::size_t before = free_bytes();
+    CUcontext context = nullptr;
+    CUcontext again = nullptr;
+    ASSERT_EQ(CU(cuCtxCreate_v2)(&context, 0, device_), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuCtxAttach)(&again, 0), CUDA_SUCCESS);
+    ASSERT_EQ(again, context);
+    CUdeviceptr pointer = 0;
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, 50 * MiB), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuCtxDetach)(context), CUDA_SUCCESS);
+    EXPECT_LE(free_bytes() + 50 * MiB, before);
+    ASSERT_EQ(CU(cuCtxDetach)(context), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuCtxSetCurrent)(context_), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), before);
+}
+
 TEST_F(Preload, AForkedChildGetsTheDriversAnswerAndHarmsNothing)
 {
     CUdeviceptr held = 0;

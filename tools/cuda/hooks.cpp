@@ -607,6 +607,30 @@ CUresult ends_context(CUcontext context, Call real)
 
 } // namespace
 
+CUresult cuCtxAttach(CUcontext *context, unsigned flags)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuCtxAttach)(context, flags);
+    if (ours && result == CUDA_SUCCESS && context != nullptr)
+        ours.held().context_attached(*context);
+    return result;
+}
+
+CUresult cuCtxDetach(CUcontext context)
+{
+    const auto real = [context] { return EMUV_REAL(cuCtxDetach)(context); };
+    {
+        const entry ours;
+        if (ours && ours.held().context_detached(context)) {
+            const CUresult result = real();
+            if (result != CUDA_SUCCESS)
+                ours.held().context_attached(context);
+            return result;
+        }
+    }
+    return ends_context(context, real);
+}
+
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
     return ends_context(

@@ -947,6 +947,9 @@ void about_contexts(questions &q)
         ASK(name + std::string(" primary"),
             symbol<of_context>(name, s.context));
     }
+    ASK("cuCtxAttach null",
+        symbol<CUresult(CUcontext *, unsigned)>("cuCtxAttach", nullptr, 0));
+    ASK("cuCtxDetach null", symbol<of_context>("cuCtxDetach", nullptr));
     ASK("cuCtxEnablePeerAccess null", d.cuCtxEnablePeerAccess(nullptr, 0));
     ASK("cuCtxEnablePeerAccess flags", d.cuCtxEnablePeerAccess(s.context, 1));
     ASK("cuCtxDisablePeerAccess null", d.cuCtxDisablePeerAccess(nullptr));

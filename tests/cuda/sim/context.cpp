@@ -214,6 +214,30 @@ CUresult cuCtxDestroy(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxAttach(CUcontext *pctx, unsigned flags)
+{
+    SIM_ENTER(context);
+    if (!pctx || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    entered.current->uses++;
+    *pctx = handle(entered.current);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext ctx)
+{
+    {
+        SIM_ENTER(context);
+        if (!ctx)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (handle(entered.current) != ctx || entered.current->primary)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        if (--entered.current->uses > 0)
+            return CUDA_SUCCESS;
+    }
+    return cuCtxDestroy(ctx);
+}
+
 CUresult cuCtxPushCurrent(CUcontext ctx)
 {
     SIM_ENTER(init);

@@ -36,6 +36,7 @@ struct context
     unsigned flags;
     bool primary;
     std::uint64_t id;
+    unsigned uses = 1; // if it is not a primary one
     bool alive = true;
     std::atomic<bool> closing = false; // ends waits for values
     CUresult lost = CUDA_SUCCESS;      // the error that stays

@@ -40,6 +40,23 @@ void memory::context_stays(CUcontext context)
         each->resume(context);
 }
 
+void memory::context_attached(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    attached_[context]++;
+}
+
+bool memory::context_detached(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = attached_.find(context);
+    if (found == attached_.end())
+        return false;
+    if (--found->second == 0)
+        attached_.erase(found);
+    return true;
+}
+
 int memory::current_device() const
 {
     CUdevice device = 0;
@@ -1094,6 +1111,7 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
     {
         const std::lock_guard guard(lock_);
         contexts_.erase(context);
+        attached_.erase(context);
         for (auto *table : {&held_, &arrays_})
             for (auto each = table->begin(); each != table->end();) {
                 if (!lost(each->second)) {

@@ -257,6 +257,11 @@ public:
     /// context: the driver has freed its part.
     void context_gone(CUcontext context, std::uint64_t before);
 
+    /// cuCtxAttach: the program holds a context that it has created once more.
+    void context_attached(CUcontext context);
+    /// cuCtxDetach. @return whether somebody holds it still
+    bool context_detached(CUcontext context);
+
     void peer_enabled(int device, int peer, bool enabled);
 
     /// The driver's own stores of memory.
@@ -457,7 +462,8 @@ private:
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
-    std::set<CUcontext> contexts_; // in which something was asked for
+    std::map<CUcontext, unsigned> attached_; // beyond the first time
+    std::set<CUcontext> contexts_;           // in which something was asked for
     std::map<CUdeviceptr, held> held_;
     std::map<CUdeviceptr, held> arrays_;
     std::map<CUdeviceptr, shared_chunk> chunks_;
