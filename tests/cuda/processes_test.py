@@ -375,6 +375,18 @@ for block in blocks:
         self.assertGreater(held, 0)
         self.assertLess(held, 8)
 
+    def test_a_program_may_end_while_its_work_never_does(self):
+        out, _ = self.run_program("""
+import time
+stream = ctypes.c_void_p()
+assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+assert cuda.cuLaunchHostFunc(stream, ctypes.CDLL(None).pause, None) == 0
+assert alloc(40)[0] == 0 # from here on memory would move
+time.sleep(0.2)
+print("ends", flush=True)
+""", EMUV_PHYSICAL="32M", EMUV_VIRTUAL="32M", EMUV_STORE="numa", EMUV_MOVE="1")
+        self.assertEqual(out, ["ends"])
+
     def test_without_a_schedule_what_is_used_most_comes_to_vram(self):
         with tempfile.NamedTemporaryFile() as trace:
             out, err = self.run_program(TRACED + """

@@ -183,7 +183,7 @@ void stop_moving()
 {
     if (const state *made = active.load(std::memory_order_acquire))
         for (mover *each : made->movers)
-            each->stop(nullptr);
+            each->leave();
 }
 
 // The result of a cuInit that the driver granted.

@@ -701,6 +701,18 @@ void mover::stop(CUcontext context)
     active_.store(false);
 }
 
+void mover::leave()
+{
+    {
+        const std::lock_guard guard(lock_);
+        gave_up_ = stopping_ = true;
+        if (active() && !settled_)
+            return;
+        changed_.notify_all();
+    }
+    stop(nullptr);
+}
+
 void mover::resume(CUcontext context)
 {
     const std::lock_guard guard(lock_);

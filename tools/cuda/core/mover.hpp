@@ -122,6 +122,10 @@ public:
     /// @param context  null: for good
     void stop(CUcontext context);
 
+    /// The process ends: as stop(nullptr), but a thread that waits for what the
+    /// device had in hand before movement is left to that, which may never end.
+    void leave();
+
     /// The context did not go: movement in it goes on, unless somebody else is
     /// about to end it.
     void resume(CUcontext context);
