@@ -154,6 +154,42 @@ TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
     free_all();
 }
 
+TEST_F(Mover, WhatStaysIsKnownToLieWhereItCameTo)
+{
+    sizes_ = {3 * unit_bytes};
+    units_.resize(4);
+    card_share_ = 8 * unit_bytes;
+    start(16 * unit_bytes);
+    const auto made = units_;
+    // Where the driver has each unit, by what is mapped there.
+    const auto is_there = [&](CUdeviceptr at) {
+        const std::lock_guard guard(card_.lock);
+        return card_.handles[card_.mapped.at(at)].host;
+    };
+    const CUdeviceptr last = made.back();
+    ASSERT_TRUE(wait_until(
+        std::chrono::seconds(60), [&] { return !is_there(last + unit_bytes); },
+        [&] { round(0); }))
+        << "the last one lay in system RAM, and comes to VRAM";
+    for (const CUdeviceptr block : made)
+        moves_->fix(block);
+    bool seam = false;
+    for (const CUdeviceptr block : made)
+        for (std::uint64_t i = 0; i < 3; i++) {
+            const CUdeviceptr at = block + i * unit_bytes;
+            EXPECT_EQ(held_->in_system_ram(at), is_there(at));
+            const bool ends =
+                i < 2 && is_there(at) != is_there(at + unit_bytes);
+            EXPECT_EQ(held_->crosses_seam(at + 1, unit_bytes), ends && i < 2);
+            if (ends) {
+                EXPECT_EQ(held_->seam_after(at + 1), unit_bytes - 1);
+                seam = true;
+            }
+        }
+    EXPECT_TRUE(seam) << "nothing to tell";
+    free_all();
+}
+
 // Four units have room in system RAM, and one more may be made. Each that comes
 // to VRAM leaves its own to one that nobody uses.
 TEST_F(Mover, RoomInSystemRamChangesHands)

@@ -221,6 +221,12 @@ CUresult batch_3d(CUDA_MEMCPY3D_BATCH_OP *list, std::size_t count,
     memory *const held = with_seams(memory_if_ours());
     if (held == nullptr || list == nullptr)
         return real(count, list);
+    // What is cut as it lies has to stay so.
+    if (const state *ours = state_if_ours(); !ours->movers.empty())
+        for (std::size_t i = 0; i < count; i++)
+            for (const auto *side : {&list[i].dst, &list[i].src})
+                if (side->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+                    ours->fix(side->op.ptr.ptr);
     std::vector<CUDA_MEMCPY3D_BATCH_OP> parts;
     origins of;
     for (std::size_t i = 0; i < count; i++) {

@@ -1021,34 +1021,50 @@ std::uint64_t memory::seam_after(const held &entry, CUdeviceptr at) const
                                           : unit->at + unit->bytes - at;
 }
 
+std::optional<memory::stretch> memory::stretch_around(CUdeviceptr at)
+{
+    stretch out;
+    int device = 0;
+    {
+        const std::lock_guard guard(lock_);
+        const auto entry = range_around(at);
+        if (entry == held_.end())
+            return {};
+        const held &of = entry->second;
+        device = of.device;
+        out.left = of.reserved_bytes - (at - entry->first);
+        out.bytes = seam_after(of, at);
+        out.in_ram = std::any_of(
+            of.units.begin() + static_cast<std::ptrdiff_t>(of.first_host_unit),
+            of.units.end(),
+            [at](const unit &each) { return at - each.at < each.bytes; });
+    }
+    // What moves lies elsewhere by now.
+    mover *const moves = mover_of(device);
+    if (const auto now = moves != nullptr ? moves->stretch_at(at)
+                                          : std::optional<mover::stretch>()) {
+        out.bytes = now->bytes;
+        out.in_ram = now->in_ram;
+    }
+    return out;
+}
+
 std::uint64_t memory::seam_after(CUdeviceptr at)
 {
-    const std::lock_guard guard(lock_);
-    const auto entry = range_around(at);
-    return entry == held_.end() ? UINT64_MAX : seam_after(entry->second, at);
+    const auto found = stretch_around(at);
+    return found ? found->bytes : UINT64_MAX;
 }
 
 bool memory::crosses_seam(CUdeviceptr at, std::uint64_t bytes)
 {
-    const std::lock_guard guard(lock_);
-    const auto entry = range_around(at);
-    return entry != held_.end() &&
-           bytes <= entry->second.reserved_bytes - (at - entry->first) &&
-           seam_after(entry->second, at) < bytes;
+    const auto found = stretch_around(at);
+    return found && bytes <= found->left && found->bytes < bytes;
 }
 
 bool memory::in_system_ram(CUdeviceptr at)
 {
-    const std::lock_guard guard(lock_);
-    const auto entry = range_around(at);
-    if (entry == held_.end())
-        return false;
-    const auto &units = entry->second.units;
-    return std::any_of(units.begin() + static_cast<std::ptrdiff_t>(
-                                           entry->second.first_host_unit),
-                       units.end(), [at](const unit &each) {
-                           return at - each.at < each.bytes;
-                       });
+    const auto found = stretch_around(at);
+    return found && found->in_ram;
 }
 
 std::uint64_t memory::total_of(const usage &now, std::uint64_t real) const

@@ -237,7 +237,8 @@ public:
     /// where there is none.
     std::uint64_t seam_after(CUdeviceptr at);
 
-    /// Whether what was allocated there was put into system RAM.
+    /// Whether what was allocated there is in system RAM. Where memory moves,
+    /// these three answers hold for what stays as it is.
     bool in_system_ram(CUdeviceptr at);
 
     /// What a question for the size alone answers, which needs no context.
@@ -392,6 +393,14 @@ private:
     std::uint64_t new_peers(const held &entry) const;
     std::uint64_t handle_bytes(const held &entry) const;
     std::uint64_t seam_after(const held &entry, CUdeviceptr at) const;
+    // How far from an address on memory is of one kind, and which.
+    struct stretch
+    {
+        std::uint64_t bytes = 0; // see seam_after()
+        std::uint64_t left = 0;  // to the end of the allocation
+        bool in_ram = false;
+    };
+    std::optional<stretch> stretch_around(CUdeviceptr at);
     std::map<CUdeviceptr, held>::const_iterator
     range_around(CUdeviceptr at) const;
     void first_spill(CUdeviceptr base, const held &entry,

@@ -216,6 +216,32 @@ void mover::let_go(block &held)
     changed_.notify_all();
 }
 
+std::optional<mover::stretch> mover::stretch_at(CUdeviceptr address)
+{
+    const std::unique_lock lock = enter();
+    const block_ref of = block_of(address);
+    if (!of)
+        return {};
+    // A motion that can no longer be called off ends in a moment.
+    const auto in_ram = [&](const slot &one) {
+        for (const motion &each : motions_)
+            if (&each.unit() == &one && each.at == stage::remapped && each.done)
+                return each.evicts;
+        return one.in_ram();
+    };
+    auto at =
+        std::find_if(of->slots.begin(), of->slots.end(), [&](const slot &each) {
+            return address - each.at < each.bytes;
+        });
+    if (at == of->slots.end())
+        return {};
+    stretch out{in_ram(*at), 0};
+    while (at != of->slots.end() && in_ram(*at) == out.in_ram)
+        ++at;
+    out.bytes = at != of->slots.end() ? at->at - address : UINT64_MAX;
+    return out;
+}
+
 void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
 {
     std::vector<CUdeviceptr> found;

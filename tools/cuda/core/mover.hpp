@@ -29,6 +29,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -89,7 +90,18 @@ public:
     /// The block around an address stays as it is from now on.
     void fix(CUdeviceptr address);
 
-    /// The same for blocks that begin at one of these addresses, or of which
+    /// Memory of one kind.
+    struct stretch
+    {
+        bool in_ram;
+        std::uint64_t bytes; ///< UINT64_MAX: to the end of the block
+    };
+
+    /// From an address on, in a block that stays as it is.
+    /// @return nothing where there is no such block
+    std::optional<stretch> stretch_at(CUdeviceptr address);
+
+    /// As fix(), for blocks that begin at one of these addresses, or of which
     /// work was given something that does: other numbers may look like
     /// addresses.
     void fix_those_in(const std::vector<CUdeviceptr> &words);
