@@ -150,6 +150,7 @@ TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
     EXPECT_TRUE(moves_->active());
     moves_->stop(context);
     moves_->gone(context);
+    moves_->resume(context); // by one who saw it before
     EXPECT_FALSE(moves_->active());
     free_all();
 }

@@ -751,8 +751,12 @@ void mover::resume(CUcontext context)
 void mover::gone(CUcontext context)
 {
     const std::lock_guard guard(lock_);
-    if (context == context_)
-        ending_it_ = 0;
+    if (context != context_)
+        return;
+    // Who saw it alive a moment ago may yet say so.
+    ending_it_ = 0;
+    if (!active())
+        context_ = nullptr;
 }
 
 bool mover::prepare()

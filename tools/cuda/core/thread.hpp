@@ -46,7 +46,7 @@ inline void pause_cpu()
 
 /// Locks what others hold for a moment. Who sleeps for it at once makes the
 /// holder wake him, which is a call of the kernel's where launches go on.
-/// @param tries  before it sleeps after all; 100 take some 3 µs
+/// @param tries  before it sleeps after all; 100 take a few microseconds
 inline void lock_soon(std::unique_lock<std::mutex> &lock, unsigned tries = 100)
 {
     for (unsigned i = 0; i < tries; i++) {
