@@ -117,7 +117,7 @@ FakeDriver::FakeDriver()
         return CUDA_SUCCESS;
     };
     calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode *mode) {
-        std::swap(*mode, card->capture_mode);
+        std::swap(*mode, FakeDriver::capture_mode);
         return CUDA_SUCCESS;
     };
     calls.cuMemGetInfo_v2 = [](std::size_t *free, std::size_t *total) {

@@ -36,7 +36,9 @@ struct FakeDriver
     bool fail_access = false;
     bool fail_map = false;
     bool capturing = false;
-    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // The calling thread's.
+    static inline thread_local CUstreamCaptureMode capture_mode =
+        CU_STREAM_CAPTURE_MODE_GLOBAL;
     bool events_done = true;
     float elapsed_milliseconds = 1.0F;
     // What the one pool, and the graphs, hold and cannot give up.

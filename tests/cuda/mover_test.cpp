@@ -29,8 +29,6 @@ protected:
     void start(std::uint64_t beyond)
     {
         succeed_otherwise(card_.calls);
-        // A mode for each thread, of which the tables have one for all.
-        card_.calls.cuThreadExchangeStreamCaptureMode = succeed;
         const driver idle = idle_driver();
         card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
         card_.calls.cuMemFreeHost = idle.cuMemFreeHost;

@@ -170,7 +170,7 @@ TEST_F(Peers, GraphsThatRunOnTheOtherDeviceFindItsMemory)
     if (2 * physical() > reachable())
         GTEST_SKIP() << "more than can be had here";
     constexpr std::size_t count = 8;
-    constexpr std::size_t rounds = 40;
+    constexpr std::size_t rounds = 10;
     const std::size_t words = 2 * physical() / count / 4 / 1024 * 1024;
     std::vector<CUdeviceptr> at(count);
     CUstream graphs = nullptr;
