@@ -837,7 +837,7 @@ TEST_F(tenants, AreTurnedAwayWhereTheNodeIsNotTheirs)
     const auto [refused, status] =
         said_to_nobody({command, "run", "--library", open.string(),
                         "--instance", "0", "--", program, "starting"});
-    EXPECT_EQ(status, 1);
+    EXPECT_EQ(status, 125);
     EXPECT_EQ(refused.find("emuvctl: run: /dev/emuv0: not permitted"), 0U)
         << refused;
     const auto [said, started] =

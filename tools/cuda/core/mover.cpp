@@ -74,6 +74,9 @@ constexpr std::uint64_t lead_patience_ns = 20000000;
 // is mapped again: a third of a millisecond each, for which launches wait.
 constexpr std::uint64_t astray_ns = 100000000;
 
+// How long the end of a process waits for what may never end.
+constexpr std::uint64_t leave_after_ns = 2000000000;
+
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
 } // namespace
@@ -680,6 +683,7 @@ void mover::start(CUcontext context)
     context_ = context;
     share_bytes_ = limits_.read().physical_bytes;
     stopping_ = settled_ = false;
+    preparing_ = true;
     // Nobody followed what ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
@@ -730,11 +734,14 @@ void mover::stop(CUcontext context)
 void mover::leave()
 {
     {
-        const std::lock_guard guard(lock_);
+        std::unique_lock lock(lock_);
         gave_up_ = stopping_ = true;
-        if (active() && !settled_)
-            return;
-        changed_.notify_all();
+        const std::uint64_t start = now_ns();
+        while (active() && preparing_) {
+            if (now_ns() - start > leave_after_ns)
+                return;
+            changed_.wait_for(lock, 10000000);
+        }
     }
     stop(nullptr);
 }
@@ -821,6 +828,8 @@ void mover::loop()
 
     std::unique_lock lock(lock_);
     settled_ = ready;
+    preparing_ = false;
+    changed_.notify_all();
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
     std::uint64_t last_work_ns = 0;

@@ -134,8 +134,9 @@ public:
     /// @param context  null: for good
     void stop(CUcontext context);
 
-    /// The process ends: as stop(nullptr), but a thread that waits for what the
-    /// device had in hand before movement is left to that, which may never end.
+    /// The process ends: as stop(nullptr), but a thread that goes on waiting
+    /// for what the device had in hand before movement is left to that: it may
+    /// never end.
     void leave();
 
     /// The context did not go: movement in it goes on, unless somebody else is
@@ -396,6 +397,7 @@ private:
     std::uint64_t share_bytes_ = 0;   // of VRAM
     std::uint64_t idle_since_ns_ = 0; // 0: somebody has begun since
     bool resting_ = false;            // the mover sleeps until it is woken
+    bool preparing_ = false;          // it waits for what nobody followed
     bool settled_ = false;            // all that is in flight is followed
     bool stopping_ = false;
     unsigned ending_it_ = 0; // who are about to end the context
