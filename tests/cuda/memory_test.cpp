@@ -69,6 +69,20 @@ protected:
         return pointer;
     }
 
+    // In stream order where VRAM is used up, so that the driver is not asked.
+    void allocate_beyond(CUdeviceptr &pointer, std::uint64_t bytes)
+    {
+        ASSERT_EQ(held_->allocate_async(&pointer, bytes, nullptr, nullptr,
+                                        [] { return CUDA_ERROR_UNKNOWN; }),
+                  CUDA_SUCCESS);
+    }
+    void free_beyond(CUdeviceptr pointer)
+    {
+        EXPECT_EQ(held_->free_async(pointer, nullptr,
+                                    [] { return CUDA_ERROR_UNKNOWN; }),
+                  CUDA_SUCCESS);
+    }
+
     void expect_used(std::uint64_t physical, std::uint64_t beyond)
     {
         EXPECT_EQ(limits_->read().physical_used_bytes, physical);
@@ -531,16 +545,12 @@ TEST_F(Memory, WhatIsFreedInOrderStaysUntilTheDriverSaysThatItsStreamHasCome)
 {
     CUdeviceptr pointer = 0;
     const CUdeviceptr held = allocate(64 * MiB);
-    ASSERT_EQ(held_->allocate_async(&pointer, 16 * MiB, nullptr, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
-              CUDA_SUCCESS);
+    ASSERT_NO_FATAL_FAILURE(allocate_beyond(pointer, 16 * MiB));
     const auto ask = card_.calls.cuEventQuery;
     card_.calls.cuEventQuery = [](CUevent) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     };
-    EXPECT_EQ(
-        held_->free_async(pointer, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
-        CUDA_SUCCESS);
+    free_beyond(pointer);
     std::size_t free = 0;
     std::size_t total = 0;
     held_->show_info(0, free, total);
@@ -557,13 +567,9 @@ TEST_F(Memory, InStreamOrderNoMoreIsHeldThanTheProgramHas)
     const CUdeviceptr held = allocate(64 * MiB);
     for (int round = 0; round < 6; round++) {
         CUdeviceptr pointer = 0;
-        ASSERT_EQ(held_->allocate_async(&pointer, 16 * MiB, nullptr, nullptr,
-                                        [] { return CUDA_ERROR_UNKNOWN; }),
-                  CUDA_SUCCESS);
+        ASSERT_NO_FATAL_FAILURE(allocate_beyond(pointer, 16 * MiB));
         expect_used(64 * MiB, 16 * MiB);
-        EXPECT_EQ(held_->free_async(pointer, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
-                  CUDA_SUCCESS);
+        free_beyond(pointer);
     }
     held_->free(allocate(100));
     held_->free(held);
@@ -574,13 +580,9 @@ TEST_F(Memory, WhatIsStillLeavingIsWaitedForBeforeSayingOutOfMemory)
 {
     CUdeviceptr pointer = 0;
     const CUdeviceptr held = allocate(64 * MiB);
-    ASSERT_EQ(held_->allocate_async(&pointer, 128 * MiB, nullptr, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
-              CUDA_SUCCESS);
+    ASSERT_NO_FATAL_FAILURE(allocate_beyond(pointer, 128 * MiB));
     card_.events_done = false;
-    EXPECT_EQ(
-        held_->free_async(pointer, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
-        CUDA_SUCCESS);
+    free_beyond(pointer);
     const CUdeviceptr again = allocate(128 * MiB);
     held_->free(again);
     held_->free(held);

@@ -8,6 +8,7 @@
 #include "instances.hpp"
 
 #include <emuv/client.hpp>
+#include <emuv/error.hpp>
 #include <emuv/size.hpp>
 #include <emuv/unique_fd.hpp>
 
@@ -289,7 +290,9 @@ std::string describe(const variables &set, const run_options &options, bool own)
     words.push_back(nullptr);
     std::signal(SIGPIPE, SIG_DFL); // this program ignores it; others do not
     ::execvp(words[0], words.data());
-    throw not_started(options.command[0], errno);
+    const int number = errno;
+    throw not_started(options.command[0] + ": " + emuv::errno_text(number),
+                      number);
 }
 
 } // namespace

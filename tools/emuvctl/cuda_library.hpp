@@ -12,7 +12,7 @@ namespace emuvctl {
 /// built in; nullopt if it is in neither.
 std::optional<std::filesystem::path> find_cuda_library();
 
-/// What to say, and to do, where there is none.
+/// What to say where there is none.
 std::string no_cuda_library();
 
 } // namespace emuvctl

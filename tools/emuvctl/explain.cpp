@@ -149,14 +149,11 @@ std::string explain_open(const emuv::error &problem, const environment &env)
 
 std::string explain_promise(const environment &env)
 {
-    std::uint64_t promised = 0;
-    for (const auto &info : env.sysfs().instances())
-        promised += info.virtual_bytes;
     const auto host = read_host_memory(env);
     const std::string why =
         host ? fmt::format("{} of the {} that the host can back are promised "
                            "already",
-                           say_size(promised, false),
+                           say_size(promised_bytes(env), false),
                            say_size(host->promisable(), false))
              : "the host cannot back so much more virtual VRAM";
     return why + "; --overcommit promises more all the same";

@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace emuv {
@@ -32,13 +31,17 @@ public:
 
 /// The program that was to be run could not be: exit status 126, or 127 where
 /// it was not found.
-class not_started : public std::system_error
+class not_started : public failure
 {
 public:
     /// @param number  of execve(2)
-    not_started(const std::string &command, int number)
-        : std::system_error(number, std::generic_category(), command)
+    not_started(const std::string &what, int number)
+        : failure(what), number_(number)
     {}
+    [[nodiscard]] int number() const { return number_; }
+
+private:
+    int number_;
 };
 
 /// What went wrong in a call on the driver, in words for a person; asks the

@@ -200,6 +200,14 @@ std::string describe_users(const environment &env)
     return text;
 }
 
+std::uint64_t promised_bytes(const environment &env)
+{
+    std::uint64_t sum = 0;
+    for (const auto &info : env.sysfs().instances())
+        sum += info.virtual_bytes;
+    return sum;
+}
+
 std::string describe(const emuv::instance_spec &spec)
 {
     std::string text = fmt::format("{}, {} + {}", spec.gpu_model,
@@ -300,9 +308,7 @@ std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
             throw failure(emuv::instance_name(id) + ": already exists");
         ids.push_back(id);
     }
-    std::uint64_t promised = 0;
-    for (const auto &info : env.sysfs().instances())
-        promised += info.virtual_bytes;
+    std::uint64_t promised = promised_bytes(env);
     const auto host = read_host_memory(env);
     for (const auto &spec : specs) {
         promised += spec.virtual_bytes;

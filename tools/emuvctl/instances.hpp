@@ -48,6 +48,9 @@ std::string describe_clients(const emuv::instance_info &info,
 /// no instance has any.
 std::string describe_users(const environment &env);
 
+/// The virtual VRAM of all instances.
+std::uint64_t promised_bytes(const environment &env);
+
 /// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
 std::string describe(const emuv::instance_spec &spec);
 /// What an instance would have to be made with.

@@ -45,11 +45,9 @@ int report(environment &env, kernel_log &log)
         for (const auto &line : log.lines())
             env.say("the kernel's log says: " + line);
     } catch (const not_started &problem) {
-        const int number = problem.code().value();
-        const std::string what = problem.what();
-        env.say(what.substr(0, what.rfind(": ")) + ": " +
-                emuv::errno_text(number));
-        return number == ENOENT ? exit_run_not_found : exit_run_cannot_start;
+        env.say(problem.what());
+        return problem.number() == ENOENT ? exit_run_not_found
+                                          : exit_run_cannot_start;
     } catch (const std::system_error &problem) {
         const std::string what = problem.what();
         const auto colon = what.find(": ");

@@ -144,24 +144,28 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
-                                CUmemAllocationType type)
-{
-    SIM_ENTER(init);
-    if (!pool_out || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    return cuDeviceGetDefaultMemPool(pool_out, location->id);
-}
-
-CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                         CUmemAllocationType type)
+// There are pools of devices' VRAM only.
+static CUresult pool_at(CUmemoryPool *pool, const CUmemLocation *location,
+                        CUmemAllocationType type,
+                        CUresult (*of_device)(CUmemoryPool *, CUdevice))
 {
     SIM_ENTER(init);
     if (!pool || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    return cuDeviceGetMemPool(pool, location->id);
+    return of_device(pool, location->id);
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type)
+{
+    return pool_at(pool_out, location, type, cuDeviceGetDefaultMemPool);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                         CUmemAllocationType type)
+{
+    return pool_at(pool, location, type, cuDeviceGetMemPool);
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
