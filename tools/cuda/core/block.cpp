@@ -23,6 +23,21 @@ void block::put(slot &one, place where)
     in_ram += one.in_ram() ? 1 : 0;
 }
 
+void block::has_come(slot &one)
+{
+    fresh += one.fresh ? 0 : 1;
+    one.fresh = true;
+}
+
+void block::used()
+{
+    if (fresh == 0)
+        return;
+    fresh = 0;
+    for (slot &each : slots)
+        each.fresh = false;
+}
+
 bool block::mapped() const
 {
     return away == 0 && (moving == 0 || std::none_of(slots.begin(), slots.end(),

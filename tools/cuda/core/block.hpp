@@ -50,13 +50,18 @@ struct slot
     std::uint32_t leaves_for = never_leaves;
     std::uint32_t stays_for = never_leaves;
     bool stays_away = false; ///< as arranged: from VRAM
-    bool fresh = false;      ///< fetched, and no use of it has ended yet
+    bool fresh = false;      ///< see block::fresh
     bool digested = false;   ///< of what its room holds
     digests::value digest{};
 
     bool in_ram() const
     {
         return where == place::host || where == place::fetching;
+    }
+    /// Whether there is room for it in system RAM, and it is in VRAM.
+    bool has_idle_room() const
+    {
+        return where == place::vram && host.handle != 0;
     }
     /// Takes over the room in system RAM of one in VRAM, of the same size.
     void take_room_of(slot &other);
@@ -82,6 +87,7 @@ struct block
     unsigned moving = 0; ///< on their way
     unsigned in_ram = 0; ///< in system RAM; see add() and put()
     unsigned away = 0;   ///< of those, mapped nowhere
+    unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
     bool small = false;  ///< not worth it, nor a sign of anything
     bool fixed = false;
     std::atomic<unsigned> holders{0};
@@ -89,6 +95,10 @@ struct block
     void add(const slot &one);
     /// One of its units is there from here on.
     void put(slot &one, place where);
+    /// One of them has been fetched.
+    void has_come(slot &one);
+    /// A use of it has ended.
+    void used();
     /// All of it, at this moment.
     bool mapped() const;
     /// What moves is called off.

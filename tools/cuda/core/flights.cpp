@@ -13,9 +13,9 @@ void flights::add(CUstream stream, flight &&begun)
 {
     row &of = by_stream_[stream];
     of.expected_ns += begun.expected_ns;
-    of.queue.push_back(std::move(begun));
     if (by_stream_.size() > 1)
-        crowded_ns_ = now_ns();
+        crowded_ns_ = std::max(crowded_ns_, begun.handed_over_ns);
+    of.queue.push_back(std::move(begun));
 }
 
 flight *flights::oldest(CUstream stream)

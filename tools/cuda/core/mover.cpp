@@ -35,6 +35,7 @@ constexpr std::uint64_t moving_bytes = std::uint64_t{192} << 20;
 constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 // Looking for something to do takes time in which launches have to wait.
 constexpr std::uint64_t look_again_ns = 100000;
+constexpr std::size_t let_in_after = 32; // blocks, a microsecond or two
 // How long a round may stand still until it is clear that it should not: so
 // many times what moving everything would take over a slow link.
 constexpr std::uint64_t patient_rounds = 8;
@@ -124,7 +125,8 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const std::lock_guard guard(lock_);
     for (slot &each : made->slots)
         each.uses.use(uses_); // it has been made for something
-    blocks_[base] = made;
+    blocks_.add(made);
+    blocks_version_++;
     if (!made->small)
         large_.push_back(made);
     host_bytes_ += host;
@@ -136,11 +138,10 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
 bool mover::remove(CUdeviceptr base, remains &left)
 {
     std::unique_lock lock(lock_);
-    const auto found = blocks_.find(base);
-    if (found == blocks_.end())
+    const block_ref gone = blocks_.remove(base);
+    if (!gone)
         return false;
-    const block_ref gone = found->second;
-    blocks_.erase(found);
+    blocks_version_++;
     std::erase(large_, gone);
     schedule_.forget(base);
     hold_still(*gone);
@@ -173,15 +174,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
 
 block_ref mover::block_of(CUdeviceptr address)
 {
-    // Most numbers are no addresses, or of small memory.
-    if (blocks_.empty() || address < blocks_.begin()->first)
-        return {};
-    auto after = blocks_.upper_bound(address);
-    if (after == blocks_.begin())
-        return {};
-    --after;
-    return address - after->first < after->second->bytes ? after->second
-                                                         : block_ref();
+    block *const found = blocks_.around(address);
+    return found != nullptr ? block_ref(found) : block_ref();
 }
 
 void mover::fix(CUdeviceptr address)
@@ -252,14 +246,9 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
         const std::unique_lock lock = enter();
         if (blocks_.empty() || gave_up_)
             return;
-        const CUdeviceptr first = blocks_.begin()->first;
-        const CUdeviceptr last =
-            blocks_.rbegin()->first + blocks_.rbegin()->second->bytes;
         for (const CUdeviceptr word : words) {
-            if (word < first || word >= last)
-                continue;
-            const block_ref of = block_of(word);
-            if (of && !of->fixed && of->begins_at(word))
+            const block *const of = blocks_.around(word);
+            if (of != nullptr && !of->fixed && of->begins_at(word))
                 found.push_back(word);
         }
     }
@@ -285,7 +274,7 @@ void mover::shed()
     const std::lock_guard guard(lock_);
     frames_.drop();
     // What is in VRAM needs no place in system RAM until it leaves.
-    for (const auto &[base, each] : blocks_) {
+    for (const auto &[base, each] : blocks_.all()) {
         if (each->moving > 0)
             continue;
         for (slot &one : each->slots) {
@@ -303,11 +292,12 @@ void mover::shed()
 std::vector<touched> mover::follow(work &announced)
 {
     std::vector<touched> all;
+    all.reserve(std::min<std::size_t>(announced.count, 8));
     std::uint64_t what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
-        block_ref of = block_of(address);
-        if (!of)
+        block *const of = blocks_.around(address);
+        if (of == nullptr)
             continue;
         touch part{of->base, UINT32_MAX, 0};
         // Nothing that is worth moving begins at an odd place.
@@ -317,10 +307,11 @@ std::vector<touched> mover::follow(work &announced)
         }
         // First to last of what is touched there.
         const auto same =
-            std::find_if(all.begin(), all.end(),
-                         [&](const touched &other) { return other.of == of; });
+            std::find_if(all.begin(), all.end(), [&](const touched &other) {
+                return &*other.of == of;
+            });
         if (same == all.end()) {
-            all.push_back({std::move(of), part});
+            all.push_back({block_ref(of), part});
             continue;
         }
         same->part.first = std::min(same->part.first, part.first);
@@ -337,11 +328,12 @@ std::vector<touched> mover::follow(work &announced)
 // What names no unit says nothing of what comes next.
 bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 {
-    std::vector<touch> units;
+    noted_.clear();
     for (const touched &each : all)
         if (each.names_units())
-            units.push_back(each.part);
-    return !units.empty() && schedule_.note(what, units.data(), units.size());
+            noted_.push_back(each.part);
+    return !noted_.empty() &&
+           schedule_.note(what, noted_.data(), noted_.size());
 }
 
 // Whether what these steps repeat is a round of the program's.
@@ -432,8 +424,12 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 
 // Waits for what the work needs, as long as anything moves at all: for what is
 // small, which then stays, and, where the past shows the way, for all of it.
-void mover::await(std::unique_lock<std::mutex> &lock, std::vector<touched> all)
+void mover::await(std::unique_lock<std::mutex> &lock,
+                  const std::vector<touched> &work)
 {
+    if (missing_bytes(work) == 0)
+        return;
+    std::vector<touched> all = work;
     std::erase_if(all, [ahead = moves_ahead()](const touched &each) {
         return ahead ? !each.says_what() : !each.of->small;
     });
@@ -587,6 +583,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
                      now, now, all.front().part.base, missed,
                      schedule_.steps());
     }
+    begun.blocks.reserve(all.size());
     for (const touched &each : all) {
         // It may write to them: what was copied does not count.
         each.of->call_off();
@@ -633,21 +630,50 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     const bool followed =
         begun.event != nullptr &&
         calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
+    // What failed may have begun all the same.
+    begun.failed = !running;
+    begun.handed_over_ns = now_ns();
+    const bool departed = followed && depart(stream, std::move(begun));
+    if (departed && !resting_.load())
+        return; // it looks again in a moment
     const std::unique_lock guard = enter();
-    // What failed may have begun all the same. Whoever starts movement anew
-    // waits for all that is not followed.
-    if (followed && active()) {
-        begun.handed_over_ns = now_ns();
-        begun.failed = !running;
-        flights_.add(stream, std::move(begun));
-        if (!resting_)
-            return; // it looks again in a moment
-    } else {
+    // Whoever starts movement anew waits for all that is not followed.
+    if (!departed) {
         if (running && !followed)
             give_up("work on a stream could not be followed");
         ended(begun);
     }
     changed_.notify_all();
+}
+
+// Without the mover's lock, for which a launch may have to wait.
+// @return false, and nothing has been taken, where movement has ended
+bool mover::depart(CUstream stream, flight &&begun)
+{
+    std::unique_lock lock(departing_, std::defer_lock);
+    lock_soon(lock);
+    if (!active())
+        return false;
+    departed_.emplace_back(stream, std::move(begun));
+    any_departed_.store(true);
+    return true;
+}
+
+// What is in flight, with what has departed since somebody asked.
+flights &mover::in_flight()
+{
+    if (!any_departed_.load())
+        return flights_;
+    {
+        std::unique_lock lock(departing_, std::defer_lock);
+        lock_soon(lock);
+        departures_.swap(departed_);
+        any_departed_.store(false);
+    }
+    for (auto &[stream, which] : departures_)
+        flights_.add(stream, std::move(which));
+    departures_.clear();
+    return flights_;
 }
 
 void mover::ended(const flight &which)
@@ -718,7 +744,12 @@ void mover::stop(CUcontext context)
     // The context may live on, with work in flight that nobody follows now, and
     // with the blocks that it is of.
     const std::lock_guard guard(lock_);
-    for (const flight &each : flights_.abandon())
+    {
+        // Whoever departs from here on sees it.
+        const std::lock_guard departing(departing_);
+        active_.store(false);
+    }
+    for (const flight &each : in_flight().abandon())
         ended(each);
     exchange_ = {};
     if (unreported_ != counters{})
@@ -728,7 +759,6 @@ void mover::stop(CUcontext context)
         events_.destroy();
     else
         events_.forget();
-    active_.store(false);
 }
 
 void mover::leave()
@@ -855,7 +885,7 @@ void mover::loop()
                                             return each.at != stage::ready;
                                         });
         const std::uint64_t now = now_ns();
-        if (waiting || !flights_.empty())
+        if (waiting || !in_flight().empty())
             last_work_ns = now;
         // Whoever launches pays for waking a thread that sleeps, and for each
         // of its questions to the driver.
@@ -864,9 +894,11 @@ void mover::loop()
         } else if (now - last_work_ns < rest_after_ns) {
             changed_.wait_for(lock, 200000);
         } else {
-            resting_ = true;
-            changed_.wait_for(lock, 100000000);
-            resting_ = false;
+            resting_.store(true);
+            // From here on whoever hands over wakes it, with the lock.
+            if (!any_departed_.load())
+                changed_.wait_for(lock, 100000000);
+            resting_.store(false);
         }
     }
     bring_all_home();
@@ -890,14 +922,13 @@ void mover::loop()
 // @return whether there may be more
 bool mover::retire(std::unique_lock<std::mutex> &lock)
 {
-    if (flights_.empty())
+    if (in_flight().empty())
         return false;
     bool failed = false;
     const auto landed = flights_.land(lock, failed);
     for (const flights::landing &each : landed) {
         for (const flight::held &given : each.which.blocks)
-            for (slot &one : given.of->slots)
-                one.fresh = false;
+            given.of->used();
         learn_reach(each);
         if (each.which.step != 0) {
             times_.add(each.which.step,
@@ -909,7 +940,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     }
     if (failed) // the context is lost
         give_up("the device reports an error");
-    if (flights_.empty())
+    if (in_flight().empty())
         idle_since_ns_ = now_ns();
     if (!landed.empty())
         changed_.notify_all();
@@ -1203,7 +1234,7 @@ void mover::finish(motion_ref which)
     } else {
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
-        of.fresh = true;
+        which->of->has_come(of);
         host_bytes_ -= of.bytes;
     }
     unreported_.fetched_bytes += which->evicts ? 0 : of.bytes;
@@ -1320,7 +1351,7 @@ std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
 {
     std::uint64_t bytes = 0;
     for (const block_ref &each : large_)
-        for (std::size_t i = 0; i < each->slots.size(); i++)
+        for (std::size_t i = 0; each->fresh > 0 && i < each->slots.size(); i++)
             if (each->slots[i].fresh && each->slots[i].where == place::vram &&
                 (each->in_flight > 0 || next_use_of(*each, i) <= next_use))
                 bytes += each->slots[i].bytes;
@@ -1379,23 +1410,27 @@ bool mover::may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const
            (bytes <= free_bytes && frames_.may_make(bytes));
 }
 
+// Launches do not wait for the end of it.
 // @param free_bytes  what is left of the share
-mover::survey mover::look_around(std::uint64_t free_bytes) const
+// @return nothing where there are other blocks meanwhile
+std::optional<mover::survey>
+mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
 {
     survey out;
+    const std::uint64_t blocks = blocks_version_;
     out.ram = look_for_rooms(rooms_.below());
     const bool arranges = pace_.arranges();
     const bool has_way = arranges || pace_.moves();
     // Those found so far. Others hold a block, which would be counted at each.
     struct found
     {
-        const block_ref *of = nullptr;
+        block *of = nullptr;
         std::size_t index = 0;
         std::uint64_t next_use = 0;
         void name(candidate &as) const
         {
-            if (of != nullptr)
-                as = {*of, index, next_use};
+            if (of != nullptr && of->in_flight == 0)
+                as = {block_ref(of), index, next_use};
         }
     };
     found wanted{nullptr, 0, schedule::never};
@@ -1414,8 +1449,14 @@ mover::survey mover::look_around(std::uint64_t free_bytes) const
         for (std::size_t i = 0; i < each->slots.size(); i++)
             if (!each->fixed && each->in_flight == 0 &&
                 each->slots[i].where == place::host)
-                wanted = {&each, i, 0};
-    for (const block_ref &each : large_) {
+                wanted = {&*each, i, 0};
+    for (std::size_t at = 0; at < large_.size(); at++) {
+        if (at % let_in_after == 0) {
+            let_in(lock);
+            if (blocks != blocks_version_)
+                return {};
+        }
+        const block_ref &each = large_[at];
         if (each->fixed)
             continue;
         for (std::size_t i = 0; i < each->slots.size(); i++) {
@@ -1424,15 +1465,16 @@ mover::survey mover::look_around(std::uint64_t free_bytes) const
             out.used_bytes += use != schedule::never ? one.bytes : 0;
             out.vram_bytes += one.vram != 0 ? one.bytes : 0;
             out.ram_bytes += one.in_ram() ? one.bytes : 0;
+            out.idle_room_bytes += one.has_idle_room() ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
             const bool passing = is_passing(one, use);
             if (one.where == place::host && (!passing || !has_way)) {
                 if (is_sooner(use, wanted.next_use))
-                    wanted = {&each, i, use};
+                    wanted = {&*each, i, use};
                 if (is_sooner(use, fitting.next_use) &&
                     may_fit(one.bytes, free_bytes))
-                    fitting = {&each, i, use};
+                    fitting = {&*each, i, use};
             }
             if (!out.ram.may_leave(one))
                 continue;
@@ -1440,7 +1482,7 @@ mover::survey mover::look_around(std::uint64_t free_bytes) const
                             : one.host.handle != 0 ? victim
                                                    : newcomer;
             if (use > leaves.next_use)
-                leaves = {&each, i, use};
+                leaves = {&*each, i, use};
         }
     }
     wanted.name(out.wanted);
@@ -1485,7 +1527,10 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         look_again_ns_ = now_ns() + look_again_ns;
         return false;
     }
-    const survey units = look_around(share.physical_free_bytes());
+    const auto seen = look_around(lock, share.physical_free_bytes());
+    if (!seen)
+        return true;
+    const survey &units = *seen;
     const candidate &wanted = units.wanted;
     const std::uint64_t arriving =
         under_way.coming_bytes + under_way.arrived_bytes;
@@ -1576,7 +1621,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             const slot *const other = spare_room(bytes);
             return other != nullptr
                        ? !other->digested
-                       : units.ram.idle_bytes < host_bytes_ + min_spare_bytes;
+                       : units.idle_room_bytes < host_bytes_ + min_spare_bytes;
         };
         const bool grows =
             units.newcomer.of &&
@@ -1608,7 +1653,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     decided_ = state;
     look_again_ns_ = now_ns() + look_again_ns;
     // Who waits, waits in vain if nothing is on its way or can end.
-    if (waiters_ > 0 && motions_.empty() && flights_.empty()) {
+    if (waiters_ > 0 && motions_.empty() && in_flight().empty()) {
         hopeless_ = progress_;
         changed_.notify_all();
     }
@@ -1685,7 +1730,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     const std::uint64_t space =
         limits_.read().physical_free_bytes() + frames_.bytes();
     leeway ram = look_for_rooms(rooms_.below());
-    if (ram.idle_bytes >= host_bytes_ + min_spare_bytes)
+    if (idle_room_bytes() >= host_bytes_ + min_spare_bytes)
         ram = look_for_rooms(0); // that is enough: no more is made
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
@@ -1772,15 +1817,23 @@ mover::leeway mover::look_for_rooms(std::uint64_t more_below) const
     leeway out;
     out.more_below = more_below;
     out.maps = rooms_.maps();
+    if (more_below == UINT64_MAX && out.maps)
+        return out;
     for (const block_ref &each : large_)
-        for (const slot &one : each->slots) {
-            if (one.where == place::vram && one.host.handle != 0)
-                out.idle_bytes += one.bytes;
-            if ((more_below != UINT64_MAX || !out.maps) &&
-                is_room_spare(*each, one) && !out.spares(one.bytes))
+        for (const slot &one : each->slots)
+            if (is_room_spare(*each, one) && !out.spares(one.bytes))
                 out.spare.push_back(one.bytes);
-        }
     return out;
+}
+
+// What there is of system RAM for units that are in VRAM.
+std::uint64_t mover::idle_room_bytes() const
+{
+    std::uint64_t bytes = 0;
+    for (const block_ref &each : large_)
+        for (const slot &one : each->slots)
+            bytes += one.has_idle_room() ? one.bytes : 0;
+    return bytes;
 }
 
 bool mover::leeway::spares(std::uint64_t size) const
@@ -1944,7 +1997,8 @@ bool mover::make_way(std::uint64_t bytes)
         changed_.notify_all();
         changed_.wait_for(lock, 1000000);
         const std::uint64_t now = now_ns();
-        const bool at_rest = settled_ && flights_.empty() && motions_.empty();
+        const bool at_rest =
+            settled_ && in_flight().empty() && motions_.empty();
         if (given_up_ != seen) {
             seen = given_up_;
             since = now;

@@ -4,6 +4,7 @@
 
 #include "arrangement.hpp"
 #include "block.hpp"
+#include "blocks.hpp"
 #include "digests.hpp"
 #include "driver.hpp"
 #include "events.hpp"
@@ -27,7 +28,6 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -221,7 +221,6 @@ private:
     {
         std::uint64_t more_below = 0; // smaller than this, more may be made
         bool maps = true;             // what has no address yet
-        std::uint64_t idle_bytes = 0; // there, for what is in VRAM
         // The sizes of those that their units do not need, each once; known
         // where not all may be made.
         std::vector<std::uint64_t> spare;
@@ -247,6 +246,7 @@ private:
         std::uint64_t used_bytes = 0; // by the schedule
         std::uint64_t vram_bytes = 0;
         std::uint64_t ram_bytes = 0;
+        std::uint64_t idle_room_bytes = 0;
     };
 
     // A unit in VRAM and one in system RAM that change places.
@@ -267,6 +267,8 @@ private:
     /// @return false where nobody follows it: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
+    bool depart(CUstream stream, flight &&begun);
+    flights &in_flight();
     void ended(const flight &which);
     std::vector<touched> follow(work &announced);
     bool note(std::uint64_t what, const std::vector<touched> &all);
@@ -274,7 +276,8 @@ private:
     void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
     bool hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
-    void await(std::unique_lock<std::mutex> &lock, std::vector<touched> all);
+    void await(std::unique_lock<std::mutex> &lock,
+               const std::vector<touched> &work);
     block_ref block_of(CUdeviceptr address);
 
     void start(CUcontext context);
@@ -295,7 +298,8 @@ private:
     void hand_over(motion &which, stage to);
     void serve(stage mine);
     traffic look_at_traffic() const;
-    survey look_around(std::uint64_t free_bytes) const;
+    std::optional<survey> look_around(std::unique_lock<std::mutex> &lock,
+                                      std::uint64_t free_bytes);
     bool is_passing(const slot &one, std::uint64_t next_use) const;
     template <typename Fits>
     candidate needed_last(Fits fits) const;
@@ -313,6 +317,7 @@ private:
     bool is_room_spare(const block &of, const slot &one) const;
     slot *spare_room(std::uint64_t bytes) const;
     leeway look_for_rooms(std::uint64_t more_below) const;
+    std::uint64_t idle_room_bytes() const;
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
@@ -352,22 +357,31 @@ private:
 
     std::atomic<unsigned> entering_{0}; // who go before the mover
 
+    // Work that has been handed to the device, in its order, until somebody
+    // with the lock asks what is in flight.
+    std::mutex departing_;
+    std::vector<std::pair<CUstream, flight>> departed_;
+    std::atomic<bool> any_departed_{false};
+
     std::mutex lock_; // guards all below
     condition changed_;
     condition to_map_;  // there is something to map ...
     condition to_make_; // ... or to make room for
-    std::map<CUdeviceptr, block_ref> blocks_;
+    blocks blocks_;
+    std::uint64_t blocks_version_ = 0;
     // What decisions look through, of what may be very many blocks: those whose
     // units come and go, and small ones that a launch waits for.
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
+    std::vector<touch> noted_; // of one piece of work
     schedule schedule_;
     recurrence recurrence_;
     reach reach_;
     pace pace_;
     planner planner_;
     arrangement arrangement_;
-    flights flights_;
+    flights flights_; // see in_flight()
+    std::vector<std::pair<CUstream, flight>> departures_;
     step_times times_;
     std::list<motion> motions_;
     frames frames_;
@@ -394,11 +408,11 @@ private:
     std::uint64_t given_up_ = 0;          // units and frames that have left
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
-    std::uint64_t share_bytes_ = 0;   // of VRAM
-    std::uint64_t idle_since_ns_ = 0; // 0: somebody has begun since
-    bool resting_ = false;            // the mover sleeps until it is woken
-    bool preparing_ = false;          // it waits for what nobody followed
-    bool settled_ = false;            // all that is in flight is followed
+    std::uint64_t share_bytes_ = 0;    // of VRAM
+    std::uint64_t idle_since_ns_ = 0;  // 0: somebody has begun since
+    std::atomic<bool> resting_{false}; // the mover sleeps until it is woken
+    bool preparing_ = false;           // it waits for what nobody followed
+    bool settled_ = false;             // all that is in flight is followed
     bool stopping_ = false;
     unsigned ending_it_ = 0; // who are about to end the context
     bool served_ = false;    // nothing is left to be mapped

@@ -8,8 +8,20 @@ namespace emuv::cuda {
 
 bool reach::to_the_end(std::uint64_t work) const
 {
-    const auto found = findings_.find(work);
-    return found != findings_.end() && found->second.to_the_end;
+    return std::binary_search(to_the_end_.begin(), to_the_end_.end(), work);
+}
+
+void reach::take(std::uint64_t work, finding &known, bool to_the_end)
+{
+    if (known.to_the_end == to_the_end)
+        return;
+    known.to_the_end = to_the_end;
+    const auto at =
+        std::lower_bound(to_the_end_.begin(), to_the_end_.end(), work);
+    if (to_the_end)
+        to_the_end_.insert(at, work);
+    else
+        to_the_end_.erase(at);
 }
 
 bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
@@ -18,8 +30,10 @@ bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
     if (found == findings_.end()) {
         if (beyond == 0 || took.least_ns < slow_ns)
             return false;
-        if (findings_.size() >= max_kept)
+        if (findings_.size() >= max_kept) {
             findings_.clear();
+            to_the_end_.clear();
+        }
         found = findings_.emplace(work, finding{}).first;
     }
     finding &known = found->second;
@@ -29,7 +43,7 @@ bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
         if (beyond == 0 || took.least_ns < slow_ns)
             return false;
         known.short_ns = std::min(known.short_ns, took.least_ns);
-        known.to_the_end = ++known.slow == slow_ends;
+        take(work, known, ++known.slow == slow_ends);
         return known.to_the_end;
     }
     known.lacked = 0;
@@ -38,7 +52,7 @@ bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
         known.settled = true;
     } else if (took.least_ns >= faster && ++known.trials == max_trials) {
         known.settled = true;
-        known.to_the_end = false;
+        take(work, known, false);
     }
     return false;
 }
@@ -50,7 +64,7 @@ void reach::lacked(std::uint64_t work)
         !found->second.to_the_end || ++found->second.lacked < max_lacked)
         return;
     found->second.settled = true;
-    found->second.to_the_end = false;
+    take(work, found->second, false);
 }
 
 } // namespace emuv::cuda

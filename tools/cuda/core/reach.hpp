@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 namespace emuv::cuda {
 
@@ -56,7 +57,11 @@ private:
         bool to_the_end = false;
         bool settled = false;
     };
+    void take(std::uint64_t work, finding &known, bool to_the_end);
+
     std::map<std::uint64_t, finding> findings_;
+    // Of those, the ones that reach to the end, in order: each launch asks.
+    std::vector<std::uint64_t> to_the_end_;
 };
 
 } // namespace emuv::cuda
