@@ -105,6 +105,7 @@ void functions::derived(const void *from, const void *made)
     origins_[made] = found != origins_.end() && found->second;
     // The handle may be one that another kernel had before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
+    recent_at(made) = {};
 }
 
 // By asking the driver.
@@ -170,10 +171,13 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
 
 } // namespace
 
-void functions::scan(const driver &calls, CUfunction function,
-                     void **parameters, void **extra, work &out)
+const functions::layout &
+functions::layout_of(const driver &calls, CUfunction function,
+                     std::unique_lock<std::mutex> &lock)
 {
-    std::unique_lock lock(lock_);
+    recent &last = recent_at(function);
+    if (last.known != nullptr && last.function == function)
+        return *last.known;
     auto found = layouts_.find(function);
     if (found == layouts_.end()) {
         lock.unlock();
@@ -181,7 +185,15 @@ void functions::scan(const driver &calls, CUfunction function,
         lock.lock();
         found = layouts_.insert_or_assign(function, std::move(made)).first;
     }
-    const layout &known = found->second;
+    last = {function, &found->second};
+    return found->second;
+}
+
+void functions::scan(const driver &calls, CUfunction function,
+                     void **parameters, void **extra, work &out)
+{
+    std::unique_lock lock(lock_);
+    const layout &known = layout_of(calls, function, lock);
     out.what = reinterpret_cast<std::uint64_t>(function);
     out.vouched = known.vouched;
     out.open_ended = true;

@@ -5,6 +5,7 @@
 #include "core/driver.hpp"
 #include "core/mover.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -63,6 +64,20 @@ private:
     std::mutex lock_;
     std::map<const void *, bool> origins_;
     std::map<CUfunction, layout> layouts_;
+    // Some of those, where recent_at() says: each launch asks.
+    struct recent
+    {
+        CUfunction function = nullptr;
+        const layout *known = nullptr;
+    };
+    recent &recent_at(const void *function)
+    {
+        return recent_[(reinterpret_cast<std::uintptr_t>(function) >> 4) %
+                       recent_.size()];
+    }
+    const layout &layout_of(const driver &calls, CUfunction function,
+                            std::unique_lock<std::mutex> &lock);
+    std::array<recent, 256> recent_{};
 };
 
 } // namespace emuv::cuda

@@ -13,6 +13,7 @@ void slot::take_room_of(slot &other)
 void block::add(const slot &one)
 {
     slots.push_back(one);
+    marks.push_back({one.bytes, 0, {}});
     in_ram += one.in_ram() ? 1 : 0;
 }
 

@@ -43,8 +43,6 @@ struct slot
     CUdeviceptr vram_alias = 0;
     room host;
     schedule::memo next;
-    std::uint64_t step = 0; ///< of the schedule, at its last use; 0: none yet
-    heat uses;
     /// As planned: for gaps at least as long as the first, in steps, and
     /// shorter than the second.
     std::uint32_t leaves_for = never_leaves;
@@ -74,12 +72,22 @@ struct slot
     }
 };
 
+/// What each use of a unit changes: apart from the rest, which another thread
+/// looks through all the time.
+struct use_mark
+{
+    std::uint64_t bytes = 0;
+    std::uint64_t step = 0; ///< of the schedule, at the last one; 0: none yet
+    heat uses;
+};
+
 /// An allocation. A mover's lock guards it.
 struct block
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
     std::vector<slot> slots;
+    std::vector<use_mark> marks;       ///< of each of them
     std::vector<std::uint64_t> starts; ///< offsets that work was given
     static constexpr std::size_t max_starts = 4096;
     unsigned in_flight = 0;
@@ -167,6 +175,9 @@ struct touched
 {
     block_ref of;
     touch part;
+    std::uint64_t work = 0;   ///< which, and of which block: see reach
+    std::uint64_t beyond = 0; ///< bytes in system RAM it was not given
+    bool complete = false;    ///< what it is taken to reach is in VRAM
 
     bool names_units() const { return part.first <= part.last; }
     /// Whether it says what has to be in VRAM: of a large block, only units do.

@@ -18,15 +18,6 @@ namespace emuv::cuda {
 /// A piece of work, followed by an event.
 struct flight
 {
-    /// A block that it was given.
-    struct held
-    {
-        block_ref of;
-        std::uint64_t work = 0;   ///< which, and of which block: see reach
-        std::uint64_t beyond = 0; ///< bytes in system RAM it was not given
-        bool complete = false;    ///< what it is taken to reach is in VRAM
-    };
-
     CUevent event = nullptr;
     bool vouched = false;
     std::uint64_t step = 0;        ///< of the schedule, from 1; 0 is none
@@ -36,8 +27,8 @@ struct flight
     std::uint64_t expected_ns = 0; ///< that it will take the device
     std::uint64_t begun_ns = 0;    ///< between these two
     std::uint64_t handed_over_ns = 0;
-    bool waited_for = false; ///< in vain: perhaps it waits for the program
-    std::vector<held> blocks;
+    bool waited_for = false;     ///< in vain: perhaps it waits for the program
+    std::vector<touched> blocks; ///< that it was given
 };
 
 /// All of it, by stream. Whoever uses it locks.

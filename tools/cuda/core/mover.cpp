@@ -71,6 +71,9 @@ constexpr std::uint64_t patience_ns = 200000000;
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
+// Of work in flight; more are made, and given up again.
+constexpr std::size_t max_spare_lists = 1024;
+
 // How long the past may show no way until what was left unmapped, since it did,
 // is mapped again: a third of a millisecond each, for which launches wait.
 constexpr std::uint64_t astray_ns = 100000000;
@@ -123,7 +126,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
         made->add(next);
     }
     const std::lock_guard guard(lock_);
-    for (slot &each : made->slots)
+    for (use_mark &each : made->marks)
         each.uses.use(uses_); // it has been made for something
     blocks_.add(made);
     blocks_version_++;
@@ -292,7 +295,10 @@ void mover::shed()
 std::vector<touched> mover::follow(work &announced)
 {
     std::vector<touched> all;
-    all.reserve(std::min<std::size_t>(announced.count, 8));
+    if (!spare_lists_.empty()) {
+        all = std::move(spare_lists_.back());
+        spare_lists_.pop_back();
+    }
     std::uint64_t what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
@@ -311,7 +317,7 @@ std::vector<touched> mover::follow(work &announced)
                 return &*other.of == of;
             });
         if (same == all.end()) {
-            all.push_back({block_ref(of), part});
+            all.push_back({block_ref(of), part, 0, 0, false});
             continue;
         }
         same->part.first = std::min(same->part.first, part.first);
@@ -350,7 +356,7 @@ bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
             continue;
         const auto [first, end] = each.units();
         for (std::size_t i = first; i < end; i++) {
-            slot &one = each.of->slots[i];
+            use_mark &one = each.of->marks[i];
             recurrence_.touches(one.bytes, one.step == 0 ? recurrence::never
                                                          : step - one.step);
             one.step = step;
@@ -364,12 +370,14 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
 {
     uses_ += all.empty() ? 0 : 1;
     for (const touched &each : all) {
-        auto &slots = each.of->slots;
         const auto [first, end] = each.units();
         for (std::size_t i = first; i < end; i++) {
-            (slots[i].in_ram() ? unreported_.miss_bytes
-                               : unreported_.hit_bytes) += slots[i].bytes;
-            slots[i].uses.use(uses_);
+            use_mark &one = each.of->marks[i];
+            const bool in_ram =
+                each.of->in_ram > 0 && each.of->slots[i].in_ram();
+            (in_ram ? unreported_.miss_bytes : unreported_.hit_bytes) +=
+                one.bytes;
+            one.uses.use(uses_);
         }
     }
     unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
@@ -397,8 +405,8 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     // That one is several, of as many threads.
     if (stream == CU_STREAM_PER_THREAD)
         return false;
-    const std::uint64_t start = now_ns();
-    std::uint64_t since = start;
+    std::uint64_t start = 0;
+    std::uint64_t since = 0;
     std::uint64_t begun = 0; // what runs
     while (settled_ && host_bytes_ > 0 && unvouched_ == 0 && moves_ahead() &&
            !gave_up_ && !stopping_ && flights_.streams() == 1 &&
@@ -406,6 +414,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
            for_device_.is_left(schedule_.steps())) {
         flight *const oldest = flights_.oldest(stream);
         const std::uint64_t now = now_ns();
+        start = start == 0 ? now : start;
         if (oldest->begun_ns != begun) {
             begun = oldest->begun_ns;
             since = now;
@@ -559,7 +568,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         unvouched_++;
         map_all(lock);
     }
-    const auto all = follow(announced);
+    begun.blocks = follow(announced);
+    const auto &all = begun.blocks;
     const std::uint64_t steps = schedule_.steps();
     const bool expected = note(announced.what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
@@ -583,8 +593,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
                      now, now, all.front().part.base, missed,
                      schedule_.steps());
     }
-    begun.blocks.reserve(all.size());
-    for (const touched &each : all) {
+    for (touched &each : begun.blocks) {
         // It may write to them: what was copied does not count.
         each.of->call_off();
         each.of->may_change();
@@ -593,8 +602,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         const bool learns = announced.vouched && announced.open_ended &&
                             each.names_units() && !each.of->fixed &&
                             each.of->bytes <= share_bytes_ / 4;
-        begun.blocks.push_back(
-            {each.of, learns ? announced.what ^ each.of->base : 0, 0});
+        each.work = learns ? announced.what ^ each.of->base : 0;
     }
     for (const touched &each : all)
         bring_home(*each.of);
@@ -611,11 +619,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
                          all.front().part.base, 0, schedule_.steps());
     }
     count_use(all, announced.vouched && moves_ahead());
-    for (std::size_t i = 0; i < all.size(); i++) {
-        const block &of = *all[i].of;
+    for (touched &one : begun.blocks) {
+        const block &of = *one.of;
         const std::size_t count = of.slots.size();
-        const auto [first, end] = all[i].units();
-        flight::held &one = begun.blocks[i];
+        const auto [first, end] = one.units();
         one.complete =
             (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
         one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
@@ -676,10 +683,13 @@ flights &mover::in_flight()
     return flights_;
 }
 
-void mover::ended(const flight &which)
+void mover::ended(flight &which)
 {
-    for (const flight::held &each : which.blocks)
+    for (const touched &each : which.blocks)
         each.of->in_flight--;
+    which.blocks.clear();
+    if (spare_lists_.size() < max_spare_lists)
+        spare_lists_.push_back(std::move(which.blocks));
     unvouched_ -= which.vouched ? 0 : 1;
     events_.put(which.event);
 }
@@ -749,7 +759,7 @@ void mover::stop(CUcontext context)
         const std::lock_guard departing(departing_);
         active_.store(false);
     }
-    for (const flight &each : in_flight().abandon())
+    for (flight &each : in_flight().abandon())
         ended(each);
     exchange_ = {};
     if (unreported_ != counters{})
@@ -925,9 +935,9 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     if (in_flight().empty())
         return false;
     bool failed = false;
-    const auto landed = flights_.land(lock, failed);
-    for (const flights::landing &each : landed) {
-        for (const flight::held &given : each.which.blocks)
+    auto landed = flights_.land(lock, failed);
+    for (flights::landing &each : landed) {
+        for (const touched &given : each.which.blocks)
             given.of->used();
         learn_reach(each);
         if (each.which.step != 0) {
@@ -954,14 +964,14 @@ void mover::learn_reach(const flights::landing &from)
         return;
     const flight &which = from.which;
     bool complete = true;
-    for (const flight::held &each : which.blocks) {
+    for (const touched &each : which.blocks) {
         complete = complete && each.complete;
         if (!each.complete && each.work != 0 && from.is_first && moves_ahead())
             reach_.lacked(each.work);
     }
     if (!complete)
         return;
-    for (const flight::held &each : which.blocks)
+    for (const touched &each : which.blocks)
         if (each.work != 0 &&
             reach_.ended(each.work, each.beyond, *from.took) &&
             trace_ != nullptr)
@@ -1718,7 +1728,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     for (const block_ref &each : large_)
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
-            const std::uint64_t uses = one.uses.at(uses_);
+            const std::uint64_t uses = each->marks[i].uses.at(uses_);
             if (!each->fixed && each->in_flight == 0 &&
                 one.where == place::host && uses >= hot_uses * heat::one_use)
                 hot.push_back({{each, i, 0}, uses});
@@ -1747,7 +1757,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
         for (const block_ref &of : large_)
             for (std::size_t i = 0; i < of->slots.size(); i++) {
                 const slot &one = of->slots[i];
-                const std::uint64_t uses = one.uses.at(uses_);
+                const std::uint64_t uses = of->marks[i].uses.at(uses_);
                 if (!of->fixed && of->in_flight == 0 && ram.may_leave(one) &&
                     one.bytes + space >= wanted && uses < coldest) {
                     coldest = uses;

@@ -269,7 +269,7 @@ private:
     void end(flight &&begun, CUstream stream, bool running);
     bool depart(CUstream stream, flight &&begun);
     flights &in_flight();
-    void ended(const flight &which);
+    void ended(flight &which);
     std::vector<touched> follow(work &announced);
     bool note(std::uint64_t what, const std::vector<touched> &all);
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
@@ -374,6 +374,9 @@ private:
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
     std::vector<touch> noted_; // of one piece of work
+    // Their memory is used again, by work that begins on another processor
+    // than work ends on.
+    std::vector<std::vector<touched>> spare_lists_;
     schedule schedule_;
     recurrence recurrence_;
     reach reach_;

@@ -83,19 +83,28 @@ void schedule::look_up()
     place_++;
 }
 
-void schedule::remember_context()
+// Makes the steps before this one ones that look_up() finds.
+void schedule::remember_contexts(std::uint32_t end)
 {
-    const auto now = static_cast<std::uint32_t>(steps_.size()) - 1;
-    if (now + 1 < context_steps)
-        return;
     if (contexts_.size() < 2 * steps_.size()) {
-        std::vector<std::uint32_t> larger(
-            std::max<std::size_t>(1024, 4 * contexts_.size()));
-        for (std::uint32_t step = context_steps - 1; step < now; step++)
-            larger[context_at(step) & (larger.size() - 1)] = step + 1;
-        contexts_.swap(larger);
+        std::size_t size = std::max<std::size_t>(1024, contexts_.size());
+        while (size < 2 * steps_.size())
+            size *= 4;
+        contexts_.assign(size, 0);
+        remembered_ = 0;
     }
-    contexts_[context_at(now) & (contexts_.size() - 1)] = now + 1;
+    std::uint32_t step = std::max(remembered_, context_steps - 1);
+    for (; step < end; step++)
+        contexts_[context_at(step) & (contexts_.size() - 1)] = step + 1;
+    remembered_ = step;
+}
+
+std::vector<schedule::use> &schedule::log_of(std::uint64_t base)
+{
+    recent &known = recent_[place_of(base)];
+    if (known.log == nullptr || known.base != base)
+        known = {base, &uses_[base]};
+    return *known.log;
 }
 
 void schedule::forget_half()
@@ -114,6 +123,8 @@ void schedule::forget_half()
         entry = log.empty() ? uses_.erase(entry) : std::next(entry);
     }
     contexts_.clear();
+    remembered_ = 0;
+    recent_ = {};
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
     place_++;
@@ -123,12 +134,14 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
 {
     if (steps_.size() >= max_steps)
         forget_half();
-    if (is_new(what)) {
+    const bool foreseen = following_ && cursor_ + 1 < steps_.size() &&
+                          steps_[cursor_ + 1] == what;
+    if (!foreseen && is_new(what)) {
         // It may be the first of many, or an address that never comes back.
         const std::uint32_t at =
             steps_.empty() ? 0 : static_cast<std::uint32_t>(steps_.size()) - 1;
         for (std::size_t i = 0; i < count; i++) {
-            auto &log = uses_[touches[i].base];
+            auto &log = log_of(touches[i].base);
             // There may be ever more of them, and no step in between.
             if (!log.empty() && log.back().step == at) {
                 log.back().first = std::min(log.back().first, touches[i].first);
@@ -161,12 +174,15 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     const auto now = static_cast<std::uint32_t>(steps_.size());
     steps_.push_back(what);
     for (std::size_t i = 0; i < count; i++)
-        uses_[touches[i].base].push_back(
-            {now, touches[i].first, touches[i].last});
+        log_of(touches[i].base)
+            .push_back({now, touches[i].first, touches[i].last});
     // What does not fit in here may fit in elsewhere.
-    if (!following_ || strays_ > 0)
+    if (!following_ || strays_ > 0) {
+        remember_contexts(now);
         look_up();
-    remember_context();
+    } else if (now - remembered_ >= max_unremembered) {
+        remember_contexts(now);
+    }
     return expected;
 }
 

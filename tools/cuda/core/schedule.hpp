@@ -2,6 +2,8 @@
 // What a program will touch next, from what it did before.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -47,7 +49,11 @@ public:
     bool note(std::uint64_t what, const touch *touches, std::size_t count);
 
     /// What was touched there is gone, and comes no more under that name.
-    void forget(std::uint64_t base) { uses_.erase(base); }
+    void forget(std::uint64_t base)
+    {
+        uses_.erase(base);
+        recent_[place_of(base)] = {};
+    }
 
     /// Whether there is a place in the past that looks like now, and of late
     /// at most half of the steps were others than those to come: where there
@@ -127,6 +133,9 @@ private:
     // How long nothing known of a unit stays nothing: uses are added meanwhile.
     static constexpr std::uint32_t recheck_steps = 32;
     static constexpr std::uint32_t max_steps = 1u << 22;
+    // How many steps may wait to be found again: as long as all come as
+    // foreseen, nobody asks.
+    static constexpr std::uint32_t max_unremembered = 4096;
 
     std::vector<use>::const_iterator
     after_cursor(const std::vector<use> &log) const;
@@ -135,15 +144,29 @@ private:
     std::uint64_t context_at(std::uint32_t step) const;
     bool is_new(std::uint64_t what);
     void look_up();
-    void remember_context();
+    void remember_contexts(std::uint32_t end);
+    std::vector<use> &log_of(std::uint64_t base);
     void forget_half();
 
     std::vector<std::uint64_t> steps_;
     std::uint64_t forgotten_ = 0; // before those
     std::map<std::uint64_t, std::vector<use>> uses_;
+    // Some of those, by place_of(): each step asks, and a tree is slow to ask.
+    struct recent
+    {
+        std::uint64_t base = 0;
+        std::vector<use> *log = nullptr;
+    };
+    static std::size_t place_of(std::uint64_t base)
+    {
+        return (base >> 21) % recent_places; // of 2 MiB each
+    }
+    static constexpr std::size_t recent_places = 512;
+    std::array<recent, recent_places> recent_{};
     std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
     std::size_t seen_count_ = 0;
     std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
+    std::uint32_t remembered_ = 0;        // those of the steps before it
     std::uint32_t cursor_ = 0;            // the past's counterpart of now
     std::uint32_t strays_ = 0;
     std::uint32_t doubt_ = 0;
