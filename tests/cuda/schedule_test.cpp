@@ -103,6 +103,34 @@ TEST(Schedule, ShapesThatTakeTurnsAreFoundAgain)
     EXPECT_EQ(next(past, 109), 1u) << "what came instead is known, too";
 }
 
+TEST(Schedule, TheLastTimeIsFoundHoweverLongAllCameAsForeseen)
+{
+    for (const int rounds : {5, 50, 500, 5000}) {
+        schedule past;
+        for (int round = 0; round < rounds; round++)
+            circle(past, 1, 20);
+        for (int round = 0; round < 3; round++)
+            circle(past, 101, 20); // of which the first is not kept
+        circle(past, 1, 10);
+        ASSERT_TRUE(past.predicts());
+        EXPECT_EQ(past.lag(), 60u);
+        EXPECT_EQ(next(past, 11), 1u);
+    }
+}
+
+TEST(Schedule, WhatWasForgottenAndComesAgainIsExpectedByWhatCameSince)
+{
+    schedule past;
+    for (int round = 0; round < 4; round++)
+        circle(past, 1, 20);
+    past.forget(std::uint64_t{5} << 32);
+    EXPECT_EQ(next(past, 5), schedule::never);
+    for (int round = 0; round < 2; round++)
+        circle(past, 1, 20);
+    EXPECT_EQ(next(past, 5), 5u);
+    EXPECT_EQ(next(past, 4), 4u);
+}
+
 TEST(Schedule, OnlyTheUnitsThatWereTouchedAreExpected)
 {
     schedule past;
