@@ -7,9 +7,12 @@
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -48,7 +51,7 @@ protected:
     }
 
     // Work that uses one of them.
-    void use(std::size_t which, std::uint64_t what)
+    void launch(std::size_t which, std::uint64_t what)
     {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
@@ -58,6 +61,11 @@ protected:
                 out.name(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
+    }
+    // ... and the next one a little later.
+    void use(std::size_t which, std::uint64_t what)
+    {
+        launch(which, what);
         usleep(500);
     }
     // ... each of them from this one on.
@@ -132,6 +140,69 @@ protected:
 };
 
 } // namespace
+
+namespace {
+
+// A card that takes a millisecond for each piece of the program's work.
+struct slow_card
+{
+    static constexpr std::uint64_t work_ns = 1000000;
+    static inline std::mutex lock;
+    static inline std::uint64_t idle_from_ns = 0;
+    static inline std::map<CUevent, std::uint64_t> ends_ns;
+
+    static CUresult create(CUevent *event, unsigned)
+    {
+        static std::atomic<std::uintptr_t> next{1};
+        *event = reinterpret_cast<CUevent>(next.fetch_add(1));
+        return CUDA_SUCCESS;
+    }
+    static CUresult record(CUevent event, CUstream stream)
+    {
+        const std::lock_guard guard(lock);
+        const std::uint64_t now = now_ns();
+        if (stream == reinterpret_cast<CUstream>(0x20))
+            idle_from_ns = std::max(idle_from_ns, now) + work_ns;
+        ends_ns[event] =
+            stream == reinterpret_cast<CUstream>(0x20) ? idle_from_ns : now;
+        return CUDA_SUCCESS;
+    }
+    static CUresult query(CUevent event)
+    {
+        const std::lock_guard guard(lock);
+        return ends_ns[event] <= now_ns() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    }
+    static std::uint64_t lead_ns()
+    {
+        const std::lock_guard guard(lock);
+        const std::uint64_t now = now_ns();
+        return idle_from_ns - std::min(idle_from_ns, now);
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, AProgramIsHeldBackHoweverFastItLaunches)
+{
+    card_.calls.cuEventCreate = slow_card::create;
+    card_.calls.cuEventRecord = slow_card::record;
+    card_.calls.cuEventQuery = slow_card::query;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    std::uint64_t most_ns = 0;
+    for (int each = 0; each < 24; each++) {
+        for (std::size_t i = 0; i < units_.size(); i++)
+            launch(i, i + 1);
+        // Once it is known how long these take.
+        for (std::uint64_t i = 0; i < 50; i++) {
+            launch(0, 100 + i);
+            if (each >= 12)
+                most_ns = std::max(most_ns, slow_card::lead_ns());
+        }
+    }
+    // Five of them, and what was launched since anybody looked.
+    EXPECT_LT(most_ns, 12 * slow_card::work_ns);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
 
 TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
 {

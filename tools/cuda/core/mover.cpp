@@ -69,6 +69,7 @@ constexpr std::uint64_t patience_ns = 200000000;
 // do other things for a moment. And for how long one piece may keep it from
 // going on.
 constexpr std::uint64_t max_lead_ns = 5000000;
+constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
 // Of work in flight; more are made, and given up again.
@@ -405,6 +406,8 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     // That one is several, of as many threads.
     if (stream == CU_STREAM_PER_THREAD)
         return false;
+    if (departed_ns_.load() > max_departed_ns)
+        in_flight();
     std::uint64_t start = 0;
     std::uint64_t since = 0;
     std::uint64_t begun = 0; // what runs
@@ -663,6 +666,7 @@ bool mover::depart(CUstream stream, flight &&begun)
         return false;
     departed_.emplace_back(stream, std::move(begun));
     any_departed_.store(true);
+    departed_ns_.fetch_add(departed_.back().second.expected_ns);
     return true;
 }
 
@@ -676,6 +680,7 @@ flights &mover::in_flight()
         lock_soon(lock);
         departures_.swap(departed_);
         any_departed_.store(false);
+        departed_ns_.store(0);
     }
     for (auto &[stream, which] : departures_)
         flights_.add(stream, std::move(which));

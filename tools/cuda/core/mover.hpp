@@ -362,6 +362,7 @@ private:
     std::mutex departing_;
     std::vector<std::pair<CUstream, flight>> departed_;
     std::atomic<bool> any_departed_{false};
+    std::atomic<std::uint64_t> departed_ns_{0}; // expected of them
 
     std::mutex lock_; // guards all below
     condition changed_;
