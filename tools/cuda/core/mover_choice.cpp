@@ -160,7 +160,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
         std::uint64_t next_use = 0;
         void name(candidate &as) const
         {
-            if (of != nullptr && of->in_flight == 0)
+            if (of != nullptr && !of->fixed && of->in_flight == 0)
                 as = {block_ref(of), index, next_use};
         }
     };
@@ -261,6 +261,12 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const auto seen = look_around(lock, share.physical_free_bytes());
     if (!seen)
         return true;
+    // Launches may have come in meanwhile, and all that was asked above be
+    // otherwise.
+    if (unvouched_ > 0 || stopping_ || gave_up_ || host_bytes_ == 0 ||
+        wanted_bytes_ > 0)
+        return false;
+    const std::uint64_t chosen_at = version_;
     const survey &units = *seen;
     const candidate &wanted = units.wanted;
     const std::uint64_t arriving =
@@ -339,7 +345,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                 return true;
             }
             // Its copy failed, and what was chosen may be gone meanwhile.
-            if (version_ != state)
+            if (version_ != chosen_at)
                 return false;
         }
         // Room for one more unit is slow to make and takes memory. As much
@@ -383,8 +389,10 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     }
     decided_ = state;
     look_again_ns_ = now_ns() + look_again_ns;
-    // Who waits, waits in vain if nothing is on its way or can end.
-    if (waiters_ > 0 && motions_.empty() && in_flight().empty()) {
+    // Who waits, waits in vain if nothing is on its way or can end, and nobody
+    // has come in since.
+    if (waiters_ > 0 && version_ == state && motions_.empty() &&
+        in_flight().empty()) {
         hopeless_ = progress_;
         changed_.notify_all();
     }

@@ -29,7 +29,9 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     slot &one = which.unit();
     const bool evicts = at != stage::fetch;
     which.of->put(one, evicts ? place::evicting : place::fetching);
-    one.cancel = false;
+    // Whoever came in before this has called off what there was.
+    one.cancel = which.of->fixed || which.of->in_flight > 0 || unvouched_ > 0 ||
+                 stopping_ || gave_up_;
     which.of->moving++;
     motion made;
     made.of = which.of;
