@@ -105,7 +105,7 @@ void functions::derived(const void *from, const void *made)
     origins_[made] = found != origins_.end() && found->second;
     // The handle may be one that another kernel had before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
-    recent_at(made) = {};
+    recent_.forget(reinterpret_cast<std::uintptr_t>(made));
 }
 
 // By asking the driver.
@@ -175,9 +175,9 @@ const functions::layout &
 functions::layout_of(const driver &calls, CUfunction function,
                      std::unique_lock<std::mutex> &lock)
 {
-    recent &last = recent_at(function);
-    if (last.known != nullptr && last.function == function)
-        return *last.known;
+    const auto key = reinterpret_cast<std::uintptr_t>(function);
+    if (const layout *const known = recent_.find(key))
+        return *known;
     auto found = layouts_.find(function);
     if (found == layouts_.end()) {
         lock.unlock();
@@ -185,7 +185,7 @@ functions::layout_of(const driver &calls, CUfunction function,
         lock.lock();
         found = layouts_.insert_or_assign(function, std::move(made)).first;
     }
-    last = {function, &found->second};
+    recent_.keep(key, found->second);
     return found->second;
 }
 

@@ -4,8 +4,8 @@
 
 #include "core/driver.hpp"
 #include "core/mover.hpp"
+#include "core/recent.hpp"
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -58,26 +58,15 @@ private:
     bool trusts_file(const void *address) const;
     bool trusts_kernel(const char *name) const;
     layout look_at(const driver &calls, CUfunction function);
+    const layout &layout_of(const driver &calls, CUfunction function,
+                            std::unique_lock<std::mutex> &lock);
 
     const char *const trust_;
     trace *const trace_;
     std::mutex lock_;
     std::map<const void *, bool> origins_;
     std::map<CUfunction, layout> layouts_;
-    // Some of those, where recent_at() says: each launch asks.
-    struct recent
-    {
-        CUfunction function = nullptr;
-        const layout *known = nullptr;
-    };
-    recent &recent_at(const void *function)
-    {
-        return recent_[(reinterpret_cast<std::uintptr_t>(function) >> 4) %
-                       recent_.size()];
-    }
-    const layout &layout_of(const driver &calls, CUfunction function,
-                            std::unique_lock<std::mutex> &lock);
-    std::array<recent, 256> recent_{};
+    recent<const layout, 256, 16> recent_; // of those
 };
 
 } // namespace emuv::cuda

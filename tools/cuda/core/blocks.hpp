@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -23,11 +24,13 @@ class blocks
 public:
     bool empty() const { return tree_.empty(); }
     const std::map<CUdeviceptr, block_ref> &all() const { return tree_; }
+    /// Another one after each change.
+    std::uint64_t version() const { return version_; }
 
     void add(const block_ref &made)
     {
         tree_[made->base] = made;
-        asked_ = 0;
+        changed();
     }
 
     /// @return the block that begins there, which is no longer one of them; or
@@ -39,7 +42,7 @@ public:
             return {};
         const block_ref gone = found->second;
         tree_.erase(found);
-        asked_ = 0;
+        changed();
         return gone;
     }
 
@@ -63,6 +66,12 @@ public:
     }
 
 private:
+    void changed()
+    {
+        version_++;
+        asked_ = 0;
+    }
+
     static block *within(block *of, CUdeviceptr address)
     {
         return address - of->base < of->bytes ? of : nullptr;
@@ -79,6 +88,7 @@ private:
     }
 
     std::map<CUdeviceptr, block_ref> tree_;
+    std::uint64_t version_ = 0;
     std::size_t asked_ = 0; // since the last change
     std::vector<CUdeviceptr> bases_;
     std::vector<block *> table_;

@@ -68,7 +68,6 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // it has been made for something
     blocks_.add(made);
-    blocks_version_++;
     if (!made->small)
         large_.push_back(made);
     host_bytes_ += host;
@@ -83,7 +82,6 @@ bool mover::remove(CUdeviceptr base, remains &left)
     const block_ref gone = blocks_.remove(base);
     if (!gone)
         return false;
-    blocks_version_++;
     std::erase(large_, gone);
     schedule_.forget(base);
     hold_still(*gone);

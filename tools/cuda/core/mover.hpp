@@ -378,7 +378,6 @@ private:
     condition to_map_;  // there is something to map ...
     condition to_make_; // ... or to make room for
     blocks blocks_;
-    std::uint64_t blocks_version_ = 0;
     // What decisions look through, of what may be very many blocks: those whose
     // units come and go, and small ones that a launch waits for.
     std::vector<block_ref> large_;

@@ -21,9 +21,10 @@ constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
 // left. Other room is taken, and what was to stay leaves, only for what is due
 // within so many bytes.
 constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
-// Looking for something to do takes time in which launches have to wait.
+// Looking for something to do takes time, in much of which launches have to
+// wait: they are let in after so many blocks.
 constexpr std::uint64_t look_again_ns = 100000;
-constexpr std::size_t let_in_after = 32; // blocks, a microsecond or two
+constexpr std::size_t let_in_after = 32;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 
 // Without a schedule, units change places for what they were used for. One that
@@ -141,14 +142,14 @@ bool mover::may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const
            (bytes <= free_bytes && frames_.may_make(bytes));
 }
 
-// Launches do not wait for the end of it.
+// Launches do not wait for the end of it, where there are many blocks.
 // @param free_bytes  what is left of the share
 // @return nothing where there are other blocks meanwhile
 std::optional<mover::survey>
 mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
 {
     survey out;
-    const std::uint64_t blocks = blocks_version_;
+    const std::uint64_t version = blocks_.version();
     out.ram = look_for_rooms(rooms_.below());
     const bool arranges = pace_.arranges();
     const bool has_way = arranges || pace_.moves();
@@ -184,7 +185,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     for (std::size_t at = 0; at < large_.size(); at++) {
         if (at % let_in_after == 0) {
             let_in(lock);
-            if (blocks != blocks_version_)
+            if (version != blocks_.version())
                 return {};
         }
         const block_ref &each = large_[at];

@@ -101,10 +101,11 @@ void schedule::remember_contexts(std::uint32_t end)
 
 std::vector<schedule::use> &schedule::log_of(std::uint64_t base)
 {
-    recent &known = recent_[place_of(base)];
-    if (known.log == nullptr || known.base != base)
-        known = {base, &uses_[base]};
-    return *known.log;
+    if (std::vector<use> *const known = recent_.find(base))
+        return *known;
+    std::vector<use> &log = uses_[base];
+    recent_.keep(base, log);
+    return log;
 }
 
 void schedule::forget_half()
@@ -124,7 +125,7 @@ void schedule::forget_half()
     }
     contexts_.clear();
     remembered_ = 0;
-    recent_ = {};
+    recent_.forget_all();
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
     place_++;

@@ -2,8 +2,8 @@
 // What a program will touch next, from what it did before.
 #pragma once
 
-#include <array>
-#include <cstddef>
+#include "recent.hpp"
+
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -52,7 +52,7 @@ public:
     void forget(std::uint64_t base)
     {
         uses_.erase(base);
-        recent_[place_of(base)] = {};
+        recent_.forget(base);
     }
 
     /// Whether there is a place in the past that looks like now, and of late
@@ -151,18 +151,7 @@ private:
     std::vector<std::uint64_t> steps_;
     std::uint64_t forgotten_ = 0; // before those
     std::map<std::uint64_t, std::vector<use>> uses_;
-    // Some of those, by place_of(): each step asks, and a tree is slow to ask.
-    struct recent
-    {
-        std::uint64_t base = 0;
-        std::vector<use> *log = nullptr;
-    };
-    static std::size_t place_of(std::uint64_t base)
-    {
-        return (base >> 21) % recent_places; // of 2 MiB each
-    }
-    static constexpr std::size_t recent_places = 512;
-    std::array<recent, recent_places> recent_{};
+    recent<std::vector<use>, 512, std::uint64_t{2} << 20> recent_; // of those
     std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
     std::size_t seen_count_ = 0;
     std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
