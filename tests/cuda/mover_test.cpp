@@ -25,6 +25,42 @@ namespace {
 constexpr std::uint64_t MiB = 1ull << 20;
 constexpr std::uint64_t unit_bytes = usual_unit_bytes;
 
+// Limits that may be asked to take their time.
+class slow_ledger final : public ledger
+{
+public:
+    explicit slow_ledger(ledger &of) : of_(of) {}
+
+    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override
+    {
+        return of_.charge_virtual(bytes, token);
+    }
+    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override
+    {
+        of_.uncharge_virtual(bytes, token);
+    }
+    usage read() override
+    {
+        if (const unsigned us = takes_us.load(); us > 0)
+            usleep(us);
+        return of_.read();
+    }
+
+    std::atomic<unsigned> takes_us{0}; // to read them
+
+private:
+    bool take_physical(std::uint64_t bytes) override
+    {
+        return of_.charge_physical(bytes);
+    }
+    void give_physical(std::uint64_t bytes) override
+    {
+        of_.uncharge_physical(bytes);
+    }
+
+    ledger &of_;
+};
+
 // Eight units fit on the card, and twelve are there.
 class Mover : public ::testing::Test
 {
@@ -36,7 +72,8 @@ protected:
         card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
         card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
         ASSERT_EQ(rows_.open(nullptr), 0);
-        limits_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
+        kept_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
+        limits_ = std::make_unique<slow_ledger>(*kept_);
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
             card_.calls, *limits_, 0, true, false, nullptr,
@@ -130,7 +167,8 @@ protected:
 
     FakeDriver card_;
     ledger_file rows_;
-    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<file_ledger> kept_;
+    std::unique_ptr<slow_ledger> limits_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
     std::unique_ptr<memory> held_;
@@ -201,6 +239,90 @@ TEST_F(Mover, AProgramIsHeldBackHoweverFastItLaunches)
     }
     // Five of them, and what was launched since anybody looked.
     EXPECT_LT(most_ns, 12 * slow_card::work_ns);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// Work that nobody vouches for: it may change all there is, until it ends, and
+// nothing else ends before it.
+struct unvouched
+{
+    static CUstream stream() { return reinterpret_cast<CUstream>(0x30); }
+
+    static inline std::atomic<bool> runs{false};
+    static inline std::mutex lock;
+    // Of what is mapped there, whether it was read last while that ran.
+    static inline std::map<CUdeviceptr, bool> outdated;
+    static inline unsigned lost = 0;
+    static inline unsigned moved = 0;
+    static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
+
+    static CUresult query(CUevent)
+    {
+        return runs.load() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    }
+    static void read(CUdeviceptr at)
+    {
+        const std::lock_guard guard(lock);
+        outdated[at] = runs.load();
+    }
+    static CUresult copy(CUdeviceptr, CUdeviceptr from, std::size_t, CUstream)
+    {
+        read(from);
+        return CUDA_SUCCESS;
+    }
+    static CUresult digest(CUfunction, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, unsigned, unsigned, CUstream,
+                           void **parameters, void **)
+    {
+        read(*static_cast<CUdeviceptr *>(parameters[0]));
+        return CUDA_SUCCESS;
+    }
+    static CUresult unmap(CUdeviceptr at, std::size_t bytes)
+    {
+        {
+            const std::lock_guard guard(lock);
+            if (const auto found = outdated.find(at); found != outdated.end()) {
+                moved++;
+                lost += found->second ? 1 : 0;
+            }
+        }
+        return unmap_(at, bytes);
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
+{
+    unvouched::outdated.clear();
+    unvouched::lost = unvouched::moved = 0;
+    unvouched::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = unvouched::unmap;
+    card_.calls.cuEventQuery = unvouched::query;
+    card_.calls.cuMemcpyAsync = unvouched::copy;
+    card_.calls.cuLaunchKernel = unvouched::digest;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    // It comes in while the mover looks for something to move.
+    limits_->takes_us = 300;
+    for (std::uint64_t i = 0; i < 200; i++) {
+        round(0);
+        moves_->run(
+            unvouched::stream(), [](work &out) { out.vouched = false; },
+            [] {
+                unvouched::runs = true;
+                return CUDA_SUCCESS;
+            });
+        usleep(1000);
+        unvouched::runs = false;
+    }
+    limits_->takes_us = 0;
+    {
+        const std::lock_guard guard(unvouched::lock);
+        EXPECT_EQ(unvouched::lost, 0u);
+        EXPECT_GT(unvouched::moved, 200u) << "nothing to lose";
+    }
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
