@@ -22,9 +22,9 @@ constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
 // within so many bytes.
 constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
 // Looking for something to do takes time, in much of which launches have to
-// wait: they are let in after so many blocks.
+// wait: they are let in after so many units, which are a microsecond's.
 constexpr std::uint64_t look_again_ns = 100000;
-constexpr std::size_t let_in_after = 32;
+constexpr std::size_t let_in_after = 64;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 
 // Without a schedule, units change places for what they were used for. One that
@@ -142,7 +142,7 @@ bool mover::may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const
            (bytes <= free_bytes && frames_.may_make(bytes));
 }
 
-// Launches do not wait for the end of it, where there are many blocks.
+// Launches do not wait for the end of it.
 // @param free_bytes  what is left of the share
 // @return nothing where there are other blocks meanwhile
 std::optional<mover::survey>
@@ -182,22 +182,22 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
             if (!each->fixed && each->in_flight == 0 &&
                 each->slots[i].where == place::host)
                 wanted = {&*each, i, 0};
-    for (std::size_t at = 0; at < large_.size(); at++) {
-        if (at % let_in_after == 0) {
-            let_in(lock);
-            if (version != blocks_.version())
-                return {};
-        }
-        const block_ref &each = large_[at];
-        if (each->fixed)
-            continue;
+    std::size_t looked = 0; // at units
+    for (const block_ref &each : large_) {
         for (std::size_t i = 0; i < each->slots.size(); i++) {
+            if (looked++ % let_in_after == 0) {
+                let_in(lock);
+                if (version != blocks_.version())
+                    return {};
+            }
             const slot &one = each->slots[i];
+            out.idle_room_bytes += one.has_idle_room() ? one.bytes : 0;
+            if (each->fixed)
+                continue;
             const std::uint64_t use = next_use_of(*each, i);
             out.used_bytes += use != schedule::never ? one.bytes : 0;
             out.vram_bytes += one.vram != 0 ? one.bytes : 0;
             out.ram_bytes += one.in_ram() ? one.bytes : 0;
-            out.idle_room_bytes += one.has_idle_room() ? one.bytes : 0;
             if (each->in_flight > 0)
                 continue;
             const bool passing = is_passing(one, use);

@@ -152,6 +152,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
             break;
         }
         changed_.wait_for(lock, lead_patience_ns / 8);
+        in_flight(); // others may launch meanwhile
     }
     if (begun != 0 && trace_ != nullptr)
         trace_->span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
