@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -86,6 +87,7 @@ struct card
     std::map<CUmemGenericAllocationHandle, piece> pieces;
     std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
     std::map<CUstream, std::uint64_t> streams; // until when they have work
+    std::deque<std::uint64_t> kernels;         // of the program: their ends
     std::map<CUevent, std::uint64_t> events;   // when they come
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;
@@ -96,11 +98,20 @@ struct card
     {
         return pieces[std::prev(mapped.upper_bound(address))->second];
     }
-    std::uint64_t enqueue(CUstream stream, std::uint64_t ns)
+    void enqueue(CUstream stream, std::uint64_t ns)
     {
         std::uint64_t &free = streams[stream];
         free = std::max(free, clock_ns()) + ns;
-        return free;
+        kernels.push_back(free);
+    }
+    // When the program's kernel that runs now ends: it leaves no room for
+    // another one beside it.
+    std::uint64_t gap()
+    {
+        const std::uint64_t now = clock_ns();
+        while (!kernels.empty() && kernels.front() <= now)
+            kernels.pop_front();
+        return kernels.empty() ? now : kernels.front();
     }
     void take(const cost &of, std::uint64_t bytes)
     {
@@ -150,7 +161,8 @@ CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
     const std::uint64_t count = *static_cast<std::uint64_t *>(parameters[1]);
     const CUdeviceptr sum = *static_cast<CUdeviceptr *>(parameters[2]);
     the->sums[sum] = the->at(at).version;
-    the->enqueue(stream, count * 16 * 1000 / digests_read);
+    std::uint64_t &free = the->streams[stream];
+    free = std::max(free, the->gap()) + count * 16 * 1000 / digests_read;
     return CUDA_SUCCESS;
 }
 
@@ -619,6 +631,7 @@ int main(int count, char **arguments)
           row{trained, trained.bytes() / MiB + 900 - 1740},
           row{trained, trained.bytes() / MiB * 3 / 4}, row{tuning(), 12288},
           row{checkpointed(), 11264},
+          row{chain("chain-1", 2330000, 1), 9216 / 2 + 576},
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
           row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})
         for (const bool unmaps : {false, true})

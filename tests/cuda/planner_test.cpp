@@ -134,6 +134,21 @@ TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
     EXPECT_EQ(leaving(), 0u);
 }
 
+TEST_F(PlannerTest, InAHurryIsDueAfterARoundHoweverLittleHasChanged)
+{
+    step(3 * units);
+    for (int i = 0; i < 8; i++) {
+        made.is_due(uses, true, 8 * unit_bytes);
+        step(units);
+    }
+    step(15 * units);
+    ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
+    step(units);
+    ASSERT_FALSE(made.is_due(uses, true, 8 * unit_bytes));
+    made.hurry();
+    EXPECT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
+}
+
 TEST_F(PlannerTest, IsDueLessAndLessOftenWhileNothingChanges)
 {
     step(3 * units);

@@ -10,6 +10,7 @@
 #include "events.hpp"
 #include "flights.hpp"
 #include "frames.hpp"
+#include "headroom.hpp"
 #include "lanes.hpp"
 #include "ledger.hpp"
 #include "pace.hpp"
@@ -175,11 +176,6 @@ public:
     }
 
 private:
-    // What of VRAM is planned for all that is under way, and for what lies
-    // there ahead of its use: it takes the place of what could have stayed, and
-    // is moved in its stead. N bytes in a circle over B then cost more than
-    // N-B.
-    static constexpr std::uint64_t moving_bytes = std::uint64_t{192} << 20;
     // A launch waits for memory that is on its way. If nothing at all arrives
     // or ends for so long, then what it waits for may be waiting for it.
     static constexpr std::uint64_t patience_ns = 200000000;
@@ -390,6 +386,7 @@ private:
     recurrence recurrence_;
     reach reach_;
     pace pace_;
+    headroom headroom_;
     planner planner_;
     arrangement arrangement_;
     flights flights_; // see in_flight()

@@ -275,13 +275,16 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const std::uint64_t vram_bytes =
         units.vram_bytes + frames_.bytes() + arriving;
     const std::uint64_t space =
-        vram_bytes - std::min(vram_bytes, std::min(moving_bytes, 2 * part));
+        vram_bytes -
+        std::min(vram_bytes, std::min(headroom_.bytes(), 2 * part));
     const std::uint64_t excess =
         units.used_bytes - std::min(units.used_bytes, space);
     if (moves_ahead() &&
         planner_.is_due(schedule_, recurrence_.has_been_seen(), excess)) {
         const std::uint64_t bytes =
             planner_.plan(lock, large_, schedule_, times_);
+        if (headroom_.choose(now_ns()))
+            planner_.hurry();
         if (trace_ != nullptr) {
             const std::uint64_t now = now_ns();
             trace_->span(trace::row::waits, "planned", now, now, 0, bytes,

@@ -451,6 +451,7 @@ bool mover::start_evict(const candidate &which)
     next->done = one.host.alias != 0;
     if (!next->done) {
         pace_.disturb();
+        headroom_.begin(now_ns());
         hand_over(*next, stage::room);
     }
     return true;

@@ -220,7 +220,9 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     waiters_--;
     version_++;
     wait(-1);
-    unreported_.stalled_ns += now_ns() - start;
+    const std::uint64_t waited_ns = now_ns() - start;
+    unreported_.stalled_ns += waited_ns;
+    headroom_.waited(waited_ns);
     for (const touched &each : all)
         if (each.of->small)
             awaited_.erase(
@@ -468,12 +470,15 @@ void mover::keep_pace(std::uint64_t lag, bool recurs)
     const char *const before = now_is();
     const std::uint64_t now = now_ns();
     pace_.ended(lag, now,
-                patient_rounds * (host_bytes_ + moving_bytes) /
+                patient_rounds * (host_bytes_ + headroom::least_bytes) /
                     slow_link_bytes_per_ns,
                 recurs);
     if (!pace_.arranges())
         arrangement_.forget();
-    if (trace_ != nullptr && now_is() != before)
+    if (now_is() == before)
+        return;
+    headroom_.begin(now);
+    if (trace_ != nullptr)
         trace_->span(trace::row::waits, now_is(), now, now, 0, host_bytes_,
                      lag);
 }

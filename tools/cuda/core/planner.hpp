@@ -30,6 +30,9 @@ public:
                        const std::vector<block_ref> &blocks,
                        const schedule &uses, const step_times &times);
 
+    /// What the excess is has changed: a round is enough for the next.
+    void hurry() { age_ = round_; }
+
 private:
     // What it was made for.
     std::uint64_t round_ = 0;
