@@ -18,8 +18,8 @@ public:
 
     bool after(std::uint64_t rested_ms, std::uint64_t waited_ms)
     {
-        room.carries(true, now);
-        room.carries(false, now + (100 - rested_ms) * ms);
+        room.looked(true, now);
+        room.looked(false, now + (100 - rested_ms) * ms);
         room.waited(waited_ms * ms);
         now += 100 * ms;
         return room.choose(now);
@@ -78,7 +78,7 @@ TEST(Headroom, ForgetsWhatWasBeforeItBegan)
 TEST(Headroom, CountsWhatIsOnItsWayWhenItChooses)
 {
     clocked it;
-    it.room.carries(true, it.now);
+    it.room.looked(true, it.now);
     it.room.waited(50 * ms);
     EXPECT_FALSE(it.room.choose(it.now + 100 * ms));
     it.room.waited(50 * ms);

@@ -12,16 +12,16 @@ void headroom::begin(std::uint64_t now_ns)
     carried_ns_ = waited_ns_ = 0;
 }
 
-void headroom::carries(bool any, std::uint64_t now_ns)
+void headroom::looked(bool carries, std::uint64_t now_ns)
 {
     carried_ns_ += carries_ ? now_ns - looked_ns_ : 0;
     looked_ns_ = now_ns;
-    carries_ = any;
+    carries_ = carries;
 }
 
 bool headroom::choose(std::uint64_t now_ns)
 {
-    carries(carries_, now_ns);
+    looked(carries_, now_ns);
     const std::uint64_t all_ns = now_ns - since_ns_;
     const std::uint64_t rested_ns = all_ns - std::min(all_ns, carried_ns_);
     const std::uint64_t before = bytes_;

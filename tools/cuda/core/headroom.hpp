@@ -10,9 +10,9 @@ namespace emuv::cuda {
 /// ahead of its use. It takes the place of what could have stayed, and is moved
 /// in its stead: N bytes in a circle over B then cost more than N-B. So it is
 /// little where the link is what the program waits for. Where the program waits
-/// while the link rests it is more, since VRAM is what the next unit lacks: to
-/// see whether a unit on its way out has changed waits for the end of the
-/// kernel that runs, if that fills the card.
+/// while nothing is on its way it is more, since VRAM is what the next unit
+/// lacks: to see whether a unit on its way out has changed waits for the end of
+/// the kernel that runs, if that fills the card.
 ///
 /// All times are of one clock that does not go back, in nanoseconds. Whoever
 /// uses it locks.
@@ -27,8 +27,9 @@ public:
     /// What was until now is not what comes to stay.
     void begin(std::uint64_t now_ns);
 
-    /// Whether anything is on its way to VRAM from now on.
-    void carries(bool any, std::uint64_t now_ns);
+    /// @param carries  whether from now on anything is on its way to VRAM, or
+    ///   being mapped
+    void looked(bool carries, std::uint64_t now_ns);
 
     /// A launch has waited so long for what was not there.
     void waited(std::uint64_t ns) { waited_ns_ += ns; }

@@ -457,7 +457,7 @@ void mover::loop()
         if (!stopping_ && !gave_up_)
             busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
         let_in(lock);
-        headroom_.carries(look_at_traffic().coming_bytes > 0, now_ns());
+        headroom_.looked(is_carrying(), now_ns());
         if (busy)
             continue;
         const bool waiting =

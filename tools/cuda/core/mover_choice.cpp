@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Which unit moves next, and for which.
 #include "mover.hpp"
+#include "placement.hpp"
 
 #include <algorithm>
 
@@ -105,6 +106,16 @@ mover::traffic mover::look_at_traffic() const
         }
     }
     return out;
+}
+
+// Whether the link has anything to bring, or the driver anything to map: with
+// more to do neither would be faster.
+bool mover::is_carrying() const
+{
+    return std::any_of(
+        motions_.begin(), motions_.end(), [](const motion &each) {
+            return each.at == stage::fetch || each.at == stage::remap;
+        });
 }
 
 // Whether a unit is on its way out, as planned or as arranged. Once half its
@@ -370,15 +381,16 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             worth_a_room(units.newcomer.unit().bytes);
         const candidate &last =
             grows || !units.victim.of ? units.newcomer : units.victim;
-        // What stays in VRAM leaves only where nothing else can.
+        // What stays in VRAM leaves only where nothing else can, and where the
+        // link would rest meanwhile: it has to come back.
         const bool as_planned = static_cast<bool>(units.passer.of);
         const candidate &leaves = alike.of && !comes_free ? alike
                                   : as_planned            ? units.passer
                                                           : last;
         const bool short_of_frames =
-            room < size &&
-            under_way.leaving_bytes < (waiters_ > 0 ? max_coming_bytes : 1) &&
-            due;
+            room < size && due &&
+            under_way.coming_bytes + under_way.leaving_bytes <=
+                usual_unit_bytes;
         // Where it is arranged, nobody waits for what comes.
         const bool arranges = pace_.arranges() && as_planned;
         const bool worth_it =
