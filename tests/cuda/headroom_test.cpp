@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+// How much VRAM is planned for what moves, by what waits and what rests.
 #include "core/headroom.hpp"
 
 #include <gtest/gtest.h>
