@@ -107,6 +107,8 @@ struct block
     void has_come(slot &one);
     /// A use of it has ended.
     void used();
+    /// Whether it need not stay, and nothing in flight was given it.
+    bool is_idle() const { return !fixed && in_flight == 0; }
     /// All of it, at this moment.
     bool mapped() const;
     /// What moves is called off.

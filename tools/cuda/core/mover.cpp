@@ -457,7 +457,8 @@ void mover::loop()
         if (!stopping_ && !gave_up_)
             busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
         let_in(lock);
-        headroom_.looked(is_carrying(), now_ns());
+        const std::uint64_t now = now_ns();
+        headroom_.looked(is_carrying(), now);
         if (busy)
             continue;
         const bool waiting =
@@ -465,7 +466,6 @@ void mover::loop()
                                         [](const motion &each) {
                                             return each.at != stage::ready;
                                         });
-        const std::uint64_t now = now_ns();
         if (waiting || !in_flight().empty())
             last_work_ns = now;
         // Whoever launches pays for waking a thread that sleeps, and for each

@@ -340,6 +340,7 @@ private:
     bool wants_frame_of(const motion &which) const;
     void progressed();
     void hold_still(block &of);
+    bool must_stay(const block &of) const;
     bool may_move(const motion &which) const;
     void cancel_all();
     std::uint64_t next_use_of(block &of, std::size_t index) const;

@@ -134,7 +134,7 @@ candidate mover::needed_last(Fits fits) const
 {
     candidate out;
     for (const block_ref &each : large_) {
-        if (each->fixed || each->in_flight > 0)
+        if (!each->is_idle())
             continue;
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const std::uint64_t use = next_use_of(*each, i);
@@ -172,7 +172,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
         std::uint64_t next_use = 0;
         void name(candidate &as) const
         {
-            if (of != nullptr && !of->fixed && of->in_flight == 0)
+            if (of != nullptr && of->is_idle())
                 as = {block_ref(of), index, next_use};
         }
     };
@@ -190,8 +190,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     };
     for (const block_ref &each : awaited_)
         for (std::size_t i = 0; i < each->slots.size(); i++)
-            if (!each->fixed && each->in_flight == 0 &&
-                each->slots[i].where == place::host)
+            if (each->is_idle() && each->slots[i].where == place::host)
                 wanted = {&*each, i, 0};
     std::size_t looked = 0; // at units
     for (const block_ref &each : large_) {
@@ -474,8 +473,8 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const slot &one = each->slots[i];
             const std::uint64_t uses = each->marks[i].uses.at(uses_);
-            if (!each->fixed && each->in_flight == 0 &&
-                one.where == place::host && uses >= hot_uses * heat::one_use)
+            if (each->is_idle() && one.where == place::host &&
+                uses >= hot_uses * heat::one_use)
                 hot.push_back({{each, i, 0}, uses});
         }
     std::sort(
@@ -503,7 +502,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
             for (std::size_t i = 0; i < of->slots.size(); i++) {
                 const slot &one = of->slots[i];
                 const std::uint64_t uses = of->marks[i].uses.at(uses_);
-                if (!of->fixed && of->in_flight == 0 && ram.may_leave(one) &&
+                if (of->is_idle() && ram.may_leave(one) &&
                     one.bytes + space >= wanted && uses < coldest) {
                     coldest = uses;
                     out = {of, i, schedule::never};

@@ -24,14 +24,19 @@ void mover::progressed()
     version_++;
 }
 
+// Whether nothing of the block is to move now, or be mapped nowhere.
+bool mover::must_stay(const block &of) const
+{
+    return !of.is_idle() || unvouched_ > 0 || stopping_ || gave_up_;
+}
+
 mover::motion_ref mover::new_motion(const candidate &which, stage at)
 {
     slot &one = which.unit();
     const bool evicts = at != stage::fetch;
     which.of->put(one, evicts ? place::evicting : place::fetching);
     // Whoever came in before this has called off what there was.
-    one.cancel = which.of->fixed || which.of->in_flight > 0 || unvouched_ > 0 ||
-                 stopping_ || gave_up_;
+    one.cancel = must_stay(*which.of);
     which.of->moving++;
     motion made;
     made.of = which.of;
@@ -57,8 +62,7 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     which->of->put(of, where);
     of.cancel = false;
     which->of->moving--;
-    if (of.away && (which->of->in_flight > 0 || which->of->fixed ||
-                    unvouched_ > 0 || stopping_ || gave_up_))
+    if (of.away && must_stay(*which->of))
         bring_home(*which->of, of);
     if (progress)
         progressed();
