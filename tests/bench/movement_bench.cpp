@@ -104,8 +104,8 @@ struct card
         free = std::max(free, clock_ns()) + ns;
         kernels.push_back(free);
     }
-    // When the program's kernel that runs now ends: it leaves no room for
-    // another one beside it.
+    // When the program's kernel that runs now ends: it is taken to leave no
+    // room for another one beside it.
     std::uint64_t gap()
     {
         const std::uint64_t now = clock_ns();

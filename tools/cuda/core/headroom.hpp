@@ -11,8 +11,9 @@ namespace emuv::cuda {
 /// in its stead: N bytes in a circle over B then cost more than N-B. So it is
 /// little where the link is what the program waits for. Where the program waits
 /// while nothing is on its way it is more, since VRAM is what the next unit
-/// lacks: to see whether a unit on its way out has changed waits for the end of
-/// the kernel that runs, if that fills the card.
+/// lacks, held by units on their way out: to see whether they have changed is
+/// taken to wait for the end of the kernel that runs, where that fills the card
+/// (inferred from how long products take, docs/measurements.md).
 ///
 /// All times are of one clock that does not go back, in nanoseconds. Whoever
 /// uses it locks.
