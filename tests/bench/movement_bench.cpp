@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <deque>
 #include <map>
@@ -92,7 +91,6 @@ struct card
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;
     std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
-    std::map<CUdeviceptr, std::uint64_t> sums;
 
     piece &at(CUdeviceptr address)
     {
@@ -159,8 +157,9 @@ CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
     const std::lock_guard guard(the->lock);
     const CUdeviceptr at = *static_cast<CUdeviceptr *>(parameters[0]);
     const std::uint64_t count = *static_cast<std::uint64_t *>(parameters[1]);
-    const CUdeviceptr sum = *static_cast<CUdeviceptr *>(parameters[2]);
-    the->sums[sum] = the->at(at).version;
+    auto *const sum = *static_cast<std::uint64_t **>(parameters[3]);
+    sum[0] = the->at(at).version;
+    sum[1] = 0;
     std::uint64_t &free = the->streams[stream];
     free = std::max(free, the->gap()) + count * 16 * 1000 / digests_read;
     return CUDA_SUCCESS;
@@ -249,13 +248,6 @@ driver slow_driver()
         return CUDA_SUCCESS;
     };
     calls.cuMemcpyAsync = copy;
-    calls.cuMemcpyDtoHAsync_v2 = [](void *to, CUdeviceptr from,
-                                    std::size_t bytes, CUstream) {
-        const std::lock_guard guard(the->lock);
-        std::memset(to, 0, bytes);
-        std::memcpy(to, &the->sums[from], sizeof(std::uint64_t));
-        return CUDA_SUCCESS;
-    };
     calls.cuLaunchKernel = launch;
     return calls;
 }

@@ -15,8 +15,8 @@ namespace {
 [[gnu::no_sanitize_thread]] void digest(const emuv_sim_launch *,
                                         void *const *params)
 {
-    std::uint64_t values[3];
-    for (int i = 0; i < 3; i++)
+    std::uint64_t values[4];
+    for (int i = 0; i < 4; i++)
         std::memcpy(&values[i], params[i], sizeof values[i]);
     const auto *at = reinterpret_cast<const std::uint64_t *>(values[0]);
     std::uint64_t a = 0;
@@ -25,13 +25,13 @@ namespace {
         a = (a ^ at[i]) * 0x9e3779b97f4a7c15U;
         b = b * 0xbf58476d1ce4e5b9U + at[i] + (a >> 32);
     }
-    auto *out = reinterpret_cast<std::uint64_t *>(values[2]);
-    out[0] += a;
-    out[1] += b;
+    auto *out = reinterpret_cast<std::uint64_t *>(values[3]);
+    out[0] = a;
+    out[1] = b;
 }
 
-constexpr emuv_sim_param params[] = {{0, 8}, {8, 8}, {16, 8}};
-const emuv_sim_kernel kernels[] = {{"emuv_digest", digest, params, 3}};
+constexpr emuv_sim_param params[] = {{0, 8}, {8, 8}, {16, 8}, {24, 8}};
+const emuv_sim_kernel kernels[] = {{"emuv_digest", digest, params, 4}};
 
 } // namespace
 

@@ -4,24 +4,32 @@
 
 namespace emuv::cuda {
 
-/// emuv_digest(at, count, out): adds to two 64-bit words at @p out a sum over
-/// @p count 16-byte words at @p at, in which the place of each counts. Two
-/// different contents have the same sum by chance, once in 2^128 tries; nobody
-/// is expected to search for such a pair in their own memory.
+/// emuv_digest(at, count, scratch, out): sets two 64-bit words at @p out, in VRAM
+/// or page-locked memory, to a sum over @p count 16-byte words at @p at, in which
+/// the place of each counts. Two different contents have the same sum by chance,
+/// once in 2^128 tries; nobody is expected to search for such a pair in their
+/// own memory. At @p scratch are three 64-bit words in VRAM, 0 when it begins
+/// and when it ends, for one such kernel at a time. Its blocks are whole warps.
+///
+/// The last warp to be done writes the sum and clears the scratch: what would
+/// else take three calls of the driver, whose lock launches take, takes one.
 ///
 /// PTX, which any driver since CUDA 9 compiles for any card it knows.
 inline constexpr char digest_ptx[] = R"(.version 6.0
 .target sm_50
 .address_size 64
-.visible .entry emuv_digest(.param .u64 at, .param .u64 count, .param .u64 out)
+.visible .entry emuv_digest(
+    .param .u64 at, .param .u64 count, .param .u64 scratch, .param .u64 out)
 {
     .reg .pred %p<8>;
     .reg .b32 %r<16>;
-    .reg .b64 %at, %count, %out, %i, %step, %a, %b, %x, %y, %t, %u, %v;
+    .reg .b64 %at, %count, %scratch, %out, %i, %step, %a, %b, %x, %y, %t, %u, %v;
     ld.param.u64 %at, [at];
     ld.param.u64 %count, [count];
+    ld.param.u64 %scratch, [scratch];
     ld.param.u64 %out, [out];
     cvta.to.global.u64 %at, %at;
+    cvta.to.global.u64 %scratch, %scratch;
     cvta.to.global.u64 %out, %out;
     mov.u32 %r0, %ctaid.x;
     mov.u32 %r1, %ntid.x;
@@ -79,8 +87,19 @@ half:
     and.b32 %r9, %r2, 31;
     setp.ne.u32 %p2, %r9, 0;
     @%p2 bra done;
-    red.global.add.u64 [%out], %a;
-    red.global.add.u64 [%out+8], %b;
+    red.global.add.u64 [%scratch], %a;
+    red.global.add.u64 [%scratch+8], %b;
+    membar.gl;
+    mul.lo.u32 %r10, %r1, %r3;
+    shr.u32 %r10, %r10, 5;
+    sub.u32 %r10, %r10, 1;
+    atom.global.inc.u32 %r11, [%scratch+16], %r10;
+    setp.ne.u32 %p3, %r11, %r10;
+    @%p3 bra done;
+    membar.gl;
+    atom.global.exch.b64 %a, [%scratch], 0;
+    atom.global.exch.b64 %b, [%scratch+8], 0;
+    st.global.v2.u64 [%out], {%a, %b};
 done:
     ret;
 }

@@ -10,6 +10,9 @@ namespace {
 
 constexpr unsigned blocks = 256;
 constexpr std::size_t value_bytes = sizeof(digests::value);
+constexpr std::size_t scratch_bytes = 3 * sizeof(std::uint64_t);
+constexpr std::size_t all_scratch_bytes =
+    digests::max_under_way * scratch_bytes;
 
 } // namespace
 
@@ -20,7 +23,8 @@ bool digests::open(int priority)
         calls_.cuModuleLoadData(&module_, digest_ptx) != CUDA_SUCCESS ||
         calls_.cuModuleGetFunction(&kernel_, module_, "emuv_digest") !=
             CUDA_SUCCESS ||
-        calls_.cuMemAlloc_v2(&sums_, max_under_way * value_bytes) !=
+        calls_.cuMemAlloc_v2(&scratch_, all_scratch_bytes) != CUDA_SUCCESS ||
+        calls_.cuMemsetD8Async(scratch_, 0, all_scratch_bytes, stream_) !=
             CUDA_SUCCESS ||
         calls_.cuMemHostAlloc(reinterpret_cast<void **>(&results_),
                               max_under_way * value_bytes, 0) != CUDA_SUCCESS)
@@ -32,15 +36,15 @@ bool digests::open(int priority)
 
 void digests::close()
 {
-    if (sums_ != 0)
-        calls_.cuMemFree_v2(sums_);
+    if (scratch_ != 0)
+        calls_.cuMemFree_v2(scratch_);
     if (results_ != nullptr)
         calls_.cuMemFreeHost(results_);
     if (module_ != nullptr)
         calls_.cuModuleUnload(module_);
     if (stream_ != nullptr)
         calls_.cuStreamDestroy_v2(stream_);
-    sums_ = 0;
+    scratch_ = 0;
     results_ = nullptr;
     module_ = nullptr;
     stream_ = nullptr;
@@ -58,15 +62,14 @@ bool digests::begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
                     CUevent done)
 {
     std::uint64_t count = bytes / 16;
-    CUdeviceptr sum = sums_ + number * value_bytes;
-    void *parameters[] = {&at, &count, &sum};
-    if (calls_.cuMemsetD8Async(sum, 0, value_bytes, stream_) != CUDA_SUCCESS ||
-        calls_.cuLaunchKernel(kernel_, blocks, 1, 1, digest_threads, 1, 1, 0,
+    CUdeviceptr scratch = scratch_ + number * scratch_bytes;
+    // Page-locked memory is where it is for the device, too.
+    auto out = reinterpret_cast<CUdeviceptr>(&results_[number]);
+    void *parameters[] = {&at, &count, &scratch, &out};
+    if (calls_.cuLaunchKernel(kernel_, blocks, 1, 1, digest_threads, 1, 1, 0,
                               stream_, parameters, nullptr) != CUDA_SUCCESS)
         return false;
-    if (calls_.cuMemcpyDtoHAsync_v2(&results_[number], sum, value_bytes,
-                                    stream_) == CUDA_SUCCESS &&
-        calls_.cuEventRecord(done, stream_) == CUDA_SUCCESS)
+    if (calls_.cuEventRecord(done, stream_) == CUDA_SUCCESS)
         return true;
     // It reads the memory that the caller takes for free.
     calls_.cuStreamSynchronize(stream_);

@@ -51,7 +51,7 @@ private:
     CUstream stream_ = nullptr;
     CUmodule module_ = nullptr;
     CUfunction kernel_ = nullptr;
-    CUdeviceptr sums_ = 0;
+    CUdeviceptr scratch_ = 0;
     value *results_ = nullptr;
     std::vector<std::size_t> free_;
 };

@@ -66,7 +66,6 @@ namespace emuv::cuda {
     X(cuMemUnmap)                                                              \
     X(cuMemcpyAsync)                                                           \
     X(cuMemcpyDtoDAsync_v2)                                                    \
-    X(cuMemcpyDtoHAsync_v2)                                                    \
     X(cuMemsetD8Async)                                                         \
     X(cuModuleGetFunction)                                                     \
     X(cuModuleLoadData)                                                        \
