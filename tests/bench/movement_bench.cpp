@@ -79,6 +79,10 @@ struct card
         bool ram = false;
         std::uint64_t version = 0; // of what it holds
     };
+    struct busy
+    {
+        std::uint64_t start, end;
+    };
     std::mutex lock;
     std::mutex mapping; // the driver maps nothing in parallel
     std::uint64_t next = 1;
@@ -86,7 +90,7 @@ struct card
     std::map<CUmemGenericAllocationHandle, piece> pieces;
     std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
     std::map<CUstream, std::uint64_t> streams; // until when they have work
-    std::deque<std::uint64_t> kernels;         // of the program: their ends
+    std::deque<busy> kernels;                  // of the program
     std::map<CUevent, std::uint64_t> events;   // when they come
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;
@@ -99,17 +103,22 @@ struct card
     void enqueue(CUstream stream, std::uint64_t ns)
     {
         std::uint64_t &free = streams[stream];
-        free = std::max(free, clock_ns()) + ns;
-        kernels.push_back(free);
+        const std::uint64_t start = std::max(free, clock_ns());
+        free = start + ns;
+        kernels.push_back({start, free});
     }
-    // When the program's kernel that runs now ends: it is taken to leave no
-    // room for another one beside it.
-    std::uint64_t gap()
+    // From when on the card has room for a digest: a kernel of the program's
+    // leaves none beside it.
+    std::uint64_t gap(std::uint64_t from)
     {
         const std::uint64_t now = clock_ns();
-        while (!kernels.empty() && kernels.front() <= now)
+        while (!kernels.empty() && kernels.front().end <= now)
             kernels.pop_front();
-        return kernels.empty() ? now : kernels.front();
+        from = std::max(from, now);
+        for (const busy &each : kernels)
+            if (each.start <= from && from < each.end)
+                return each.end;
+        return from;
     }
     void take(const cost &of, std::uint64_t bytes)
     {
@@ -161,7 +170,7 @@ CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
     sum[0] = the->at(at).version;
     sum[1] = 0;
     std::uint64_t &free = the->streams[stream];
-    free = std::max(free, the->gap()) + count * 16 * 1000 / digests_read;
+    free = the->gap(free) + count * 16 * 1000 / digests_read;
     return CUDA_SUCCESS;
 }
 

@@ -48,7 +48,10 @@ public:
 
 private:
     const driver &calls_;
-    CUstream stream_ = nullptr;
+    // One each: where the program's kernels fill the card, digests run as one
+    // of them ends, all that wait for it at once. Of those in one stream the
+    // second would wait for the next one's end.
+    std::array<CUstream, max_under_way> streams_{};
     CUmodule module_ = nullptr;
     CUfunction kernel_ = nullptr;
     CUdeviceptr scratch_ = 0;

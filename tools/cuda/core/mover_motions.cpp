@@ -78,8 +78,8 @@ void mover::end_motion(motion_ref which, place where, bool progress)
 // Takes motions a stage further, or to their end.
 bool mover::advance(std::unique_lock<std::mutex> &lock)
 {
-    // What has been handed to one of our streams ends in its order, nearly: the
-    // first that has not ends the asking.
+    // What has been handed to the device ends in its order, nearly: the first
+    // of a kind that has not ends the asking.
     struct question
     {
         motion_ref about;
