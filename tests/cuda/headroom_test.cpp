@@ -11,16 +11,19 @@ namespace {
 constexpr std::uint64_t ms = 1000000;
 
 // A hundred milliseconds in which the link rests and a launch waits for so
-// many.
+// many, and the driver maps for so many of those in which it rests.
 class clocked
 {
 public:
     clocked() { room.begin(now); }
 
-    bool after(std::uint64_t rested_ms, std::uint64_t waited_ms)
+    bool after(std::uint64_t rested_ms, std::uint64_t waited_ms,
+               std::uint64_t mapped_ms = 0)
     {
-        room.looked(true, now);
-        room.looked(false, now + (100 - rested_ms) * ms);
+        const std::uint64_t rests = now + (100 - rested_ms) * ms;
+        room.looked(true, false, now);
+        room.looked(false, true, rests);
+        room.looked(false, false, rests + mapped_ms * ms);
         room.waited(waited_ms * ms);
         now += 100 * ms;
         return room.choose(now);
@@ -35,9 +38,9 @@ public:
 TEST(Headroom, GrowsWhileTheProgramWaitsAndTheLinkRests)
 {
     clocked it;
-    EXPECT_EQ(headroom::least_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::first_bytes, it.room.bytes());
     EXPECT_TRUE(it.after(30, 10));
-    EXPECT_LT(headroom::least_bytes, it.room.bytes());
+    EXPECT_LT(headroom::first_bytes, it.room.bytes());
     EXPECT_TRUE(it.after(30, 10));
     EXPECT_EQ(headroom::most_bytes, it.room.bytes());
     EXPECT_FALSE(it.after(30, 10));
@@ -55,16 +58,34 @@ TEST(Headroom, StaysWhereNobodyWaits)
     EXPECT_EQ(grown, it.room.bytes());
 }
 
-TEST(Headroom, ShrinksAgainWhereTheLinkNeverRests)
+TEST(Headroom, ShrinksWhereTheLinkNeverRests)
 {
     clocked it;
-    it.after(30, 10);
-    it.after(30, 10);
     EXPECT_FALSE(it.after(10, 90)) << "neither much rest nor none";
     EXPECT_TRUE(it.after(0, 90));
-    EXPECT_TRUE(it.after(0, 90));
+    EXPECT_GT(headroom::first_bytes, it.room.bytes());
+    while (it.after(0, 90))
+        ;
     EXPECT_EQ(headroom::least_bytes, it.room.bytes());
-    EXPECT_FALSE(it.after(0, 90));
+}
+
+TEST(Headroom, ShrinksAgainFromTheMostToTheLeastThereIs)
+{
+    clocked it;
+    while (it.after(30, 10))
+        ;
+    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+    while (it.after(0, 90))
+        ;
+    EXPECT_EQ(headroom::least_bytes, it.room.bytes());
+    EXPECT_TRUE(it.after(30, 10)) << "and grows again";
+}
+
+TEST(Headroom, StaysWhereMappingIsWhatTakesLong)
+{
+    clocked it;
+    EXPECT_FALSE(it.after(40, 90, 35));
+    EXPECT_EQ(headroom::first_bytes, it.room.bytes());
 }
 
 TEST(Headroom, ForgetsWhatWasBeforeItBegan)
@@ -79,9 +100,10 @@ TEST(Headroom, ForgetsWhatWasBeforeItBegan)
 TEST(Headroom, CountsWhatIsOnItsWayWhenItChooses)
 {
     clocked it;
-    it.room.looked(true, it.now);
-    it.room.waited(50 * ms);
-    EXPECT_FALSE(it.room.choose(it.now + 100 * ms));
-    it.room.waited(50 * ms);
-    EXPECT_FALSE(it.room.choose(it.now + 200 * ms)) << "it still is";
+    it.room.looked(true, false, it.now);
+    for (unsigned i = 1; i <= 2; i++) {
+        it.room.waited(50 * ms);
+        it.room.choose(it.now + i * 100 * ms);
+        EXPECT_GT(headroom::first_bytes, it.room.bytes()) << "it still is";
+    }
 }

@@ -11,16 +11,19 @@ namespace emuv::cuda {
 /// in its stead: N bytes in a circle over B then cost more than N-B. So it is
 /// little where the link is what the program waits for. Where the program waits
 /// while nothing is on its way it is more, since VRAM is what the next unit
-/// lacks, held by units on their way out: to see whether they have changed is
-/// taken to wait for the end of the kernel that runs, where that fills the card
-/// (inferred from how long products take, docs/measurements.md).
+/// lacks, held by units on their way out: whether they have changed can be seen
+/// only as the kernel that runs ends, where that fills the card
+/// (docs/measurements.md, "Products").
 ///
 /// All times are of one clock that does not go back, in nanoseconds. Whoever
 /// uses it locks.
 class headroom
 {
 public:
-    static constexpr std::uint64_t least_bytes = std::uint64_t{192} << 20;
+    /// One unit on its way in, and one that has left: with less, or none, the
+    /// same crosses the link in movement_bench.
+    static constexpr std::uint64_t least_bytes = std::uint64_t{64} << 20;
+    static constexpr std::uint64_t first_bytes = std::uint64_t{192} << 20;
     static constexpr std::uint64_t most_bytes = std::uint64_t{448} << 20;
 
     std::uint64_t bytes() const { return bytes_; }
@@ -28,9 +31,9 @@ public:
     /// What was until now is not what comes to stay.
     void begin(std::uint64_t now_ns);
 
-    /// @param carries  whether from now on anything is on its way to VRAM, or
-    ///   being mapped
-    void looked(bool carries, std::uint64_t now_ns);
+    /// @param brings  whether from now on the link has anything to bring
+    /// @param maps  whether the driver has anything to map
+    void looked(bool brings, bool maps, std::uint64_t now_ns);
 
     /// A launch has waited so long for what was not there.
     void waited(std::uint64_t ns) { waited_ns_ += ns; }
@@ -41,19 +44,21 @@ public:
 
 private:
     static constexpr std::uint64_t step_bytes = std::uint64_t{128} << 20;
-    static_assert(step_bytes <= least_bytes && least_bytes < most_bytes);
     // Parts of the time: to wait for longer is worth a mend, a link that rests
-    // for longer could carry more, and one that rests for less too much.
+    // for longer could carry more, unless the driver is busy mapping, and one
+    // that rests for less carries too much.
     static constexpr std::uint64_t long_wait = 64;
     static constexpr std::uint64_t long_rest = 8;
     static constexpr std::uint64_t short_rest = 16;
 
-    std::uint64_t bytes_ = least_bytes;
+    std::uint64_t bytes_ = first_bytes;
     std::uint64_t since_ns_ = 0;
     std::uint64_t looked_ns_ = 0;
-    std::uint64_t carried_ns_ = 0;
+    std::uint64_t brought_ns_ = 0;
+    std::uint64_t busy_ns_ = 0; // the link or the driver
     std::uint64_t waited_ns_ = 0;
-    bool carries_ = false;
+    bool brings_ = false;
+    bool maps_ = false;
 };
 
 } // namespace emuv::cuda

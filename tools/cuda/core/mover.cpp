@@ -458,7 +458,7 @@ void mover::loop()
             busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
         let_in(lock);
         const std::uint64_t now = now_ns();
-        headroom_.looked(is_carrying(), now);
+        headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now);
         if (busy)
             continue;
         const bool waiting =

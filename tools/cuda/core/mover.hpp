@@ -303,7 +303,7 @@ private:
     void hand_over(motion &which, stage to);
     void serve(stage mine);
     traffic look_at_traffic() const;
-    bool is_carrying() const;
+    bool any_at(stage which) const;
     std::optional<survey> look_around(std::unique_lock<std::mutex> &lock,
                                       std::uint64_t free_bytes);
     bool is_passing(const slot &one, std::uint64_t next_use) const;

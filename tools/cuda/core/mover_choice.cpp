@@ -108,14 +108,12 @@ mover::traffic mover::look_at_traffic() const
     return out;
 }
 
-// Whether the link has anything to bring, or the driver anything to map: with
-// more to do neither would be faster.
-bool mover::is_carrying() const
+// Whether anything is that far.
+bool mover::any_at(stage which) const
 {
     return std::any_of(
-        motions_.begin(), motions_.end(), [](const motion &each) {
-            return each.at == stage::fetch || each.at == stage::remap;
-        });
+        motions_.begin(), motions_.end(),
+        [which](const motion &each) { return each.at == which; });
 }
 
 // Whether a unit is on its way out, as planned or as arranged. Once half its
