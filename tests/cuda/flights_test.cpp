@@ -4,6 +4,7 @@
 #include "core/thread.hpp"
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -27,9 +28,13 @@ struct FlightsTest : testing::Test
             asked->questions++;
             const std::unique_lock free(asked->mutex, std::try_to_lock);
             EXPECT_TRUE(free.owns_lock());
+            if (asked->departs_meanwhile != 0)
+                asked->depart(other,
+                              std::exchange(asked->departs_meanwhile, 0));
             return asked->done.contains(event) ? asked->answer
                                                : CUDA_ERROR_NOT_READY;
         };
+        all.open();
     }
 
     static CUevent event(std::uintptr_t number)
@@ -40,12 +45,19 @@ struct FlightsTest : testing::Test
     void add(CUstream stream, std::uintptr_t number, bool fails = false,
              std::uint64_t expected_ns = 0)
     {
+        EXPECT_TRUE(depart(stream, number, fails, expected_ns));
+        all.arrive();
+    }
+
+    bool depart(CUstream stream, std::uintptr_t number, bool fails = false,
+                std::uint64_t expected_ns = 0)
+    {
         flight made;
         made.event = event(number);
         made.begun_ns = made.handed_over_ns = now_ns();
         made.failed = fails;
         made.expected_ns = expected_ns;
-        all.add(stream, std::move(made));
+        return all.depart(stream, std::move(made));
     }
 
     std::vector<flights::landing> land()
@@ -67,6 +79,7 @@ struct FlightsTest : testing::Test
     std::set<CUevent> done;
     CUresult answer = CUDA_SUCCESS;
     unsigned questions = 0;
+    std::uintptr_t departs_meanwhile = 0; // on the other stream
     std::mutex mutex;
     bool failed = false;
     flights all{calls};
@@ -216,6 +229,44 @@ TEST_F(FlightsTest, OfTwoThatEndTogetherTheSecondBeganSinceTheLastLook)
     EXPECT_GE(ended[0].took->most_ns, 5000000u);
     EXPECT_EQ(ended[1].took->least_ns, 0u);
     EXPECT_LE(ended[1].took->most_ns, since);
+}
+
+TEST_F(FlightsTest, WhatDepartsWhileTheDriverIsAskedIsBesideIt)
+{
+    add(one, 1);
+    departs_meanwhile = 2;
+    done = {event(1), event(2)};
+    const auto first = land();
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_FALSE(first[0].took);
+    EXPECT_EQ(landed(), numbers{2});
+}
+
+TEST_F(FlightsTest, WhatHasDepartedIsNotThereUntilItArrives)
+{
+    EXPECT_FALSE(all.any_departed());
+    EXPECT_TRUE(depart(one, 1, false, 20));
+    EXPECT_TRUE(depart(one, 2, false, 3));
+    EXPECT_TRUE(all.any_departed());
+    EXPECT_EQ(all.departed_ns(), 23u);
+    EXPECT_TRUE(all.empty());
+    all.arrive();
+    EXPECT_FALSE(all.any_departed());
+    EXPECT_EQ(all.departed_ns(), 0u);
+    ASSERT_NE(all.oldest(one), nullptr);
+    EXPECT_EQ(all.oldest(one)->event, event(1));
+    EXPECT_EQ(all.behind_oldest_ns(one), 3u);
+}
+
+TEST_F(FlightsTest, NothingDepartsFromAClosedOne)
+{
+    EXPECT_TRUE(depart(one, 1));
+    all.close();
+    EXPECT_FALSE(depart(one, 2));
+    all.arrive();
+    EXPECT_EQ(all.abandon().size(), 1u) << "what had departed before";
+    all.open();
+    EXPECT_TRUE(depart(one, 3));
 }
 
 TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)

@@ -9,6 +9,46 @@
 
 namespace emuv::cuda {
 
+void flights::open()
+{
+    const std::lock_guard guard(departing_);
+    open_ = true;
+}
+
+void flights::close()
+{
+    const std::lock_guard guard(departing_);
+    open_ = false;
+}
+
+bool flights::depart(CUstream stream, flight &&begun)
+{
+    std::unique_lock lock(departing_, std::defer_lock);
+    lock_soon(lock);
+    if (!open_)
+        return false;
+    departed_ns_.fetch_add(begun.expected_ns);
+    departed_.emplace_back(stream, std::move(begun));
+    any_departed_.store(true);
+    return true;
+}
+
+void flights::arrive()
+{
+    if (!any_departed_.load())
+        return;
+    {
+        std::unique_lock lock(departing_, std::defer_lock);
+        lock_soon(lock);
+        arriving_.swap(departed_);
+        any_departed_.store(false);
+        departed_ns_.store(0);
+    }
+    for (auto &[stream, which] : arriving_)
+        add(stream, std::move(which));
+    arriving_.clear();
+}
+
 void flights::add(CUstream stream, flight &&begun)
 {
     row &of = by_stream_[stream];
@@ -69,6 +109,7 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         }
     const std::uint64_t now = now_ns();
     lock_soon(lock);
+    arrive();
     const std::uint64_t slack = now - looked_ns_;
     // Of what was not asked for, nobody knows when it ended.
     if (std::none_of(

@@ -6,11 +6,13 @@
 #include "driver.hpp"
 #include "reach.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace emuv::cuda {
@@ -31,7 +33,7 @@ struct flight
     std::vector<touched> blocks; ///< that it was given
 };
 
-/// All of it, by stream. Whoever uses it locks.
+/// All of it, by stream. Whoever uses it locks, but for what says otherwise.
 class flights
 {
 public:
@@ -56,13 +58,27 @@ public:
     flights(const flights &) = delete;
     flights &operator=(const flights &) = delete;
 
+    /// From here on work may depart, until close().
+    void open();
+    void close();
+
+    /// Hands over work whose event has been recorded on a stream. Needs no lock
+    /// of the caller's, for which a launch might have to wait.
+    /// @return false, and nothing has been taken, while it is closed
+    bool depart(CUstream stream, flight &&begun);
+
+    /// Whether anything has departed and not arrived, and how long that is
+    /// expected to take the device. Likewise.
+    bool any_departed() const { return any_departed_.load(); }
+    std::uint64_t departed_ns() const { return departed_ns_.load(); }
+
+    /// Takes over what has departed: all else here is about what has arrived.
+    void arrive();
+
     bool empty() const { return by_stream_.empty(); }
 
     /// On how many there is any.
     std::size_t streams() const { return by_stream_.size(); }
-
-    /// Work whose event has been recorded on a stream.
-    void add(CUstream stream, flight &&begun);
 
     /// The first to end of a stream's, as far as is known; null where there is
     /// none. Until the lock is let go.
@@ -72,7 +88,7 @@ public:
     std::uint64_t behind_oldest_ns(CUstream stream) const;
 
     /// What has ended since the last time, in each stream's order. The driver
-    /// is asked with the lock let go.
+    /// is asked with the lock let go; what departs meanwhile arrives.
     /// @param failed  out: set where the device reports an error
     std::vector<landing> land(std::unique_lock<std::mutex> &lock, bool &failed);
 
@@ -80,6 +96,7 @@ public:
     std::vector<flight> abandon();
 
 private:
+    void add(CUstream stream, flight &&begun);
     std::optional<reach::span> time_alone(const flight &which,
                                           std::uint64_t now,
                                           std::uint64_t slack,
@@ -92,6 +109,12 @@ private:
         std::uint64_t expected_ns = 0;
         std::uint64_t last_end_ns = 0;
     };
+    std::mutex departing_; // guards the first two
+    bool open_ = false;
+    std::vector<std::pair<CUstream, flight>> departed_;
+    std::vector<std::pair<CUstream, flight>> arriving_;
+    std::atomic<bool> any_departed_{false};
+    std::atomic<std::uint64_t> departed_ns_{0};
     std::map<CUstream, row> by_stream_;
     // When work ended last, and how long before that nobody had looked; when
     // somebody looked; and when work was last in flight on two streams.

@@ -294,6 +294,7 @@ void mover::start(CUcontext context)
     for (const block_ref &each : large_)
         each->may_change();
     active_.store(true);
+    flights_.open();
     if (!thread_.start(
             [](void *self) -> void * {
                 static_cast<mover *>(self)->loop();
@@ -301,6 +302,7 @@ void mover::start(CUcontext context)
             },
             this)) {
         active_.store(false);
+        flights_.close();
         give_up("its thread could not be started");
     }
 }
@@ -324,11 +326,8 @@ void mover::stop(CUcontext context)
     // The context may live on, with work in flight that nobody follows now, and
     // with the blocks that it is of.
     const std::lock_guard guard(lock_);
-    {
-        // Whoever departs from here on sees it.
-        const std::lock_guard departing(departing_);
-        active_.store(false);
-    }
+    active_.store(false);
+    flights_.close();
     for (flight &each : in_flight().abandon())
         ended(each);
     exchange_ = {};
@@ -477,7 +476,7 @@ void mover::loop()
         } else {
             resting_.store(true);
             // From here on whoever hands over wakes it, with the lock.
-            if (!any_departed_.load())
+            if (!flights_.any_departed())
                 changed_.wait_for(lock, 100000000);
             resting_.store(false);
         }

@@ -272,7 +272,6 @@ private:
     /// @return false where nobody follows it: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
-    bool depart(CUstream stream, flight &&begun);
     flights &in_flight();
     void ended(flight &which);
     std::vector<touched> follow(work &announced);
@@ -364,13 +363,6 @@ private:
 
     std::atomic<unsigned> entering_{0}; // who go before the mover
 
-    // Work that has been handed to the device, in its order, until somebody
-    // with the lock asks what is in flight.
-    std::mutex departing_;
-    std::vector<std::pair<CUstream, flight>> departed_;
-    std::atomic<bool> any_departed_{false};
-    std::atomic<std::uint64_t> departed_ns_{0}; // expected of them
-
     std::mutex lock_; // guards all below
     condition changed_;
     condition to_map_;  // there is something to map ...
@@ -392,7 +384,6 @@ private:
     planner planner_;
     arrangement arrangement_;
     flights flights_; // see in_flight()
-    std::vector<std::pair<CUstream, flight>> departures_;
     step_times times_;
     std::list<motion> motions_;
     frames frames_;

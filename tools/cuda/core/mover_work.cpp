@@ -131,7 +131,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     // That one is several, of as many threads.
     if (stream == CU_STREAM_PER_THREAD)
         return false;
-    if (departed_ns_.load() > max_departed_ns)
+    if (flights_.departed_ns() > max_departed_ns)
         in_flight();
     std::uint64_t start = 0;
     std::uint64_t since = 0;
@@ -344,7 +344,7 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     // What failed may have begun all the same.
     begun.failed = !running;
     begun.handed_over_ns = now_ns();
-    const bool departed = followed && depart(stream, std::move(begun));
+    const bool departed = followed && flights_.depart(stream, std::move(begun));
     if (departed && !resting_.load())
         return; // it looks again in a moment
     const std::unique_lock guard = enter();
@@ -357,35 +357,10 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     changed_.notify_all();
 }
 
-// Without the mover's lock, for which a launch may have to wait.
-// @return false, and nothing has been taken, where movement has ended
-bool mover::depart(CUstream stream, flight &&begun)
-{
-    std::unique_lock lock(departing_, std::defer_lock);
-    lock_soon(lock);
-    if (!active())
-        return false;
-    departed_.emplace_back(stream, std::move(begun));
-    any_departed_.store(true);
-    departed_ns_.fetch_add(departed_.back().second.expected_ns);
-    return true;
-}
-
 // What is in flight, with what has departed since somebody asked.
 flights &mover::in_flight()
 {
-    if (!any_departed_.load())
-        return flights_;
-    {
-        std::unique_lock lock(departing_, std::defer_lock);
-        lock_soon(lock);
-        departures_.swap(departed_);
-        any_departed_.store(false);
-        departed_ns_.store(0);
-    }
-    for (auto &[stream, which] : departures_)
-        flights_.add(stream, std::move(which));
-    departures_.clear();
+    flights_.arrive();
     return flights_;
 }
 
