@@ -101,7 +101,9 @@ FakeDriver::FakeDriver()
     };
     calls.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };
     calls.cuEventElapsedTime = [](float *milliseconds, CUevent, CUevent) {
-        *milliseconds = card->elapsed_milliseconds;
+        static unsigned asked = 0;
+        const bool shared = card->shares_link && asked++ % 3 != 1;
+        *milliseconds = card->elapsed_milliseconds * (shared ? 1.5F : 1.0F);
         return CUDA_SUCCESS;
     };
     calls.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr, CUdeviceptr, std::size_t,

@@ -41,6 +41,7 @@ struct FakeDriver
         CU_STREAM_CAPTURE_MODE_GLOBAL;
     bool events_done = true;
     float elapsed_milliseconds = 1.0F;
+    bool shares_link = false; // with others, two of three times
     // What the one pool, and the graphs, hold and cannot give up.
     std::uint64_t pool_reserved = 0;
     std::uint64_t pool_used = 0;

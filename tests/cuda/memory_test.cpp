@@ -277,6 +277,7 @@ TEST_F(Memory, WhatShallBeExportableIsTheDriversWhereItFitsWhole)
 
 TEST_F(Memory, OneAllocationIsSplitWhereTheBudgetEnds)
 {
+    card_.shares_link = true;
     const CUdeviceptr first = allocate(24 * MiB);
     const CUdeviceptr second = allocate(100 * MiB);
     expect_used(64 * MiB, 60 * MiB);
@@ -285,7 +286,8 @@ TEST_F(Memory, OneAllocationIsSplitWhereTheBudgetEnds)
     EXPECT_EQ(last_notice.spilled_bytes, 60 * MiB);
     EXPECT_EQ(last_notice.allocation_bytes, 100 * MiB);
     EXPECT_DOUBLE_EQ(last_notice.link_bytes_per_second,
-                     static_cast<double>(16 * MiB) * 1000.0);
+                     static_cast<double>(16 * MiB) * 1000.0)
+        << "what it moves when it is not shared";
     const CUdeviceptr third = allocate(2 * MiB);
     EXPECT_EQ(notices, 1u) << "only the first spill is told";
     for (const CUdeviceptr pointer : {first, second, third})
