@@ -4,12 +4,13 @@
 
 namespace emuv::cuda {
 
-/// emuv_digest(at, count, scratch, out): sets two 64-bit words at @p out, in VRAM
-/// or page-locked memory, to a sum over @p count 16-byte words at @p at, in which
-/// the place of each counts. Two different contents have the same sum by chance,
-/// once in 2^128 tries; nobody is expected to search for such a pair in their
-/// own memory. At @p scratch are three 64-bit words in VRAM, 0 when it begins
-/// and when it ends, for one such kernel at a time. Its blocks are whole warps.
+/// emuv_digest(at, count, scratch, out): sets two 64-bit words at @p out, in
+/// VRAM or page-locked memory, to a sum over @p count 16-byte words at @p at,
+/// in which the place of each counts. Two different contents have the same sum
+/// by chance, once in 2^128 tries; nobody is expected to search for such a pair
+/// in their own memory. At @p scratch are three 64-bit words in VRAM, 0 when it
+/// begins and when it ends, for one such kernel at a time. Its blocks are whole
+/// warps.
 ///
 /// The last warp to be done writes the sum and clears the scratch: what would
 /// else take three calls of the driver, whose lock launches take, takes one.
