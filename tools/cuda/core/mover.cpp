@@ -293,8 +293,8 @@ void mover::start(CUcontext context)
     // Nobody followed what ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
-    active_.store(true);
     flights_.open();
+    active_.store(true);
     if (!thread_.start(
             [](void *self) -> void * {
                 static_cast<mover *>(self)->loop();
