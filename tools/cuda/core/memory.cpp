@@ -3,10 +3,10 @@
 #include "memory.hpp"
 
 #include "captures.hpp"
+#include "stopwatch.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <utility>
 
 #include <pthread.h>
@@ -733,35 +733,13 @@ double memory::measure_link(CUdeviceptr base, const held &entry) const
             return 0;
         to = scratch.at();
     }
-    CUstream stream = nullptr;
-    CUevent events[4] = {};
-    bool timed =
-        calls_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
-    for (CUevent &event : events)
-        timed = timed && calls_.cuEventCreate(&event, 0) == CUDA_SUCCESS;
-    for (const CUevent event : events)
-        timed = timed &&
-                calls_.cuMemcpyDtoDAsync_v2(to, from, bytes, stream) ==
-                    CUDA_SUCCESS &&
-                calls_.cuEventRecord(event, stream) == CUDA_SUCCESS;
-    timed = timed &&
-            calls_.cuEventSynchronize(*std::rbegin(events)) == CUDA_SUCCESS;
-    // The first copy wakes the link up, and any may have to share it.
-    float least_ms = 0;
-    for (std::size_t i = 1; timed && i < std::size(events); i++) {
-        float ms = 0;
-        timed = calls_.cuEventElapsedTime(&ms, events[i - 1], events[i]) ==
-                CUDA_SUCCESS;
-        least_ms = i == 1 ? ms : std::min(least_ms, ms);
-    }
-    for (const CUevent event : events)
-        if (event != nullptr)
-            calls_.cuEventDestroy_v2(event);
-    if (stream != nullptr)
-        calls_.cuStreamDestroy_v2(stream);
-    if (!timed || !(least_ms > 0))
-        return 0;
-    return static_cast<double>(bytes) / static_cast<double>(least_ms) * 1000.0;
+    const float ms = fastest_ms(calls_, 3, [&](CUstream stream) {
+        return calls_.cuMemcpyDtoDAsync_v2(to, from, bytes, stream) ==
+               CUDA_SUCCESS;
+    });
+    return ms > 0
+               ? static_cast<double>(bytes) / static_cast<double>(ms) * 1000.0
+               : 0;
 }
 
 void memory::first_spill(CUdeviceptr base, const held &entry,

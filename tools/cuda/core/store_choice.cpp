@@ -4,6 +4,7 @@
 
 #include "captures.hpp"
 #include "placement.hpp"
+#include "stopwatch.hpp"
 
 #include <chrono>
 
@@ -29,41 +30,18 @@ double seconds_since(std::chrono::steady_clock::time_point start)
 // Bytes a second, over both directions; 0 when it cannot be timed.
 double store_choice::copy_rate(CUdeviceptr host, CUdeviceptr vram) const
 {
-    CUstream stream = nullptr;
-    CUevent events[2] = {};
-    float milliseconds = 0;
-    const auto copy = [&](std::uint64_t bytes) {
+    const float ms = fastest_ms(calls_, 1, [&](CUstream stream) {
         for (const bool out : {false, true})
-            for (std::uint64_t at = 0; at < bytes; at += chunk_bytes)
+            for (std::uint64_t at = 0; at < trial_bytes; at += chunk_bytes)
                 if (calls_.cuMemcpyDtoDAsync_v2(
                         out ? host + at : vram, out ? vram : host + at,
                         chunk_bytes, stream) != CUDA_SUCCESS)
                     return false;
         return true;
-    };
-    bool timed =
-        calls_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
-    for (CUevent &event : events)
-        timed = timed && calls_.cuEventCreate(&event, 0) == CUDA_SUCCESS;
-    // The first copies wake the link up, and find the memory untouched.
-    timed = timed && copy(trial_bytes) &&
-            calls_.cuEventRecord(events[0], stream) == CUDA_SUCCESS &&
-            copy(trial_bytes) &&
-            calls_.cuEventRecord(events[1], stream) == CUDA_SUCCESS;
-    // Whatever was asked for must be over before the memory goes.
-    timed = stream != nullptr &&
-            calls_.cuStreamSynchronize(stream) == CUDA_SUCCESS && timed &&
-            calls_.cuEventElapsedTime(&milliseconds, events[0], events[1]) ==
-                CUDA_SUCCESS;
-    for (const CUevent event : events)
-        if (event != nullptr)
-            calls_.cuEventDestroy_v2(event);
-    if (stream != nullptr)
-        calls_.cuStreamDestroy_v2(stream);
-    if (!timed || !(milliseconds > 0))
-        return 0;
-    return 2.0 * static_cast<double>(trial_bytes) /
-           static_cast<double>(milliseconds) * 1000.0;
+    });
+    return ms > 0 ? 2.0 * static_cast<double>(trial_bytes) /
+                        static_cast<double>(ms) * 1000.0
+                  : 0;
 }
 
 // The same for a store. Pages are given back when running kernels are through,
