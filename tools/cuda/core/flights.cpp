@@ -23,8 +23,7 @@ void flights::close()
 
 bool flights::depart(CUstream stream, flight &&begun)
 {
-    std::unique_lock lock(departing_, std::defer_lock);
-    lock_soon(lock);
+    const std::unique_lock guard = lock_soon(departing_);
     if (!open_)
         return false;
     departed_ns_.fetch_add(begun.expected_ns);
@@ -38,8 +37,7 @@ void flights::arrive()
     if (!any_departed_.load())
         return;
     {
-        std::unique_lock lock(departing_, std::defer_lock);
-        lock_soon(lock);
+        const std::unique_lock guard = lock_soon(departing_);
         arriving_.swap(departed_);
         any_departed_.store(false);
         departed_ns_.store(0);

@@ -57,6 +57,14 @@ inline void lock_soon(std::unique_lock<std::mutex> &lock, unsigned tries = 100)
     lock.lock();
 }
 
+/// The same, for as long as what it returns is kept.
+[[nodiscard]] inline std::unique_lock<std::mutex> lock_soon(std::mutex &what)
+{
+    std::unique_lock lock(what, std::defer_lock);
+    lock_soon(lock);
+    return lock;
+}
+
 /// As std::condition_variable. Whoever has waited locks as anybody does:
 /// POSIX's takes the mutex as if others slept for it, and wakes them in vain
 /// each time that it lets go.
