@@ -166,7 +166,8 @@ CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
     const std::lock_guard guard(the->lock);
     const CUdeviceptr at = *static_cast<CUdeviceptr *>(parameters[0]);
     const std::uint64_t count = *static_cast<std::uint64_t *>(parameters[1]);
-    auto *const sum = *static_cast<std::uint64_t **>(parameters[3]);
+    auto *const sum = reinterpret_cast<std::uint64_t *>(
+        *static_cast<CUdeviceptr *>(parameters[3]));
     sum[0] = the->at(at).version;
     sum[1] = 0;
     std::uint64_t &free = the->streams[stream];

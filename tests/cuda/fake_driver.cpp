@@ -101,8 +101,7 @@ FakeDriver::FakeDriver()
     };
     calls.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };
     calls.cuEventElapsedTime = [](float *milliseconds, CUevent, CUevent) {
-        static unsigned asked = 0;
-        const bool shared = card->shares_link && asked++ % 3 != 1;
+        const bool shared = card->shares_link && card->timed++ % 3 != 1;
         *milliseconds = card->elapsed_milliseconds * (shared ? 1.5F : 1.0F);
         return CUDA_SUCCESS;
     };

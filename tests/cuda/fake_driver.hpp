@@ -42,6 +42,7 @@ struct FakeDriver
     bool events_done = true;
     float elapsed_milliseconds = 1.0F;
     bool shares_link = false; // with others, two of three times
+    unsigned timed = 0;       // while it does
     // What the one pool, and the graphs, hold and cannot give up.
     std::uint64_t pool_reserved = 0;
     std::uint64_t pool_used = 0;

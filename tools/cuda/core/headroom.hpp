@@ -44,6 +44,7 @@ public:
 
 private:
     static constexpr std::uint64_t step_bytes = std::uint64_t{128} << 20;
+    static_assert(least_bytes < first_bytes && first_bytes < most_bytes);
     // Parts of the time: to wait for longer is worth a mend, a link that rests
     // for longer could carry more, unless the driver is busy mapping, and one
     // that rests for less carries too much.
