@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Work that the device has in hand: what has ended, and how long it took.
+#include "core/captures.hpp"
 #include "core/flights.hpp"
 #include "core/thread.hpp"
 
@@ -34,6 +35,10 @@ struct FlightsTest : testing::Test
             return asked->done.contains(event) ? asked->answer
                                                : CUDA_ERROR_NOT_READY;
         };
+        calls.cuEventRecord = [](CUevent event, CUstream stream) {
+            asked->recorded.emplace_back(stream, event);
+            return asked->record_answer;
+        };
         all.open();
     }
 
@@ -50,14 +55,24 @@ struct FlightsTest : testing::Test
     }
 
     bool depart(CUstream stream, std::uintptr_t number, bool fails = false,
-                std::uint64_t expected_ns = 0)
+                std::uint64_t expected_ns = 0, bool brief = false)
     {
         flight made;
         made.event = event(number);
         made.begun_ns = made.handed_over_ns = now_ns();
         made.failed = fails;
         made.expected_ns = expected_ns;
-        return all.depart(stream, std::move(made));
+        made.brief = brief;
+        how = all.depart(stream, std::move(made));
+        return how == flights::departure::followed;
+    }
+
+    // A kernel that is known to end soon.
+    void add_brief(CUstream stream, std::uintptr_t number,
+                   std::uint64_t expected_ns = 0)
+    {
+        EXPECT_TRUE(depart(stream, number, false, expected_ns, true));
+        all.arrive();
     }
 
     std::vector<flights::landing> land()
@@ -77,6 +92,9 @@ struct FlightsTest : testing::Test
 
     driver calls{};
     std::set<CUevent> done;
+    std::vector<std::pair<CUstream, CUevent>> recorded;
+    CUresult record_answer = CUDA_SUCCESS;
+    flights::departure how = flights::departure::followed;
     CUresult answer = CUDA_SUCCESS;
     unsigned questions = 0;
     std::uintptr_t departs_meanwhile = 0; // on the other stream
@@ -267,6 +285,139 @@ TEST_F(FlightsTest, NothingDepartsFromAClosedOne)
     EXPECT_EQ(all.abandon().size(), 1u) << "what had departed before";
     all.open();
     EXPECT_TRUE(depart(one, 3));
+}
+
+TEST_F(FlightsTest, OneEventStandsForAllBriefWorkBeforeIt)
+{
+    add_brief(one, 1);
+    add_brief(one, 2);
+    add(one, 3);
+    ASSERT_EQ(recorded.size(), 1u);
+    EXPECT_EQ(recorded[0], std::make_pair(one, event(3)));
+    // That of work that was not followed says nothing.
+    done = {event(1), event(2)};
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_EQ(questions, 1u);
+    usleep(3);
+    done = {event(3)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 3u);
+    EXPECT_TRUE(ended[0].is_first);
+    EXPECT_FALSE(ended[1].is_first);
+    EXPECT_GT(ended[0].busy_ns, 0u);
+    EXPECT_EQ(ended[0].busy_ns, ended[1].busy_ns);
+    EXPECT_EQ(ended[0].busy_ns, ended[2].busy_ns);
+    for (const flights::landing &each : ended) {
+        ASSERT_TRUE(each.took);
+        EXPECT_EQ(each.took->least_ns, 0u) << "another may have had it all";
+    }
+    EXPECT_TRUE(all.empty());
+}
+
+TEST_F(FlightsTest, BriefWorkIsMarkedBeforeWhatMayTakeLong)
+{
+    add_brief(one, 1);
+    add_brief(one, 2);
+    flight next;
+    next.brief = true;
+    all.mark_before(one, next);
+    EXPECT_TRUE(recorded.empty());
+    next.brief = false;
+    all.mark_before(one, next);
+    ASSERT_EQ(recorded.size(), 1u);
+    EXPECT_EQ(recorded[0], std::make_pair(one, event(2)));
+    add(one, 3);
+    done = {event(2)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+}
+
+TEST_F(FlightsTest, BriefWorkIsMarkedBeforeThatOfAnotherStream)
+{
+    add_brief(one, 1);
+    flight next;
+    next.brief = true;
+    all.mark_before(other, next);
+    EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
+    add_brief(other, 2);
+    // A thread that was faster than its question.
+    add_brief(one, 3);
+    EXPECT_EQ(recorded.back(), std::make_pair(other, event(2)));
+    done = {event(1), event(2), event(3)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+    all.mark();
+    all.arrive();
+    EXPECT_EQ(landed(), numbers{3});
+}
+
+TEST_F(FlightsTest, BriefWorkThatNothingFollowsIsMarkedAfterAWhile)
+{
+    add_brief(one, 1);
+    const auto end = now_ns() + 10000000000u;
+    while (recorded.empty() && now_ns() < end)
+        EXPECT_EQ(landed(), numbers{});
+    ASSERT_EQ(recorded.size(), 1u);
+    done = {event(1)};
+    EXPECT_EQ(landed(), numbers{1});
+}
+
+TEST_F(FlightsTest, OneEventStandsForSoMuchWorkAtMost)
+{
+    for (std::uintptr_t i = 1; i <= flights::max_unmarked; i++)
+        add_brief(one, i);
+    ASSERT_EQ(recorded.size(), 1u);
+    EXPECT_EQ(recorded[0].second, event(flights::max_unmarked));
+    add_brief(one, 100, flights::max_unmarked_ns / 2);
+    add_brief(one, 101, flights::max_unmarked_ns / 4);
+    EXPECT_EQ(recorded.size(), 1u);
+    add_brief(one, 102, flights::max_unmarked_ns / 4);
+    ASSERT_EQ(recorded.size(), 2u);
+    EXPECT_EQ(recorded[1].second, event(102));
+    done = {event(flights::max_unmarked), event(102)};
+    EXPECT_EQ(landed().size(), flights::max_unmarked + 3);
+}
+
+TEST_F(FlightsTest, EveryPieceHasItsEventWhileTheProgramCaptures)
+{
+    open_captures++;
+    add_brief(one, 1);
+    open_captures--;
+    EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
+    done = {event(1)};
+    EXPECT_EQ(landed(), numbers{1});
+}
+
+TEST_F(FlightsTest, AStreamThatGoesLeavesNothingUnmarked)
+{
+    add_brief(one, 1);
+    all.leave(other);
+    EXPECT_TRUE(recorded.empty());
+    EXPECT_TRUE(all.any_unmarked());
+    all.leave(one);
+    EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
+    EXPECT_FALSE(all.any_unmarked());
+}
+
+TEST_F(FlightsTest, WhatCannotBeMarkedIsLostWithAllThatItWasToStandFor)
+{
+    record_answer = CUDA_ERROR_INVALID_HANDLE;
+    EXPECT_FALSE(depart(one, 1));
+    EXPECT_EQ(how, flights::departure::lost);
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_FALSE(failed) << "nothing that was followed";
+    add_brief(one, 2);
+    EXPECT_FALSE(depart(one, 3));
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_TRUE(failed);
+}
+
+TEST_F(FlightsTest, WhatOneEventStandsForIsAskedForWithItAlone)
+{
+    for (std::uintptr_t i = 1; i <= 500; i++)
+        add_brief(one, i);
+    for (const auto &[stream, event] : recorded)
+        done.insert(event);
+    EXPECT_EQ(landed().size(), recorded.size() * flights::max_unmarked);
+    EXPECT_EQ(questions, recorded.size());
 }
 
 TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)

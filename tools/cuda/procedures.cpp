@@ -34,13 +34,14 @@ bool hands_out_memory(std::string_view name)
            name == "cuMemCreate";
 }
 
-// Whether it does work on memory.
+// Whether it does work on memory, or keeps work for later.
 bool works_on_memory(std::string_view name)
 {
     static constexpr std::string_view prefixes[] = {
-        "cuMemcpy",     "cuMemset",           "cuMemPrefetch",
-        "cuMemDiscard", "cuLaunch",           "cuGraphLaunch",
-        "cuMemBatch",   "cuStreamWriteValue", "cuStreamBatchMemOp",
+        "cuMemcpy",      "cuMemset",           "cuMemPrefetch",
+        "cuMemDiscard",  "cuLaunch",           "cuGraphLaunch",
+        "cuMemBatch",    "cuStreamWriteValue", "cuStreamBatchMemOp",
+        "cuStreamBegin",
     };
     for (const std::string_view each : prefixes)
         if (name.starts_with(each))

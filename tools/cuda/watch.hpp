@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Work for the device whose arguments say all that it touches: copies, sets,
-// waits. One template stands for all of these functions.
+// waits; and what a stream waits for besides. One template stands for all of
+// these functions.
 #pragma once
 
 #include "hooks.hpp"
@@ -106,6 +107,19 @@ void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
         ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
 }
 
+// No work of its own, but other work may have to wait for it.
+constexpr bool only_waits(symbol which)
+{
+    return which == symbol::cuLaunchHostFunc ||
+           which == symbol::cuLaunchHostFunc_ptsz ||
+           which == symbol::cuStreamAddCallback ||
+           which == symbol::cuStreamAddCallback_ptsz ||
+           which == symbol::cuStreamWaitEvent ||
+           which == symbol::cuStreamWaitEvent_ptsz ||
+           which == symbol::cuWaitExternalSemaphoresAsync ||
+           which == symbol::cuWaitExternalSemaphoresAsync_ptsz;
+}
+
 template <symbol which, bool per_thread, typename Function>
 struct watched;
 
@@ -122,6 +136,12 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         if constexpr (which == symbol::cuLaunchCooperativeKernelMultiDevice)
             if (ours)
                 ours->fix_all("the program runs a kernel on several devices");
+        if constexpr (only_waits(which)) {
+            if (ours)
+                for (mover *each : ours->movers)
+                    each->stream_waits();
+            return real();
+        }
         mover *const moves = ours ? ours.moving() : nullptr;
         if (moves == nullptr)
             return real();

@@ -366,7 +366,7 @@ void about_stream_order(questions &q)
     }
 }
 
-void about_captures(questions &q)
+void about_streams(questions &q)
 {
     using without_mode = CUresult(CUstream);
     using with_mode = CUresult(CUstream, CUstreamCaptureMode);
@@ -375,6 +375,9 @@ void about_captures(questions &q)
                  const CUgraphEdgeData *, std::size_t, CUstreamCaptureMode);
     constexpr auto no_mode = static_cast<CUstreamCaptureMode>(3);
     constexpr auto global = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    for (const char *name : {"cuStreamDestroy", "cuStreamDestroy_v2"})
+        ASK(std::string(name) + " null",
+            symbol<CUresult(CUstream)>(name, nullptr));
     for (const std::string end : {"", "_ptsz"}) {
         const auto named = [&](const char *name, const char *wrong) {
             return name + std::string(" ") + wrong +
@@ -395,6 +398,17 @@ void about_captures(questions &q)
             symbol<end_capture>(ends.c_str(), s.stream, &s.captured));
         ASK(named("cuStreamEndCapture", "null graph"),
             symbol<end_capture>(ends.c_str(), s.stream, nullptr));
+        ASK(named("cuStreamWaitEvent", "null event"),
+            symbol<CUresult(CUstream, CUevent, unsigned)>(
+                ("cuStreamWaitEvent" + end).c_str(), s.stream, nullptr, 0));
+        ASK(named("cuLaunchHostFunc", "null function"),
+            symbol<CUresult(CUstream, CUhostFn, void *)>(
+                ("cuLaunchHostFunc" + end).c_str(), s.stream, nullptr,
+                nullptr));
+        ASK(named("cuStreamAddCallback", "null function"),
+            symbol<CUresult(CUstream, CUstreamCallback, void *, unsigned)>(
+                ("cuStreamAddCallback" + end).c_str(), s.stream, nullptr,
+                nullptr, 0));
         ASK(named("cuStreamBeginCaptureToGraph", "null graph"),
             symbol<to_graph>(("cuStreamBeginCaptureToGraph" + end).c_str(),
                              s.stream, nullptr, nullptr, nullptr, 0, global));
@@ -1067,7 +1081,7 @@ int main()
     harness::about_starting(all);
     harness::about_allocations(all);
     harness::about_stream_order(all);
-    harness::about_captures(all);
+    harness::about_streams(all);
     harness::about_handles(all);
     harness::about_arrays(all);
     harness::about_addresses(all);

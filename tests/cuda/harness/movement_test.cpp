@@ -199,6 +199,36 @@ TEST_F(Movement, OnTwoStreamsThatKnowNothingOfEachOther)
         OK(cuda().cuStreamDestroy(each));
 }
 
+// What is brief is followed by the event of what comes next, and nothing may
+// come next on its stream: movement goes on all the same.
+TEST_F(Movement, WhileStreamsComeAreCapturedAndGo)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    OK(cuda().cuCtxSynchronize());
+    testing::internal::CaptureStderr();
+    for (int round = 0; round < 30; ++round) {
+        CUstream stream = nullptr;
+        OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        for (std::size_t i = 1; i < buffers.size(); ++i)
+            touch(i, stream);
+        OK(cuda().cuStreamSynchronize(stream));
+        // What is left of it then is beside the next one's.
+        for (int brief = 0; brief < 30; ++brief)
+            OK(add(buffers[0].at, 4, 0, stream));
+        if (round % 2 == 0) {
+            CUgraph nothing = nullptr;
+            OK(cuda().cuStreamBeginCapture(stream,
+                                           CU_STREAM_CAPTURE_MODE_RELAXED));
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            OK(cuda().cuStreamEndCapture(stream, &nothing));
+            OK(cuda().cuGraphDestroy(nothing));
+        }
+        OK(cuda().cuStreamDestroy(stream));
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 // What a launch waits for may itself wait for the program: no wait is for good.
 TEST_F(Movement, WhileHostFunctionsWaitForTheProgram)
 {

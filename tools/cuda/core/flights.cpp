@@ -2,6 +2,7 @@
 // Work that the device has in hand.
 #include "flights.hpp"
 
+#include "captures.hpp"
 #include "thread.hpp"
 
 #include <algorithm>
@@ -19,17 +20,110 @@ void flights::close()
 {
     const std::lock_guard guard(departing_);
     open_ = false;
+    unmarked_ = {};
+    any_unmarked_.store(false);
+    lost_.store(false);
 }
 
-bool flights::depart(CUstream stream, flight &&begun)
+// Whether the event of what comes next on its stream may stand for this: no
+// event becomes part of what is captured.
+bool flights::may_wait(const flight &begun) const
 {
+    return begun.brief && !begun.failed && begun.event != nullptr &&
+           unmarked_.count + 1 < max_unmarked &&
+           unmarked_.expected_ns + begun.expected_ns < max_unmarked_ns &&
+           (unmarked_.count == 0 ||
+            begun.handed_over_ns - unmarked_.since_ns < max_unmarked_ns) &&
+           marking_ == 0 && open_captures.load() == 0;
+}
+
+// Locked. The event of the last one stands for all.
+void flights::mark_last()
+{
+    if (unmarked_.count == 0)
+        return;
+    if (calls_.cuEventRecord(unmarked_.event, unmarked_.stream) == CUDA_SUCCESS)
+        marks_.emplace_back(unmarked_.stream, unmarked_.event);
+    else
+        lost_.store(true);
+    any_departed_.store(true);
+    unmarked_ = {};
+    any_unmarked_.store(false);
+}
+
+void flights::mark()
+{
+    if (!any_unmarked())
+        return;
     const std::unique_lock guard = lock_soon(departing_);
-    if (!open_)
-        return false;
+    mark_last();
+}
+
+void flights::mark_before(CUstream stream, const flight &next)
+{
+    if (!any_unmarked())
+        return;
+    const std::unique_lock guard = lock_soon(departing_);
+    if (!next.brief || stream != unmarked_.stream)
+        mark_last();
+}
+
+void flights::leave(CUstream stream)
+{
+    if (!any_unmarked())
+        return;
+    const std::unique_lock guard = lock_soon(departing_);
+    if (unmarked_.stream == stream)
+        mark_last();
+}
+
+// Locked.
+void flights::push(CUstream stream, flight &&begun)
+{
     departed_ns_.fetch_add(begun.expected_ns);
     departed_.emplace_back(stream, std::move(begun));
     any_departed_.store(true);
-    return true;
+}
+
+flights::departure flights::depart(CUstream stream, flight &&begun)
+{
+    bool stands_for_others = false;
+    {
+        const std::unique_lock guard = lock_soon(departing_);
+        if (!open_)
+            return departure::closed;
+        // Of all threads that launch, another may have been faster.
+        if (stream != unmarked_.stream)
+            mark_last();
+        if (may_wait(begun)) {
+            if (unmarked_.count++ == 0)
+                unmarked_.since_ns = begun.handed_over_ns;
+            unmarked_.stream = stream;
+            unmarked_.expected_ns += begun.expected_ns;
+            unmarked_.event = begun.event;
+            any_unmarked_.store(true);
+            push(stream, std::move(begun));
+            return departure::followed;
+        }
+        stands_for_others = unmarked_.count > 0;
+        unmarked_ = {};
+        any_unmarked_.store(false);
+        marking_++;
+    }
+    // Without the lock, which others launch with.
+    begun.marked = begun.event != nullptr &&
+                   calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
+    const std::unique_lock guard = lock_soon(departing_);
+    marking_--;
+    if (!begun.marked) {
+        if (stands_for_others)
+            lost_.store(true);
+        return departure::lost;
+    }
+    if (!open_)
+        return departure::closed;
+    push(stream, std::move(begun));
+    return departure::followed;
 }
 
 void flights::arrive()
@@ -39,12 +133,21 @@ void flights::arrive()
     {
         const std::unique_lock guard = lock_soon(departing_);
         arriving_.swap(departed_);
+        arriving_marks_.swap(marks_);
         any_departed_.store(false);
         departed_ns_.store(0);
     }
     for (auto &[stream, which] : arriving_)
         add(stream, std::move(which));
     arriving_.clear();
+    // None of them has landed: what lands it would have arrived after the mark.
+    for (const auto &[stream, event] : arriving_marks_) {
+        auto &queue = by_stream_[stream].queue;
+        std::find_if(queue.rbegin(), queue.rend(), [&](const flight &each) {
+            return each.event == event;
+        })->marked = true;
+    }
+    arriving_marks_.clear();
 }
 
 void flights::add(CUstream stream, flight &&begun)
@@ -79,26 +182,35 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
     struct question
     {
         CUstream stream;
-        std::vector<CUevent> events;
-        std::size_t ended = 0;
+        std::vector<std::pair<CUevent, std::size_t>> events; // and for how many
+        std::size_t ended = 0;                               // of those
     };
     std::vector<question> questions;
     for (const auto &[stream, of] : by_stream_) {
         question &made = questions.emplace_back();
         made.stream = stream;
-        for (const flight &each : of.queue)
-            if (made.events.size() < asked_at_once)
-                made.events.push_back(each.event);
-            else
+        std::size_t waiting = 0;
+        for (const flight &each : of.queue) {
+            waiting++;
+            if (!each.marked)
+                continue;
+            if (made.events.size() == asked_at_once)
                 break;
+            made.events.emplace_back(each.event, std::exchange(waiting, 0));
+        }
     }
     std::vector<landing> out;
     if (questions.empty())
         return out;
     lock.unlock();
     const std::uint64_t asked_ns = now_ns();
+    if (any_unmarked()) {
+        const std::unique_lock guard = lock_soon(departing_);
+        if (unmarked_.since_ns + max_unmarked_ns < asked_ns)
+            mark_last();
+    }
     for (question &each : questions)
-        for (const CUevent event : each.events) {
+        for (const auto &[event, stands_for] : each.events) {
             const CUresult state = calls_.cuEventQuery(event);
             if (state == CUDA_ERROR_NOT_READY)
                 break;
@@ -108,6 +220,7 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
     const std::uint64_t now = now_ns();
     lock_soon(lock);
     arrive();
+    failed = failed || lost_.load();
     const std::uint64_t slack = now - looked_ns_;
     // Of what was not asked for, nobody knows when it ended.
     if (std::none_of(
@@ -120,19 +233,9 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         if (each.ended == 0)
             continue;
         const auto entry = by_stream_.find(each.stream);
-        auto &[queue, expected_ns, last_end_ns] = entry->second;
-        for (std::size_t i = 0; i < each.ended; i++) {
-            landing next{std::move(queue.front()), i == 0, 0, {}};
-            queue.pop_front();
-            expected_ns -= next.which.expected_ns;
-            const std::uint64_t start =
-                std::max(next.which.handed_over_ns, last_end_ns);
-            next.busy_ns = now - std::min(now, start);
-            last_end_ns = now;
-            next.took = time_alone(next.which, now, slack, next.is_first);
-            out.push_back(std::move(next));
-        }
-        if (queue.empty())
+        for (std::size_t i = 0; i < each.ended; i++)
+            land(entry->second, each.events[i].second, i == 0, now, slack, out);
+        if (entry->second.queue.empty())
             by_stream_.erase(entry);
     }
     if (!out.empty()) {
@@ -140,6 +243,26 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         last_end_slack_ns_ = slack;
     }
     return out;
+}
+
+// So many of a stream's, all together.
+void flights::land(row &of, std::size_t count, bool is_first, std::uint64_t now,
+                   std::uint64_t slack, std::vector<landing> &out)
+{
+    const std::uint64_t start =
+        std::max(of.queue.front().handed_over_ns, of.last_end_ns);
+    of.last_end_ns = now;
+    for (std::size_t i = 0; i < count; i++) {
+        landing next{std::move(of.queue.front()), is_first && i == 0, 0, {}};
+        of.queue.pop_front();
+        of.expected_ns -= next.which.expected_ns;
+        next.busy_ns = (now - std::min(now, start)) / count;
+        next.took = time_alone(next.which, now, slack, is_first);
+        // Any of them may have had all of the time, or none.
+        if (next.took && count > 1)
+            next.took->least_ns = 0;
+        out.push_back(std::move(next));
+    }
 }
 
 // It had the device for itself from its begin, or from the end of what was

@@ -147,6 +147,13 @@ public:
     /// It went.
     void gone(CUcontext context);
 
+    /// A stream is about to be captured, or to wait for something else than
+    /// work that it has been given: what is on it ends before that.
+    void stream_waits();
+
+    /// A stream is about to go: nothing of what is on it needs it any more.
+    void leave(CUstream stream) { flights_.leave(stream); }
+
     /// Whether work has to be announced.
     bool active() const { return active_.load(); }
 

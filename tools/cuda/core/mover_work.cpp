@@ -176,6 +176,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         !for_memory_.is_left(schedule_.steps()))
         return;
     const std::uint64_t start = now_ns();
+    flights_.mark(); // the rest may be what keeps that from moving
     for (const touched &each : all)
         if (each.of->small)
             awaited_.push_back(each.of);
@@ -278,8 +279,13 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     const bool expected = note(announced.what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
-    if (begun.lag != 0 && begun.step > begun.lag)
+    if (begun.is_foreseen())
         begun.expected_ns = times_.of(begun.step - begun.lag);
+    // A stream's default for each thread is as many streams.
+    begun.brief = announced.vouched && announced.open_ended &&
+                  begun.is_foreseen() &&
+                  begun.expected_ns < flights::max_unmarked_ns &&
+                  stream != CU_STREAM_PER_THREAD;
     begun.recurs = recurs(all, begun.lag);
     // Once, however many begin before the first of them is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
@@ -331,6 +337,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
         one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
     }
+    flights_.mark_before(stream, begun);
     begun.begun_ns = now_ns();
     begun.event = events_.take();
     return true;
@@ -338,23 +345,31 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
 
 void mover::end(flight &&begun, CUstream stream, bool running)
 {
-    const bool followed =
-        begun.event != nullptr &&
-        calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
     // What failed may have begun all the same.
     begun.failed = !running;
     begun.handed_over_ns = now_ns();
-    const bool departed = followed && flights_.depart(stream, std::move(begun));
-    if (departed && !resting_.load())
+    const auto how = flights_.depart(stream, std::move(begun));
+    if (how == flights::departure::followed && !resting_.load())
         return; // it looks again in a moment
     const std::unique_lock guard = enter();
     // Whoever starts movement anew waits for all that is not followed.
-    if (!departed) {
-        if (running && !followed)
+    if (how != flights::departure::followed) {
+        if (running && how == flights::departure::lost)
             give_up("work on a stream could not be followed");
         ended(begun);
     }
     changed_.notify_all();
+}
+
+void mover::stream_waits()
+{
+    CUcontext current = nullptr;
+    if (!flights_.any_unmarked() ||
+        calls_.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
+        return;
+    const std::unique_lock guard = enter();
+    if (current == context_)
+        flights_.mark();
 }
 
 // What is in flight, with what has departed since somebody asked.

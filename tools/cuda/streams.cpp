@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Captures, of which the library only wants to know whether there are any.
+// The program's streams: whether any is captured, and which are about to go.
 #include "core/captures.hpp"
-
 #include "hooks.hpp"
 
 #include <mutex>
@@ -34,6 +33,9 @@ CUresult begins(CUstream stream, Call real)
     if (ours)
         ours.held().capture_begins();
     open_captures++;
+    if (ours)
+        for (mover *each : ours->movers)
+            each->stream_waits();
     const CUresult result = real();
     if (result != CUDA_SUCCESS) {
         open_captures--;
@@ -123,4 +125,32 @@ CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     return ends(per_thread(stream), [&] {
         return EMUV_REAL(cuStreamEndCapture_ptsz)(stream, graph);
     });
+}
+
+// ---- Their ends
+
+namespace {
+
+template <typename Call>
+CUresult goes(CUstream stream, Call real)
+{
+    const entry ours;
+    if (ours)
+        for (mover *each : ours->movers)
+            each->leave(stream);
+    return real();
+}
+
+} // namespace
+
+CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    return goes(stream,
+                [stream] { return EMUV_REAL(cuStreamDestroy_v2)(stream); });
+}
+
+CUresult cuStreamDestroy(CUstream stream)
+{
+    return goes(stream,
+                [stream] { return EMUV_REAL(cuStreamDestroy)(stream); });
 }
