@@ -149,11 +149,11 @@ private:
     const driver &calls_;
     std::mutex departing_; // guards the next five
     bool open_ = false;
-    // Work whose ends nobody would see, all on one stream; 0 is none of it.
+    // Work whose end nobody would see, all of it on one stream.
     struct
     {
-        CUstream stream = nullptr; // that work departed on last
-        CUevent event = nullptr;   // of the last of it
+        CUstream stream = nullptr;
+        CUevent event = nullptr; // of the last of it
         unsigned count = 0;
         std::uint64_t expected_ns = 0;
         std::uint64_t since_ns = 0;
