@@ -465,7 +465,8 @@ void mover::loop()
                                         [](const motion &each) {
                                             return each.at != stage::ready;
                                         });
-        if (waiting || !in_flight().empty())
+        // What is over before anybody looks is work, too.
+        if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
             last_work_ns = now;
         // Whoever launches pays for waking a thread that sleeps, and for each
         // of its questions to the driver.
