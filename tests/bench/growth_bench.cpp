@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include <malloc.h>
@@ -124,6 +125,52 @@ void launches(std::size_t small, bool spills)
     std::fflush(stdout);
 }
 
+// A model's step of 2,000 launches, each given a weight and three places in
+// activations, which all are in VRAM; the program does something else between
+// them that goes through so many bytes of its own.
+void beside(std::size_t bytes)
+{
+    std::vector<std::uint64_t> mib;
+    for (int layer = 0; layer < 32; layer++)
+        mib.insert(mib.end(), {32, 32, 32, 32, 112, 112, 112});
+    const std::size_t weights = mib.size();
+    mib.insert(mib.end(), 60, 20);
+    mib.insert(mib.end(), 6, 512);
+    mib.insert(mib.end(), 40, 2);
+    engine under(std::accumulate(mib.begin(), mib.end(), std::uint64_t{0}) *
+                 MiB);
+    std::vector<CUdeviceptr> at;
+    for (const std::uint64_t each : mib)
+        at.push_back(under.allocate(each * MiB));
+    under.allocate(256 * MiB); // which spills
+    std::mt19937 random(7);
+    std::vector<std::vector<CUdeviceptr>> all(2000);
+    for (auto &names : all) {
+        names.push_back(at[random() % weights]);
+        for (int i = 0; i < 3; i++) {
+            const std::size_t of = weights + random() % (mib.size() - weights);
+            names.push_back(at[of] + random() % (mib[of] * 2) * (MiB / 2));
+        }
+    }
+    std::vector<unsigned char> other(bytes);
+    std::vector<double> times;
+    for (int round = 0; round < 12; round++)
+        for (std::size_t i = 0; i < all.size(); i++) {
+            for (std::size_t line = 0; line < bytes; line += 64)
+                *static_cast<volatile unsigned char *>(&other[line]) = 1;
+            const auto start = std::chrono::steady_clock::now();
+            under.launch(i + 1, all[i]);
+            if (round >= 4)
+                times.push_back(seconds_since(start) * 1e6);
+        }
+    std::sort(times.begin(), times.end());
+    std::printf("%13.1f  %9.2f  %9.2f  %9.2f\n",
+                static_cast<double>(bytes) / static_cast<double>(MiB),
+                times[times.size() / 10], times[times.size() / 2],
+                times[times.size() * 9 / 10]);
+    std::fflush(stdout);
+}
+
 // A tebibyte of virtual memory, in allocations of so many bytes.
 void tebibyte(std::uint64_t each)
 {
@@ -181,6 +228,10 @@ int main()
     for (const bool spills : {false, true})
         for (const std::size_t count : {10u, 1000u, 100000u})
             apart([=] { launches(count, spills); });
+    std::puts("\nthe same where the program does something else in between\n"
+              "goes over, MiB       10 %     median       90 %");
+    for (const std::size_t bytes : {0 * MiB, MiB * 3 / 2, 4 * MiB})
+        apart([=] { beside(bytes); });
     std::puts("\na tebibyte of virtual memory\n   each of  library, MiB");
     for (const std::uint64_t each : {2 * MiB, 64 * MiB, 1024 * MiB})
         apart([=] { tebibyte(each); });

@@ -62,6 +62,31 @@ TEST(BlockTest, WhereSomethingElseWasNamedItEnds)
     EXPECT_EQ(of->touched_from(base + 2 * unit_bytes).last, 3u);
 }
 
+TEST(BlockTest, AnAddressIsInItsUnitWhateverTheirSizes)
+{
+    using sizes = std::vector<std::uint64_t>;
+    for (const sizes &each :
+         {sizes{64}, sizes{64, 64, 64}, sizes{64, 64, 16}, sizes{64, 16, 16},
+          sizes{16, 64, 64}, sizes{64, 16, 64}, sizes{64, 64, 128}}) {
+        const block_ref of(new block);
+        of->base = base;
+        for (const std::uint64_t bytes : each) {
+            slot next;
+            next.at = base + of->bytes;
+            next.bytes = bytes;
+            next.where = place::vram;
+            of->add(next);
+            of->bytes += bytes;
+        }
+        for (std::uint64_t at = of->bytes; at-- > 0;) {
+            const touch part = of->touched_from(base + at);
+            const slot &first = of->slots.at(part.first);
+            EXPECT_TRUE(base + at - first.at < first.bytes);
+            EXPECT_EQ(part.first, part.last); // the next was named
+        }
+    }
+}
+
 TEST(BlockTest, OffsetsThatNeverComeAgainAreNotKeptForEver)
 {
     const block_ref of = made();

@@ -12,6 +12,10 @@ void slot::take_room_of(slot &other)
 
 void block::add(const slot &one)
 {
+    if (slots.empty())
+        unit_bytes = one.bytes;
+    else if (slots.back().bytes != unit_bytes || one.bytes > unit_bytes)
+        unit_bytes = 0;
     slots.push_back(one);
     marks.push_back({one.bytes, 0, {}});
     in_ram += one.in_ram() ? 1 : 0;
@@ -84,6 +88,8 @@ touch block::touched_from(CUdeviceptr address)
     }
     const std::uint64_t end = next == starts.end() ? bytes : *next;
     const auto unit_at = [&](std::uint64_t at) {
+        if (unit_bytes != 0)
+            return static_cast<std::uint32_t>(at / unit_bytes);
         const auto after = std::upper_bound(
             slots.begin(), slots.end(), base + at,
             [](CUdeviceptr a, const slot &b) { return a < b.at; });

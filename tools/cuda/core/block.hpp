@@ -86,6 +86,7 @@ struct block
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t unit_bytes = 0; ///< of all units but the last; 0: they differ
     std::vector<slot> slots;
     std::vector<use_mark> marks;       ///< of each of them
     std::vector<std::uint64_t> starts; ///< offsets that work was given

@@ -50,7 +50,7 @@ public:
     block *around(CUdeviceptr address)
     {
         // Most numbers are no addresses, or of small memory.
-        if (tree_.empty() || address < tree_.begin()->first)
+        if (address - lowest_ >= span_)
             return nullptr;
         if (asked_ < tree_.size()) {
             if (++asked_ == tree_.size())
@@ -70,6 +70,10 @@ private:
     {
         version_++;
         asked_ = 0;
+        lowest_ = tree_.empty() ? 0 : tree_.begin()->first;
+        span_ = tree_.empty() ? 0
+                              : tree_.rbegin()->first +
+                                    tree_.rbegin()->second->bytes - lowest_;
     }
 
     static block *within(block *of, CUdeviceptr address)
@@ -90,6 +94,9 @@ private:
     std::map<CUdeviceptr, block_ref> tree_;
     std::uint64_t version_ = 0;
     std::size_t asked_ = 0; // since the last change
+    // From the first to the last of them.
+    CUdeviceptr lowest_ = 0;
+    std::uint64_t span_ = 0;
     std::vector<CUdeviceptr> bases_;
     std::vector<block *> table_;
 };
