@@ -363,13 +363,17 @@ void mover::end(flight &&begun, CUstream stream, bool running)
 
 void mover::stream_waits()
 {
-    CUcontext current = nullptr;
-    if (!flights_.any_unmarked() ||
-        calls_.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
+    if (!flights_.any_unmarked())
         return;
     const std::unique_lock guard = enter();
-    if (current == context_)
-        flights_.mark();
+    // Whose context is current need not be that of the work; and that one may
+    // have gone since, but not without what was unmarked there.
+    CUcontext popped = nullptr;
+    if (!flights_.any_unmarked() ||
+        calls_.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS)
+        return;
+    flights_.mark();
+    calls_.cuCtxPopCurrent_v2(&popped);
 }
 
 // What is in flight, with what has departed since somebody asked.
