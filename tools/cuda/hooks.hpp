@@ -51,6 +51,13 @@ struct state
             if (each != but && each->active())
                 each->fix_all(why);
     }
+
+    /// A stream is about to be captured, or to wait: see mover.
+    void stream_waits() const
+    {
+        for (mover *each : movers)
+            each->stream_waits();
+    }
 };
 
 /// Makes the state, once; later calls give the first one's result.

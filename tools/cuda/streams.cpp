@@ -34,8 +34,7 @@ CUresult begins(CUstream stream, Call real)
         ours.held().capture_begins();
     open_captures++;
     if (ours)
-        for (mover *each : ours->movers)
-            each->stream_waits();
+        ours->stream_waits();
     const CUresult result = real();
     if (result != CUDA_SUCCESS) {
         open_captures--;
@@ -137,7 +136,7 @@ CUresult goes(CUstream stream, Call real)
     const entry ours;
     if (ours)
         for (mover *each : ours->movers)
-            each->leave(stream);
+            each->stream_goes(stream);
     return real();
 }
 

@@ -6,6 +6,7 @@
 
 #include "hooks.hpp"
 
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 
@@ -107,17 +108,33 @@ void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
         ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
 }
 
+constexpr bool is_among(symbol which, std::initializer_list<symbol> these)
+{
+    for (const symbol each : these)
+        if (each == which)
+            return true;
+    return false;
+}
+
 // No work of its own, but other work may have to wait for it.
 constexpr bool only_waits(symbol which)
 {
-    return which == symbol::cuLaunchHostFunc ||
-           which == symbol::cuLaunchHostFunc_ptsz ||
-           which == symbol::cuStreamAddCallback ||
-           which == symbol::cuStreamAddCallback_ptsz ||
-           which == symbol::cuStreamWaitEvent ||
-           which == symbol::cuStreamWaitEvent_ptsz ||
-           which == symbol::cuWaitExternalSemaphoresAsync ||
-           which == symbol::cuWaitExternalSemaphoresAsync_ptsz;
+    return is_among(
+        which, {symbol::cuLaunchHostFunc, symbol::cuLaunchHostFunc_ptsz,
+                symbol::cuStreamAddCallback, symbol::cuStreamAddCallback_ptsz,
+                symbol::cuStreamWaitEvent, symbol::cuStreamWaitEvent_ptsz,
+                symbol::cuWaitExternalSemaphoresAsync,
+                symbol::cuWaitExternalSemaphoresAsync_ptsz});
+}
+
+// Copies of which the program's memory may be the source.
+constexpr bool copies_from_host(symbol which)
+{
+    return is_among(
+        which, {symbol::cuMemcpyHtoD_v2, symbol::cuMemcpyHtoD_v2_ptds,
+                symbol::cuMemcpyHtoDAsync_v2, symbol::cuMemcpyHtoDAsync_v2_ptsz,
+                symbol::cuMemcpy, symbol::cuMemcpy_ptds, symbol::cuMemcpyAsync,
+                symbol::cuMemcpyAsync_ptsz});
 }
 
 template <symbol which, bool per_thread, typename Function>
@@ -138,21 +155,13 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
                 ours->fix_all("the program runs a kernel on several devices");
         if constexpr (only_waits(which)) {
             if (ours)
-                for (mover *each : ours->movers)
-                    each->stream_waits();
+                ours->stream_waits();
             return real();
         }
         mover *const moves = ours ? ours.moving() : nullptr;
         if (moves == nullptr)
             return real();
-        if constexpr (which == symbol::cuMemcpyHtoD_v2 ||
-                      which == symbol::cuMemcpyHtoD_v2_ptds ||
-                      which == symbol::cuMemcpyHtoDAsync_v2 ||
-                      which == symbol::cuMemcpyHtoDAsync_v2_ptsz ||
-                      which == symbol::cuMemcpy ||
-                      which == symbol::cuMemcpy_ptds ||
-                      which == symbol::cuMemcpyAsync ||
-                      which == symbol::cuMemcpyAsync_ptsz)
+        if constexpr (copies_from_host(which))
             from_host(*ours.operator->(), arguments...);
         CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
         (pick(stream, arguments), ...);

@@ -20,8 +20,7 @@ void flights::close()
 {
     const std::lock_guard guard(departing_);
     open_ = false;
-    unmarked_ = {};
-    any_unmarked_.store(false);
+    take_unmarked();
     lost_.store(false);
 }
 
@@ -37,44 +36,50 @@ bool flights::may_wait(const flight &begun) const
            marking_ == 0 && open_captures.load() == 0;
 }
 
+// Locked.
+// @return what was unmarked until now
+flights::unmarked flights::take_unmarked()
+{
+    any_unmarked_.store(false);
+    return std::exchange(unmarked_, {});
+}
+
 // Locked. The event of the last one stands for all.
 void flights::mark_last()
 {
-    if (unmarked_.count == 0)
+    const unmarked all = take_unmarked();
+    if (all.count == 0)
         return;
-    if (calls_.cuEventRecord(unmarked_.event, unmarked_.stream) == CUDA_SUCCESS)
-        marks_.emplace_back(unmarked_.stream, unmarked_.event);
+    if (calls_.cuEventRecord(all.event, all.stream) == CUDA_SUCCESS)
+        marks_.emplace_back(all.stream, all.event);
     else
         lost_.store(true);
     any_departed_.store(true);
-    unmarked_ = {};
-    any_unmarked_.store(false);
+}
+
+template <typename Condition>
+void flights::mark_if(Condition holds)
+{
+    if (!any_unmarked())
+        return;
+    const std::unique_lock guard = lock_soon(departing_);
+    if (holds())
+        mark_last();
 }
 
 void flights::mark()
 {
-    if (!any_unmarked())
-        return;
-    const std::unique_lock guard = lock_soon(departing_);
-    mark_last();
+    mark_if([] { return true; });
 }
 
 void flights::mark_before(CUstream stream, const flight &next)
 {
-    if (!any_unmarked())
-        return;
-    const std::unique_lock guard = lock_soon(departing_);
-    if (!next.brief || stream != unmarked_.stream)
-        mark_last();
+    mark_if([&] { return !next.brief || stream != unmarked_.stream; });
 }
 
 void flights::leave(CUstream stream)
 {
-    if (!any_unmarked())
-        return;
-    const std::unique_lock guard = lock_soon(departing_);
-    if (unmarked_.stream == stream)
-        mark_last();
+    mark_if([&] { return stream == unmarked_.stream; });
 }
 
 // Locked.
@@ -105,9 +110,7 @@ flights::departure flights::depart(CUstream stream, flight &&begun)
             push(stream, std::move(begun));
             return departure::followed;
         }
-        stands_for_others = unmarked_.count > 0;
-        unmarked_ = {};
-        any_unmarked_.store(false);
+        stands_for_others = take_unmarked().count > 0;
         marking_++;
     }
     // Without the lock, which others launch with.
@@ -204,11 +207,7 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         return out;
     lock.unlock();
     const std::uint64_t asked_ns = now_ns();
-    if (any_unmarked()) {
-        const std::unique_lock guard = lock_soon(departing_);
-        if (unmarked_.since_ns + max_unmarked_ns < asked_ns)
-            mark_last();
-    }
+    mark_if([&] { return unmarked_.since_ns + max_unmarked_ns < asked_ns; });
     for (question &each : questions)
         for (const auto &[event, stands_for] : each.events) {
             const CUresult state = calls_.cuEventQuery(event);

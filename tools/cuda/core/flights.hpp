@@ -135,8 +135,21 @@ private:
         std::uint64_t last_end_ns = 0;
     };
 
+    // Work whose end nobody would see, all of it on one stream.
+    struct unmarked
+    {
+        CUstream stream = nullptr;
+        CUevent event = nullptr; // of the last of it
+        unsigned count = 0;
+        std::uint64_t expected_ns = 0;
+        std::uint64_t since_ns = 0;
+    };
+
     bool may_wait(const flight &begun) const;
+    unmarked take_unmarked();
     void mark_last();
+    template <typename Condition>
+    void mark_if(Condition holds);
     void push(CUstream stream, flight &&begun);
     void add(CUstream stream, flight &&begun);
     void land(row &of, std::size_t count, bool is_first, std::uint64_t now,
@@ -149,15 +162,7 @@ private:
     const driver &calls_;
     std::mutex departing_; // guards the next five
     bool open_ = false;
-    // Work whose end nobody would see, all of it on one stream.
-    struct
-    {
-        CUstream stream = nullptr;
-        CUevent event = nullptr; // of the last of it
-        unsigned count = 0;
-        std::uint64_t expected_ns = 0;
-        std::uint64_t since_ns = 0;
-    } unmarked_;
+    unmarked unmarked_;
     // Events that are being recorded: what departs meanwhile gets there before
     // the work that they are behind, and they do not stand for it.
     unsigned marking_ = 0;

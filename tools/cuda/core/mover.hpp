@@ -152,7 +152,7 @@ public:
     void stream_waits();
 
     /// A stream is about to go: nothing of what is on it needs it any more.
-    void leave(CUstream stream) { flights_.leave(stream); }
+    void stream_goes(CUstream stream) { flights_.leave(stream); }
 
     /// Whether work has to be announced.
     bool active() const { return active_.load(); }

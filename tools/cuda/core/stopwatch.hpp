@@ -12,11 +12,9 @@ namespace emuv::cuda {
 
 /// Times copies on a stream of their own. The first ones wake the link up, and
 /// find the memory untouched, so they do not count.
-/// @param times  that count; the fastest is taken, since others may use the
-/// link
-/// @param enqueue  (CUstream): asks for the copies, once; false where the
-/// driver
-///   refuses
+/// @param times  that count; the fastest is taken: others may use the link
+/// @param enqueue  (CUstream): asks for the copies, once, and says whether the
+///   driver has taken them
 /// @return milliseconds, 0 where it could not be timed; all that was asked for
 ///   has ended either way
 template <typename Enqueue>
