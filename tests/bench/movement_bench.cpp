@@ -269,6 +269,12 @@ struct kernel
     {
         std::size_t block;
         bool writes;
+        enum
+        {
+            kept,
+            allocated, // just before
+            freed      // just behind
+        } and_is = kept;
     };
     std::vector<use> uses;
     std::uint64_t ns;       // with all of it in VRAM
@@ -352,9 +358,10 @@ program prefill()
 
 // Tuning that model with adapters: its weights are read forth and back, and
 // what a layer leaves behind is used by its backward pass.
-program tuning()
+// @param frees  that is allocated and freed in stream order
+program tuning(bool frees)
 {
-    program out{"tuning", {}, {}};
+    program out{frees ? "tuning-freed" : "tuning", {}, {}};
     struct product
     {
         std::size_t weights, saved;
@@ -367,14 +374,18 @@ program tuning()
             out.blocks.push_back(mib * 13 / 16 * MiB);
         }
     for (const product &each : products)
-        out.round.push_back({{{each.weights, false}, {each.saved, true}},
-                             out.blocks[each.weights] / MiB,
-                             8.5});
-    for (std::size_t i = products.size(); i-- > 0;)
         out.round.push_back(
-            {{{products[i].weights, false}, {products[i].saved, false}},
-             2 * out.blocks[products[i].weights] / MiB,
+            {{{each.weights, false},
+              {each.saved, true,
+               frees ? kernel::use::allocated : kernel::use::kept}},
+             out.blocks[each.weights] / MiB,
              8.5});
+    for (std::size_t i = products.size(); i-- > 0;)
+        out.round.push_back({{{products[i].weights, false},
+                              {products[i].saved, false,
+                               frees ? kernel::use::freed : kernel::use::kept}},
+                             2 * out.blocks[products[i].weights] / MiB,
+                             8.5});
     out.take(179000000);
     out.round.back().settles = true;
     return out;
@@ -559,6 +570,9 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
         for (const kernel &each : of.round) {
             number++;
             sleep_until(clock_ns() + launch_ns);
+            for (const kernel::use &one : each.uses)
+                if (one.and_is == kernel::use::allocated)
+                    moves.occupy(at[one.block]);
             moves.run(
                 stream,
                 [&](work &next) {
@@ -596,6 +610,9 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                                                        over * each.passes));
                     return CUDA_SUCCESS;
                 });
+            for (const kernel::use &one : each.uses)
+                if (one.and_is == kernel::use::freed)
+                    moves.vacate(at[one.block]);
             if (each.settles) {
                 std::uint64_t until = 0;
                 {
@@ -631,7 +648,8 @@ int main(int count, char **arguments)
     for (const row &each :
          {row{prefilled, 12288}, row{prefilled, 6963},
           row{trained, trained.bytes() / MiB + 900 - 1740},
-          row{trained, trained.bytes() / MiB * 3 / 4}, row{tuning(), 12288},
+          row{trained, trained.bytes() / MiB * 3 / 4},
+          row{tuning(false), 12288}, row{tuning(true), 12288},
           row{checkpointed(), 11264},
           row{chain("chain-1", 2330000, 1), 9216 / 2 + 576},
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},

@@ -161,6 +161,35 @@ TEST(BlockTest, WhatTakesAnothersRoomKnowsNothingOfWhatItHolds)
     EXPECT_FALSE(other.digested);
 }
 
+TEST(BlockTest, WhatIsFreedHoldsNothingUntilItIsAllocatedAndMapped)
+{
+    const block_ref of = made();
+    of->slots[1].where = place::host;
+    of->slots[1].away = true;
+    of->vacate();
+    for (const slot &each : of->slots)
+        EXPECT_TRUE(each.blank);
+    of->has_been_mapped(of->slots[2]);
+    EXPECT_TRUE(of->slots[2].blank); // nobody writes to what is free
+    of->occupy();
+    // Whoever has it now may write to all but what is mapped nowhere.
+    for (const slot &each : of->slots)
+        EXPECT_EQ(each.blank, each.away);
+    of->has_been_mapped(of->slots[1]);
+    EXPECT_FALSE(of->slots[1].blank);
+}
+
+TEST(BlockTest, WhatIsAllocatedAgainWhileItLeavesStays)
+{
+    const block_ref of = made();
+    of->vacate();
+    of->slots[0].where = place::evicting;
+    of->slots[1].where = place::fetching;
+    of->occupy();
+    EXPECT_TRUE(of->slots[0].cancel);
+    EXPECT_FALSE(of->slots[1].cancel);
+}
+
 TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
 {
     block_ref one = made();

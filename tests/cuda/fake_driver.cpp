@@ -131,6 +131,7 @@ FakeDriver::FakeDriver()
         *pool = reinterpret_cast<CUmemoryPool>(0x30);
         return CUDA_SUCCESS;
     };
+    calls.cuDeviceGetDefaultMemPool = calls.cuDeviceGetMemPool;
     calls.cuMemPoolGetAttribute = [](CUmemoryPool, CUmemPool_attribute which,
                                      void *value) {
         if (which != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)

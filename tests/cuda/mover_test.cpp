@@ -76,7 +76,7 @@ protected:
         limits_ = std::make_unique<slow_ledger>(*kept_);
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
-            card_.calls, *limits_, 0, true, false, nullptr,
+            card_.calls, *limits_, 0, true, unmaps_, nullptr,
             [](const char *why) { ADD_FAILURE() << why; });
         held_ = std::make_unique<memory>(
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
@@ -175,6 +175,7 @@ protected:
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
+    bool unmaps_ = false;
 };
 
 } // namespace
@@ -481,5 +482,57 @@ TEST_F(Mover, BlocksOfManySizesMoveWithoutAnythingBeingMadeAnew)
              std::chrono::steady_clock::now() < end);
     EXPECT_EQ(more, 0U) << "handles in ten rounds";
     EXPECT_GE(copies, 10U) << "in those";
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// What is copied, or read to see whether it has changed, between VRAM and
+// system RAM.
+std::atomic<unsigned> units_read{0};
+
+} // namespace
+
+TEST_F(Mover, WhatIsFreedAndAllocatedAgainIsNeverCopied)
+{
+    card_.calls.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, std::size_t,
+                                   CUstream) {
+        units_read++;
+        return CUDA_SUCCESS;
+    };
+    card_.calls.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned,
+                                    unsigned, unsigned, unsigned, unsigned,
+                                    CUstream, void **, void **) {
+        units_read++;
+        return CUDA_SUCCESS;
+    };
+    unmaps_ = true;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    for (const CUdeviceptr each : units_)
+        moves_->vacate(each);
+    const auto freed_rounds = [this](int count) {
+        for (int each = 0; each < count; each++)
+            for (std::size_t i = 0; i < units_.size(); i++) {
+                moves_->occupy(units_[i]);
+                launch(i, i + 1);
+                moves_->vacate(units_[i]);
+                usleep(500);
+            }
+    };
+    const auto mapped = [this] {
+        const std::lock_guard guard(card_.lock);
+        return card_.mapped;
+    };
+    // At first some are in system RAM, mapped, where whoever allocates them
+    // may write.
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(60),
+        [&] {
+            const unsigned before = units_read;
+            const auto there = mapped();
+            freed_rounds(5);
+            return units_read == before && mapped() != there;
+        },
+        [] {}));
     ASSERT_NO_FATAL_FAILURE(free_all());
 }

@@ -302,3 +302,58 @@ TEST(Plan, RoundsOfAFewStepsAreNoError)
         EXPECT_LE(leave(all), round);
     }
 }
+
+// The layers of a model in training: what each leaves behind is freed on the
+// way back.
+TEST(Plan, WhatHoldsNothingIsAwayFirst)
+{
+    constexpr std::uint32_t layers = 128;
+    std::vector<idle_gap> gaps = forth_and_back(layers);
+    for (std::size_t i = 1; i < gaps.size(); i += 2)
+        gaps[i].anew = true;
+    const auto leaves = plan_absences(
+        gaps, std::vector<planned_unit>(layers, {size}), 2 * layers, 16 * size);
+    std::uint64_t copied = 0;
+    std::uint64_t free = 0;
+    for (std::size_t i = 0; i < gaps.size(); i++)
+        (gaps[i].anew ? free : copied) += leaves[i] ? 1 : 0;
+    // For as many as do not fit at either end of the way; where it turns none
+    // of it is free.
+    EXPECT_GE(free, 14u);
+    EXPECT_GE(copied, 14u);
+    EXPECT_LE(copied, 20u);
+}
+
+TEST(Plan, WhatHasToBeWrittenBackLeavesForTwiceTheTime)
+{
+    // Two of each: as long away, and one of them changes.
+    constexpr std::uint32_t layers = 64;
+    std::vector<idle_gap> gaps;
+    std::vector<planned_unit> units;
+    for (std::uint32_t i = 0; i < layers; i++)
+        for (const bool changes : {false, true}) {
+            const auto unit = static_cast<std::uint32_t>(units.size());
+            gaps.push_back({unit, i, layers, layers});
+            planned_unit made{size};
+            made.changes = changes;
+            units.push_back(made);
+        }
+    const auto leaves = plan_absences(gaps, units, layers, 20 * size);
+    for (std::size_t i = 0; i < units.size(); i++)
+        EXPECT_FALSE(leaves[i] && units[i].changes) << i;
+}
+
+TEST(Plan, NoMoreLeavesThanIsOfUse)
+{
+    // Where what leaves on the way back is away already, what leaves on the
+    // way out is not worth it once more.
+    constexpr std::uint32_t layers = 128;
+    const std::vector<idle_gap> gaps = forth_and_back(layers);
+    constexpr std::uint32_t excess = 32;
+    const auto leaves =
+        plan_absences(gaps, std::vector<planned_unit>(layers, {size}),
+                      2 * layers, excess * size);
+    const auto moved = std::count(leaves.begin(), leaves.end(), true);
+    // At either end of the way as many leave as do not fit.
+    EXPECT_LE(moved, 2 * excess + excess / 4);
+}

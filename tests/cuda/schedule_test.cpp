@@ -210,18 +210,37 @@ TEST(Schedule, TheUsesOfARoundAreThoseThatComeNext)
     ASSERT_EQ(past.lag(), 20u);
     for (std::uint64_t what = 1; what <= 20; what++) {
         std::vector<std::uint64_t> at;
-        past.uses(what << 32, [&](std::uint64_t step, std::uint32_t first,
-                                  std::uint32_t last) {
-            EXPECT_EQ(first, 0u);
-            EXPECT_EQ(last, 0u);
+        past.uses(what << 32, [&](std::uint64_t step, const touch &part) {
+            EXPECT_EQ(part.first, 0u);
+            EXPECT_EQ(part.last, 0u);
             at.push_back(step);
         });
         // A round ago they were as far behind what is now.
         ASSERT_EQ(at.size(), 1u);
         EXPECT_EQ(at[0] + past.lag(), past.steps() - 1 + next(past, what));
     }
-    past.uses(21ull << 32,
-              [](std::uint64_t, std::uint32_t, std::uint32_t) { FAIL(); });
+    past.uses(21ull << 32, [](std::uint64_t, const touch &) { FAIL(); });
+}
+
+TEST(Schedule, TellsWhatIsUsedAnew)
+{
+    schedule past;
+    const auto round = [&past] {
+        for (std::uint64_t what = 1; what <= 20; what++) {
+            const touch part{what << 32, 0, 0, what % 4 == 0};
+            past.note(what, &part, 1);
+        }
+    };
+    for (int i = 0; i < 5; i++)
+        round();
+    ASSERT_EQ(past.lag(), 20u);
+    unsigned told = 0;
+    for (std::uint64_t what = 1; what <= 20; what++)
+        past.uses(what << 32, [&](std::uint64_t, const touch &part) {
+            EXPECT_EQ(part.anew, what % 4 == 0) << what;
+            told++;
+        });
+    EXPECT_GT(told, 16u);
 }
 
 TEST(Schedule, WorkThatNeverComesAgainIsNotKeptForEach)

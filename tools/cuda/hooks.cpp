@@ -213,6 +213,25 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *where,
                       EMUV_REAL(cuMemGetMemPool)(pool, where, type));
 }
 
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuDeviceSetMemPool)(device, pool);
+    if (ours)
+        ours.held().pool_is_set();
+    return result;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *where, CUmemAllocationType type,
+                         CUmemoryPool pool)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemSetMemPool)(where, type, pool);
+    if (ours)
+        ours.held().pool_is_set();
+    return result;
+}
+
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     const entry ours;
@@ -220,6 +239,64 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return ours && pool != nullptr
                ? ours.held().stream_pools().destroy(pool, real)
                : real();
+}
+
+namespace {
+
+std::uint64_t part_of(const memory::pool_use &ours, CUmemPool_attribute which)
+{
+    switch (which) {
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return ours.used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return ours.used_high;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return ours.reserved;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return ours.reserved_high;
+    default:
+        return 0;
+    }
+}
+
+} // namespace
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
+                               void *value)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemPoolGetAttribute)(pool, which, value);
+    if (!ours || result != CUDA_SUCCESS)
+        return result;
+    const memory::pool_use use = ours.held().use_of(pool);
+    if (const std::uint64_t more = part_of(use, which); more > 0)
+        *static_cast<cuuint64_t *>(value) += more;
+    if (which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        *static_cast<cuuint64_t *>(value) -= use.kept;
+    return result;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
+                               void *value)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemPoolSetAttribute)(pool, which, value);
+    if (ours && result == CUDA_SUCCESS &&
+        (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
+         which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH))
+        ours.held().reset_high(pool, which == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemPoolTrimTo)(pool, keep);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().trim_ours(pool, keep);
+    return result;
 }
 
 // ---- The program's own handles

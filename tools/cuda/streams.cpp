@@ -134,9 +134,11 @@ template <typename Call>
 CUresult goes(CUstream stream, Call real)
 {
     const entry ours;
-    if (ours)
+    if (ours) {
+        ours.held().stream_goes(stream);
         for (mover *each : ours->movers)
             each->stream_goes(stream);
+    }
     return real();
 }
 

@@ -720,6 +720,19 @@ void about_pools(questions &q)
     ASK("cuMemGetMemPool null location",
         d.cuMemGetMemPool(&s.other_pool, nullptr,
                           CU_MEM_ALLOCATION_TYPE_PINNED));
+    static cuuint64_t value = 1;
+    ASK("cuDeviceSetMemPool no such device", d.cuDeviceSetMemPool(99, s.pool));
+    ASK("cuMemSetMemPool null",
+        d.cuMemSetMemPool(nullptr, CU_MEM_ALLOCATION_TYPE_PINNED, s.pool));
+    ASK("cuMemPoolGetAttribute null value",
+        d.cuMemPoolGetAttribute(s.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                                nullptr));
+    ASK("cuMemPoolSetAttribute of what is counted",
+        d.cuMemPoolSetAttribute(s.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                                &value));
+    ASK("cuMemPoolSetAttribute the most, to what it is not",
+        d.cuMemPoolSetAttribute(s.pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value));
+    ASK("cuMemPoolTrimTo null", d.cuMemPoolTrimTo(nullptr, 0));
     ASK("cuMemPoolDestroy null", d.cuMemPoolDestroy(nullptr));
     ASK("cuMemPoolDestroy of the device's own", d.cuMemPoolDestroy(s.pool));
 }

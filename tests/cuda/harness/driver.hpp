@@ -62,6 +62,11 @@ namespace harness {
     X(cuMemAllocFromPoolAsync)                                                 \
     X(cuMemPoolCreate)                                                         \
     X(cuMemPoolDestroy)                                                        \
+    X(cuDeviceSetMemPool)                                                      \
+    X(cuMemSetMemPool)                                                         \
+    X(cuMemPoolGetAttribute)                                                   \
+    X(cuMemPoolSetAttribute)                                                   \
+    X(cuMemPoolTrimTo)                                                         \
     X(cuMemHostAlloc)                                                          \
     X(cuMemFreeHost)                                                           \
     X(cuMemHostRegister)                                                       \

@@ -308,6 +308,62 @@ TEST_F(Movement, WhileMemoryIsFreedAndAllocatedAnew)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
+// As a model in training: what a layer leaves behind is freed on the way back.
+TEST_F(Movement, WhileMemoryIsFreedAndAllocatedInStreamOrder)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(16)); // of which half are kept
+    const std::size_t layers = buffers.size() / 2;
+    for (std::size_t i = layers; i < buffers.size(); ++i)
+        OK(cuda().cuMemFree(buffers[i].at));
+    buffers.resize(layers);
+    constexpr std::size_t seen_words = 16384;
+    CUdeviceptr seen = 0;
+    OK(cuda().cuMemAlloc(&seen, layers * seen_words * 4));
+    std::mt19937 random(31);
+    CUstream stream = nullptr;
+    OK(cuda().cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    for (std::uint32_t round = 0; round < 24; ++round) {
+        // Whoever comes after a stream that went may use its memory, too.
+        if (round % 8 == 7) {
+            OK(cuda().cuStreamDestroy(stream));
+            OK(cuda().cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+        }
+        std::vector<CUdeviceptr> left(layers);
+        std::vector<std::size_t> offsets(layers);
+        const auto words = [&](std::size_t i) {
+            return buffers[i].words + (i % 3) * MiB / 4;
+        };
+        const auto seed = [&](std::size_t i) {
+            return 100 * round + static_cast<std::uint32_t>(i);
+        };
+        for (std::size_t i = 0; i < layers; ++i) {
+            ASSERT_NO_FATAL_FAILURE(touch(i, stream));
+            OK(cuda().cuMemAllocAsync(&left[i], words(i) * 4, stream));
+            OK(fill(left[i], words(i), seed(i), stream));
+        }
+        for (std::size_t i = layers; i-- > 0;) {
+            ASSERT_NO_FATAL_FAILURE(touch(i, stream));
+            offsets[i] = random() % (words(i) - seen_words);
+            OK(cuda().cuMemcpyDtoDAsync(seen + i * seen_words * 4,
+                                        left[i] + offsets[i] * 4,
+                                        seen_words * 4, stream));
+            OK(cuda().cuMemFreeAsync(left[i], stream));
+        }
+        std::vector<std::uint32_t> got(layers * seen_words);
+        OK(cuda().cuStreamSynchronize(stream));
+        OK(cuda().cuMemcpyDtoH(got.data(), seen, got.size() * 4));
+        for (std::size_t i = 0; i < layers; ++i)
+            for (std::size_t word = 0; word < seen_words; ++word)
+                ASSERT_EQ(got[i * seen_words + word],
+                          pattern(seed(i), offsets[i] + word))
+                    << "round " << round << ", layer " << i << ", word "
+                    << offsets[i] + word;
+    }
+    OK(cuda().cuStreamDestroy(stream));
+    OK(cuda().cuMemFree(seen));
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 TEST_F(Movement, WhileCopiesReadAndWrite)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));

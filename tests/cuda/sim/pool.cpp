@@ -181,6 +181,16 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
     return CUDA_SUCCESS;
 }
 
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                         CUmemoryPool pool)
+{
+    SIM_ENTER(init);
+    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuDeviceSetMemPool(location->id, pool);
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     SIM_ENTER(init);

@@ -76,10 +76,9 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
             places.push_back({each, i, 0});
             units.push_back({each->slots[i].bytes, 0, 0});
         }
-        uses.uses(each->base, [&](std::uint64_t step, std::uint32_t first,
-                                  std::uint32_t last) {
-            for (std::size_t i = first; i <= last && i < each->slots.size();
-                 i++) {
+        uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
+            for (std::size_t i = part.first;
+                 i <= part.last && i < each->slots.size(); i++) {
                 placed_unit &one = units[begin + i];
                 // The round begins with the same step each time.
                 if (one.uses++ == 0)

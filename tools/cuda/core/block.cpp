@@ -14,8 +14,7 @@ void block::add(const slot &one)
 {
     if (slots.empty())
         unit_bytes = one.bytes;
-    else if (slots.back().bytes != unit_bytes || one.bytes > unit_bytes)
-        unit_bytes = 0;
+    alike += alike == slots.size() && one.bytes == unit_bytes ? 1 : 0;
     slots.push_back(one);
     marks.push_back({one.bytes, 0, {}});
     in_ram += one.in_ram() ? 1 : 0;
@@ -74,6 +73,29 @@ void block::may_change()
             each.digested = false;
 }
 
+void block::vacate()
+{
+    vacant = true;
+    renewed = false;
+    for (slot &each : slots) {
+        each.blank = true;
+        each.digested = false;
+    }
+}
+
+void block::occupy()
+{
+    vacant = false;
+    renewed = true;
+    for (slot &each : slots) {
+        // It leaves without what it holds, which counts from here on.
+        each.cancel = each.cancel || each.where == place::evicting;
+        each.blank = each.away;
+        each.made = false;
+        each.changes = true;
+    }
+}
+
 touch block::touched_from(CUdeviceptr address)
 {
     const std::uint64_t offset = address - base;
@@ -88,7 +110,7 @@ touch block::touched_from(CUdeviceptr address)
     }
     const std::uint64_t end = next == starts.end() ? bytes : *next;
     const auto unit_at = [&](std::uint64_t at) {
-        if (unit_bytes != 0)
+        if (at / unit_bytes < alike)
             return static_cast<std::uint32_t>(at / unit_bytes);
         const auto after = std::upper_bound(
             slots.begin(), slots.end(), base + at,

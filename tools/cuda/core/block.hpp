@@ -36,7 +36,9 @@ struct slot
     std::uint64_t bytes = 0;
     place where = place::host;
     bool unmapped = false; ///< at this moment, perhaps
-    bool away = false; ///< in system RAM, and nothing is mapped at its address
+    bool away = false;  ///< in system RAM, and nothing is mapped at its address
+    bool blank = false; ///< what it holds is of no use: see block::vacate()
+    bool made = false;  ///< it has come for who allocates it, and waits
     bool cancel = false;  ///< its copy no longer counts
     unsigned waiting = 0; ///< launches
     CUmemGenericAllocationHandle vram = 0;
@@ -50,12 +52,15 @@ struct slot
     bool stays_away = false; ///< as arranged: from VRAM
     bool fresh = false;      ///< see block::fresh
     bool digested = false;   ///< of what its room holds
+    bool changes = false;    ///< between its stays there, as far as was seen
     digests::value digest{};
 
     bool in_ram() const
     {
         return where == place::host || where == place::fetching;
     }
+    /// Whether it is there, or on its way, for who allocates it.
+    bool is_made() const { return made || (blank && where == place::fetching); }
     /// Whether there is room for it in system RAM, and it is in VRAM.
     bool has_idle_room() const
     {
@@ -86,7 +91,8 @@ struct block
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t unit_bytes = 0; ///< of all units but the last; 0: they differ
+    std::uint64_t unit_bytes = 0; ///< of the first unit ...
+    std::size_t alike = 0;        ///< ... and of so many from there on
     std::vector<slot> slots;
     std::vector<use_mark> marks;       ///< of each of them
     std::vector<std::uint64_t> starts; ///< offsets that work was given
@@ -99,6 +105,8 @@ struct block
     unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
     bool small = false;  ///< not worth it, nor a sign of anything
     bool fixed = false;
+    bool vacant = false;  ///< freed, to be allocated again
+    bool renewed = false; ///< allocated again, and no work was given it since
     std::atomic<unsigned> holders{0};
 
     void add(const slot &one);
@@ -119,6 +127,14 @@ struct block
     /// What lies in system RAM may be written there, over the link: what is
     /// known of it holds no more.
     void may_change();
+    /// It is freed: nobody needs what it holds any more, nor will write there
+    /// before occupy().
+    void vacate();
+    /// It is allocated again. From here on somebody may write wherever it is
+    /// mapped; what is mapped nowhere holds nothing before it is.
+    void occupy();
+    /// One of its units is mapped again.
+    void has_been_mapped(slot &one) { one.blank = one.blank && vacant; }
     /// The units from an address in it to where the next thing begins that was
     /// ever named, as far as is known.
     touch touched_from(CUdeviceptr address);

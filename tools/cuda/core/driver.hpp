@@ -25,6 +25,7 @@ namespace emuv::cuda {
     X(cuCtxPushCurrent_v2)                                                     \
     X(cuCtxSynchronize)                                                        \
     X(cuDeviceGetAttribute)                                                    \
+    X(cuDeviceGetDefaultMemPool)                                               \
     X(cuDeviceGetGraphMemAttribute)                                            \
     X(cuDeviceGetMemPool)                                                      \
     X(cuDeviceGraphMemTrim)                                                    \

@@ -220,6 +220,8 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
 
 CUresult memory::free(CUdeviceptr pointer)
 {
+    if (is_vacant(pointer))
+        return CUDA_ERROR_INVALID_VALUE;
     collect(false);
     held entry;
     bool ours = false;
@@ -232,6 +234,7 @@ CUresult memory::free(CUdeviceptr pointer)
             entry = std::move(found->second);
             held_.erase(found);
             ours = true;
+            count_use(entry, false);
         }
     }
     if (ours) {
@@ -242,6 +245,7 @@ CUresult memory::free(CUdeviceptr pointer)
             // Nobody waits while a stream is captured: it stays, as with
             // cuMemFree.
             const std::lock_guard guard(lock_);
+            count_use(entry, true);
             held_[pointer] = std::move(entry);
             return waited;
         }
@@ -326,7 +330,7 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
     if (result != CUDA_SUCCESS)
         return result;
     result = back(*base, entry.device, entry, use_vram);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && collect(true))
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_up_all() && collect(true))
         result = back(*base, entry.device, entry, use_vram);
     if (mover *const moves = mover_of(entry.device);
         result == CUDA_ERROR_OUT_OF_MEMORY && moves != nullptr) {
@@ -455,7 +459,7 @@ bool memory::charge_host(int device, std::uint64_t bytes,
                               ? unit_bytes
                               : bytes;
     while (left > 0) {
-        piece = std::min(piece, left);
+        piece = next_unit(left, piece);
         if (limits.charge_virtual(piece, token)) {
             entry.regions.push_back({piece, token});
             left -= piece;
@@ -658,6 +662,8 @@ void memory::peer_enabled(int device, int peer, bool enabled)
         };
         for (const auto &[base, entry] : held_)
             add(base, entry);
+        for (const auto &[base, entry] : vacant_)
+            add(base, entry);
         for (const auto &[base, chunk] : chunks_)
             add(base, chunk.whole);
     }
@@ -786,6 +792,235 @@ void memory::give_up(CUdeviceptr pointer, CUstream stream, int device)
     pools_.trim(device);
 }
 
+// Of per-thread streams there is one name for several.
+bool memory::keeps_for(CUstream stream) const
+{
+    return movers_.size() == 1 && movers_[0] != nullptr &&
+           stream != CU_STREAM_PER_THREAD;
+}
+
+// Whether it is the device's default pool, which it has as its current one.
+// Others' memory is handed to other processes, or to other devices.
+bool memory::is_usual(CUmemoryPool pool)
+{
+    CUmemoryPool usual = usual_pool_.load();
+    if (usual == nullptr) {
+        CUmemoryPool current = nullptr;
+        if (calls_.cuDeviceGetDefaultMemPool(&usual, 0) != CUDA_SUCCESS ||
+            calls_.cuDeviceGetMemPool(&current, 0) != CUDA_SUCCESS ||
+            usual != current)
+            return false;
+        usual_pool_.store(usual);
+    }
+    return pool == nullptr || pool == usual;
+}
+
+// Under the lock: it is allocated, or no longer.
+void memory::count_use(const held &of, bool is_used)
+{
+    if (!of.in_order)
+        return;
+    if (of.kind == charge_kind::pooled) {
+        use_.kept = is_used ? use_.kept - of.reserved_bytes
+                            : use_.kept + of.reserved_bytes;
+        return;
+    }
+    use_.used =
+        is_used ? use_.used + of.reserved_bytes : use_.used - of.reserved_bytes;
+    use_.used_high = std::max(use_.used_high, use_.used);
+    use_.reserved_high = std::max(use_.reserved_high, reserved());
+}
+
+// What was freed in this stream before. No question to the driver here: it maps
+// memory meanwhile, and lets others wait for that.
+bool memory::take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
+                         CUstream stream)
+{
+    CUcontext context = nullptr;
+    calls_.cuCtxGetCurrent(&context);
+    // Of what is the driver's it knows no more than was asked for.
+    const std::uint64_t unit = bytes < chunk_bytes ? 1 : chunk_bytes;
+    bool is_moved = false;
+    {
+        const std::lock_guard guard(lock_);
+        const auto taken =
+            vacancies_.take(round_up(bytes, unit), {context, stream});
+        if (!taken)
+            return false;
+        *pointer = taken->base;
+        auto entry = vacant_.extract(taken->base);
+        held &of = entry.mapped();
+        of.serial = next_serial_++;
+        is_moved = of.placed();
+        if (is_moved)
+            of.bytes = bytes;
+        held_.insert(std::move(entry));
+        count_use(of, true);
+    }
+    if (is_moved)
+        movers_[0]->occupy(*pointer);
+    return true;
+}
+
+CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
+                                   int device)
+{
+    collect(false);
+    const CUresult result = allocate_backed(pointer, bytes, device, true);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const std::lock_guard guard(lock_);
+    held &made = held_[*pointer];
+    made.in_order = true;
+    count_use(made, true);
+    return CUDA_SUCCESS;
+}
+
+// Keeps what was allocated in stream order for who asks next in that stream.
+bool memory::vacate(CUdeviceptr pointer, CUstream stream)
+{
+    CUcontext context = nullptr;
+    if (!keeps_for(stream) || calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        return false;
+    std::map<CUdeviceptr, held>::node_type freed;
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = held_.find(pointer);
+        if (found == held_.end() || !found->second.in_order ||
+            found->second.context != context)
+            return false;
+        freed = held_.extract(found);
+    }
+    const held &of = freed.mapped();
+    const vacancies::vacancy made{
+        pointer, of.reserved_bytes, {context, stream}};
+    if (of.placed())
+        movers_[0]->vacate(pointer);
+    const std::lock_guard guard(lock_);
+    count_use(of, false);
+    vacant_.insert(std::move(freed));
+    vacancies_.put(made);
+    return true;
+}
+
+bool memory::is_vacant(CUdeviceptr pointer)
+{
+    const std::lock_guard guard(lock_);
+    return vacant_.contains(pointer);
+}
+
+void memory::give_up_idle()
+{
+    std::vector<vacancies::vacancy> idle;
+    {
+        const std::lock_guard guard(lock_);
+        idle = vacancies_.take_idle();
+    }
+    give_up(idle);
+}
+
+// @return true: the driver may have something to give up by now, in any case
+bool memory::give_up_all()
+{
+    give_up_if([](const vacancies::vacancy &) { return true; });
+    return true;
+}
+
+// What was kept leaves once the work before it has ended.
+void memory::give_up(const std::vector<vacancies::vacancy> &unused)
+{
+    for (const vacancies::vacancy &each : unused) {
+        CUcontext popped = nullptr;
+        CUevent event = nullptr;
+        bool is_pooled = false;
+        {
+            const std::lock_guard guard(lock_);
+            is_pooled = vacant_[each.base].kind == charge_kind::pooled;
+        }
+        const CUstream stream = each.behind.stream;
+        bool is_behind = false;
+        if (stream != nullptr &&
+            calls_.cuCtxPushCurrent_v2(each.behind.context) == CUDA_SUCCESS) {
+            if (is_capturing(stream))
+                is_behind = false;
+            else if (is_pooled)
+                is_behind =
+                    calls_.cuMemFreeAsync(each.base, stream) == CUDA_SUCCESS;
+            else if (calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) ==
+                     CUDA_SUCCESS)
+                is_behind = calls_.cuEventRecord(event, stream) == CUDA_SUCCESS;
+            if (!is_behind && event != nullptr)
+                calls_.cuEventDestroy_v2(event);
+            calls_.cuCtxPopCurrent_v2(&popped);
+        }
+        const std::lock_guard guard(lock_);
+        if (!is_behind) { // it stays, then
+            vacancies_.put(each);
+            continue;
+        }
+        auto gone = vacant_.extract(each.base);
+        if (is_pooled) {
+            count_use(gone.mapped(), true); // as the driver does: not ours
+            pools_.freed(gone.mapped().token, gone.mapped().bytes);
+        } else {
+            leaving_.push_back({event, each.base, std::move(gone.mapped())});
+        }
+    }
+}
+
+void memory::stream_goes(CUstream stream)
+{
+    const auto is_behind = [stream](const vacancies::vacancy &each) {
+        return each.behind.stream == stream;
+    };
+    give_up_if(is_behind);
+    // Of what is left there nobody will know when it may be used again: the
+    // next stream may have that name.
+    const std::lock_guard guard(lock_);
+    for (vacancies::vacancy each : vacancies_.take_if(is_behind)) {
+        each.behind.stream = nullptr;
+        vacancies_.put(each);
+    }
+}
+
+memory::pool_use memory::use_of(CUmemoryPool pool)
+{
+    if (!keeps_for(CU_STREAM_LEGACY) || !is_usual(pool))
+        return {};
+    const std::lock_guard guard(lock_);
+    pool_use now = use_;
+    now.reserved = reserved();
+    return now;
+}
+
+void memory::reset_high(CUmemoryPool pool, bool used)
+{
+    if (!keeps_for(CU_STREAM_LEGACY) || !is_usual(pool))
+        return;
+    const std::lock_guard guard(lock_);
+    if (used)
+        use_.used_high = use_.used;
+    else
+        use_.reserved_high = reserved();
+}
+
+void memory::trim_ours(CUmemoryPool pool, std::uint64_t keep)
+{
+    if (!keeps_for(CU_STREAM_LEGACY) || !is_usual(pool))
+        return;
+    cuuint64_t elsewhere = 0;
+    calls_.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                 &elsewhere);
+    std::uint64_t reserved = use_of(pool).reserved + elsewhere;
+    give_up_if([&](const vacancies::vacancy &each) {
+        if (reserved <= keep)
+            return false;
+        reserved -= each.bytes;
+        return true;
+    });
+    collect(false);
+}
+
 CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
 {
     CUevent event = nullptr;
@@ -801,6 +1036,7 @@ CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
         const std::lock_guard guard(lock_);
         const auto found = held_.find(pointer);
         if (found != held_.end() && found->second.placed()) {
+            count_use(found->second, false);
             leaving_.push_back({event, pointer, std::move(found->second)});
             held_.erase(found);
             return CUDA_SUCCESS;
@@ -897,9 +1133,11 @@ void memory::give_back(int device, std::uint64_t bytes, const charge &taken)
 }
 
 void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
-                      charge_kind kind, std::uint64_t token)
+                      charge_kind kind, std::uint64_t token, bool in_order)
 {
     held entry;
+    entry.in_order = in_order;
+    entry.reserved_bytes = in_order ? bytes : 0;
     entry.kind = kind;
     entry.bytes = bytes;
     entry.device = device;
@@ -1078,7 +1316,11 @@ void memory::show_info(int device, std::size_t &real_free,
     // fit then comes out of the virtual part.
     const std::uint64_t physical_free =
         std::min<std::uint64_t>(now.physical_free_bytes(), real_free);
-    const std::uint64_t all_free = physical_free + now.virtual_free_bytes();
+    std::uint64_t all_free = physical_free + now.virtual_free_bytes();
+    {
+        const std::lock_guard guard(lock_); // that makes way
+        all_free += vacancies_.bytes();
+    }
     switch (report_) {
     case report_kind::total:
         real_free = all_free;
@@ -1110,12 +1352,19 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
         const std::lock_guard guard(lock_);
         contexts_.erase(context);
         attached_.erase(context);
-        for (auto *table : {&held_, &arrays_})
+        vacancies_.take_if([&](const vacancies::vacancy &each) {
+            return lost(vacant_[each.base]);
+        });
+        for (auto *table : {&held_, &arrays_, &vacant_})
             for (auto each = table->begin(); each != table->end();) {
                 if (!lost(each->second)) {
                     ++each;
                     continue;
                 }
+                if (table == &held_ && each->second.placed())
+                    count_use(each->second, false);
+                if (table == &vacant_ && !each->second.placed())
+                    count_use(each->second, true);
                 entries.emplace_back(each->first, std::move(each->second));
                 each = table->erase(each);
             }

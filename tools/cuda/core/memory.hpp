@@ -13,6 +13,7 @@
 #include "settings.hpp"
 #include "slab.hpp"
 #include "store.hpp"
+#include "vacancies.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -92,8 +93,9 @@ public:
     /// cuMemFree. Addresses that are not this object's go to the driver.
     CUresult free(CUdeviceptr pointer);
 
-    /// A stream-ordered allocation: the driver's while the budget lasts. In a
-    /// capture it is the graph's.
+    /// A stream-ordered allocation. Where memory moves, it is what was freed
+    /// before, or else ours, if it is large; elsewhere it is the driver's while
+    /// the budget lasts. In a capture it is the graph's.
     /// @param pool  null for the device's current one
     /// @param from_driver  makes it; called at most once
     /// @param stream  with the default streams named: CU_STREAM_LEGACY or
@@ -104,18 +106,27 @@ public:
                             Call from_driver)
     {
         pools::source from;
-        if (is_capturing(stream) || !find_pool(pool, from))
+        if (is_capturing(stream))
             return from_driver();
+        const bool is_kept = keeps_for(stream) && is_usual(pool);
+        if (is_kept && take_vacant(pointer, bytes, stream))
+            return CUDA_SUCCESS;
+        give_up_idle();
+        if (!find_pool(pool, from))
+            return from_driver();
+        if (is_kept && bytes >= chunk_bytes)
+            return allocate_in_order(pointer, bytes, from.device);
         follow_footprint(from.device);
         if (pools_.begin(from, bytes) ||
-            (pools_.trim(from.device) && pools_.begin(from, bytes))) {
+            (give_up_all() && pools_.trim(from.device) &&
+             pools_.begin(from, bytes))) {
             const CUresult result = from_driver();
             const bool granted = result == CUDA_SUCCESS;
             std::uint64_t number = 0;
             const bool fits = pools_.end(from, bytes, granted, number);
             if (granted && fits)
                 remember(*pointer, bytes, from.device, charge_kind::pooled,
-                         number);
+                         number, is_kept);
             else if (granted)
                 give_up(*pointer, stream, from.device);
             if (granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -133,10 +144,39 @@ public:
     {
         if (is_capturing(stream))
             return from_driver();
+        if (vacate(pointer, stream))
+            return CUDA_SUCCESS;
+        if (is_vacant(pointer))
+            return CUDA_ERROR_INVALID_VALUE;
         if (is_placed(pointer))
             return free_placed_async(pointer, stream);
         return free_counted(pointer, held_, from_driver);
     }
+
+    /// Nothing can be put behind the work of a stream any more: it is about to
+    /// go.
+    void stream_goes(CUstream stream);
+
+    /// cuDeviceSetMemPool and its like.
+    void pool_is_set() { usual_pool_.store(nullptr); }
+
+    /// What is ours of a pool, in bytes: allocated, and with what is kept for
+    /// later, now and at most; and what is kept that is the driver's, which
+    /// takes it for allocated.
+    struct pool_use
+    {
+        std::uint64_t used = 0;
+        std::uint64_t used_high = 0;
+        std::uint64_t reserved = 0;
+        std::uint64_t reserved_high = 0;
+        std::uint64_t kept = 0;
+    };
+    pool_use use_of(CUmemoryPool pool);
+    /// The most is what there is now.
+    void reset_high(CUmemoryPool pool, bool used);
+    /// Gives back what is kept for later, until no more than so many bytes of
+    /// the pool are left, the driver's among them.
+    void trim_ours(CUmemoryPool pool, std::uint64_t keep);
 
     /// Memory that the driver makes in one piece: charged, never moved.
     /// @param may_be_virtual  what does not fit in VRAM may count as virtual
@@ -320,6 +360,7 @@ private:
             std::uint64_t token;
         };
         std::vector<region> regions; // these, and the units, are the mover's
+        bool in_order = false;       // allocated so, to be kept when freed
         std::vector<unit> units;     // while it has them
         std::uint64_t first_host_unit = 0;
         std::uint64_t open_to = 0; // devices, by bit
@@ -383,6 +424,32 @@ private:
     CUresult drop(CUdeviceptr base, held &entry);
     CUresult synchronize(CUcontext context) const;
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
+    bool keeps_for(CUstream stream) const;
+    bool is_usual(CUmemoryPool pool);
+    bool take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
+                     CUstream stream);
+    CUresult allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
+                               int device);
+    bool vacate(CUdeviceptr pointer, CUstream stream);
+    bool is_vacant(CUdeviceptr pointer);
+    void give_up_idle();
+    bool give_up_all();
+    void give_up(const std::vector<vacancies::vacancy> &unused);
+    template <typename Which>
+    void give_up_if(Which which)
+    {
+        std::vector<vacancies::vacancy> taken;
+        {
+            const std::lock_guard guard(lock_);
+            taken = vacancies_.take_if(which);
+        }
+        give_up(taken);
+    }
+    void count_use(const held &of, bool is_used);
+    std::uint64_t reserved() const
+    {
+        return use_.used + vacancies_.bytes() - use_.kept;
+    }
     bool collect(bool wait);
     CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device,
                         std::uint64_t &who);
@@ -416,7 +483,8 @@ private:
               charge &taken);
     void give_back(int device, std::uint64_t bytes, const charge &taken);
     void remember(CUdeviceptr key, std::uint64_t bytes, int device,
-                  charge_kind kind, std::uint64_t token = 0);
+                  charge_kind kind, std::uint64_t token = 0,
+                  bool in_order = false);
 
     // What the driver takes back is out of the table while it does so: the
     // next to be given that address, or that handle, may be there before the
@@ -466,6 +534,8 @@ private:
     std::atomic<bool> noticed_{false};
     std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
     std::atomic<bool> seams_{false};
+    // The default one, where it is the current one; null: not known.
+    std::atomic<CUmemoryPool> usual_pool_{nullptr};
     pools pools_;
     graphs graphs_;
 
@@ -477,6 +547,9 @@ private:
     std::map<CUdeviceptr, held> arrays_;
     std::map<CUdeviceptr, shared_chunk> chunks_;
     std::vector<leaving> leaving_;
+    vacancies vacancies_;                // of the one device there is then
+    std::map<CUdeviceptr, held> vacant_; // what those are of
+    pool_use use_;                       // of its default pool
     std::map<std::uint64_t, created> created_; // by a number of our own
     std::map<CUmemGenericAllocationHandle, name> names_;
     std::map<CUdeviceptr, mapping> mappings_;

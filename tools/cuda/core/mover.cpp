@@ -112,6 +112,24 @@ bool mover::remove(CUdeviceptr base, remains &left)
     return true;
 }
 
+void mover::vacate(CUdeviceptr base)
+{
+    const std::unique_lock lock = enter();
+    if (block *const of = blocks_.around(base)) {
+        of->vacate();
+        version_++;
+    }
+}
+
+void mover::occupy(CUdeviceptr base)
+{
+    const std::unique_lock lock = enter();
+    if (block *const of = blocks_.around(base)) {
+        of->occupy();
+        version_++;
+    }
+}
+
 block_ref mover::block_of(CUdeviceptr address)
 {
     block *const found = blocks_.around(address);

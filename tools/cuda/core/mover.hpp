@@ -88,6 +88,13 @@ public:
     /// @return false where there is no such block
     bool remove(CUdeviceptr base, remains &left);
 
+    /// The block that begins there is freed, in the order of the program's work
+    /// so far, and kept to be allocated again: what it holds need not be copied
+    /// any more.
+    void vacate(CUdeviceptr base);
+    /// It is allocated again.
+    void occupy(CUdeviceptr base);
+
     /// The block around an address stays as it is from now on.
     void fix(CUdeviceptr address);
 
@@ -204,6 +211,7 @@ private:
         std::size_t index = 0;
         stage at = stage::fetch;
         bool evicts = false;
+        bool copies = false;     // what it fetches
         bool done = false;       // what another thread was to do
         bool called_off = false; // before it did
         frame into;
@@ -249,6 +257,8 @@ private:
         // which there is room without remaking frames ...
         candidate wanted{{}, 0, schedule::never};
         candidate fitting{{}, 0, schedule::never};
+        // ... and, of those that hold nothing, the one that is needed first ...
+        candidate hollow{{}, 0, schedule::never};
         // ... and the one in VRAM that is needed last: of those that are meant
         // to leave, of those that have room in system RAM, and of those that
         // have not.
@@ -259,6 +269,8 @@ private:
         std::uint64_t vram_bytes = 0;
         std::uint64_t ram_bytes = 0;
         std::uint64_t idle_room_bytes = 0;
+        // VRAM that waits for who allocates it, sooner than that one.
+        std::uint64_t made_bytes = 0;
     };
 
     // A unit in VRAM and one in system RAM that change places.

@@ -22,6 +22,9 @@ constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
 // left. Other room is taken, and what was to stay leaves, only for what is due
 // within so many bytes.
 constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
+// What nothing is copied for comes in a moment, so no sooner than it is needed,
+// nearly: what leaves in its stead may have to come back.
+constexpr std::uint64_t max_made_bytes = std::uint64_t{256} << 20;
 // Looking for something to do takes time, in much of which launches have to
 // wait: they are let in after so many units, which are a microsecond's.
 constexpr std::uint64_t look_again_ns = 100000;
@@ -176,6 +179,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     };
     found wanted{nullptr, 0, schedule::never};
     found fitting{nullptr, 0, schedule::never};
+    found hollow{nullptr, 0, schedule::never};
     found passer;
     found victim;
     found newcomer;
@@ -190,7 +194,8 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
         for (std::size_t i = 0; i < each->slots.size(); i++)
             if (each->is_idle() && each->slots[i].where == place::host)
                 wanted = {&*each, i, 0};
-    std::size_t looked = 0; // at units
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> made; // use, bytes
+    std::size_t looked = 0;                                    // at units
     for (const block_ref &each : large_) {
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             if (looked++ % let_in_after == 0) {
@@ -206,10 +211,17 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
             out.used_bytes += use != schedule::never ? one.bytes : 0;
             out.vram_bytes += one.vram != 0 ? one.bytes : 0;
             out.ram_bytes += one.in_ram() ? one.bytes : 0;
+            if (one.is_made())
+                made.emplace_back(use, one.bytes);
             if (each->in_flight > 0)
                 continue;
             const bool passing = is_passing(one, use);
-            if (one.where == place::host && (!passing || !has_way)) {
+            const bool may_come =
+                one.where == place::host && (!passing || !has_way);
+            if (may_come && one.blank && each->vacant && pace_.moves()) {
+                if (use < hollow.next_use)
+                    hollow = {&*each, i, use};
+            } else if (may_come) {
                 if (is_sooner(use, wanted.next_use))
                     wanted = {&*each, i, use};
                 if (is_sooner(use, fitting.next_use) &&
@@ -227,6 +239,9 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     }
     wanted.name(out.wanted);
     fitting.name(out.fitting);
+    hollow.name(out.hollow);
+    for (const auto &[use, bytes] : made)
+        out.made_bytes += use < hollow.next_use ? bytes : 0;
     passer.name(out.passer);
     victim.name(out.victim);
     newcomer.name(out.newcomer);
@@ -253,16 +268,18 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const traffic under_way = look_at_traffic();
     const usage share = limits_.read();
     const std::uint64_t part = share.physical_bytes / 8;
-    const bool may_fetch =
-        under_way.fetching < max_motions &&
-        (under_way.fetching == 0 ||
-         (under_way.coming_bytes < std::min(max_coming_bytes, part) &&
-          under_way.arrived_bytes < std::min(max_arrived_bytes, part)));
+    const bool may_make =
+        under_way.fetching == 0 ||
+        (under_way.fetching < max_motions &&
+         under_way.arrived_bytes < std::min(max_arrived_bytes, part));
+    const bool may_copy =
+        may_make && (under_way.fetching == 0 ||
+                     under_way.coming_bytes < std::min(max_coming_bytes, part));
     const bool may_evict =
         under_way.evicting < max_motions && digests_.any_free() &&
         (under_way.leaving_bytes == 0 ||
          under_way.leaving_bytes < std::min(max_leaving_bytes, part));
-    if (!may_fetch && !may_evict) {
+    if (!may_make && !may_evict) {
         decided_ = state;
         look_again_ns_ = now_ns() + look_again_ns;
         return false;
@@ -277,7 +294,11 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         return false;
     const std::uint64_t chosen_at = version_;
     const survey &units = *seen;
-    const candidate &wanted = units.wanted;
+    const bool makes_place = may_make && units.hollow.of &&
+                             units.wanted.next_use > 0 &&
+                             units.made_bytes < max_made_bytes;
+    const bool may_fetch = makes_place || may_copy;
+    const candidate &wanted = makes_place ? units.hollow : units.wanted;
     const std::uint64_t arriving =
         under_way.coming_bytes + under_way.arrived_bytes;
     const std::uint64_t vram_bytes =

@@ -169,8 +169,12 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
 {
     if (!may_move(which))
         return false;
-    which.at = stage::digest;
     const slot &of = which.unit();
+    if (of.blank) {
+        which.at = stage::ready;
+        return true;
+    }
+    which.at = stage::digest;
     lock.unlock();
     const bool begun =
         digests_.begin(which.digest, of.at, of.bytes, which.event);
@@ -184,6 +188,8 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     slot &of = which->unit();
     const digests::value now = digests_.result(which->digest);
     const bool unchanged = of.digested && of.digest == now;
+    if (of.digested)
+        of.changes = !unchanged;
     of.digest = now;
     if (unchanged) {
         which->at = stage::ready;
@@ -242,20 +248,24 @@ void mover::finish(motion_ref which)
         frames_.put({of.vram, of.vram_alias, of.bytes});
         of.vram = 0;
         of.vram_alias = 0;
+        of.made = false;
         host_bytes_ += of.bytes;
     } else {
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
         which->of->has_come(of);
+        which->of->has_been_mapped(of);
+        of.made = of.blank;
         host_bytes_ -= of.bytes;
     }
-    unreported_.fetched_bytes += which->evicts ? 0 : of.bytes;
+    unreported_.fetched_bytes += which->copies ? of.bytes : 0;
     unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
     if (trace_ != nullptr)
         trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
-                     !which->evicts ? "fetch"
-                     : which->wrote ? "write back"
-                                    : "drop",
+                     which->copies   ? "fetch"
+                     : which->wrote  ? "write back"
+                     : which->evicts ? "drop"
+                                     : "make place",
                      which->started_ns, now_ns(), of.at, of.bytes,
                      which->next_use);
     end_motion(which, which->evicts ? place::host : place::vram);
@@ -362,6 +372,7 @@ bool mover::bring_home(block &around, slot &of)
         }
     }
     set_away(around, of, false);
+    around.has_been_mapped(of);
     if (!done) {
         gave_up_ = true;
         cancel_all();
@@ -425,13 +436,17 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     if (!frames_.take(one.bytes, into, gone))
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
+    const bool copies = next->copies = !one.blank;
     const CUdeviceptr from = one.away ? one.host.alias : one.at;
     lock.unlock();
     const bool made = frames_.complete(into, gone);
-    const bool begun = made && next->event != nullptr &&
-                       lanes_.fetch(into.alias, from, one.bytes, next->event);
+    const bool begun =
+        made && next->event != nullptr &&
+        (!copies || lanes_.fetch(into.alias, from, one.bytes, next->event));
     lock_soon(lock);
     next->into = into;
+    if (begun && !copies)
+        hand_over(*next, stage::remap);
     if (begun)
         return true;
     if (made)

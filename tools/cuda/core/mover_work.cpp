@@ -75,8 +75,10 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 {
     noted_.clear();
     for (const touched &each : all)
-        if (each.names_units())
+        if (each.names_units()) {
             noted_.push_back(each.part);
+            noted_.back().anew = std::exchange(each.of->renewed, false);
+        }
     return !noted_.empty() &&
            schedule_.note(what, noted_.data(), noted_.size());
 }

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <queue>
 #include <tuple>
+#include <utility>
 
 namespace emuv::cuda {
 
@@ -51,6 +54,7 @@ struct choice
     std::uint32_t length; // by class, longest first
     std::uint32_t rank;   // among those alike that leave at the same moment
     std::uint32_t leaves; // at which moment first
+    bool anew;            // after all of them
     std::vector<absence> gaps;
 };
 
@@ -77,25 +81,43 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
     };
     // A unit that stays for a long gap stays for shorter ones.
     std::vector<bool> closed(units.size());
-    for (const choice &each : order) {
+    // By how much of it is of use, which becomes less and less.
+    using turn = std::pair<std::uint32_t, std::uint32_t>;
+    std::priority_queue<turn, std::vector<turn>, std::greater<>> turns;
+    for (std::uint32_t i = 0; i < order.size(); i++)
+        turns.emplace(order[i].length, i);
+    while (!turns.empty()) {
+        const auto [length, index] = turns.top();
+        turns.pop();
+        const choice &each = order[index];
         if (closed[each.unit])
             continue;
         const std::uint64_t bytes = units[each.unit].bytes;
-        bool wanted = false;
+        const std::uint64_t copied = each.anew ? 0 : bytes;
+        std::uint32_t wanted = 0;
+        std::uint32_t covered = 0;
         bool fits = true;
         for (const absence &gap : each.gaps) {
-            for (std::uint32_t i = 1; i <= gap.covers && !wanted; i++)
-                wanted = away[(gap.leaves + i) % moments] < excess;
-            fits = fits && leaving[part_of(gap.leaves)] + bytes <= most &&
-                   coming[part_of(gap.comes())] + bytes <= most;
+            covered += gap.covers;
+            for (std::uint32_t i = 1; i <= gap.covers; i++)
+                wanted += away[(gap.leaves + i) % moments] < excess ? 1 : 0;
+            fits = fits && leaving[part_of(gap.leaves)] + copied <= most &&
+                   coming[part_of(gap.comes())] + copied <= most;
         }
-        if (!wanted || !fits) {
-            closed[each.unit] = true;
+        const std::uint32_t now =
+            length_classes -
+            (length_classes - each.length) * wanted / std::max(covered, 1u);
+        if (!each.anew && fits && wanted > 0 && now > length) {
+            turns.emplace(now, index);
+            continue;
+        }
+        if (wanted == 0 || !fits) {
+            closed[each.unit] = !each.anew;
             continue;
         }
         for (const absence &gap : each.gaps) {
-            leaving[part_of(gap.leaves)] += bytes;
-            coming[part_of(gap.comes())] += bytes;
+            leaving[part_of(gap.leaves)] += copied;
+            coming[part_of(gap.comes())] += copied;
             for (std::uint32_t i = 1; i <= gap.covers; i++)
                 away[(gap.leaves + i) % moments] += bytes;
             made.leaves[gap.gap] = true;
@@ -119,8 +141,9 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
                                           round);
     };
     const auto class_of = [&](const idle_gap &gap) {
-        const std::uint64_t length =
-            std::uint64_t{gap.length} * length_classes / round;
+        const std::uint64_t length = std::uint64_t{gap.length} *
+                                     length_classes / round /
+                                     (units[gap.unit].changes ? 2 : 1);
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
@@ -147,15 +170,17 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         const std::uint32_t length = class_of(gap);
         if (order.empty() || order.back().unit != gap.unit ||
             gap.steps + gap.steps / 16 < steps) {
-            order.push_back({gap.unit, length, 0, leaves, {}});
+            order.push_back({gap.unit, length, 0, leaves, true, {}});
             steps = gap.steps;
         }
         order.back().length = std::min(order.back().length, length);
         order.back().leaves = std::min(order.back().leaves, leaves);
+        order.back().anew = order.back().anew && gap.anew;
         order.back().gaps.push_back(made);
     }
     const auto moment = [&](const choice &a) {
-        return std::tuple(a.length, !units[a.unit].usual, spread(a.leaves));
+        return std::tuple(!a.anew, a.length, !units[a.unit].usual,
+                          spread(a.leaves));
     };
     const auto by_moment = [&](const choice &a) {
         return std::tuple(moment(a), !units[a.unit].chosen, a.unit);
@@ -163,7 +188,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     // As many of each moment, and of those that leave then the ones chosen
     // before.
     const auto by_rank = [&](const choice &a) {
-        return std::tuple(a.length, !units[a.unit].usual, a.rank,
+        return std::tuple(!a.anew, a.length, !units[a.unit].usual, a.rank,
                           !units[a.unit].chosen, spread(a.leaves), a.unit);
     };
     const auto sort_by = [&](const auto &key) {
@@ -176,6 +201,8 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         if (moment(order[i - 1]) == moment(order[i]))
             order[i].rank = order[i - 1].rank + 1;
     sort_by(by_rank);
+    for (choice &each : order)
+        each.length = each.anew ? 0 : each.length;
     return order;
 }
 

@@ -17,14 +17,16 @@ struct idle_gap
                               ///< one use in it
     std::uint32_t steps = 0;  ///< that it is long, by which it is told from
                               ///< others, but for a sixteenth of them
+    bool anew = false;        ///< nothing of what it held is needed after that
 };
 
 /// What plan_absences() weighs of a unit.
 struct planned_unit
 {
     std::uint64_t bytes = 0;
-    bool chosen = false; ///< by an earlier plan: again costs least
-    bool usual = false;  ///< of a size that most have: it makes room for them
+    bool chosen = false;  ///< by an earlier plan: again costs least
+    bool usual = false;   ///< of a size that most have: it makes room for them
+    bool changes = false; ///< and so has to be written back
 };
 
 /// No gap is chosen that is not longer than the round divided by this.
@@ -33,12 +35,14 @@ constexpr std::uint32_t round_parts = 32;
 /// Chooses during which gaps units are away, such that at every moment as many
 /// bytes are as do not fit, and as few as possible move.
 ///
-/// Long gaps cost least, as each is one way out and one back. But what leaves
+/// What nothing is copied for costs nothing, and comes first. Else long gaps
+/// cost least, as each is one way out and one back. But what leaves
 /// at the same time must share the link, which then has nothing to do
-/// elsewhere. So among gaps of about the same length, those of the usual size
-/// first, those are preferred that are furthest apart, as many of each moment,
-/// those chosen before first among them, and no part of the round takes more
-/// than its share for as long as that is enough.
+/// elsewhere. So among gaps of about the same length, those of units that do
+/// not change first, and of the usual size, those are preferred that are
+/// furthest apart, as many of each moment, those chosen before first among
+/// them, and no part of the round takes more than its share for as long as that
+/// is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
 /// @return for each gap whether its unit leaves for it

@@ -124,9 +124,10 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
     constexpr std::uint64_t none = UINT64_MAX;
     std::vector<std::uint64_t> first;
     std::vector<std::uint64_t> last;
+    std::vector<bool> begins_anew;
     const auto moments = moments_of(times, uses.steps(), round_);
-    const auto add = [&](std::size_t unit, std::uint64_t from,
-                         std::uint64_t to) {
+    const auto add = [&](std::size_t unit, std::uint64_t from, std::uint64_t to,
+                         bool anew) {
         // What was never seen before counts as part of the step before it.
         if (to == from)
             return;
@@ -135,7 +136,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         const std::uint32_t start = moments[from % round_];
         const std::uint32_t length = moments[to % round_] - start +
                                      (to % round_ > from % round_ ? 0 : ticks);
-        gaps.push_back({which, start, length, steps});
+        gaps.push_back({which, start, length, steps, anew});
     };
     const std::uint64_t oldest = uses.steps() - round_;
     for (const block_ref &each : blocks) {
@@ -143,16 +144,19 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         const std::size_t begin = places.size();
         first.assign(count, none);
         last.assign(count, 0);
+        begins_anew.assign(count, false);
         if (!each->fixed)
-            uses.uses(each->base, [&](std::uint64_t step, std::uint32_t a,
-                                      std::uint32_t b) {
+            uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
                 if (step < oldest)
                     return;
-                for (std::size_t i = a; i <= b && i < count; i++) {
-                    if (first[i] == none)
+                for (std::size_t i = part.first; i <= part.last && i < count;
+                     i++) {
+                    if (first[i] == none) {
                         first[i] = step;
-                    else
-                        add(begin + i, last[i], step);
+                        begins_anew[i] = part.anew;
+                    } else {
+                        add(begin + i, last[i], step, part.anew);
+                    }
                     last[i] = step;
                 }
             });
@@ -165,9 +169,9 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
                 {one.bytes,
                  one.leaves_for != never_leaves &&
                      (one.where == place::evicting || one.host.handle != 0),
-                 one.bytes == usual_unit_bytes});
+                 one.bytes == usual_unit_bytes, one.changes});
             if (first[i] != none)
-                add(begin + i, last[i], first[i] + round_);
+                add(begin + i, last[i], first[i] + round_, begins_anew[i]);
         }
     }
     const std::uint64_t excess = excess_;

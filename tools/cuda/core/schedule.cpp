@@ -108,6 +108,11 @@ std::vector<schedule::use> &schedule::log_of(std::uint64_t base)
     return log;
 }
 
+schedule::use schedule::use_at(std::uint32_t step, const touch &of)
+{
+    return {step, of.first, of.last & 0x7fffffff, of.anew};
+}
+
 void schedule::forget_half()
 {
     const std::uint32_t gone = max_steps / 2;
@@ -145,10 +150,13 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
             auto &log = log_of(touches[i].base);
             // There may be ever more of them, and no step in between.
             if (!log.empty() && log.back().step == at) {
-                log.back().first = std::min(log.back().first, touches[i].first);
-                log.back().last = std::max(log.back().last, touches[i].last);
+                touch both = touches[i];
+                both.first = std::min(both.first, log.back().first);
+                both.last = std::max<std::uint32_t>(both.last, log.back().last);
+                both.anew = both.anew || log.back().anew;
+                log.back() = use_at(at, both);
             } else {
-                log.push_back({at, touches[i].first, touches[i].last});
+                log.push_back(use_at(at, touches[i]));
             }
         }
         return false;
@@ -175,8 +183,7 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     const auto now = static_cast<std::uint32_t>(steps_.size());
     steps_.push_back(what);
     for (std::size_t i = 0; i < count; i++)
-        log_of(touches[i].base)
-            .push_back({now, touches[i].first, touches[i].last});
+        log_of(touches[i].base).push_back(use_at(now, touches[i]));
     // What does not fit in here may fit in elsewhere.
     if (!following_ || strays_ > 0) {
         remember_contexts(now);

@@ -28,6 +28,8 @@ struct touch
     std::uint64_t base = 0;
     std::uint32_t first = 0;
     std::uint32_t last = 0;
+    bool anew =
+        false; ///< since the last time it was freed, and allocated again
 };
 
 /// The history of a program's work, and the place in it that looks like now.
@@ -92,8 +94,8 @@ public:
 
     /// The uses of a block from now to the end of the round, which is lag()
     /// steps long.
-    /// @param tell  called with the step, counted as steps() does, and the
-    ///   first and the last unit; in order
+    /// @param tell  called with the step, counted as steps() does, and what is
+    ///   touched; in order
     template <typename Tell>
     void uses(std::uint64_t base, Tell tell) const
     {
@@ -102,7 +104,8 @@ public:
             return;
         for (auto each = after_cursor(found->second);
              each != found->second.end(); ++each)
-            tell(forgotten_ + each->step, each->first, each->last);
+            tell(forgotten_ + each->step,
+                 touch{base, each->first, each->last, each->anew});
     }
 
     /// Steps there ever were, and how often the one that came was not the one
@@ -118,7 +121,8 @@ private:
     {
         std::uint32_t step;
         std::uint32_t first;
-        std::uint32_t last;
+        std::uint32_t last : 31;
+        bool anew : 1;
     };
 
     // How many steps must agree before the past is taken for the present.
@@ -145,6 +149,7 @@ private:
     bool is_new(std::uint64_t what);
     void look_up();
     void remember_contexts(std::uint32_t end);
+    static use use_at(std::uint32_t step, const touch &of);
     std::vector<use> &log_of(std::uint64_t base);
     void forget_half();
 

@@ -2,6 +2,8 @@
 // Where memory beyond the card's share comes from, behind one interface.
 #include "store.hpp"
 
+#include "placement.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -47,7 +49,7 @@ CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
     for (std::uint64_t done = 0; done < bytes;) {
         unit next;
         next.at = at + done;
-        next.bytes = std::min(unit_bytes, bytes - done);
+        next.bytes = next_unit(bytes - done, unit_bytes);
         CUresult result =
             calls.cuMemCreate(&next.handle, next.bytes, &properties, 0);
         if (result != CUDA_SUCCESS)

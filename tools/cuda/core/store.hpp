@@ -118,8 +118,8 @@ CUmemAccessDesc access_of(int device);
 /// The NUMA node nearest to @p device, 0 where the host has none.
 int numa_node_of(const driver &calls, int device);
 
-/// Creates handles of @p unit_bytes (the last one as large as what remains)
-/// and maps them one behind the other.
+/// Creates handles of @p unit_bytes (and of what is left over as next_unit()
+/// says) and maps them one behind the other.
 /// @param units  out: what was mapped is appended, also on failure
 CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
                      CUdeviceptr at, std::uint64_t bytes,
