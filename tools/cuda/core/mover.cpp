@@ -83,6 +83,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     if (!gone)
         return false;
     std::erase(large_, gone);
+    vacant_ -= gone->vacant ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
     if (gone->moving > 0) // others may wait until all is mapped
@@ -115,8 +116,9 @@ bool mover::remove(CUdeviceptr base, remains &left)
 void mover::vacate(CUdeviceptr base)
 {
     const std::unique_lock lock = enter();
-    if (block *const of = blocks_.around(base)) {
+    if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
         of->vacate();
+        vacant_++;
         version_++;
     }
 }
@@ -124,8 +126,9 @@ void mover::vacate(CUdeviceptr base)
 void mover::occupy(CUdeviceptr base)
 {
     const std::unique_lock lock = enter();
-    if (block *const of = blocks_.around(base)) {
+    if (block *const of = blocks_.around(base); of != nullptr && of->vacant) {
         of->occupy();
+        vacant_--;
         version_++;
     }
 }

@@ -409,6 +409,7 @@ private:
     rooms rooms_;
     events events_;
     digests digests_;
+    std::size_t vacant_ = 0; // blocks
     unsigned unvouched_ = 0; // in flight
     unsigned waiters_ = 0;
     unsigned unmapped_ = 0;               // units

@@ -268,18 +268,20 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const traffic under_way = look_at_traffic();
     const usage share = limits_.read();
     const std::uint64_t part = share.physical_bytes / 8;
-    const bool may_make =
+    const bool may_map =
         under_way.fetching == 0 ||
         (under_way.fetching < max_motions &&
          under_way.arrived_bytes < std::min(max_arrived_bytes, part));
     const bool may_copy =
-        may_make && (under_way.fetching == 0 ||
-                     under_way.coming_bytes < std::min(max_coming_bytes, part));
+        may_map && (under_way.fetching == 0 ||
+                    under_way.coming_bytes < std::min(max_coming_bytes, part));
+    // While copies come as fast as they can there is nothing to look for else.
+    const bool may_make = may_map && vacant_ > 0;
     const bool may_evict =
         under_way.evicting < max_motions && digests_.any_free() &&
         (under_way.leaving_bytes == 0 ||
          under_way.leaving_bytes < std::min(max_leaving_bytes, part));
-    if (!may_make && !may_evict) {
+    if (!may_copy && !may_make && !may_evict) {
         decided_ = state;
         look_again_ns_ = now_ns() + look_again_ns;
         return false;
