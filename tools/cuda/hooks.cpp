@@ -293,10 +293,9 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuMemPoolTrimTo)(pool, keep);
-    if (ours && result == CUDA_SUCCESS)
+    if (ours) // what is kept of the driver's goes back to it
         ours.held().trim_ours(pool, keep);
-    return result;
+    return EMUV_REAL(cuMemPoolTrimTo)(pool, keep);
 }
 
 // ---- The program's own handles

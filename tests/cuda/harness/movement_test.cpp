@@ -359,6 +359,16 @@ TEST_F(Movement, WhileMemoryIsFreedAndAllocatedInStreamOrder)
                     << "round " << round << ", layer " << i << ", word "
                     << offsets[i] + word;
     }
+    CUmemoryPool pool = nullptr;
+    OK(cuda().cuDeviceGetDefaultMemPool(&pool, 0));
+    cuuint64_t bytes = 1;
+    OK(cuda().cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                                    &bytes));
+    EXPECT_EQ(bytes, 0u);
+    OK(cuda().cuMemPoolTrimTo(pool, 0));
+    OK(cuda().cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                    &bytes));
+    EXPECT_EQ(bytes, 0u);
     OK(cuda().cuStreamDestroy(stream));
     OK(cuda().cuMemFree(seen));
     ASSERT_NO_FATAL_FAILURE(check_and_free());

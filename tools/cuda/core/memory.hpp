@@ -426,6 +426,7 @@ private:
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool keeps_for(CUstream stream) const;
     bool is_usual(CUmemoryPool pool);
+    bool keeps_from(CUmemoryPool pool);
     bool take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
                      CUstream stream);
     CUresult allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
