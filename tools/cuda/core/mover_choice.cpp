@@ -299,7 +299,6 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const bool makes_place = may_make && units.hollow.of &&
                              units.wanted.next_use > 0 &&
                              units.made_bytes < max_made_bytes;
-    const bool may_fetch = makes_place || may_copy;
     const candidate &wanted = makes_place ? units.hollow : units.wanted;
     const std::uint64_t arriving =
         under_way.coming_bytes + under_way.arrived_bytes;
@@ -373,6 +372,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                    (frames_.has(next.unit().bytes) &&
                     is_first_of_block(*next.of, next.index));
         };
+        const bool may_fetch = may_copy || (makes_place && &next == &wanted);
         if (may_fetch && next.of && !is_left_there() && is_in_time()) {
             if (start_fetch(lock, next)) {
                 if (pace_.arranges() && !next.of->small)
