@@ -397,6 +397,23 @@ TEST_F(FlightsTest, AStreamThatGoesLeavesNothingUnmarked)
     EXPECT_FALSE(all.any_unmarked());
 }
 
+// A stream that is about to be captured, or to go, waits for that.
+TEST_F(FlightsTest, WhatIsBeingMarkedIsUnmarkedUntilItsEventIsRecorded)
+{
+    static flights *seen;
+    static bool unmarked_meanwhile;
+    seen = &all;
+    unmarked_meanwhile = false;
+    calls.cuEventRecord = [](CUevent, CUstream) {
+        unmarked_meanwhile = seen->any_unmarked();
+        return CUDA_SUCCESS;
+    };
+    add_brief(one, 1);
+    all.mark();
+    EXPECT_TRUE(unmarked_meanwhile);
+    EXPECT_FALSE(all.any_unmarked());
+}
+
 TEST_F(FlightsTest, WhatCannotBeMarkedIsLostWithAllThatItWasToStandFor)
 {
     record_answer = CUDA_ERROR_INVALID_HANDLE;

@@ -143,9 +143,12 @@ protected:
     bool wait_until(std::chrono::seconds longest, Condition holds, Step step)
     {
         const auto end = std::chrono::steady_clock::now() + longest;
-        while (!holds() && std::chrono::steady_clock::now() < end)
+        while (!holds()) {
+            if (std::chrono::steady_clock::now() >= end)
+                return false;
             step();
-        return holds();
+        }
+        return true;
     }
 
     template <typename Condition>

@@ -44,10 +44,12 @@ flights::unmarked flights::take_unmarked()
     return std::exchange(unmarked_, {});
 }
 
-// Locked. The event of the last one stands for all.
+// Locked. The event of the last one stands for all. Whoever asks without the
+// lock whether there is any is told so until that is recorded: its stream may
+// be captured, or go, as soon as there is none.
 void flights::mark_last()
 {
-    const unmarked all = take_unmarked();
+    const unmarked all = std::exchange(unmarked_, {});
     if (all.count == 0)
         return;
     if (calls_.cuEventRecord(all.event, all.stream) == CUDA_SUCCESS)
@@ -55,6 +57,7 @@ void flights::mark_last()
     else
         lost_.store(true);
     any_departed_.store(true);
+    any_unmarked_.store(false);
 }
 
 template <typename Condition>
