@@ -62,6 +62,8 @@ constexpr cost unmap_vram{22000, 40000, 25000, 42000};
 constexpr cost map_ram{561000, 874000, 675000, 1015000};
 constexpr cost unmap_ram{152000, 416000, 177000, 438000};
 constexpr std::uint64_t make_room_ns = 11500000; // 0.18 s a GiB
+constexpr std::uint64_t make_frame_ns = 52000;   // beside a kernel
+constexpr std::uint64_t drop_frame_ns = 16000;
 // Bytes a microsecond.
 constexpr std::uint64_t link_alone = 54900;
 constexpr std::uint64_t coming_beside = 50900;
@@ -96,6 +98,12 @@ struct card
     std::uint64_t leaving_until = 0;
     std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
 
+    // The program's own beginning is not what is timed.
+    bool has_begun()
+    {
+        const std::lock_guard guard(lock);
+        return !events.empty();
+    }
     piece &at(CUdeviceptr address)
     {
         return pieces[std::prev(mapped.upper_bound(address))->second];
@@ -175,6 +183,12 @@ CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
     return CUDA_SUCCESS;
 }
 
+CUresult pool(CUmemoryPool *usual, CUdevice)
+{
+    *usual = reinterpret_cast<CUmemoryPool>(0x30);
+    return CUDA_SUCCESS;
+}
+
 driver slow_driver()
 {
     driver calls = idle_driver();
@@ -190,9 +204,9 @@ driver slow_driver()
                            std::size_t bytes, const CUmemAllocationProp *of,
                            unsigned long long) {
         const bool ram = of->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-        // The program's own beginning is not what is timed.
-        if (ram && the->events.size() > 0)
-            sleep_until(clock_ns() + make_room_ns * bytes / (64 * MiB));
+        if (the->has_begun())
+            sleep_until(clock_ns() + (ram ? make_room_ns * bytes / (64 * MiB)
+                                          : make_frame_ns));
         const std::lock_guard guard(the->lock);
         *handle = the->next++;
         the->pieces[*handle] = {ram, *handle << 32};
@@ -200,6 +214,8 @@ driver slow_driver()
         return CUDA_SUCCESS;
     };
     calls.cuMemRelease = [](CUmemGenericAllocationHandle) {
+        if (the->has_begun())
+            sleep_until(clock_ns() + drop_frame_ns);
         return CUDA_SUCCESS;
     };
     calls.cuMemMap = [](CUdeviceptr at, std::size_t, std::size_t,
@@ -212,13 +228,11 @@ driver slow_driver()
     calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
                               const CUmemAccessDesc *, std::size_t) {
         bool ram = false;
-        bool began = false;
         {
             const std::lock_guard guard(the->lock);
             ram = the->at(at).ram;
-            began = the->events.size() > 0;
         }
-        if (began)
+        if (the->has_begun())
             the->take(ram ? map_ram : map_vram, bytes);
         return CUDA_SUCCESS;
     };
@@ -257,6 +271,8 @@ driver slow_driver()
         *stream = reinterpret_cast<CUstream>(the->next++);
         return CUDA_SUCCESS;
     };
+    calls.cuDeviceGetDefaultMemPool = pool;
+    calls.cuDeviceGetMemPool = pool;
     calls.cuMemcpyAsync = copy;
     calls.cuLaunchKernel = launch;
     return calls;
@@ -269,12 +285,6 @@ struct kernel
     {
         std::size_t block;
         bool writes;
-        enum
-        {
-            kept,
-            allocated, // just before
-            freed      // just behind
-        } and_is = kept;
     };
     std::vector<use> uses;
     std::uint64_t ns;       // with all of it in VRAM
@@ -283,6 +293,9 @@ struct kernel
     std::uint64_t what = 0; // tells it from others; 0: none is like it
     unsigned turns = 1;     // another one in so many rounds, by turns
     bool at_random = false; // in any order, rather
+    // Blocks, in stream order: just before it and just behind.
+    std::vector<std::size_t> allocates{};
+    std::vector<std::size_t> frees{};
 };
 
 struct program
@@ -291,12 +304,31 @@ struct program
     std::vector<std::uint64_t> blocks; // bytes
     std::vector<kernel> round;
 
+    // Whether each of the blocks is there all the time.
+    std::vector<bool> kept() const
+    {
+        std::vector<bool> out(blocks.size(), true);
+        for (const kernel &each : round)
+            for (const std::size_t block : each.allocates)
+                out[block] = false;
+        return out;
+    }
+    // At most, at any time.
     std::uint64_t bytes() const
     {
-        std::uint64_t sum = 0;
-        for (const std::uint64_t each : blocks)
-            sum += each;
-        return sum;
+        std::uint64_t now = 0;
+        const std::vector<bool> is_kept = kept();
+        for (std::size_t i = 0; i < blocks.size(); i++)
+            now += is_kept[i] ? blocks[i] : 0;
+        std::uint64_t most = now;
+        for (const kernel &each : round) {
+            for (const std::size_t block : each.allocates)
+                now += blocks[block];
+            most = std::max(most, now);
+            for (const std::size_t block : each.frees)
+                now -= blocks[block];
+        }
+        return most;
     }
     std::uint64_t ns() const
     {
@@ -373,23 +405,231 @@ program tuning(bool frees)
             out.blocks.push_back(mib * MiB);
             out.blocks.push_back(mib * 13 / 16 * MiB);
         }
-    for (const product &each : products)
-        out.round.push_back(
-            {{{each.weights, false},
-              {each.saved, true,
-               frees ? kernel::use::allocated : kernel::use::kept}},
-             out.blocks[each.weights] / MiB,
-             8.5});
-    for (std::size_t i = products.size(); i-- > 0;)
-        out.round.push_back({{{products[i].weights, false},
-                              {products[i].saved, false,
-                               frees ? kernel::use::freed : kernel::use::kept}},
-                             2 * out.blocks[products[i].weights] / MiB,
+    for (const product &each : products) {
+        out.round.push_back({{{each.weights, false}, {each.saved, true}},
+                             out.blocks[each.weights] / MiB,
                              8.5});
+        if (frees)
+            out.round.back().allocates = {each.saved};
+    }
+    for (std::size_t i = products.size(); i-- > 0;) {
+        out.round.push_back(
+            {{{products[i].weights, false}, {products[i].saved, false}},
+             2 * out.blocks[products[i].weights] / MiB,
+             8.5});
+        if (frees)
+            out.round.back().frees = {products[i].saved};
+    }
     out.take(179000000);
     out.round.back().settles = true;
     return out;
 }
+
+// The same as PyTorch does it, with all that comes and goes in between.
+class lora
+{
+public:
+    program made()
+    {
+        std::size_t hidden = make(16, {});
+        for (int layer = 0; layer < layers; layer++)
+            hidden = forth(hidden);
+        // The loss.
+        const std::size_t logits = make(125, {hidden}, 125);
+        const std::size_t wide = make(250, {logits});
+        const std::size_t likely = make(250, {wide});
+        drop({logits, wide});
+        const std::size_t grown = make(250, {likely});
+        const std::size_t narrow = make(125, {grown});
+        drop({likely, grown});
+        std::size_t gradient = make(16, {narrow}, 125);
+        drop({narrow, hidden});
+        for (std::size_t layer = saved_.size(); layer-- > 0;)
+            gradient = back(saved_[layer], gradient);
+        drop({gradient});
+        out_.take(181000000);
+        out_.round.back().settles = true;
+        return std::move(out_);
+    }
+
+private:
+    using tensors = std::vector<std::size_t>;
+
+    // What a layer leaves behind.
+    struct remains
+    {
+        tensors weights;
+        std::size_t first_wide, normal, query, key, value, attention;
+        std::size_t second_wide, gate, bent, up;
+    };
+
+    std::size_t block(std::uint64_t mib)
+    {
+        out_.blocks.push_back(mib * MiB);
+        return out_.blocks.size() - 1;
+    }
+
+    // A kernel that reads these and allocates what it makes. Without weights
+    // it takes as long as it has bytes to read and write.
+    std::size_t make(std::uint64_t mib, const tensors &from,
+                     std::uint64_t weights_mib = 0)
+    {
+        const std::size_t result = block(mib);
+        kernel next{{{result, true}}, 0};
+        next.allocates = {result};
+        std::uint64_t bytes = mib;
+        for (const std::size_t each : from) {
+            next.uses.push_back({each, false});
+            bytes += out_.blocks[each] / MiB;
+        }
+        next.ns = 10 * (weights_mib > 0 ? weights_mib : bytes / 8 + 1);
+        next.passes = weights_mib > 0 ? 8.5 : 1;
+        out_.round.push_back(std::move(next));
+        return result;
+    }
+    std::size_t multiply(std::uint64_t mib, std::size_t weights, std::size_t by)
+    {
+        return make(mib, {weights, by}, out_.blocks[weights] / MiB);
+    }
+
+    // Nobody needs these behind the last kernel.
+    void drop(const tensors &these)
+    {
+        auto &frees = out_.round.back().frees;
+        frees.insert(frees.end(), these.begin(), these.end());
+    }
+
+    // @param wide  out: what the way back needs of it
+    std::size_t normalize(std::size_t hidden, std::size_t &wide)
+    {
+        wide = make(32, {hidden});
+        const std::size_t squares = make(32, {wide});
+        drop({squares});
+        const std::size_t even = make(32, {wide});
+        const std::size_t narrow = make(16, {even});
+        drop({even});
+        const std::size_t normal = make(16, {narrow});
+        drop({narrow});
+        return normal;
+    }
+
+    std::size_t adapt(std::size_t weights, std::uint64_t mib, std::size_t by)
+    {
+        const std::size_t base = multiply(mib, weights, by);
+        const std::size_t more = make(mib, {by});
+        const std::size_t scaled = make(mib, {more});
+        drop({more});
+        const std::size_t sum = make(mib, {base, scaled});
+        drop({base, scaled});
+        return sum;
+    }
+
+    std::size_t rotate(std::size_t which, std::uint64_t mib)
+    {
+        const std::size_t one = make(mib, {which});
+        const std::size_t half = make(mib, {which});
+        const std::size_t other = make(mib, {half});
+        drop({half});
+        const std::size_t sum = make(mib, {one, other});
+        drop({which, one, other});
+        return sum;
+    }
+
+    std::size_t forth(std::size_t hidden)
+    {
+        remains of;
+        for (const std::uint64_t mib : layer_mib)
+            of.weights.push_back(block(mib));
+        of.normal = normalize(hidden, of.first_wide);
+        of.query = rotate(adapt(of.weights[0], 16, of.normal), 16);
+        const std::size_t key =
+            rotate(multiply(4, of.weights[1], of.normal), 4);
+        const std::size_t value = adapt(of.weights[2], 4, of.normal);
+        of.key = make(16, {key});
+        of.value = make(16, {value});
+        drop({key, value});
+        of.attention = make(16, {of.query, of.key, of.value}, 32);
+        const std::size_t mixed = multiply(16, of.weights[3], of.attention);
+        const std::size_t middle = make(16, {hidden, mixed});
+        drop({hidden, mixed});
+        const std::size_t normal = normalize(middle, of.second_wide);
+        of.gate = multiply(56, of.weights[4], normal);
+        of.bent = make(56, {of.gate});
+        of.up = multiply(56, of.weights[5], normal);
+        drop({normal});
+        const std::size_t product = make(56, {of.bent, of.up});
+        const std::size_t down = multiply(16, of.weights[6], product);
+        drop({product});
+        const std::size_t next = make(16, {middle, down});
+        drop({middle, down});
+        saved_.push_back(of);
+        return next;
+    }
+
+    // The gradient of what was normalized, added to another.
+    std::size_t normalize_back(std::size_t wide, std::size_t gradient,
+                               std::size_t also)
+    {
+        const std::size_t narrow = make(16, {gradient});
+        drop({gradient});
+        const std::size_t even = make(32, {narrow});
+        drop({narrow});
+        const std::size_t part = make(32, {even, wide});
+        const std::size_t rest = make(32, {even, wide});
+        drop({even, wide});
+        const std::size_t sum = make(32, {part, rest});
+        drop({part, rest});
+        const std::size_t small = make(16, {sum});
+        drop({sum});
+        const std::size_t out = make(16, {small, also});
+        drop({small, also});
+        return out;
+    }
+
+    std::size_t add(std::size_t one, std::size_t other)
+    {
+        const std::size_t sum = make(16, {one, other});
+        drop({one, other});
+        return sum;
+    }
+
+    std::size_t back(const remains &of, std::size_t gradient)
+    {
+        const std::size_t product = multiply(56, of.weights[6], gradient);
+        const std::size_t up = make(56, {product, of.bent});
+        const std::size_t bent = make(56, {product, of.up});
+        drop({product, of.bent, of.up});
+        const std::size_t by_up = multiply(16, of.weights[5], up);
+        drop({up});
+        const std::size_t gate = make(56, {bent, of.gate});
+        drop({bent, of.gate});
+        const std::size_t by_gate = multiply(16, of.weights[4], gate);
+        drop({gate});
+        const std::size_t middle =
+            normalize_back(of.second_wide, add(by_up, by_gate), gradient);
+        const std::size_t attention = multiply(16, of.weights[3], middle);
+        const std::size_t query =
+            make(16, {attention, of.query, of.key, of.value, of.attention}, 32);
+        const std::size_t key = make(16, {query}, 16);
+        const std::size_t value = make(16, {query}, 16);
+        drop({attention, of.query, of.key, of.value, of.attention});
+        const std::size_t few_keys = make(4, {key});
+        const std::size_t few_values = make(4, {value});
+        drop({key, value});
+        const std::size_t by_value = multiply(16, of.weights[2], few_values);
+        const std::size_t turned_keys = rotate(few_keys, 4);
+        const std::size_t by_key = multiply(16, of.weights[1], turned_keys);
+        const std::size_t turned = rotate(query, 16);
+        const std::size_t by_query = multiply(16, of.weights[0], turned);
+        drop({few_values, turned_keys, turned});
+        const std::size_t all = add(add(by_value, by_key), by_query);
+        drop({of.normal});
+        return normalize_back(of.first_wide, all, middle);
+    }
+
+    program out_{"lora", {}, {}};
+    std::vector<remains> saved_;
+};
 
 // The same, keeping no more of a layer than what it was given: its backward
 // pass begins with doing the rest again.
@@ -556,11 +796,13 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                 [](const char *why) { std::fprintf(stderr, "%s\n", why); });
     memory held(calls, std::vector<ledger *>{&limits}, host, report_kind::total,
                 nullptr, false, std::vector<mover *>{&moves});
-    std::vector<CUdeviceptr> at;
-    for (const std::uint64_t bytes : of.blocks)
-        if (held.allocate(&at.emplace_back(), bytes) != CUDA_SUCCESS)
+    const std::vector<bool> kept = of.kept();
+    std::vector<CUdeviceptr> at(of.blocks.size());
+    for (std::size_t i = 0; i < at.size(); i++)
+        if (kept[i] && held.allocate(&at[i], of.blocks[i]) != CUDA_SUCCESS)
             std::abort();
     const auto stream = reinterpret_cast<CUstream>(0x20);
+    const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
     outcome out;
     std::minstd_rand any;
     for (int round = 0; round < rounds; round++) {
@@ -570,9 +812,10 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
         for (const kernel &each : of.round) {
             number++;
             sleep_until(clock_ns() + launch_ns);
-            for (const kernel::use &one : each.uses)
-                if (one.and_is == kernel::use::allocated)
-                    moves.occupy(at[one.block]);
+            for (const std::size_t block : each.allocates)
+                if (held.allocate_async(&at[block], of.blocks[block], nullptr,
+                                        stream, not_ours) != CUDA_SUCCESS)
+                    std::abort();
             moves.run(
                 stream,
                 [&](work &next) {
@@ -610,9 +853,10 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                                                        over * each.passes));
                     return CUDA_SUCCESS;
                 });
-            for (const kernel::use &one : each.uses)
-                if (one.and_is == kernel::use::freed)
-                    moves.vacate(at[one.block]);
+            for (const std::size_t block : each.frees)
+                if (held.free_async(at[block], stream, not_ours) !=
+                    CUDA_SUCCESS)
+                    std::abort();
             if (each.settles) {
                 std::uint64_t until = 0;
                 {
@@ -650,7 +894,7 @@ int main(int count, char **arguments)
           row{trained, trained.bytes() / MiB + 900 - 1740},
           row{trained, trained.bytes() / MiB * 3 / 4},
           row{tuning(false), 12288}, row{tuning(true), 12288},
-          row{checkpointed(), 11264},
+          row{lora().made(), 12288}, row{checkpointed(), 11264},
           row{chain("chain-1", 2330000, 1), 9216 / 2 + 576},
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
           row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})

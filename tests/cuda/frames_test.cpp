@@ -26,7 +26,7 @@ struct FramesTest : testing::Test
     bool take(std::uint64_t bytes, frame &out)
     {
         std::vector<frame> gone;
-        return free.take(bytes, out, gone) && free.complete(out, gone);
+        return free.take(bytes, out, gone) && free.complete(out, gone, true);
     }
 
     // Free ones of so many MiB each.
@@ -86,6 +86,23 @@ TEST_F(FramesTest, OneWithoutAnAddressGetsOneWhenItIsTaken)
     EXPECT_TRUE(card.empty());
 }
 
+TEST_F(FramesTest, OneThatNothingIsCopiedToGetsAnAddressWhenSomethingIs)
+{
+    std::vector<frame> gone;
+    ASSERT_TRUE(free.take(16 * MiB, got, gone));
+    ASSERT_TRUE(free.complete(got, gone, false));
+    EXPECT_EQ(used(), 16 * MiB);
+    EXPECT_NE(got.handle, 0u);
+    EXPECT_EQ(got.alias, 0u);
+    free.put(got);
+    ASSERT_TRUE(take(16 * MiB, got));
+    EXPECT_EQ(card.mapped.at(got.alias), got.handle);
+    EXPECT_EQ(card.card_used, 16 * MiB);
+    free.put(got);
+    free.drop();
+    EXPECT_TRUE(card.empty());
+}
+
 TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
 {
     ASSERT_NO_FATAL_FAILURE(fill({12, 20, 28}));
@@ -116,16 +133,16 @@ TEST_F(FramesTest, WhatTheCardRefusedIsNotAskedForAtOnce)
     frames patient{card.calls, limits, 0, UINT64_MAX};
     std::vector<frame> gone;
     ASSERT_TRUE(patient.take(16 * MiB, got, gone));
-    EXPECT_FALSE(patient.complete(got, gone));
+    EXPECT_FALSE(patient.complete(got, gone, true));
     card.card_bytes = 64 * MiB;
     EXPECT_FALSE(patient.may_make(16 * MiB));
     EXPECT_FALSE(patient.take(16 * MiB, got, gone));
     // Less may be there, and where a frame comes free, as much.
     ASSERT_TRUE(patient.take(8 * MiB, got, gone));
-    ASSERT_TRUE(patient.complete(got, gone));
+    ASSERT_TRUE(patient.complete(got, gone, true));
     patient.put(got);
     ASSERT_TRUE(patient.take(16 * MiB, got, gone));
-    EXPECT_TRUE(patient.complete(got, gone));
+    EXPECT_TRUE(patient.complete(got, gone, true));
     patient.put(got);
     patient.drop();
     EXPECT_EQ(used(), 0u);

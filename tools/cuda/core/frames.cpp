@@ -47,7 +47,7 @@ bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
     return true;
 }
 
-bool frames::complete(frame &of, const std::vector<frame> &gone)
+bool frames::complete(frame &of, const std::vector<frame> &gone, bool filled)
 {
     drop(gone);
     if (of.handle == 0) {
@@ -61,8 +61,9 @@ bool frames::complete(frame &of, const std::vector<frame> &gone)
             return refuse(of);
         }
     }
-    if (of.alias == 0)
-        of.alias = map_alias(calls_, of.handle, of.bytes, device_);
+    if (!filled || of.alias != 0)
+        return true;
+    of.alias = map_alias(calls_, of.handle, of.bytes, device_);
     if (of.alias != 0)
         return true;
     drop(of);

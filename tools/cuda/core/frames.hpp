@@ -50,9 +50,10 @@ public:
 
     /// Gives up those that have to go, and makes what the frame has not got:
     /// its memory, its address. Takes the driver long, and needs no lock.
+    /// @param filled  by a copy: else it needs no address
     /// @return false where the share or the card has no more; nothing is left
     ///   of the frame then
-    bool complete(frame &of, const std::vector<frame> &gone);
+    bool complete(frame &of, const std::vector<frame> &gone, bool filled);
 
     /// Keeps a frame for the next one, or for what may be made of it.
     void put(const frame &free)

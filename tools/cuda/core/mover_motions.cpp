@@ -439,7 +439,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     const bool copies = next->copies = !one.blank;
     const CUdeviceptr from = one.away ? one.host.alias : one.at;
     lock.unlock();
-    const bool made = frames_.complete(into, gone);
+    const bool made = frames_.complete(into, gone, copies);
     const bool begun =
         made && next->event != nullptr &&
         (!copies || lanes_.fetch(into.alias, from, one.bytes, next->event));

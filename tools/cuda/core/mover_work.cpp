@@ -196,10 +196,11 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     std::uint64_t since = start;
     std::uint64_t least = bytes;
     std::uint64_t nearer = start;
-    while (!gave_up_ && !stopping_ && (bytes = missing_bytes(all)) > 0) {
+    while (!gave_up_ && !stopping_ && bytes > 0) {
         changed_.notify_all();
         changed_.wait_for(lock, 20000000);
-        if (hopeless_ == progress_) {
+        bytes = missing_bytes(all);
+        if (hopeless_ == progress_ && bytes > 0) {
             if (trace_ != nullptr)
                 trace_->span(trace::row::waits, "hopeless", start, now_ns(),
                              all.front().part.base, bytes, 0);
