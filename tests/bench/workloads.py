@@ -8,8 +8,8 @@ With --within GIB as people make them fit who know nothing else: weights beyond
 that stay in system RAM by accelerate, what a training step saves by save_on_cpu.
 
 Prints a line: what, milliseconds a step (the median), how many of them the
-program's own thread takes, the first steps' own, GiB held, and a digest of each
-step's results.
+program's own thread takes, the first steps' own, what a loop of Python took
+between the steps, GiB held, and a digest of each step's results.
 """
 
 import argparse
@@ -149,6 +149,17 @@ def digest_of(out, whole):
     return hashlib.sha256(out.float().cpu().numpy().tobytes()).hexdigest()[:8]
 
 
+def loop():
+    """Milliseconds, a fraction of one, for work that is always the same. A
+    virtual machine's processor may be half as fast for seconds at a time, which
+    makes a step that is bound by the program's thread take twice as long."""
+    start = time.perf_counter()
+    kept = {}
+    for count in range(3000):
+        kept[count & 63] = count ^ (count & 7)
+    return (time.perf_counter() - start) * 1e3
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("prefill", "decode", "resnet", "lora",
@@ -168,6 +179,7 @@ def main():
     taken = []
     issued = []
     worked = []
+    looped = []
     for count in range(options.warm_up + options.steps):
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -178,6 +190,7 @@ def main():
         torch.cuda.synchronize()
         taken.append((time.perf_counter() - start) * 1e3)
         digests.append(digest_of(out, count < 5))
+        looped.append(loop())
     print(json.dumps({
         "what": options.what,
         "ms": round(statistics.median(taken[options.warm_up:]), 2),
@@ -185,6 +198,7 @@ def main():
         # its thread has had of a processor by then.
         "issue_ms": round(statistics.median(issued[options.warm_up:]), 2),
         "thread_ms": round(statistics.median(worked[options.warm_up:]), 2),
+        "loop_ms": round(statistics.median(looped[options.warm_up:]), 3),
         "first_ms": [round(t, 1) for t in taken[:options.warm_up]],
         "held_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
         "used_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
