@@ -73,6 +73,8 @@ constexpr std::uint64_t over_link = 50000; // a kernel that reads system RAM
 constexpr std::uint64_t digests_read = 4300000;
 constexpr std::uint64_t launch_ns = 8000; // of the program's thread
 
+constexpr unsigned ever_other = 1u << 20; // rounds, more than there are
+
 // The card. One at a time.
 struct card
 {
@@ -754,6 +756,18 @@ program chain(const char *name, std::uint64_t whole_ns, double passes)
     return out;
 }
 
+// The same with a text of another length in each round: other kernels run, and
+// it is the weights alone that come again.
+program varied(const char *name, program of)
+{
+    of.name = name;
+    for (kernel &each : of.round) {
+        each.turns = ever_other;
+        each.at_random = false;
+    }
+    return of;
+}
+
 struct outcome
 {
     std::vector<double> ms; // of each round
@@ -895,6 +909,8 @@ int main(int count, char **arguments)
           row{trained, trained.bytes() / MiB * 3 / 4},
           row{tuning(false), 12288}, row{tuning(true), 12288},
           row{lora().made(), 12288}, row{checkpointed(), 11264},
+          row{varied("prompts", prefilled), 12288},
+          row{varied("texts", checkpointed()), 11264},
           row{chain("chain-1", 2330000, 1), 9216 / 2 + 576},
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
           row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Models as people run them, timed, with a digest of what they computed.
 
-    workloads.py prefill|decode|resnet|lora|checkpointed [--steps N] [...]
+    workloads.py prefill|prompts|decode|resnet|lora|checkpointed|texts
+                 [--steps N] [...]
 
 With --within GIB as people make them fit who know nothing else: weights beyond
 that stay in system RAM by accelerate, what a training step saves by save_on_cpu.
@@ -15,6 +16,7 @@ between the steps, GiB held, and a digest of each step's results.
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import statistics
@@ -80,6 +82,24 @@ def prefill(options):
     return step
 
 
+def lengths(of):
+    """Numbers of tokens, each another one for a long time, as people's texts
+    are: the most is @p of, the least half of it."""
+    return (of - count * 389 % (of // 2) for count in itertools.count())
+
+
+def prompts(options):
+    """Prefill as it is where people ask: no prompt is as long as the last."""
+    model = fit(llama(options), options).eval()
+    tokens = torch.randint(0, 32000, (1, 2048), device="cuda")
+    long = lengths(2048)
+
+    @torch.no_grad()
+    def step():
+        return model(tokens[:, :next(long)], use_cache=False).logits
+    return step
+
+
 def decode(options):
     model = fit(llama(options), options).eval()
     tokens = torch.randint(0, 32000, (1, 64), device="cuda")
@@ -93,7 +113,7 @@ def decode(options):
     return step
 
 
-def lora(options, checkpointing=False):
+def lora(options, checkpointing=False, long=itertools.repeat(2048)):
     from peft import LoraConfig, get_peft_model
     # Attention's backward pass adds up in any order otherwise.
     torch.use_deterministic_algorithms(True)
@@ -108,8 +128,9 @@ def lora(options, checkpointing=False):
         [p for p in model.parameters() if p.requires_grad], lr=1e-4)
 
     def step():
+        batch = tokens[:, :next(long)]
         with saving(options):
-            loss = model(tokens, labels=tokens).loss
+            loss = model(batch, labels=batch).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -121,6 +142,11 @@ def checkpointed(options):
     """LoRA that keeps no more of a layer than what it was given, and does the
     rest again: as they tune who have no room for more."""
     return lora(options, checkpointing=True)
+
+
+def texts(options):
+    """The same with texts as they come: none is as long as the last."""
+    return lora(options, checkpointing=True, long=lengths(2048))
 
 
 def resnet(options):
@@ -162,8 +188,9 @@ def loop():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("prefill", "decode", "resnet", "lora",
-                                         "checkpointed"))
+    parser.add_argument("what", choices=("prefill", "prompts", "decode",
+                                         "resnet", "lora", "checkpointed",
+                                         "texts"))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=10)
     parser.add_argument("--layers", type=int, default=32)

@@ -146,6 +146,64 @@ TEST(Schedule, OnlyTheUnitsThatWereTouchedAreExpected)
     EXPECT_EQ(past.next_use(1, 8), schedule::never);
 }
 
+namespace {
+
+constexpr std::uint64_t weights = 100; // of a model, in as many layers
+constexpr std::uint64_t text = 1000;   // the first of what holds activations
+
+// A pass through the model in which other kernels run than in any before, or
+// the same in each of its layers. Its activations are in four places in turn.
+void pass(schedule &past, std::uint64_t number, bool layers_alike)
+{
+    for (std::uint64_t layer = 1; layer <= weights; layer++) {
+        const std::uint64_t kernels =
+            (number << 32) + (layers_alike ? 0 : layer * 100);
+        const touch product[] = {{layer << 32, 0, 0}, {text << 32, 0, 0}};
+        past.note(kernels + layer * 100, product, 2);
+        for (std::uint64_t i = 1; i <= 7; i++) {
+            const touch other[] = {{(text + i % 4) << 32, 0, 0}};
+            past.note(kernels + i, other, 1);
+        }
+    }
+}
+
+} // namespace
+
+TEST(Schedule, AModelsWeightsAreForeseenWhateverRuns)
+{
+    for (const bool layers_alike : {false, true}) {
+        schedule past;
+        std::uint64_t number = 1;
+        for (int round = 0; round < 4; round++)
+            pass(past, number++, layers_alike);
+        EXPECT_TRUE(past.predicts());
+        // The first layers are near, and the last one was just there.
+        EXPECT_LE(next(past, 1), 20u);
+        EXPECT_LT(next(past, 1), next(past, 2));
+        EXPECT_LT(next(past, 2), next(past, 50));
+        EXPECT_LT(next(past, 50), next(past, weights));
+        EXPECT_NE(next(past, weights), schedule::never);
+        const std::uint64_t surprises = past.surprises();
+        for (int round = 0; round < 4; round++)
+            pass(past, number++, layers_alike);
+        EXPECT_LE(past.surprises() - surprises, 4u);
+    }
+}
+
+TEST(Schedule, WhatIsTouchedSeldomInNoOrderIsNoPastToGoBy)
+{
+    schedule past;
+    std::mt19937 random(5);
+    unsigned predicted = 0;
+    constexpr unsigned all = 20000;
+    for (unsigned i = 0; i < all; i++) {
+        const touch seldom[] = {{(1 + random() % 200) << 32, 0, 0}};
+        past.note(1000000 + i, seldom, 1);
+        predicted += past.predicts() ? 1 : 0;
+    }
+    EXPECT_LT(predicted, all / 100);
+}
+
 TEST(Schedule, WhatIsRememberedOfANextUseIsWhatLookingAgainWouldFind)
 {
     schedule past;
@@ -159,12 +217,14 @@ TEST(Schedule, WhatIsRememberedOfANextUseIsWhatLookingAgainWouldFind)
         for (std::uint64_t i = 0; i < 20; i++) {
             if (random() % 50 == 0)
                 continue;
+            const std::uint64_t before = past.steps();
             step(past, random() % 50 == 0 ? 1 + random() % 60 : first + i);
+            const auto steps = static_cast<unsigned>(past.steps() - before);
             for (std::uint64_t what = 1; what <= 60; what++) {
                 const auto again = next(past, what);
                 const auto kept = past.next_use(what << 32, 0, known[what]);
                 found += kept != schedule::never ? 1 : 0;
-                behind[what] = again == kept ? 0 : behind[what] + 1;
+                behind[what] = again == kept ? 0 : behind[what] + steps;
                 // A use may be new where there was none, and is seen soon.
                 if (kept != schedule::never) {
                     ASSERT_EQ(kept, again);

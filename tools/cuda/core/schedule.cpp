@@ -80,6 +80,7 @@ void schedule::look_up()
     cursor_ = then;
     strays_ = 0;
     following_ = true;
+    by_landmarks_ = false;
     place_++;
 }
 
@@ -99,13 +100,13 @@ void schedule::remember_contexts(std::uint32_t end)
     remembered_ = step;
 }
 
-std::vector<schedule::use> &schedule::log_of(std::uint64_t base)
+schedule::history &schedule::history_of(std::uint64_t base)
 {
-    if (std::vector<use> *const known = recent_.find(base))
+    if (history *const known = recent_.find(base))
         return *known;
-    std::vector<use> &log = uses_[base];
-    recent_.keep(base, log);
-    return log;
+    history &of = blocks_[base];
+    recent_.keep(base, of);
+    return of;
 }
 
 schedule::use schedule::use_at(std::uint32_t step, const touch &of)
@@ -118,74 +119,225 @@ void schedule::forget_half()
     const std::uint32_t gone = max_steps / 2;
     steps_.erase(steps_.begin(), steps_.begin() + gone);
     forgotten_ += gone;
-    for (auto entry = uses_.begin(); entry != uses_.end();) {
-        auto &log = entry->second;
+    for (auto entry = blocks_.begin(); entry != blocks_.end();) {
+        auto &log = entry->second.uses;
         log.erase(log.begin(),
                   std::find_if(log.begin(), log.end(), [](const use &each) {
                       return each.step >= gone;
                   }));
         for (use &each : log)
             each.step -= gone;
-        entry = log.empty() ? uses_.erase(entry) : std::next(entry);
+        entry = log.empty() ? blocks_.erase(entry) : std::next(entry);
     }
     contexts_.clear();
     remembered_ = 0;
     recent_.forget_all();
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
+    supposed_ = no_step;
     place_++;
+}
+
+// For how many pieces of work nothing of its block was touched; 0 where it
+// never was.
+std::uint64_t schedule::untouched(const touch &of)
+{
+    const history &known = history_of(of.base);
+    return known.uses.empty() ? 0 : notes_ - known.noted;
+}
+
+// Of what is touched seldom, that which was not for longest; null where there
+// is none.
+const touch *schedule::landmark(const touch *touches, std::size_t count)
+{
+    const touch *found = nullptr;
+    std::uint64_t longest = seldom - 1;
+    for (std::size_t i = 0; i < count; i++)
+        if (const std::uint64_t since = untouched(touches[i]);
+            since > longest) {
+            longest = since;
+            found = &touches[i];
+        }
+    return found;
+}
+
+// The step nearest to one in the past at which the same was touched.
+std::uint32_t schedule::counterpart(const touch &of, std::uint32_t around)
+{
+    const std::vector<use> &log = history_of(of.base).uses;
+    const std::uint32_t from = around - std::min(around, resync_steps);
+    std::uint32_t nearest = no_step;
+    std::uint32_t least = resync_steps;
+    for (auto each = std::lower_bound(log.begin(), log.end(), from,
+                                      [](const use &one, std::uint32_t step) {
+                                          return one.step < step;
+                                      });
+         each != log.end() && each->step < around + resync_steps; ++each) {
+        const std::uint32_t off =
+            each->step > around ? each->step - around : around - each->step;
+        if (of.first >= each->first && of.first <= each->last && off < least &&
+            each->step + context_steps < steps_.size()) {
+            nearest = each->step;
+            least = off;
+        }
+    }
+    return nearest;
+}
+
+// The one nearest to where we are of all that is touched seldom.
+std::uint32_t schedule::counterpart(const touch *touches, std::size_t count)
+{
+    const std::uint32_t around = cursor_ + 1;
+    const auto off = [around](std::uint32_t step) {
+        return step > around ? step - around : around - step;
+    };
+    std::uint32_t nearest = no_step;
+    for (std::size_t i = 0; i < count; i++) {
+        if (untouched(touches[i]) < seldom)
+            continue;
+        const std::uint32_t then = counterpart(touches[i], around);
+        if (then != no_step && (nearest == no_step || off(then) < off(nearest)))
+            nearest = then;
+    }
+    return nearest;
+}
+
+// Where nothing else tells the place, landmarks that come in the same order do.
+// @return whether they do: supposed_ is the place then
+bool schedule::suppose(const touch &mark)
+{
+    const std::uint32_t then =
+        supposed_ != no_step ? counterpart(mark, supposed_ + 1) : no_step;
+    if (then != no_step && then > supposed_) {
+        supposed_ = then;
+        agreed_++;
+    } else {
+        supposed_ = history_of(mark.base).uses.back().step;
+        agreed_ = 1;
+    }
+    return agreed_ >= enough_landmarks;
+}
+
+// @return the step in the past at which a landmark says that we are; no_step:
+//   it says nothing
+std::uint32_t schedule::recognize(const touch &mark, const touch *touches,
+                                  std::size_t count)
+{
+    std::uint32_t then =
+        following_ ? counterpart(touches, count) : std::uint32_t{no_step};
+    if (then == no_step && suppose(mark)) {
+        then = supposed_;
+        following_ = true;
+        place_++;
+    }
+    if (then != no_step) {
+        by_landmarks_ = true;
+        lost_ = 0;
+        supposed_ = no_step;
+    } else if (++lost_ >= enough_landmarks) {
+        by_landmarks_ = false;
+    }
+    return then;
+}
+
+// @return where within the next steps of the past the same runs; or no_step
+std::uint32_t schedule::look_ahead(std::uint64_t what,
+                                   std::uint32_t steps) const
+{
+    const auto end = static_cast<std::uint32_t>(
+        std::min<std::size_t>(steps_.size(), cursor_ + 1 + steps));
+    for (std::uint32_t next = cursor_ + 1; next < end; next++)
+        if (steps_[next] == what)
+            return next;
+    return no_step;
+}
+
+// A step that the past does not know.
+void schedule::strayed()
+{
+    if (++strays_ > max_strays)
+        following_ = by_landmarks_ = false;
+}
+
+// @param next  where in the past this step is; no_step: nowhere
+void schedule::go_on(std::uint32_t next, bool expected)
+{
+    surprises_ += expected ? 0 : 1;
+    doubt_ -= doubt_ / late_steps;
+    doubt_ += expected ? 0 : max_doubt / late_steps;
+    if (next == no_step) {
+        strayed();
+        return;
+    }
+    place_ += next < cursor_ ? 1 : 0;
+    cursor_ = next;
+    strays_ = 0;
+}
+
+// What a step touches that may be the first of many, or at an address that
+// never comes back, counts for the step before it.
+void schedule::log_before(const touch *touches, std::size_t count)
+{
+    const std::uint32_t at =
+        steps_.empty() ? 0 : static_cast<std::uint32_t>(steps_.size()) - 1;
+    for (std::size_t i = 0; i < count; i++) {
+        history &of = history_of(touches[i].base);
+        of.noted = notes_;
+        // There may be ever more of them, and no step in between.
+        if (!of.uses.empty() && of.uses.back().step == at) {
+            touch both = touches[i];
+            use &last = of.uses.back();
+            both.first = std::min(both.first, last.first);
+            both.last = std::max<std::uint32_t>(both.last, last.last);
+            both.anew = both.anew || last.anew;
+            last = use_at(at, both);
+        } else {
+            of.uses.push_back(use_at(at, touches[i]));
+        }
+    }
 }
 
 bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
 {
     if (steps_.size() >= max_steps)
         forget_half();
-    const bool foreseen = following_ && cursor_ + 1 < steps_.size() &&
-                          steps_[cursor_ + 1] == what;
-    if (!foreseen && is_new(what)) {
-        // It may be the first of many, or an address that never comes back.
-        const std::uint32_t at =
-            steps_.empty() ? 0 : static_cast<std::uint32_t>(steps_.size()) - 1;
-        for (std::size_t i = 0; i < count; i++) {
-            auto &log = log_of(touches[i].base);
-            // There may be ever more of them, and no step in between.
-            if (!log.empty() && log.back().step == at) {
-                touch both = touches[i];
-                both.first = std::min(both.first, log.back().first);
-                both.last = std::max<std::uint32_t>(both.last, log.back().last);
-                both.anew = both.anew || log.back().anew;
-                log.back() = use_at(at, both);
-            } else {
-                log.push_back(use_at(at, touches[i]));
-            }
+    notes_++;
+    std::uint32_t next = cursor_ + 1;
+    bool expected = following_ && next < steps_.size() && steps_[next] == what;
+    if (!expected) {
+        const touch *const mark = landmark(touches, count);
+        const bool fresh = is_new(what);
+        const bool aside = by_landmarks_ && mark == nullptr;
+        next = following_ && !fresh
+                   ? look_ahead(what, aside ? max_ahead : resync_steps)
+                   : std::uint32_t{no_step};
+        if (next == no_step && mark != nullptr) {
+            next = recognize(*mark, touches, count);
+            expected = next != no_step && next > cursor_ &&
+                       next - cursor_ <= max_ahead;
+            // What runs is of no matter then.
+            if (next != no_step || (fresh && !following_))
+                what = mix(mark->base + mark->first);
         }
-        return false;
-    }
-    bool expected = false;
-    if (following_) {
-        const auto end = static_cast<std::uint32_t>(
-            std::min<std::size_t>(steps_.size(), cursor_ + 1 + resync_steps));
-        std::uint32_t next = cursor_ + 1;
-        while (next < end && steps_[next] != what)
-            next++;
-        expected = next == cursor_ + 1 && next < end;
-        if (!expected)
-            surprises_++;
-        doubt_ -= doubt_ / late_steps;
-        doubt_ += expected ? 0 : max_doubt / late_steps;
-        if (next < end) {
-            cursor_ = next;
-            strays_ = 0;
-        } else if (++strays_ > max_strays) {
-            following_ = false;
+        if (next == no_step &&
+            (fresh ? mark == nullptr || following_ : aside)) {
+            if (mark != nullptr)
+                strayed();
+            log_before(touches, count);
+            return false;
         }
     }
+    if (following_)
+        go_on(next, expected);
     const auto now = static_cast<std::uint32_t>(steps_.size());
     steps_.push_back(what);
-    for (std::size_t i = 0; i < count; i++)
-        log_of(touches[i].base).push_back(use_at(now, touches[i]));
+    for (std::size_t i = 0; i < count; i++) {
+        history &of = history_of(touches[i].base);
+        of.noted = notes_;
+        of.uses.push_back(use_at(now, touches[i]));
+    }
     // What does not fit in here may fit in elsewhere.
-    if (!following_ || strays_ > 0) {
+    if (!following_ || (strays_ > 0 && !by_landmarks_)) {
         remember_contexts(now);
         look_up();
     } else if (now - remembered_ >= max_unremembered) {
@@ -206,10 +358,10 @@ std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
 {
     if (!following_)
         return never;
-    const auto found = uses_.find(base);
-    if (found == uses_.end())
+    const auto found = blocks_.find(base);
+    if (found == blocks_.end())
         return never;
-    const auto &log = found->second;
+    const auto &log = found->second.uses;
     for (auto each = after_cursor(log); each != log.end(); ++each)
         if (unit >= each->first && unit <= each->last)
             return each->step - cursor_;
@@ -220,10 +372,10 @@ std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
 std::uint32_t schedule::since_last_use(std::uint64_t base,
                                        std::uint32_t unit) const
 {
-    const auto found = uses_.find(base);
-    if (found == uses_.end() || steps_.empty())
+    const auto found = blocks_.find(base);
+    if (found == blocks_.end() || steps_.empty())
         return 0;
-    const auto &log = found->second;
+    const auto &log = found->second.uses;
     const auto last =
         std::find_if(log.rbegin(), log.rend(), [&](const use &each) {
             return unit >= each.first && unit <= each.last;
@@ -250,8 +402,8 @@ std::uint64_t schedule::footprint() const
 {
     std::uint64_t bytes = steps_.capacity() * sizeof steps_[0] +
                           contexts_.capacity() * sizeof contexts_[0];
-    for (const auto &[base, log] : uses_)
-        bytes += log.capacity() * sizeof log[0] + 64;
+    for (const auto &[base, of] : blocks_)
+        bytes += of.uses.capacity() * sizeof of.uses[0] + 64;
     return bytes + seen_.capacity() * sizeof seen_[0];
 }
 

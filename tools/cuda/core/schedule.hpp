@@ -38,7 +38,9 @@ struct touch
 /// the next step is taken to be the one that followed the last time the same
 /// few steps came in the same order. Several shapes that take turns are found
 /// again at their first steps; a step too many or too few is stepped over, and
-/// one that was never seen before says nothing about the place.
+/// one that was never seen before says nothing about the place, unless it
+/// touches what is touched seldom: a model's weights come in the same order
+/// however long a text is, though other kernels read them.
 /// Nothing rests on a prediction but time.
 class schedule
 {
@@ -53,7 +55,7 @@ public:
     /// What was touched there is gone, and comes no more under that name.
     void forget(std::uint64_t base)
     {
-        uses_.erase(base);
+        blocks_.erase(base);
         recent_.forget(base);
     }
 
@@ -99,11 +101,11 @@ public:
     template <typename Tell>
     void uses(std::uint64_t base, Tell tell) const
     {
-        const auto found = uses_.find(base);
-        if (!following_ || found == uses_.end())
+        const auto found = blocks_.find(base);
+        if (!following_ || found == blocks_.end())
             return;
-        for (auto each = after_cursor(found->second);
-             each != found->second.end(); ++each)
+        const std::vector<use> &log = found->second.uses;
+        for (auto each = after_cursor(log); each != log.end(); ++each)
             tell(forgotten_ + each->step,
                  touch{base, each->first, each->last, each->anew});
     }
@@ -124,12 +126,26 @@ private:
         std::uint32_t last : 31;
         bool anew : 1;
     };
+    // What is known of a block.
+    struct history
+    {
+        std::vector<use> uses;
+        std::uint64_t noted = 0; // at which call of note(), the last time
+    };
 
     // How many steps must agree before the past is taken for the present.
     static constexpr std::uint32_t context_steps = 6;
     // How far a step is looked for that did not come where it was to come.
     static constexpr std::uint32_t resync_steps = 48;
     static constexpr std::uint32_t max_strays = 16;
+    // What was not touched in so many pieces of work is touched seldom, and
+    // tells where in the past we are. What was to come further ahead than so
+    // many steps, was not to come.
+    static constexpr std::uint64_t seldom = 64;
+    static constexpr std::uint32_t max_ahead = 16;
+    // How many such must agree on a place.
+    static constexpr std::uint32_t enough_landmarks = 3;
+    static constexpr std::uint32_t no_step = UINT32_MAX;
     // How many steps late ones are, roughly, and what doubt is where all of
     // them were surprises.
     static constexpr std::uint32_t late_steps = 64;
@@ -148,15 +164,26 @@ private:
     std::uint64_t context_at(std::uint32_t step) const;
     bool is_new(std::uint64_t what);
     void look_up();
+    std::uint64_t untouched(const touch &of);
+    const touch *landmark(const touch *touches, std::size_t count);
+    std::uint32_t counterpart(const touch &of, std::uint32_t around);
+    std::uint32_t counterpart(const touch *touches, std::size_t count);
+    std::uint32_t recognize(const touch &mark, const touch *touches,
+                            std::size_t count);
+    bool suppose(const touch &mark);
+    std::uint32_t look_ahead(std::uint64_t what, std::uint32_t steps) const;
+    void go_on(std::uint32_t next, bool expected);
+    void strayed();
+    void log_before(const touch *touches, std::size_t count);
     void remember_contexts(std::uint32_t end);
     static use use_at(std::uint32_t step, const touch &of);
-    std::vector<use> &log_of(std::uint64_t base);
+    history &history_of(std::uint64_t base);
     void forget_half();
 
     std::vector<std::uint64_t> steps_;
     std::uint64_t forgotten_ = 0; // before those
-    std::map<std::uint64_t, std::vector<use>> uses_;
-    recent<std::vector<use>, 512, std::uint64_t{2} << 20> recent_; // of those
+    std::map<std::uint64_t, history> blocks_;
+    recent<history, 512, std::uint64_t{2} << 20> recent_; // of those
     std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
     std::size_t seen_count_ = 0;
     std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
@@ -165,7 +192,12 @@ private:
     std::uint32_t strays_ = 0;
     std::uint32_t doubt_ = 0;
     std::uint64_t surprises_ = 0;
-    std::uint64_t place_ = 0; // counts the cursor's jumps
+    std::uint64_t notes_ = 0;          // calls of note()
+    std::uint32_t supposed_ = no_step; // where we are, by landmarks alone ...
+    std::uint32_t agreed_ = 0;         // ... of which so many agree
+    std::uint32_t lost_ = 0;    // so many of them were not to come, one by one
+    bool by_landmarks_ = false; // all else is of no matter to where we are
+    std::uint64_t place_ = 0;   // counts the cursor's jumps
     bool following_ = false;
 };
 
