@@ -305,7 +305,17 @@ struct program
     std::string name;
     std::vector<std::uint64_t> blocks; // bytes
     std::vector<kernel> round;
+    bool varies = false; // see varied()
 
+    // Whether something is ever written to each of the blocks.
+    std::vector<bool> written() const
+    {
+        std::vector<bool> out(blocks.size());
+        for (const kernel &each : round)
+            for (const kernel::use &one : each.uses)
+                out[one.block] = out[one.block] || one.writes;
+        return out;
+    }
     // Whether each of the blocks is there all the time.
     std::vector<bool> kept() const
     {
@@ -756,11 +766,13 @@ program chain(const char *name, std::uint64_t whole_ns, double passes)
     return out;
 }
 
-// The same with a text of another length in each round: other kernels run, and
-// it is the weights alone that come again.
+// The same with a text of another length in each round: other kernels run, what
+// they write is in other places, which are divided another way, and it is the
+// weights alone that come again.
 program varied(const char *name, program of)
 {
     of.name = name;
+    of.varies = true;
     for (kernel &each : of.round) {
         each.turns = ever_other;
         each.at_random = false;
@@ -791,6 +803,34 @@ struct outcome
     }
 };
 
+// Where something is that a program needs.
+struct stretch
+{
+    std::size_t block;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+};
+
+// What is written in a round is elsewhere than in the last one, in a part of
+// some block.
+void divide_anew(std::vector<stretch> &places,
+                 const std::vector<std::uint64_t> &blocks,
+                 const std::vector<bool> &written, std::minstd_rand &any)
+{
+    std::vector<std::size_t> those;
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (written[i])
+            those.push_back(i);
+    std::vector<std::size_t> shuffled = those;
+    std::shuffle(shuffled.begin(), shuffled.end(), any);
+    for (std::size_t i = 0; i < those.size(); i++) {
+        const std::uint64_t bytes = blocks[shuffled[i]];
+        const std::uint64_t offset = any() % (bytes / 2 / 512) * 512;
+        places[those[i]] = {shuffled[i], offset,
+                            std::min(blocks[those[i]], bytes - offset)};
+    }
+}
+
 // Rounds of a program in so many bytes of VRAM.
 outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
             const char *trace_file)
@@ -819,8 +859,14 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
     outcome out;
     std::minstd_rand any;
+    std::vector<stretch> places;
+    for (std::size_t i = 0; i < of.blocks.size(); i++)
+        places.push_back({i, 0, of.blocks[i]});
+    const std::vector<bool> written = of.written();
     for (int round = 0; round < rounds; round++) {
         const auto drawn = static_cast<unsigned>(any() >> 8);
+        if (of.varies)
+            divide_anew(places, of.blocks, written, any);
         const std::uint64_t start = clock_ns();
         std::uint64_t number = std::uint64_t{1} << 32;
         for (const kernel &each : of.round) {
@@ -839,15 +885,19 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                     next.what += std::uint64_t{turn % each.turns} << 40;
                     next.vouched = true;
                     for (const kernel::use &one : each.uses)
-                        next.name(at[one.block]);
+                        next.name(at[places[one.block].block] +
+                                  places[one.block].offset);
                 },
                 [&] {
                     const std::lock_guard guard(made.lock);
                     double over = 0;
                     for (const kernel::use &one : each.uses) {
-                        const CUdeviceptr end =
-                            at[one.block] + of.blocks[one.block];
-                        for (auto unit = made.mapped.find(at[one.block]);
+                        const stretch &place = places[one.block];
+                        const CUdeviceptr begin =
+                            at[place.block] + place.offset;
+                        const CUdeviceptr end = begin + place.bytes;
+                        for (auto unit =
+                                 std::prev(made.mapped.upper_bound(begin));
                              unit != made.mapped.end() && unit->first < end;
                              ++unit) {
                             card::piece &touched = made.pieces[unit->second];
@@ -859,7 +909,8 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                             touched.version += one.writes ? 1 : 0;
                             if (touched.ram)
                                 over +=
-                                    static_cast<double>(until - unit->first) *
+                                    static_cast<double>(
+                                        until - std::max(unit->first, begin)) *
                                     1000 / over_link;
                         }
                     }

@@ -63,8 +63,13 @@ std::vector<touched> mover::follow(work &announced)
         same->part.last = std::max(same->part.last, part.last);
     }
     announced.what = what;
+    // Where rounds vary, blocks are divided another way in each, and what was
+    // named there before tells no end.
+    const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
     for (touched &each : all)
-        if (each.names_units() && reach_.to_the_end(what ^ each.of->base))
+        if (each.names_units() &&
+            (each.of->bytes <= whole_bytes ||
+             reach_.to_the_end(what ^ each.of->base)))
             each.part.last =
                 static_cast<std::uint32_t>(each.of->slots.size() - 1);
     return all;
@@ -466,10 +471,13 @@ void mover::keep_pace(std::uint64_t lag, bool recurs)
         pace_.disturb();
     const char *const before = now_is();
     const std::uint64_t now = now_ns();
-    pace_.ended(lag, now,
-                patient_rounds * (host_bytes_ + headroom::least_bytes) /
-                    slow_link_bytes_per_ns,
-                recurs);
+    if (schedule_.varies())
+        pace_.cannot_be_known(now);
+    else
+        pace_.ended(lag, now,
+                    patient_rounds * (host_bytes_ + headroom::least_bytes) /
+                        slow_link_bytes_per_ns,
+                    recurs);
     if (!pace_.arranges())
         arrangement_.forget();
     if (now_is() == before)

@@ -35,6 +35,15 @@ public:
     void ended(std::uint64_t lag, std::uint64_t now_ns,
                std::uint64_t longest_ns, bool recurs);
 
+    /// A step has ended of rounds of which no two are alike: none can be
+    /// compared with another, and memory moves.
+    void cannot_be_known(std::uint64_t now_ns)
+    {
+        if (!moves())
+            settle_moving(now_ns);
+        begin(0, now_ns);
+    }
+
     /// The program did nothing for so long, of its own accord.
     void paused(std::uint64_t ns) { start_ns_ += ns; }
 

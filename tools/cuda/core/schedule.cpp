@@ -32,7 +32,7 @@ std::uint64_t schedule::context_at(std::uint32_t step) const
 {
     std::uint64_t hash = 0;
     for (std::uint32_t i = 0; i < context_steps; i++)
-        hash = mix(hash + steps_[step - i]) + i;
+        hash = mix(hash + (steps_[step - i] | 1)) + i;
     return hash;
 }
 
@@ -75,12 +75,14 @@ void schedule::look_up()
         return;
     const std::uint32_t then = found - 1;
     for (std::uint32_t i = 0; i < context_steps; i++)
-        if (steps_[then - i] != steps_[now - i])
+        if (!same(steps_[then - i], steps_[now - i]))
             return; // another one with the same place in the table
+    // The layers of a model look alike but for what they alone have.
+    if (lost_ > 0 && at_distance(marks_[(marked_ - 1) % last_marks], then) == no_step)
+        return;
     cursor_ = then;
     strays_ = 0;
     following_ = true;
-    by_landmarks_ = false;
     place_++;
 }
 
@@ -134,49 +136,89 @@ void schedule::forget_half()
     recent_.forget_all();
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
-    supposed_ = no_step;
+    by_landmarks_ = by_landmarks_ && following_ && told_ >= gone;
+    told_ -= by_landmarks_ ? gone : told_;
     place_++;
 }
 
-// For how many pieces of work nothing of its block was touched; 0 where it
-// never was.
-std::uint64_t schedule::untouched(const touch &of)
+// Finds what of these was not touched for long: landmarks_.
+bool schedule::find_landmarks(const touch *touches, std::size_t count)
 {
-    const history &known = history_of(of.base);
-    return known.uses.empty() ? 0 : notes_ - known.noted;
+    landmarks_.clear();
+    for (std::size_t i = 0; i < count; i++) {
+        history &of = history_of(touches[i].base);
+        if (!of.uses.empty() && notes_ - of.noted >= seldom)
+            landmarks_.push_back({&of, touches[i]});
+    }
+    return !landmarks_.empty();
 }
 
-// Of what is touched seldom, that which was not for longest; null where there
-// is none.
-const touch *schedule::landmark(const touch *touches, std::size_t count)
+// The last step from one to another, of the past, at which the same was
+// touched; or no_step.
+std::uint32_t schedule::last_between(const touch &of, std::uint32_t from,
+                                     std::uint32_t to) const
 {
-    const touch *found = nullptr;
-    std::uint64_t longest = seldom - 1;
-    for (std::size_t i = 0; i < count; i++)
-        if (const std::uint64_t since = untouched(touches[i]);
-            since > longest) {
-            longest = since;
-            found = &touches[i];
-        }
-    return found;
+    const auto found = blocks_.find(of.base);
+    if (found == blocks_.end())
+        return no_step;
+    const std::vector<use> &log = found->second.uses;
+    auto each = std::upper_bound(
+        log.begin(), log.end(), to,
+        [](std::uint32_t step, const use &one) { return step < one.step; });
+    while (each != log.begin() && (--each)->step >= from)
+        if (of.first >= each->first && of.first <= each->last)
+            return each->step;
+    return no_step;
 }
 
-// The step nearest to one in the past at which the same was touched.
-std::uint32_t schedule::counterpart(const touch &of, std::uint32_t around)
+// How many of the last landmarks came as long before a step of the past as they
+// did before now, nearly; one after the other: what was not known when it came
+// counts for the step before.
+std::uint32_t schedule::marks_before(std::uint32_t step) const
 {
-    const std::vector<use> &log = history_of(of.base).uses;
-    const std::uint32_t from = around - std::min(around, resync_steps);
+    std::array<std::uint32_t, last_marks> at{};
+    auto end = at.begin();
+    for (std::uint32_t i = 0; i < std::min(marked_, last_marks); i++) {
+        const std::uint32_t then = at_distance(marks_[i], step);
+        if (then != no_step && std::find(at.begin(), end, then) == end)
+            *end++ = then;
+    }
+    return static_cast<std::uint32_t>(end - at.begin());
+}
+
+// Where a landmark came, before a step of the past, as long as before now.
+std::uint32_t schedule::at_distance(const sighting &of, std::uint32_t step) const
+{
+    const std::uint64_t ago = notes_ - of.noted;
+    const std::uint64_t from = ago + slack_for(ago);
+    if (from > step)
+        return no_step;
+    const std::uint64_t to = ago - std::min(ago, slack_for(ago));
+    return last_between(of.part, step - static_cast<std::uint32_t>(from),
+                        step - static_cast<std::uint32_t>(to));
+}
+
+// The step of the past at which it was touched that is nearest to where the one
+// to come would be if as much came since the last place that was told.
+std::uint32_t schedule::counterpart(const landmark &mark) const
+{
+    const std::vector<use> &log = mark.of->uses;
+    const std::uint64_t since = notes_ - told_at_;
+    const std::uint64_t around = told_ + since;
     std::uint32_t nearest = no_step;
-    std::uint32_t least = resync_steps;
-    for (auto each = std::lower_bound(log.begin(), log.end(), from,
-                                      [](const use &one, std::uint32_t step) {
-                                          return one.step < step;
-                                      });
-         each != log.end() && each->step < around + resync_steps; ++each) {
-        const std::uint32_t off =
+    std::uint64_t least = slack_for(since) + 1;
+    const std::uint64_t from = around - std::min(around, slack_for(since));
+    auto each = std::lower_bound(log.begin(), log.end(), from,
+                                 [](const use &one, std::uint64_t step) {
+                                     return one.step < step;
+                                 });
+    for (; each != log.end() && each->step + min_round < steps_.size(); ++each) {
+        const std::uint64_t off =
             each->step > around ? each->step - around : around - each->step;
-        if (of.first >= each->first && of.first <= each->last && off < least &&
-            each->step + context_steps < steps_.size()) {
+        if (each->step > around && off >= least)
+            break;
+        if (mark.part.first >= each->first && mark.part.first <= each->last &&
+            off < least) {
             nearest = each->step;
             least = off;
         }
@@ -184,89 +226,113 @@ std::uint32_t schedule::counterpart(const touch &of, std::uint32_t around)
     return nearest;
 }
 
-// The one nearest to where we are of all that is touched seldom.
-std::uint32_t schedule::counterpart(const touch *touches, std::size_t count)
+// Of the last steps at which one of these landmarks came, the one before which
+// most others came that were just now, too.
+std::uint32_t schedule::place_by_marks() const
 {
-    const std::uint32_t around = cursor_ + 1;
-    const auto off = [around](std::uint32_t step) {
-        return step > around ? step - around : around - step;
-    };
-    std::uint32_t nearest = no_step;
-    for (std::size_t i = 0; i < count; i++) {
-        if (untouched(touches[i]) < seldom)
-            continue;
-        const std::uint32_t then = counterpart(touches[i], around);
-        if (then != no_step && (nearest == no_step || off(then) < off(nearest)))
-            nearest = then;
+    std::uint32_t found = no_step;
+    std::uint32_t most = enough_marks - 1;
+    for (const landmark &mark : landmarks_) {
+        const std::vector<use> &log = mark.of->uses;
+        std::uint32_t looked = 0;
+        for (auto each = log.rbegin();
+             each != log.rend() && looked < max_counterparts; ++each, ++looked)
+            if (mark.part.first >= each->first &&
+                mark.part.first <= each->last &&
+                each->step + min_round < steps_.size())
+                if (const std::uint32_t marks = marks_before(each->step);
+                    marks > most) {
+                    found = each->step;
+                    most = marks;
+                }
     }
-    return nearest;
+    return found;
 }
 
-// Where nothing else tells the place, landmarks that come in the same order do.
-// @return whether they do: supposed_ is the place then
-bool schedule::suppose(const touch &mark)
+// Where in the past the landmarks say that we are that were not to come.
+// @param as_foreseen  whether that is about where they were to come
+// @return the step; no_step: they say nothing
+std::uint32_t schedule::recognize(bool &as_foreseen)
 {
-    const std::uint32_t then =
-        supposed_ != no_step ? counterpart(mark, supposed_ + 1) : no_step;
-    if (then != no_step && then > supposed_) {
-        supposed_ = then;
-        agreed_++;
-    } else {
-        supposed_ = history_of(mark.base).uses.back().step;
-        agreed_ = 1;
-    }
-    return agreed_ >= enough_landmarks;
-}
-
-// @return the step in the past at which a landmark says that we are; no_step:
-//   it says nothing
-std::uint32_t schedule::recognize(const touch &mark, const touch *touches,
-                                  std::size_t count)
-{
-    std::uint32_t then =
-        following_ ? counterpart(touches, count) : std::uint32_t{no_step};
-    if (then == no_step && suppose(mark)) {
-        then = supposed_;
-        following_ = true;
-        place_++;
-    }
-    if (then != no_step) {
-        by_landmarks_ = true;
+    if (!by_landmarks_ && notes_ - lost_at_ > in_a_row)
         lost_ = 0;
-        supposed_ = no_step;
-    } else if (++lost_ >= enough_landmarks) {
-        by_landmarks_ = false;
+    std::uint32_t then = no_step;
+    // One that came in no order before says nothing now, unless nothing else
+    // has for long.
+    bool counts = !by_landmarks_ || notes_ - told_at_ > in_a_row;
+    if (by_landmarks_) {
+        const bool is_known = lost_ == 0;
+        int most = 0;
+        for (const landmark &mark : landmarks_) {
+            const std::uint32_t near = counterpart(mark);
+            int &trust = mark.of->trust;
+            counts = counts || trust > 0;
+            if (near != no_step && (then == no_step || trust > most) &&
+                (trust > 0 || marks_before(near) >= enough_marks)) {
+                then = near;
+                most = trust;
+            }
+            if (is_known)
+                trust = near != no_step ? std::min(trust + 1, most_trust)
+                                        : std::max(trust - 1, -most_trust);
+        }
+    }
+    as_foreseen = then != no_step;
+    if (then == no_step && counts &&
+        (by_landmarks_ || lost_ + 1 >= enough_lost))
+        then = place_by_marks();
+    for (const landmark &each : landmarks_)
+        marks_[marked_++ % last_marks] = {each.part, notes_};
+    if (then != no_step) {
+        lost_ = 0;
+        told_ = then;
+        told_at_ = notes_;
+        place_ += following_ ? 0 : 1;
+        by_landmarks_ = following_ = true;
+    } else if (counts) {
+        lost_++;
+        lost_at_ = notes_;
+        if (by_landmarks_ && lost_ >= enough_lost)
+            by_landmarks_ = following_ = false;
     }
     return then;
 }
 
+// What comes between two landmarks is at the next step of the past, unless the
+// second is.
+void schedule::step_aside()
+{
+    const std::uint32_t next = cursor_ + 1;
+    if (next < steps_.size() && (steps_[next] & 1) == 0)
+        cursor_ = next;
+}
+
 // @return where within the next steps of the past the same runs; or no_step
-std::uint32_t schedule::look_ahead(std::uint64_t what,
-                                   std::uint32_t steps) const
+std::uint32_t schedule::look_ahead(std::uint64_t what) const
 {
     const auto end = static_cast<std::uint32_t>(
-        std::min<std::size_t>(steps_.size(), cursor_ + 1 + steps));
+        std::min<std::size_t>(steps_.size(), cursor_ + 1 + resync_steps));
     for (std::uint32_t next = cursor_ + 1; next < end; next++)
-        if (steps_[next] == what)
+        if (same(steps_[next], what))
             return next;
     return no_step;
 }
 
-// A step that the past does not know.
-void schedule::strayed()
+// Whether a step was the one to come.
+void schedule::came(bool expected)
 {
-    if (++strays_ > max_strays)
-        following_ = by_landmarks_ = false;
+    surprises_ += expected ? 0 : 1;
+    doubt_ -= doubt_ / late_steps;
+    doubt_ += expected ? 0 : max_doubt / late_steps;
 }
 
 // @param next  where in the past this step is; no_step: nowhere
 void schedule::go_on(std::uint32_t next, bool expected)
 {
-    surprises_ += expected ? 0 : 1;
-    doubt_ -= doubt_ / late_steps;
-    doubt_ += expected ? 0 : max_doubt / late_steps;
+    came(expected);
     if (next == no_step) {
-        strayed();
+        if (++strays_ > max_strays)
+            following_ = false;
         return;
     }
     place_ += next < cursor_ ? 1 : 0;
@@ -303,34 +369,40 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
         forget_half();
     notes_++;
     std::uint32_t next = cursor_ + 1;
-    bool expected = following_ && next < steps_.size() && steps_[next] == what;
-    if (!expected) {
-        const touch *const mark = landmark(touches, count);
+    bool expected =
+        following_ && next < steps_.size() && same(steps_[next], what);
+    bool marked = false;
+    bool told = false;
+    if (expected) {
+        if (by_landmarks_ && ++foreseen_ >= in_a_row)
+            by_landmarks_ = false;
+    } else {
+        foreseen_ = 0;
+        marked = find_landmarks(touches, count);
         const bool fresh = is_new(what);
-        const bool aside = by_landmarks_ && mark == nullptr;
-        next = following_ && !fresh
-                   ? look_ahead(what, aside ? max_ahead : resync_steps)
-                   : std::uint32_t{no_step};
-        if (next == no_step && mark != nullptr) {
-            next = recognize(*mark, touches, count);
-            expected = next != no_step && next > cursor_ &&
-                       next - cursor_ <= max_ahead;
-            // What runs is of no matter then.
-            if (next != no_step || (fresh && !following_))
-                what = mix(mark->base + mark->first);
+        next = following_ && !fresh && !by_landmarks_ ? look_ahead(what)
+                                                      : std::uint32_t{no_step};
+        if (next == no_step && marked) {
+            next = recognize(expected);
+            told = next != no_step;
         }
-        if (next == no_step &&
-            (fresh ? mark == nullptr || following_ : aside)) {
-            if (mark != nullptr)
-                strayed();
+        // Among landmarks that are lost all counts: it is how far they are
+        // from each other that tells the place.
+        if (next == no_step && !by_landmarks_ && fresh &&
+            lost_ < enough_lost && (!marked || following_)) {
             log_before(touches, count);
             return false;
         }
     }
-    if (following_)
+    if (by_landmarks_ && !told && !expected) {
+        if (marked)
+            came(false);
+        step_aside();
+    } else if (following_) {
         go_on(next, expected);
+    }
     const auto now = static_cast<std::uint32_t>(steps_.size());
-    steps_.push_back(what);
+    steps_.push_back(told ? what | 1 : what & ~std::uint64_t{1});
     for (std::size_t i = 0; i < count; i++) {
         history &of = history_of(touches[i].base);
         of.noted = notes_;

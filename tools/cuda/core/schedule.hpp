@@ -4,6 +4,7 @@
 
 #include "recent.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -38,9 +39,12 @@ struct touch
 /// the next step is taken to be the one that followed the last time the same
 /// few steps came in the same order. Several shapes that take turns are found
 /// again at their first steps; a step too many or too few is stepped over, and
-/// one that was never seen before says nothing about the place, unless it
-/// touches what is touched seldom: a model's weights come in the same order
-/// however long a text is, though other kernels read them.
+/// one that was never seen before says nothing about the place.
+///
+/// Where no step comes again, what is touched seldom tells the place: landmarks.
+/// A model's weights come in the same order however long a text is, though other
+/// kernels read them, and on other activations. What comes between two of them
+/// is then taken to be where as much came after the first of them before.
 /// Nothing rests on a prediction but time.
 class schedule
 {
@@ -62,7 +66,12 @@ public:
     /// Whether there is a place in the past that looks like now, and of late
     /// at most half of the steps were others than those to come: where there
     /// are few kinds of steps, some place always looks like now.
-    bool predicts() const { return following_ && doubt_ <= max_doubt / 2; }
+    /// And of landmarks, among which others look like one now and then, three
+    /// quarters.
+    bool predicts() const
+    {
+        return following_ && doubt_ <= max_doubt / 4 * (by_landmarks_ ? 3 : 2);
+    }
 
     /// How many steps ago what looks like now was; 0 when nothing does.
     std::uint64_t lag() const
@@ -110,6 +119,16 @@ public:
                  touch{base, each->first, each->last, each->anew});
     }
 
+    /// Whether rounds vary: it is landmarks that tell the place.
+    bool varies() const { return by_landmarks_ && predicts(); }
+
+    /// Whether what begins there is one of those.
+    bool is_landmark(std::uint64_t base) const
+    {
+        const auto found = blocks_.find(base);
+        return found != blocks_.end() && found->second.trust > 0;
+    }
+
     /// Steps there ever were, and how often the one that came was not the one
     /// to come.
     std::uint64_t steps() const { return forgotten_ + steps_.size(); }
@@ -131,6 +150,20 @@ private:
     {
         std::vector<use> uses;
         std::uint64_t noted = 0; // at which call of note(), the last time
+        int trust = 0;           // as a landmark: more often in order than not
+    };
+
+    struct landmark
+    {
+        history *of;
+        touch part;
+    };
+
+    // One that came, and when.
+    struct sighting
+    {
+        touch part;
+        std::uint64_t noted; // at which call of note()
     };
 
     // How many steps must agree before the past is taken for the present.
@@ -138,13 +171,23 @@ private:
     // How far a step is looked for that did not come where it was to come.
     static constexpr std::uint32_t resync_steps = 48;
     static constexpr std::uint32_t max_strays = 16;
-    // What was not touched in so many pieces of work is touched seldom, and
-    // tells where in the past we are. What was to come further ahead than so
-    // many steps, was not to come.
+    // What was not touched in so many pieces of work is touched seldom, and a
+    // landmark.
     static constexpr std::uint64_t seldom = 64;
-    static constexpr std::uint32_t max_ahead = 16;
-    // How many such must agree on a place.
-    static constexpr std::uint32_t enough_landmarks = 3;
+    // Of the last ones that were not to come so many must have come shortly
+    // before one, in the past, for it to tell the place. That is asked for once
+    // so many in a row were lost, no further from each other than that; and
+    // until so many again, or until all comes as foreseen for a while.
+    static constexpr std::uint32_t last_marks = 16;
+    static constexpr std::uint32_t enough_marks = 5;
+    static std::uint64_t slack_for(std::uint64_t notes) { return 8 + notes / 4; }
+    // Nor is a round shorter than that in which anything is touched seldom.
+    static constexpr std::uint32_t min_round = 4 * seldom;
+    static constexpr std::uint32_t enough_lost = 3;
+    static constexpr std::uint64_t in_a_row = 256;
+    static constexpr int most_trust = 4;
+    // How many uses of a landmark may be the one that looks like now.
+    static constexpr std::uint32_t max_counterparts = 16;
     static constexpr std::uint32_t no_step = UINT32_MAX;
     // How many steps late ones are, roughly, and what doubt is where all of
     // them were surprises.
@@ -164,18 +207,25 @@ private:
     std::uint64_t context_at(std::uint32_t step) const;
     bool is_new(std::uint64_t what);
     void look_up();
-    std::uint64_t untouched(const touch &of);
-    const touch *landmark(const touch *touches, std::size_t count);
-    std::uint32_t counterpart(const touch &of, std::uint32_t around);
-    std::uint32_t counterpart(const touch *touches, std::size_t count);
-    std::uint32_t recognize(const touch &mark, const touch *touches,
-                            std::size_t count);
-    bool suppose(const touch &mark);
-    std::uint32_t look_ahead(std::uint64_t what, std::uint32_t steps) const;
+    bool find_landmarks(const touch *touches, std::size_t count);
+    std::uint32_t last_between(const touch &of, std::uint32_t from,
+                               std::uint32_t to) const;
+    std::uint32_t marks_before(std::uint32_t step) const;
+    std::uint32_t at_distance(const sighting &of, std::uint32_t step) const;
+    std::uint32_t counterpart(const landmark &mark) const;
+    std::uint32_t place_by_marks() const;
+    std::uint32_t recognize(bool &as_foreseen);
+    void step_aside();
+    std::uint32_t look_ahead(std::uint64_t what) const;
+    void came(bool expected);
     void go_on(std::uint32_t next, bool expected);
-    void strayed();
     void log_before(const touch *touches, std::size_t count);
     void remember_contexts(std::uint32_t end);
+    // A step's last bit says whether it told the place, as a landmark.
+    static bool same(std::uint64_t step, std::uint64_t other)
+    {
+        return (step | 1) == (other | 1);
+    }
     static use use_at(std::uint32_t step, const touch &of);
     history &history_of(std::uint64_t base);
     void forget_half();
@@ -192,12 +242,18 @@ private:
     std::uint32_t strays_ = 0;
     std::uint32_t doubt_ = 0;
     std::uint64_t surprises_ = 0;
-    std::uint64_t notes_ = 0;          // calls of note()
-    std::uint32_t supposed_ = no_step; // where we are, by landmarks alone ...
-    std::uint32_t agreed_ = 0;         // ... of which so many agree
-    std::uint32_t lost_ = 0;    // so many of them were not to come, one by one
-    bool by_landmarks_ = false; // all else is of no matter to where we are
-    std::uint64_t place_ = 0;   // counts the cursor's jumps
+    std::uint64_t notes_ = 0; // calls of note()
+    // Landmarks that were not to come, the last of them.
+    std::vector<landmark> landmarks_; // of this step
+    std::array<sighting, last_marks> marks_{};
+    std::uint32_t marked_ = 0;    // so many there ever were
+    std::uint32_t lost_ = 0;      // so many of them had no place, in a row ...
+    std::uint64_t lost_at_ = 0;   // ... the last at this call of note()
+    std::uint32_t told_ = 0;      // the place that the last one had ...
+    std::uint64_t told_at_ = 0;   // ... which came at that call
+    bool by_landmarks_ = false;   // it is they that tell the place
+    std::uint64_t foreseen_ = 0;  // steps in a row, nevertheless
+    std::uint64_t place_ = 0;     // counts the cursor's jumps
     bool following_ = false;
 };
 
