@@ -366,3 +366,21 @@ TEST(Pace, MovesAlwaysWhereThatIsWanted)
         always.ended(10, i * 1000, 1, true);
     EXPECT_TRUE(always.moves());
 }
+
+TEST(Pace, WhereNoTwoRoundsAreAlikeMemoryMoves)
+{
+    program runs;
+    runs.begin_anew();
+    runs.of.cannot_be_known(runs.now);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, RoundsThatAreAlikeAgainAreComparedAgain)
+{
+    program runs;
+    runs.of.cannot_be_known(runs.now);
+    runs.moving_ns = 11 * ms;
+    runs.begin_anew();
+    runs.rounds(40);
+    EXPECT_FALSE(runs.of.moves());
+}

@@ -67,9 +67,8 @@ std::vector<touched> mover::follow(work &announced)
     // named there before tells no end.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
     for (touched &each : all)
-        if (each.names_units() &&
-            (each.of->bytes <= whole_bytes ||
-             reach_.to_the_end(what ^ each.of->base)))
+        if (each.names_units() && (each.of->bytes <= whole_bytes ||
+                                   reach_.to_the_end(what ^ each.of->base)))
             each.part.last =
                 static_cast<std::uint32_t>(each.of->slots.size() - 1);
     return all;

@@ -77,8 +77,7 @@ void schedule::look_up()
     for (std::uint32_t i = 0; i < context_steps; i++)
         if (!same(steps_[then - i], steps_[now - i]))
             return; // another one with the same place in the table
-    // The layers of a model look alike but for what they alone have.
-    if (lost_ > 0 && at_distance(marks_[(marked_ - 1) % last_marks], then) == no_step)
+    if (landmarks_.deny(then))
         return;
     cursor_ = then;
     strays_ = 0;
@@ -102,7 +101,7 @@ void schedule::remember_contexts(std::uint32_t end)
     remembered_ = step;
 }
 
-schedule::history &schedule::history_of(std::uint64_t base)
+history &schedule::history_of(std::uint64_t base)
 {
     if (history *const known = recent_.find(base))
         return *known;
@@ -111,7 +110,7 @@ schedule::history &schedule::history_of(std::uint64_t base)
     return of;
 }
 
-schedule::use schedule::use_at(std::uint32_t step, const touch &of)
+history::use schedule::use_at(std::uint32_t step, const touch &of)
 {
     return {step, of.first, of.last & 0x7fffffff, of.anew};
 }
@@ -123,11 +122,11 @@ void schedule::forget_half()
     forgotten_ += gone;
     for (auto entry = blocks_.begin(); entry != blocks_.end();) {
         auto &log = entry->second.uses;
-        log.erase(log.begin(),
-                  std::find_if(log.begin(), log.end(), [](const use &each) {
-                      return each.step >= gone;
-                  }));
-        for (use &each : log)
+        log.erase(log.begin(), std::find_if(log.begin(), log.end(),
+                                            [](const history::use &each) {
+                                                return each.step >= gone;
+                                            }));
+        for (history::use &each : log)
             each.step -= gone;
         entry = log.empty() ? blocks_.erase(entry) : std::next(entry);
     }
@@ -136,166 +135,8 @@ void schedule::forget_half()
     recent_.forget_all();
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
-    by_landmarks_ = by_landmarks_ && following_ && told_ >= gone;
-    told_ -= by_landmarks_ ? gone : told_;
+    landmarks_.forget(gone);
     place_++;
-}
-
-// Finds what of these was not touched for long: landmarks_.
-bool schedule::find_landmarks(const touch *touches, std::size_t count)
-{
-    landmarks_.clear();
-    for (std::size_t i = 0; i < count; i++) {
-        history &of = history_of(touches[i].base);
-        if (!of.uses.empty() && notes_ - of.noted >= seldom)
-            landmarks_.push_back({&of, touches[i]});
-    }
-    return !landmarks_.empty();
-}
-
-// The last step from one to another, of the past, at which the same was
-// touched; or no_step.
-std::uint32_t schedule::last_between(const touch &of, std::uint32_t from,
-                                     std::uint32_t to) const
-{
-    const auto found = blocks_.find(of.base);
-    if (found == blocks_.end())
-        return no_step;
-    const std::vector<use> &log = found->second.uses;
-    auto each = std::upper_bound(
-        log.begin(), log.end(), to,
-        [](std::uint32_t step, const use &one) { return step < one.step; });
-    while (each != log.begin() && (--each)->step >= from)
-        if (of.first >= each->first && of.first <= each->last)
-            return each->step;
-    return no_step;
-}
-
-// How many of the last landmarks came as long before a step of the past as they
-// did before now, nearly; one after the other: what was not known when it came
-// counts for the step before.
-std::uint32_t schedule::marks_before(std::uint32_t step) const
-{
-    std::array<std::uint32_t, last_marks> at{};
-    auto end = at.begin();
-    for (std::uint32_t i = 0; i < std::min(marked_, last_marks); i++) {
-        const std::uint32_t then = at_distance(marks_[i], step);
-        if (then != no_step && std::find(at.begin(), end, then) == end)
-            *end++ = then;
-    }
-    return static_cast<std::uint32_t>(end - at.begin());
-}
-
-// Where a landmark came, before a step of the past, as long as before now.
-std::uint32_t schedule::at_distance(const sighting &of, std::uint32_t step) const
-{
-    const std::uint64_t ago = notes_ - of.noted;
-    const std::uint64_t from = ago + slack_for(ago);
-    if (from > step)
-        return no_step;
-    const std::uint64_t to = ago - std::min(ago, slack_for(ago));
-    return last_between(of.part, step - static_cast<std::uint32_t>(from),
-                        step - static_cast<std::uint32_t>(to));
-}
-
-// The step of the past at which it was touched that is nearest to where the one
-// to come would be if as much came since the last place that was told.
-std::uint32_t schedule::counterpart(const landmark &mark) const
-{
-    const std::vector<use> &log = mark.of->uses;
-    const std::uint64_t since = notes_ - told_at_;
-    const std::uint64_t around = told_ + since;
-    std::uint32_t nearest = no_step;
-    std::uint64_t least = slack_for(since) + 1;
-    const std::uint64_t from = around - std::min(around, slack_for(since));
-    auto each = std::lower_bound(log.begin(), log.end(), from,
-                                 [](const use &one, std::uint64_t step) {
-                                     return one.step < step;
-                                 });
-    for (; each != log.end() && each->step + min_round < steps_.size(); ++each) {
-        const std::uint64_t off =
-            each->step > around ? each->step - around : around - each->step;
-        if (each->step > around && off >= least)
-            break;
-        if (mark.part.first >= each->first && mark.part.first <= each->last &&
-            off < least) {
-            nearest = each->step;
-            least = off;
-        }
-    }
-    return nearest;
-}
-
-// Of the last steps at which one of these landmarks came, the one before which
-// most others came that were just now, too.
-std::uint32_t schedule::place_by_marks() const
-{
-    std::uint32_t found = no_step;
-    std::uint32_t most = enough_marks - 1;
-    for (const landmark &mark : landmarks_) {
-        const std::vector<use> &log = mark.of->uses;
-        std::uint32_t looked = 0;
-        for (auto each = log.rbegin();
-             each != log.rend() && looked < max_counterparts; ++each, ++looked)
-            if (mark.part.first >= each->first &&
-                mark.part.first <= each->last &&
-                each->step + min_round < steps_.size())
-                if (const std::uint32_t marks = marks_before(each->step);
-                    marks > most) {
-                    found = each->step;
-                    most = marks;
-                }
-    }
-    return found;
-}
-
-// Where in the past the landmarks say that we are that were not to come.
-// @param as_foreseen  whether that is about where they were to come
-// @return the step; no_step: they say nothing
-std::uint32_t schedule::recognize(bool &as_foreseen)
-{
-    if (!by_landmarks_ && notes_ - lost_at_ > in_a_row)
-        lost_ = 0;
-    std::uint32_t then = no_step;
-    // One that came in no order before says nothing now, unless nothing else
-    // has for long.
-    bool counts = !by_landmarks_ || notes_ - told_at_ > in_a_row;
-    if (by_landmarks_) {
-        const bool is_known = lost_ == 0;
-        int most = 0;
-        for (const landmark &mark : landmarks_) {
-            const std::uint32_t near = counterpart(mark);
-            int &trust = mark.of->trust;
-            counts = counts || trust > 0;
-            if (near != no_step && (then == no_step || trust > most) &&
-                (trust > 0 || marks_before(near) >= enough_marks)) {
-                then = near;
-                most = trust;
-            }
-            if (is_known)
-                trust = near != no_step ? std::min(trust + 1, most_trust)
-                                        : std::max(trust - 1, -most_trust);
-        }
-    }
-    as_foreseen = then != no_step;
-    if (then == no_step && counts &&
-        (by_landmarks_ || lost_ + 1 >= enough_lost))
-        then = place_by_marks();
-    for (const landmark &each : landmarks_)
-        marks_[marked_++ % last_marks] = {each.part, notes_};
-    if (then != no_step) {
-        lost_ = 0;
-        told_ = then;
-        told_at_ = notes_;
-        place_ += following_ ? 0 : 1;
-        by_landmarks_ = following_ = true;
-    } else if (counts) {
-        lost_++;
-        lost_at_ = notes_;
-        if (by_landmarks_ && lost_ >= enough_lost)
-            by_landmarks_ = following_ = false;
-    }
-    return then;
 }
 
 // What comes between two landmarks is at the next step of the past, unless the
@@ -352,7 +193,7 @@ void schedule::log_before(const touch *touches, std::size_t count)
         // There may be ever more of them, and no step in between.
         if (!of.uses.empty() && of.uses.back().step == at) {
             touch both = touches[i];
-            use &last = of.uses.back();
+            history::use &last = of.uses.back();
             both.first = std::min(both.first, last.first);
             both.last = std::max<std::uint32_t>(both.last, last.last);
             both.anew = both.anew || last.anew;
@@ -371,31 +212,38 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     std::uint32_t next = cursor_ + 1;
     bool expected =
         following_ && next < steps_.size() && same(steps_[next], what);
-    bool marked = false;
     bool told = false;
-    if (expected) {
-        if (by_landmarks_ && ++foreseen_ >= in_a_row)
-            by_landmarks_ = false;
-    } else {
-        foreseen_ = 0;
-        marked = find_landmarks(touches, count);
+    bool asked = false; // what would tell
+    landmarks_.passed(expected);
+    if (!expected) {
+        landmarks_.begin(notes_);
+        for (std::size_t i = 0; i < count; i++)
+            landmarks_.look_at(history_of(touches[i].base), touches[i]);
         const bool fresh = is_new(what);
-        next = following_ && !fresh && !by_landmarks_ ? look_ahead(what)
-                                                      : std::uint32_t{no_step};
-        if (next == no_step && marked) {
-            next = recognize(expected);
+        next = following_ && !fresh && !landmarks_.lead()
+                   ? look_ahead(what)
+                   : std::uint32_t{no_step};
+        asked = next == no_step && landmarks_.any();
+        if (asked) {
+            const bool led = landmarks_.lead();
+            const landmarks::place place =
+                landmarks_.tell(static_cast<std::uint32_t>(steps_.size()));
+            next = place.step;
+            expected = place.as_foreseen;
             told = next != no_step;
+            place_ += told && !following_ ? 1 : 0;
+            following_ = told || (following_ && led == landmarks_.lead());
         }
         // Among landmarks that are lost all counts: it is how far they are
         // from each other that tells the place.
-        if (next == no_step && !by_landmarks_ && fresh &&
-            lost_ < enough_lost && (!marked || following_)) {
+        if (next == no_step && fresh && !landmarks_.lead() &&
+            !landmarks_.are_lost() && (!landmarks_.any() || following_)) {
             log_before(touches, count);
             return false;
         }
     }
-    if (by_landmarks_ && !told && !expected) {
-        if (marked)
+    if (landmarks_.lead() && !told && !expected) {
+        if (asked)
             came(false);
         step_aside();
     } else if (following_) {
@@ -409,21 +257,13 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
         of.uses.push_back(use_at(now, touches[i]));
     }
     // What does not fit in here may fit in elsewhere.
-    if (!following_ || (strays_ > 0 && !by_landmarks_)) {
+    if (!following_ || (strays_ > 0 && !landmarks_.lead())) {
         remember_contexts(now);
         look_up();
     } else if (now - remembered_ >= max_unremembered) {
         remember_contexts(now);
     }
     return expected;
-}
-
-std::vector<schedule::use>::const_iterator
-schedule::after_cursor(const std::vector<use> &log) const
-{
-    return std::upper_bound(
-        log.begin(), log.end(), cursor_,
-        [](std::uint32_t step, const use &other) { return step < other.step; });
 }
 
 std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
@@ -433,8 +273,8 @@ std::uint64_t schedule::next_use(std::uint64_t base, std::uint32_t unit) const
     const auto found = blocks_.find(base);
     if (found == blocks_.end())
         return never;
-    const auto &log = found->second.uses;
-    for (auto each = after_cursor(log); each != log.end(); ++each)
+    const history &of = found->second;
+    for (auto each = of.after(cursor_); each != of.uses.end(); ++each)
         if (unit >= each->first && unit <= each->last)
             return each->step - cursor_;
     return never;
@@ -449,7 +289,7 @@ std::uint32_t schedule::since_last_use(std::uint64_t base,
         return 0;
     const auto &log = found->second.uses;
     const auto last =
-        std::find_if(log.rbegin(), log.rend(), [&](const use &each) {
+        std::find_if(log.rbegin(), log.rend(), [&](const history::use &each) {
             return unit >= each.first && unit <= each.last;
         });
     return last == log.rend()

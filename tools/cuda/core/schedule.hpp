@@ -2,11 +2,11 @@
 // What a program will touch next, from what it did before.
 #pragma once
 
+#include "history.hpp"
+#include "landmarks.hpp"
 #include "recent.hpp"
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <vector>
 
 namespace emuv::cuda {
@@ -22,17 +22,6 @@ inline bool same_round(std::uint64_t steps, std::uint64_t other)
 /// lie several rounds back as well.
 bool same_kind_of_round(std::uint64_t steps, std::uint64_t other);
 
-/// Part of an allocation that a piece of work is given: units first to last of
-/// the range that begins at base.
-struct touch
-{
-    std::uint64_t base = 0;
-    std::uint32_t first = 0;
-    std::uint32_t last = 0;
-    bool anew =
-        false; ///< since the last time it was freed, and allocated again
-};
-
 /// The history of a program's work, and the place in it that looks like now.
 ///
 /// Programs of this kind repeat themselves: training steps, tokens, layers. So
@@ -41,15 +30,17 @@ struct touch
 /// again at their first steps; a step too many or too few is stepped over, and
 /// one that was never seen before says nothing about the place.
 ///
-/// Where no step comes again, what is touched seldom tells the place: landmarks.
-/// A model's weights come in the same order however long a text is, though other
-/// kernels read them, and on other activations. What comes between two of them
-/// is then taken to be where as much came after the first of them before.
-/// Nothing rests on a prediction but time.
+/// Where no step comes again landmarks tell the place. What comes between two
+/// of them is then taken to be what came there before. Nothing rests on a
+/// prediction but time.
 class schedule
 {
 public:
     static constexpr std::uint64_t never = UINT64_MAX;
+
+    schedule() = default;
+    schedule(const schedule &) = delete;
+    schedule &operator=(const schedule &) = delete;
 
     /// One piece of work that touches something.
     /// @param what  tells it from others: what runs, and on which addresses
@@ -65,12 +56,12 @@ public:
 
     /// Whether there is a place in the past that looks like now, and of late
     /// at most half of the steps were others than those to come: where there
-    /// are few kinds of steps, some place always looks like now.
-    /// And of landmarks, among which others look like one now and then, three
-    /// quarters.
+    /// are few kinds of steps, some place always looks like now. Of landmarks,
+    /// which much looks like that is none, three quarters.
     bool predicts() const
     {
-        return following_ && doubt_ <= max_doubt / 4 * (by_landmarks_ ? 3 : 2);
+        return following_ &&
+               doubt_ <= max_doubt / 4 * (landmarks_.lead() ? 3 : 2);
     }
 
     /// How many steps ago what looks like now was; 0 when nothing does.
@@ -113,21 +104,14 @@ public:
         const auto found = blocks_.find(base);
         if (!following_ || found == blocks_.end())
             return;
-        const std::vector<use> &log = found->second.uses;
-        for (auto each = after_cursor(log); each != log.end(); ++each)
+        const history &of = found->second;
+        for (auto each = of.after(cursor_); each != of.uses.end(); ++each)
             tell(forgotten_ + each->step,
                  touch{base, each->first, each->last, each->anew});
     }
 
     /// Whether rounds vary: it is landmarks that tell the place.
-    bool varies() const { return by_landmarks_ && predicts(); }
-
-    /// Whether what begins there is one of those.
-    bool is_landmark(std::uint64_t base) const
-    {
-        const auto found = blocks_.find(base);
-        return found != blocks_.end() && found->second.trust > 0;
-    }
+    bool varies() const { return landmarks_.lead() && predicts(); }
 
     /// Steps there ever were, and how often the one that came was not the one
     /// to come.
@@ -138,57 +122,11 @@ public:
     std::uint64_t footprint() const;
 
 private:
-    struct use
-    {
-        std::uint32_t step;
-        std::uint32_t first;
-        std::uint32_t last : 31;
-        bool anew : 1;
-    };
-    // What is known of a block.
-    struct history
-    {
-        std::vector<use> uses;
-        std::uint64_t noted = 0; // at which call of note(), the last time
-        int trust = 0;           // as a landmark: more often in order than not
-    };
-
-    struct landmark
-    {
-        history *of;
-        touch part;
-    };
-
-    // One that came, and when.
-    struct sighting
-    {
-        touch part;
-        std::uint64_t noted; // at which call of note()
-    };
-
     // How many steps must agree before the past is taken for the present.
     static constexpr std::uint32_t context_steps = 6;
     // How far a step is looked for that did not come where it was to come.
     static constexpr std::uint32_t resync_steps = 48;
     static constexpr std::uint32_t max_strays = 16;
-    // What was not touched in so many pieces of work is touched seldom, and a
-    // landmark.
-    static constexpr std::uint64_t seldom = 64;
-    // Of the last ones that were not to come so many must have come shortly
-    // before one, in the past, for it to tell the place. That is asked for once
-    // so many in a row were lost, no further from each other than that; and
-    // until so many again, or until all comes as foreseen for a while.
-    static constexpr std::uint32_t last_marks = 16;
-    static constexpr std::uint32_t enough_marks = 5;
-    static std::uint64_t slack_for(std::uint64_t notes) { return 8 + notes / 4; }
-    // Nor is a round shorter than that in which anything is touched seldom.
-    static constexpr std::uint32_t min_round = 4 * seldom;
-    static constexpr std::uint32_t enough_lost = 3;
-    static constexpr std::uint64_t in_a_row = 256;
-    static constexpr int most_trust = 4;
-    // How many uses of a landmark may be the one that looks like now.
-    static constexpr std::uint32_t max_counterparts = 16;
-    static constexpr std::uint32_t no_step = UINT32_MAX;
     // How many steps late ones are, roughly, and what doubt is where all of
     // them were surprises.
     static constexpr std::uint32_t late_steps = 64;
@@ -200,21 +138,11 @@ private:
     // foreseen, nobody asks.
     static constexpr std::uint32_t max_unremembered = 4096;
 
-    std::vector<use>::const_iterator
-    after_cursor(const std::vector<use> &log) const;
     std::uint32_t since_last_use(std::uint64_t base, std::uint32_t unit) const;
     void look_again(std::uint64_t base, std::uint32_t unit, memo &known) const;
     std::uint64_t context_at(std::uint32_t step) const;
     bool is_new(std::uint64_t what);
     void look_up();
-    bool find_landmarks(const touch *touches, std::size_t count);
-    std::uint32_t last_between(const touch &of, std::uint32_t from,
-                               std::uint32_t to) const;
-    std::uint32_t marks_before(std::uint32_t step) const;
-    std::uint32_t at_distance(const sighting &of, std::uint32_t step) const;
-    std::uint32_t counterpart(const landmark &mark) const;
-    std::uint32_t place_by_marks() const;
-    std::uint32_t recognize(bool &as_foreseen);
     void step_aside();
     std::uint32_t look_ahead(std::uint64_t what) const;
     void came(bool expected);
@@ -226,13 +154,13 @@ private:
     {
         return (step | 1) == (other | 1);
     }
-    static use use_at(std::uint32_t step, const touch &of);
+    static history::use use_at(std::uint32_t step, const touch &of);
     history &history_of(std::uint64_t base);
     void forget_half();
 
     std::vector<std::uint64_t> steps_;
     std::uint64_t forgotten_ = 0; // before those
-    std::map<std::uint64_t, history> blocks_;
+    histories blocks_;
     recent<history, 512, std::uint64_t{2} << 20> recent_; // of those
     std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
     std::size_t seen_count_ = 0;
@@ -243,17 +171,8 @@ private:
     std::uint32_t doubt_ = 0;
     std::uint64_t surprises_ = 0;
     std::uint64_t notes_ = 0; // calls of note()
-    // Landmarks that were not to come, the last of them.
-    std::vector<landmark> landmarks_; // of this step
-    std::array<sighting, last_marks> marks_{};
-    std::uint32_t marked_ = 0;    // so many there ever were
-    std::uint32_t lost_ = 0;      // so many of them had no place, in a row ...
-    std::uint64_t lost_at_ = 0;   // ... the last at this call of note()
-    std::uint32_t told_ = 0;      // the place that the last one had ...
-    std::uint64_t told_at_ = 0;   // ... which came at that call
-    bool by_landmarks_ = false;   // it is they that tell the place
-    std::uint64_t foreseen_ = 0;  // steps in a row, nevertheless
-    std::uint64_t place_ = 0;     // counts the cursor's jumps
+    landmarks landmarks_{blocks_};
+    std::uint64_t place_ = 0; // counts the cursor's jumps
     bool following_ = false;
 };
 
