@@ -343,6 +343,22 @@ TEST(Plan, WhatHasToBeWrittenBackLeavesForTwiceTheTime)
         EXPECT_FALSE(leaves[i] && units[i].changes) << i;
 }
 
+TEST(Plan, WhereAllHasToBeWrittenBackItIsPlannedAsWhereNothingHas)
+{
+    constexpr std::uint32_t units = 40;
+    for (const auto &gaps : {circle(units), forth_and_back(units)})
+        for (const std::uint64_t excess : {3 * size, 10 * size, 25 * size}) {
+            const auto with = [&](bool changes) {
+                return plan_absences(gaps,
+                                     std::vector<planned_unit>(
+                                         units, {size, false, false, changes}),
+                                     static_cast<std::uint32_t>(gaps.size()),
+                                     excess);
+            };
+            EXPECT_EQ(with(true), with(false));
+        }
+}
+
 TEST(Plan, NoMoreLeavesThanIsOfUse)
 {
     // Where what leaves on the way back is away already, what leaves on the

@@ -15,7 +15,8 @@ namespace emuv::cuda {
 namespace {
 
 // Gaps whose lengths differ by less than this part of the round are alike.
-constexpr std::uint32_t length_classes = 16;
+constexpr std::uint32_t alike_parts = 16;
+constexpr std::uint32_t length_classes = 2 * alike_parts;
 // How many times its even share a part of the round may take, as tried in turn;
 // 0 for any.
 constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
@@ -24,6 +25,12 @@ constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
 // leave in its stead.
 constexpr std::uint32_t moments_to_a_part = 8;
 constexpr std::uint32_t round_moments = round_parts * moments_to_a_part;
+
+// What does not change, and so need not be written back, counts twice.
+std::uint32_t weight_of(const planned_unit &unit)
+{
+    return unit.changes ? 1 : 2;
+}
 
 // A number's bits in reverse: those of 0, 1, 2 and so on are as far from each
 // other as can be.
@@ -104,9 +111,10 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
             fits = fits && leaving[part_of(gap.leaves)] + copied <= most &&
                    coming[part_of(gap.comes())] + copied <= most;
         }
+        const std::uint32_t weight = weight_of(units[each.unit]);
         const std::uint32_t now =
-            length_classes -
-            (length_classes - each.length) * wanted / std::max(covered, 1u);
+            length_classes - (length_classes - each.length) / weight * wanted /
+                                 std::max(covered, 1u) * weight;
         if (!each.anew && fits && wanted > 0 && now > length) {
             turns.emplace(now, index);
             continue;
@@ -141,9 +149,8 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
                                           round);
     };
     const auto class_of = [&](const idle_gap &gap) {
-        const std::uint64_t length = std::uint64_t{gap.length} *
-                                     length_classes / round /
-                                     (units[gap.unit].changes ? 2 : 1);
+        const std::uint64_t length = std::uint64_t{gap.length} * alike_parts /
+                                     round * weight_of(units[gap.unit]);
         return length_classes - static_cast<std::uint32_t>(std::min(
                                     std::uint64_t{length_classes}, length));
     };
