@@ -375,7 +375,7 @@ TEST(Pace, WhereNoTwoRoundsAreAlikeMemoryMoves)
     EXPECT_TRUE(runs.of.moves());
 }
 
-TEST(Pace, RoundsThatAreAlikeAgainAreComparedAgain)
+TEST(Pace, WhereThePastWasLostSinceRoundsAreComparedAgain)
 {
     program runs;
     runs.of.cannot_be_known(runs.now);

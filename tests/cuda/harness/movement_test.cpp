@@ -289,6 +289,29 @@ TEST_F(Movement, WithShapesThatTakeTurns)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
+// What is used in between lies elsewhere each time, as with texts that differ
+// in length; and is undone again.
+TEST_F(Movement, InTheSameOrderWithOtherThingsInBetween)
+{
+    constexpr std::size_t between = 4;
+    constexpr std::size_t part = 4096;
+    const std::size_t count =
+        std::min<std::size_t>(32, 2 * physical() / (4 * MiB));
+    ASSERT_NO_FATAL_FAILURE(allocate(count));
+    std::mt19937 random(12);
+    for (int round = 0; round < 5; ++round)
+        for (std::size_t i = 0; i + between < count; ++i) {
+            ASSERT_NO_FATAL_FAILURE(touch(i));
+            for (std::uint32_t value = 1; value <= 12; ++value) {
+                const buffer &one = buffers[count - 1 - random() % between];
+                const std::size_t from = random() % (one.words - part) / 4 * 4;
+                OK(add(one.at + 4 * from, part, value));
+                OK(add(one.at + 4 * from, part, 0 - value));
+            }
+        }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 TEST_F(Movement, WhileMemoryIsFreedAndAllocatedAnew)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));
