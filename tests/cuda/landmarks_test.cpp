@@ -94,6 +94,15 @@ TEST_F(Landmarks, InNoOrderTellNothing)
             no_step);
 }
 
+TEST_F(Landmarks, ThatComeAsOftenAsByChanceTellNothing)
+{
+    // Each was touched as short a time ago as may be.
+    for (std::uint32_t i = 0; i < 20; i++) {
+        past_[base(i)].noted = now + i * apart - 70;
+        EXPECT_EQ(come(i, now + i * apart).step, no_step);
+    }
+}
+
 TEST_F(Landmarks, WhatWasTouchedAMomentAgoIsNone)
 {
     come(0, now);

@@ -13,7 +13,8 @@ std::uint32_t landmarks::seen_before(const sighting &one,
 {
     const std::uint64_t ago = work_ - one.work;
     const auto found = past_.find(one.part.base);
-    if (found == past_.end() || ago + slack(ago) > step)
+    if (found == past_.end() || ago + slack(ago) > step ||
+        is_chance(one.idle, ago))
         return no_step;
     const history &of = found->second;
     const std::uint64_t first = step - ago - slack(ago);
@@ -98,15 +99,18 @@ landmarks::place landmarks::tell(std::uint32_t steps)
         const bool is_known = lost_ == 0;
         int most = 0;
         for (const landmark &one : found_) {
-            const std::uint32_t then = due(one, steps);
             int &trust = one.of->trust;
+            const bool chance = is_chance(one.idle, work_ - told_at_);
+            if (chance && trust <= 0)
+                continue;
+            const std::uint32_t then = due(one, steps);
             counts = counts || trust > 0;
             if (then != no_step && (out.step == no_step || trust > most) &&
                 (trust > 0 || count_before(then) >= enough)) {
                 out = {then, true};
                 most = trust;
             }
-            if (is_known)
+            if (is_known && !chance)
                 trust = then != no_step ? std::min(trust + 1, most_trust)
                                         : std::max(trust - 1, -most_trust);
         }
@@ -114,7 +118,7 @@ landmarks::place landmarks::tell(std::uint32_t steps)
     if (out.step == no_step && counts && (leading_ || lost_ + 1 >= enough_lost))
         out.step = anywhere(steps);
     for (const landmark &one : found_)
-        last_[noted_++ % max_last] = {one.part, work_};
+        last_[noted_++ % max_last] = {one.part, one.idle, work_};
     if (out.step != no_step) {
         lost_ = 0;
         told_ = out.step;

@@ -37,7 +37,7 @@ public:
     void look_at(history &of, const touch &part)
     {
         if (!of.uses.empty() && work_ - of.noted >= seldom)
-            found_.push_back({&of, part});
+            found_.push_back({&of, part, work_ - of.noted});
     }
     /// Whether it touches any landmark.
     bool any() const { return !found_.empty(); }
@@ -87,11 +87,13 @@ private:
     {
         history *of;
         touch part;
+        std::uint64_t idle; // for so much work
     };
     // One that came.
     struct sighting
     {
         touch part;
+        std::uint64_t idle;
         std::uint64_t work; // the how manieth
     };
 
@@ -104,6 +106,11 @@ private:
     static constexpr std::uint32_t enough = 5;
     // Between two of them there may be so much more, or less, than before.
     static std::uint64_t slack(std::uint64_t work) { return 8 + work / 4; }
+    // What comes that often may come within it by chance.
+    static bool is_chance(std::uint64_t idle, std::uint64_t work)
+    {
+        return 2 * slack(work) > idle / 4;
+    }
     // How many lost ones are several, and how much work makes them no row.
     static constexpr std::uint32_t enough_lost = 3;
     static constexpr std::uint64_t in_a_row = 256;
