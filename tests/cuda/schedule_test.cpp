@@ -315,6 +315,26 @@ TEST(Schedule, RoundsThatComeToBeAlikeAreKnownStepByStep)
     EXPECT_GT(model.tune_and_count(9), 0.9);
 }
 
+TEST(Schedule, ACircleIsKnownThoughLandmarksWereLostLongAgo)
+{
+    schedule past;
+    circle(past, 100, 10);
+    circle(past, 1, 20);
+    for (int round = 0; round < 4; round++)
+        circle(past, 1, 20);
+    // They come again, once, in another order.
+    for (std::uint64_t what = 110; what-- > 100;)
+        step(past, what);
+    // What is new in each round says nothing about the place.
+    for (std::uint64_t round = 0; round < 60; round++) {
+        circle(past, 1000, 20);
+        step(past, 2000 + round);
+    }
+    EXPECT_TRUE(past.predicts());
+    EXPECT_FALSE(past.varies());
+    EXPECT_LE(next(past, 1000), 2u);
+}
+
 TEST(Schedule, WhatIsTouchedSeldomInNoOrderIsNoPastToGoBy)
 {
     constexpr unsigned all = 40000;

@@ -3,7 +3,6 @@
 #include "landmarks.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 namespace emuv::cuda {
 
@@ -89,7 +88,7 @@ std::uint32_t landmarks::anywhere(std::uint32_t steps) const
 
 landmarks::place landmarks::tell(std::uint32_t steps)
 {
-    if (!leading_ && work_ - lost_at_ > in_a_row)
+    if (!leading_ && is_row_over())
         lost_ = 0;
     place out;
     // One that came in no order before says nothing now, unless nothing else

@@ -64,13 +64,13 @@ public:
     }
 
     /// Whether several in a row were not to come, and tell no place yet.
-    bool are_lost() const { return lost_ >= enough_lost; }
+    bool are_lost() const { return !is_row_over() && lost_ >= enough_lost; }
 
     /// Whether the last that was not to come says that a place is another one:
     /// the layers of a model look alike but for what they alone have.
     bool deny(std::uint32_t step) const
     {
-        return lost_ > 0 &&
+        return !is_row_over() && lost_ > 0 &&
                seen_before(last_[(noted_ - 1) % max_last], step) == no_step;
     }
 
@@ -118,6 +118,8 @@ private:
     // How many uses of one may be the one that looks like now.
     static constexpr std::uint32_t max_counterparts = 16;
 
+    // Whether the last lost one is too long ago for any to count.
+    bool is_row_over() const { return work_ - lost_at_ > in_a_row; }
     std::uint32_t seen_before(const sighting &one, std::uint32_t step) const;
     std::uint32_t count_before(std::uint32_t step) const;
     std::uint32_t due(const landmark &one, std::uint32_t steps) const;
