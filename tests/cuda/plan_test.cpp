@@ -324,38 +324,48 @@ TEST(Plan, WhatHoldsNothingIsAwayFirst)
     EXPECT_LE(copied, 20u);
 }
 
-TEST(Plan, WhatHasToBeWrittenBackLeavesForTwiceTheTime)
+TEST(Plan, WhatCostsTwiceAsMuchLeavesForTwiceTheTime)
 {
-    // Two of each: as long away, and one of them changes.
+    // Two of each: as long away, and one of them for twice the cost.
     constexpr std::uint32_t layers = 64;
     std::vector<idle_gap> gaps;
-    std::vector<planned_unit> units;
-    for (std::uint32_t i = 0; i < layers; i++)
-        for (const bool changes : {false, true}) {
-            const auto unit = static_cast<std::uint32_t>(units.size());
-            gaps.push_back({unit, i, layers, layers});
-            planned_unit made{size};
-            made.changes = changes;
-            units.push_back(made);
-        }
-    const auto leaves = plan_absences(gaps, units, layers, 20 * size);
-    for (std::size_t i = 0; i < units.size(); i++)
-        EXPECT_FALSE(leaves[i] && units[i].changes) << i;
+    for (std::uint32_t i = 0; i < 2 * layers; i++) {
+        gaps.push_back({i, i / 2, layers, layers});
+        gaps.back().cost = 1 + i % 2;
+    }
+    const auto leaves = plan_absences(
+        gaps, std::vector<planned_unit>(2 * layers, {size}), layers, 20 * size);
+    for (std::size_t i = 0; i < gaps.size(); i++)
+        EXPECT_FALSE(leaves[i] && gaps[i].cost > 1) << i;
+    EXPECT_GE(std::count(leaves.begin(), leaves.end(), true), 20);
 }
 
-TEST(Plan, WhereAllHasToBeWrittenBackItIsPlannedAsWhereNothingHas)
+TEST(Plan, WhatCostsMoreLeavesWhereNothingElseIsEnough)
+{
+    constexpr std::uint32_t units = 32;
+    std::vector<idle_gap> gaps = circle(units);
+    for (idle_gap &each : gaps)
+        each.cost = each.unit % 8 == 0 ? 1 : 4;
+    const auto leaves = plan_absences(
+        gaps, std::vector<planned_unit>(units, {size}), units, 12 * size);
+    EXPECT_GE(std::count(leaves.begin(), leaves.end(), true), 12);
+    for (const idle_gap &each : gaps)
+        EXPECT_TRUE(leaves[each.unit] || each.cost > 1) << each.unit;
+}
+
+TEST(Plan, WhereAllCostsTwiceAsMuchItIsPlannedAsWhereNothingDoes)
 {
     constexpr std::uint32_t units = 40;
-    for (const auto &gaps : {circle(units), forth_and_back(units)})
+    for (auto gaps : {circle(units), forth_and_back(units)})
         for (const std::uint64_t excess : {3 * size, 10 * size, 25 * size}) {
-            const auto with = [&](bool changes) {
-                return plan_absences(gaps,
-                                     std::vector<planned_unit>(
-                                         units, {size, false, false, changes}),
-                                     static_cast<std::uint32_t>(gaps.size()),
-                                     excess);
+            const auto for_cost = [&](std::uint32_t cost) {
+                for (idle_gap &each : gaps)
+                    each.cost = cost;
+                return plan_absences(
+                    gaps, std::vector<planned_unit>(units, {size}),
+                    static_cast<std::uint32_t>(gaps.size()), excess);
             };
-            EXPECT_EQ(with(true), with(false));
+            EXPECT_EQ(for_cost(1), for_cost(2));
         }
 }
 

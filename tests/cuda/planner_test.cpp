@@ -15,17 +15,17 @@ namespace {
 
 struct PlannerTest : Circle
 {
-    void plan()
+    void plan(bool unmaps = false)
     {
         std::unique_lock lock(mutex);
-        made.plan(lock, blocks, uses, times);
+        made.plan(lock, blocks, uses, times, unmaps);
         EXPECT_TRUE(lock.owns_lock());
     }
 
-    void plan_for_eight()
+    void plan_for_eight(bool unmaps = false)
     {
         ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
-        plan();
+        plan(unmaps);
     }
 
     // Rounds of so many parts, of which part 1 takes nearly all the time. In
@@ -38,6 +38,34 @@ struct PlannerTest : Circle
             const touch given{0, unit, unit};
             uses.note(1000 * (part + 1) + unit, &given, used.count(part));
             times.add(i + 1, part == 1 ? 1000000 : 100);
+        }
+    }
+
+    // The same, and after each unit that is used one that is as large, in a
+    // block of its own.
+    void in_parts_with_others(std::uint64_t parts,
+                              const std::set<std::uint64_t> &used)
+    {
+        for (std::uint64_t i = 0; i < units; i++) {
+            block_ref of(new block);
+            of->base = (1 + i) * units * unit_bytes;
+            of->bytes = unit_bytes;
+            slot &one = of->slots.emplace_back();
+            one.at = of->base;
+            one.bytes = unit_bytes;
+            one.where = place::vram;
+            blocks.push_back(std::move(of));
+        }
+        for (std::uint64_t i = 0; i < 3 * parts * units; i++) {
+            const std::uint64_t part = i / units % parts;
+            const auto unit = static_cast<std::uint32_t>(i % units);
+            const touch given[] = {{0, unit, unit},
+                                   {blocks[1 + unit]->base, 0, 0}};
+            for (std::uint64_t which : {0, 1}) {
+                uses.note(1000 * (2 * part + which + 1) + unit, &given[which],
+                          used.count(part));
+                times.add(uses.steps(), part == 1 ? 1000000 : 100);
+            }
         }
     }
 
@@ -54,6 +82,16 @@ struct PlannerTest : Circle
         }
     }
 
+    std::uint64_t others_leaving() const
+    {
+        std::uint64_t bytes = 0;
+        for (std::size_t i = 1; i < blocks.size(); i++)
+            bytes +=
+                blocks[i]->slots[0].leaves_for != never_leaves ? unit_bytes : 0;
+        return bytes;
+    }
+
+    // Of the first block.
     std::uint64_t leaving(std::uint64_t from = 0) const
     {
         std::uint64_t bytes = 0;
@@ -134,6 +172,41 @@ TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
     EXPECT_EQ(leaving(), 0u);
 }
 
+TEST_F(PlannerTest, WhatHasToBeWrittenBackStaysWhereOthersAreEnough)
+{
+    for (std::uint64_t i = 0; i < units; i += 2)
+        blocks[0]->slots[i].changes = true;
+    step(3 * units);
+    plan_for_eight();
+    EXPECT_GE(leaving(), 8 * unit_bytes);
+    for (const slot &each : blocks[0]->slots)
+        EXPECT_FALSE(each.changes && each.leaves_for != never_leaves);
+}
+
+TEST_F(PlannerTest, WhatWouldBeMappedMeanwhileStaysWhereOthersAreEnough)
+{
+    in_parts_with_others(3, {0, 2}); // which a round has the long gap within
+    plan_for_eight(true);
+    EXPECT_EQ(leaving(), 0u);
+    EXPECT_GE(others_leaving(), 8 * unit_bytes);
+}
+
+TEST_F(PlannerTest, SoItDoesWhereItIsAwayFromOneRoundToTheNext)
+{
+    in_parts_with_others(4, {2, 3});
+    plan_for_eight(true);
+    // But for what the others do not cover, where the round begins.
+    EXPECT_LE(leaving(), 2 * unit_bytes);
+    EXPECT_GE(others_leaving(), 8 * unit_bytes);
+}
+
+TEST_F(PlannerTest, WhereAllThatIsAwayIsMappedItMakesNoDifference)
+{
+    in_parts_with_others(3, {0, 2});
+    plan_for_eight();
+    EXPECT_GE(leaving(), 8 * unit_bytes);
+}
+
 TEST_F(PlannerTest, InAHurryIsDueAfterARoundHoweverLittleHasChanged)
 {
     step(3 * units);
@@ -209,7 +282,7 @@ TEST_F(PlannerTest, RoundsThatLookLikeOneAreNoOther)
     note(units);
     EXPECT_TRUE(made.is_due(several, true, 8 * unit_bytes));
     std::unique_lock lock(mutex);
-    made.plan(lock, blocks, several, times);
+    made.plan(lock, blocks, several, times, false);
     EXPECT_GE(leaving(), 8 * unit_bytes);
     for (const slot &each : blocks[0]->slots)
         if (each.leaves_for != never_leaves) {

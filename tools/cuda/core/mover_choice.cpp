@@ -312,7 +312,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     if (moves_ahead() &&
         planner_.is_due(schedule_, recurrence_.has_been_seen(), excess)) {
         const std::uint64_t bytes =
-            planner_.plan(lock, large_, schedule_, times_);
+            planner_.plan(lock, large_, schedule_, times_, unmaps_);
         if (headroom_.choose(now_ns()))
             planner_.hurry();
         if (trace_ != nullptr) {

@@ -16,7 +16,7 @@ namespace {
 
 // Gaps whose lengths differ by less than this part of the round are alike.
 constexpr std::uint32_t alike_parts = 16;
-constexpr std::uint32_t length_classes = 2 * alike_parts;
+constexpr std::uint32_t grades = 2 * alike_parts;
 // How many times its even share a part of the round may take, as tried in turn;
 // 0 for any.
 constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
@@ -26,10 +26,14 @@ constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
 constexpr std::uint32_t moments_to_a_part = 8;
 constexpr std::uint32_t round_moments = round_parts * moments_to_a_part;
 
-// What does not change, and so need not be written back, counts twice.
-std::uint32_t weight_of(const planned_unit &unit)
+// How good a gap is, by how much of it is of use for what it costs: 0 for a
+// whole round at the least cost.
+// @param length  in alike_parts of the round
+std::uint32_t grade_of(std::uint64_t length, std::uint32_t cost)
 {
-    return unit.changes ? 1 : 2;
+    const std::uint64_t worth = length * (grades / alike_parts) / cost;
+    return grades -
+           static_cast<std::uint32_t>(std::min(std::uint64_t{grades}, worth));
 }
 
 // A number's bits in reverse: those of 0, 1, 2 and so on are as far from each
@@ -58,7 +62,9 @@ struct absence
 struct choice
 {
     std::uint32_t unit;
-    std::uint32_t length; // by class, longest first
+    std::uint32_t length; // in alike_parts of the round
+    std::uint32_t cost;
+    std::uint32_t grade;  // by which the best come first
     std::uint32_t rank;   // among those alike that leave at the same moment
     std::uint32_t leaves; // at which moment first
     bool anew;            // after all of them
@@ -92,9 +98,9 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
     using turn = std::pair<std::uint32_t, std::uint32_t>;
     std::priority_queue<turn, std::vector<turn>, std::greater<>> turns;
     for (std::uint32_t i = 0; i < order.size(); i++)
-        turns.emplace(order[i].length, i);
+        turns.emplace(order[i].grade, i);
     while (!turns.empty()) {
-        const auto [length, index] = turns.top();
+        const auto [before, index] = turns.top();
         turns.pop();
         const choice &each = order[index];
         if (closed[each.unit])
@@ -111,11 +117,10 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
             fits = fits && leaving[part_of(gap.leaves)] + copied <= most &&
                    coming[part_of(gap.comes())] + copied <= most;
         }
-        const std::uint32_t weight = weight_of(units[each.unit]);
-        const std::uint32_t now =
-            length_classes - (length_classes - each.length) / weight * wanted /
-                                 std::max(covered, 1u) * weight;
-        if (!each.anew && fits && wanted > 0 && now > length) {
+        const std::uint32_t now = grade_of(std::uint64_t{each.length} * wanted /
+                                               std::max(covered, 1u),
+                                           each.cost);
+        if (!each.anew && fits && wanted > 0 && now > before) {
             turns.emplace(now, index);
             continue;
         }
@@ -148,12 +153,6 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         return static_cast<std::uint32_t>(time * parts * moments_to_a_part /
                                           round);
     };
-    const auto class_of = [&](const idle_gap &gap) {
-        const std::uint64_t length = std::uint64_t{gap.length} * alike_parts /
-                                     round * weight_of(units[gap.unit]);
-        return length_classes - static_cast<std::uint32_t>(std::min(
-                                    std::uint64_t{length_classes}, length));
-    };
     const auto ends = [](const idle_gap &gap) {
         return std::uint64_t{gap.from} + gap.length;
     };
@@ -174,19 +173,23 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         const idle_gap &gap = gaps[number];
         const std::uint32_t leaves = moment_of(gap.from);
         const absence made{leaves, moment_of(ends(gap)) - leaves - 1, number};
-        const std::uint32_t length = class_of(gap);
+        const auto length = static_cast<std::uint32_t>(
+            std::uint64_t{gap.length} * alike_parts / round);
         if (order.empty() || order.back().unit != gap.unit ||
             gap.steps + gap.steps / 16 < steps) {
-            order.push_back({gap.unit, length, 0, leaves, true, {}});
+            order.push_back({gap.unit, length, 0, 0, 0, leaves, true, {}});
             steps = gap.steps;
         }
-        order.back().length = std::min(order.back().length, length);
+        order.back().length = std::max(order.back().length, length);
+        order.back().cost = std::max(order.back().cost, gap.cost);
         order.back().leaves = std::min(order.back().leaves, leaves);
         order.back().anew = order.back().anew && gap.anew;
         order.back().gaps.push_back(made);
     }
+    for (choice &each : order)
+        each.grade = grade_of(each.length, each.cost);
     const auto moment = [&](const choice &a) {
-        return std::tuple(!a.anew, a.length, !units[a.unit].usual,
+        return std::tuple(!a.anew, a.grade, !units[a.unit].usual,
                           spread(a.leaves));
     };
     const auto by_moment = [&](const choice &a) {
@@ -195,7 +198,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     // As many of each moment, and of those that leave then the ones chosen
     // before.
     const auto by_rank = [&](const choice &a) {
-        return std::tuple(!a.anew, a.length, !units[a.unit].usual, a.rank,
+        return std::tuple(!a.anew, a.grade, !units[a.unit].usual, a.rank,
                           !units[a.unit].chosen, spread(a.leaves), a.unit);
     };
     const auto sort_by = [&](const auto &key) {
@@ -209,7 +212,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
             order[i].rank = order[i - 1].rank + 1;
     sort_by(by_rank);
     for (choice &each : order)
-        each.length = each.anew ? 0 : each.length;
+        each.grade = each.anew ? 0 : each.grade;
     return order;
 }
 

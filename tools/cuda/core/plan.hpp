@@ -18,15 +18,16 @@ struct idle_gap
     std::uint32_t steps = 0;  ///< that it is long, by which it is told from
                               ///< others, but for a sixteenth of them
     bool anew = false;        ///< nothing of what it held is needed after that
+    std::uint32_t cost = 1; ///< of leaving for it and coming back: a gap twice
+                            ///< as long is worth twice as much; at least 1
 };
 
 /// What plan_absences() weighs of a unit.
 struct planned_unit
 {
     std::uint64_t bytes = 0;
-    bool chosen = false;  ///< by an earlier plan: again costs least
-    bool usual = false;   ///< of a size that most have: it makes room for them
-    bool changes = false; ///< and so has to be written back
+    bool chosen = false; ///< by an earlier plan: again costs least
+    bool usual = false;  ///< of a size that most have: it makes room for them
 };
 
 /// No gap is chosen that is not longer than the round divided by this.
@@ -38,8 +39,8 @@ constexpr std::uint32_t round_parts = 32;
 /// What nothing is copied for costs nothing, and comes first. Else long gaps
 /// cost least, as each is one way out and one back. But what leaves
 /// at the same time must share the link, which then has nothing to do
-/// elsewhere. So among gaps of about the same length, those of units that do
-/// not change first, and of the usual size, those are preferred that are
+/// elsewhere. So among gaps of about the same length for their cost, those of
+/// units of the usual size first, those are preferred that are
 /// furthest apart, as many of each moment, those chosen before first among
 /// them, and no part of the round takes more than its share for as long as that
 /// is enough.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace emuv::cuda {
 
@@ -116,7 +117,8 @@ std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
 
 std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
                             const std::vector<block_ref> &blocks,
-                            const schedule &uses, const step_times &times)
+                            const schedule &uses, const step_times &times,
+                            bool unmaps)
 {
     std::vector<candidate> places;
     std::vector<planned_unit> units;
@@ -126,8 +128,14 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
     std::vector<std::uint64_t> last;
     std::vector<bool> begins_anew;
     const auto moments = moments_of(times, uses.steps(), round_);
+    // What has to be written back crosses the link twice. To map in system RAM
+    // what is away, because others of its block are used meanwhile, takes the
+    // driver as long as both copies.
+    const auto cost_of = [&](const slot &one, bool alone) {
+        return (one.changes ? 2u : 1u) * (unmaps && !alone ? 2 : 1);
+    };
     const auto add = [&](std::size_t unit, std::uint64_t from, std::uint64_t to,
-                         bool anew) {
+                         bool anew, std::uint32_t cost) {
         // What was never seen before counts as part of the step before it.
         if (to == from)
             return;
@@ -136,7 +144,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         const std::uint32_t start = moments[from % round_];
         const std::uint32_t length = moments[to % round_] - start +
                                      (to % round_ > from % round_ ? 0 : ticks);
-        gaps.push_back({which, start, length, steps, anew});
+        gaps.push_back({which, start, length, steps, anew, cost});
     };
     const std::uint64_t oldest = uses.steps() - round_;
     for (const block_ref &each : blocks) {
@@ -145,17 +153,25 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         first.assign(count, none);
         last.assign(count, 0);
         begins_anew.assign(count, false);
+        // Of the block, which several units may be used in.
+        std::uint64_t first_use = none;
+        std::uint64_t last_use = 0;
+        std::uint64_t use_before = 0;
         if (!each->fixed)
             uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
                 if (step < oldest)
                     return;
+                first_use = std::min(first_use, step);
+                if (step != last_use)
+                    use_before = std::exchange(last_use, step);
                 for (std::size_t i = part.first; i <= part.last && i < count;
                      i++) {
                     if (first[i] == none) {
                         first[i] = step;
                         begins_anew[i] = part.anew;
                     } else {
-                        add(begin + i, last[i], step, part.anew);
+                        add(begin + i, last[i], step, part.anew,
+                            cost_of(each->slots[i], last[i] >= use_before));
                     }
                     last[i] = step;
                 }
@@ -169,9 +185,10 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
                 {one.bytes,
                  one.leaves_for != never_leaves &&
                      (one.where == place::evicting || one.host.handle != 0),
-                 one.bytes == usual_unit_bytes, one.changes});
+                 one.bytes == usual_unit_bytes});
             if (first[i] != none)
-                add(begin + i, last[i], first[i] + round_, begins_anew[i]);
+                add(begin + i, last[i], first[i] + round_, begins_anew[i],
+                    cost_of(one, last[i] == last_use && first[i] == first_use));
         }
     }
     const std::uint64_t excess = excess_;

@@ -25,10 +25,12 @@ public:
     /// What is_due() was about: chooses for which gaps each unit leaves, with
     /// the lock let go for that.
     /// @param blocks, uses, times  what the lock guards
+    /// @param unmaps  whether what is away may be mapped nowhere
     /// @return bytes of the units that leave at all
     std::uint64_t plan(std::unique_lock<std::mutex> &lock,
                        const std::vector<block_ref> &blocks,
-                       const schedule &uses, const step_times &times);
+                       const schedule &uses, const step_times &times,
+                       bool unmaps);
 
     /// What the excess is has changed: a round is enough for the next.
     void hurry() { age_ = round_; }
