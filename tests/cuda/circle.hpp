@@ -18,13 +18,17 @@ struct Circle : testing::Test
     static constexpr std::uint64_t units = 64;
     static constexpr std::uint64_t unit_bytes = emuv::cuda::max_unit_bytes;
 
-    Circle()
+    Circle() { add_block(0, units); }
+
+    /// Another block, all of it in VRAM.
+    void add_block(CUdeviceptr base, std::uint64_t count)
     {
         emuv::cuda::block_ref of(new emuv::cuda::block);
-        of->bytes = units * unit_bytes;
-        for (std::uint64_t i = 0; i < units; i++) {
+        of->base = base;
+        of->bytes = count * unit_bytes;
+        for (std::uint64_t i = 0; i < count; i++) {
             emuv::cuda::slot &next = of->slots.emplace_back();
-            next.at = i * unit_bytes;
+            next.at = base + i * unit_bytes;
             next.bytes = unit_bytes;
             next.where = emuv::cuda::place::vram;
         }

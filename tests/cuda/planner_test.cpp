@@ -28,41 +28,27 @@ struct PlannerTest : Circle
         plan(unmaps);
     }
 
-    // Rounds of so many parts, of which part 1 takes nearly all the time. In
-    // some of the others all units are used, one after the other.
-    void in_parts(std::uint64_t parts, const std::set<std::uint64_t> &used)
+    // As many units, each in a block of its own.
+    void add_others()
     {
-        for (std::uint64_t i = 0; i < 3 * parts * units; i++) {
-            const std::uint64_t part = i / units % parts;
-            const auto unit = static_cast<std::uint32_t>(i % units);
-            const touch given{0, unit, unit};
-            uses.note(1000 * (part + 1) + unit, &given, used.count(part));
-            times.add(i + 1, part == 1 ? 1000000 : 100);
-        }
+        for (std::uint64_t i = 1; i <= units; i++)
+            add_block(i * units * unit_bytes, 1);
     }
 
-    // The same, and after each unit that is used one that is as large, in a
-    // block of its own.
-    void in_parts_with_others(std::uint64_t parts,
-                              const std::set<std::uint64_t> &used)
+    // Rounds of so many parts, of which part 1 takes nearly all the time. In
+    // some of the others all units are used, one after the other, and after
+    // each of the first block one of the others, if there are any.
+    void in_parts(std::uint64_t parts, const std::set<std::uint64_t> &used)
     {
-        for (std::uint64_t i = 0; i < units; i++) {
-            block_ref of(new block);
-            of->base = (1 + i) * units * unit_bytes;
-            of->bytes = unit_bytes;
-            slot &one = of->slots.emplace_back();
-            one.at = of->base;
-            one.bytes = unit_bytes;
-            one.where = place::vram;
-            blocks.push_back(std::move(of));
-        }
+        const std::uint64_t each = blocks.size() > 1 ? 2 : 1;
         for (std::uint64_t i = 0; i < 3 * parts * units; i++) {
             const std::uint64_t part = i / units % parts;
             const auto unit = static_cast<std::uint32_t>(i % units);
-            const touch given[] = {{0, unit, unit},
-                                   {blocks[1 + unit]->base, 0, 0}};
-            for (std::uint64_t which : {0, 1}) {
-                uses.note(1000 * (2 * part + which + 1) + unit, &given[which],
+            for (std::uint64_t of = 0; of < each; of++) {
+                const touch given = of == 0
+                                        ? touch{0, unit, unit}
+                                        : touch{blocks[1 + unit]->base, 0, 0};
+                uses.note(1000 * (each * part + of + 1) + unit, &given,
                           used.count(part));
                 times.add(uses.steps(), part == 1 ? 1000000 : 100);
             }
@@ -82,22 +68,25 @@ struct PlannerTest : Circle
         }
     }
 
-    std::uint64_t others_leaving() const
+    static std::uint64_t leaving_of(const block &one, std::uint64_t from = 0)
     {
         std::uint64_t bytes = 0;
-        for (std::size_t i = 1; i < blocks.size(); i++)
-            bytes +=
-                blocks[i]->slots[0].leaves_for != never_leaves ? unit_bytes : 0;
+        for (std::uint64_t i = from; i < one.slots.size(); i++)
+            bytes += one.slots[i].leaves_for != never_leaves ? unit_bytes : 0;
         return bytes;
     }
 
     // Of the first block.
     std::uint64_t leaving(std::uint64_t from = 0) const
     {
+        return leaving_of(*blocks[0], from);
+    }
+
+    std::uint64_t others_leaving() const
+    {
         std::uint64_t bytes = 0;
-        for (std::uint64_t i = from; i < units; i++)
-            bytes +=
-                blocks[0]->slots[i].leaves_for != never_leaves ? unit_bytes : 0;
+        for (std::size_t i = 1; i < blocks.size(); i++)
+            bytes += leaving_of(*blocks[i]);
         return bytes;
     }
 
@@ -185,7 +174,8 @@ TEST_F(PlannerTest, WhatHasToBeWrittenBackStaysWhereOthersAreEnough)
 
 TEST_F(PlannerTest, WhatWouldBeMappedMeanwhileStaysWhereOthersAreEnough)
 {
-    in_parts_with_others(3, {0, 2}); // which a round has the long gap within
+    add_others();
+    in_parts(3, {0, 2}); // which a round has the long gap within
     plan_for_eight(true);
     EXPECT_EQ(leaving(), 0u);
     EXPECT_GE(others_leaving(), 8 * unit_bytes);
@@ -193,7 +183,8 @@ TEST_F(PlannerTest, WhatWouldBeMappedMeanwhileStaysWhereOthersAreEnough)
 
 TEST_F(PlannerTest, SoItDoesWhereItIsAwayFromOneRoundToTheNext)
 {
-    in_parts_with_others(4, {2, 3});
+    add_others();
+    in_parts(4, {2, 3});
     plan_for_eight(true);
     // But for what the others do not cover, where the round begins.
     EXPECT_LE(leaving(), 2 * unit_bytes);
@@ -202,7 +193,8 @@ TEST_F(PlannerTest, SoItDoesWhereItIsAwayFromOneRoundToTheNext)
 
 TEST_F(PlannerTest, WhereAllThatIsAwayIsMappedItMakesNoDifference)
 {
-    in_parts_with_others(3, {0, 2});
+    add_others();
+    in_parts(3, {0, 2});
     plan_for_eight();
     EXPECT_GE(leaving(), 8 * unit_bytes);
 }
