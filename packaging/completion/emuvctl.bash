@@ -29,7 +29,7 @@ _emuvctl_values() {
     --charge) echo 'all allocations' ;;
     --away) echo 'mapped unmapped' ;;
     --trust) echo 'known all none' ;;
-    --move) echo 'always' ;;
+    --move) echo 'always check' ;;
     --format) echo 'csv csv,noheader csv,nounits csv,noheader,nounits' ;;
     esac
 }

@@ -77,7 +77,7 @@ protected:
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
             card_.calls, *limits_, 0, true, unmaps_, nullptr,
-            [](const char *why) { ADD_FAILURE() << why; });
+            [](const char *why) { ADD_FAILURE() << why; }, &pinned_, check_);
         held_ = std::make_unique<memory>(
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
             report_kind::total, nullptr, false,
@@ -179,6 +179,55 @@ protected:
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
     bool unmaps_ = false;
+    pinned pinned_;
+    check *check_ = nullptr;
+};
+
+// The same, where nothing moves and kernels are checked.
+class Checked : public Mover
+{
+protected:
+    void SetUp() override
+    {
+        check_ = &found_;
+        ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    }
+
+    void launch_what(std::vector<CUdeviceptr> names, std::uint32_t left = 0,
+                     bool vouched = true)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = "kernel";
+                out.vouched = vouched;
+                for (const CUdeviceptr each : names)
+                    out.name(each);
+                out.left = left;
+            },
+            [this] {
+                mapped_then_ = mapped();
+                return CUDA_SUCCESS;
+            });
+    }
+
+    // Which of them are mapped.
+    std::vector<std::size_t> mapped()
+    {
+        const std::lock_guard guard(card_.lock);
+        std::vector<std::size_t> out;
+        for (std::size_t i = 0; i < units_.size(); i++)
+            if (card_.mapped.count(units_[i]) > 0)
+                out.push_back(i);
+        return out;
+    }
+
+    using those = std::vector<std::size_t>;
+
+    check found_{[](const char *, CUresult) { ADD_FAILURE(); }};
+    those mapped_then_; // while work ran
+    const those all_{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 };
 
 } // namespace
@@ -537,5 +586,90 @@ TEST_F(Mover, WhatIsFreedAndAllocatedAgainIsNeverCopied)
             return units_read == before && mapped() != there;
         },
         [] {}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WorkSeesWhatItWasGivenAndNothingElse)
+{
+    launch_what({units_[0] + 4096, units_[9]});
+    EXPECT_EQ(mapped_then_, (those{0, 9}));
+    launch_what({units_[5]});
+    EXPECT_EQ(mapped_then_, (those{5}));
+    EXPECT_EQ(found_.so_far().launches, 2u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WorkThatNobodyVouchesForSeesAll)
+{
+    launch_what({units_[0]});
+    launch_what({units_[0]}, 0, false);
+    EXPECT_EQ(mapped_then_, all_);
+    launch_what({units_[3]});
+    EXPECT_EQ(mapped_then_, (those{3}));
+    EXPECT_EQ(found_.so_far().unvouched_launches, 1u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatIsToStayIsSeenByAll)
+{
+    launch_what({units_[0]});
+    moves_->fix(units_[10]);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 10}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatAKernelLeavesInMemoryStays)
+{
+    launch_what({units_[7], units_[2]}, 1);
+    EXPECT_EQ(mapped_then_, (those{2, 7}));
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 7}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
+{
+    const std::vector<CUdeviceptr> table{12345, units_[4], units_[11] + 64};
+    const auto at = reinterpret_cast<CUdeviceptr>(table.data());
+    launch_what({at});
+    EXPECT_EQ(mapped_then_, those{});
+    pinned_.add(table.data(), table.size() * sizeof table[0]);
+    // What no work was ever given may be any number.
+    launch_what({at});
+    EXPECT_EQ(mapped_then_, (those{4}));
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, AQuestionToTheDriverFindsItsMemory)
+{
+    launch_what({units_[0]});
+    moves_->while_mapped(units_[8], [this] {
+        mapped_then_ = mapped();
+        return CUDA_SUCCESS;
+    });
+    EXPECT_EQ(mapped_then_, (those{0, 8}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, AllIsMappedOnceItEnds)
+{
+    launch_what({units_[0]});
+    moves_->stop(nullptr);
+    EXPECT_EQ(mapped(), all_);
+    launch_what({units_[5]});
+    EXPECT_EQ(mapped_then_, all_);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatMakesWayForWhatCannotSpillIsReadWhereItIs)
+{
+    launch_what({units_[0]});
+    EXPECT_TRUE(moves_->make_way(unit_bytes));
+    limits_->uncharge_physical(unit_bytes);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1}));
     ASSERT_NO_FATAL_FAILURE(free_all());
 }

@@ -63,6 +63,9 @@ TEST(Settings, MemoryMovesWhereThatIsAskedFor)
     EXPECT_FALSE(read({{"EMUV_MOVE", "1"}}).move_always);
     EXPECT_TRUE(read({{"EMUV_MOVE", "always"}}).move);
     EXPECT_TRUE(read({{"EMUV_MOVE", "always"}}).move_always);
+    EXPECT_FALSE(read({{"EMUV_MOVE", "always"}}).move_check);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "check"}}).move);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "check"}}).move_check);
     EXPECT_STREQ(read({}).trust, "known");
     EXPECT_STREQ(read({{"EMUV_TRUST", "all"}}).trust, "all");
     EXPECT_EQ(read({}).trace_path, nullptr);

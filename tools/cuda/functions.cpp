@@ -5,6 +5,7 @@
 #include "glibc.hpp"
 
 #include <cstring>
+#include <functional>
 #include <string_view>
 
 #include <dlfcn.h>
@@ -29,9 +30,15 @@ constexpr const char *known_kernels[] = {
 // Kernels of such libraries that read tables of addresses from memory.
 constexpr const char *table_kernels[] = {
     "*rouped*",    "*roup_gemm*",   "*roupGemm*",    "*tr_array*",
-    "*trArray*",   "*ointerArray*", "*atched_ptrs*", "*split_with_sizes_copy*",
-    "*chunk_cat*", "*nccl*",        "*nvshmem*",
+    "*trArray*",   "*ointerArray*", "*chunk_cat*",   "*split_with_sizes_copy*",
+    "*nccl*",      "*nvshmem*",
 };
+// Kernels that write such tables for products and factorizations of cuBLAS,
+// whose own kernels' names tell nothing: ggml's, of what it is given; and
+// PyTorch's torch.arange(), of numbers that are addresses (its
+// get_device_pointers()).
+constexpr const char *table_writers[] = {"*atched_ptrs*"};
+constexpr const char *number_writers[] = {"*arange_cuda_out*"};
 
 template <std::size_t count>
 bool matches(const char *name, const char *const (&patterns)[count])
@@ -42,7 +49,7 @@ bool matches(const char *name, const char *const (&patterns)[count])
     return false;
 }
 
-// Whether a word of the setting is this one, or matches the name.
+// Whether a word of the setting fits.
 template <typename Predicate>
 bool any_word(const char *list, Predicate fits)
 {
@@ -74,10 +81,17 @@ bool functions::trusts_file(const void *address) const
         return false;
     const char *slash = std::strrchr(from.dli_fname, '/');
     const char *name = slash != nullptr ? slash + 1 : from.dli_fname;
-    return any_word(trust_, [name](const char *word) {
+    return !distrusts(name) && any_word(trust_, [name](const char *word) {
         if (std::strcmp(word, "known") == 0)
             return matches(name, known_files);
         return fnmatch(word, name, 0) == 0;
+    });
+}
+
+bool functions::distrusts(const char *name) const
+{
+    return any_word(trust_, [name](const char *word) {
+        return word[0] == '-' && fnmatch(word + 1, name, 0) == 0;
     });
 }
 
@@ -145,10 +159,15 @@ functions::layout functions::look_at(const driver &calls, CUfunction function)
         name = nullptr;
     const std::lock_guard guard(lock_);
     const auto origin = origins_.find(function);
-    if (name != nullptr && all)
+    made.name = name;
+    if (name != nullptr && all && !distrusts(name))
         made.vouched = trusts_kernel(name) ||
                        (origin != origins_.end() && origin->second &&
                         !matches(name, table_kernels));
+    if (name != nullptr && matches(name, table_writers))
+        made.leaves = leaving::all;
+    else if (name != nullptr && matches(name, number_writers))
+        made.leaves = leaving::numbers;
     if (!made.vouched && trace_ != nullptr)
         trace_->kernel(name != nullptr ? name : "?");
     return made;
@@ -196,12 +215,32 @@ void functions::scan(const driver &calls, CUfunction function,
     const layout &known = layout_of(calls, function, lock);
     out.what = reinterpret_cast<std::uint64_t>(function);
     out.vouched = known.vouched;
+    out.kernel = known.name != nullptr ? known.name : "?";
     out.open_ended = true;
     if (parameters != nullptr) {
-        for (std::size_t i = 0; i < known.parameters.size(); i++)
-            scan_bytes(static_cast<const unsigned char *>(parameters[i]),
-                       known.parameters[i].bytes, out);
-        return;
+        const auto scan_those = [&](auto wanted) {
+            for (std::size_t i = 0; i < known.parameters.size(); i++)
+                if (const auto bytes = known.parameters[i].bytes; wanted(bytes))
+                    scan_bytes(
+                        static_cast<const unsigned char *>(parameters[i]),
+                        bytes, out);
+        };
+        // A parameter of that size is a pointer.
+        constexpr auto is_pointer = [](std::size_t bytes) {
+            return bytes == sizeof(CUdeviceptr);
+        };
+        switch (known.leaves) {
+        case leaving::numbers:
+            scan_those(std::not_fn(is_pointer));
+            out.left = out.count;
+            scan_those(is_pointer);
+            return;
+        case leaving::nothing:
+        case leaving::all:
+            scan_those([](std::size_t) { return true; });
+            out.left = known.leaves == leaving::all ? out.count : 0;
+            return;
+        }
     }
     const void *buffer = nullptr;
     std::size_t bytes = 0;
@@ -214,6 +253,8 @@ void functions::scan(const driver &calls, CUfunction function,
     }
     if (buffer != nullptr)
         scan_bytes(static_cast<const unsigned char *>(buffer), bytes, out);
+    // Which of it is a pointer is not asked.
+    out.left = known.leaves != leaving::nothing ? out.count : 0;
 }
 
 } // namespace emuv::cuda

@@ -24,7 +24,8 @@ class functions
 public:
     /// @param trust  the setting: "known", "none", "all", or names with
     ///   wildcards of libraries' files and of kernels, between commas, "known"
-    ///   among them; outlives this object
+    ///   among them; a name with a minus before it is of what is not vouched
+    ///   for, whatever else fits it; outlives this object
     /// @param record  told of each kernel that nobody vouches for; may be null
     functions(const char *trust, trace *record) : trust_(trust), trace_(record)
     {}
@@ -44,6 +45,12 @@ public:
               void **extra, work &out);
 
 private:
+    enum class leaving
+    {
+        nothing,
+        numbers, ///< addresses among its numbers, not its pointers
+        all,
+    };
     struct parameter
     {
         std::size_t offset;
@@ -52,11 +59,15 @@ private:
     struct layout
     {
         bool vouched = false;
+        const char *name = nullptr; // the driver's
+        /// Which of what it is given it may leave in memory, for others.
+        leaving leaves = leaving::nothing;
         std::vector<parameter> parameters;
     };
 
     bool trusts_file(const void *address) const;
     bool trusts_kernel(const char *name) const;
+    bool distrusts(const char *name) const;
     layout look_at(const driver &calls, CUfunction function);
     const layout &layout_of(const driver &calls, CUfunction function,
                             std::unique_lock<std::mutex> &lock);

@@ -4,6 +4,7 @@
 
 #include "core/cut_nodes.hpp"
 #include "core/memory.hpp"
+#include "core/pinned.hpp"
 #include "core/settings.hpp"
 #include "forward.hpp"
 #include "functions.hpp"
@@ -21,6 +22,9 @@ struct state
     cut_nodes nodes;
     /// By device ordinal; empty where memory does not move.
     std::vector<mover *> movers;
+    /// Where kernels are checked and nothing moves; else null.
+    check *checked = nullptr;
+    pinned host;
 
     /// The allocation around an address stays as it is from now on, for all
     /// movers but one.

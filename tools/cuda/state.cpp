@@ -8,6 +8,7 @@
 #include "process_vram.hpp"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +16,6 @@
 #include <new>
 
 #include <pthread.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 extern "C" void *emuv_resolve(unsigned index);
@@ -163,9 +163,6 @@ store *make_store(const settings &asked, const driver &calls, int devices)
     return new store_choice(calls, *handles, *new page_store(calls));
 }
 
-// Larger copies to the device are data, and no table of addresses.
-constexpr std::size_t max_table_bytes = std::size_t{64} << 10;
-
 // Once, however many devices there are.
 void tell_stay(const char *why)
 {
@@ -175,15 +172,48 @@ void tell_stay(const char *why)
     say("memory stays where it is from now on: %s", why);
 }
 
+// Of the kernels that are checked, whatever the device.
+void tell_reached(const char *kernel, CUresult error)
+{
+    if (kernel == nullptr)
+        kernel = "a copy";
+    if (error == CUDA_ERROR_ILLEGAL_ADDRESS)
+        say("%.320s reached memory that it was given no address of: it is not "
+            "to be trusted (EMUV_TRUST=known,-NAME)",
+            kernel);
+    else
+        say("the device reports error %d in %.320s", static_cast<int>(error),
+            kernel);
+}
+
 constexpr char unseen_why[] =
     "the program calls a function that is newer than this library";
 std::atomic<bool> unseen;
 
+// What was found out of the program's kernels, as it ends.
+void tell_checked(const check &checked)
+{
+    const check::result found = checked.so_far();
+    if (!found.failed)
+        say("checked: %" PRIu64 " launches of %zu kernels reached nothing that might "
+            "move but what they were given",
+            found.launches, found.kernels);
+    if (found.unvouched_launches > 0)
+        say("not checked, since nobody vouches for them: %" PRIu64
+            " launches of %zu kernels, during which nothing would move: %s",
+            found.unvouched_launches, found.unvouched_kernels,
+            found.unvouched.data());
+}
+
 void stop_moving()
 {
-    if (const state *made = active.load(std::memory_order_acquire))
-        for (mover *each : made->movers)
-            each->leave();
+    const state *const made = active.load(std::memory_order_acquire);
+    if (made == nullptr)
+        return;
+    for (mover *each : made->movers)
+        each->leave();
+    if (made->checked != nullptr)
+        tell_checked(*made->checked);
 }
 
 // The result of a cuInit that the driver granted.
@@ -226,13 +256,15 @@ CUresult start_locked()
     made->kernels = new functions(asked.trust, record);
     // Memory that is registered in place cannot be mapped twice.
     if (asked.move && host->by_handle()) {
+        if (asked.move_check)
+            made->checked = new check(tell_reached);
         for (int device = 0; device < devices; device++)
             made->movers.push_back(new mover(
                 made->calls,
                 *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
                                                ledgers.size() - 1)],
                 device, asked.move_always, asked.away == away_kind::unmapped,
-                record, tell_stay));
+                record, tell_stay, &made->host, made->checked));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)
@@ -275,21 +307,12 @@ CUresult start()
 
 void state::fix_those_in(const void *words, std::size_t bytes) const
 {
-    if (words == nullptr || bytes > max_table_bytes)
+    if (bytes > max_table_bytes)
         return;
-    std::vector<CUdeviceptr> table(bytes / sizeof(CUdeviceptr));
-    if (table.empty())
-        return;
-    // It may be the device's, or nobody's: then the driver has an answer, and a
-    // look at it would end the program.
-    const std::size_t whole = table.size() * sizeof table[0];
-    const iovec to{table.data(), whole};
-    const iovec from{const_cast<void *>(words), whole};
-    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
-        static_cast<ssize_t>(whole))
-        return;
+    const auto table = read_table(words, bytes);
     for (mover *each : movers)
-        each->fix_those_in(table);
+        if (!table.empty())
+            each->fix_those_in(table);
 }
 
 void work_unseen()

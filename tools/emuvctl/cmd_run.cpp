@@ -134,7 +134,7 @@ void check(const run_options &options)
     check_one_of("--report", options.report, {"total", "physical", "free"});
     check_one_of("--store", options.store, {"auto", "numa", "pages"});
     check_one_of("--charge", options.charge, {"all", "allocations"});
-    check_one_of("--move", options.move, {"1", "always"});
+    check_one_of("--move", options.move, {"1", "always", "check"});
     check_one_of("--away", options.away, {"mapped", "unmapped"});
     if (!options.move.empty() && options.store == "pages")
         throw usage_error("--move needs the numa store: pages do not move");

@@ -467,7 +467,9 @@ private:
                        "follows pointers in memory, of a library that\n"
                        "is trusted, may lose what it writes, or end the\n"
                        "program. --move=always: even where it is not\n"
-                       "faster")
+                       "faster. --move=check: nothing moves, slowly, and\n"
+                       "the program ends at the first such kernel, which\n"
+                       "is named")
             ->transform([](const std::string &given) {
                 return given == "true" ? std::string("1") : given;
             });
@@ -480,7 +482,8 @@ private:
                    "with --move: which kernels are trusted to touch\n"
                    "only memory whose address is among their\n"
                    "parameters: known (default), all, none, or file\n"
-                   "and kernel names, comma-separated");
+                   "and kernel names, comma-separated; -NAME: not\n"
+                   "that one");
         add_option(verb, "--trace", options->trace, "FILE",
                    "with --move: write what moved, for Perfetto");
         verb->add_flag("--disable", options->disable,

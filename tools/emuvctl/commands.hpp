@@ -84,7 +84,7 @@ struct run_options
     std::string charge;
     bool reclaim = false;
     bool ipc = false;
-    std::string move; // empty, 1 or always
+    std::string move; // empty, 1, always or check
     std::string away;
     std::string trust;
     std::string trace;

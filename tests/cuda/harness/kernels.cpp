@@ -97,7 +97,25 @@ constexpr char ptx[] =
     " .param .u32 value, .param .u64 shift)\n" HARNESS_PROLOGUE
     "ld.param.u64 %rd7, [shift];\n"
     "cvt.u32.u64 %r6, %rd7;\n"
-    "shl.b64 %rd6, %rd1, %r6;\n" HARNESS_ADD;
+    "shl.b64 %rd6, %rd1, %r6;\n" HARNESS_ADD
+    ".visible .entry write_batched_ptrs(.param .u64 at, .param .u64 count,"
+    " .param .u32 index, .param .u64 address)\n" HARNESS_PROLOGUE
+    "ld.param.u32 %r1, [index];\n"
+    "mul.wide.u32 %rd7, %r1, 8;\n"
+    "add.u64 %rd6, %rd1, %rd7;\n"
+    "ld.param.u64 %rd8, [address];\n"
+    "st.global.u64 [%rd6], %rd8;\n"
+    "ret;\n"
+    "}\n"
+    ".visible .entry fake_arange_cuda_out(.param .u64 count,"
+    " .param .align 8 .b8 span[16], .param .u64 at)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [span];\n"
+    "ld.param.u64 %rd8, [span+8];\n"
+    "mad.lo.u64 %rd7, %rd3, %rd8, %rd7;\n"
+    "add.u64 %rd6, %rd6, %rd5;\n" // words of 64 bits
+    "st.global.u64 [%rd6], %rd7;\n"
+    "ret;\n"
+    "}\n";
 
 template <typename T>
 T param(void *const *params, std::size_t index)
@@ -183,6 +201,27 @@ void add_by_part(const emuv_sim_launch *launch, void *const *params)
     });
 }
 
+void write_batched_ptrs(const emuv_sim_launch *, void *const *params)
+{
+    const auto index = param<std::uint32_t>(params, 2);
+    reinterpret_cast<std::uint64_t *>(param<std::uint64_t>(params, 0))[index] =
+        param<std::uint64_t>(params, 3);
+}
+
+void fake_arange_cuda_out(const emuv_sim_launch *, void *const *params)
+{
+    struct span
+    {
+        std::uint64_t first;
+        std::uint64_t step;
+    };
+    const auto [first, step] = param<span>(params, 1);
+    auto *at =
+        reinterpret_cast<std::uint64_t *>(param<std::uint64_t>(params, 2));
+    for (std::uint64_t i = 0; i < param<std::uint64_t>(params, 0); ++i)
+        at[i] = first + i * step;
+}
+
 void checksum(const emuv_sim_launch *launch, void *const *params)
 {
     const auto *at = words(params);
@@ -195,6 +234,7 @@ void checksum(const emuv_sim_launch *launch, void *const *params)
 constexpr emuv_sim_param short_params[] = {{0, 8}, {8, 8}, {16, 4}};
 constexpr emuv_sim_param long_params[] = {{0, 8}, {8, 8}, {16, 8}};
 constexpr emuv_sim_param found_params[] = {{0, 8}, {8, 8}, {16, 4}, {24, 8}};
+constexpr emuv_sim_param span_params[] = {{0, 8}, {8, 16}, {24, 8}};
 const emuv_sim_kernel kernels[] = {
     {"fill", fill, short_params, 3},
     {"add", add, short_params, 3},
@@ -203,6 +243,8 @@ const emuv_sim_kernel kernels[] = {
     {"add_by_list", add_by_list, found_params, 4},
     {"add_by_offset", add_by_offset, found_params, 4},
     {"add_by_part", add_by_part, found_params, 4},
+    {"write_batched_ptrs", write_batched_ptrs, found_params, 4},
+    {"fake_arange_cuda_out", fake_arange_cuda_out, span_params, 3},
 };
 
 } // namespace

@@ -19,6 +19,11 @@ namespace harness {
 //   add_by_offset(u64 from, u64 count, u32 value, u64 offset)  at = from +
 //   offset add_by_part(u64 part, u64 count, u32 value, u64 shift)     at = part
 //   << shift
+// and, which leave an address in memory for others,
+//   write_batched_ptrs(u64 table, u64 count, u32 index, u64 at)
+//       table[index] = at, by the first thread
+//   fake_arange_cuda_out(u64 count, {u64 first, u64 step}, u64 at)
+//       at[i] = first + i * step, of 64-bit words
 // of 32-bit words at `at`, in blocks of block_threads, one thread a word.
 const void *kernel_image(bool simulated);
 

@@ -444,6 +444,14 @@ protected:
                                words.size() * sizeof words[0]));
     }
 
+    void launch_once(const char *name, void **params) const
+    {
+        CUfunction function = nullptr;
+        OK(cuda().cuModuleGetFunction(&function, module, name));
+        OK(cuda().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, params,
+                                 nullptr));
+    }
+
     // Adds to a buffer by a kernel that is not given its address.
     void touch_by(const char *name, std::size_t index, std::uint64_t given,
                   std::uint64_t rest)
@@ -507,6 +515,47 @@ TEST_F(Unforeseen, ByATableThatACopyOfEitherKindBrought)
     const auto from = reinterpret_cast<CUdeviceptr>(words.data());
     OK(cuda().cuMemcpy(table, from, half));
     OK(cuda().cuMemcpyAsync(table + half, from + half, half, nullptr));
+    ASSERT_NO_FATAL_FAILURE(
+        run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
+}
+
+TEST_F(Unforeseen, ByATableInTheHostsMemory)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    void *words = nullptr;
+    OK(cuda().cuMemHostAlloc(&words, buffers.size() * sizeof(CUdeviceptr),
+                             CU_MEMHOSTALLOC_DEVICEMAP));
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+        static_cast<CUdeviceptr *>(words)[i] = buffers[i].at;
+    ASSERT_NO_FATAL_FAILURE(run([&](std::size_t i) {
+        touch_by("add_by_table", i, reinterpret_cast<CUdeviceptr>(words), i);
+    }));
+    OK(cuda().cuMemFreeHost(words));
+}
+
+TEST_F(Unforeseen, ByATableThatAKernelWritesOfWhatItIsGiven)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+        std::uint64_t count = 1;
+        auto index = static_cast<std::uint32_t>(i);
+        void *params[] = {&table, &count, &index, &buffers[i].at};
+        ASSERT_NO_FATAL_FAILURE(launch_once("write_batched_ptrs", params));
+    }
+    ASSERT_NO_FATAL_FAILURE(
+        run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
+}
+
+TEST_F(Unforeseen, ByATableThatAKernelWritesOfNumbers)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+        std::uint64_t count = 1;
+        CUdeviceptr span[] = {buffers[i].at, 64};
+        CUdeviceptr at = table + i * sizeof(CUdeviceptr);
+        void *params[] = {&count, span, &at};
+        ASSERT_NO_FATAL_FAILURE(launch_once("fake_arange_cuda_out", params));
+    }
     ASSERT_NO_FATAL_FAILURE(
         run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
 }

@@ -27,9 +27,11 @@ constexpr std::uint64_t leave_after_ns = 2000000000;
 } // namespace
 
 mover::mover(const driver &calls, ledger &limits, int device, bool always,
-             bool unmaps, trace *record, void (*tell)(const char *why))
-    : calls_(calls), limits_(limits), device_(device), unmaps_(unmaps),
-      trace_(record), tell_(tell), pace_(always), flights_(calls),
+             bool unmaps, trace *record, void (*tell)(const char *why),
+             const pinned *host, check *checked)
+    : calls_(calls), limits_(limits), device_(device),
+      unmaps_(unmaps && checked == nullptr), trace_(record), tell_(tell),
+      host_(host), check_(checked), pace_(always && checked == nullptr), flights_(calls),
       frames_(calls, limits, device), rooms_(calls, limits, device),
       events_(calls), digests_(calls), lanes_(calls)
 {}
@@ -71,7 +73,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     if (!made->small)
         large_.push_back(made);
     host_bytes_ += host;
-    if (host > 0 && !active() && !gave_up_)
+    if ((host > 0 || check_ != nullptr) && !active() && !gave_up_)
         start(context);
     changed_.notify_all();
 }
@@ -381,7 +383,8 @@ void mover::resume(CUcontext context)
     const std::lock_guard guard(lock_);
     if (context != context_ || (ending_it_ > 0 && --ending_it_ > 0))
         return;
-    if (host_bytes_ > 0 && !active() && !gave_up_)
+    if ((host_bytes_ > 0 || (check_ != nullptr && !blocks_.empty())) &&
+        !active() && !gave_up_)
         start(context);
 }
 

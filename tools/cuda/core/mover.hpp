@@ -5,6 +5,7 @@
 #include "arrangement.hpp"
 #include "block.hpp"
 #include "blocks.hpp"
+#include "check.hpp"
 #include "digests.hpp"
 #include "driver.hpp"
 #include "events.hpp"
@@ -15,6 +16,7 @@
 #include "ledger.hpp"
 #include "pace.hpp"
 #include "patience.hpp"
+#include "pinned.hpp"
 #include "planner.hpp"
 #include "reach.hpp"
 #include "recurrence.hpp"
@@ -55,8 +57,14 @@ public:
     /// @param always  memory moves even where that is slower
     /// @param unmaps  what has left VRAM is not mapped until it is wanted
     /// @param tell  called when movement ends for good, with the reason
+    /// @param host  where kernels may find addresses that nobody copied to the
+    ///   device; outlives this object, and may be null
+    /// @param checked  what kernels have to keep to is checked: nothing moves,
+    ///   and nothing is mapped but what work in flight was given; outlives this
+    ///   object. Null: not so
     mover(const driver &calls, ledger &limits, int device, bool always,
-          bool unmaps, trace *record, void (*tell)(const char *why));
+          bool unmaps, trace *record, void (*tell)(const char *why),
+          const pinned *host = nullptr, check *checked = nullptr);
     mover(const mover &) = delete;
     mover &operator=(const mover &) = delete;
     ~mover();
@@ -294,6 +302,7 @@ private:
     flights &in_flight();
     void ended(flight &which);
     std::vector<touched> follow(work &announced);
+    void follow_table(CUdeviceptr at, std::vector<touched> &all);
     bool note(std::uint64_t what, const std::vector<touched> &all);
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
     void count_use(const std::vector<touched> &all, bool foreseen);
@@ -301,6 +310,9 @@ private:
     bool hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
     void await(std::unique_lock<std::mutex> &lock,
                const std::vector<touched> &work);
+    void await_end();
+    void device_failed(const char *why);
+    void hide_the_rest();
     block_ref block_of(CUdeviceptr address);
 
     void start(CUcontext context);
@@ -375,6 +387,8 @@ private:
     const bool unmaps_;
     trace *const trace_;
     void (*const tell_)(const char *why);
+    const pinned *const host_;
+    check *const check_;
 
     std::mutex ending_; // one stop() at a time
     std::atomic<bool> active_{false};
@@ -420,6 +434,8 @@ private:
     std::uint64_t hopeless_ = UINT64_MAX; // the progress at which to give up
     patience for_memory_;                 // launches wait for it
     patience for_device_;                 // and, before, for less work in hand
+    std::uint64_t checked_ = 0;           // work that somebody waited for
+    const char *running_ = nullptr;       // the last of it, if it is a kernel
     std::uint64_t look_again_ns_ = 0;
     std::uint64_t led_ns_ = 0; // when the past showed the way, lately
     exchange exchange_;

@@ -251,7 +251,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
 // Starts the one thing that is most worth it.
 bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
-    if (!settled_ || unvouched_ > 0 || host_bytes_ == 0)
+    if (!settled_ || unvouched_ > 0 || host_bytes_ == 0 || check_ != nullptr)
         return false;
     if (away_ > 0 && is_astray() && bring_one_home())
         return true;

@@ -355,20 +355,21 @@ void mover::set_away(block &around, slot &of, bool away)
     away_ = away ? away_ + 1 : away_ - 1;
 }
 
-// Maps a unit in system RAM, if nothing is mapped at its address. What a copy
-// is on its way for is mapped all the same: the copy may wait for the caller.
+// Maps a unit where it is, if nothing is mapped at its address. What a copy is
+// on its way for is mapped all the same: the copy may wait for the caller.
 bool mover::bring_home(block &around, slot &of)
 {
-    if (!of.away || !of.in_ram() || of.unmapped)
+    if (!of.away || of.where == place::evicting || of.unmapped)
         return false;
     const std::uint64_t start = now_ns();
+    const auto handle = of.in_ram() ? of.host.handle : of.vram;
     bool done = false;
     {
         const beside_captures apart(calls_);
-        done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
+        done = map_at(calls_, of.at, of.bytes, handle, device_);
         if (!done) {
             frames_.drop();
-            done = map_at(calls_, of.at, of.bytes, of.host.handle, device_);
+            done = map_at(calls_, of.at, of.bytes, handle, device_);
         }
     }
     set_away(around, of, false);
@@ -399,6 +400,26 @@ void mover::bring_all_home()
         return;
     for (const block_ref &each : large_)
         bring_home(*each);
+    // What is small is hidden only where kernels are checked.
+    if (check_ != nullptr)
+        for (const auto &[base, each] : blocks_.all())
+            bring_home(*each);
+}
+
+// Has nothing mapped but what work in flight was given, and what is never to
+// move: who reaches anything else is found out.
+void mover::hide_the_rest()
+{
+    if (unvouched_ > 0 || !settled_)
+        return;
+    for (const auto &[base, each] : blocks_.all()) {
+        if (!each->is_idle() || each->moving > 0)
+            continue;
+        for (slot &one : each->slots)
+            if (!one.away &&
+                calls_.cuMemUnmap(one.at, one.bytes) == CUDA_SUCCESS)
+                set_away(*each, one, true);
+    }
 }
 
 // The same, and waits for what is on its way.
@@ -457,8 +478,9 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
 
 bool mover::start_evict(const candidate &which)
 {
-    const motion_ref next = new_motion(which, stage::roomed);
     slot &one = which.unit();
+    bring_home(*which.of, one); // to be read there
+    const motion_ref next = new_motion(which, stage::roomed);
     next->digest = digests_.take();
     if (next->event == nullptr) {
         end_motion(next, place::vram);

@@ -30,6 +30,25 @@ constexpr std::size_t max_spare_lists = 1024;
 
 } // namespace
 
+// What is no memory of the device's may be a table of addresses in the host's.
+// What it names the work may reach, and whoever is given a copy of the table as
+// well: it stays.
+void mover::follow_table(CUdeviceptr at, std::vector<touched> &all)
+{
+    const std::size_t bytes = host_ != nullptr ? host_->bytes_from(at) : 0;
+    if (bytes == 0)
+        return;
+    for (const CUdeviceptr word :
+         read_table(reinterpret_cast<const void *>(at),
+                    std::min(bytes, max_table_bytes))) {
+        block *const of = blocks_.around(word);
+        if (of == nullptr || of->fixed || !of->begins_at(word))
+            continue;
+        hold_still(*of);
+        all.push_back({block_ref(of), {of->base, UINT32_MAX, 0}, 0, 0, false});
+    }
+}
+
 // What the work touches, by its addresses: once for each block.
 std::vector<touched> mover::follow(work &announced)
 {
@@ -42,8 +61,10 @@ std::vector<touched> mover::follow(work &announced)
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
         block *const of = blocks_.around(address);
-        if (of == nullptr)
+        if (of == nullptr) {
+            follow_table(address, all);
             continue;
+        }
         touch part{of->base, UINT32_MAX, 0};
         // Nothing that is worth moving begins at an odd place.
         if (!of->small && address % 16 == 0) {
@@ -272,6 +293,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         return let_pass();
     }
     begun.vouched = announced.vouched;
+    if (check_ != nullptr)
+        check_->begins(announced);
     if (!announced.vouched) {
         cancel_all();
         if (unvouched_ == 0 && host_bytes_ > 0)
@@ -280,10 +303,14 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         unvouched_++;
         map_all(lock);
     }
+    for (std::uint32_t i = 0; i < announced.left; i++)
+        if (block *const of = blocks_.around(announced.names[i]);
+            of != nullptr && !of->fixed)
+            hold_still(*of);
     begun.blocks = follow(announced);
     const auto &all = begun.blocks;
     const std::uint64_t steps = schedule_.steps();
-    const bool expected = note(announced.what, all);
+    const bool expected = check_ == nullptr && note(announced.what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
     if (begun.is_foreseen())
@@ -299,7 +326,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         since != 0 && now_ns() - since > pause_ns)
         pace_.paused(now_ns() - since);
     version_++;
-    if (announced.vouched && unvouched_ == 0) {
+    if (announced.vouched && unvouched_ == 0 && check_ == nullptr) {
         await(lock, all);
         await_exchange(lock, all);
     }
@@ -335,6 +362,13 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             trace_->span(trace::row::waits, "being mapped", start, now_ns(),
                          all.front().part.base, 0, schedule_.steps());
     }
+    if (check_ != nullptr) {
+        const std::uint64_t start = now_ns();
+        while (preparing_ && now_ns() - start < 10 * patience_ns)
+            changed_.wait_for(lock, patience_ns / 10);
+        running_ = announced.kernel;
+        hide_the_rest();
+    }
     count_use(all, announced.vouched && moves_ahead());
     for (touched &one : begun.blocks) {
         const block &of = *one.of;
@@ -356,16 +390,52 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     begun.failed = !running;
     begun.handed_over_ns = now_ns();
     const auto how = flights_.depart(stream, std::move(begun));
+    if (check_ != nullptr && how == flights::departure::followed) {
+        await_end();
+        return;
+    }
     if (how == flights::departure::followed && !resting_.load())
         return; // it looks again in a moment
     const std::unique_lock guard = enter();
     // Whoever starts movement anew waits for all that is not followed.
     if (how != flights::departure::followed) {
         if (running && how == flights::departure::lost)
-            give_up("work on a stream could not be followed");
+            device_failed("work on a stream could not be followed");
         ended(begun);
     }
     changed_.notify_all();
+}
+
+// What the driver was asked about work, it answered with an error.
+void mover::device_failed(const char *why)
+{
+    if (check_ != nullptr)
+        if (const CUresult error = calls_.cuCtxSynchronize();
+            error != CUDA_SUCCESS)
+            check_->failed(running_, error);
+    give_up(why);
+}
+
+// Waits until the device has nothing in hand, so that what it reaches is seen
+// to be reached by the one that has just begun. That one may wait for the
+// program: then this is in vain, and seldom tried again.
+void mover::await_end()
+{
+    std::unique_lock lock = enter();
+    checked_++;
+    if (!for_device_.is_left(checked_))
+        return;
+    const std::uint64_t start = now_ns();
+    waiters_++;
+    while (!in_flight().empty() && !gave_up_ && !stopping_) {
+        changed_.notify_all();
+        changed_.wait_for(lock, 20000000);
+        if (now_ns() - start > 10 * patience_ns) {
+            for_device_.lose(checked_);
+            break;
+        }
+    }
+    waiters_--;
 }
 
 void mover::stream_waits()
@@ -424,7 +494,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         progressed();
     }
     if (failed) // the context is lost
-        give_up("the device reports an error");
+        device_failed("the device reports an error");
     if (in_flight().empty())
         idle_since_ns_ = now_ns();
     if (!landed.empty())

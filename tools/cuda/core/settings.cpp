@@ -134,7 +134,8 @@ settings read_settings(char *(*get)(const char *name))
 
     text = get("EMUV_MOVE");
     read.move_always = value(text) == "always";
-    if (value(text) == "1" || read.move_always)
+    read.move_check = value(text) == "check";
+    if (value(text) == "1" || read.move_always || read.move_check)
         read.move = true;
     else if (!value(text).empty() && value(text) != "0")
         wrong("EMUV_MOVE", text);

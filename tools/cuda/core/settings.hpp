@@ -54,6 +54,9 @@ struct settings
     bool move = false;
     /// And does so even where that is slower.
     bool move_always = false;
+    /// Or it only looks as if, to find out whether the program's kernels keep
+    /// to what they are given.
+    bool move_check = false;
     away_kind away = away_kind::mapped;
     const char *trust = "known";
     const char *trace_path = nullptr;

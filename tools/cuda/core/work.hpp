@@ -17,11 +17,16 @@ struct work
 
     /// What runs. Work of the same kind has the same number.
     std::uint64_t what = 0;
+    /// Its name, where it is a kernel and has one; the driver's.
+    const char *kernel = nullptr;
     /// Whether it reaches memory only by the addresses it is given.
     bool vouched = false;
     /// Whether it may be of any length from there on.
     bool open_ended = false;
     std::uint32_t count = 0;
+    /// The first so many of these it may leave in memory, where others find
+    /// them that are not given them.
+    std::uint32_t left = 0;
     std::array<CUdeviceptr, max_names> names;
 
     /// Adds an address; with too many of them nothing is vouched for.
