@@ -29,9 +29,9 @@ constexpr const char *known_kernels[] = {
 };
 // Kernels of such libraries that read tables of addresses from memory.
 constexpr const char *table_kernels[] = {
-    "*rouped*",    "*roup_gemm*",   "*roupGemm*",    "*tr_array*",
-    "*trArray*",   "*ointerArray*", "*chunk_cat*",   "*split_with_sizes_copy*",
-    "*nccl*",      "*nvshmem*",
+    "*rouped*",  "*roup_gemm*",   "*roupGemm*",  "*tr_array*",
+    "*trArray*", "*ointerArray*", "*chunk_cat*", "*split_with_sizes_copy*",
+    "*nccl*",    "*nvshmem*",
 };
 // Kernels that write such tables for products and factorizations of cuBLAS,
 // whose own kernels' names tell nothing: ggml's, of what it is given; and

@@ -44,8 +44,7 @@ CUresult cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 
 CUresult cuMemAllocHost(void **at, unsigned bytes)
 {
-    return pin(at, bytes,
-               [&] { return EMUV_REAL(cuMemAllocHost)(at, bytes); });
+    return pin(at, bytes, [&] { return EMUV_REAL(cuMemAllocHost)(at, bytes); });
 }
 
 CUresult cuMemAllocHost_v2(void **at, size_t bytes)
@@ -56,9 +55,8 @@ CUresult cuMemAllocHost_v2(void **at, size_t bytes)
 
 CUresult cuMemHostRegister(void *at, size_t bytes, unsigned flags)
 {
-    return pin(&at, bytes, [&] {
-        return EMUV_REAL(cuMemHostRegister)(at, bytes, flags);
-    });
+    return pin(&at, bytes,
+               [&] { return EMUV_REAL(cuMemHostRegister)(at, bytes, flags); });
 }
 
 CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)

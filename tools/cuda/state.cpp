@@ -195,7 +195,8 @@ void tell_checked(const check &checked)
 {
     const check::result found = checked.so_far();
     if (!found.failed)
-        say("checked: %" PRIu64 " launches of %zu kernels reached nothing that might "
+        say("checked: %" PRIu64
+            " launches of %zu kernels reached nothing that might "
             "move but what they were given",
             found.launches, found.kernels);
     if (found.unvouched_launches > 0)

@@ -31,9 +31,10 @@ mover::mover(const driver &calls, ledger &limits, int device, bool always,
              const pinned *host, check *checked)
     : calls_(calls), limits_(limits), device_(device),
       unmaps_(unmaps && checked == nullptr), trace_(record), tell_(tell),
-      host_(host), check_(checked), pace_(always && checked == nullptr), flights_(calls),
-      frames_(calls, limits, device), rooms_(calls, limits, device),
-      events_(calls), digests_(calls), lanes_(calls)
+      host_(host), check_(checked), pace_(always && checked == nullptr),
+      flights_(calls), frames_(calls, limits, device),
+      rooms_(calls, limits, device), events_(calls), digests_(calls),
+      lanes_(calls)
 {}
 
 mover::~mover()
