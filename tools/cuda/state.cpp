@@ -311,9 +311,10 @@ void state::fix_those_in(const void *words, std::size_t bytes) const
     if (bytes > max_table_bytes)
         return;
     const auto table = read_table(words, bytes);
+    if (table.empty())
+        return;
     for (mover *each : movers)
-        if (!table.empty())
-            each->fix_those_in(table);
+        each->fix_those_in(table);
 }
 
 void work_unseen()

@@ -62,7 +62,9 @@ std::vector<touched> mover::follow(work &announced)
         const CUdeviceptr address = announced.names[i];
         block *const of = blocks_.around(address);
         if (of == nullptr) {
-            follow_table(address, all);
+            // What copies read there is searched by who announces them.
+            if (announced.kernel != nullptr)
+                follow_table(address, all);
             continue;
         }
         touch part{of->base, UINT32_MAX, 0};
