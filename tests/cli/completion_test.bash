@@ -42,7 +42,7 @@ offers '' create --virtual ''
 offers '--trust --trace' run --tr
 offers 'none' run --move --trust = n
 offers 'profiles.conf' run --ledger prof
-offers 'always' run --move =
+offers 'always check' run --move =
 offers 'always' run --move = a
 offers 'mapped unmapped' run --move --away ''
 # The program's own words.

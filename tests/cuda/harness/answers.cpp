@@ -959,6 +959,11 @@ void about_host_memory(questions &q)
 {
     ASK("cuMemHostAlloc null", d.cuMemHostAlloc(nullptr, 4096, 0));
     ASK("cuMemHostAlloc zero", d.cuMemHostAlloc(&s.address, 0, 0));
+    ASK("cuMemAllocHost null",
+        symbol<CUresult(void **, unsigned)>("cuMemAllocHost", nullptr, 4096U));
+    ASK("cuMemAllocHost_v2 null",
+        symbol<CUresult(void **, std::size_t)>("cuMemAllocHost_v2", nullptr,
+                                               std::size_t{4096}));
     ASK("cuMemFreeHost wild", d.cuMemFreeHost(s.host.data()));
     ASK("cuMemHostRegister null", d.cuMemHostRegister(nullptr, 4096, 0));
     ASK("cuMemHostRegister zero", d.cuMemHostRegister(s.host.data(), 0, 0));
