@@ -589,6 +589,20 @@ TEST_F(Mover, WhatIsFreedAndAllocatedAgainIsNeverCopied)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+TEST_F(Mover, WhoNeedsRoomWaitsForWhatRanBeforeItBegan)
+{
+    card_.calls.cuCtxSynchronize = [] {
+        static std::atomic<bool> once{true};
+        if (once.exchange(false))
+            usleep(2500000);
+        return CUDA_SUCCESS;
+    };
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    EXPECT_TRUE(moves_->make_way(unit_bytes));
+    limits_->uncharge_physical(unit_bytes);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Checked, WorkSeesWhatItWasGivenAndNothingElse)
 {
     launch_what({units_[0] + 4096, units_[9]});

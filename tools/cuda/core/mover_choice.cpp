@@ -640,22 +640,30 @@ bool mover::make_way(std::uint64_t bytes)
     if (!active() || bytes > limits_.read().physical_bytes)
         return limits_.charge_physical(bytes);
     wanted_bytes_ += bytes;
-    std::uint64_t seen = given_up_;
-    std::uint64_t since = now_ns();
+    std::uint64_t left = given_up_;
+    std::uint64_t seen = progress_;
+    std::uint64_t nearer = now_ns();
+    std::uint64_t since = nearer;
     bool charged = false;
     while (!(charged = limits_.charge_physical(bytes)) && !gave_up_ &&
            !stopping_) {
         changed_.notify_all();
         changed_.wait_for(lock, 1000000);
         const std::uint64_t now = now_ns();
-        const bool at_rest =
-            settled_ && in_flight().empty() && motions_.empty();
-        if (given_up_ != seen) {
-            seen = given_up_;
-            since = now;
-        } else if (now - since > (at_rest ? patience_ns : 10 * patience_ns)) {
-            break;
+        const bool at_rest = in_flight().empty() && motions_.empty();
+        if (given_up_ != left) {
+            left = given_up_;
+            nearer = since = now;
         }
+        // Until it has settled, what ran before is waited for as a whole.
+        if (progress_ != seen || !settled_) {
+            seen = progress_;
+            since = now;
+        }
+        // What ends all the time may never let go of anything.
+        if (now - since > (at_rest ? patience_ns : 10 * patience_ns) ||
+            now - nearer > 50 * patience_ns)
+            break;
     }
     wanted_bytes_ -= bytes;
     version_++;
