@@ -30,7 +30,7 @@ TEST(PinnedTest, KnowsHowFarItReachesFromWhereverInIt)
     EXPECT_EQ(all.bytes_from(address_of(&memory[149])), 1u);
     EXPECT_EQ(all.bytes_from(address_of(&memory[150])), 0u);
     EXPECT_EQ(all.bytes_from(address_of(&memory[210])), 40u);
-    all.remove(&memory[200]);
+    EXPECT_EQ(all.remove(&memory[200]), 50u);
     EXPECT_EQ(all.bytes_from(address_of(&memory[210])), 0u);
     EXPECT_EQ(all.bytes_from(address_of(&memory[110])), 40u);
 }
@@ -38,9 +38,9 @@ TEST(PinnedTest, KnowsHowFarItReachesFromWhereverInIt)
 TEST(PinnedTest, WhatWasNeverPinnedIsLetGoWithoutHarm)
 {
     pinned all;
-    all.remove(&all);
+    EXPECT_EQ(all.remove(&all), 0u);
     all.add(&all, 8);
-    all.remove(&all + 1);
+    EXPECT_EQ(all.remove(&all + 1), 0u);
     EXPECT_EQ(all.bytes_from(address_of(&all)), 8u);
 }
 

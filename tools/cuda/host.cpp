@@ -19,7 +19,7 @@ CUresult pin(void *const *at, std::size_t bytes, Call real)
     const entry ours;
     const CUresult result = real();
     if (pinned *const all = known(ours);
-        all != nullptr && result == CUDA_SUCCESS)
+        all != nullptr && result == CUDA_SUCCESS && bytes > 0)
         all->add(*at, bytes);
     return result;
 }
@@ -28,10 +28,13 @@ template <typename Call>
 CUresult let_go(const void *at, Call real)
 {
     const entry ours;
+    pinned *const all = known(ours);
     // Before somebody else is given it.
-    if (pinned *const all = known(ours))
-        all->remove(at);
-    return real();
+    const std::size_t bytes = all != nullptr ? all->remove(at) : 0;
+    const CUresult result = real();
+    if (bytes > 0 && result != CUDA_SUCCESS)
+        all->add(at, bytes);
+    return result;
 }
 
 } // namespace

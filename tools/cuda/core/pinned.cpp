@@ -31,11 +31,12 @@ void pinned::add(const void *at, std::size_t bytes)
     any_.store(true);
 }
 
-void pinned::remove(const void *at)
+std::size_t pinned::remove(const void *at)
 {
     const std::lock_guard guard(lock_);
-    by_base_.erase(reinterpret_cast<std::uintptr_t>(at));
+    const auto gone = by_base_.extract(reinterpret_cast<std::uintptr_t>(at));
     any_.store(!by_base_.empty());
+    return gone ? gone.mapped() : 0;
 }
 
 std::size_t pinned::bytes_from(CUdeviceptr address) const

@@ -26,7 +26,8 @@ class pinned
 {
 public:
     void add(const void *at, std::size_t bytes);
-    void remove(const void *at);
+    /// @return how many bytes there were; 0 where it was none
+    std::size_t remove(const void *at);
 
     /// How many bytes there are from an address on; 0 where it is not pinned.
     std::size_t bytes_from(CUdeviceptr address) const;
