@@ -9,6 +9,14 @@ set(CMAKE_C_EXTENSIONS ON) # asm/ioctl.h and friends want GNU C
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+# Compile through ccache where it is installed: the builds of the presets, and of
+# each checkout, share what is the same in them.
+find_program(EMUV_CCACHE ccache)
+if(EMUV_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER "${EMUV_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${EMUV_CCACHE}")
+endif()
+
 option(EMUV_WERROR "Treat the compiler's warnings as errors" ON)
 
 target_compile_features(emuv_options INTERFACE cxx_std_20 c_std_11)

@@ -2,8 +2,8 @@
 // How the CUDA library's engine grows with the program: what it adds to a
 // launch, and the memory it takes. In front of a driver that does nothing and
 // succeeds, so that all the time there is is the library's.
-#include "core/memory.hpp"
 #include "idle_driver.hpp"
+#include "memory/memory.hpp"
 
 #include <algorithm>
 #include <chrono>

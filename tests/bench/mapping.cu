@@ -2,7 +2,7 @@
 // How long the driver takes to map and to unmap memory, while the copy engines
 // rest, bring bytes to the card, take them away, or do both; and where the
 // copies that take bytes away come in pieces which wait for another stream
-// (tools/cuda/core/lanes.hpp).
+// (tools/cuda/movement/lanes.hpp).
 //
 //   nvcc -O2 -std=c++17 -o mapping tests/bench/mapping.cu -lcuda && ./mapping
 //

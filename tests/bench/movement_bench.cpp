@@ -9,9 +9,9 @@
 //
 // With TEXT only the rows that have it in their names ("prefill 12288 mapped"),
 // with FILE a trace of them. A row takes 15 to 60 seconds.
-#include "core/memory.hpp"
-#include "core/mover.hpp"
 #include "idle_driver.hpp"
+#include "memory/memory.hpp"
+#include "movement/mover.hpp"
 
 #include <algorithm>
 #include <cstdio>

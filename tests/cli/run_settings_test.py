@@ -84,7 +84,7 @@ class RunSettingsTest(unittest.TestCase):
                     self.assertNotIn(setting, self.environment_under(*LIMIT))
 
     def test_every_setting_of_the_library_is_on_the_page(self):
-        sources = (ROOT / "tools/cuda/core/settings.cpp",
+        sources = (ROOT / "tools/cuda/base/settings.cpp",
                    ROOT / "tools/cuda/CMakeLists.txt")
         read = {name for source in sources
                 for name in re.findall(r'(?:choice|get|flag|size|SETTING)[ (]+"?(EMUV_[A-Z]+)',

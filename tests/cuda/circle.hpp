@@ -2,9 +2,9 @@
 // A program that uses the units of one block in a circle.
 #pragma once
 
-#include "core/block.hpp"
-#include "core/placement.hpp"
-#include "core/schedule.hpp"
+#include "movement/block.hpp"
+#include "policy/schedule.hpp"
+#include "store/placement.hpp"
 
 #include <mutex>
 #include <utility>

@@ -3,7 +3,7 @@
 // many bytes, and what is reserved, created and mapped on it.
 #pragma once
 
-#include "core/driver.hpp"
+#include "base/driver.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // A driver that does nothing and succeeds, for what needs no more of it.
 #pragma once
 
-#include "core/driver.hpp"
+#include "base/driver.hpp"
 
 #include <cstdint>
 #include <cstdlib>

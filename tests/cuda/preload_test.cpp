@@ -2,7 +2,7 @@
 // The whole library, preloaded, in front of the simulated driver: what a
 // program sees that finds the driver the way CUDA's runtime does. Run by ctest
 // with a card of 64 MiB, 32 MiB of it for us, and 64 MiB of system RAM.
-#include "core/driver.hpp"
+#include "base/driver.hpp"
 #include "sim/sim.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The CUDA library's settings: an input is an environment, a line a variable.
-#include "core/settings.hpp"
+#include "base/settings.hpp"
 #include "fuzz.hpp"
 
 #include <algorithm>

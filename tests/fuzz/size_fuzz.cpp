@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Sizes and numbers, as emuvctl and as the CUDA library read them.
-#include "core/size.hpp"
+#include "base/size.hpp"
 #include "fuzz.hpp"
 
 #include <emuv/profile.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // NVML as the instance would have it: memory is the instance's, all else the
 // card's own.
-#include "core/ledger.hpp"
-#include "core/settings.hpp"
-#include "forward.hpp"
+#include "account/ledger.hpp"
+#include "base/settings.hpp"
+#include "interpose/forward.hpp"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Ledgers: the one in a file, over threads and processes, and the instance's.
+#include "account/ledger.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/emuv.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+// A ledger's file that vanishes with the test.
+class SharedFile : public ::testing::Test
+{
+protected:
+    SharedFile() : fd_(memfd_create("ledger_test", 0)) {}
+    ~SharedFile() override { close(fd_); }
+    std::string path() const
+    {
+        return "/proc/" + std::to_string(getpid()) + "/fd/" +
+               std::to_string(fd_);
+    }
+
+private:
+    int fd_;
+};
+
+} // namespace
+
+TEST(LedgerFile, ChargesUpToTheLimitAndNoFurther)
+{
+    ledger_file rows;
+    ASSERT_EQ(rows.open(nullptr), 0);
+    file_ledger limits(rows, 0, 100, 10);
+    EXPECT_TRUE(limits.charge_physical(60));
+    EXPECT_FALSE(limits.charge_physical(41));
+    EXPECT_TRUE(limits.charge_physical(40));
+    EXPECT_FALSE(limits.charge_physical(1));
+    EXPECT_FALSE(limits.charge_physical(UINT64_MAX));
+    EXPECT_EQ(limits.read().physical_used_bytes, 100u);
+    limits.uncharge_physical(60);
+    EXPECT_EQ(limits.read().physical_free_bytes(), 60u);
+    std::uint64_t token = 1;
+    EXPECT_FALSE(limits.charge_virtual(11, token));
+    EXPECT_TRUE(limits.charge_virtual(10, token));
+    EXPECT_EQ(limits.read().virtual_free_bytes(), 0u);
+}
+
+TEST(LedgerFile, DevicesAreSeparate)
+{
+    ledger_file rows;
+    ASSERT_EQ(rows.open(nullptr), 0);
+    file_ledger first(rows, 0, 100, 0);
+    file_ledger second(rows, 1, 100, 0);
+    EXPECT_TRUE(first.charge_physical(100));
+    EXPECT_TRUE(second.charge_physical(100));
+}
+
+TEST(LedgerFile, ThreadsNeverPassTheLimitTogether)
+{
+    ledger_file rows;
+    ASSERT_EQ(rows.open(nullptr), 0);
+    file_ledger limits(rows, 0, 1000, 0);
+    std::atomic<unsigned> granted{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&] {
+            for (int n = 0; n < 1000; n++)
+                if (limits.charge_physical(1))
+                    granted++;
+        });
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(granted, 1000u);
+    EXPECT_EQ(limits.read().physical_used_bytes, 1000u);
+}
+
+TEST_F(SharedFile, TwoHoldersShareOneLimit)
+{
+    ledger_file one;
+    ledger_file two;
+    ASSERT_EQ(one.open(path().c_str()), 0);
+    ASSERT_EQ(two.open(path().c_str()), 0);
+    file_ledger first(one, 0, 100, 0);
+    file_ledger second(two, 0, 100, 0);
+    EXPECT_TRUE(first.charge_physical(70));
+    EXPECT_FALSE(second.charge_physical(31));
+    EXPECT_TRUE(second.charge_physical(30));
+    EXPECT_EQ(first.read().physical_used_bytes, 100u);
+}
+
+TEST_F(SharedFile, AKilledProcessGivesItsShareBack)
+{
+    ledger_file rows;
+    ASSERT_EQ(rows.open(path().c_str()), 0);
+    file_ledger limits(rows, 0, 100, 100);
+    const std::string file = path();
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        ledger_file own;
+        if (own.open(file.c_str()) != 0)
+            _exit(1);
+        file_ledger share(own, 0, 100, 100);
+        std::uint64_t token = 0;
+        if (!share.charge_physical(80) || !share.charge_virtual(90, token) ||
+            write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(1);
+    }
+    char byte = 0;
+    ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    EXPECT_FALSE(limits.charge_physical(50));
+    EXPECT_EQ(limits.read().virtual_used_bytes, 90u);
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_TRUE(limits.charge_physical(100));
+    EXPECT_EQ(limits.read().virtual_used_bytes, 0u);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+TEST_F(SharedFile, AForkedChildThatClosesTheLedgerLeavesTheParentsShare)
+{
+    ledger_file rows;
+    ASSERT_EQ(rows.open(path().c_str()), 0);
+    file_ledger limits(rows, 0, 100, 0);
+    ASSERT_TRUE(limits.charge_physical(60));
+    const pid_t child = fork();
+    if (child == 0) {
+        rows.close_after_fork();
+        _exit(0);
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    ledger_file other;
+    ASSERT_EQ(other.open(path().c_str()), 0);
+    file_ledger second(other, 0, 100, 0);
+    EXPECT_FALSE(second.charge_physical(41));
+    EXPECT_EQ(second.read().physical_used_bytes, 60u);
+}
+
+TEST(LedgerFile, WhatIsNoLedgerIsRefused)
+{
+    const int fd = memfd_create("not_a_ledger", 0);
+    ASSERT_EQ(write(fd, "text", 4), 4);
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    ledger_file rows;
+    EXPECT_EQ(rows.open(path.c_str()), EINVAL);
+    ledger_file none;
+    EXPECT_EQ(none.open("/nonexistent/ledger"), ENOENT);
+    close(fd);
+}
+
+// ---- The instance's
+
+namespace {
+
+struct FakeInstance
+{
+    std::uint64_t physical = 0;
+    std::uint64_t used = 0;
+    std::uint64_t next_offset = 0;
+    std::uint32_t abi = EMUV_ABI_VERSION;
+    int open_error = 0;
+    unsigned regions = 0;
+    emuv::cuda::counters moved;
+    int open_files = 0;
+    std::string opened;
+} instance;
+
+int fake_ioctl(int, unsigned long request, void *argument)
+{
+    switch (request) {
+    case EMUV_IOC_VERSION: {
+        auto &version = *static_cast<emuv_version *>(argument);
+        version.abi = instance.abi;
+        version.chunk_bytes = EMUV_CHUNK_BYTES;
+        std::strcpy(version.module_version, "9.8.7");
+        return 0;
+    }
+    case EMUV_IOC_CHARGE: {
+        const auto &charge = *static_cast<emuv_charge *>(argument);
+        if (charge.size != sizeof charge ||
+            instance.used + charge.bytes > instance.physical) {
+            errno = ENOSPC;
+            return -1;
+        }
+        instance.used += charge.bytes;
+        return 0;
+    }
+    case EMUV_IOC_UNCHARGE:
+        instance.used -= static_cast<emuv_charge *>(argument)->bytes;
+        return 0;
+    case EMUV_IOC_ALLOC: {
+        auto &region = *static_cast<emuv_alloc *>(argument);
+        region.offset = instance.next_offset;
+        instance.next_offset += region.bytes;
+        instance.regions++;
+        return 0;
+    }
+    case EMUV_IOC_FREE:
+        instance.regions--;
+        return 0;
+    case EMUV_IOC_REPORT: {
+        const auto &report = *static_cast<emuv_report *>(argument);
+        instance.moved.spills += report.spills;
+        instance.moved.fetched_bytes += report.fetched_bytes;
+        instance.moved.evicted_bytes += report.evicted_bytes;
+        instance.moved.faults += report.faults;
+        instance.moved.hit_bytes += report.hit_bytes;
+        instance.moved.miss_bytes += report.miss_bytes;
+        instance.moved.stalled_ns += report.stalled_ns;
+        return 0;
+    }
+    case EMUV_IOC_QUERY_INSTANCE: {
+        auto &query = *static_cast<emuv_query_instance *>(argument);
+        query.physical_bytes = instance.physical;
+        query.physical_used_bytes = instance.used;
+        return 0;
+    }
+    default:
+        errno = ENOTTY;
+        return -1;
+    }
+}
+
+constexpr instance_calls fake_calls = {
+    [](const char *path, int) {
+        instance.opened = path;
+        if (instance.open_error != 0) {
+            errno = instance.open_error;
+            return -1;
+        }
+        instance.open_files++;
+        return 1000;
+    },
+    fake_ioctl,
+    [](int) {
+        instance.open_files--;
+        return 0;
+    },
+};
+
+} // namespace
+
+TEST(LedgerInstance, EveryByteIsChargedToTheNode)
+{
+    instance = {};
+    instance.physical = 100;
+    char why[256] = "";
+    {
+        instance_ledger limits(fake_calls);
+        ASSERT_TRUE(limits.open(7, why, sizeof why));
+        EXPECT_EQ(instance.opened, "/dev/emuv7");
+        EXPECT_TRUE(limits.charge_physical(70));
+        EXPECT_FALSE(limits.charge_physical(31));
+        EXPECT_EQ(limits.read().physical_used_bytes, 70u);
+        limits.uncharge_physical(70);
+        std::uint64_t first = 0;
+        std::uint64_t second = 0;
+        EXPECT_TRUE(limits.charge_virtual(EMUV_CHUNK_BYTES, first));
+        EXPECT_TRUE(limits.charge_virtual(EMUV_CHUNK_BYTES, second));
+        EXPECT_NE(first, second);
+        limits.uncharge_virtual(EMUV_CHUNK_BYTES, first);
+        limits.uncharge_virtual(EMUV_CHUNK_BYTES, second);
+        limits.report({.spills = 3});
+        limits.report({400, 0, 0, 1, 20, 300, 4000});
+        limits.report({50, 6, 0, 0, 1, 0, 0});
+    }
+    EXPECT_EQ(instance.used, 0u);
+    EXPECT_EQ(instance.regions, 0u);
+    EXPECT_EQ(instance.moved.spills, 3u);
+    EXPECT_EQ(instance.moved,
+              (emuv::cuda::counters{450, 6, 3, 1, 21, 300, 4000}));
+    EXPECT_EQ(instance.open_files, 0);
+}
+
+TEST(LedgerInstance, AMissingNodeAndAnotherAbiAreExplained)
+{
+    instance = {};
+    instance.open_error = ENOENT;
+    char why[256] = "";
+    instance_ledger absent(fake_calls);
+    EXPECT_FALSE(absent.open(0, why, sizeof why));
+    EXPECT_STREQ(why, "/dev/emuv0: No such file or directory");
+
+    instance = {};
+    instance.abi = 77;
+    instance_ledger newer(fake_calls);
+    EXPECT_FALSE(newer.open(0, why, sizeof why));
+    EXPECT_STREQ(why, "/dev/emuv0: the module (version 9.8.7) speaks ABI 77, "
+                      "this library 1");
+    EXPECT_EQ(instance.open_files, 0);
+}

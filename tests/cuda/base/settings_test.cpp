@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Settings: what is read, and what is refused.
+#include "base/settings.hpp"
+
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+std::map<std::string, std::string> environment;
+
+char *look_up(const char *name)
+{
+    const auto found = environment.find(name);
+    return found != environment.end() ? found->second.data() : nullptr;
+}
+
+settings read(std::map<std::string, std::string> variables)
+{
+    environment = std::move(variables);
+    return read_settings(look_up);
+}
+
+} // namespace
+
+TEST(Settings, NothingSetMeansNoLimit)
+{
+    EXPECT_FALSE(read({}).limited());
+    EXPECT_FALSE(read({{"EMUV_PHYSICAL", ""}}).limited());
+}
+
+TEST(Settings, AnySizeOrInstanceIsALimit)
+{
+    EXPECT_EQ(read({{"EMUV_PHYSICAL", "12G"}}).physical_bytes, 12ull << 30);
+    EXPECT_TRUE(read({{"EMUV_PHYSICAL", "12G"}}).limited());
+    EXPECT_TRUE(read({{"EMUV_VIRTUAL", "0"}}).limited());
+    EXPECT_TRUE(read({{"EMUV_INSTANCE", "3"}}).limited());
+}
+
+TEST(Settings, DisableLiftsEveryLimit)
+{
+    EXPECT_FALSE(
+        read({{"EMUV_DISABLE", "1"}, {"EMUV_PHYSICAL", "1G"}}).limited());
+    EXPECT_TRUE(
+        read({{"EMUV_DISABLE", "0"}, {"EMUV_PHYSICAL", "1G"}}).limited());
+}
+
+TEST(Settings, InstancesGoByDevice)
+{
+    EXPECT_EQ(read({{"EMUV_INSTANCE", "0,12,3"}}).instances,
+              (std::vector{0, 12, 3}));
+}
+
+TEST(Settings, MemoryMovesWhereThatIsAskedFor)
+{
+    EXPECT_FALSE(read({}).move);
+    EXPECT_FALSE(read({{"EMUV_MOVE", "0"}}).move);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "1"}}).move);
+    EXPECT_FALSE(read({{"EMUV_MOVE", "1"}}).move_always);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "always"}}).move);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "always"}}).move_always);
+    EXPECT_FALSE(read({{"EMUV_MOVE", "always"}}).move_check);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "check"}}).move);
+    EXPECT_TRUE(read({{"EMUV_MOVE", "check"}}).move_check);
+    EXPECT_STREQ(read({}).trust, "known");
+    EXPECT_STREQ(read({{"EMUV_TRUST", "all"}}).trust, "all");
+    EXPECT_EQ(read({}).trace_path, nullptr);
+    EXPECT_STREQ(read({{"EMUV_TRACE", "a.json"}}).trace_path, "a.json");
+}
+
+TEST(Settings, WhatIsNotUnderstoodIsNamed)
+{
+    const std::pair<const char *, const char *> wrong[] = {
+        {"EMUV_PHYSICAL", "12 elephants"},
+        {"EMUV_VIRTUAL", "-1"},
+        {"EMUV_VIRTUAL", "1025T"},
+        {"EMUV_INSTANCE", "0,"},
+        {"EMUV_INSTANCE", "1024"},
+        {"EMUV_INSTANCE", "emuv0"},
+        {"EMUV_REPORT", "all"},
+        {"EMUV_STORE", "disk"},
+        {"EMUV_DISABLE", "yes"},
+        {"EMUV_IPC", "2"},
+        {"EMUV_MOVE", "yes"}};
+    for (const auto &[name, value] : wrong) {
+        const settings asked = read({{name, value}});
+        ASSERT_NE(asked.wrong_name, nullptr) << name << "=" << value;
+        EXPECT_STREQ(asked.wrong_name, name);
+        EXPECT_STREQ(asked.wrong_value, value);
+    }
+}
+
+TEST(Settings, FlagsAreOneOrNothing)
+{
+    EXPECT_TRUE(read({{"EMUV_IPC", "1"}}).ipc);
+    EXPECT_TRUE(read({{"EMUV_RECLAIM", "1"}}).reclaim);
+    EXPECT_FALSE(read({{"EMUV_RECLAIM", "0"}}).reclaim);
+    EXPECT_STREQ(read({{"EMUV_RECLAIM", "yes"}}).wrong_name, "EMUV_RECLAIM");
+    EXPECT_FALSE(read({{"EMUV_IPC", "0"}}).ipc);
+    EXPECT_FALSE(read({{"EMUV_IPC", ""}}).ipc);
+}
+
+TEST(Settings, StoreAndReportAreNamed)
+{
+    EXPECT_EQ(read({{"EMUV_STORE", "pages"}}).store, store_kind::pages);
+    EXPECT_EQ(read({{"EMUV_STORE", "auto"}}).store, store_kind::automatic);
+    EXPECT_EQ(read({{"EMUV_REPORT", "physical"}}).report,
+              report_kind::physical);
+    EXPECT_EQ(read({{"EMUV_CHARGE", "allocations"}}).charge,
+              charged_kind::allocations);
+    EXPECT_EQ(read({{"EMUV_AWAY", "unmapped"}}).away, away_kind::unmapped);
+    EXPECT_EQ(read({{"EMUV_AWAY", "mapped"}}).away, away_kind::mapped);
+    EXPECT_STREQ(read({{"EMUV_AWAY", "1"}}).wrong_name, "EMUV_AWAY");
+    EXPECT_EQ(read({{"EMUV_CHARGE", "all"}}).charge, charged_kind::all);
+    EXPECT_STREQ(read({{"EMUV_CHARGE", "some"}}).wrong_name, "EMUV_CHARGE");
+    EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);
+}
+
+TEST(Settings, WhatDoesNotGoTogetherIsRefusedWithTheReason)
+{
+    const settings both = read({{"EMUV_MOVE", "1"}, {"EMUV_STORE", "pages"}});
+    EXPECT_STREQ(both.wrong_name, "EMUV_STORE");
+    EXPECT_STREQ(both.wrong_why,
+                 "does not go with EMUV_MOVE: pages do not move");
+    EXPECT_EQ(read({{"EMUV_MOVE", "0"}, {"EMUV_STORE", "pages"}}).wrong_name,
+              nullptr);
+    for (const char *const list : {",", "known,", ",a", "a,,b"}) {
+        const settings named = read({{"EMUV_TRUST", list}});
+        EXPECT_STREQ(named.wrong_name, "EMUV_TRUST") << list;
+        EXPECT_STREQ(named.wrong_why, "has an empty name in it");
+    }
+    EXPECT_EQ(read({{"EMUV_TRUST", "known,lib*.so"}}).wrong_name, nullptr);
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Memory that is allocated and freed in stream order where memory moves: who
+// is given it next, and what it counts as meanwhile.
+#include "fake_driver.hpp"
+#include "idle_driver.hpp"
+#include "memory/memory.hpp"
+#include "movement/mover.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+const auto one = reinterpret_cast<CUstream>(0x40);
+const auto other = reinterpret_cast<CUstream>(0x50);
+const auto pool = reinterpret_cast<CUmemoryPool>(0x30); // the device's own
+
+class StreamOrder : public ::testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        succeed_otherwise(card_.calls);
+        const driver idle = idle_driver();
+        card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
+        card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
+        ASSERT_EQ(rows_.open(nullptr), 0);
+        limits_ = std::make_unique<file_ledger>(rows_, 0, 256 * MiB, 128 * MiB);
+        host_ = std::make_unique<numa_store>(card_.calls);
+        moves_ = std::make_unique<mover>(
+            card_.calls, *limits_, 0, true, false, nullptr,
+            [](const char *why) { ADD_FAILURE() << why; });
+        held_ = std::make_unique<memory>(
+            card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
+            report_kind::total, nullptr, false,
+            std::vector<mover *>{moves_.get()});
+    }
+
+    CUdeviceptr allocate(std::uint64_t bytes, CUstream stream)
+    {
+        CUdeviceptr at = 0;
+        EXPECT_EQ(held_->allocate_async(&at, bytes, nullptr, stream,
+                                        [&] {
+                                            drivers_++;
+                                            return card_.calls.cuMemAlloc_v2(
+                                                &at, bytes);
+                                        }),
+                  CUDA_SUCCESS);
+        return at;
+    }
+    void free(CUdeviceptr at, CUstream stream)
+    {
+        EXPECT_EQ(held_->free_async(at, stream,
+                                    [&] {
+                                        drivers_++;
+                                        return card_.calls.cuMemFree_v2(at);
+                                    }),
+                  CUDA_SUCCESS);
+    }
+    std::uint64_t used() { return limits_->read().physical_used_bytes; }
+
+    FakeDriver card_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<numa_store> host_;
+    std::unique_ptr<mover> moves_;
+    std::unique_ptr<memory> held_;
+    unsigned drivers_ = 0; // its calls
+};
+
+} // namespace
+
+TEST_F(StreamOrder, WhatIsFreedInAStreamIsTheNextOnesThere)
+{
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    free(at, one);
+    EXPECT_NE(allocate(48 * MiB, other), at);
+    EXPECT_EQ(allocate(47 * MiB, one), at);
+    EXPECT_NE(allocate(48 * MiB, one), at);
+    EXPECT_EQ(drivers_, 0u);
+    range_view view;
+    ASSERT_TRUE(held_->find(at, view));
+    EXPECT_EQ(view.bytes, 47 * MiB);
+}
+
+TEST_F(StreamOrder, WhatIsFreedIsNoAllocationOfAnybodys)
+{
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    free(at, one);
+    range_view view;
+    EXPECT_FALSE(held_->find(at, view));
+    EXPECT_EQ(held_->free(at), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(allocate(48 * MiB, one), at);
+}
+
+TEST_F(StreamOrder, SmallMemoryOfTheDriversIsKeptAsLargeAsItIs)
+{
+    const CUdeviceptr at = allocate(1000, one);
+    EXPECT_EQ(drivers_, 1u);
+    free(at, one);
+    EXPECT_EQ(allocate(999, one), at);
+    EXPECT_EQ(drivers_, 1u);
+    free(at, one);
+    EXPECT_NE(allocate(1001, one), at); // the driver knows of 1000 bytes
+    EXPECT_EQ(drivers_, 2u);
+    EXPECT_EQ(held_->use_of(pool).kept, 1000u);
+}
+
+TEST_F(StreamOrder, WhenAStreamGoesItsMemoryIsNobodysButBehindIt)
+{
+    const CUdeviceptr large = allocate(48 * MiB, one);
+    const CUdeviceptr small = allocate(1000, one);
+    free(large, one);
+    free(small, one);
+    card_.events_done = false;
+    held_->stream_goes(one);
+    EXPECT_EQ(card_.freed_async, 1u); // in that stream
+    EXPECT_NE(allocate(48 * MiB, one), large);
+    EXPECT_EQ(used(), 96 * MiB); // until the work before it has ended
+    card_.events_done = true;
+    allocate(2 * MiB, one);
+    EXPECT_FALSE(card_.reserved.contains(large));
+}
+
+TEST_F(StreamOrder, APoolsUseIsWhatIsAllocatedAndWhatIsKept)
+{
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    allocate(20 * MiB, one);
+    free(at, one);
+    memory::pool_use now = held_->use_of(pool);
+    EXPECT_EQ(now.used, 20 * MiB);
+    EXPECT_EQ(now.used_high, 68 * MiB);
+    EXPECT_EQ(now.reserved, 68 * MiB);
+    EXPECT_EQ(now.reserved_high, 68 * MiB);
+    held_->reset_high(pool, true);
+    held_->trim_ours(pool, 20 * MiB);
+    now = held_->use_of(pool);
+    EXPECT_EQ(now.used_high, 20 * MiB);
+    EXPECT_EQ(now.reserved, 20 * MiB);
+    EXPECT_EQ(now.reserved_high, 68 * MiB);
+    EXPECT_EQ(used(), 20 * MiB);
+    EXPECT_EQ(held_->use_of(reinterpret_cast<CUmemoryPool>(0x99)).used, 0u);
+}
+
+TEST_F(StreamOrder, TrimmingStopsAtWhatShallBeKept)
+{
+    const CUdeviceptr first = allocate(48 * MiB, one);
+    const CUdeviceptr second = allocate(20 * MiB, one);
+    free(first, one);
+    free(second, one);
+    held_->trim_ours(pool, 68 * MiB);
+    EXPECT_EQ(held_->use_of(pool).reserved, 68 * MiB);
+    held_->trim_ours(pool, 50 * MiB);
+    EXPECT_EQ(held_->use_of(pool).reserved, 48 * MiB);
+}
+
+TEST_F(StreamOrder, WhatIsKeptCountsAsFreeAndMakesWay)
+{
+    std::size_t before = 0;
+    std::size_t total = 1ull << 40;
+    std::size_t free_bytes = total;
+    held_->show_info(0, free_bytes, total);
+    before = free_bytes;
+    const CUdeviceptr at = allocate(200 * MiB, one);
+    free(at, one);
+    free_bytes = total = 1ull << 40;
+    held_->show_info(0, free_bytes, total);
+    EXPECT_EQ(free_bytes, before);
+    CUdeviceptr all = 0;
+    EXPECT_EQ(held_->allocate(&all, 384 * MiB), CUDA_SUCCESS);
+}
+
+TEST_F(StreamOrder, WhatNobodyAsksForAnyMoreIsGivenBack)
+{
+    free(allocate(48 * MiB, one), one);
+    const auto asks = vacancies::max_idle_asks + vacancies::asks_between_looks;
+    for (std::uint64_t i = 0; i <= asks; i++)
+        free(allocate(4 * MiB, one), one);
+    allocate(6 * MiB, one); // nothing that is kept will do
+    EXPECT_EQ(held_->use_of(pool).reserved, 10 * MiB);
+}
+
+TEST_F(StreamOrder, SmallMemoryOfEverOtherSizesIsNotKeptForEver)
+{
+    for (std::uint64_t i = 0; i < 2 * vacancies::max_idle_asks; i++)
+        free(allocate(1 + i, one), one);
+    EXPECT_GT(card_.freed_async, vacancies::max_idle_asks / 2);
+}
+
+TEST_F(StreamOrder, SmallMemoryThatIsKeptMakesWayBeforeAnyIsSpilled)
+{
+    for (const CUstream stream : {one, other}) {
+        std::vector<CUdeviceptr> all;
+        for (int i = 0; i < 200; i++)
+            all.push_back(allocate(MiB, stream));
+        EXPECT_EQ(limits_->read().virtual_used_bytes, 0u);
+        for (const CUdeviceptr each : all)
+            free(each, stream);
+    }
+}
+
+TEST_F(StreamOrder, WhatIsFreedTwiceIsNotGivenOutTwice)
+{
+    for (const std::uint64_t bytes : {std::uint64_t{1000}, 48 * MiB}) {
+        const CUdeviceptr at = allocate(bytes, one);
+        free(at, one);
+        const auto real = [] { return CUDA_SUCCESS; };
+        EXPECT_EQ(held_->free_async(at, one, real), CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(held_->free(at), CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(allocate(bytes, one), at);
+        EXPECT_NE(allocate(bytes, one), at);
+    }
+}
+
+TEST_F(StreamOrder, WithItsContextGoesWhatIsKept)
+{
+    free(allocate(48 * MiB, one), one);
+    free(allocate(1000, one), one);
+    allocate(20 * MiB, one);
+    const auto context = reinterpret_cast<CUcontext>(0x10);
+    held_->context_gone(context, held_->next_serial());
+    held_->stream_pools().settle();
+    EXPECT_EQ(used(), 0u);
+    const memory::pool_use now = held_->use_of(pool);
+    EXPECT_EQ(now.used + now.reserved + now.kept, 0u);
+}
+
+TEST_F(StreamOrder, OfThreadsOwnStreamsNothingIsKept)
+{
+    const CUdeviceptr at = allocate(48 * MiB, CU_STREAM_PER_THREAD);
+    card_.events_done = false;
+    free(at, CU_STREAM_PER_THREAD);
+    EXPECT_NE(allocate(48 * MiB, CU_STREAM_PER_THREAD), at);
+}
+
+TEST_F(StreamOrder, OfAnotherPoolNothingIsOurs)
+{
+    card_.calls.cuDeviceGetMemPool = [](CUmemoryPool *current, CUdevice) {
+        *current = reinterpret_cast<CUmemoryPool>(0x99);
+        return CUDA_SUCCESS;
+    };
+    held_->pool_is_set();
+    allocate(48 * MiB, one);
+    EXPECT_EQ(drivers_, 1u);
+    EXPECT_EQ(held_->use_of(pool).used, 0u);
+}

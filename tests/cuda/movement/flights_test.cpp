@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Work that the device has in hand: what has ended, and how long it took.
+#include "base/captures.hpp"
+#include "base/thread.hpp"
+#include "movement/flights.hpp"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+const auto one = reinterpret_cast<CUstream>(0x100);
+const auto other = reinterpret_cast<CUstream>(0x200);
+
+// A driver whose events end when they are told to.
+struct FlightsTest : testing::Test
+{
+    FlightsTest()
+    {
+        static FlightsTest *asked;
+        asked = this;
+        calls.cuEventQuery = [](CUevent event) {
+            asked->questions++;
+            const std::unique_lock free(asked->mutex, std::try_to_lock);
+            EXPECT_TRUE(free.owns_lock());
+            if (asked->departs_meanwhile != 0)
+                asked->depart(other,
+                              std::exchange(asked->departs_meanwhile, 0));
+            return asked->done.contains(event) ? asked->answer
+                                               : CUDA_ERROR_NOT_READY;
+        };
+        calls.cuEventRecord = [](CUevent event, CUstream stream) {
+            asked->recorded.emplace_back(stream, event);
+            return asked->record_answer;
+        };
+        all.open();
+    }
+
+    static CUevent event(std::uintptr_t number)
+    {
+        return reinterpret_cast<CUevent>(number);
+    }
+
+    void add(CUstream stream, std::uintptr_t number, bool fails = false,
+             std::uint64_t expected_ns = 0)
+    {
+        EXPECT_TRUE(depart(stream, number, fails, expected_ns));
+        all.arrive();
+    }
+
+    bool depart(CUstream stream, std::uintptr_t number, bool fails = false,
+                std::uint64_t expected_ns = 0, bool brief = false)
+    {
+        flight made;
+        made.event = event(number);
+        made.begun_ns = made.handed_over_ns = brief ? set_up_ns : now_ns();
+        made.failed = fails;
+        made.expected_ns = expected_ns;
+        made.brief = brief;
+        how = all.depart(stream, std::move(made));
+        return how == flights::departure::followed;
+    }
+
+    // A kernel that is known to end soon. However long it takes to get here,
+    // all of them come together.
+    void add_brief(CUstream stream, std::uintptr_t number,
+                   std::uint64_t expected_ns = 0)
+    {
+        EXPECT_TRUE(depart(stream, number, false, expected_ns, true));
+        all.arrive();
+    }
+
+    std::vector<flights::landing> land()
+    {
+        std::unique_lock lock(mutex);
+        return all.land(lock, failed);
+    }
+
+    std::vector<std::uintptr_t> landed()
+    {
+        std::vector<std::uintptr_t> numbers;
+        for (const flights::landing &each : land())
+            numbers.push_back(
+                reinterpret_cast<std::uintptr_t>(each.which.event));
+        return numbers;
+    }
+
+    driver calls{};
+    std::set<CUevent> done;
+    std::vector<std::pair<CUstream, CUevent>> recorded;
+    CUresult record_answer = CUDA_SUCCESS;
+    flights::departure how = flights::departure::followed;
+    CUresult answer = CUDA_SUCCESS;
+    unsigned questions = 0;
+    std::uintptr_t departs_meanwhile = 0; // on the other stream
+    const std::uint64_t set_up_ns = now_ns();
+    std::mutex mutex;
+    bool failed = false;
+    flights all{calls};
+};
+
+using numbers = std::vector<std::uintptr_t>;
+
+TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
+{
+    add(one, 1);
+    add(one, 2);
+    add(one, 3);
+    add(other, 4);
+    done = {event(1), event(3), event(4)};
+    EXPECT_EQ(landed(), (numbers{1, 4}));
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_FALSE(failed);
+    done.insert(event(2));
+    const auto rest = land();
+    ASSERT_EQ(rest.size(), 2u);
+    EXPECT_TRUE(rest[0].is_first);
+    EXPECT_FALSE(rest[1].is_first);
+    EXPECT_TRUE(all.empty());
+}
+
+TEST_F(FlightsTest, TheOldestIsThatOfItsStream)
+{
+    EXPECT_EQ(all.oldest(one), nullptr);
+    add(one, 1);
+    add(other, 2);
+    add(one, 3);
+    ASSERT_NE(all.oldest(one), nullptr);
+    EXPECT_EQ(all.oldest(one)->event, event(1));
+    EXPECT_EQ(all.oldest(other)->event, event(2));
+    done = {event(1), event(2)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+    EXPECT_EQ(all.oldest(one)->event, event(3));
+    EXPECT_EQ(all.oldest(other), nullptr);
+}
+
+TEST_F(FlightsTest, WhatIsExpectedIsOfThoseOfItsStreamBehindTheOldest)
+{
+    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+    add(one, 1, false, 100);
+    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+    add(one, 2, false, 20);
+    add(other, 3, false, 7);
+    add(one, 4, false, 3);
+    EXPECT_EQ(all.behind_oldest_ns(one), 23u);
+    EXPECT_EQ(all.behind_oldest_ns(other), 0u);
+    done = {event(1)};
+    EXPECT_EQ(landed(), numbers{1});
+    EXPECT_EQ(all.behind_oldest_ns(one), 3u);
+    done = {event(2), event(4)};
+    EXPECT_EQ(landed(), (numbers{2, 4}));
+    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+}
+
+TEST_F(FlightsTest, WorkIsBusyFromTheEndBeforeItInItsStream)
+{
+    add(one, 1);
+    add(one, 2); // before the other stream's
+    usleep(3000);
+    add(other, 3);
+    usleep(3000);
+    done = {event(1)};
+    const auto first = land();
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_GE(first[0].busy_ns, 6000000u);
+    done = {event(2), event(3)};
+    const auto rest = land();
+    ASSERT_EQ(rest.size(), 2u);
+    EXPECT_EQ(rest[0].which.event, event(2));
+    EXPECT_LT(rest[0].busy_ns, rest[1].busy_ns);
+    EXPECT_GE(rest[1].busy_ns, 3000000u);
+}
+
+TEST_F(FlightsTest, WhatEndsTogetherHasItsTimeOnce)
+{
+    add(one, 1);
+    add(one, 2);
+    usleep(1);
+    done = {event(1), event(2)};
+    const auto both = land();
+    ASSERT_EQ(both.size(), 2u);
+    EXPECT_GT(both[0].busy_ns, 0u);
+    EXPECT_EQ(both[1].busy_ns, 0u);
+}
+
+TEST_F(FlightsTest, NobodyIsAskedWhereThereIsNoWork)
+{
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_EQ(questions, 0u);
+}
+
+TEST_F(FlightsTest, OfVeryManyOnlySomeAreAskedForAtOnce)
+{
+    for (std::uintptr_t i = 1; i <= 100; i++) {
+        add(one, i);
+        done.insert(event(i));
+    }
+    const auto first = landed().size();
+    EXPECT_LT(first, 100u);
+    EXPECT_EQ(first, questions);
+    EXPECT_EQ(first + landed().size(), 100u);
+}
+
+TEST_F(FlightsTest, AnErrorIsAnEndAndIsTold)
+{
+    add(one, 1);
+    done = {event(1)};
+    answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    EXPECT_EQ(landed(), numbers{1});
+    EXPECT_TRUE(failed);
+}
+
+TEST_F(FlightsTest, WhatIsAloneHasATimeBetweenItsEnds)
+{
+    const std::uint64_t begun = now_ns();
+    add(one, 1);
+    EXPECT_EQ(landed(), numbers{}); // somebody has looked
+    usleep(2000);
+    EXPECT_EQ(landed(), numbers{});
+    done = {event(1)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    ASSERT_TRUE(ended[0].took);
+    EXPECT_GE(ended[0].took->most_ns, 2000000u);
+    EXPECT_LE(ended[0].took->most_ns, now_ns() - begun);
+    // Somebody looked after those two milliseconds, and it had not ended.
+    EXPECT_GE(ended[0].took->least_ns, 2000000u);
+    EXPECT_LE(ended[0].took->least_ns, ended[0].took->most_ns);
+}
+
+TEST_F(FlightsTest, OfTwoThatEndTogetherTheSecondBeganSinceTheLastLook)
+{
+    add(one, 1);
+    add(one, 2);
+    usleep(5000);
+    const std::uint64_t looked = now_ns();
+    EXPECT_EQ(landed(), numbers{});
+    done = {event(1), event(2)};
+    const auto ended = land();
+    const std::uint64_t since = now_ns() - looked;
+    ASSERT_EQ(ended.size(), 2u);
+    ASSERT_TRUE(ended[0].took && ended[1].took);
+    EXPECT_GE(ended[0].took->most_ns, 5000000u);
+    EXPECT_EQ(ended[1].took->least_ns, 0u);
+    EXPECT_LE(ended[1].took->most_ns, since);
+}
+
+TEST_F(FlightsTest, WhatDepartsWhileTheDriverIsAskedIsBesideIt)
+{
+    add(one, 1);
+    departs_meanwhile = 2;
+    done = {event(1), event(2)};
+    const auto first = land();
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_FALSE(first[0].took);
+    EXPECT_EQ(landed(), numbers{2});
+}
+
+TEST_F(FlightsTest, WhatHasDepartedIsNotThereUntilItArrives)
+{
+    EXPECT_FALSE(all.any_departed());
+    EXPECT_TRUE(depart(one, 1, false, 20));
+    EXPECT_TRUE(depart(one, 2, false, 3));
+    EXPECT_TRUE(all.any_departed());
+    EXPECT_EQ(all.departed_ns(), 23u);
+    EXPECT_TRUE(all.empty());
+    all.arrive();
+    EXPECT_FALSE(all.any_departed());
+    EXPECT_EQ(all.departed_ns(), 0u);
+    ASSERT_NE(all.oldest(one), nullptr);
+    EXPECT_EQ(all.oldest(one)->event, event(1));
+    EXPECT_EQ(all.behind_oldest_ns(one), 3u);
+}
+
+TEST_F(FlightsTest, NothingDepartsFromAClosedOne)
+{
+    EXPECT_TRUE(depart(one, 1));
+    all.close();
+    EXPECT_FALSE(depart(one, 2));
+    all.arrive();
+    EXPECT_EQ(all.abandon().size(), 1u) << "what had departed before";
+    all.open();
+    EXPECT_TRUE(depart(one, 3));
+}
+
+TEST_F(FlightsTest, OneEventStandsForAllBriefWorkBeforeIt)
+{
+    add_brief(one, 1);
+    add_brief(one, 2);
+    add(one, 3);
+    ASSERT_EQ(recorded.size(), 1u);
+    EXPECT_EQ(recorded[0], std::make_pair(one, event(3)));
+    // That of work that was not followed says nothing.
+    done = {event(1), event(2)};
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_EQ(questions, 1u);
+    usleep(3);
+    done = {event(3)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 3u);
+    EXPECT_TRUE(ended[0].is_first);
+    EXPECT_FALSE(ended[1].is_first);
+    EXPECT_GT(ended[0].busy_ns, 0u);
+    EXPECT_EQ(ended[0].busy_ns, ended[1].busy_ns);
+    EXPECT_EQ(ended[0].busy_ns, ended[2].busy_ns);
+    for (const flights::landing &each : ended) {
+        ASSERT_TRUE(each.took);
+        EXPECT_EQ(each.took->least_ns, 0u) << "another may have had it all";
+    }
+    EXPECT_TRUE(all.empty());
+}
+
+TEST_F(FlightsTest, BriefWorkIsMarkedBeforeWhatMayTakeLong)
+{
+    add_brief(one, 1);
+    add_brief(one, 2);
+    flight next;
+    next.brief = true;
+    all.mark_before(one, next);
+    EXPECT_TRUE(recorded.empty());
+    next.brief = false;
+    all.mark_before(one, next);
+    ASSERT_EQ(recorded.size(), 1u);
+    EXPECT_EQ(recorded[0], std::make_pair(one, event(2)));
+    add(one, 3);
+    done = {event(2)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+}
+
+TEST_F(FlightsTest, BriefWorkIsMarkedBeforeThatOfAnotherStream)
+{
+    add_brief(one, 1);
+    flight next;
+    next.brief = true;
+    all.mark_before(other, next);
+    EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
+    add_brief(other, 2);
+    // A thread that was faster than its question.
+    add_brief(one, 3);
+    EXPECT_EQ(recorded.back(), std::make_pair(other, event(2)));
+    done = {event(1), event(2), event(3)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+    all.mark();
+    all.arrive();
+    EXPECT_EQ(landed(), numbers{3});
+}
+
+TEST_F(FlightsTest, BriefWorkThatNothingFollowsIsMarkedAfterAWhile)
+{
+    add_brief(one, 1);
+    const auto end = now_ns() + 10000000000u;
+    while (recorded.empty() && now_ns() < end)
+        EXPECT_EQ(landed(), numbers{});
+    ASSERT_EQ(recorded.size(), 1u);
+    done = {event(1)};
+    EXPECT_EQ(landed(), numbers{1});
+}
+
+TEST_F(FlightsTest, OneEventStandsForSoMuchWorkAtMost)
+{
+    for (std::uintptr_t i = 1; i <= flights::max_unmarked; i++)
+        add_brief(one, i);
+    ASSERT_EQ(recorded.size(), 1u);
+    EXPECT_EQ(recorded[0].second, event(flights::max_unmarked));
+    add_brief(one, 100, flights::max_unmarked_ns / 2);
+    add_brief(one, 101, flights::max_unmarked_ns / 4);
+    EXPECT_EQ(recorded.size(), 1u);
+    add_brief(one, 102, flights::max_unmarked_ns / 4);
+    ASSERT_EQ(recorded.size(), 2u);
+    EXPECT_EQ(recorded[1].second, event(102));
+    done = {event(flights::max_unmarked), event(102)};
+    EXPECT_EQ(landed().size(), flights::max_unmarked + 3);
+}
+
+TEST_F(FlightsTest, EveryPieceHasItsEventWhileTheProgramCaptures)
+{
+    open_captures++;
+    add_brief(one, 1);
+    open_captures--;
+    EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
+    done = {event(1)};
+    EXPECT_EQ(landed(), numbers{1});
+}
+
+TEST_F(FlightsTest, AStreamThatGoesLeavesNothingUnmarked)
+{
+    add_brief(one, 1);
+    all.leave(other);
+    EXPECT_TRUE(recorded.empty());
+    EXPECT_TRUE(all.any_unmarked());
+    all.leave(one);
+    EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
+    EXPECT_FALSE(all.any_unmarked());
+}
+
+// A stream that is about to be captured, or to go, waits for that.
+TEST_F(FlightsTest, WhatIsBeingMarkedIsUnmarkedUntilItsEventIsRecorded)
+{
+    static flights *seen;
+    static bool unmarked_meanwhile;
+    seen = &all;
+    unmarked_meanwhile = false;
+    calls.cuEventRecord = [](CUevent, CUstream) {
+        unmarked_meanwhile = seen->any_unmarked();
+        return CUDA_SUCCESS;
+    };
+    add_brief(one, 1);
+    all.mark();
+    EXPECT_TRUE(unmarked_meanwhile);
+    EXPECT_FALSE(all.any_unmarked());
+}
+
+TEST_F(FlightsTest, WhatCannotBeMarkedIsLostWithAllThatItWasToStandFor)
+{
+    record_answer = CUDA_ERROR_INVALID_HANDLE;
+    EXPECT_FALSE(depart(one, 1));
+    EXPECT_EQ(how, flights::departure::lost);
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_FALSE(failed) << "nothing that was followed";
+    add_brief(one, 2);
+    EXPECT_FALSE(depart(one, 3));
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_TRUE(failed);
+}
+
+TEST_F(FlightsTest, WhatOneEventStandsForIsAskedForWithItAlone)
+{
+    for (std::uintptr_t i = 1; i <= 500; i++)
+        add_brief(one, i);
+    for (const auto &[stream, event] : recorded)
+        done.insert(event);
+    const std::size_t marked = recorded.size(); // and perhaps the last few
+    EXPECT_EQ(landed().size(), marked * flights::max_unmarked);
+    EXPECT_EQ(questions, marked);
+}
+
+TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)
+{
+    add(one, 1);
+    add(other, 2);
+    done = {event(1), event(2)};
+    const auto together = land();
+    ASSERT_EQ(together.size(), 2u);
+    for (const flights::landing &each : together)
+        EXPECT_FALSE(each.took);
+    // What began since is alone again.
+    usleep(1);
+    add(one, 3);
+    done.insert(event(3));
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_TRUE(ended[0].took);
+}
+
+TEST_F(FlightsTest, HowLongWhatFailedToBeginTookIsNotKnown)
+{
+    add(one, 1, true);
+    done = {event(1)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_FALSE(ended[0].took);
+}
+
+TEST_F(FlightsTest, WhatIsAbandonedIsAskedForNoMore)
+{
+    add(one, 1);
+    add(other, 2);
+    EXPECT_EQ(all.abandon().size(), 2u);
+    EXPECT_TRUE(all.empty());
+    EXPECT_EQ(landed(), numbers{});
+    EXPECT_EQ(questions, 0u);
+}
+
+} // namespace

@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What moves, and what it takes, against a driver of tables whose copies and
+// kernels are over at once. That the bytes are right is the harness's affair.
+#include "fake_driver.hpp"
+#include "idle_driver.hpp"
+#include "memory/memory.hpp"
+#include "movement/mover.hpp"
+#include "store/placement.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+constexpr std::uint64_t unit_bytes = usual_unit_bytes;
+
+// Limits that may be asked to take their time.
+class slow_ledger final : public ledger
+{
+public:
+    explicit slow_ledger(ledger &of) : of_(of) {}
+
+    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override
+    {
+        return of_.charge_virtual(bytes, token);
+    }
+    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override
+    {
+        of_.uncharge_virtual(bytes, token);
+    }
+    usage read() override
+    {
+        if (const unsigned us = takes_us.load(); us > 0)
+            usleep(us);
+        return of_.read();
+    }
+
+    std::atomic<unsigned> takes_us{0}; // to read them
+
+private:
+    bool take_physical(std::uint64_t bytes) override
+    {
+        return of_.charge_physical(bytes);
+    }
+    void give_physical(std::uint64_t bytes) override
+    {
+        of_.uncharge_physical(bytes);
+    }
+
+    ledger &of_;
+};
+
+// Eight units fit on the card, and twelve are there.
+class Mover : public ::testing::Test
+{
+protected:
+    void start(std::uint64_t beyond)
+    {
+        succeed_otherwise(card_.calls);
+        const driver idle = idle_driver();
+        card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
+        card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
+        ASSERT_EQ(rows_.open(nullptr), 0);
+        kept_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
+        limits_ = std::make_unique<slow_ledger>(*kept_);
+        host_ = std::make_unique<numa_store>(card_.calls);
+        moves_ = std::make_unique<mover>(
+            card_.calls, *limits_, 0, true, unmaps_, nullptr,
+            [](const char *why) { ADD_FAILURE() << why; }, &pinned_, check_);
+        held_ = std::make_unique<memory>(
+            card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
+            report_kind::total, nullptr, false,
+            std::vector<mover *>{moves_.get()});
+        for (std::size_t i = 0; i < units_.size(); i++)
+            ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
+                      CUDA_SUCCESS);
+    }
+
+    // Work that uses one of them.
+    void launch(std::size_t which, std::uint64_t what)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = what;
+                out.vouched = true;
+                out.name(units_[which]);
+            },
+            [] { return CUDA_SUCCESS; });
+    }
+    // ... and the next one a little later.
+    void use(std::size_t which, std::uint64_t what)
+    {
+        launch(which, what);
+        usleep(500);
+    }
+    // ... each of them from this one on.
+    void round(std::size_t first)
+    {
+        for (std::size_t i = first; i < units_.size(); i++)
+            use(i, i + 1);
+    }
+    // ... each of them in turn, and then back to this one.
+    void forth_and_back_to(std::size_t last)
+    {
+        for (std::size_t i = 0; i < units_.size(); i++)
+            use(i, i + 1);
+        for (std::size_t i = units_.size(); i-- > last;)
+            use(i, 100 + i);
+    }
+
+    // How many handles there ever were.
+    std::uint64_t made()
+    {
+        const std::lock_guard guard(card_.lock);
+        return card_.next_handle;
+    }
+
+    // How many of those are in VRAM.
+    std::size_t in_vram(std::size_t first)
+    {
+        const std::lock_guard guard(card_.lock);
+        std::size_t count = 0;
+        for (std::size_t i = first; i < units_.size(); i++)
+            if (const auto at = card_.mapped.find(units_[i]);
+                at != card_.mapped.end() && !card_.handles[at->second].host)
+                count++;
+        return count;
+    }
+
+    template <typename Condition, typename Step>
+    bool wait_until(std::chrono::seconds longest, Condition holds, Step step)
+    {
+        const auto end = std::chrono::steady_clock::now() + longest;
+        while (!holds()) {
+            if (std::chrono::steady_clock::now() >= end)
+                return false;
+            step();
+        }
+        return true;
+    }
+
+    template <typename Condition>
+    bool run_until(std::size_t first, Condition holds)
+    {
+        return wait_until(std::chrono::seconds(60), holds,
+                          [&] { round(first); });
+    }
+
+    void free_all()
+    {
+        for (const CUdeviceptr each : units_)
+            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        moves_->stop(nullptr);
+        EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
+        EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
+        EXPECT_TRUE(card_.empty());
+    }
+
+    FakeDriver card_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> kept_;
+    std::unique_ptr<slow_ledger> limits_;
+    std::unique_ptr<numa_store> host_;
+    std::unique_ptr<mover> moves_;
+    std::unique_ptr<memory> held_;
+    std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
+    std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
+    std::uint64_t card_share_ = 8 * unit_bytes;
+    bool unmaps_ = false;
+    pinned pinned_;
+    check *check_ = nullptr;
+};
+
+// The same, where nothing moves and kernels are checked.
+class Checked : public Mover
+{
+protected:
+    void SetUp() override
+    {
+        check_ = &found_;
+        ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    }
+
+    void launch_what(std::vector<CUdeviceptr> names, std::uint32_t left = 0,
+                     bool vouched = true)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = "kernel";
+                out.vouched = vouched;
+                for (const CUdeviceptr each : names)
+                    out.name(each);
+                out.left = left;
+            },
+            [this] {
+                mapped_then_ = mapped();
+                return CUDA_SUCCESS;
+            });
+    }
+
+    // Which of them are mapped.
+    std::vector<std::size_t> mapped()
+    {
+        const std::lock_guard guard(card_.lock);
+        std::vector<std::size_t> out;
+        for (std::size_t i = 0; i < units_.size(); i++)
+            if (card_.mapped.count(units_[i]) > 0)
+                out.push_back(i);
+        return out;
+    }
+
+    using those = std::vector<std::size_t>;
+
+    check found_{[](const char *, CUresult) { ADD_FAILURE(); }};
+    those mapped_then_; // while work ran
+    const those all_{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+};
+
+} // namespace
+
+namespace {
+
+// A card that takes a millisecond for each piece of the program's work.
+struct slow_card
+{
+    static constexpr std::uint64_t work_ns = 1000000;
+    static inline std::mutex lock;
+    static inline std::uint64_t idle_from_ns = 0;
+    static inline std::map<CUevent, std::uint64_t> ends_ns;
+
+    static CUresult create(CUevent *event, unsigned)
+    {
+        static std::atomic<std::uintptr_t> next{1};
+        *event = reinterpret_cast<CUevent>(next.fetch_add(1));
+        return CUDA_SUCCESS;
+    }
+    static CUresult record(CUevent event, CUstream stream)
+    {
+        const std::lock_guard guard(lock);
+        const std::uint64_t now = now_ns();
+        if (stream == reinterpret_cast<CUstream>(0x20))
+            idle_from_ns = std::max(idle_from_ns, now) + work_ns;
+        ends_ns[event] =
+            stream == reinterpret_cast<CUstream>(0x20) ? idle_from_ns : now;
+        return CUDA_SUCCESS;
+    }
+    static CUresult query(CUevent event)
+    {
+        const std::lock_guard guard(lock);
+        return ends_ns[event] <= now_ns() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    }
+    static std::uint64_t lead_ns()
+    {
+        const std::lock_guard guard(lock);
+        const std::uint64_t now = now_ns();
+        return idle_from_ns - std::min(idle_from_ns, now);
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, AProgramIsHeldBackHoweverFastItLaunches)
+{
+    card_.calls.cuEventCreate = slow_card::create;
+    card_.calls.cuEventRecord = slow_card::record;
+    card_.calls.cuEventQuery = slow_card::query;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    // Whoever is not let run for a while waits in vain, and is not held back
+    // for some rounds after it: the best of them counts.
+    std::uint64_t least_ns = UINT64_MAX;
+    for (int each = 0; each < 24; each++) {
+        for (std::size_t i = 0; i < units_.size(); i++)
+            launch(i, i + 1);
+        std::uint64_t most_ns = 0;
+        for (std::uint64_t i = 0; i < 50; i++) {
+            launch(0, 100 + i);
+            most_ns = std::max(most_ns, slow_card::lead_ns());
+        }
+        if (each >= 12) // it is known how long these take
+            least_ns = std::min(least_ns, most_ns);
+    }
+    // Five of them, and what was launched since anybody looked.
+    EXPECT_LT(least_ns, 12 * slow_card::work_ns);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// Work that nobody vouches for: it may change all there is, until it ends, and
+// nothing else ends before it.
+struct unvouched
+{
+    static CUstream stream() { return reinterpret_cast<CUstream>(0x30); }
+
+    static inline std::atomic<bool> runs{false};
+    static inline std::mutex lock;
+    // Of what is mapped there, whether it was read last while that ran.
+    static inline std::map<CUdeviceptr, bool> outdated;
+    static inline unsigned lost = 0;
+    static inline unsigned moved = 0;
+    static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
+
+    static CUresult query(CUevent)
+    {
+        return runs.load() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    }
+    static void read(CUdeviceptr at)
+    {
+        const std::lock_guard guard(lock);
+        outdated[at] = runs.load();
+    }
+    static CUresult copy(CUdeviceptr, CUdeviceptr from, std::size_t, CUstream)
+    {
+        read(from);
+        return CUDA_SUCCESS;
+    }
+    static CUresult digest(CUfunction, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, unsigned, unsigned, CUstream,
+                           void **parameters, void **)
+    {
+        read(*static_cast<CUdeviceptr *>(parameters[0]));
+        return CUDA_SUCCESS;
+    }
+    static CUresult unmap(CUdeviceptr at, std::size_t bytes)
+    {
+        {
+            const std::lock_guard guard(lock);
+            if (const auto found = outdated.find(at); found != outdated.end()) {
+                moved++;
+                lost += found->second ? 1 : 0;
+            }
+        }
+        return unmap_(at, bytes);
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
+{
+    unvouched::outdated.clear();
+    unvouched::lost = unvouched::moved = 0;
+    unvouched::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = unvouched::unmap;
+    card_.calls.cuEventQuery = unvouched::query;
+    card_.calls.cuMemcpyAsync = unvouched::copy;
+    card_.calls.cuLaunchKernel = unvouched::digest;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    // It comes in while the mover looks for something to move.
+    limits_->takes_us = 300;
+    for (std::uint64_t i = 0; i < 200; i++) {
+        round(0);
+        moves_->run(
+            unvouched::stream(), [](work &out) { out.vouched = false; },
+            [] {
+                unvouched::runs = true;
+                return CUDA_SUCCESS;
+            });
+        usleep(1000);
+        unvouched::runs = false;
+    }
+    limits_->takes_us = 0;
+    {
+        const std::lock_guard guard(unvouched::lock);
+        EXPECT_EQ(unvouched::lost, 0u);
+        EXPECT_GT(unvouched::moved, 200u) << "nothing to lose";
+    }
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
+{
+    start(8 * unit_bytes);
+    CUcontext context = nullptr;
+    card_.calls.cuCtxGetCurrent(&context);
+    ASSERT_TRUE(moves_->active());
+    moves_->stop(context);
+    moves_->stop(context); // by another thread
+    EXPECT_FALSE(moves_->active());
+    moves_->resume(context);
+    EXPECT_FALSE(moves_->active()) << "the other may yet end it";
+    moves_->resume(context);
+    EXPECT_TRUE(moves_->active());
+    moves_->stop(context);
+    moves_->gone(context);
+    moves_->resume(context); // by one who saw it before
+    EXPECT_FALSE(moves_->active());
+    free_all();
+}
+
+TEST_F(Mover, WhatStaysIsKnownToLieWhereItCameTo)
+{
+    sizes_ = {3 * unit_bytes};
+    units_.resize(4);
+    card_share_ = 8 * unit_bytes;
+    start(16 * unit_bytes);
+    const auto made = units_;
+    // Where the driver has each unit, by what is mapped there.
+    const auto is_there = [&](CUdeviceptr at) {
+        const std::lock_guard guard(card_.lock);
+        return card_.handles[card_.mapped.at(at)].host;
+    };
+    const CUdeviceptr last = made.back();
+    ASSERT_TRUE(wait_until(
+        std::chrono::seconds(60), [&] { return !is_there(last + unit_bytes); },
+        [&] { round(0); }))
+        << "the last one lay in system RAM, and comes to VRAM";
+    for (const CUdeviceptr block : made)
+        moves_->fix(block);
+    bool seam = false;
+    for (const CUdeviceptr block : made)
+        for (std::uint64_t i = 0; i < 3; i++) {
+            const CUdeviceptr at = block + i * unit_bytes;
+            EXPECT_EQ(held_->in_system_ram(at), is_there(at));
+            const bool ends =
+                i < 2 && is_there(at) != is_there(at + unit_bytes);
+            EXPECT_EQ(held_->crosses_seam(at + 1, unit_bytes), ends && i < 2);
+            if (ends) {
+                EXPECT_EQ(held_->seam_after(at + 1), unit_bytes - 1);
+                seam = true;
+            }
+        }
+    EXPECT_TRUE(seam) << "nothing to tell";
+    free_all();
+}
+
+// Four units have room in system RAM, and one more may be made. Each that comes
+// to VRAM leaves its own to one that nobody uses.
+TEST_F(Mover, RoomInSystemRamChangesHands)
+{
+    ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
+    EXPECT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// What is given back takes with it the room it has by then, whosever it was.
+TEST_F(Mover, RoomThatChangedHandsIsChargedUntilItsNewUnitIsFreed)
+{
+    ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
+    ASSERT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    for (std::size_t i = 6; i < units_.size(); i++)
+        EXPECT_EQ(held_->free(units_[i]), CUDA_SUCCESS);
+    moves_->stop(nullptr); // no more is made now
+    const std::uint64_t left = limits_->read().virtual_used_bytes;
+    EXPECT_GE(left, 4 * unit_bytes);
+    {
+        const std::lock_guard guard(card_.lock);
+        EXPECT_EQ(left, card_.host_used);
+    }
+    units_.resize(6);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
+{
+    card_.host_bytes = 4 * unit_bytes;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    const auto set_host = [&](std::uint64_t bytes) {
+        const std::lock_guard guard(card_.lock);
+        card_.host_bytes = bytes;
+    };
+    const auto refused = [&] {
+        const std::lock_guard guard(card_.lock);
+        return card_.host_refused;
+    };
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_TRUE(run_until(6, [&] { return refused() > 0; }));
+    for (int i = 0; i < 100; i++)
+        round(6);
+    EXPECT_EQ(in_vram(6), 2U) << "nothing can leave";
+    EXPECT_LE(refused(), (std::chrono::steady_clock::now() - start) /
+                                 std::chrono::seconds(1) +
+                             1)
+        << "once a second";
+    set_host(5 * unit_bytes);
+    EXPECT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Where a program turns round, what it used last stays for its next use and
+// leaves after that. What comes next takes its room, however far ahead of it.
+TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)
+{
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    for (int i = 0; i < 40; i++)
+        forth_and_back_to(0);
+    forth_and_back_to(8);
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(10), [&] { return in_vram(0) == 8; },
+        [] { usleep(1000); }))
+        << in_vram(0);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Blocks of a model's layers, in a card that holds three quarters of them.
+TEST_F(Mover, BlocksOfManySizesMoveWithoutAnythingBeingMadeAnew)
+{
+    sizes_ = {112 * MiB, 32 * MiB, 66 * MiB, 20 * MiB, 96 * MiB, 40 * MiB};
+    units_.resize(30);
+    card_share_ = 1400 * MiB;
+    static std::atomic<unsigned> copies;
+    card_.calls.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, std::size_t,
+                                   CUstream) {
+        copies++;
+        return CUDA_SUCCESS;
+    };
+    ASSERT_NO_FATAL_FAILURE(start(3000 * MiB));
+    for (int i = 0; i < 20; i++)
+        round(0);
+    std::uint64_t more = 0;
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    do {
+        const std::uint64_t before = made();
+        copies = 0;
+        for (int i = 0; i < 10; i++)
+            round(0);
+        more = made() - before;
+    } while ((more > 0 || copies < 10) &&
+             std::chrono::steady_clock::now() < end);
+    EXPECT_EQ(more, 0U) << "handles in ten rounds";
+    EXPECT_GE(copies, 10U) << "in those";
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// What is copied, or read to see whether it has changed, between VRAM and
+// system RAM.
+std::atomic<unsigned> units_read{0};
+
+} // namespace
+
+TEST_F(Mover, WhatIsFreedAndAllocatedAgainIsNeverCopied)
+{
+    card_.calls.cuMemcpyAsync = [](CUdeviceptr, CUdeviceptr, std::size_t,
+                                   CUstream) {
+        units_read++;
+        return CUDA_SUCCESS;
+    };
+    card_.calls.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned,
+                                    unsigned, unsigned, unsigned, unsigned,
+                                    CUstream, void **, void **) {
+        units_read++;
+        return CUDA_SUCCESS;
+    };
+    unmaps_ = true;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    for (const CUdeviceptr each : units_)
+        moves_->vacate(each);
+    const auto freed_rounds = [this](int count) {
+        for (int each = 0; each < count; each++)
+            for (std::size_t i = 0; i < units_.size(); i++) {
+                moves_->occupy(units_[i]);
+                launch(i, i + 1);
+                moves_->vacate(units_[i]);
+                usleep(500);
+            }
+    };
+    const auto mapped = [this] {
+        const std::lock_guard guard(card_.lock);
+        return card_.mapped;
+    };
+    // At first some are in system RAM, mapped, where whoever allocates them
+    // may write.
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(60),
+        [&] {
+            const unsigned before = units_read;
+            const auto there = mapped();
+            freed_rounds(5);
+            return units_read == before && mapped() != there;
+        },
+        [] {}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, WhoNeedsRoomWaitsForWhatRanBeforeItBegan)
+{
+    card_.calls.cuCtxSynchronize = [] {
+        static std::atomic<bool> once{true};
+        if (once.exchange(false))
+            usleep(2500000);
+        return CUDA_SUCCESS;
+    };
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    EXPECT_TRUE(moves_->make_way(unit_bytes));
+    limits_->uncharge_physical(unit_bytes);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WorkSeesWhatItWasGivenAndNothingElse)
+{
+    launch_what({units_[0] + 4096, units_[9]});
+    EXPECT_EQ(mapped_then_, (those{0, 9}));
+    launch_what({units_[5]});
+    EXPECT_EQ(mapped_then_, (those{5}));
+    EXPECT_EQ(found_.so_far().launches, 2u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WorkThatNobodyVouchesForSeesAll)
+{
+    launch_what({units_[0]});
+    launch_what({units_[0]}, 0, false);
+    EXPECT_EQ(mapped_then_, all_);
+    launch_what({units_[3]});
+    EXPECT_EQ(mapped_then_, (those{3}));
+    EXPECT_EQ(found_.so_far().unvouched_launches, 1u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatIsToStayIsSeenByAll)
+{
+    launch_what({units_[0]});
+    moves_->fix(units_[10]);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 10}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatAKernelLeavesInMemoryStays)
+{
+    launch_what({units_[7], units_[2]}, 1);
+    EXPECT_EQ(mapped_then_, (those{2, 7}));
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 7}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
+{
+    const std::vector<CUdeviceptr> table{12345, units_[4], units_[11] + 64};
+    const auto at = reinterpret_cast<CUdeviceptr>(table.data());
+    launch_what({at});
+    EXPECT_EQ(mapped_then_, those{});
+    pinned_.add(table.data(), table.size() * sizeof table[0]);
+    // What no work was ever given may be any number.
+    launch_what({at});
+    EXPECT_EQ(mapped_then_, (those{4}));
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, AQuestionToTheDriverFindsItsMemory)
+{
+    launch_what({units_[0]});
+    moves_->while_mapped(units_[8], [this] {
+        mapped_then_ = mapped();
+        return CUDA_SUCCESS;
+    });
+    EXPECT_EQ(mapped_then_, (those{0, 8}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, AllIsMappedOnceItEnds)
+{
+    launch_what({units_[0]});
+    moves_->stop(nullptr);
+    EXPECT_EQ(mapped(), all_);
+    launch_what({units_[5]});
+    EXPECT_EQ(mapped_then_, all_);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatMakesWayForWhatCannotSpillIsReadWhereItIs)
+{
+    launch_what({units_[0]});
+    EXPECT_TRUE(moves_->make_way(unit_bytes));
+    limits_->uncharge_physical(unit_bytes);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How much VRAM is planned for what moves, by what waits and what rests.
+#include "policy/headroom.hpp"
+
+#include <gtest/gtest.h>
+
+using emuv::cuda::headroom;
+
+namespace {
+
+constexpr std::uint64_t ms = 1000000;
+
+// A hundred milliseconds in which the link rests and a launch waits for so
+// many, and the driver maps for so many of those in which it rests.
+class clocked
+{
+public:
+    clocked() { room.begin(now); }
+
+    bool after(std::uint64_t rested_ms, std::uint64_t waited_ms,
+               std::uint64_t mapped_ms = 0)
+    {
+        const std::uint64_t rests = now + (100 - rested_ms) * ms;
+        room.looked(true, false, now);
+        room.looked(false, true, rests);
+        room.looked(false, false, rests + mapped_ms * ms);
+        room.waited(waited_ms * ms);
+        now += 100 * ms;
+        return room.choose(now);
+    }
+
+    // The same again until it stays as it is.
+    void settle(std::uint64_t rested_ms, std::uint64_t waited_ms)
+    {
+        for (int i = 0; i < 100 && after(rested_ms, waited_ms); i++)
+            ;
+        EXPECT_FALSE(after(rested_ms, waited_ms));
+    }
+
+    headroom room;
+    std::uint64_t now = 5000 * ms;
+};
+
+} // namespace
+
+TEST(Headroom, GrowsWhileTheProgramWaitsAndTheLinkRests)
+{
+    clocked it;
+    EXPECT_EQ(headroom::first_bytes, it.room.bytes());
+    EXPECT_TRUE(it.after(30, 10));
+    EXPECT_LT(headroom::first_bytes, it.room.bytes());
+    EXPECT_TRUE(it.after(30, 10));
+    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+    EXPECT_FALSE(it.after(30, 10));
+    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+}
+
+TEST(Headroom, StaysWhereNobodyWaits)
+{
+    clocked it;
+    EXPECT_FALSE(it.after(90, 0));
+    EXPECT_FALSE(it.after(90, 1));
+    it.after(30, 10);
+    const std::uint64_t grown = it.room.bytes();
+    EXPECT_FALSE(it.after(90, 0));
+    EXPECT_EQ(grown, it.room.bytes());
+}
+
+TEST(Headroom, ShrinksWhereTheLinkNeverRests)
+{
+    clocked it;
+    EXPECT_FALSE(it.after(10, 90)) << "neither much rest nor none";
+    EXPECT_TRUE(it.after(0, 90));
+    EXPECT_GT(headroom::first_bytes, it.room.bytes());
+    it.settle(0, 90);
+    EXPECT_EQ(headroom::least_bytes, it.room.bytes());
+}
+
+TEST(Headroom, ShrinksAgainFromTheMostToTheLeastThereIs)
+{
+    clocked it;
+    it.settle(30, 10);
+    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+    it.settle(0, 90);
+    EXPECT_EQ(headroom::least_bytes, it.room.bytes());
+    EXPECT_TRUE(it.after(30, 10)) << "and grows again";
+}
+
+TEST(Headroom, StaysWhereMappingIsWhatTakesLong)
+{
+    clocked it;
+    EXPECT_FALSE(it.after(40, 90, 35));
+    EXPECT_EQ(headroom::first_bytes, it.room.bytes());
+}
+
+TEST(Headroom, ForgetsWhatWasBeforeItBegan)
+{
+    clocked it;
+    it.room.waited(900 * ms);
+    it.now += 900 * ms;
+    it.room.begin(it.now);
+    EXPECT_FALSE(it.after(30, 0));
+}
+
+TEST(Headroom, CountsWhatIsOnItsWayWhenItChooses)
+{
+    clocked it;
+    it.room.looked(true, false, it.now);
+    for (unsigned i = 1; i <= 2; i++) {
+        it.room.waited(50 * ms);
+        it.room.choose(it.now + i * 100 * ms);
+        EXPECT_GT(headroom::first_bytes, it.room.bytes()) << "it still is";
+    }
+}

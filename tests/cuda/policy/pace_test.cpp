@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Whether memory moves, by how long the program's rounds take.
+#include "policy/pace.hpp"
+
+#include <gtest/gtest.h>
+
+using emuv::cuda::pace;
+
+namespace {
+
+constexpr std::uint64_t ms = 1000000;
+constexpr std::uint64_t longest = 10000 * ms;
+
+// A program that does the same in rounds of so many steps.
+struct program
+{
+    pace of{false};
+    std::uint64_t now = 1;
+    std::uint64_t lag = 10;
+    std::uint64_t still_ns = 10 * ms; // a step
+    std::uint64_t moving_ns = ms;
+    std::uint64_t arranged_ns = 10 * ms;
+    bool recurs = true;
+    unsigned moved = 0; // rounds that ended moving
+    unsigned arranged = 0;
+
+    void steps(std::uint64_t count, std::uint64_t from)
+    {
+        for (std::uint64_t i = 0; i < count; i++) {
+            now += of.moves()      ? moving_ns
+                   : of.arranges() ? arranged_ns
+                                   : still_ns;
+            of.ended(from, now, longest, recurs);
+        }
+    }
+    void rounds(unsigned count)
+    {
+        for (unsigned i = 0; i < count; i++) {
+            steps(lag, lag);
+            moved += of.moves() ? 1 : 0;
+            arranged += of.arranges() ? 1 : 0;
+        }
+    }
+    // Something new comes first: the past is of no use.
+    void begin_anew() { steps(lag, 0); }
+    // Moving is slower, and has been found to be.
+    void lose()
+    {
+        moving_ns = 11 * ms;
+        begin_anew();
+        rounds(30);
+        ASSERT_FALSE(of.moves());
+    }
+    // Standing still as arranged is fastest, and has been found to be.
+    void arrange()
+    {
+        moving_ns = 8 * ms;
+        arranged_ns = 7 * ms;
+        begin_anew();
+        rounds(100);
+        ASSERT_TRUE(of.arranges());
+        ASSERT_FALSE(of.moves());
+    }
+    // What looks like now lies elsewhere before a round is whole.
+    void parts_of_rounds()
+    {
+        for (int i = 0; i < 400; i++)
+            steps(7, i % 2 == 0 ? 10 : 20);
+    }
+};
+
+} // namespace
+
+TEST(Pace, StandsStillUntilARoundIsMeasured)
+{
+    program runs;
+    runs.begin_anew();
+    EXPECT_FALSE(runs.of.moves());
+    runs.steps(10, 10);
+    EXPECT_FALSE(runs.of.moves());
+    runs.steps(1, 10);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, GoesOnMovingWhereThatIsFaster)
+{
+    program runs;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_EQ(runs.moved, 99u);
+}
+
+TEST(Pace, GoesBackToStandingStillWhereThatIsFaster)
+{
+    program runs;
+    runs.moving_ns = 11 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_FALSE(runs.of.moves());
+    EXPECT_LT(runs.moved, 12u);
+}
+
+TEST(Pace, ArrangesMemoryWhereStandingStillSoIsFastest)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.arrange());
+    EXPECT_EQ(runs.moved + runs.arranged, 99u);
+}
+
+TEST(Pace, MovesOnWhereThatIsFasterThanBothKindsOfStandingStill)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 9 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_TRUE(runs.of.moves());
+    EXPECT_FALSE(runs.of.arranges());
+    EXPECT_GT(runs.arranged, 0u);
+    EXPECT_LT(runs.arranged, 8u);
+}
+
+TEST(Pace, DoesNotTryToArrangeWhereMovingIsMuchFaster)
+{
+    program runs;
+    runs.moving_ns = 4 * ms;
+    runs.begin_anew();
+    runs.rounds(100);
+    EXPECT_EQ(runs.arranged, 0u);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, ArrangesNothingForRoundsWhoseMemoryDoesNotComeAgain)
+{
+    for (const std::uint64_t moving_ns : {8 * ms, 12 * ms}) {
+        program runs;
+        runs.recurs = false;
+        runs.moving_ns = moving_ns;
+        runs.arranged_ns = 7 * ms;
+        runs.begin_anew();
+        runs.rounds(100);
+        EXPECT_EQ(runs.arranged, 0u);
+        EXPECT_EQ(runs.of.moves(), moving_ns < runs.still_ns);
+    }
+}
+
+TEST(Pace, ArrangesOnceTheMemoryOfRoundsComesAgain)
+{
+    program runs;
+    runs.recurs = false;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    runs.rounds(40);
+    ASSERT_EQ(runs.arranged, 0u);
+    runs.recurs = true;
+    runs.rounds(10);
+    EXPECT_TRUE(runs.of.arranges());
+}
+
+TEST(Pace, BearsWithRoundsInWhichMemoryIsArranged)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 20 * ms;
+    runs.begin_anew();
+    while (!runs.of.arranges())
+        runs.rounds(1);
+    for (int i = 0; i < 10; i++) {
+        runs.of.disturb();
+        runs.rounds(1);
+        EXPECT_TRUE(runs.of.arranges());
+    }
+    runs.arranged_ns = 7 * ms;
+    runs.rounds(30);
+    EXPECT_TRUE(runs.of.arranges());
+}
+
+TEST(Pace, GivesUpWhatIsNeverArranged)
+{
+    program runs;
+    runs.moving_ns = 8 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    for (int i = 0; i < 100; i++) {
+        if (runs.of.arranges())
+            runs.of.disturb();
+        runs.rounds(1);
+    }
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, SeesThatRoundsAsArrangedHaveBecomeMuchSlower)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.arrange());
+    runs.arranged_ns = longest;
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.moves());
+    EXPECT_FALSE(runs.of.arranges());
+}
+
+TEST(Pace, ASlowRoundWhileMemoryIsArrangedDoesNotDecideIt)
+{
+    program runs;
+    runs.still_ns = longest / 10 - ms;
+    runs.moving_ns = longest / 9;
+    runs.arranged_ns = longest / 8;
+    runs.begin_anew();
+    for (int i = 0; i < 40 && !runs.of.arranges(); i++)
+        runs.rounds(1);
+    ASSERT_TRUE(runs.of.arranges());
+    runs.of.disturb();
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.arranges());
+}
+
+TEST(Pace, MeasuresAnotherKindOfRoundWithoutArrangingIt)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.arrange());
+    // What it was arranged for says nothing about what comes now.
+    runs.arranged_ns = 20 * ms;
+    runs.begin_anew();
+    runs.steps(11, 10);
+    EXPECT_FALSE(runs.of.arranges());
+    EXPECT_FALSE(runs.of.moves());
+    runs.moved = 0;
+    runs.rounds(4);
+    EXPECT_FALSE(runs.of.arranges());
+    EXPECT_GT(runs.moved, 0u);
+}
+
+TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)
+{
+    program runs;
+    runs.still_ns = longest / 4;
+    runs.begin_anew();
+    runs.steps(6, 10);
+    EXPECT_TRUE(runs.of.moves());
+    runs.rounds(10);
+    EXPECT_EQ(runs.moved, 10u);
+}
+
+TEST(Pace, BearsWithRoundsInWhichRoomIsMade)
+{
+    program runs;
+    runs.moving_ns = 20 * ms;
+    runs.begin_anew();
+    runs.rounds(2);
+    for (int i = 0; i < 20; i++) {
+        runs.of.disturb();
+        runs.rounds(1);
+        EXPECT_TRUE(runs.of.moves());
+    }
+    runs.moving_ns = 5 * ms;
+    runs.rounds(30);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, BearsWithThemOnlySoLong)
+{
+    program runs;
+    runs.moving_ns = 20 * ms;
+    runs.begin_anew();
+    for (int i = 0; i < 50; i++) {
+        runs.of.disturb();
+        runs.rounds(1);
+    }
+    EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, MeasuresEachKindOfRoundByItself)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
+    // Of the same length, but other work: moving is better there.
+    runs.begin_anew();
+    runs.moving_ns = 2 * ms;
+    runs.rounds(30);
+    EXPECT_TRUE(runs.of.moves());
+    // Of another length, known from the past at once.
+    runs.lag = 25;
+    runs.moving_ns = 30 * ms;
+    runs.rounds(30);
+    EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, KnowsARoundThatWasLastSeenSeveralRoundsAgo)
+{
+    program runs;
+    runs.begin_anew();
+    runs.rounds(5);
+    ASSERT_TRUE(runs.of.moves());
+    for (const std::uint64_t lag : {20u, 30u, 10u, 41u}) {
+        runs.lag = lag;
+        runs.rounds(3);
+        EXPECT_TRUE(runs.of.moves()) << lag;
+    }
+    EXPECT_EQ(runs.moved, 4u + 12u);
+}
+
+TEST(Pace, SeesThatRoundsOfThisKindHaveBecomeMuchSlower)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
+    runs.still_ns = runs.arranged_ns = longest;
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, MovesUnmeasuredWhereNoRoundIsWhole)
+{
+    program runs;
+    runs.parts_of_rounds();
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, MovesAgainWhereRoundsAreNoLongerWhole)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
+    runs.parts_of_rounds();
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, TakesNoAccountOfAPause)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
+    runs.steps(5, 10);
+    runs.now += 10 * longest;
+    runs.of.paused(10 * longest);
+    runs.rounds(30);
+    EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, TakesShortRoundsTogether)
+{
+    program runs;
+    runs.still_ns = ms / 100;
+    runs.moving_ns = ms / 50;
+    runs.begin_anew();
+    runs.rounds(49);
+    EXPECT_EQ(runs.moved, 0u);
+    runs.rounds(3000);
+    EXPECT_FALSE(runs.of.moves());
+    EXPECT_GT(runs.moved, 0u);
+}
+
+TEST(Pace, HoldsOnWhenAStepMoreOrLessComes)
+{
+    program runs;
+    runs.lag = 100;
+    runs.begin_anew();
+    for (int i = 0; i < 40; i++)
+        runs.steps(100, 100 + static_cast<std::uint64_t>(i % 3));
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, MovesAlwaysWhereThatIsWanted)
+{
+    pace always(true);
+    EXPECT_TRUE(always.moves());
+    for (std::uint64_t i = 0; i < 100; i++)
+        always.ended(10, i * 1000, 1, true);
+    EXPECT_TRUE(always.moves());
+}
+
+TEST(Pace, WhereNoTwoRoundsAreAlikeMemoryMoves)
+{
+    program runs;
+    runs.begin_anew();
+    runs.of.cannot_be_known(runs.now);
+    EXPECT_TRUE(runs.of.moves());
+}
+
+TEST(Pace, WhereThePastWasLostSinceRoundsAreComparedAgain)
+{
+    program runs;
+    runs.of.cannot_be_known(runs.now);
+    runs.moving_ns = 11 * ms;
+    runs.begin_anew();
+    runs.rounds(40);
+    EXPECT_FALSE(runs.of.moves());
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How long the device took for what a program did before.
+#include "policy/step_times.hpp"
+
+#include <gtest/gtest.h>
+
+using emuv::cuda::step_times;
+
+namespace {
+
+TEST(StepTimesTest, EachStepHasItsTime)
+{
+    step_times all;
+    EXPECT_EQ(all.of(1), 0u);
+    all.add(1, 10);
+    all.add(2, 20);
+    EXPECT_EQ(all.of(1), 10u);
+    EXPECT_EQ(all.of(2), 20u);
+}
+
+TEST(StepTimesTest, AStepThatNobodyKnowsTakesAsLongAsOthersOfLate)
+{
+    step_times all;
+    std::uint64_t step = 0;
+    for (int i = 0; i < 1000; i++)
+        all.add(++step, 6400);
+    EXPECT_NEAR(static_cast<double>(all.of(2000)), 6400, 64);
+    for (int i = 0; i < 1000; i++)
+        all.add(++step, 640);
+    EXPECT_NEAR(static_cast<double>(all.of(3000)), 640, 64);
+    EXPECT_EQ(all.of(500), 6400u);
+}
+
+TEST(StepTimesTest, OnlyTheLastAreKept)
+{
+    step_times all;
+    all.add(1, 6400);
+    all.add(1 + step_times::max_steps, 0);
+    EXPECT_EQ(all.of(1 + step_times::max_steps), 0u);
+    EXPECT_LT(all.of(1), 6400u);
+}
+
+} // namespace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What CUDA itself takes of VRAM for a program.
+#include "account/footprint.hpp"
+
+namespace emuv::cuda {
+
+footprint::footprint(ledger &limits, measure_call ask, int first_device,
+                     int devices,
+                     void (*told)(std::uint64_t taken, std::uint64_t missing))
+    : limits_(limits), ask_(ask), first_device_(first_device),
+      devices_(devices), told_(told)
+{}
+
+void footprint::shrink()
+{
+    const std::lock_guard guard(lock_);
+    measure(true);
+    charge();
+}
+
+std::uint64_t footprint::charged_bytes()
+{
+    const std::lock_guard guard(lock_);
+    return charged_bytes_;
+}
+
+// What is held and not in the ledger.
+// @param anew  it may have become less
+void footprint::measure(bool anew)
+{
+    // A charge comes before its memory and goes after it, so the ledger may
+    // have more than is there, and hardly ever less: a pool's, for a moment.
+    // What comes or goes meanwhile may be in the answer.
+    const std::uint64_t before = limits_.ever_physical_bytes();
+    const std::uint64_t own = limits_.own_physical_bytes();
+    std::uint64_t held = 0;
+    unsigned in_use = 0;
+    for (int device = first_device_; device < first_device_ + devices_;
+         device++) {
+        const std::uint64_t bytes = ask_(device);
+        held += bytes;
+        in_use += bytes != 0;
+    }
+    const std::uint64_t counted =
+        own + (limits_.ever_physical_bytes() - before) - charged_bytes_;
+    const std::uint64_t taken = held > counted ? held - counted : 0;
+    taken_bytes_ = anew ? taken : std::max(taken_bytes_, taken);
+    if (in_use > in_use_)
+        first_bytes_ = taken_bytes_;
+    else if (anew)
+        first_bytes_ = std::min(first_bytes_, taken_bytes_);
+    if (in_use > in_use_ || anew)
+        in_use_ = in_use;
+}
+
+// Charges what was measured and what is kept for code, as far as there is room.
+// @return what of the former is missing
+std::uint64_t footprint::charge()
+{
+    const usage now = limits_.read();
+    const std::uint64_t code =
+        in_use_ * std::min(code_bytes, now.physical_bytes / 16);
+    const std::uint64_t due =
+        in_use_ == 0 ? 0 : std::max(taken_bytes_, first_bytes_ + code);
+    if (due < charged_bytes_) {
+        limits_.uncharge_physical(charged_bytes_ - due);
+        charged_bytes_ = due;
+    } else if (due > charged_bytes_) {
+        const std::uint64_t more =
+            std::min(due - charged_bytes_, now.physical_free_bytes());
+        if (more != 0 && limits_.charge_physical(more))
+            charged_bytes_ += more;
+    }
+    return taken_bytes_ - std::min(taken_bytes_, charged_bytes_);
+}
+
+// Once, where a share is too small.
+void footprint::tell()
+{
+    if (charged_bytes_ >= taken_bytes_ || said_ || told_ == nullptr ||
+        limits_.read().physical_bytes == 0)
+        return;
+    said_ = true;
+    told_(taken_bytes_, taken_bytes_ - charged_bytes_);
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What CUDA itself takes of VRAM for a program: its contexts, the code of its
+// modules, the driver's heaps.
+#pragma once
+
+#include "account/ledger.hpp"
+#include "base/thread.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+namespace emuv::cuda {
+
+/// Charges to a ledger what nobody allocates. The driver makes contexts and
+/// loads code as it likes, so this is measured, not foreseen: what the process
+/// holds, less what the ledger has for it. Every call may come from any thread.
+class footprint
+{
+public:
+    /// @return bytes of VRAM that this process holds on a device, by its
+    ///   ordinal, contexts and all; 0 where that is not to be had
+    using measure_call = std::uint64_t (*)(int device);
+
+    /// Most of a program's code is loaded when it is first launched, which is
+    /// when a share may be full: so much is kept for it from the first
+    /// measurement on, at most, and of a small share a sixteenth. PyTorch and
+    /// its libraries came to 158 to 178 MiB (H200, driver 580.159, CUDA 13.0).
+    static constexpr std::uint64_t code_bytes = std::uint64_t{256} << 20;
+
+    /// @param limits  outlives this
+    /// @param ask  what a process holds
+    /// @param first_device, devices  whose VRAM the ledger is for
+    /// @param told  called once, when a share has no room for what is taken;
+    ///   with the bytes taken and those that found no room. Null: nobody is
+    footprint(ledger &limits, measure_call ask, int first_device, int devices,
+              void (*told)(std::uint64_t taken, std::uint64_t missing));
+    footprint(const footprint &) = delete;
+    footprint &operator=(const footprint &) = delete;
+
+    /// Measures, ten times a second at most unless a context is expected, and
+    /// charges what has come. Where the ledger has no room for it, room is
+    /// made, and if there is none, as much is charged as there is; the rest
+    /// when there is.
+    /// @param now_ns  of a clock that does not go back
+    /// @param make_room  charges so many bytes, with room that it makes; false
+    ///   where it cannot
+    template <typename Call>
+    void follow(std::uint64_t now_ns, Call make_room)
+    {
+        const bool is_expected = expected_.load() != known_.load();
+        if (!is_expected && now_ns < next_ns_.load(std::memory_order_relaxed))
+            return;
+        std::unique_lock lock(lock_, std::defer_lock);
+        if (is_expected)
+            lock.lock();
+        else if (!lock.try_lock()) // somebody else does it
+            return;
+        const unsigned expected = expected_.load();
+        const std::uint64_t start = emuv::cuda::now_ns();
+        measure(false);
+        const std::uint64_t missing = charge();
+        if (missing > 0 && make_room(missing))
+            charged_bytes_ += missing;
+        known_.store(expected);
+        tell();
+        // Room that could not be made takes long to wait for.
+        const std::uint64_t took = emuv::cuda::now_ns() - start;
+        const std::uint64_t pause =
+            std::clamp(20 * took, interval_ns, 50 * interval_ns);
+        next_ns_.store(now_ns + took + pause, std::memory_order_relaxed);
+    }
+
+    /// A context has come that was not there when this was last measured: the
+    /// next call of follow() measures, however soon it comes. What a program
+    /// allocates first may be all of its share.
+    void expect() { expected_.fetch_add(1); }
+
+    /// A context is gone: measures now, and gives back what went with it.
+    void shrink();
+
+    /// What is charged, in bytes.
+    std::uint64_t charged_bytes();
+
+private:
+    // Asking the driver takes 0.1 ms (H200, driver 580.159).
+    static constexpr std::uint64_t interval_ns = 100000000;
+
+    void measure(bool anew);
+    std::uint64_t charge();
+    void tell();
+
+    ledger &limits_;
+    const measure_call ask_;
+    const int first_device_;
+    const int devices_;
+    void (*const told_)(std::uint64_t taken, std::uint64_t missing);
+    std::atomic<std::uint64_t> next_ns_{0};
+    std::atomic<unsigned> expected_{0}; // contexts that have come, ever
+    std::atomic<unsigned> known_{0};    // of those, when it was last measured
+
+    std::mutex lock_; // guards everything below
+    std::uint64_t charged_bytes_ = 0;
+    // The most that was found. Less is found while memory is charged that has
+    // yet to be allocated, or is managed and somewhere else.
+    std::uint64_t taken_bytes_ = 0;
+    std::uint64_t first_bytes_ = 0; // when devices came to be in use
+    unsigned in_use_ = 0;           // devices of which something is held
+    bool said_ = false;
+};
+
+} // namespace emuv::cuda

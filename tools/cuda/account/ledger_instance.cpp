@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The ledger that an instance's driver keeps.
+#include "account/ledger.hpp"
+#include "base/size.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+#include <linux/emuv.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace emuv::cuda {
+
+namespace {
+
+template <typename Argument>
+Argument argument()
+{
+    Argument zeroed;
+    // Reserved fields and padding must be zero.
+    std::memset(&zeroed, 0, sizeof zeroed);
+    zeroed.size = sizeof zeroed;
+    return zeroed;
+}
+
+} // namespace
+
+const instance_calls system_instance_calls = {
+    [](const char *path, int flags) { return ::open(path, flags); },
+    [](int fd, unsigned long request, void *data) {
+        return ::ioctl(fd, request, data);
+    },
+    [](int fd) { return ::close(fd); },
+};
+
+instance_ledger::~instance_ledger()
+{
+    close_after_fork();
+}
+
+void instance_ledger::close_after_fork()
+{
+    if (fd_ >= 0)
+        calls_.close(fd_);
+    fd_ = -1;
+}
+
+bool instance_ledger::open(int id, char *why, std::size_t length)
+{
+    char path[32];
+    std::snprintf(path, sizeof path, "/dev/emuv%d", id);
+    const int fd = calls_.open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        std::snprintf(why, length, "%s: %s", path, std::strerror(errno));
+        return false;
+    }
+    auto version = argument<emuv_version>();
+    if (calls_.ioctl(fd, EMUV_IOC_VERSION, &version) == -1)
+        std::snprintf(why, length, "%s: not an emuV node: %s", path,
+                      std::strerror(errno));
+    else if (version.abi != EMUV_ABI_VERSION ||
+             version.chunk_bytes != EMUV_CHUNK_BYTES)
+        std::snprintf(why, length,
+                      "%s: the module (version %.31s) speaks ABI %u, this "
+                      "library %u",
+                      path, version.module_version, version.abi,
+                      unsigned{EMUV_ABI_VERSION});
+    else {
+        fd_ = fd;
+        return true;
+    }
+    calls_.close(fd);
+    return false;
+}
+
+bool instance_ledger::take_physical(std::uint64_t bytes)
+{
+    auto charge = argument<emuv_charge>();
+    charge.bytes = bytes;
+    return calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0;
+}
+
+void instance_ledger::give_physical(std::uint64_t bytes)
+{
+    auto charge = argument<emuv_charge>();
+    charge.bytes = bytes;
+    calls_.ioctl(fd_, EMUV_IOC_UNCHARGE, &charge);
+}
+
+bool instance_ledger::charge_virtual(std::uint64_t bytes, std::uint64_t &token)
+{
+    auto region = argument<emuv_alloc>();
+    region.bytes = bytes;
+    if (calls_.ioctl(fd_, EMUV_IOC_ALLOC, &region) == -1)
+        return false;
+    token = region.offset;
+    return true;
+}
+
+void instance_ledger::uncharge_virtual(std::uint64_t, std::uint64_t token)
+{
+    auto region = argument<emuv_free>();
+    region.offset = token;
+    calls_.ioctl(fd_, EMUV_IOC_FREE, &region);
+}
+
+usage instance_ledger::read()
+{
+    usage now;
+    auto query = argument<emuv_query_instance>();
+    if (calls_.ioctl(fd_, EMUV_IOC_QUERY_INSTANCE, &query) == -1)
+        return now;
+    now.physical_bytes = query.physical_bytes;
+    now.virtual_bytes = query.virtual_bytes;
+    now.physical_used_bytes = query.physical_used_bytes;
+    now.virtual_used_bytes = query.virtual_used_bytes;
+    return now;
+}
+
+void instance_ledger::report(const counters &since_last_report)
+{
+    auto report = argument<emuv_report>();
+    report.fetched_bytes = since_last_report.fetched_bytes;
+    report.evicted_bytes = since_last_report.evicted_bytes;
+    report.spills = since_last_report.spills;
+    report.faults = since_last_report.faults;
+    report.hit_bytes = since_last_report.hit_bytes;
+    report.miss_bytes = since_last_report.miss_bytes;
+    report.stalled_ns = since_last_report.stalled_ns;
+    calls_.ioctl(fd_, EMUV_IOC_REPORT, &report);
+}
+
+} // namespace emuv::cuda

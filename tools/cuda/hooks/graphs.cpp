@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The driver's functions by which an executable graph comes by memory.
+#include "hooks/watch.hpp"
+
+using namespace emuv::cuda;
+
+namespace {
+
+template <typename Call>
+CUresult instantiate(CUgraphExec *made, CUgraph from, Call real)
+{
+    const entry ours;
+    if (!ours || made == nullptr)
+        return real();
+    return ours.held().executable_graphs().instantiate(made, from, real);
+}
+
+template <typename Call>
+CUresult launch(CUgraphExec which, Call real)
+{
+    memory *const held = memory_if_ours();
+    return held != nullptr ? held->executable_graphs().launch(which, real)
+                           : real();
+}
+
+} // namespace
+
+CUresult cuGraphInstantiate(CUgraphExec *made, CUgraph from,
+                            CUgraphNode *wrong_node, char *log, size_t length)
+{
+    return instantiate(made, from, [&] {
+        return EMUV_REAL(cuGraphInstantiate)(made, from, wrong_node, log,
+                                             length);
+    });
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *made, CUgraph from,
+                               CUgraphNode *wrong_node, char *log,
+                               size_t length)
+{
+    return instantiate(made, from, [&] {
+        return EMUV_REAL(cuGraphInstantiate_v2)(made, from, wrong_node, log,
+                                                length);
+    });
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph from,
+                                     unsigned long long flags)
+{
+    return instantiate(made, from, [&] {
+        return EMUV_REAL(cuGraphInstantiateWithFlags)(made, from, flags);
+    });
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *made, CUgraph from,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return instantiate(made, from, [&] {
+        return EMUV_REAL(cuGraphInstantiateWithParams)(made, from, params);
+    });
+}
+
+CUresult
+cuGraphInstantiateWithParams_ptsz(CUgraphExec *made, CUgraph from,
+                                  CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return instantiate(made, from, [&] {
+        return EMUV_REAL(cuGraphInstantiateWithParams_ptsz)(made, from, params);
+    });
+}
+
+CUresult cuGraphUpload(CUgraphExec which, CUstream stream)
+{
+    return launch(which,
+                  [&] { return EMUV_REAL(cuGraphUpload)(which, stream); });
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec which, CUstream stream)
+{
+    return launch(which,
+                  [&] { return EMUV_REAL(cuGraphUpload_ptsz)(which, stream); });
+}
+
+CUresult cuGraphLaunch(CUgraphExec which, CUstream stream)
+{
+    return launch(which,
+                  [&] { return EMUV_FOLLOWED(cuGraphLaunch)(which, stream); });
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec which, CUstream stream)
+{
+    return launch(which, [&] {
+        return EMUV_FOLLOWED(cuGraphLaunch_ptsz)(which, stream);
+    });
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec which)
+{
+    const entry ours;
+    const auto real = [&] { return EMUV_REAL(cuGraphExecDestroy)(which); };
+    if (ours && ours->nodes.any())
+        ours->nodes.take_uses(which);
+    return ours ? ours.held().executable_graphs().destroy(which, real) : real();
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What the hooks share: the state that cuInit makes, and the way into it.
+#pragma once
+
+#include "base/settings.hpp"
+#include "hooks/cut_nodes.hpp"
+#include "interpose/forward.hpp"
+#include "memory/memory.hpp"
+#include "movement/kernels.hpp"
+#include "movement/pinned.hpp"
+
+namespace emuv::cuda {
+
+/// Everything behind the hooks, from the first successful cuInit on.
+struct state
+{
+    settings asked;
+    driver calls;
+    memory *held = nullptr;
+    int devices = 0;
+    functions *kernels = nullptr;
+    cut_nodes nodes;
+    /// By device ordinal; empty where memory does not move.
+    std::vector<mover *> movers;
+    /// Where kernels are checked and nothing moves; else null.
+    check *checked = nullptr;
+    pinned host;
+
+    /// The allocation around an address stays as it is from now on, for all
+    /// movers but one.
+    void fix(CUdeviceptr at, const mover *but = nullptr) const
+    {
+        for (mover *each : movers)
+            if (each != but)
+                each->fix(at);
+    }
+
+    /// The same for allocations whose addresses are among what is copied to a
+    /// device: kernels may take them from there. Only what looks like a table
+    /// of them is searched.
+    /// @param words  in the host's memory, as far as the program says
+    void fix_those_in(const void *words, std::size_t bytes) const;
+
+    /// All memory stays as it is from now on.
+    /// @param why  for the user
+    void fix_all(const char *why) const
+    {
+        for (mover *each : movers)
+            each->fix_all(why);
+    }
+    /// The same of what moves just now, but for one device's.
+    void fix_others(const mover *but, const char *why) const
+    {
+        for (mover *each : movers)
+            if (each != but && each->active())
+                each->fix_all(why);
+    }
+
+    /// A stream is about to be captured, or to wait: see mover.
+    void stream_waits() const
+    {
+        for (mover *each : movers)
+            each->stream_waits();
+    }
+};
+
+/// Makes the state, once; later calls give the first one's result.
+CUresult start();
+
+/// Null while the library only forwards: before cuInit, with EMUV_DISABLE=1 or
+/// no limit set, and in the child of a process that had used CUDA.
+state *current_state();
+
+/// Work can reach memory that nobody follows: memory stays where it is, from
+/// the return on and once the state is made.
+void work_unseen();
+
+/// What a function may do that is newer than this library, by its name.
+struct newer_does
+{
+    bool allocate; ///< hands out memory
+    bool work;     ///< has the device work on memory
+};
+
+/// A function that says what it does when it is first called, before it is.
+/// @param name  what the program knows it as
+/// @param real  the driver's own
+/// @return a stub of ours; @p real where there are none left, and then all has
+///         been said
+void *newer_function(const char *name, void *real, newer_does what);
+
+/// Our own function for what a program asks cuGetProcAddress for.
+/// @param real  what the driver answers
+/// @return @p real where we have nothing to put in its place
+void *own_procedure(const char *name, int version, bool per_thread, void *real);
+
+/// A hook's way in: null where it shall only forward, also when the driver
+/// itself calls back into an exported function.
+class entry
+{
+public:
+    entry() : state_(depth_++ == 0 ? current_state() : nullptr) {}
+    entry(const entry &) = delete;
+    entry &operator=(const entry &) = delete;
+    ~entry() { depth_--; }
+
+    explicit operator bool() const { return state_ != nullptr; }
+    state *operator->() const { return state_; }
+    memory &held() const { return *state_->held; }
+
+    /// Who moves the current device's memory, or null.
+    mover *moving() const
+    {
+        const auto &all = state_->movers;
+        if (all.size() <= 1)
+            return all.empty() ? nullptr : all.front();
+        const auto device = static_cast<std::size_t>(held().current_device());
+        return device < all.size() ? all[device] : nullptr;
+    }
+
+    /// Whether a context is current; without one every answer is the driver's.
+    bool has_context() const
+    {
+        CUdevice device = 0;
+        return state_->calls.cuCtxGetDevice(&device) == CUDA_SUCCESS;
+    }
+
+private:
+    static constinit thread_local int depth_ [[gnu::tls_model("initial-exec")]];
+    state *const state_;
+};
+
+/// The default streams by name, so that one function serves both variants.
+inline CUstream legacy(CUstream stream)
+{
+    return stream != nullptr ? stream : CU_STREAM_LEGACY;
+}
+inline CUstream per_thread(CUstream stream)
+{
+    return stream != nullptr ? stream : CU_STREAM_PER_THREAD;
+}
+
+/// What is behind the hooks, for one that makes its calls outside: what it
+/// calls may then be a hook's, too. Null where a hook shall only forward.
+inline state *state_if_ours()
+{
+    const entry ours;
+    return ours ? ours.operator->() : nullptr;
+}
+inline memory *memory_if_ours()
+{
+    state *const ours = state_if_ours();
+    return ours != nullptr ? ours->held : nullptr;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Starting: from the settings to limits that are kept.
+#include "base/size.hpp"
+#include "hooks/callers.hpp"
+#include "hooks/process_vram.hpp"
+#include "hooks/session.hpp"
+#include "interpose/message.hpp"
+#include "store/store_choice.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include <pthread.h>
+#include <unistd.h>
+
+extern "C" void *emuv_resolve(unsigned index);
+
+namespace emuv::cuda {
+
+constinit thread_local int entry::depth_ = 0;
+
+namespace {
+
+std::atomic<state *> active;
+std::mutex start_lock;
+bool started;
+CUresult start_result;
+ledger_file *rows; // null with instances
+std::vector<instance_ledger *> *clients;
+bool one_process; // limits that nobody else shares
+
+void tell_spill(const spill_notice &notice)
+{
+    char link[64] = "the link's rate could not be measured";
+    if (notice.link_bytes_per_second > 0)
+        std::snprintf(link, sizeof link, "the link moves %.1f GB/s",
+                      notice.link_bytes_per_second / 1e9);
+    char store[128];
+    if (notice.trial == nullptr)
+        std::snprintf(store, sizeof store, "%s", notice.store_name);
+    else
+        std::snprintf(store, sizeof store,
+                      "%s, chosen in %.0f ms: copies at %.1f GB/s, %s at %.1f",
+                      notice.store_name, notice.trial->seconds * 1e3,
+                      notice.trial->rate / 1e9, notice.trial->other,
+                      notice.trial->other_rate / 1e9);
+    say("%s of an allocation of %s went to system RAM (%s): VRAM in use %s of "
+        "%s; %s%s",
+        show_size(notice.spilled_bytes).text,
+        show_size(notice.allocation_bytes).text, store,
+        show_size(notice.limits.physical_used_bytes).text,
+        show_size(notice.limits.physical_bytes).text, link,
+        one_process ? "; the limits hold for this process alone" : "");
+}
+
+void tell_footprint(std::uint64_t taken, std::uint64_t missing)
+{
+    say("CUDA itself takes %s of VRAM, for which the share has %s: it takes "
+        "the rest all the same (EMUV_CHARGE=allocations does not count it)",
+        show_size(taken).text, show_size(taken - missing).text);
+}
+
+// The parent's state is not the child's: the driver does not work across a
+// fork, and a child that starts anew must not share the parent's client.
+void in_child()
+{
+    forward_after_fork();
+    new (&start_lock) std::mutex;
+    if (rows != nullptr)
+        rows->close_after_fork();
+    rows = nullptr;
+    if (clients != nullptr)
+        for (instance_ledger *client : *clients)
+            client->close_after_fork();
+    clients = nullptr;
+    active.store(nullptr, std::memory_order_release);
+    started = false;
+}
+
+void fill(driver &calls)
+{
+#define EMUV_DRIVER_FILL(name)                                                 \
+    calls.name = reinterpret_cast<decltype(calls.name)>(                       \
+        emuv_resolve(static_cast<unsigned>(symbol::name)));
+    EMUV_DRIVER_CALLS(EMUV_DRIVER_FILL)
+#undef EMUV_DRIVER_FILL
+}
+
+bool make_ledgers(const settings &asked, const driver &calls, int devices,
+                  std::vector<ledger *> &ledgers)
+{
+    char why[256] = "";
+    clients = new std::vector<instance_ledger *>;
+    for (const int id : asked.instances) {
+        auto *instance = new instance_ledger;
+        ledgers.push_back(instance);
+        clients->push_back(instance);
+        if (!instance->open(id, why, sizeof why)) {
+            say("%s", why);
+            return false;
+        }
+    }
+    if (!ledgers.empty())
+        return true;
+    rows = new ledger_file;
+    one_process = asked.ledger_path == nullptr;
+    if (const int error = rows->open(asked.ledger_path); error != 0) {
+        say("EMUV_LEDGER=%s: %s", one_process ? "(none)" : asked.ledger_path,
+            std::strerror(error));
+        return false;
+    }
+    for (int device = 0; device < devices; device++) {
+        std::size_t card = 0;
+        if (!asked.physical_bytes)
+            calls.cuDeviceTotalMem_v2(&card, device);
+        ledgers.push_back(new file_ledger(*rows, static_cast<unsigned>(device),
+                                          asked.physical_bytes.value_or(card),
+                                          asked.virtual_bytes.value_or(0)));
+    }
+    return true;
+}
+
+// One for each ledger; the last one is of all devices from there on.
+std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
+                                         int devices)
+{
+    std::vector<footprint *> made;
+    open_process_vram();
+    const int last = static_cast<int>(ledgers.size()) - 1;
+    for (int i = 0; i <= last && i < devices; i++)
+        made.push_back(
+            new footprint(*ledgers[static_cast<std::size_t>(i)], process_vram,
+                          i, i == last ? devices - i : 1, tell_footprint));
+    return made;
+}
+
+store *make_store(const settings &asked, const driver &calls, int devices)
+{
+    int numa = 0;
+    if (calls.cuDeviceGetAttribute(
+            &numa,
+            CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            0) != CUDA_SUCCESS)
+        numa = 0;
+    if (asked.store == store_kind::numa && numa == 0) {
+        say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
+        return nullptr;
+    }
+    // Copies between devices, of handles in system RAM, take a detour, since
+    // they end the program inside the driver (580).
+    const bool several =
+        devices > 1 && !asked.move && asked.store == store_kind::automatic;
+    if (asked.store == store_kind::pages || numa == 0 || several)
+        return new page_store(calls);
+    auto *const handles = new numa_store(calls);
+    if (asked.store == store_kind::numa || asked.move)
+        return handles;
+    return new store_choice(calls, *handles, *new page_store(calls));
+}
+
+// Once, however many devices there are.
+void tell_stay(const char *why)
+{
+    static std::atomic<const char *> said;
+    if (said.exchange(why) == why)
+        return;
+    say("memory stays where it is from now on: %s", why);
+}
+
+// Of the kernels that are checked, whatever the device.
+void tell_reached(const char *kernel, CUresult error)
+{
+    if (kernel == nullptr)
+        kernel = "a copy";
+    if (error == CUDA_ERROR_ILLEGAL_ADDRESS)
+        say("%.320s reached memory that it was given no address of: it is not "
+            "to be trusted (EMUV_TRUST=known,-NAME)",
+            kernel);
+    else
+        say("the device reports error %d in %.320s", static_cast<int>(error),
+            kernel);
+}
+
+constexpr char unseen_why[] =
+    "the program calls a function that is newer than this library";
+std::atomic<bool> unseen;
+
+// What was found out of the program's kernels, as it ends.
+void tell_checked(const check &checked)
+{
+    const check::result found = checked.so_far();
+    if (!found.failed)
+        say("checked: %" PRIu64
+            " launches of %zu kernels reached nothing that might "
+            "move but what they were given",
+            found.launches, found.kernels);
+    if (found.unvouched_launches > 0)
+        say("not checked, since nobody vouches for them: %" PRIu64
+            " launches of %zu kernels, during which nothing would move: %s",
+            found.unvouched_launches, found.unvouched_kernels,
+            found.unvouched.data());
+}
+
+void stop_moving()
+{
+    const state *const made = active.load(std::memory_order_acquire);
+    if (made == nullptr)
+        return;
+    for (mover *each : made->movers)
+        each->leave();
+    if (made->checked != nullptr)
+        tell_checked(*made->checked);
+}
+
+// The result of a cuInit that the driver granted.
+CUresult start_locked()
+{
+    const settings asked = read_settings(std::getenv);
+    if (asked.disabled)
+        return CUDA_SUCCESS;
+    if (asked.wrong_name != nullptr) {
+        say("%s=%s %s", asked.wrong_name, asked.wrong_value, asked.wrong_why);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    if (!asked.limited())
+        return CUDA_SUCCESS;
+    // Lives as long as the process: programs free memory in their destructors.
+    auto *made = new state;
+    made->asked = asked;
+    fill(made->calls);
+    int devices = 0;
+    EMUV_REAL(cuDeviceGetCount)(&devices);
+    if (devices <= 0)
+        return CUDA_SUCCESS;
+    if (devices > static_cast<int>(max_devices))
+        devices = max_devices;
+    made->devices = devices;
+    std::vector<ledger *> ledgers;
+    if (!make_ledgers(asked, made->calls, devices, ledgers))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    store *host = make_store(asked, made->calls, devices);
+    if (host == nullptr)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    trace *record = nullptr;
+    if (asked.trace_path != nullptr) {
+        record = new trace;
+        if (const int error = record->open(asked.trace_path); error != 0) {
+            say("EMUV_TRACE=%s: %s", asked.trace_path, std::strerror(error));
+            return CUDA_ERROR_OPERATING_SYSTEM;
+        }
+    }
+    made->kernels = new functions(asked.trust, record);
+    // Memory that is registered in place cannot be mapped twice.
+    if (asked.move && host->by_handle()) {
+        if (asked.move_check)
+            made->checked = new check(tell_reached);
+        for (int device = 0; device < devices; device++)
+            made->movers.push_back(new mover(
+                made->calls,
+                *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
+                                               ledgers.size() - 1)],
+                device, asked.move_always, asked.away == away_kind::unmapped,
+                record, tell_stay, &made->host, made->checked));
+        // The driver's own end comes later: its handlers are older.
+        static bool registered;
+        if (!registered)
+            std::atexit(stop_moving);
+        registered = true;
+    }
+    // Told to cache nothing, PyTorch does not ask again either.
+    const bool reclaims =
+        asked.reclaim &&
+        std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
+    if (reclaims)
+        prepare_callers();
+    made->held = new memory(
+        made->calls, ledgers, *host, asked.report, tell_spill, asked.ipc,
+        made->movers, reclaims ? is_caching_allocator : nullptr,
+        asked.charge == charged_kind::all ? make_footprints(ledgers, devices)
+                                          : std::vector<footprint *>());
+    // Either this sees that, or that sees this.
+    active.store(made);
+    if (unseen)
+        made->fix_all(unseen_why);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult start()
+{
+    const std::lock_guard guard(start_lock);
+    if (!started) {
+        static bool registered;
+        if (!registered)
+            pthread_atfork(nullptr, nullptr, in_child);
+        registered = true;
+        start_result = start_locked();
+        started = true;
+    }
+    return start_result;
+}
+
+void state::fix_those_in(const void *words, std::size_t bytes) const
+{
+    if (bytes > max_table_bytes)
+        return;
+    const auto table = read_table(words, bytes);
+    if (table.empty())
+        return;
+    for (mover *each : movers)
+        each->fix_those_in(table);
+}
+
+void work_unseen()
+{
+    // Each caller waits until all is mapped.
+    unseen = true;
+    if (const state *made = active.load())
+        made->fix_all(unseen_why);
+}
+
+state *current_state()
+{
+    return active.load(std::memory_order_acquire);
+}
+
+} // namespace emuv::cuda

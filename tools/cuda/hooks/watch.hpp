@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Work for the device whose arguments say all that it touches: copies, sets,
+// waits; and what a stream waits for besides. One template stands for all of
+// these functions.
+#pragma once
+
+#include "hooks/session.hpp"
+
+#include <initializer_list>
+#include <string_view>
+#include <type_traits>
+
+namespace emuv::cuda::watching {
+
+// What an argument says of the work: the addresses it names ...
+template <typename T>
+inline void name(work &, T)
+{}
+inline void name(work &out, CUdeviceptr address)
+{
+    out.name(address);
+}
+// The driver takes the device's where it is said to be the host's, too.
+inline void name(work &out, const void *address)
+{
+    out.name(reinterpret_cast<CUdeviceptr>(address));
+}
+inline void name(work &out, void *address)
+{
+    out.name(reinterpret_cast<CUdeviceptr>(address));
+}
+template <typename Copy>
+void name_both(work &out, const Copy *copy)
+{
+    if (copy == nullptr)
+        return;
+    if (copy->srcMemoryType != CU_MEMORYTYPE_HOST)
+        out.name(copy->srcDevice);
+    if (copy->dstMemoryType != CU_MEMORYTYPE_HOST)
+        out.name(copy->dstDevice);
+}
+inline void name(work &out, const CUDA_MEMCPY2D *copy)
+{
+    name_both(out, copy);
+}
+inline void name(work &out, const CUDA_MEMCPY3D *copy)
+{
+    name_both(out, copy);
+}
+inline void name(work &out, const CUDA_MEMCPY3D_PEER *copy)
+{
+    name_both(out, copy);
+}
+// ... or that it names more than is looked at here.
+inline void name(work &out, CUdeviceptr *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUDA_MEMCPY3D_BATCH_OP *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUmemDecompressParams *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUstreamBatchMemOpParams *)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUgraphExec)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUfunction)
+{
+    out.vouched = false;
+}
+inline void name(work &out, CUDA_LAUNCH_PARAMS *)
+{
+    out.vouched = false;
+}
+
+// Where it runs.
+template <typename T>
+void pick(CUstream &, T)
+{}
+inline void pick(CUstream &where, CUstream stream)
+{
+    if (stream != nullptr)
+        where = stream;
+}
+
+// What is copied to the device may be addresses.
+template <typename... Rest>
+void from_host(const state &ours, CUdeviceptr, const void *words,
+               std::size_t bytes, Rest...)
+{
+    ours.fix_those_in(words, bytes);
+}
+// Which side is whose, the driver finds out.
+template <typename... Rest>
+void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
+               std::size_t bytes, Rest...)
+{
+    range_view view;
+    if (!ours.held->find(words, view))
+        ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
+}
+
+constexpr bool is_among(symbol which, std::initializer_list<symbol> these)
+{
+    for (const symbol each : these)
+        if (each == which)
+            return true;
+    return false;
+}
+
+// No work of its own, but other work may have to wait for it.
+constexpr bool only_waits(symbol which)
+{
+    return is_among(
+        which, {symbol::cuLaunchHostFunc, symbol::cuLaunchHostFunc_ptsz,
+                symbol::cuStreamAddCallback, symbol::cuStreamAddCallback_ptsz,
+                symbol::cuStreamWaitEvent, symbol::cuStreamWaitEvent_ptsz,
+                symbol::cuWaitExternalSemaphoresAsync,
+                symbol::cuWaitExternalSemaphoresAsync_ptsz});
+}
+
+// Copies of which the program's memory may be the source.
+constexpr bool copies_from_host(symbol which)
+{
+    return is_among(
+        which, {symbol::cuMemcpyHtoD_v2, symbol::cuMemcpyHtoD_v2_ptds,
+                symbol::cuMemcpyHtoDAsync_v2, symbol::cuMemcpyHtoDAsync_v2_ptsz,
+                symbol::cuMemcpy, symbol::cuMemcpy_ptds, symbol::cuMemcpyAsync,
+                symbol::cuMemcpyAsync_ptsz});
+}
+
+template <symbol which, bool per_thread, typename Function>
+struct watched;
+
+template <symbol which, bool per_thread, typename... Arguments>
+struct watched<which, per_thread, CUresult (*)(Arguments...)>
+{
+    static CUresult call(Arguments... arguments)
+    {
+        const entry ours;
+        const auto real = [&] {
+            return reinterpret_cast<CUresult (*)(Arguments...)>(
+                table_entry(which))(arguments...);
+        };
+        if constexpr (which == symbol::cuLaunchCooperativeKernelMultiDevice)
+            if (ours)
+                ours->fix_all("the program runs a kernel on several devices");
+        if constexpr (only_waits(which)) {
+            if (ours)
+                ours->stream_waits();
+            return real();
+        }
+        mover *const moves = ours ? ours.moving() : nullptr;
+        if (moves == nullptr)
+            return real();
+        if constexpr (copies_from_host(which))
+            from_host(*ours.operator->(), arguments...);
+        CUstream stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+        (pick(stream, arguments), ...);
+        const auto collect = [&](work &out) {
+            out.what = static_cast<std::uint64_t>(which) + 1;
+            out.vouched = true;
+            (name(out, arguments), ...);
+        };
+        // What a capture takes down is for the memory as it lies; and movers
+        // of other devices hear nothing of this work.
+        const bool later = ours.held().is_capturing(stream);
+        if (later || ours->movers.size() > 1) {
+            work named;
+            collect(named);
+            for (std::uint32_t i = 0; i < named.count; i++)
+                ours->fix(named.names[i], later ? nullptr : moves);
+            // It may run on any device, whichever it is launched on.
+            if constexpr ((std::is_same_v<Arguments, CUgraphExec> || ...))
+                ours->fix_others(moves, "the program launches graphs, and "
+                                        "memory of several devices moves");
+        }
+        return moves->run(stream, collect, real);
+    }
+};
+
+/// Whether a symbol's null stream is the calling thread's own.
+constexpr bool is_per_thread(std::string_view symbol_name)
+{
+    return symbol_name.ends_with("_ptsz") || symbol_name.ends_with("_ptds");
+}
+
+} // namespace emuv::cuda::watching
+
+/// The real function of a name as EMUV_REAL() has it, its work followed.
+#define EMUV_FOLLOWED(name)                                                    \
+    (::emuv::cuda::watching::watched<::emuv::cuda::symbol::name,               \
+                                     ::emuv::cuda::watching::is_per_thread(    \
+                                         #name),                               \
+                                     decltype(&::name)>::call)

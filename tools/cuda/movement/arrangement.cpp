@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Which units are in system RAM for good, where nothing moves.
+#include "movement/arrangement.hpp"
+
+#include "base/thread.hpp"
+#include "store/placement.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+namespace emuv::cuda {
+
+std::vector<bool> choose_places(const std::vector<placed_unit> &units,
+                                std::uint64_t excess)
+{
+    std::vector<bool> chosen(units.size());
+    std::vector<std::size_t> order(units.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        if (units[a].uses != units[b].uses)
+            return units[a].uses < units[b].uses;
+        return units[a].first != units[b].first
+                   ? units[a].first < units[b].first
+                   : a < b;
+    });
+    for (auto at = order.begin(); at != order.end() && excess > 0;) {
+        const std::uint32_t uses = units[*at].uses;
+        const auto end = std::find_if(at, order.end(), [&](std::size_t each) {
+            return units[each].uses != uses;
+        });
+        double alike = 0;
+        for (auto each = at; each != end; ++each)
+            alike += static_cast<double>(units[*each].bytes);
+        // What of those that are used as often is to be away: each time the
+        // units so far have fallen short of their part.
+        const double part = std::min(1.0, static_cast<double>(excess) / alike);
+        double passed = 0;
+        std::uint64_t away = 0;
+        for (; at != end; ++at) {
+            passed += static_cast<double>(units[*at].bytes);
+            if (static_cast<double>(away) >= passed * part)
+                continue;
+            chosen[*at] = true;
+            away += units[*at].bytes;
+        }
+        excess -= std::min(excess, away);
+    }
+    return chosen;
+}
+
+bool arrangement::is_due(const schedule &uses, std::uint64_t excess)
+{
+    const std::uint64_t off =
+        excess > excess_ ? excess - excess_ : excess_ - excess;
+    if (uses.lag() == 0 || (made_ && (off <= excess_ / 8 + max_unit_bytes ||
+                                      uses.steps() < until_)))
+        return false;
+    made_ = true;
+    excess_ = excess;
+    until_ = uses.steps() + kept_rounds * uses.lag();
+    return true;
+}
+
+void arrangement::arrange(std::unique_lock<std::mutex> &lock,
+                          const std::vector<block_ref> &blocks,
+                          const schedule &uses) const
+{
+    std::vector<candidate> places;
+    std::vector<placed_unit> units;
+    for (const block_ref &each : blocks) {
+        if (each->fixed)
+            continue;
+        const std::size_t begin = places.size();
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            places.push_back({each, i, 0});
+            units.push_back({each->slots[i].bytes, 0, 0});
+        }
+        uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
+            for (std::size_t i = part.first;
+                 i <= part.last && i < each->slots.size(); i++) {
+                placed_unit &one = units[begin + i];
+                // The round begins with the same step each time.
+                if (one.uses++ == 0)
+                    one.first = step % uses.lag();
+            }
+        });
+    }
+    const std::uint64_t excess = excess_;
+    lock.unlock();
+    const auto chosen = choose_places(units, excess);
+    lock_soon(lock);
+    for (std::size_t i = 0; i < places.size(); i++)
+        places[i].unit().stays_away = chosen[i];
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The blocks there are, by address.
+#pragma once
+
+#include "movement/block.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// All of them. Whoever uses it locks.
+///
+/// Every address that work is given is looked up here, and a tree has each of
+/// its nodes in another line of the cache. So there is a table beside it, of
+/// the same blocks in the same order; it is made anew after a change, once
+/// there have been as many questions as there are blocks. So neither a change
+/// nor a question ever costs more than the tree does, by and large.
+class blocks
+{
+public:
+    bool empty() const { return tree_.empty(); }
+    const std::map<CUdeviceptr, block_ref> &all() const { return tree_; }
+    /// Another one after each change.
+    std::uint64_t version() const { return version_; }
+
+    void add(const block_ref &made)
+    {
+        tree_[made->base] = made;
+        changed();
+    }
+
+    /// @return the block that begins there, which is no longer one of them; or
+    ///   none
+    block_ref remove(CUdeviceptr base)
+    {
+        const auto found = tree_.find(base);
+        if (found == tree_.end())
+            return {};
+        const block_ref gone = found->second;
+        tree_.erase(found);
+        changed();
+        return gone;
+    }
+
+    /// @return the block around an address, or null; until there is a change
+    block *around(CUdeviceptr address)
+    {
+        // Most numbers are no addresses, or of small memory.
+        if (address - lowest_ >= span_)
+            return nullptr;
+        if (asked_ < tree_.size()) {
+            if (++asked_ == tree_.size())
+                make_table();
+            const auto after = tree_.upper_bound(address);
+            return within(&*std::prev(after)->second, address);
+        }
+        const auto after =
+            std::upper_bound(bases_.begin(), bases_.end(), address);
+        return within(
+            table_[static_cast<std::size_t>(after - bases_.begin()) - 1],
+            address);
+    }
+
+private:
+    void changed()
+    {
+        version_++;
+        asked_ = 0;
+        lowest_ = tree_.empty() ? 0 : tree_.begin()->first;
+        span_ = tree_.empty() ? 0
+                              : tree_.rbegin()->first +
+                                    tree_.rbegin()->second->bytes - lowest_;
+    }
+
+    static block *within(block *of, CUdeviceptr address)
+    {
+        return address - of->base < of->bytes ? of : nullptr;
+    }
+
+    void make_table()
+    {
+        bases_.clear();
+        table_.clear();
+        for (const auto &[base, each] : tree_) {
+            bases_.push_back(base);
+            table_.push_back(&*each);
+        }
+    }
+
+    std::map<CUdeviceptr, block_ref> tree_;
+    std::uint64_t version_ = 0;
+    std::size_t asked_ = 0; // since the last change
+    // From the first to the last of them.
+    CUdeviceptr lowest_ = 0;
+    std::uint64_t span_ = 0;
+    std::vector<CUdeviceptr> bases_;
+    std::vector<block *> table_;
+};
+
+} // namespace emuv::cuda

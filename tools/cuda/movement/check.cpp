@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Whether a program's kernels keep to what they are given.
+#include "movement/check.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace emuv::cuda {
+
+void check::begins(const work &launch)
+{
+    if (launch.kernel == nullptr)
+        return;
+    const std::lock_guard guard(lock_);
+    if (found_.failed)
+        return;
+    if (launch.vouched) {
+        found_.launches++;
+        kernels_.insert(launch.what);
+    } else {
+        found_.unvouched_launches++;
+        if (unvouched_.insert(launch.what).second)
+            add_name(launch.kernel);
+    }
+}
+
+void check::add_name(const char *name)
+{
+    constexpr int most = 72; // names of templates have no end
+    const std::size_t left = found_.unvouched.size() - named_bytes_;
+    const int added =
+        std::snprintf(&found_.unvouched[named_bytes_], left, "%s%.*s%s",
+                      named_bytes_ > 0 ? ", " : "", most, name,
+                      std::strlen(name) > most ? "..." : "");
+    if (added > 0)
+        named_bytes_ += std::min<std::size_t>(added, left - 1);
+}
+
+void check::failed(const char *kernel, CUresult error)
+{
+    {
+        const std::lock_guard guard(lock_);
+        if (std::exchange(found_.failed, true))
+            return;
+    }
+    tell_(kernel, error);
+}
+
+check::result check::so_far() const
+{
+    const std::lock_guard guard(lock_);
+    result out = found_;
+    out.kernels = kernels_.size();
+    out.unvouched_kernels = unvouched_.size();
+    return out;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Work that the device has in hand.
+#include "movement/flights.hpp"
+
+#include "base/captures.hpp"
+#include "base/thread.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace emuv::cuda {
+
+void flights::open()
+{
+    const std::lock_guard guard(departing_);
+    open_ = true;
+}
+
+void flights::close()
+{
+    const std::lock_guard guard(departing_);
+    open_ = false;
+    take_unmarked();
+    lost_.store(false);
+}
+
+// Whether the event of what comes next on its stream may stand for this: no
+// event becomes part of what is captured.
+bool flights::may_wait(const flight &begun) const
+{
+    return begun.brief && !begun.failed && begun.event != nullptr &&
+           unmarked_.count + 1 < max_unmarked &&
+           unmarked_.expected_ns + begun.expected_ns < max_unmarked_ns &&
+           (unmarked_.count == 0 ||
+            begun.handed_over_ns - unmarked_.since_ns < max_unmarked_ns) &&
+           marking_ == 0 && open_captures.load() == 0;
+}
+
+// Locked.
+// @return what was unmarked until now
+flights::unmarked flights::take_unmarked()
+{
+    any_unmarked_.store(false);
+    return std::exchange(unmarked_, {});
+}
+
+// Locked. The event of the last one stands for all. Whoever asks without the
+// lock whether there is any is told so until that is recorded: its stream may
+// be captured, or go, as soon as there is none.
+void flights::mark_last()
+{
+    const unmarked all = std::exchange(unmarked_, {});
+    if (all.count == 0)
+        return;
+    if (calls_.cuEventRecord(all.event, all.stream) == CUDA_SUCCESS)
+        marks_.emplace_back(all.stream, all.event);
+    else
+        lost_.store(true);
+    any_departed_.store(true);
+    any_unmarked_.store(false);
+}
+
+template <typename Condition>
+void flights::mark_if(Condition holds)
+{
+    if (!any_unmarked())
+        return;
+    const std::unique_lock guard = lock_soon(departing_);
+    if (holds())
+        mark_last();
+}
+
+void flights::mark()
+{
+    mark_if([] { return true; });
+}
+
+void flights::mark_before(CUstream stream, const flight &next)
+{
+    mark_if([&] { return !next.brief || stream != unmarked_.stream; });
+}
+
+void flights::leave(CUstream stream)
+{
+    mark_if([&] { return stream == unmarked_.stream; });
+}
+
+// Locked.
+void flights::push(CUstream stream, flight &&begun)
+{
+    departed_ns_.fetch_add(begun.expected_ns);
+    departed_.emplace_back(stream, std::move(begun));
+    any_departed_.store(true);
+}
+
+flights::departure flights::depart(CUstream stream, flight &&begun)
+{
+    bool stands_for_others = false;
+    {
+        const std::unique_lock guard = lock_soon(departing_);
+        if (!open_)
+            return departure::closed;
+        // Of all threads that launch, another may have been faster.
+        if (stream != unmarked_.stream)
+            mark_last();
+        if (may_wait(begun)) {
+            if (unmarked_.count++ == 0)
+                unmarked_.since_ns = begun.handed_over_ns;
+            unmarked_.stream = stream;
+            unmarked_.expected_ns += begun.expected_ns;
+            unmarked_.event = begun.event;
+            any_unmarked_.store(true);
+            push(stream, std::move(begun));
+            return departure::followed;
+        }
+        stands_for_others = take_unmarked().count > 0;
+        marking_++;
+    }
+    // Without the lock, which others launch with.
+    begun.marked = begun.event != nullptr &&
+                   calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
+    const std::unique_lock guard = lock_soon(departing_);
+    marking_--;
+    if (!begun.marked) {
+        if (stands_for_others)
+            lost_.store(true);
+        return departure::lost;
+    }
+    if (!open_)
+        return departure::closed;
+    push(stream, std::move(begun));
+    return departure::followed;
+}
+
+void flights::arrive()
+{
+    if (!any_departed_.load())
+        return;
+    {
+        const std::unique_lock guard = lock_soon(departing_);
+        arriving_.swap(departed_);
+        arriving_marks_.swap(marks_);
+        any_departed_.store(false);
+        departed_ns_.store(0);
+    }
+    for (auto &[stream, which] : arriving_)
+        add(stream, std::move(which));
+    arriving_.clear();
+    // None of them has landed: what lands it would have arrived after the mark.
+    for (const auto &[stream, event] : arriving_marks_) {
+        auto &queue = by_stream_[stream].queue;
+        std::find_if(queue.rbegin(), queue.rend(), [&](const flight &each) {
+            return each.event == event;
+        })->marked = true;
+    }
+    arriving_marks_.clear();
+}
+
+void flights::add(CUstream stream, flight &&begun)
+{
+    row &of = by_stream_[stream];
+    of.expected_ns += begun.expected_ns;
+    if (by_stream_.size() > 1)
+        crowded_ns_ = std::max(crowded_ns_, begun.handed_over_ns);
+    of.queue.push_back(std::move(begun));
+}
+
+flight *flights::oldest(CUstream stream)
+{
+    const auto found = by_stream_.find(stream);
+    return found != by_stream_.end() ? &found->second.queue.front() : nullptr;
+}
+
+std::uint64_t flights::behind_oldest_ns(CUstream stream) const
+{
+    const auto found = by_stream_.find(stream);
+    return found != by_stream_.end()
+               ? found->second.expected_ns -
+                     found->second.queue.front().expected_ns
+               : 0;
+}
+
+std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
+                                            bool &failed)
+{
+    // What stands first in a queue need not end first: threads that share a
+    // stream may change places here, and each has its own default stream.
+    struct question
+    {
+        CUstream stream;
+        std::vector<std::pair<CUevent, std::size_t>> events; // and for how many
+        std::size_t ended = 0;                               // of those
+    };
+    std::vector<question> questions;
+    for (const auto &[stream, of] : by_stream_) {
+        question &made = questions.emplace_back();
+        made.stream = stream;
+        std::size_t waiting = 0;
+        for (const flight &each : of.queue) {
+            waiting++;
+            if (!each.marked)
+                continue;
+            if (made.events.size() == asked_at_once)
+                break;
+            made.events.emplace_back(each.event, std::exchange(waiting, 0));
+        }
+    }
+    std::vector<landing> out;
+    if (questions.empty())
+        return out;
+    lock.unlock();
+    const std::uint64_t asked_ns = now_ns();
+    mark_if([&] { return unmarked_.since_ns + max_unmarked_ns < asked_ns; });
+    for (question &each : questions)
+        for (const auto &[event, stands_for] : each.events) {
+            const CUresult state = calls_.cuEventQuery(event);
+            if (state == CUDA_ERROR_NOT_READY)
+                break;
+            each.ended++;
+            failed = failed || state != CUDA_SUCCESS;
+        }
+    const std::uint64_t now = now_ns();
+    lock_soon(lock);
+    arrive();
+    failed = failed || lost_.load();
+    const std::uint64_t slack = now - looked_ns_;
+    // Of what was not asked for, nobody knows when it ended.
+    if (std::none_of(
+            questions.begin(), questions.end(),
+            [](const question &each) { return each.ended == asked_at_once; }))
+        looked_ns_ = asked_ns;
+    if (questions.size() > 1)
+        crowded_ns_ = now;
+    for (const question &each : questions) {
+        if (each.ended == 0)
+            continue;
+        const auto entry = by_stream_.find(each.stream);
+        for (std::size_t i = 0; i < each.ended; i++)
+            land(entry->second, each.events[i].second, i == 0, now, slack, out);
+        if (entry->second.queue.empty())
+            by_stream_.erase(entry);
+    }
+    if (!out.empty()) {
+        last_end_ns_ = now;
+        last_end_slack_ns_ = slack;
+    }
+    return out;
+}
+
+// So many of a stream's, all together.
+void flights::land(row &of, std::size_t count, bool is_first, std::uint64_t now,
+                   std::uint64_t slack, std::vector<landing> &out)
+{
+    const std::uint64_t start =
+        std::max(of.queue.front().handed_over_ns, of.last_end_ns);
+    of.last_end_ns = now;
+    for (std::size_t i = 0; i < count; i++) {
+        landing next{std::move(of.queue.front()), is_first && i == 0, 0, {}};
+        of.queue.pop_front();
+        of.expected_ns -= next.which.expected_ns;
+        next.busy_ns = (now - std::min(now, start)) / count;
+        next.took = time_alone(next.which, now, slack, is_first);
+        // Any of them may have had all of the time, or none.
+        if (next.took && count > 1)
+            next.took->least_ns = 0;
+        out.push_back(std::move(next));
+    }
+}
+
+// It had the device for itself from its begin, or from the end of what was
+// before it; neither is known to the moment. Nobody had looked for so long as
+// slack says: all that was seen to end at once, but the first of it, began
+// since then.
+std::optional<reach::span> flights::time_alone(const flight &which,
+                                               std::uint64_t now,
+                                               std::uint64_t slack,
+                                               bool is_first) const
+{
+    const std::uint64_t first = std::max(which.begun_ns, last_end_ns_);
+    const std::uint64_t last = std::max(which.handed_over_ns, last_end_ns_);
+    if (which.failed || crowded_ns_ >= first || last > now)
+        return {};
+    const std::uint64_t least = now - last;
+    const std::uint64_t most =
+        now - first + (first == last_end_ns_ ? last_end_slack_ns_ : 0);
+    return is_first ? reach::span{least - std::min(least, slack), most}
+                    : reach::span{0, std::min(slack, most)};
+}
+
+std::vector<flight> flights::abandon()
+{
+    std::vector<flight> out;
+    for (auto &[stream, of] : by_stream_)
+        for (flight &each : of.queue)
+            out.push_back(std::move(each));
+    by_stream_.clear();
+    return out;
+}
+
+} // namespace emuv::cuda

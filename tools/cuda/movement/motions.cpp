@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// How a unit moves, stage by stage, and what is mapped meanwhile.
+#include "base/captures.hpp"
+#include "movement/mover.hpp"
+#include "store/mapping.hpp"
+
+#include <algorithm>
+
+namespace emuv::cuda {
+
+namespace {
+
+// Free, so that there is always a frame to go on with; more would only be VRAM
+// that holds nothing.
+constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
+
+constexpr char lost_why[] = "an address is lost: the driver maps it no more";
+
+} // namespace
+
+void mover::progressed()
+{
+    progress_++;
+    version_++;
+}
+
+// Whether nothing of the block is to move now, or be mapped nowhere.
+bool mover::must_stay(const block &of) const
+{
+    return !of.is_idle() || unvouched_ > 0 || stopping_ || gave_up_;
+}
+
+mover::motion_ref mover::new_motion(const candidate &which, stage at)
+{
+    slot &one = which.unit();
+    const bool evicts = at != stage::fetch;
+    which.of->put(one, evicts ? place::evicting : place::fetching);
+    // Whoever came in before this has called off what there was.
+    one.cancel = must_stay(*which.of);
+    which.of->moving++;
+    motion made;
+    made.of = which.of;
+    made.index = which.index;
+    made.at = at;
+    made.evicts = evicts;
+    made.started_ns = now_ns();
+    made.next_use = which.next_use;
+    made.event = events_.take();
+    return motions_.insert(motions_.end(), std::move(made));
+}
+
+// Whether nothing in flight can touch the unit, nor has since it began.
+bool mover::may_move(const motion &which) const
+{
+    return !which.unit().cancel && unvouched_ == 0 && which.of->in_flight == 0;
+}
+
+// @param progress  whether anything has come of it
+void mover::end_motion(motion_ref which, place where, bool progress)
+{
+    slot &of = which->unit();
+    which->of->put(of, where);
+    of.cancel = false;
+    which->of->moving--;
+    if (of.away && must_stay(*which->of))
+        bring_home(*which->of, of);
+    if (progress)
+        progressed();
+    else
+        version_++;
+    events_.put(which->event);
+    if (which->evicts)
+        digests_.put(which->digest);
+    motions_.erase(which);
+    changed_.notify_all();
+}
+
+// Takes motions a stage further, or to their end.
+bool mover::advance(std::unique_lock<std::mutex> &lock)
+{
+    // What has been handed to the device ends in its order, nearly: the first
+    // of a kind that has not ends the asking.
+    struct question
+    {
+        motion_ref about;
+        CUresult answer;
+    };
+    std::vector<question> questions;
+    for (auto each = motions_.begin(); each != motions_.end(); ++each)
+        if (each->at == stage::fetch || each->at == stage::digest ||
+            each->at == stage::write_back)
+            questions.push_back({each, CUDA_ERROR_NOT_READY});
+    if (!questions.empty()) {
+        lock.unlock();
+        for (const stage at : {stage::fetch, stage::digest, stage::write_back})
+            for (question &each : questions) {
+                if (each.about->at != at)
+                    continue;
+                each.answer = calls_.cuEventQuery(each.about->event);
+                if (each.answer == CUDA_ERROR_NOT_READY)
+                    break;
+            }
+        lock_soon(lock);
+    }
+    bool any = false;
+    for (const question &each : questions) {
+        if (each.answer == CUDA_ERROR_NOT_READY)
+            continue;
+        any = true;
+        if (each.answer != CUDA_SUCCESS || !may_move(*each.about))
+            call_off(each.about);
+        else if (each.about->at == stage::digest)
+            compare(lock, each.about);
+        else if (each.about->at == stage::write_back)
+            written(*each.about);
+        else
+            hand_over(*each.about, stage::remap);
+    }
+    for (auto at = motions_.begin(); at != motions_.end();) {
+        const auto each = at++;
+        switch (each->at) {
+        case stage::roomed:
+            any = true;
+            if (!each->done || !take_digest(lock, *each))
+                end_motion(each, place::vram);
+            break;
+        case stage::remapped:
+            any = true;
+            finish(each);
+            break;
+        case stage::ready:
+            if (!may_move(*each) || stopping_ || gave_up_ ||
+                (!pace_.moves() &&
+                 !(pace_.arranges() && schedule_.predicts()) && waiters_ == 0 &&
+                 wanted_bytes_ == 0 && exchange_.at != exchange::leaving)) {
+                any = true;
+                call_off(each);
+            } else if (wants_frame_of(*each)) {
+                any = true;
+                hand_over(*each, stage::remap);
+            }
+            break;
+        default: // on its way, or in other threads' hands
+            break;
+        }
+    }
+    return any;
+}
+
+// Whether there are too few frames like the one that this motion would leave,
+// those counted that will be in a moment. Those of other sizes are of little
+// use for what it makes room for, and yet VRAM that holds nothing.
+bool mover::wants_frame_of(const motion &which) const
+{
+    const std::uint64_t size = which.unit().bytes;
+    std::uint64_t bytes = frames_.bytes();
+    std::uint64_t alike = frames_.bytes(size);
+    for (const motion &each : motions_)
+        if (each.at == stage::remap && each.evicts) {
+            bytes += each.unit().bytes;
+            alike += each.unit().bytes == size ? size : 0;
+        }
+    return wanted_bytes_ > 0 || alike == 0 ||
+           (alike < max_free_bytes && bytes < 2 * max_free_bytes);
+}
+
+// Reads the unit that shall leave, to see whether it has changed.
+bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
+{
+    if (!may_move(which))
+        return false;
+    const slot &of = which.unit();
+    if (of.blank) {
+        which.at = stage::ready;
+        return true;
+    }
+    which.at = stage::digest;
+    lock.unlock();
+    const bool begun =
+        digests_.begin(which.digest, of.at, of.bytes, which.event);
+    lock_soon(lock);
+    return begun;
+}
+
+// What is the same as its copy in system RAM need not be written there.
+void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
+{
+    slot &of = which->unit();
+    const digests::value now = digests_.result(which->digest);
+    const bool unchanged = of.digested && of.digest == now;
+    if (of.digested)
+        of.changes = !unchanged;
+    of.digest = now;
+    if (unchanged) {
+        which->at = stage::ready;
+        return;
+    }
+    // The copy in system RAM is of another time until this one is done.
+    of.digested = false;
+    which->at = stage::write_back;
+    lock.unlock();
+    const bool begun =
+        lanes_.write_back(of.host.alias, of.at, of.bytes, which->event);
+    lock_soon(lock);
+    if (!begun)
+        end_motion(which, place::vram);
+}
+
+void mover::written(motion &which)
+{
+    which.unit().digested = true;
+    which.wrote = true;
+    which.at = stage::ready;
+}
+
+// Somebody needs the unit where it is.
+void mover::call_off(motion_ref which)
+{
+    if (trace_ != nullptr)
+        trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
+                     "called off", which->started_ns, now_ns(),
+                     which->unit().at, which->unit().bytes, which->next_use);
+    if (!which->evicts)
+        frames_.put(which->into);
+    else if (which->at == stage::write_back)
+        which->unit().digested = false;
+    end_motion(which, which->evicts ? place::vram : place::host);
+}
+
+// The unit is mapped elsewhere, or could not be.
+void mover::finish(motion_ref which)
+{
+    slot &of = which->unit();
+    if (which->called_off) {
+        call_off(which);
+        return;
+    }
+    if (!which->done) {
+        give_up("a unit could not be mapped");
+        call_off(which);
+        return;
+    }
+    if (which->evicts) {
+        // What waited for this may write there already.
+        if (!may_move(*which))
+            of.digested = false;
+        given_up_++;
+        frames_.put({of.vram, of.vram_alias, of.bytes});
+        of.vram = 0;
+        of.vram_alias = 0;
+        of.made = false;
+        host_bytes_ += of.bytes;
+    } else {
+        of.vram = which->into.handle;
+        of.vram_alias = which->into.alias;
+        which->of->has_come(of);
+        which->of->has_been_mapped(of);
+        of.made = of.blank;
+        host_bytes_ -= of.bytes;
+    }
+    unreported_.fetched_bytes += which->copies ? of.bytes : 0;
+    unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
+    if (trace_ != nullptr)
+        trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
+                     which->copies   ? "fetch"
+                     : which->wrote  ? "write back"
+                     : which->evicts ? "drop"
+                                     : "make place",
+                     which->started_ns, now_ns(), of.at, of.bytes,
+                     which->next_use);
+    end_motion(which, which->evicts ? place::host : place::vram);
+}
+
+condition &mover::jobs(stage of)
+{
+    return of == stage::room ? to_make_ : to_map_;
+}
+
+void mover::hand_over(motion &which, stage to)
+{
+    which.at = to;
+    jobs(to).notify_all();
+}
+
+void mover::serve(stage mine)
+{
+    CUcontext popped = nullptr;
+    calls_.cuCtxPushCurrent_v2(context_);
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    std::unique_lock lock(lock_);
+    while (!served_) {
+        motion *next = nullptr;
+        // Without a frame of its size nothing can be fetched; with one, what
+        // has been fetched is what somebody waits for.
+        const auto urgency = [this](const motion &which) {
+            if (!which.evicts)
+                return 1;
+            return frames_.has(which.unit().bytes) ? 0 : 2;
+        };
+        for (motion &each : motions_)
+            if (each.at == mine &&
+                (next == nullptr || urgency(each) > urgency(*next)))
+                next = &each;
+        if (next == nullptr) {
+            jobs(mine).wait_for(lock, 100000000);
+            continue;
+        }
+        slot &of = next->unit();
+        const std::uint64_t start = now_ns();
+        next->called_off = !may_move(*next);
+        if (next->called_off) {
+            next->done = false;
+        } else if (mine == stage::room) {
+            lock.unlock();
+            const bool done = rooms_.make(of.bytes, of.host);
+            enter(lock);
+            next->done = done;
+        } else {
+            of.unmapped = true;
+            unmapped_++;
+            const bool was_away = of.away;
+            const bool is_away = next->evicts && may_be_away(*next);
+            lock.unlock();
+            const bool done =
+                is_away    ? calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS
+                : was_away ? map_at(calls_, of.at, of.bytes, next->into.handle,
+                                    device_)
+                : next->evicts ? map(of, of.host.handle, of.vram)
+                               : map(of, next->into.handle, of.host.handle);
+            enter(lock);
+            of.unmapped = false;
+            unmapped_--;
+            next->done = done;
+            if (done && was_away != is_away)
+                set_away(*next->of, of, is_away);
+        }
+        next->at = mine == stage::room ? stage::roomed : stage::remapped;
+        if (trace_ != nullptr)
+            trace_->span(trace::row::calls,
+                         mine == stage::room ? "make room"
+                         : of.away           ? "unmap"
+                                             : "map",
+                         start, now_ns(), of.at, of.bytes, next->next_use);
+        changed_.notify_all();
+    }
+    lock.unlock();
+    calls_.cuCtxPopCurrent_v2(&popped);
+}
+
+void mover::set_away(block &around, slot &of, bool away)
+{
+    of.away = away;
+    around.away = away ? around.away + 1 : around.away - 1;
+    away_ = away ? away_ + 1 : away_ - 1;
+}
+
+// Maps a unit where it is, if nothing is mapped at its address. What a copy is
+// on its way for is mapped all the same: the copy may wait for the caller.
+bool mover::bring_home(block &around, slot &of)
+{
+    if (!of.away || of.where == place::evicting || of.unmapped)
+        return false;
+    const std::uint64_t start = now_ns();
+    const auto handle = of.in_ram() ? of.host.handle : of.vram;
+    bool done = false;
+    {
+        const beside_captures apart(calls_);
+        done = map_at(calls_, of.at, of.bytes, handle, device_);
+        if (!done) {
+            frames_.drop();
+            done = map_at(calls_, of.at, of.bytes, handle, device_);
+        }
+    }
+    set_away(around, of, false);
+    around.has_been_mapped(of);
+    if (!done) {
+        gave_up_ = true;
+        cancel_all();
+        tell_(lost_why);
+    }
+    if (trace_ != nullptr)
+        trace_->span(trace::row::waits, "mapped again", start, now_ns(), of.at,
+                     of.bytes, schedule_.steps());
+    return true;
+}
+
+void mover::bring_home(block &of)
+{
+    for (slot &each : of.slots) {
+        if (of.away == 0)
+            return;
+        bring_home(of, each);
+    }
+}
+
+void mover::bring_all_home()
+{
+    if (away_ == 0)
+        return;
+    for (const block_ref &each : large_)
+        bring_home(*each);
+    // What is small is hidden only where kernels are checked.
+    if (check_ != nullptr)
+        for (const auto &[base, each] : blocks_.all())
+            bring_home(*each);
+}
+
+// Has nothing mapped but what work in flight was given, and what is never to
+// move: who reaches anything else is found out.
+void mover::hide_the_rest()
+{
+    if (unvouched_ > 0 || !settled_)
+        return;
+    for (const auto &[base, each] : blocks_.all()) {
+        if (!each->is_idle() || each->moving > 0)
+            continue;
+        for (slot &one : each->slots)
+            if (!one.away &&
+                calls_.cuMemUnmap(one.at, one.bytes) == CUDA_SUCCESS)
+                set_away(*each, one, true);
+    }
+}
+
+// The same, and waits for what is on its way.
+void mover::map_all(std::unique_lock<std::mutex> &lock)
+{
+    bring_all_home();
+    changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
+}
+
+bool mover::bring_one_home()
+{
+    for (const block_ref &each : large_)
+        for (slot &one : each->slots)
+            if (one.where == place::host && bring_home(*each, one))
+                return true;
+    return false;
+}
+
+// The one moment at which an address of the program's is not mapped.
+bool mover::map(slot &of, CUmemGenericAllocationHandle to,
+                CUmemGenericAllocationHandle from)
+{
+    const remapping result = remap(calls_, of.at, of.bytes, to, from, device_);
+    if (result == remapping::lost)
+        tell_(lost_why);
+    return result == remapping::done;
+}
+
+bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
+                        const candidate &which)
+{
+    const slot &one = which.unit();
+    frame into;
+    std::vector<frame> gone;
+    if (!frames_.take(one.bytes, into, gone))
+        return false;
+    const motion_ref next = new_motion(which, stage::fetch);
+    const bool copies = next->copies = !one.blank;
+    const CUdeviceptr from = one.away ? one.host.alias : one.at;
+    lock.unlock();
+    const bool made = frames_.complete(into, gone, copies);
+    const bool begun =
+        made && next->event != nullptr &&
+        (!copies || lanes_.fetch(into.alias, from, one.bytes, next->event));
+    lock_soon(lock);
+    next->into = into;
+    if (begun && !copies)
+        hand_over(*next, stage::remap);
+    if (begun)
+        return true;
+    if (made)
+        frames_.put(into);
+    end_motion(next, place::host, false);
+    return false;
+}
+
+bool mover::start_evict(const candidate &which)
+{
+    slot &one = which.unit();
+    bring_home(*which.of, one); // to be read there
+    const motion_ref next = new_motion(which, stage::roomed);
+    next->digest = digests_.take();
+    if (next->event == nullptr) {
+        end_motion(next, place::vram);
+        return false;
+    }
+    if (slot *const spare =
+            one.host.handle == 0 ? spare_room(one.bytes) : nullptr)
+        one.take_room_of(*spare);
+    next->done = one.host.alias != 0;
+    if (!next->done) {
+        pace_.disturb();
+        headroom_.begin(now_ns());
+        hand_over(*next, stage::room);
+    }
+    return true;
+}
+
+} // namespace emuv::cuda

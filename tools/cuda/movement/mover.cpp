@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Moving units between VRAM and system RAM, ahead of their use: what is moved,
+// and the thread that does.
+#include "movement/mover.hpp"
+
+#include "base/captures.hpp"
+#include "store/mapping.hpp"
+
+#include <algorithm>
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace emuv::cuda {
+
+namespace {
+
+constexpr std::uint64_t rest_after_ns = 10000000;
+constexpr std::uint64_t report_after_ns = 100000000;
+// In blocks below that frameworks keep their many small tensors, at ever new
+// places, which every kernel reads again and again. They come to VRAM at their
+// first use, and stay.
+constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
+// How long the end of a process waits for what may never end.
+constexpr std::uint64_t leave_after_ns = 2000000000;
+
+} // namespace
+
+mover::mover(const driver &calls, ledger &limits, int device, bool always,
+             bool unmaps, trace *record, void (*tell)(const char *why),
+             const pinned *host, check *checked)
+    : calls_(calls), limits_(limits), device_(device),
+      unmaps_(unmaps && checked == nullptr), trace_(record), tell_(tell),
+      host_(host), check_(checked), pace_(always && checked == nullptr),
+      flights_(calls), frames_(calls, limits, device),
+      rooms_(calls, limits, device), events_(calls), digests_(calls),
+      lanes_(calls)
+{}
+
+mover::~mover()
+{
+    stop(nullptr);
+}
+
+void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
+                const std::vector<unit> &units, std::size_t first_host,
+                const std::vector<std::uint64_t> &tokens)
+{
+    const block_ref made(new block);
+    made->base = base;
+    made->bytes = bytes;
+    made->small = bytes < min_block_bytes;
+    made->slots.reserve(units.size());
+    std::uint64_t host = 0;
+    for (std::size_t i = 0; i < units.size(); i++) {
+        slot next;
+        next.at = units[i].at;
+        next.bytes = units[i].bytes;
+        if (i < first_host) {
+            next.where = place::vram;
+            next.vram = units[i].handle;
+        } else {
+            next.host.handle = units[i].handle;
+            next.host.charged = !tokens.empty();
+            next.host.token = tokens.empty() ? 0 : tokens[i - first_host];
+            host += next.bytes;
+        }
+        made->add(next);
+    }
+    const std::lock_guard guard(lock_);
+    for (use_mark &each : made->marks)
+        each.uses.use(uses_); // it has been made for something
+    blocks_.add(made);
+    if (!made->small)
+        large_.push_back(made);
+    host_bytes_ += host;
+    if ((host > 0 || check_ != nullptr) && !active() && !gave_up_)
+        start(context);
+    changed_.notify_all();
+}
+
+bool mover::remove(CUdeviceptr base, remains &left)
+{
+    std::unique_lock lock(lock_);
+    const block_ref gone = blocks_.remove(base);
+    if (!gone)
+        return false;
+    std::erase(large_, gone);
+    vacant_ -= gone->vacant ? 1 : 0;
+    schedule_.forget(base);
+    hold_still(*gone);
+    if (gone->moving > 0) // others may wait until all is mapped
+        bring_home(*gone);
+    changed_.wait(lock, [&] { return gone->moving == 0; });
+    for (slot &each : gone->slots) {
+        unit next{each.at, each.bytes, 0};
+        const bool in_vram = each.where == place::vram;
+        next.handle = in_vram ? each.vram : each.host.handle;
+        unmap_alias(calls_, each.vram_alias, each.bytes);
+        if (in_vram) {
+            left.physical_bytes += each.bytes;
+            if (each.host.handle != 0)
+                rooms_.drop(each.bytes, each.host);
+        } else {
+            host_bytes_ -= each.bytes;
+            unmap_alias(calls_, each.host.alias, each.bytes);
+            if (each.host.charged)
+                left.charges.push_back({each.bytes, each.host.token});
+        }
+        left.units.push_back(next);
+        left.host.push_back(!in_vram);
+        left.away.push_back(each.away);
+        away_ -= each.away ? 1 : 0;
+    }
+    changed_.notify_all();
+    return true;
+}
+
+void mover::vacate(CUdeviceptr base)
+{
+    const std::unique_lock lock = enter();
+    if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
+        of->vacate();
+        vacant_++;
+        version_++;
+    }
+}
+
+void mover::occupy(CUdeviceptr base)
+{
+    const std::unique_lock lock = enter();
+    if (block *const of = blocks_.around(base); of != nullptr && of->vacant) {
+        of->occupy();
+        vacant_--;
+        version_++;
+    }
+}
+
+block_ref mover::block_of(CUdeviceptr address)
+{
+    block *const found = blocks_.around(address);
+    return found != nullptr ? block_ref(found) : block_ref();
+}
+
+void mover::fix(CUdeviceptr address)
+{
+    std::unique_lock lock(lock_);
+    const block_ref found = block_of(address);
+    if (!found)
+        return;
+    hold_still(*found);
+    bring_home(*found);
+    // What still moves is called off, and all of it is mapped meanwhile: its
+    // end may wait for the caller.
+    changed_.wait(lock, [&] { return found->mapped(); });
+}
+
+block_ref mover::hold(CUdeviceptr address)
+{
+    if (!active())
+        return {};
+    std::unique_lock lock = enter();
+    block_ref found = block_of(address);
+    if (!found)
+        return {};
+    found->in_flight++; // as work that changes nothing
+    bring_home(*found);
+    changed_.wait(lock, [&] { return found->mapped(); });
+    return found;
+}
+
+void mover::let_go(block &held)
+{
+    const std::unique_lock lock = enter();
+    held.in_flight--;
+    version_++;
+    changed_.notify_all();
+}
+
+std::optional<mover::stretch> mover::stretch_at(CUdeviceptr address)
+{
+    const std::unique_lock lock = enter();
+    const block_ref of = block_of(address);
+    if (!of)
+        return {};
+    // A motion that can no longer be called off ends in a moment.
+    const auto in_ram = [&](const slot &one) {
+        for (const motion &each : motions_)
+            if (&each.unit() == &one && each.at == stage::remapped && each.done)
+                return each.evicts;
+        return one.in_ram();
+    };
+    auto at =
+        std::find_if(of->slots.begin(), of->slots.end(), [&](const slot &each) {
+            return address - each.at < each.bytes;
+        });
+    if (at == of->slots.end())
+        return {};
+    stretch out{in_ram(*at), 0};
+    while (at != of->slots.end() && in_ram(*at) == out.in_ram)
+        ++at;
+    out.bytes = at != of->slots.end() ? at->at - address : UINT64_MAX;
+    return out;
+}
+
+void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
+{
+    std::vector<CUdeviceptr> found;
+    {
+        const std::unique_lock lock = enter();
+        if (blocks_.empty() || gave_up_)
+            return;
+        for (const CUdeviceptr word : words) {
+            const block *const of = blocks_.around(word);
+            if (of != nullptr && !of->fixed && of->begins_at(word))
+                found.push_back(word);
+        }
+    }
+    for (const CUdeviceptr each : found)
+        fix(each);
+}
+
+void mover::hold_still(block &of)
+{
+    of.hold_still();
+    changed_.notify_all();
+}
+
+void mover::fix_all(const char *why)
+{
+    std::unique_lock lock(lock_);
+    give_up(why);
+    map_all(lock);
+}
+
+void mover::shed()
+{
+    const std::lock_guard guard(lock_);
+    frames_.drop();
+    // What is in VRAM needs no place in system RAM until it leaves.
+    for (const auto &[base, each] : blocks_.all()) {
+        if (each->moving > 0)
+            continue;
+        for (slot &one : each->slots) {
+            if (one.where != place::vram || !one.host.charged)
+                continue;
+            rooms_.drop(one.bytes, one.host);
+            one.digested = false;
+        }
+    }
+}
+
+// Tells the instance, now and then.
+void mover::report(std::unique_lock<std::mutex> &lock)
+{
+    const std::uint64_t now = now_ns();
+    if (unreported_ == counters{} || now - reported_ns_ < report_after_ns)
+        return;
+    const counters said = std::exchange(unreported_, {});
+    reported_ns_ = now;
+    lock.unlock();
+    limits_.report(said);
+    lock_soon(lock);
+}
+
+// The program's threads go first: their launches wait for the lock.
+std::unique_lock<std::mutex> mover::enter()
+{
+    std::unique_lock lock(lock_, std::try_to_lock);
+    if (lock.owns_lock())
+        return lock;
+    enter(lock);
+    return lock;
+}
+
+void mover::enter(std::unique_lock<std::mutex> &lock)
+{
+    entering_.fetch_add(1);
+    lock_soon(lock, 2000);
+    entering_.fetch_sub(1);
+}
+
+void mover::let_in(std::unique_lock<std::mutex> &lock)
+{
+    if (entering_.load() == 0)
+        return;
+    lock.unlock();
+    for (unsigned i = 0; i < 2000 && entering_.load() > 0; i++)
+        pause_cpu();
+    lock_soon(lock);
+}
+
+void mover::cancel_all()
+{
+    for (motion &each : motions_)
+        each.unit().cancel = true;
+}
+
+void mover::give_up(const char *why)
+{
+    if (!gave_up_)
+        tell_(why);
+    gave_up_ = true;
+    cancel_all();
+    bring_all_home();
+    changed_.notify_all();
+}
+
+void mover::start(CUcontext context)
+{
+    if (context == nullptr)
+        return;
+    context_ = context;
+    share_bytes_ = limits_.read().physical_bytes;
+    stopping_ = settled_ = false;
+    preparing_ = true;
+    // Nobody followed what ran since the last time.
+    for (const block_ref &each : large_)
+        each->may_change();
+    flights_.open();
+    active_.store(true);
+    if (!thread_.start(
+            [](void *self) -> void * {
+                static_cast<mover *>(self)->loop();
+                return nullptr;
+            },
+            this)) {
+        active_.store(false);
+        flights_.close();
+        give_up("its thread could not be started");
+    }
+}
+
+void mover::stop(CUcontext context)
+{
+    const std::lock_guard ending(ending_);
+    {
+        const std::lock_guard guard(lock_);
+        if (context == nullptr)
+            gave_up_ = true;
+        else if (context == context_)
+            ending_it_++;
+        if (!active() || (context != nullptr && context != context_))
+            return;
+        stopping_ = true;
+        cancel_all();
+        changed_.notify_all();
+    }
+    thread_.join();
+    // The context may live on, with work in flight that nobody follows now, and
+    // with the blocks that it is of.
+    const std::lock_guard guard(lock_);
+    active_.store(false);
+    flights_.close();
+    for (flight &each : in_flight().abandon())
+        ended(each);
+    exchange_ = {};
+    if (unreported_ != counters{})
+        limits_.report(std::exchange(unreported_, {}));
+    // With the program the driver goes, too, and what this thread had of it.
+    if (context != nullptr)
+        events_.destroy();
+    else
+        events_.forget();
+}
+
+void mover::leave()
+{
+    {
+        std::unique_lock lock(lock_);
+        gave_up_ = stopping_ = true;
+        const std::uint64_t start = now_ns();
+        while (active() && preparing_) {
+            if (now_ns() - start > leave_after_ns)
+                return;
+            changed_.wait_for(lock, 10000000);
+        }
+    }
+    stop(nullptr);
+}
+
+void mover::resume(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    if (context != context_ || (ending_it_ > 0 && --ending_it_ > 0))
+        return;
+    if ((host_bytes_ > 0 || (check_ != nullptr && !blocks_.empty())) &&
+        !active() && !gave_up_)
+        start(context);
+}
+
+void mover::gone(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    if (context != context_)
+        return;
+    // Who saw it alive a moment ago may yet say so.
+    ending_it_ = 0;
+    if (!active())
+        context_ = nullptr;
+}
+
+bool mover::prepare()
+{
+    int least = 0;
+    int greatest = 0;
+    calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
+    if (!lanes_.open(greatest) || !digests_.open(greatest))
+        return false;
+    // What ran before anybody followed it, and what slips past just now; and
+    // captures, which waiting would break. The driver may refuse to wait.
+    while (passing_.load() > 0 || open_captures.load() > 0) {
+        {
+            const std::lock_guard guard(lock_);
+            if (stopping_)
+                return false;
+        }
+        usleep(open_captures.load() > 0 ? 1000 : 50);
+    }
+    for (;;) {
+        const CUresult result = calls_.cuCtxSynchronize();
+        if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+            return result == CUDA_SUCCESS;
+        {
+            const std::lock_guard guard(lock_);
+            if (stopping_)
+                return false;
+        }
+        usleep(1000);
+    }
+}
+
+void mover::loop()
+{
+    prctl(PR_SET_NAME, "emuv-mover");
+    prctl(PR_SET_TIMERSLACK, 1000);
+    CUcontext popped = nullptr;
+    bool ready = calls_.cuCtxPushCurrent_v2(context_) == CUDA_SUCCESS;
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    ready = ready && prepare();
+
+    // Mapping takes half a millisecond for a unit, making room ten.
+    thread mapper;
+    thread maker;
+    served_ = false;
+    ready = ready &&
+            mapper.start(
+                [](void *self) -> void * {
+                    prctl(PR_SET_NAME, "emuv-mapper");
+                    static_cast<mover *>(self)->serve(stage::remap);
+                    return nullptr;
+                },
+                this) &&
+            maker.start(
+                [](void *self) -> void * {
+                    prctl(PR_SET_NAME, "emuv-maker");
+                    static_cast<mover *>(self)->serve(stage::room);
+                    return nullptr;
+                },
+                this);
+
+    std::unique_lock lock(lock_);
+    settled_ = ready;
+    preparing_ = false;
+    changed_.notify_all();
+    if (!ready && !stopping_)
+        give_up("its copies could not be set up");
+    std::uint64_t last_work_ns = 0;
+    while (!stopping_ || !motions_.empty()) {
+        report(lock);
+        // Here, since a thread that ends may have lost the driver already.
+        if ((stopping_ || gave_up_) && away_ > 0) {
+            bring_all_home();
+            changed_.notify_all();
+        }
+        bool busy = retire(lock);
+        let_in(lock);
+        busy = advance(lock) || busy;
+        let_in(lock);
+        if (!stopping_ && !gave_up_)
+            busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
+        let_in(lock);
+        const std::uint64_t now = now_ns();
+        headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now);
+        if (busy)
+            continue;
+        const bool waiting =
+            waiters_ > 0 || std::any_of(motions_.begin(), motions_.end(),
+                                        [](const motion &each) {
+                                            return each.at != stage::ready;
+                                        });
+        // What is over before anybody looks is work, too.
+        if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
+            last_work_ns = now;
+        // Whoever launches pays for waking a thread that sleeps, and for each
+        // of its questions to the driver.
+        if (waiting) {
+            changed_.wait_for(lock, waiters_ > 0 ? 20000 : 50000);
+        } else if (now - last_work_ns < rest_after_ns) {
+            changed_.wait_for(lock, 200000);
+        } else {
+            resting_.store(true);
+            // From here on whoever hands over wakes it, with the lock.
+            if (!flights_.any_departed())
+                changed_.wait_for(lock, 100000000);
+            resting_.store(false);
+        }
+    }
+    bring_all_home();
+    changed_.notify_all();
+    served_ = true;
+    to_map_.notify_all();
+    to_make_.notify_all();
+    const auto left = frames_.take_all();
+    lock.unlock();
+    mapper.join();
+    maker.join();
+    frames_.drop(left);
+    digests_.close();
+    lanes_.close();
+    calls_.cuCtxPopCurrent_v2(&popped);
+}
+
+} // namespace emuv::cuda

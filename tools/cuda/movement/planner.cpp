@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// When to plan anew which units leave VRAM after which uses.
+#include "movement/planner.hpp"
+
+#include "base/thread.hpp"
+#include "policy/plan.hpp"
+#include "store/placement.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace emuv::cuda {
+
+bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
+{
+    const std::uint64_t lag = uses.lag();
+    const std::uint64_t now = uses.steps();
+    // Where what looks like now is several rounds back, one of them is enough:
+    // over all of them, its gaps would look short, and all alike.
+    const bool several = lag > round_ && same_kind_of_round(lag, round_);
+    const std::uint64_t round = several ? round_ : lag;
+    const std::uint64_t off =
+        excess > excess_ ? excess - excess_ : excess_ - excess;
+    const bool another =
+        !same_round(round, round_) || off > excess / 8 + max_unit_bytes;
+    if (round == 0 || !recurs || now < made_at_ + (another ? round / 4 : age_))
+        return false;
+    age_ = another ? round : std::min(2 * age_, 16 * round);
+    round_ = round;
+    excess_ = excess;
+    made_at_ = now;
+    return true;
+}
+
+namespace {
+
+// A round is that long in the units of the plan.
+constexpr std::uint32_t ticks = 1u << 24;
+
+// The moment at which each step of a round begins, in ticks: of a training
+// step's launches a fifth may be an optimizer's, which are over in no time.
+// Steps are told by what is left when they are divided by the round's, so that
+// it always begins with the same one.
+// @param steps  there ever were
+std::vector<std::uint32_t> moments_of(const step_times &times,
+                                      std::uint64_t steps, std::uint64_t round)
+{
+    // Uses are told by how many steps were before; times are of the first, the
+    // second and so on.
+    const std::uint64_t oldest = steps - round;
+    std::vector<std::uint64_t> began(round + 1);
+    for (std::uint64_t i = 0; i < round; i++) {
+        const std::uint64_t step =
+            oldest + (i + round - oldest % round) % round;
+        began[i + 1] = began[i] + times.of(step + 1) + 1;
+    }
+    std::vector<std::uint32_t> out(round);
+    for (std::uint64_t i = 0; i < round; i++)
+        out[i] = static_cast<std::uint32_t>(static_cast<double>(began[i]) /
+                                            static_cast<double>(began[round]) *
+                                            ticks);
+    return out;
+}
+
+// Gaps by how many steps they are: from the first, up to the second.
+struct range
+{
+    std::uint32_t from = never_leaves;
+    std::uint32_t to = never_leaves;
+};
+
+// For which gaps each unit leaves, by their steps, which is what can be told
+// of those to come. Where gaps that it leaves for lie on both sides of one that
+// it stays for, those that are longer together.
+std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
+                            const std::vector<bool> &leaves, std::size_t units)
+{
+    std::vector<std::size_t> order(gaps.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t one, std::size_t other) {
+                  const idle_gap &a = gaps[one];
+                  const idle_gap &b = gaps[other];
+                  if (a.unit != b.unit)
+                      return a.unit < b.unit;
+                  return a.steps != b.steps ? a.steps < b.steps
+                                            : leaves[one] > leaves[other];
+              });
+    std::vector<range> out(units);
+    for (auto at = order.begin(); at != order.end();) {
+        const std::uint32_t unit = gaps[*at].unit;
+        const auto ends = [&] {
+            return at == order.end() || gaps[*at].unit != unit;
+        };
+        std::uint64_t most = 0;
+        while (!ends()) {
+            const std::uint32_t from = gaps[*at].steps;
+            std::uint64_t together = 0;
+            std::uint32_t last = 0;
+            for (; !ends() && (leaves[*at] || gaps[*at].steps == last); ++at) {
+                together += leaves[*at] ? gaps[*at].length : 0;
+                last = gaps[*at].steps;
+            }
+            if (together > most) {
+                most = together;
+                out[unit] = {from, ends() ? never_leaves : gaps[*at].steps};
+            }
+            while (!ends() && !leaves[*at])
+                ++at;
+        }
+    }
+    return out;
+}
+
+} // namespace
+
+std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
+                            const std::vector<block_ref> &blocks,
+                            const schedule &uses, const step_times &times,
+                            bool unmaps)
+{
+    std::vector<candidate> places;
+    std::vector<planned_unit> units;
+    std::vector<idle_gap> gaps;
+    constexpr std::uint64_t none = UINT64_MAX;
+    std::vector<std::uint64_t> first;
+    std::vector<std::uint64_t> last;
+    std::vector<bool> begins_anew;
+    const auto moments = moments_of(times, uses.steps(), round_);
+    // What has to be written back crosses the link twice. To map in system RAM
+    // what is away, because others of its block are used meanwhile, takes the
+    // driver as long as both copies.
+    const auto cost_of = [&](const slot &one, bool alone) {
+        return (one.changes ? 2u : 1u) * (unmaps && !alone ? 2 : 1);
+    };
+    const auto add = [&](std::size_t unit, std::uint64_t from, std::uint64_t to,
+                         bool anew, std::uint32_t cost) {
+        // What was never seen before counts as part of the step before it.
+        if (to == from)
+            return;
+        const auto which = static_cast<std::uint32_t>(unit);
+        const auto steps = static_cast<std::uint32_t>(to - from);
+        const std::uint32_t start = moments[from % round_];
+        const std::uint32_t length = moments[to % round_] - start +
+                                     (to % round_ > from % round_ ? 0 : ticks);
+        gaps.push_back({which, start, length, steps, anew, cost});
+    };
+    const std::uint64_t oldest = uses.steps() - round_;
+    for (const block_ref &each : blocks) {
+        const std::size_t count = each->slots.size();
+        const std::size_t begin = places.size();
+        first.assign(count, none);
+        last.assign(count, 0);
+        begins_anew.assign(count, false);
+        // Of the block, which several units may be used in.
+        std::uint64_t first_use = none;
+        std::uint64_t last_use = 0;
+        std::uint64_t use_before = 0;
+        if (!each->fixed)
+            uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
+                if (step < oldest)
+                    return;
+                first_use = std::min(first_use, step);
+                if (step != last_use)
+                    use_before = std::exchange(last_use, step);
+                for (std::size_t i = part.first; i <= part.last && i < count;
+                     i++) {
+                    if (first[i] == none) {
+                        first[i] = step;
+                        begins_anew[i] = part.anew;
+                    } else {
+                        add(begin + i, last[i], step, part.anew,
+                            cost_of(each->slots[i], last[i] >= use_before));
+                    }
+                    last[i] = step;
+                }
+            });
+        for (std::size_t i = 0; i < count; i++) {
+            places.push_back({each, i, 0});
+            // Room in system RAM that there is need not be made. What was
+            // placed there first is no choice: it lies together, and may stay.
+            const slot &one = each->slots[i];
+            units.push_back(
+                {one.bytes,
+                 one.leaves_for != never_leaves &&
+                     (one.where == place::evicting || one.host.handle != 0),
+                 one.bytes == usual_unit_bytes});
+            if (first[i] != none)
+                add(begin + i, last[i], first[i] + round_, begins_anew[i],
+                    cost_of(one, last[i] == last_use && first[i] == first_use));
+        }
+    }
+    const std::uint64_t excess = excess_;
+    lock.unlock();
+    const auto leave =
+        by_steps(gaps, plan_absences(gaps, units, ticks, excess), units.size());
+    lock_soon(lock);
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < places.size(); i++) {
+        bytes += leave[i].from != never_leaves ? units[i].bytes : 0;
+        places[i].unit().leaves_for = leave[i].from;
+        places[i].unit().stays_for = leave[i].to;
+    }
+    return bytes;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// System RAM for units, whether they are there at the moment or not.
+#pragma once
+
+#include "account/ledger.hpp"
+#include "base/driver.hpp"
+
+#include <atomic>
+#include <cstdint>
+
+namespace emuv::cuda {
+
+/// A piece of system RAM, with an address of its own by which it is filled.
+/// Nobody looks at one that is being made: its unit is on its way out.
+struct room
+{
+    CUmemGenericAllocationHandle handle = 0; ///< 0: there is none
+    CUdeviceptr alias = 0;                   ///< 0: none so far
+    bool charged = false; ///< by itself, by token; else with its block
+    std::uint64_t token = 0;
+};
+
+/// Makes room for one device's units, and gives it up.
+class rooms
+{
+public:
+    /// @param calls, limits  outlive this object
+    /// @param ask_again_ns  what was refused is not asked for again so soon
+    rooms(const driver &calls, ledger &limits, int device,
+          std::uint64_t ask_again_ns = 1000000000)
+        : calls_(calls), limits_(limits), device_(device),
+          ask_again_ns_(ask_again_ns)
+    {}
+    rooms(const rooms &) = delete;
+    rooms &operator=(const rooms &) = delete;
+
+    /// Makes what is missing: the room, charged by itself, and its address.
+    /// Takes some 0.2 s a GiB. By one thread at a time.
+    /// @return false where that is not to be had; all is as it was then
+    bool make(std::uint64_t bytes, room &of);
+
+    /// Gives one up. What was charged with its block stays charged.
+    void drop(std::uint64_t bytes, room &which);
+
+    /// The size below which there may be more; all of it was refused lately
+    /// that was larger.
+    std::uint64_t below() const;
+
+    /// Whether what is there may be mapped: it was not refused lately.
+    bool maps() const;
+
+private:
+    bool create(std::uint64_t bytes, room &of);
+    bool is_recent(const std::atomic<std::uint64_t> &refused_ns) const;
+
+    const driver &calls_;
+    ledger &limits_;
+    const int device_;
+    const std::uint64_t ask_again_ns_;
+    std::atomic<std::uint64_t> refused_ns_{0}; // 0: never
+    std::atomic<std::uint64_t> refused_bytes_{UINT64_MAX};
+    std::atomic<std::uint64_t> not_mapped_ns_{0};
+};
+
+} // namespace emuv::cuda

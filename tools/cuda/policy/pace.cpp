@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Whether a program is faster while its memory moves.
+#include "policy/pace.hpp"
+
+#include "policy/schedule.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace emuv::cuda {
+
+void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
+{
+    lag_ = lag;
+    count_ = 0;
+    start_ns_ = now_ns;
+    disturbed_ = false;
+}
+
+void pace::settle_moving(std::uint64_t now_ns)
+{
+    state_ = state::settled;
+    another_ = unarranged_ = false;
+    is_ = mode::moving;
+    kind_ = lag_;
+    begin(lag_, now_ns);
+}
+
+void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
+                 std::uint64_t longest_ns, bool recurs)
+{
+    if (always_)
+        return;
+    blind_ += lag != 0 ? 1 : 0;
+    if (lag == 0 || lag_ == 0 || !same_round(lag, lag_)) {
+        another_ = another_ || lag == 0;
+        begin(lag, now_ns);
+        if (!moves() && lag != 0 &&
+            blind_ > std::max(blind_steps, blind_rounds * lag))
+            settle_moving(now_ns);
+        return;
+    }
+    count_++;
+    const auto ns = static_cast<double>(now_ns - start_ns_);
+    // Where moving has lost, it takes more: times may have changed.
+    const bool compared =
+        (state_ == state::settled || state_ == state::arranged) && !another_;
+    if (!moves() &&
+        ns > static_cast<double>(longest_ns) +
+                 (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0)) {
+        settle_moving(now_ns);
+        return;
+    }
+    if (count_ % lag_ != 0 || ns < shortest_ns)
+        return;
+    const double step_ns = ns / static_cast<double>(count_);
+    const bool disturbed = disturbed_;
+    begin(lag, now_ns);
+    blind_ = 0;
+    if (another_ || !same_kind_of_round(lag, kind_)) {
+        another_ = false;
+        kind_ = lag;
+        state_ = state::still;
+        skip_ = is_ == mode::still ? 0 : 1;
+        if (std::exchange(is_, mode::still) != mode::still)
+            return;
+    }
+    if (skip_ > 0)
+        skip_--;
+    else
+        measured(step_ns, disturbed, recurs);
+}
+
+// Tries something else from here on.
+void pace::try_next(state next)
+{
+    state_ = next;
+    unarranged_ = false;
+    is_ = next == state::trial ? mode::moving : mode::arranged;
+    skip_ = 1;
+    tried_ = tried_disturbed_ = 0;
+}
+
+// Whether what is tried has been tried for so many rounds that count.
+bool pace::is_known(bool disturbed, unsigned rounds)
+{
+    if (disturbed && ++tried_disturbed_ <= disturbed_rounds)
+        return false;
+    return ++tried_ >= rounds;
+}
+
+// Takes note of a whole round.
+void pace::measured(double step_ns, bool disturbed, bool recurs)
+{
+    switch (state_) {
+    case state::still:
+        still_ns_ = step_ns;
+        moving_ns_ = arranged_ns_ = std::numeric_limits<double>::max();
+        try_next(state::trial);
+        break;
+    case state::trial:
+        moving_ns_ = std::min(moving_ns_, step_ns);
+        if (moving_ns_ * worth_arranging < still_ns_)
+            state_ = state::settled;
+        else if (is_known(disturbed, trial_rounds)) {
+            if (recurs) {
+                try_next(state::arranged);
+            } else {
+                state_ = state::settled;
+                is_ = moving_ns_ < still_ns_ ? mode::moving : mode::still;
+                unarranged_ = true;
+            }
+        }
+        break;
+    case state::arranged:
+        if (!disturbed)
+            arranged_ns_ = std::min(arranged_ns_, step_ns);
+        if (!is_known(disturbed, arranged_rounds))
+            break;
+        state_ = state::settled;
+        // Arranged or not, it is to stand still where moving has lost.
+        is_ = moving_ns_ < std::min(still_ns_, arranged_ns_) ? mode::moving
+                                                             : mode::arranged;
+        still_ns_ = std::min(still_ns_, arranged_ns_);
+        break;
+    case state::settled:
+        if (unarranged_ && recurs)
+            try_next(state::arranged);
+        break;
+    }
+}
+
+} // namespace emuv::cuda

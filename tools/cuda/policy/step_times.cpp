@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// How long the device took for what a program did before.
+#include "policy/step_times.hpp"
+
+namespace emuv::cuda {
+
+void step_times::add(std::uint64_t step, std::uint64_t took_ns)
+{
+    if (kept_.empty())
+        kept_.resize(max_steps);
+    kept_[step % max_steps] = {step, took_ns};
+    late_ns_ += took_ns - late_ns_ / late_steps;
+}
+
+std::uint64_t step_times::of(std::uint64_t step) const
+{
+    if (kept_.empty())
+        return 0;
+    const time &found = kept_[step % max_steps];
+    return found.step == step ? found.took_ns : late_ns_ / late_steps;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// One chunk of system RAM, shared by allocations that are smaller than one.
+#include "store/slab.hpp"
+
+namespace emuv::cuda {
+
+bool slab::take(std::uint64_t bytes, std::uint64_t &offset)
+{
+    if (bytes > chunk_bytes)
+        return false;
+    bytes = round_up(bytes, alignment);
+    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+        if (gap->second < bytes)
+            continue;
+        offset = gap->first;
+        const std::uint64_t rest = gap->second - bytes;
+        gaps_.erase(gap);
+        if (rest > 0)
+            gaps_[offset + bytes] = rest;
+        return true;
+    }
+    return false;
+}
+
+void slab::give(std::uint64_t offset, std::uint64_t bytes)
+{
+    bytes = round_up(bytes, alignment);
+    const auto after = gaps_.lower_bound(offset);
+    if (after != gaps_.end() && after->first == offset + bytes) {
+        bytes += after->second;
+        gaps_.erase(after);
+    }
+    auto before = gaps_.lower_bound(offset);
+    if (before != gaps_.begin()) {
+        --before;
+        if (before->first + before->second == offset) {
+            before->second += bytes;
+            return;
+        }
+    }
+    gaps_[offset] = bytes;
+}
+
+bool slab::empty() const
+{
+    const auto first = gaps_.begin();
+    return first != gaps_.end() && first->second == chunk_bytes;
+}
+
+} // namespace emuv::cuda

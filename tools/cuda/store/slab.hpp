@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// One chunk of system RAM, shared by allocations that are smaller than one.
+#pragma once
+
+#include "base/size.hpp"
+
+#include <cstdint>
+#include <map>
+
+namespace emuv::cuda {
+
+/// Which parts of a chunk are taken. Not for several threads at once.
+class slab
+{
+public:
+    /// cuMemAlloc promises 256 bytes, and gives 512.
+    static constexpr std::uint64_t alignment = 512;
+
+    /// Takes the first gap that is large enough.
+    /// @param bytes  above 0
+    /// @param offset  out: where in the chunk
+    /// @return false when there is no such gap
+    bool take(std::uint64_t bytes, std::uint64_t &offset);
+
+    /// Gives back what take() gave, with the same @p bytes.
+    void give(std::uint64_t offset, std::uint64_t bytes);
+
+    /// Whether nothing is taken.
+    bool empty() const;
+
+private:
+    // Offset to size. No two of them touch.
+    std::map<std::uint64_t, std::uint64_t> gaps_{{0, chunk_bytes}};
+};
+
+} // namespace emuv::cuda

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Where memory beyond the card's share comes from, behind one interface.
+#include "store/store.hpp"
+
+#include "store/placement.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace emuv::cuda {
+
+CUmemAllocationProp properties_of(CUmemLocationType type, int id)
+{
+    CUmemAllocationProp properties;
+    std::memset(&properties, 0, sizeof properties);
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = type;
+    properties.location.id = id;
+    return properties;
+}
+
+CUmemAccessDesc access_of(int device)
+{
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return access;
+}
+
+int numa_node_of(const driver &calls, int device)
+{
+    int node = -1;
+    if (calls.cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+                                   device) != CUDA_SUCCESS)
+        return 0;
+    return std::max(node, 0);
+}
+
+CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
+                     CUdeviceptr at, std::uint64_t bytes,
+                     std::uint64_t unit_bytes, std::vector<unit> &units)
+{
+    for (std::uint64_t done = 0; done < bytes;) {
+        unit next;
+        next.at = at + done;
+        next.bytes = next_unit(bytes - done, unit_bytes);
+        CUresult result =
+            calls.cuMemCreate(&next.handle, next.bytes, &properties, 0);
+        if (result != CUDA_SUCCESS)
+            return result;
+        result = calls.cuMemMap(next.at, next.bytes, 0, next.handle, 0);
+        if (result != CUDA_SUCCESS) {
+            calls.cuMemRelease(next.handle);
+            return result;
+        }
+        units.push_back(next);
+        done += next.bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult numa_store::map(CUdeviceptr at, std::uint64_t bytes,
+                         std::uint64_t unit_bytes, int device, int,
+                         std::uint64_t, std::vector<unit> &units)
+{
+    return map_handles(calls_,
+                       properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
+                                     numa_node_of(calls_, device)),
+                       at, bytes, unit_bytes, units);
+}
+
+CUresult numa_store::unmap(const unit &mapped)
+{
+    const CUresult unmapped = calls_.cuMemUnmap(mapped.at, mapped.bytes);
+    const CUresult released = calls_.cuMemRelease(mapped.handle);
+    return unmapped != CUDA_SUCCESS ? unmapped : released;
+}
+
+namespace {
+
+constexpr int populate_write = 23; // MADV_POPULATE_WRITE, since Linux 5.14
+
+// Gives the range back to the reservation it was taken from.
+void restore_reservation(void *at, std::uint64_t bytes)
+{
+    mmap(at, bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+} // namespace
+
+CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
+                         int, int fd, std::uint64_t offset,
+                         std::vector<unit> &units)
+{
+    void *const place = reinterpret_cast<void *>(at);
+    const bool own = fd < 0;
+    if (own) {
+        fd = static_cast<int>(syscall(SYS_memfd_create, "emuv-store", 1u));
+        offset = 0;
+        if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) == -1) {
+            if (fd >= 0)
+                close(fd);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    void *const mapped =
+        mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+             static_cast<off_t>(offset));
+    if (own)
+        close(fd);
+    if (mapped == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    // A child shares the pages for good otherwise, and would write to them.
+    madvise(mapped, bytes, MADV_DONTFORK);
+    // The driver has one answer to all pages that it cannot have; that there is
+    // no memory for them is found out beforehand.
+    if (madvise(mapped, bytes, populate_write) == -1 && errno != EINVAL) {
+        restore_reservation(place, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = calls_.cuMemHostRegister_v2(
+        place, bytes,
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS) {
+        CUdeviceptr seen = 0;
+        result = calls_.cuMemHostGetDevicePointer_v2(&seen, place, 0);
+        if (result == CUDA_SUCCESS && seen == at) {
+            units.push_back({at, bytes, 0});
+            return CUDA_SUCCESS;
+        }
+        // The device sees the pages elsewhere: the address would be a lie.
+        calls_.cuMemHostUnregister(place);
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    restore_reservation(place, bytes);
+    return result;
+}
+
+CUresult page_store::unmap(const unit &mapped)
+{
+    void *const place = reinterpret_cast<void *>(mapped.at);
+    const CUresult result = calls_.cuMemHostUnregister(place);
+    restore_reservation(place, mapped.bytes);
+    return result;
+}
+
+} // namespace emuv::cuda

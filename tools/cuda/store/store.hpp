@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Where memory beyond the card's share comes from, behind one interface.
+#pragma once
+
+#include "account/ledger.hpp"
+#include "base/driver.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// One piece of an allocation, mapped at its place.
+struct unit
+{
+    CUdeviceptr at = 0;
+    std::uint64_t bytes = 0;
+    CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages
+};
+
+/// How two stores compared, in bytes copied a second, both ways together.
+struct store_trial
+{
+    double rate = 0;             ///< of the one that was chosen
+    const char *other = nullptr; ///< the name of the one that was not
+    double other_rate = 0;
+    double seconds = 0; ///< what finding out took
+};
+
+/// Host memory under device addresses.
+class store
+{
+public:
+    store() = default;
+    store(const store &) = delete;
+    store &operator=(const store &) = delete;
+    virtual ~store() = default;
+
+    /// A word for messages.
+    virtual const char *name() const = 0;
+
+    /// Whether it is handles, as VRAM is: the driver then takes both in one
+    /// call. Otherwise no copy goes across the seam (copy_part).
+    virtual bool by_handle() const = 0;
+
+    /// Whether a handle of host memory can be had by itself, for what the
+    /// program maps at a place of its own.
+    virtual bool can_create() const = 0;
+
+    /// Called before any memory is taken, and before each time it is: a store
+    /// that has to find out what it is does so at the first.
+    virtual void choose(int device, ledger &limits)
+    {
+        (void)device;
+        (void)limits;
+    }
+
+    /// What it found out; null where there was nothing to.
+    virtual const store_trial *trial() const { return nullptr; }
+
+    /// Maps @p bytes of host memory at @p at, in a reserved range.
+    /// @param unit_bytes  the size of a handle
+    /// @param fd, offset  the region the memory is charged as; -1 for none
+    /// @param units  out: what was mapped is appended, also on failure
+    virtual CUresult map(CUdeviceptr at, std::uint64_t bytes,
+                         std::uint64_t unit_bytes, int device, int fd,
+                         std::uint64_t offset, std::vector<unit> &units) = 0;
+
+    /// Undoes map() for one unit.
+    virtual CUresult unmap(const unit &mapped) = 0;
+};
+
+/// Handles at HOST_NUMA: the driver's own host memory. A range may be part
+/// VRAM and part this, and every call takes it.
+class numa_store final : public store
+{
+public:
+    explicit numa_store(const driver &calls) : calls_(calls) {}
+
+    const char *name() const override { return "HOST_NUMA handles"; }
+    bool by_handle() const override { return true; }
+    bool can_create() const override { return true; }
+    CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
+                 int device, int fd, std::uint64_t offset,
+                 std::vector<unit> &units) override;
+    CUresult unmap(const unit &mapped) override;
+
+private:
+    const driver &calls_;
+};
+
+/// Pages of /dev/emuvN, or of a memfd, placed over the reserved range and
+/// registered with the driver. Copies that cross from them into VRAM fail
+/// (CUDA_ERROR_INVALID_VALUE), and are cut where they do.
+class page_store final : public store
+{
+public:
+    explicit page_store(const driver &calls) : calls_(calls) {}
+
+    const char *name() const override { return "registered pages"; }
+    bool by_handle() const override { return false; }
+    bool can_create() const override { return false; }
+    CUresult map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t unit_bytes,
+                 int device, int fd, std::uint64_t offset,
+                 std::vector<unit> &units) override;
+    CUresult unmap(const unit &mapped) override;
+
+private:
+    const driver &calls_;
+};
+
+/// What cuMemCreate takes for pinned memory at a place.
+CUmemAllocationProp properties_of(CUmemLocationType type, int id);
+
+/// What cuMemSetAccess takes to let a device read and write.
+CUmemAccessDesc access_of(int device);
+
+/// The NUMA node nearest to @p device, 0 where the host has none.
+int numa_node_of(const driver &calls, int device);
+
+/// Creates handles of @p unit_bytes (and of what is left over as next_unit()
+/// says) and maps them one behind the other.
+/// @param units  out: what was mapped is appended, also on failure
+CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
+                     CUdeviceptr at, std::uint64_t bytes,
+                     std::uint64_t unit_bytes, std::vector<unit> &units);
+
+} // namespace emuv::cuda
