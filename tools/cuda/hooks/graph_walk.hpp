@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Graphs as a whole: what stands for several nodes follows its graph into
+// copies, and goes with it.
+#pragma once
+
+#include "hooks/cut_nodes.hpp"
+
+#include <cuda.h>
+
+namespace emuv::cuda {
+
+/// What stands for several nodes does so in a copy of the graph, too.
+void follow_clone(cut_nodes &nodes, CUgraph original, CUgraph clone);
+
+/// The graph goes, and its children with it.
+void forget(cut_nodes &nodes, CUgraph graph);
+
+/// A child graph is a copy of what it was made from, or that itself, moved.
+/// @param node  the child graph's
+void follow_child(CUgraphNode node, CUgraph original);
+
+} // namespace emuv::cuda

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The program's own handles of memory (cuMemCreate), and their mappings.
+#include "hooks/session.hpp"
+
+using namespace emuv::cuda;
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties,
+                     unsigned long long flags)
+{
+    const entry ours;
+    // Wrong properties must not become memory of ours where the share is used
+    // up.
+    if (!ours || handle == nullptr || properties == nullptr || bytes == 0 ||
+        properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        properties->location.id < 0 || properties->location.id >= ours->devices)
+        return EMUV_REAL(cuMemCreate)(handle, bytes, properties, flags);
+    return ours.held().create_handle(handle, bytes, *properties, flags);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    const entry ours;
+    const auto real = [&] { return EMUV_REAL(cuMemRelease)(handle); };
+    return ours ? ours.held().release_handle(handle, real) : real();
+}
+
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemMap)(at, bytes, offset, handle, flags);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().handle_mapped(at, bytes, handle);
+    return result;
+}
+
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
+{
+    const entry ours;
+    if (ours && ours.held().is_allocation(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    const auto real = [&] { return EMUV_REAL(cuMemUnmap)(at, bytes); };
+    return ours ? ours.held().unmap_handles(at, bytes, real) : real();
+}
+
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes,
+                        const CUmemAccessDesc *access, size_t count)
+{
+    const entry ours;
+    if (ours && ours.held().is_allocation(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return EMUV_REAL(cuMemSetAccess)(at, bytes, access, count);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
+{
+    const entry ours;
+    if (ours && ours.held().is_allocation(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return EMUV_REAL(cuMemAddressFree)(at, bytes);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                     void *at)
+{
+    const entry ours;
+    if (ours && ours.held().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().handle_retained(*handle, reinterpret_cast<CUdeviceptr>(at));
+    return result;
+}
+
+CUresult
+cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                       CUmemGenericAllocationHandle handle)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
+    if (ours && result == CUDA_SUCCESS && properties != nullptr)
+        ours.held().show_properties(handle, *properties);
+    return result;
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Allocations in stream order, and the pools that they come from.
+#include "hooks/session.hpp"
+
+using namespace emuv::cuda;
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocAsync)(pointer, bytes, stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, nullptr, legacy(stream),
+                                      real);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
+                              CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocAsync_ptsz)(pointer, bytes, stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, nullptr,
+                                      per_thread(stream), real);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
+                                 CUmemoryPool pool, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocFromPoolAsync)(pointer, bytes, pool, stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
+        !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, pool, legacy(stream),
+                                      real);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
+                                      CUmemoryPool pool, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemAllocFromPoolAsync_ptsz)(pointer, bytes, pool,
+                                                       stream);
+    };
+    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
+        !ours.has_context())
+        return real();
+    return ours.held().allocate_async(pointer, bytes, pool, per_thread(stream),
+                                      real);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemFreeAsync)(pointer, stream);
+    };
+    if (!ours || pointer == 0)
+        return real();
+    return ours.held().free_async(pointer, legacy(stream), real);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    const entry ours;
+    const auto real = [&] {
+        return EMUV_REAL(cuMemFreeAsync_ptsz)(pointer, stream);
+    };
+    if (!ours || pointer == 0)
+        return real();
+    return ours.held().free_async(pointer, per_thread(stream), real);
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemPoolCreate)(pool, wanted);
+    if (ours && result == CUDA_SUCCESS)
+        ours.held().stream_pools().created(*pool, wanted->location,
+                                           wanted->allocType);
+    return result;
+}
+
+namespace {
+
+// Of a pool that the driver has by itself, or that was made for a place.
+CUresult names_pool(const CUmemoryPool *pool, const CUmemLocation *where,
+                    CUmemAllocationType type, CUresult result)
+{
+    const entry ours;
+    if (ours && result == CUDA_SUCCESS && pool != nullptr && where != nullptr)
+        ours.held().stream_pools().named(*pool, *where, type);
+    return result;
+}
+
+CUresult names_pool(const CUmemoryPool *pool, CUdevice device, CUresult result)
+{
+    CUmemLocation where{};
+    where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    where.id = device;
+    return names_pool(pool, &where, CU_MEM_ALLOCATION_TYPE_PINNED, result);
+}
+
+} // namespace
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return names_pool(pool, device,
+                      EMUV_REAL(cuDeviceGetDefaultMemPool)(pool, device));
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    return names_pool(pool, device,
+                      EMUV_REAL(cuDeviceGetMemPool)(pool, device));
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *where,
+                                CUmemAllocationType type)
+{
+    return names_pool(pool, where, type,
+                      EMUV_REAL(cuMemGetDefaultMemPool)(pool, where, type));
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *where,
+                         CUmemAllocationType type)
+{
+    return names_pool(pool, where, type,
+                      EMUV_REAL(cuMemGetMemPool)(pool, where, type));
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuDeviceSetMemPool)(device, pool);
+    if (ours)
+        ours.held().pool_is_set();
+    return result;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *where, CUmemAllocationType type,
+                         CUmemoryPool pool)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemSetMemPool)(where, type, pool);
+    if (ours)
+        ours.held().pool_is_set();
+    return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    const entry ours;
+    const auto real = [&] { return EMUV_REAL(cuMemPoolDestroy)(pool); };
+    return ours && pool != nullptr
+               ? ours.held().stream_pools().destroy(pool, real)
+               : real();
+}
+
+namespace {
+
+std::uint64_t part_of(const memory::pool_use &ours, CUmemPool_attribute which)
+{
+    switch (which) {
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return ours.used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return ours.used_high;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return ours.reserved;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return ours.reserved_high;
+    default:
+        return 0;
+    }
+}
+
+} // namespace
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
+                               void *value)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemPoolGetAttribute)(pool, which, value);
+    if (!ours || result != CUDA_SUCCESS)
+        return result;
+    const memory::pool_use use = ours.held().use_of(pool);
+    if (const std::uint64_t more = part_of(use, which); more > 0)
+        *static_cast<cuuint64_t *>(value) += more;
+    if (which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        *static_cast<cuuint64_t *>(value) -= use.kept;
+    return result;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
+                               void *value)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemPoolSetAttribute)(pool, which, value);
+    if (ours && result == CUDA_SUCCESS &&
+        (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
+         which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH))
+        ours.held().reset_high(pool, which == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+    const entry ours;
+    if (ours) // what is kept of the driver's goes back to it
+        ours.held().trim_ours(pool, keep);
+    return EMUV_REAL(cuMemPoolTrimTo)(pool, keep);
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What keeps an address beyond one launch: textures, and handles of ranges. The
+// memory there stays where it is.
+#include "hooks/session.hpp"
+
+using namespace emuv::cuda;
+
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
+                                       size_t bytes, CUmemRangeHandleType type,
+                                       unsigned long long flags)
+{
+    const entry ours;
+    if (ours)
+        ours->fix(address);
+    return EMUV_REAL(cuMemGetHandleForAddressRange)(handle, address, bytes,
+                                                    type, flags);
+}
+
+CUresult cuTexObjectCreate(CUtexObject *object,
+                           const CUDA_RESOURCE_DESC *resource,
+                           const CUDA_TEXTURE_DESC *texture,
+                           const CUDA_RESOURCE_VIEW_DESC *view)
+{
+    const entry ours;
+    mover *const moves = ours ? ours.moving() : nullptr;
+    if (moves != nullptr && resource != nullptr) {
+        if (resource->resType == CU_RESOURCE_TYPE_LINEAR)
+            moves->fix(resource->res.linear.devPtr);
+        else if (resource->resType == CU_RESOURCE_TYPE_PITCH2D)
+            moves->fix(resource->res.pitch2D.devPtr);
+    }
+    return EMUV_REAL(cuTexObjectCreate)(object, resource, texture, view);
+}
+
+CUresult cuTexRefSetAddress_v2(size_t *offset, CUtexref reference,
+                               CUdeviceptr address, size_t bytes)
+{
+    const entry ours;
+    if (mover *const moves = ours ? ours.moving() : nullptr)
+        moves->fix(address);
+    return EMUV_REAL(cuTexRefSetAddress_v2)(offset, reference, address, bytes);
+}
+
+CUresult cuTexRefSetAddress2D_v3(CUtexref reference,
+                                 const CUDA_ARRAY_DESCRIPTOR *array,
+                                 CUdeviceptr address, size_t pitch)
+{
+    const entry ours;
+    if (mover *const moves = ours ? ours.moving() : nullptr)
+        moves->fix(address);
+    return EMUV_REAL(cuTexRefSetAddress2D_v3)(reference, array, address, pitch);
+}
+
+CUresult cuTexRefSetAddress2D_v2(CUtexref reference,
+                                 const CUDA_ARRAY_DESCRIPTOR *array,
+                                 CUdeviceptr address, size_t pitch)
+{
+    const entry ours;
+    if (mover *const moves = ours ? ours.moving() : nullptr)
+        moves->fix(address);
+    return EMUV_REAL(cuTexRefSetAddress2D_v2)(reference, array, address, pitch);
+}
