@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Movement before a card that takes its time: copies, kernels and mappings last
-// as long as they did on an H200 (docs/measurements.md), and nothing is
-// computed. Rounds of made-up programs are timed with it. What comes out
+// as long as they did on an H200 (docs/notebook/2026-11-measurements.md), and
+// nothing is computed. Rounds of made-up programs are timed with it. The result
 // measures no card: it compares one way of moving with another where there is
 // none.
 //
@@ -52,7 +52,8 @@ void sleep_until(std::uint64_t ns)
 }
 
 // Nanoseconds for 64 MiB: at rest, while bytes come, while they leave in turns,
-// while both do. docs/measurements.md, "What stands in the way is mapping".
+// while both do: docs/notebook/2026-11-measurements.md, "What stands in the way
+// is mapping".
 struct cost
 {
     std::uint64_t rest, coming, leaving, both;

@@ -13,7 +13,7 @@ namespace emuv::cuda {
 /// while nothing is on its way it is more, since VRAM is what the next unit
 /// lacks, held by units on their way out: whether they have changed can be seen
 /// only as the kernel that runs ends, where that fills the card
-/// (docs/measurements.md, "Products").
+/// (docs/notebook/2026-11-measurements.md, "Products").
 ///
 /// All times are of one clock that does not go back, in nanoseconds. Whoever
 /// uses it locks.
