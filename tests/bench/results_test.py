@@ -178,7 +178,8 @@ class Files(unittest.TestCase):
         self.assertEqual(document["benchmark"], "growth_bench")
         self.assertEqual(document["card"], "none")
         self.assertEqual(document["commit"], results.commit())
-        self.assertIn("--json", document["command"])
+        self.assertEqual(document["command"],
+                         "tests/bench/growth_bench schedule")
         self.assertEqual(len(document["tables"]), 1)
         numbers = [row["value"] for row in document["tables"][0]["rows"]]
         self.assertEqual(len(numbers), 3)
