@@ -477,9 +477,7 @@ void print_table(const std::vector<std::string> &names, results &all,
 void leave(bench::results &into, const std::vector<std::string> &names,
            results &all, const settings &how, pinner by)
 {
-    const auto cell = [](double value) {
-        return bench::number(value, value < 1 ? 4 : value < 1000 ? 3 : 0);
-    };
+    const auto cell = [](double value) { return figure(value, "null"); };
     utsname kernel{};
     uname(&kernel);
     into.note(std::string("Linux ") + kernel.release + ", " +

@@ -4,6 +4,7 @@
 leave. Arguments: growth_bench's file, and then unittest's."""
 
 import copy
+import os
 import pathlib
 import shutil
 import subprocess
@@ -110,10 +111,7 @@ class Files(unittest.TestCase):
         self.assertTrue(files)
         for path in files:
             with self.subTest(path.name):
-                document = results.read(path)
-                self.assertEqual(results.problems(document), [])
-                self.assertEqual(path.read_text(encoding="utf-8"),
-                                 results.text_of(document))
+                self.assertEqual(results.problems(results.read(path)), [])
 
     def test_shares_of_the_limit_are_those_of_their_row(self):
         compared = 0
@@ -193,6 +191,107 @@ class Files(unittest.TestCase):
             text=True, capture_output=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nowhere/is.json", done.stderr)
+
+
+# In the stead of nvcc: the "program" that it leaves prints what a real one would.
+NVCC = """#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+cat >"$2" <<'END'
+#!/bin/sh
+echo 'emuV: the link moves 50.0 GB/s' >&2
+case $0 in
+*/chain)
+    shift
+    for m; do echo "$m 10.5 0123456789abcdef"; done ;;
+*) printf '%s 20.25 0123456789abcdef\\n' chase gather sequence ;;
+esac
+END
+chmod +x "$2"
+"""
+# In the stead of cmake.
+CMAKE = """#!/bin/sh
+[ "$1" != --build ] || mkdir -p "$2/tools/cuda/lib"
+"""
+# In the stead of a model.
+MODEL = """import json, os, sys
+moving = os.environ.get("EMUV_MOVE") == "1"
+if moving and os.environ.get("FAILS"):
+    sys.exit(1)
+print("emuV: the link moves 50.0 GB/s", file=sys.stderr)
+print(json.dumps({"ms": 125.0 if moving else 100.0, "loop_ms": 0.25,
+                  "used_gib": 14.0, "held_gib": 15.0, "digests": ["a"]}))
+"""
+
+
+class Scripts(unittest.TestCase):
+    """The scripts that run benchmarks on a card, with programs made up."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for name, text in (("nvcc", NVCC), ("cmake", CMAKE),
+                           ("nvidia-smi", "#!/bin/sh\necho 'a card, 1.2'\n")):
+            file = self.folder / "bin" / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+            file.chmod(0o755)
+        self.environment = {
+            name: value for name, value in os.environ.items()
+            if not name.startswith("EMUV_")}
+        self.environment.update(
+            PATH=f"{self.folder}/bin:{os.environ['PATH']}",
+            EMUV_BENCH_BUILD=str(self.folder / "build"))
+
+    def left_by(self, *command, status=0, **environment):
+        """The file that @p command leaves, as results; it is started where the
+        file shall be."""
+        done = subprocess.run([HERE / command[0], *command[1:], "--json",
+                               "is.json"], cwd=self.folder, text=True,
+                              env=dict(self.environment, **environment),
+                              capture_output=True)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        document = results.read(self.folder / "is.json")
+        self.assertEqual(results.problems(document), [])
+        self.assertEqual((document["card"], document["driver"]),
+                         ("a card", "1.2"))
+        return document
+
+    def test_run_chain_leaves_its_table(self):
+        document = self.left_by("run-chain", EMUV_CHAIN_RATIOS="2",
+                                EMUV_CHAIN_ROWS="1 64", EMUV_AWAY="unmapped")
+        self.assertEqual(document["link_gb_s"], 50.0)
+        self.assertEqual(document["command"],
+                         "EMUV_AWAY=unmapped EMUV_CHAIN_RATIOS=2 "
+                         "EMUV_CHAIN_ROWS=1 64 tests/bench/run-chain")
+        self.assertEqual(document["tables"][0]["rows"], [
+            {"over": 2, "rows": rows, "native": 10.5, "limit": 96.64,
+             "moving": 10.5, "still": None, "of_limit": 9.204,
+             "bits": "same"} for rows in (1, 64)])
+
+    def test_run_chase_leaves_its_table(self):
+        document = self.left_by("run-chase", EMUV_CHASE_GIB="4")
+        rows = document["tables"][0]["rows"]
+        self.assertEqual([row["work"] for row in rows],
+                         ["chase", "gather", "sequence"])
+        self.assertEqual(rows[0]["moving"], 20.25)
+        self.assertEqual(rows[0]["of_pinned"], 1.0)
+
+    def test_run_workloads_leaves_its_table(self):
+        model = self.folder / "model.py"
+        model.write_text(MODEL)
+        command = ("run-workloads", "--only", "prefill", "--library",
+                   str(model), "--program", str(model))
+        rows = self.left_by(*command)["tables"][0]["rows"]
+        self.assertEqual([row["share"] for row in rows], [12.0, 6.8])
+        self.assertEqual(rows[1]["limit"], round(7.2 * 2 ** 30 / 50e6, 1))
+        self.assertEqual(rows[1]["moving"], 125.0)
+        self.assertEqual(rows[1]["link"], 50.0)
+        self.assertEqual(rows[1]["bits"], "same")
+        self.assertIsNone(rows[1]["still"])
+        rows = self.left_by(*command, status=1, FAILS="1")["tables"][0]["rows"]
+        self.assertIsNone(rows[0]["moving"])
+        self.assertEqual(rows[0]["bits"], "failed")
 
 
 class Page(unittest.TestCase):
