@@ -2,6 +2,7 @@
 // Puts the driver's memory beside the kernel's other kinds of it, in the same
 // kernel and the same run.
 #include "pin.hpp"
+#include "results.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -37,7 +38,7 @@ EMUV_KO names; run it as root in a guest (tests/bench/run-driver does that).
 
   -s, --size MIB   how much memory each is measured with (default 512)
   -r, --runs N     how often, in turn; medians are shown (default 3)
-  -j, --json       print JSON
+      --json FILE  leave the figures there as well, as JSON
   -h, --help       this text
 )";
 
@@ -45,7 +46,6 @@ struct settings
 {
     u64 bytes = 512 * mib;
     int runs = 3;
-    bool json = false;
 };
 
 /// Memory of one kind: none of it backed when it is made, all of it gone with
@@ -225,18 +225,19 @@ enum metric
 
 struct metric_description
 {
-    const char *key;
     const char *heading;
-    bool larger_is_better;
+    const char *name;
+    const char *title;
+    const char *unit;
 };
 
 const metric_description descriptions[metric_count] = {
-    {"first_touch_gb_per_s", "touch GB/s", true},
-    {"faults_per_gib", "faults/GiB", false},
-    {"write_gb_per_s", "write GB/s", true},
-    {"read_gb_per_s", "read GB/s", true},
-    {"remap_s_per_gib", "remap s/GiB", false},
-    {"pin_s_per_gib", "pin s/GiB", false},
+    {"touch GB/s", "first_touch", "first touch", "GB/s"},
+    {"faults/GiB", "faults", "faults", "a GiB"},
+    {"write GB/s", "write", "write", "GB/s"},
+    {"read GB/s", "read", "read", "GB/s"},
+    {"remap s/GiB", "remap", "remap", "s a GiB"},
+    {"pin s/GiB", "pin", "pin", "s a GiB"},
 };
 
 using results = std::map<std::string, std::vector<double>[metric_count]>;
@@ -473,35 +474,37 @@ void print_table(const std::vector<std::string> &names, results &all,
                     one.met() ? "met" : "missed");
 }
 
-void print_json(const std::vector<std::string> &names, results &all,
-                const settings &how, pinner by)
+void leave(bench::results &into, const std::vector<std::string> &names,
+           results &all, const settings &how, pinner by)
 {
+    const auto cell = [](double value) { return figure(value, "null"); };
     utsname kernel{};
     uname(&kernel);
-    std::printf("{\n  \"schema\": 1,\n  \"kernel\": \"%s\",\n  \"bytes\": "
-                "%llu,\n  \"runs\": %d,\n  \"pinned_by\": \"%s\",\n",
-                kernel.release, static_cast<unsigned long long>(how.bytes),
-                how.runs, by == pinner::io_uring ? "io_uring" : "af_xdp");
-    std::printf("  \"medians\": {");
-    for (std::size_t row = 0; row < names.size(); row++) {
-        std::printf("%s\n    \"%s\": {", row ? "," : "", names[row].c_str());
+    into.note(std::string("Linux ") + kernel.release + ", " +
+              std::to_string(how.bytes / mib) + " MiB each, medians of " +
+              std::to_string(how.runs) + " runs in turn, pinned by " +
+              (by == pinner::io_uring ? "io_uring." : "an AF_XDP socket."));
+    std::vector<bench::results::column> columns{{"memory", "memory"}};
+    for (const auto &one : descriptions)
+        columns.push_back({one.name, one.title, one.unit});
+    into.table(nullptr, nullptr, columns);
+    for (const auto &name : names) {
+        std::vector<std::string> row{bench::text(name.c_str())};
         for (int column = 0; column < metric_count; column++)
-            std::printf(
-                "%s\"%s\": %s", column ? ", " : "", descriptions[column].key,
-                figure(median(all[names[row]][column]), "null").c_str());
-        std::printf("}");
+            row.push_back(cell(median(all[name][column])));
+        into.row(std::move(row));
     }
-    std::printf("\n  },\n  \"aims\": [");
-    const auto list = aims(all);
-    for (std::size_t i = 0; i < list.size(); i++)
-        std::printf(
-            "%s\n    {\"aim\": \"%s\", \"value\": %s, \"%s\": %s, \"met\": %s}",
-            i ? "," : "", list[i].text.c_str(),
-            figure(list[i].value, "null").c_str(),
-            list[i].at_most ? "at_most" : "at_least",
-            figure(list[i].wanted, "null").c_str(),
-            list[i].met() ? "true" : "false");
-    std::printf("\n  ]\n}\n");
+    into.table("Aims", "",
+               {{"what", "what"},
+                {"value", "value"},
+                {"at_least", "at least"},
+                {"at_most", "at most"},
+                {"met", "met or missed"}});
+    for (const auto &one : aims(all))
+        into.row({bench::text(one.text.c_str()), cell(one.value),
+                  cell(one.at_most ? none : one.wanted),
+                  cell(one.at_most ? one.wanted : none),
+                  bench::text(one.met() ? "met" : "missed")});
 }
 
 /// Reserves huge pages for as long as it lives, and puts the settings back that
@@ -562,7 +565,7 @@ public:
     loaded_module &operator=(const loaded_module &) = delete;
 };
 
-void run(const settings &how)
+void run(const settings &how, bench::results &into)
 {
     const huge_pages reserved(how.bytes);
     const loaded_module module(how.bytes);
@@ -627,7 +630,8 @@ void run(const settings &how)
     for (const auto &one : all)
         names.push_back(one.name);
     names.emplace_back("memcpy");
-    (how.json ? print_json : print_table)(names, measured, how, by);
+    print_table(names, measured, how, by);
+    leave(into, names, measured, how, by);
 }
 
 u64 number_above_0(const char *text)
@@ -649,20 +653,16 @@ settings read_options(int argc, char **argv)
     settings how;
     const option options[] = {{"size", required_argument, nullptr, 's'},
                               {"runs", required_argument, nullptr, 'r'},
-                              {"json", no_argument, nullptr, 'j'},
                               {"help", no_argument, nullptr, 'h'},
                               {}};
     for (int found = 0;
-         (found = getopt_long(argc, argv, "s:r:jh", options, nullptr)) != -1;) {
+         (found = getopt_long(argc, argv, "s:r:h", options, nullptr)) != -1;) {
         switch (found) {
         case 's':
             how.bytes = (number_above_0(optarg) + 1) / 2 * 2 * mib;
             break;
         case 'r':
             how.runs = static_cast<int>(number_above_0(optarg));
-            break;
-        case 'j':
-            how.json = true;
             break;
         case 'h':
             std::fputs(help, stdout);
@@ -683,6 +683,9 @@ settings read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    bench::results into("driver_bench",
+                        "The driver's memory beside the kernel's other kinds",
+                        argc, argv);
     const auto how = read_options(argc, argv);
     if (geteuid() != 0 || module_file().empty()) {
         std::fputs("driver_bench: loads the module: run it as root in a guest, "
@@ -691,10 +694,10 @@ int main(int argc, char **argv)
         return 2;
     }
     try {
-        run(how);
+        run(how, into);
     } catch (const std::exception &error) {
         std::fprintf(stderr, "driver_bench: %s\n", error.what());
         return 1;
     }
-    return 0;
+    return into.write();
 }

@@ -2,8 +2,15 @@
 // How the CUDA library's engine grows with the program: what it adds to a
 // launch, and the memory it takes. In front of a driver that does nothing and
 // succeeds, so that all the time there is is the library's.
+//
+//     growth_bench [--json FILE] [TEXT]
+//
+// With TEXT only the tables that have it in their names: launches, beside,
+// tebibyte, schedule.
+#include "apart.hpp"
 #include "idle_driver.hpp"
 #include "memory/memory.hpp"
+#include "results.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -16,8 +23,6 @@
 #include <vector>
 
 #include <malloc.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -87,7 +92,9 @@ private:
 
 // A step of 512 launches, over and over: each is given one of 32 allocations of
 // 64 MiB, of which half fit where any spills, and seven of the small ones.
-void launches(std::size_t small, bool spills)
+// Mean, median and the slowest of a hundred, in microseconds, and bytes kept of
+// each allocation.
+std::vector<double> launches(std::size_t small, bool spills)
 {
     constexpr std::uint64_t large = 32;
     engine under(small * 2 * MiB + (spills ? large / 2 : 2 * large) * 64 * MiB);
@@ -115,20 +122,18 @@ void launches(std::size_t small, bool spills)
                 times.push_back(seconds_since(start) * 1e6);
         }
     std::sort(times.begin(), times.end());
-    std::printf("%11zu  %-9s  %9.2f  %9.2f  %9.2f  %11.0f\n", small,
-                spills ? "some" : "nothing",
-                std::accumulate(times.begin(), times.end(), 0.0) /
-                    static_cast<double>(times.size()),
-                times[times.size() / 2], times[times.size() * 99 / 100],
-                held * static_cast<double>(MiB) /
-                    static_cast<double>(small + large));
-    std::fflush(stdout);
+    return {std::accumulate(times.begin(), times.end(), 0.0) /
+                static_cast<double>(times.size()),
+            times[times.size() / 2], times[times.size() * 99 / 100],
+            held * static_cast<double>(MiB) /
+                static_cast<double>(small + large)};
 }
 
 // A model's step of 2,000 launches, each given a weight and three places in
 // activations, which all are in VRAM; the program does something else between
-// them that goes through so many bytes of its own.
-void beside(std::size_t bytes)
+// them that goes through so many bytes of its own. The fastest tenth, the
+// median and the slowest tenth, in microseconds.
+std::vector<double> beside(std::size_t bytes)
 {
     std::vector<std::uint64_t> mib;
     for (int layer = 0; layer < 32; layer++)
@@ -164,28 +169,24 @@ void beside(std::size_t bytes)
                 times.push_back(seconds_since(start) * 1e6);
         }
     std::sort(times.begin(), times.end());
-    std::printf("%13.1f  %9.2f  %9.2f  %9.2f\n",
-                static_cast<double>(bytes) / static_cast<double>(MiB),
-                times[times.size() / 10], times[times.size() / 2],
-                times[times.size() * 9 / 10]);
-    std::fflush(stdout);
+    return {times[times.size() / 10], times[times.size() / 2],
+            times[times.size() * 9 / 10]};
 }
 
-// A tebibyte of virtual memory, in allocations of so many bytes.
-void tebibyte(std::uint64_t each)
+// MiB that the library takes for a tebibyte of virtual memory, in allocations
+// of so many bytes.
+std::vector<double> tebibyte(std::uint64_t each)
 {
     engine under(0);
     const double before = heap_mib();
     for (std::uint64_t held = 0; held < std::uint64_t{1} << 40; held += each)
         under.allocate(each);
-    std::printf("%8llu MiB  %11.1f\n",
-                static_cast<unsigned long long>(each / MiB),
-                heap_mib() - before);
-    std::fflush(stdout);
+    return {heap_mib() - before};
 }
 
-// A million launches: 2,000 steps of 500 of them.
-void long_schedule()
+// A million launches: 2,000 steps of 500 of them. Nanoseconds and bytes a
+// launch, and those that were not foreseen.
+std::vector<double> long_schedule()
 {
     schedule past;
     const double before = heap_mib();
@@ -195,46 +196,119 @@ void long_schedule()
         const touch touches[] = {{(place + 1) * 64 * MiB, 0, 0}};
         past.note(place + 1, touches, 1);
     }
-    std::printf("%.0f ns and %.0f bytes a launch, %llu not foreseen\n",
-                seconds_since(start) * 1e3,
-                (heap_mib() - before) * static_cast<double>(MiB) / 1e6,
-                static_cast<unsigned long long>(past.surprises()));
-    std::fflush(stdout);
+    return {seconds_since(start) * 1e3,
+            (heap_mib() - before) * static_cast<double>(MiB) / 1e6,
+            static_cast<double>(past.surprises())};
 }
 
-// Each by itself, so that none finds what another has left of the heap.
-template <typename Run>
-void apart(Run run)
-{
-    std::fflush(stdout);
-    const pid_t child = fork();
-    if (child == 0) {
-        run();
-        _exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (status != 0)
-        std::printf("failed, with status %#x\n", static_cast<unsigned>(status));
-}
+using bench::apart;
+using bench::number;
+using bench::results;
+using bench::text;
 
-} // namespace
-
-int main()
+void all_launches(results &into)
 {
     std::puts(
         "what the library adds to a launch, in us, and keeps in memory\n"
         "allocations  has gone       mean     median       99 %   bytes each");
+    into.table("What the library adds to a launch", "µs",
+               {{"allocations", "small allocations", ""},
+                {"spilled", "has spilled"},
+                {"mean", "mean"},
+                {"median", "median"},
+                {"p99", "slowest of a hundred"},
+                {"bytes", "kept of each allocation", "B"}});
     for (const bool spills : {false, true})
-        for (const std::size_t count : {10u, 1000u, 100000u})
-            apart([=] { launches(count, spills); });
-    std::puts("\nthe same where the program does something else in between\n"
+        for (const std::size_t count : {10u, 1000u, 100000u}) {
+            const char *const what = spills ? "some" : "nothing";
+            const auto is =
+                apart("launches", [=] { return launches(count, spills); });
+            if (is.empty())
+                continue;
+            std::printf("%11zu  %-9s  %9.2f  %9.2f  %9.2f  %11.0f\n", count,
+                        what, is[0], is[1], is[2], is[3]);
+            into.row({number(static_cast<double>(count)), text(what),
+                      number(is[0], 2), number(is[1], 2), number(is[2], 2),
+                      number(is[3])});
+        }
+}
+
+void all_beside(results &into)
+{
+    std::puts("the same where the program does something else in between\n"
               "goes over, MiB       10 %     median       90 %");
-    for (const std::size_t bytes : {0 * MiB, MiB * 3 / 2, 4 * MiB})
-        apart([=] { beside(bytes); });
-    std::puts("\na tebibyte of virtual memory\n   each of  library, MiB");
-    for (const std::uint64_t each : {2 * MiB, 64 * MiB, 1024 * MiB})
-        apart([=] { tebibyte(each); });
-    std::puts("\na schedule of a million launches");
-    apart(long_schedule);
+    into.table("The same where the program does something else in between",
+               "µs",
+               {{"between", "goes over", "MiB"},
+                {"p10", "fastest tenth"},
+                {"median", "median"},
+                {"p90", "slowest tenth"}});
+    for (const std::size_t bytes : {0 * MiB, MiB * 3 / 2, 4 * MiB}) {
+        const double mib =
+            static_cast<double>(bytes) / static_cast<double>(MiB);
+        const auto is = apart("beside", [=] { return beside(bytes); });
+        if (is.empty())
+            continue;
+        std::printf("%13.1f  %9.2f  %9.2f  %9.2f\n", mib, is[0], is[1], is[2]);
+        into.row({number(mib, 1), number(is[0], 2), number(is[1], 2),
+                  number(is[2], 2)});
+    }
+}
+
+void all_tebibyte(results &into)
+{
+    std::puts("a tebibyte of virtual memory\n   each of  library, MiB");
+    into.table("A tebibyte of virtual memory", "MiB",
+               {{"each", "allocations of"}, {"library", "the library takes"}});
+    for (const std::uint64_t each : {2 * MiB, 64 * MiB, 1024 * MiB}) {
+        const auto is = apart("tebibyte", [=] { return tebibyte(each); });
+        if (is.empty())
+            continue;
+        std::printf("%8llu MiB  %11.1f\n",
+                    static_cast<unsigned long long>(each / MiB), is[0]);
+        into.row({number(static_cast<double>(each / MiB)), number(is[0], 1)});
+    }
+}
+
+void all_schedule(results &into)
+{
+    std::puts("a schedule of a million launches");
+    into.table("A schedule of a million launches", nullptr,
+               {{"what", "what"}, {"unit", "unit"}, {"value", "value"}});
+    const auto is = apart("schedule", long_schedule);
+    if (is.empty())
+        return;
+    std::printf("%.0f ns and %.0f bytes a launch, %.0f not foreseen\n", is[0],
+                is[1], is[2]);
+    into.row({text("time a launch"), text("ns"), number(is[0])});
+    into.row({text("memory a launch"), text("B"), number(is[1])});
+    into.row({text("not foreseen"), text("launches"), number(is[2])});
+}
+
+} // namespace
+
+int main(int count, char **arguments)
+{
+    results into("growth_bench",
+                 "How the library's engine grows, before a driver that does "
+                 "nothing",
+                 count, arguments);
+    const char *const only = count > 1 ? arguments[1] : "";
+    const struct
+    {
+        const char *name;
+        void (*run)(results &into);
+    } tables[] = {{"launches", all_launches},
+                  {"beside", all_beside},
+                  {"tebibyte", all_tebibyte},
+                  {"schedule", all_schedule}};
+    const char *between = "";
+    for (const auto &each : tables) {
+        if (std::strstr(each.name, only) == nullptr)
+            continue;
+        std::fputs(between, stdout);
+        between = "\n";
+        each.run(into);
+    }
+    return into.write();
 }

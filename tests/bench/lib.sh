@@ -20,3 +20,29 @@ build_benchmark() {
     # shellcheck disable=SC2034 # for whoever sources this
     library=$(readlink -f "$build/lib/tools/cuda/lib/libcuda.so.1")
 }
+
+# json_option ARGUMENT...: the arguments of these scripts, "--json FILE" or none;
+# $json names the file then, by its full path.
+json_option() {
+    json=''
+    case $#:${1-} in
+    0:) ;;
+    # From where the script was started.
+    2:--json) json=$(cd -- "$OLDPWD" && realpath -m -- "$2") ;;
+    *)
+        echo "usage: ${0##*/} [--json FILE]" >&2
+        exit 2
+        ;;
+    esac
+}
+
+# leave_json TITLE UNIT LINK COLUMNS: leave the rows of the input in $json, if it is
+# wanted; LINK in GB/s, or empty. COLUMNS as results.py takes them.
+leave_json() {
+    local name settings
+    [ -n "$json" ] || return 0
+    name=${0##*/}
+    settings=$(env | grep -E '^EMUV_(AWAY|CHAIN_[A-Z]+|CHASE_[A-Z]+)=' | LC_ALL=C sort | tr '\n' ' ')
+    python3 -B tests/bench/results.py "$json" --benchmark "$name" --title "$1" --unit "$2" \
+        ${3:+--link "$3"} --columns "$4" --command "${settings}tests/bench/$name"
+}

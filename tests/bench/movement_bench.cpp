@@ -5,13 +5,15 @@
 // measures no card: it compares one way of moving with another where there is
 // none.
 //
-//     movement_bench [TEXT [FILE]]
+//     movement_bench [--json FILE] [TEXT [TRACE]]
 //
 // With TEXT only the rows that have it in their names ("prefill 12288 mapped"),
-// with FILE a trace of them. A row takes 15 to 60 seconds.
+// with TRACE a trace of them. A row takes 15 to 60 seconds.
+#include "apart.hpp"
 #include "idle_driver.hpp"
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
+#include "results.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -26,8 +28,6 @@
 #include <vector>
 
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -944,6 +944,21 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
 int main(int count, char **arguments)
 {
     prctl(PR_SET_TIMERSLACK, 1000);
+    using bench::number;
+    using bench::text;
+    bench::results into("movement_bench", "The engine before a made-up card",
+                        count, arguments);
+    into.table(nullptr, "ms a round",
+               {{"program", "program"},
+                {"share", "share", "MiB"},
+                {"needs", "needs", "MiB"},
+                {"alone", "alone"},
+                {"link", "link"},
+                {"away", "away"},
+                {"moving", "moving"},
+                {"of_limit", "of the limit", ""},
+                {"settling", "settling", "rounds"},
+                {"ram", "room made in system RAM", "MiB"}});
     const char *const only = count > 1 ? arguments[1] : "";
     const char *const trace_file = count > 2 ? arguments[2] : nullptr;
     struct row
@@ -976,31 +991,32 @@ int main(int count, char **arguments)
             each.of.name + " " + std::to_string(each.mib) + " " + away;
         if (name.find(only) == std::string::npos)
             continue;
-        std::fflush(stdout);
-        const pid_t child = fork();
-        if (child == 0) {
-            const outcome is =
+        const auto is = bench::apart(name.c_str(), [&] {
+            const outcome of =
                 run(each.of, each.mib * MiB, 60, each.unmaps, trace_file);
-            const double moving = is.moving_ms();
-            const double alone = static_cast<double>(each.of.ns()) / 1e6;
-            const std::uint64_t beyond =
-                each.of.bytes() - std::min(each.of.bytes(), each.mib * MiB);
-            const double link = static_cast<double>(beyond) / link_alone / 1e3;
-            std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  "
-                        "%7.1f  %13.2f  %8zu  %8llu\n",
-                        each.of.name.c_str(),
-                        static_cast<unsigned long long>(each.mib),
-                        static_cast<unsigned long long>(each.of.bytes() / MiB),
-                        alone, link, away, moving,
-                        std::max(alone, link) / moving, is.settling(),
-                        static_cast<unsigned long long>(is.room_bytes / MiB));
-            std::fflush(stdout);
-            _exit(0);
-        }
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (status != 0)
-            std::printf("%s: failed, with status %#x\n", name.c_str(),
-                        static_cast<unsigned>(status));
+            return std::vector{of.moving_ms(),
+                               static_cast<double>(of.settling()),
+                               static_cast<double>(of.room_bytes / MiB)};
+        });
+        if (is.empty())
+            continue;
+        const double moving = is[0];
+        const double alone = static_cast<double>(each.of.ns()) / 1e6;
+        const std::uint64_t needs = each.of.bytes();
+        const std::uint64_t beyond = needs - std::min(needs, each.mib * MiB);
+        const double link = static_cast<double>(beyond) / link_alone / 1e3;
+        const double share = std::max(alone, link) / moving;
+        std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  "
+                    "%7.1f  %13.2f  %8.0f  %8.0f\n",
+                    each.of.name.c_str(),
+                    static_cast<unsigned long long>(each.mib),
+                    static_cast<unsigned long long>(needs / MiB), alone, link,
+                    away, moving, share, is[1], is[2]);
+        into.row({text(each.of.name.c_str()),
+                  number(static_cast<double>(each.mib)),
+                  number(static_cast<double>(needs / MiB)), number(alone, 1),
+                  number(link, 1), text(away), number(moving, 1),
+                  number(share, 2), number(is[1]), number(is[2])});
     }
+    return into.write();
 }
