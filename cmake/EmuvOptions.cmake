@@ -13,8 +13,13 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # each checkout, share what is the same in them.
 find_program(EMUV_CCACHE ccache)
 if(EMUV_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER "${EMUV_CCACHE}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${EMUV_CCACHE}")
+  # The slack is for precompiled headers, as ccache's manual asks for it.
+  set(launcher "${CMAKE_COMMAND}" -E env
+    "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    "${EMUV_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 
 option(EMUV_WERROR "Treat the compiler's warnings as errors" ON)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# How tests are compiled: they run once, so a quick build is worth more than
+# quick code, and lines are all that a report needs of the debugger's data.
+
+add_compile_options(-O1 -g1)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess) # or ccache cannot see the headers
+endif()
+
+# emuv_precompile(TARGET...): read GoogleTest's and the standard library's
+# headers once for each target. For targets of several files.
+function(emuv_precompile)
+  foreach(target IN LISTS ARGN)
+    target_precompile_headers(${target} PRIVATE
+      <gtest/gtest.h>
+      <algorithm>
+      <functional>
+      <map>
+      <memory>
+      <string>
+      <thread>
+      <vector>)
+  endforeach()
+endfunction()
