@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Permissions: the table of docs/tenancy.md, cell by cell, and what it has no
-// room for.
+// Permissions: the table of docs/reference/tenancy.md, cell by cell, and what
+// it has no room for.
 #include "support.hpp"
 
 #include <algorithm>
@@ -232,8 +232,8 @@ TEST_F(permission, ReadOnlyRegionDescriptorCannotBeOpenedForWriting)
 
 // --- the table ---
 
-/// A table of docs/tenancy.md: by the first word of a row, its cells by the
-/// first word of their column.
+/// A table of docs/reference/tenancy.md: by the first word of a row, its cells
+/// by the first word of their column.
 using table = std::map<std::string, std::map<std::string, std::string>>;
 
 std::vector<std::string> cells_of(const std::string &line)
