@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl run: starts a program under the CUDA library, with an instance's
 // memory or within limits of its own.
-#include "commands.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -35,6 +36,29 @@
 namespace emuvctl {
 
 namespace {
+
+struct run_options
+{
+    std::string instance; // or several, by device
+    std::string physical;
+    std::string virtual_size;
+    std::string ledger;
+    std::string report;
+    std::string store;
+    std::string charge;
+    bool reclaim = false;
+    bool ipc = false;
+    std::string move; // empty, 1, always or check
+    std::string away;
+    std::string trust;
+    std::string trace;
+    bool disable = false;
+    std::string cuda_library_dir; // the folder of the CUDA library
+    std::string libcuda;          // the driver's own, as is the next
+    std::string libnvml;
+    bool dry_run = false;
+    std::vector<std::string> command;
+};
 
 using variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -295,8 +319,7 @@ std::string describe(const variables &set, const run_options &options, bool own)
                       number);
 }
 
-} // namespace
-
+// Becomes the program; comes back with --dry-run alone.
 void cmd_run(const run_options &options, environment &env)
 {
     check(options);
@@ -333,6 +356,120 @@ void cmd_run(const run_options &options, environment &env)
     for (const auto &[name, value] : set)
         ::setenv(name.c_str(), value.c_str(), 1);
     become(options);
+}
+
+// What only makes sense where memory moves.
+option with_move(option what)
+{
+    what.needs = {"--move"};
+    return what;
+}
+
+std::vector<option> run_options_of(run_options &options)
+{
+    option instance{"--instance", "INSTANCE",
+                    "whose memory, written as emuv0 or 0; 0,1: for\n"
+                    "the first card and for the second",
+                    &options.instance, offered::instances};
+    instance.excludes = {"--physical", "--virtual", "--ledger"};
+    return {instance,
+            {"--physical", "SIZE", "without an instance: share of VRAM",
+             &options.physical},
+            {"--virtual", "SIZE", "without an instance: share of system RAM",
+             &options.virtual_size},
+            {"--ledger", "FILE",
+             "without an instance: share the limits with all\n"
+             "that name this file; made where it is missing",
+             &options.ledger, offered::files},
+            {"--report",
+             "WHAT",
+             "what the program is told it has: total\n"
+             "(default), physical or free",
+             &options.report,
+             offered::words,
+             {{"total"}, {"physical"}, {"free"}}},
+            {"--store",
+             "STORE",
+             "what spilled memory is: auto (default), numa\nor pages",
+             &options.store,
+             offered::words,
+             {{"auto"}, {"numa"}, {"pages"}}},
+            {"--charge",
+             "WHAT",
+             "what takes of the share of VRAM: all (default),\n"
+             "CUDA's contexts and code too, or allocations",
+             &options.charge,
+             offered::words,
+             {{"all"}, {"allocations"}}},
+            flag("--ipc", options.ipc, "let processes share what lies in VRAM"),
+            flag("--reclaim", options.reclaim,
+                 "have PyTorch give back what it caches before\n"
+                 "memory spills; not with pools or CUDA graphs"),
+            {"--move",
+             "",
+             "move memory into VRAM ahead of its use, where\n"
+             "that is faster. An experiment: a kernel that\n"
+             "follows pointers in memory, of a library that\n"
+             "is trusted, may lose what it writes, or end the\n"
+             "program. --move=always: even where it is not\n"
+             "faster. --move=check: nothing moves, slowly, and\n"
+             "the program ends at the first such kernel, which\n"
+             "is named",
+             &options.move,
+             offered::words,
+             {{"always"}, {"check"}},
+             "1"},
+            with_move({"--away",
+                       "WHAT",
+                       "with --move: what is at the addresses of memory\n"
+                       "that has left VRAM: mapped (default), the same\n"
+                       "bytes, or unmapped, nothing until it is needed,\n"
+                       "which is faster and less safe",
+                       &options.away,
+                       offered::words,
+                       {{"mapped"}, {"unmapped"}}}),
+            with_move({"--trust",
+                       "WHOSE",
+                       "with --move: which kernels are trusted to touch\n"
+                       "only memory whose address is among their\n"
+                       "parameters: known (default), all, none, or file\n"
+                       "and kernel names, comma-separated; -NAME: not\n"
+                       "that one",
+                       &options.trust,
+                       offered::words,
+                       {{"known"}, {"all"}, {"none"}}}),
+            with_move({"--trace", "FILE",
+                       "with --move: write what moved, for Perfetto",
+                       &options.trace, offered::files}),
+            flag("--disable", options.disable,
+                 "keep the library out of every call"),
+            {"--library", "DIR", "folder of the CUDA library",
+             &options.cuda_library_dir, offered::folders},
+            {"--libcuda", "FILE", "the driver's libcuda, where it is not found",
+             &options.libcuda, offered::files},
+            {"--libnvml", "FILE", "the driver's libnvidia-ml, likewise",
+             &options.libnvml, offered::files},
+            flag("--dry-run", options.dry_run,
+                 "only print the variables and the command")};
+}
+
+} // namespace
+
+verb run_verb()
+{
+    const auto options = std::make_shared<run_options>();
+    verb run{"run", "Instances", "start a program with an instance's memory",
+             "Starts a program under the CUDA library: its device memory is "
+             "the instance's\nVRAM while that lasts, then system RAM.\n"
+             "  emuvctl run --instance 0 -- python train.py\n"
+             "  emuvctl run --physical 12G --virtual 48G -- python train.py\n"
+             "The second form needs no module; its limits hold for the program "
+             "and what it\nstarts. Without --physical that is all of the card, "
+             "without --virtual nothing\nspills."};
+    run.options = run_options_of(*options);
+    run.arguments = {"-- COMMAND", &options->command, offered::command, true};
+    run.action = [options](environment &env) { cmd_run(*options, env); };
+    return run;
 }
 
 } // namespace emuvctl
