@@ -13,7 +13,7 @@ foreach(page IN LISTS pages)
   install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
 endforeach()
 
-install(FILES docs/cuda/settings.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES docs/reference/settings.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 function(emuv_install_if_exists file destination)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${file}")

@@ -473,28 +473,6 @@ private:
     std::string file_problem_;
 };
 
-// Breaks text at blanks so that no line passes the width.
-std::string wrap(const std::string &text, std::size_t indent, std::size_t width)
-{
-    std::string result;
-    std::size_t used = indent;
-    for (std::size_t at = 0; at < text.size();) {
-        const auto end = std::min(text.find(' ', at), text.size());
-        const auto word = text.substr(at, end - at);
-        if (used > indent && used + 1 + word.size() > width) {
-            result += "\n" + std::string(indent, ' ');
-            used = indent;
-        } else if (used > indent) {
-            result += ' ';
-            used++;
-        }
-        result += word;
-        used += word.size();
-        at = end + 1;
-    }
-    return result;
-}
-
 void cmd_doctor(const doctor_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {"check", "status",

@@ -5,11 +5,11 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "settings.hpp"
 #include "verbs.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
-#include <emuv/size.hpp>
 #include <emuv/unique_fd.hpp>
 
 #include <algorithm>
@@ -17,7 +17,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <system_error>
@@ -27,7 +26,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <linux/emuv.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -39,23 +37,8 @@ namespace {
 
 struct run_options
 {
-    std::string instance; // or several, by device
-    std::string physical;
-    std::string virtual_size;
-    std::string ledger;
-    std::string report;
-    std::string store;
-    std::string charge;
-    bool reclaim = false;
-    bool ipc = false;
-    std::string move; // empty, 1, always or check
-    std::string away;
-    std::string trust;
-    std::string trace;
-    bool disable = false;
+    asked_settings settings;
     std::string cuda_library_dir; // the folder of the CUDA library
-    std::string libcuda;          // the driver's own, as is the next
-    std::string libnvml;
     bool dry_run = false;
     std::vector<std::string> command;
 };
@@ -100,26 +83,6 @@ void check_instance(int id, environment &env)
                               O_RDWR | O_CLOEXEC, env.kernel);
 }
 
-// A size as the library is to be told it.
-std::string bytes_of(const char *option, const std::string &text)
-{
-    const std::uint64_t bytes =
-        parse_option(option, [&] { return emuv::parse_size(text); });
-    if (bytes > EMUV_MAX_BYTES)
-        throw usage_error(fmt::format("{}: {} is more than {}", option, text,
-                                      emuv::format_size_exact(EMUV_MAX_BYTES)));
-    return std::to_string(bytes);
-}
-
-void check_one_of(const char *option, const std::string &value,
-                  std::initializer_list<const char *> allowed)
-{
-    if (!value.empty() &&
-        std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-        throw usage_error(fmt::format("{}: '{}' is none of {}", option, value,
-                                      fmt::join(allowed, ", ")));
-}
-
 // The instances of "0", "emuv0", "0,1": the first device's, the second's, ...
 std::vector<int> instances_of(const std::string &text)
 {
@@ -134,79 +97,23 @@ std::vector<int> instances_of(const std::string &text)
     return ids;
 }
 
-// The program may go elsewhere before the library opens it.
-std::string whole_path(const std::string &path)
+// Whether the program has limits of its own.
+bool own_limits(const run_options &options)
 {
-    return std::filesystem::absolute(path).lexically_normal().string();
-}
-
-// A name of nothing between two commas would be taken for one that is meant.
-void check_names(const char *option, const std::string &list)
-{
-    if (list.empty() || list.front() == ',' || list.back() == ',' ||
-        list.find(",,") != std::string::npos)
-        throw usage_error(
-            fmt::format("{}: '{}' has an empty name in it", option, list));
+    const auto all = options.settings.all();
+    return std::any_of(all.begin(), all.end(), [](const auto &each) {
+        return each.what->kind == setting_kind::size && each.given();
+    });
 }
 
 // What was given on the command line, wrong together or by itself.
 void check(const run_options &options)
 {
-    const bool own = !options.physical.empty() || !options.virtual_size.empty();
-    if (options.instance.empty() && !own && !options.disable)
+    const auto &settings = options.settings;
+    if (!settings.of("EMUV_INSTANCE").given() && !own_limits(options) &&
+        !settings.of("EMUV_DISABLE").given())
         throw usage_error("give --instance, or --physical, --virtual or both");
-    check_one_of("--report", options.report, {"total", "physical", "free"});
-    check_one_of("--store", options.store, {"auto", "numa", "pages"});
-    check_one_of("--charge", options.charge, {"all", "allocations"});
-    check_one_of("--move", options.move, {"1", "always", "check"});
-    check_one_of("--away", options.away, {"mapped", "unmapped"});
-    if (!options.move.empty() && options.store == "pages")
-        throw usage_error("--move needs the numa store: pages do not move");
-    if (!options.trust.empty())
-        check_names("--trust", options.trust);
-}
-
-// A library that is named must be there: the program would only be told that
-// there is no driver.
-std::string named_library(const char *option, const std::string &path)
-{
-    if (!std::filesystem::is_regular_file(path))
-        throw failure(fmt::format("{}: {}: no such file", option, path));
-    return whole_path(path);
-}
-
-variables settings_of(const run_options &options)
-{
-    variables set;
-    const auto add = [&set](const char *name, const std::string &value) {
-        if (!value.empty())
-            set.emplace_back(name, value);
-    };
-    if (!options.physical.empty())
-        add("EMUV_PHYSICAL", bytes_of("--physical", options.physical));
-    if (!options.virtual_size.empty())
-        add("EMUV_VIRTUAL", bytes_of("--virtual", options.virtual_size));
-    if (!options.ledger.empty())
-        add("EMUV_LEDGER", whole_path(options.ledger));
-    add("EMUV_REPORT", options.report);
-    add("EMUV_STORE", options.store);
-    add("EMUV_CHARGE", options.charge);
-    if (options.ipc)
-        add("EMUV_IPC", "1");
-    if (options.reclaim)
-        add("EMUV_RECLAIM", "1");
-    add("EMUV_MOVE", options.move);
-    add("EMUV_AWAY", options.away);
-    add("EMUV_TRUST", options.trust);
-    if (!options.trace.empty())
-        add("EMUV_TRACE", whole_path(options.trace));
-    if (options.disable)
-        add("EMUV_DISABLE", "1");
-    if (!options.libcuda.empty())
-        add("EMUV_LIBCUDA", named_library("--libcuda", options.libcuda));
-    if (!options.libnvml.empty())
-        add("EMUV_LIBNVML", named_library("--libnvml", options.libnvml));
-    return set;
+    settings.check();
 }
 
 // Makes a file that the library will open, where it is missing; what is in it
@@ -277,15 +184,13 @@ std::string quoted(const std::string &word)
 variables inherited(const variables &set)
 {
     variables out;
-    for (const char *const name :
-         {"EMUV_REPORT", "EMUV_STORE", "EMUV_CHARGE", "EMUV_IPC",
-          "EMUV_RECLAIM", "EMUV_MOVE", "EMUV_AWAY", "EMUV_TRUST", "EMUV_TRACE",
-          "EMUV_DISABLE", "EMUV_LIBCUDA", "EMUV_LIBNVML"}) {
-        const char *const value = std::getenv(name);
-        if (value != nullptr && *value != '\0' &&
-            std::none_of(set.begin(), set.end(),
-                         [&](const auto &each) { return each.first == name; }))
-            out.emplace_back(name, value);
+    for (const auto &each : settings()) {
+        const char *const value = std::getenv(each.variable);
+        if (!each.limits() && value != nullptr && *value != '\0' &&
+            std::none_of(set.begin(), set.end(), [&](const auto &other) {
+                return other.first == each.variable;
+            }))
+            out.emplace_back(each.variable, value);
     }
     return out;
 }
@@ -323,31 +228,31 @@ std::string describe(const variables &set, const run_options &options, bool own)
 void cmd_run(const run_options &options, environment &env)
 {
     check(options);
-    variables set = settings_of(options);
+    const auto &settings = options.settings;
+    variables set = settings.variables();
     const auto folder = library_folder(options);
-    if (!options.instance.empty()) {
-        const auto ids = instances_of(options.instance);
-        if (!options.dry_run && !options.disable)
+    if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
+        const auto ids = instances_of(instance.text);
+        if (!options.dry_run && !settings.of("EMUV_DISABLE").given())
             for (const int id : ids)
                 check_instance(id, env);
-        set.emplace_back("EMUV_INSTANCE",
+        set.emplace_back(instance.what->variable,
                          fmt::format("{}", fmt::join(ids, ",")));
     }
     set.emplace_back("LD_PRELOAD", preload(folder));
-    const bool own =
-        (!options.physical.empty() || !options.virtual_size.empty()) &&
-        options.ledger.empty();
+    const bool own = own_limits(options) && !settings.of("EMUV_LEDGER").given();
     if (options.dry_run) {
         env.out.write(describe(set, options, own));
         return;
     }
-    for (const auto *path : {&options.ledger, &options.trace})
-        if (!path->empty())
-            touch(*path);
+    for (const auto &each : settings.all())
+        if (each.given() && (each.what->kind == setting_kind::ledger ||
+                             each.what->kind == setting_kind::output))
+            touch(each.text);
     // Limits that come from outside must not be mixed with those asked for.
-    for (const char *const name :
-         {"EMUV_INSTANCE", "EMUV_PHYSICAL", "EMUV_VIRTUAL", "EMUV_LEDGER"})
-        ::unsetenv(name);
+    for (const auto &each : emuvctl::settings())
+        if (each.limits())
+            ::unsetenv(each.variable);
     if (own) {
         const std::string ledger = make_ledger();
         remove_at_end(ledger);
@@ -356,101 +261,6 @@ void cmd_run(const run_options &options, environment &env)
     for (const auto &[name, value] : set)
         ::setenv(name.c_str(), value.c_str(), 1);
     become(options);
-}
-
-// What only makes sense where memory moves.
-option with_move(option what)
-{
-    what.needs = {"--move"};
-    return what;
-}
-
-std::vector<option> run_options_of(run_options &options)
-{
-    option instance{"--instance", "INSTANCE",
-                    "whose memory, written as emuv0 or 0; 0,1: for\n"
-                    "the first card and for the second",
-                    &options.instance, offered::instances};
-    instance.excludes = {"--physical", "--virtual", "--ledger"};
-    return {instance,
-            {"--physical", "SIZE", "without an instance: share of VRAM",
-             &options.physical},
-            {"--virtual", "SIZE", "without an instance: share of system RAM",
-             &options.virtual_size},
-            {"--ledger", "FILE",
-             "without an instance: share the limits with all\n"
-             "that name this file; made where it is missing",
-             &options.ledger, offered::files},
-            {"--report",
-             "WHAT",
-             "what the program is told it has: total\n"
-             "(default), physical or free",
-             &options.report,
-             offered::words,
-             {{"total"}, {"physical"}, {"free"}}},
-            {"--store",
-             "STORE",
-             "what spilled memory is: auto (default), numa\nor pages",
-             &options.store,
-             offered::words,
-             {{"auto"}, {"numa"}, {"pages"}}},
-            {"--charge",
-             "WHAT",
-             "what takes of the share of VRAM: all (default),\n"
-             "CUDA's contexts and code too, or allocations",
-             &options.charge,
-             offered::words,
-             {{"all"}, {"allocations"}}},
-            flag("--ipc", options.ipc, "let processes share what lies in VRAM"),
-            flag("--reclaim", options.reclaim,
-                 "have PyTorch give back what it caches before\n"
-                 "memory spills; not with pools or CUDA graphs"),
-            {"--move",
-             "",
-             "move memory into VRAM ahead of its use, where\n"
-             "that is faster. An experiment: a kernel that\n"
-             "follows pointers in memory, of a library that\n"
-             "is trusted, may lose what it writes, or end the\n"
-             "program. --move=always: even where it is not\n"
-             "faster. --move=check: nothing moves, slowly, and\n"
-             "the program ends at the first such kernel, which\n"
-             "is named",
-             &options.move,
-             offered::words,
-             {{"always"}, {"check"}},
-             "1"},
-            with_move({"--away",
-                       "WHAT",
-                       "with --move: what is at the addresses of memory\n"
-                       "that has left VRAM: mapped (default), the same\n"
-                       "bytes, or unmapped, nothing until it is needed,\n"
-                       "which is faster and less safe",
-                       &options.away,
-                       offered::words,
-                       {{"mapped"}, {"unmapped"}}}),
-            with_move({"--trust",
-                       "WHOSE",
-                       "with --move: which kernels are trusted to touch\n"
-                       "only memory whose address is among their\n"
-                       "parameters: known (default), all, none, or file\n"
-                       "and kernel names, comma-separated; -NAME: not\n"
-                       "that one",
-                       &options.trust,
-                       offered::words,
-                       {{"known"}, {"all"}, {"none"}}}),
-            with_move({"--trace", "FILE",
-                       "with --move: write what moved, for Perfetto",
-                       &options.trace, offered::files}),
-            flag("--disable", options.disable,
-                 "keep the library out of every call"),
-            {"--library", "DIR", "folder of the CUDA library",
-             &options.cuda_library_dir, offered::folders},
-            {"--libcuda", "FILE", "the driver's libcuda, where it is not found",
-             &options.libcuda, offered::files},
-            {"--libnvml", "FILE", "the driver's libnvidia-ml, likewise",
-             &options.libnvml, offered::files},
-            flag("--dry-run", options.dry_run,
-                 "only print the variables and the command")};
 }
 
 } // namespace
@@ -466,7 +276,13 @@ verb run_verb()
              "The second form needs no module; its limits hold for the program "
              "and what it\nstarts. Without --physical that is all of the card, "
              "without --virtual nothing\nspills."};
-    run.options = run_options_of(*options);
+    run.options = options->settings.options();
+    for (auto &each :
+         std::vector<option>{{"--library", "DIR", "folder of the CUDA library",
+                              &options->cuda_library_dir, offered::folders},
+                             flag("--dry-run", options->dry_run,
+                                  "only print the variables and the command")})
+        run.options.push_back(std::move(each));
     run.arguments = {"-- COMMAND", &options->command, offered::command, true};
     run.action = [options](environment &env) { cmd_run(*options, env); };
     return run;

@@ -24,6 +24,7 @@ namespace emuvctl {
 namespace {
 
 constexpr std::size_t help_column = 26;
+constexpr std::size_t help_width = 79;
 
 // CLI11's help, with texts of several lines put below each other.
 class formatter final : public CLI::Formatter
@@ -98,10 +99,15 @@ private:
             result += '\n' + std::string(help_column, ' ');
         else
             result.resize(help_column, ' ');
-        for (const char c : text) {
-            result += c;
-            if (c == '\n')
-                result.append(help_column, ' ');
+        // Line breaks of the text's own stay.
+        std::string_view rest = text;
+        for (;;) {
+            const auto end = rest.find('\n');
+            result += wrap(rest.substr(0, end), help_column, help_width);
+            if (end == std::string_view::npos)
+                break;
+            result += '\n' + std::string(help_column, ' ');
+            rest.remove_prefix(end + 1);
         }
         return result + '\n';
     }
@@ -254,15 +260,16 @@ private:
 
     static void add(CLI::App &verb, const option &what)
     {
+        const std::string help = what.help + what.more_help;
         if (bool *const *const set = std::get_if<bool *>(&what.value)) {
-            verb.add_flag(what.names, **set, what.help);
+            verb.add_flag(what.names, **set, help);
             return;
         }
         std::string &value = *std::get<std::string *>(what.value);
         if (what.implied.empty())
-            verb.add_option(what.names, value, what.help)->type_name(what.type);
+            verb.add_option(what.names, value, help)->type_name(what.type);
         else // CLI11 gives "true" where nothing is written
-            verb.add_flag(what.names, value, what.help)
+            verb.add_flag(what.names, value, help)
                 ->transform([implied = what.implied](const std::string &given) {
                     return given == "true" ? implied : given;
                 });

@@ -50,6 +50,7 @@ struct option
     std::string implied = {};
     std::vector<std::string> excludes = {}; ///< other options, "--physical"
     std::vector<std::string> needs = {};
+    std::string more_help = {}; ///< behind the help, but not for completion
 
     /// "--output"
     [[nodiscard]] std::string long_name() const
