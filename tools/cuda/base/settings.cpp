@@ -76,8 +76,10 @@ public:
         const char *const given = get_(name);
         if (value(given).empty())
             return;
-        bytes = parse_size(value(given));
-        if (!bytes || *bytes > max_bytes)
+        const size_reading size = read_size(value(given));
+        if (size.problem == size_problem::none && size.bytes <= max_bytes)
+            bytes = size.bytes;
+        else
             wrong(name, given);
     }
 
