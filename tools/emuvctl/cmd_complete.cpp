@@ -7,6 +7,7 @@
 #include "verbs.hpp"
 
 #include <memory>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,7 +17,8 @@ namespace {
 
 void cmd_complete(const std::string &shell, environment &env)
 {
-    const auto verbs = all_verbs();
+    auto verbs = all_verbs();
+    std::erase_if(verbs, [](const verb &each) { return each.group.empty(); });
     if (shell == "bash")
         env.out.write(bash_completion(verbs));
     else if (shell == "zsh")
