@@ -12,10 +12,10 @@
 
 namespace emuvctl {
 
-kernel_log::kernel_log(const std::filesystem::path &kmsg)
+kernel_log::kernel_log(const std::filesystem::path &kmsg, from where)
     : file_(::open(kmsg.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC))
 {
-    if (file_ && ::lseek(file_.get(), 0, SEEK_END) < 0)
+    if (file_ && where == from::now && ::lseek(file_.get(), 0, SEEK_END) < 0)
         file_.reset();
 }
 

@@ -10,15 +10,22 @@
 
 namespace emuvctl {
 
-/// Remembers where the kernel's log ended, to tell what has come since. The
-/// driver says there which parameter it refuses, and its range; an errno
-/// cannot. Without the right to read the log it stays empty.
+/// Reads the kernel's log from its end at construction, or from as far back as
+/// the kernel keeps it. The driver says there which parameter it refuses, and
+/// its range; an errno cannot. Without the right to read the log it stays empty.
 class kernel_log
 {
 public:
+    enum class from
+    {
+        now,
+        boot
+    };
+
     /// @param kmsg  /dev/kmsg
-    explicit kernel_log(const std::filesystem::path &kmsg);
-    /// The module's lines since construction or the last call.
+    explicit kernel_log(const std::filesystem::path &kmsg,
+                        from where = from::now);
+    /// The module's lines since that place or the last call.
     std::vector<std::string> lines();
 
 private:

@@ -10,6 +10,7 @@ namespace emuvctl {
 
 verb apply_verb();
 verb assert_verb();
+verb bugreport_verb();
 verb complete_verb();
 verb create_verb();
 verb destroy_verb();
