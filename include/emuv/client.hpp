@@ -23,7 +23,7 @@ public:
     mapping() noexcept = default;
     /// Maps @p bytes at @p offset of @p fd.
     /// @param writable  map for reading and writing, not for reading alone
-    /// @param node      what to call it in an error
+    /// @param node      the node's name in an error
     /// @throws emuv::error
     mapping(int fd, std::uint64_t offset, std::size_t bytes, bool writable,
             const std::string &node);
@@ -58,7 +58,7 @@ public:
     region &operator=(const region &) = delete;
     ~region();
 
-    /// Where it lies in the node's offset space, in bytes.
+    /// Its place in the node's offset space, in bytes.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
     /// Its size in bytes, whole chunks.
     [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
@@ -100,8 +100,8 @@ private:
     std::uint64_t bytes_ = 0;
 };
 
-/// An open file of /dev/emuvN. Move-only. What it allocated and charged
-/// returns to the instance when it and its regions are gone. All calls throw
+/// An open file of /dev/emuvN. Move-only. Its allocations and charges return
+/// to the instance when it and its regions are gone. All calls throw
 /// emuv::error.
 class client
 {
@@ -128,11 +128,11 @@ public:
     [[nodiscard]] region import(int fd);
 
     /// Enters physical bytes into the ledger.
-    /// @return what the instance has left, in bytes
+    /// @return the bytes that the instance has left
     /// @throws emuv::error ENOSPC it has not so much; nothing changed then
     std::uint64_t charge(std::uint64_t bytes);
     /// Takes physical bytes out of the ledger.
-    /// @return what the instance has left, in bytes
+    /// @return the bytes that the instance has left
     /// @throws emuv::error EINVAL the client has not charged so much
     std::uint64_t uncharge(std::uint64_t bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The kernel module as a file: loading, unloading, and what it says of itself.
+// The kernel module as a file: loading, unloading, and the file's own fields.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace emuv {
 
-/// What a module's file says of itself.
+/// The fields that a module's file holds about itself.
 struct module_file
 {
     std::string path;
