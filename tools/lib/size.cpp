@@ -46,8 +46,8 @@ std::optional<unsigned> unit_to_shift(std::string_view unit)
 }
 
 // 0.DIGITS times 2^shift, if that is a whole number: doubles the decimal
-// fraction shift times and collects what passes the point. Any number of
-// digits is exact this way.
+// fraction shift times and collects the digits that pass the point. Any number
+// of digits is exact this way.
 std::optional<std::uint64_t> scale_fraction(std::string_view digits,
                                             unsigned shift)
 {
