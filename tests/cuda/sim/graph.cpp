@@ -184,7 +184,7 @@ CUresult add(CUgraphNode *out, CUgraph to, const CUgraphNode *dependencies,
     return CUDA_SUCCESS;
 }
 
-// The usual way of a list: how many, or as many as there is room for.
+// The usual answer with a list: its length, or as much of it as has room.
 template <typename List>
 CUresult give(const List &list, CUgraphNode *out, std::size_t *count)
 {
