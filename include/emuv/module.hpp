@@ -20,9 +20,9 @@ struct module_file
     std::vector<std::pair<std::string, std::string>> parameters;
 };
 
-/// The kernel's module loader. All calls throw emuv::error; its node() is the
-/// module, its call() one of "init_module", "delete_module" and "lookup", the
-/// last when there is no such file or it cannot be read.
+/// The kernel's module loader. All calls throw emuv::error. Its node() is the
+/// module, its call() one of "init_module", "delete_module" and "lookup":
+/// "lookup" if there is no such file or it cannot be read.
 class module_api
 {
 public:

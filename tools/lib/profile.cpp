@@ -2,7 +2,7 @@
 // Reading and writing profile files.
 //
 // inih takes a line apart; this file decides about its contents. inih cuts long
-// lines and section names in silence, takes an indented line for the
+// lines and section names in silence. It takes an indented line for the
 // continuation of a value, and tells the line of the first error only. So the
 // reader here hands it one line at a time, without its indentation, and refuses
 // lines that it would cut.

@@ -15,8 +15,8 @@
  * virtual VRAM (system RAM), under the name of a GPU model. /dev/emuv-control
  * creates, destroys and describes instances; /dev/emuvN is one of them. An
  * open file of /dev/emuvN is a *client*. It owns its allocations and charges
- * until its last descriptor is closed and its last mapping is gone (a mapping
- * keeps its file open, as for any file).
+ * until its last descriptor is closed and its last mapping is gone: a mapping
+ * keeps its file open, as for any file.
  *
  * Every ioctl takes a pointer to a structure that begins with:
  *
@@ -227,7 +227,7 @@ struct emuv_query_client {
  * @id: in: the number the instance is to have, 0 to EMUV_MAX_INSTANCES - 1, or
  *	EMUV_ANY for the lowest free one. out: the number it has
  * @numa_node: the node its memory should come from, or EMUV_ANY for the node
- *	of whoever touches it first
+ *	of the process that touches it first
  * @physical_bytes: its share of VRAM, 0 to EMUV_MAX_BYTES
  * @virtual_bytes: its share of system RAM, 0 to EMUV_MAX_BYTES; a multiple of
  *	EMUV_CHUNK_BYTES. Not both sizes may be 0, and their sum must not pass
@@ -242,9 +242,9 @@ struct emuv_query_client {
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - EEXIST: @id is in use.
  * - ENOSPC: no id is free.
- * - ENOMEM: @virtual_bytes is not 0, the virtual VRAM of all instances together
- *   would pass the host's RAM less the floor (module parameter host_floor_mb),
- *   and EMUV_CREATE_OVERCOMMIT is not given.
+ * - ENOMEM: the virtual VRAM of all instances together would pass the host's
+ *   RAM less the floor (module parameter host_floor_mb). Never if @virtual_bytes
+ *   is 0 or EMUV_CREATE_OVERCOMMIT is given.
  */
 struct emuv_create {
 	__u32 size;

@@ -2,9 +2,9 @@
 // The driver's answers to bad arguments, one call a line. Two tables, of a
 // driver with and without the library in front, must be equal.
 //
-// A driver may crash on such a call, or lose its context, so each is made by a
-// process of its own that has made no other. Those run side by side, since a
-// card takes its time to start one.
+// A driver may crash on such a call, or lose its context, so a process of its
+// own makes each one. These processes run side by side, since a card takes its
+// time to start one.
 //
 // The process that starts them must not have opened the driver: a child of one
 // that has cannot use it.
@@ -238,7 +238,7 @@ struct scene
 
 struct question
 {
-    std::string what; // the function's name, and what is wrong
+    std::string what; // the function's name, and the mistake
     std::function<CUresult(scene &)> ask;
 };
 

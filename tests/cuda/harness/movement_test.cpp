@@ -419,7 +419,7 @@ TEST_F(Movement, WhileCopiesReadAndWrite)
 namespace {
 
 // Kernels that find their memory in ways that no look at their parameters
-// shows. Nobody must vouch for them.
+// shows. They must not be trusted.
 class Unforeseen : public Movement
 {
 protected:

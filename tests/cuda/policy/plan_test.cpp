@@ -124,7 +124,7 @@ TEST(Plan, InACircleAsManyLeaveAsDoNotFitAndEvenlySpread)
     }
 }
 
-// All units of a layer are used at the same moment, and can be away at all
+// All units of a layer are used at the same moment. They can be away at all
 // others, but for the time it takes to leave.
 TEST(Plan, AsManyOfEachLayerLeaveAndNoMoreThanDoNotFitBesideOne)
 {

@@ -802,7 +802,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice dev)
     return the().device_at(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-// Executable graphs keep what they have, so all of it is in use.
+// Executable graphs keep their memory, so all of it is in use.
 CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr,
                                       void *value)
 {
