@@ -13,7 +13,7 @@ foreach(page IN LISTS pages)
   install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
 endforeach()
 
-install(FILES docs/cuda/settings.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES docs/reference/settings.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 function(emuv_install_if_exists file destination)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${file}")
@@ -21,10 +21,6 @@ function(emuv_install_if_exists file destination)
   endif()
 endfunction()
 
-emuv_install_if_exists(packaging/completion/emuvctl.bash
-  "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME emuvctl)
-emuv_install_if_exists(packaging/completion/_emuvctl
-  "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
 # udev looks below /usr/lib, /usr/local/lib and /etc/udev/rules.d; never in a
 # folder of the machine's architecture.
 set(EMUV_UDEV_DIR "lib/udev/rules.d" CACHE STRING

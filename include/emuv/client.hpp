@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace emuv {
@@ -21,12 +22,16 @@ class mapping
 {
 public:
     mapping() noexcept = default;
-    /// Maps @p bytes at @p offset of @p fd.
-    /// @param writable  map for reading and writing, not for reading alone
-    /// @param node      the node's name in an error
+    /// The part of a descriptor to map.
+    struct part
+    {
+        std::uint64_t offset = 0;
+        std::size_t bytes = 0;
+        bool writable = true; ///< for reading and writing, not reading alone
+    };
+    /// Maps a part of @p fd. @param node  the node's name in an error
     /// @throws emuv::error
-    mapping(int fd, std::uint64_t offset, std::size_t bytes, bool writable,
-            const std::string &node);
+    mapping(int fd, const part &which, const std::string &node);
     mapping(mapping &&other) noexcept;
     mapping &operator=(mapping &&other) noexcept;
     mapping(const mapping &) = delete;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each setting of docs/cuda/settings.md, asked for by its option of `emuvctl
+"""Each setting of docs/reference/settings.md, asked for by its option of `emuvctl
 run`, reaches the program's environment; and the page has every option."""
 
 import argparse
@@ -14,6 +14,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^\| `(EMUV_\w+)` \| `(--[a-z]+)` \|", re.MULTILINE)
+WORD = re.compile(r"^\| \| \| `([^`]+)`")
 
 # By setting: the option's value, None for a flag; what the program is to find;
 # and what the option takes beside it. FOLDER is one that exists.
@@ -48,7 +49,7 @@ class RunSettingsTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "x").mkdir()
         (self.folder / "libcuda.so.1").touch()  # the dynamic linker skips it
-        self.page = (ROOT / "docs/cuda/settings.md").read_text()
+        self.page = (ROOT / "docs/reference/settings.md").read_text()
 
     def run_under(self, *options, **variables):
         environment = {name: text for name, text in os.environ.items()
@@ -83,12 +84,33 @@ class RunSettingsTest(unittest.TestCase):
                 if setting not in ("EMUV_PHYSICAL", "EMUV_LEDGER"):
                     self.assertNotIn(setting, self.environment_under(*LIMIT))
 
-    def test_every_setting_of_the_library_is_on_the_page(self):
-        sources = (ROOT / "tools/cuda/base/settings.cpp",
-                   ROOT / "tools/cuda/CMakeLists.txt")
-        read = {name for source in sources
-                for name in re.findall(r'(?:choice|get|flag|size|SETTING)[ (]+"?(EMUV_[A-Z]+)',
-                                       source.read_text())}
+    def test_every_word_of_the_page_reaches_the_program(self):
+        option = setting = None
+        seen = set()
+        for line in self.page.splitlines():
+            if found := ROW.match(line):
+                setting, option = found.groups()
+            elif found := WORD.match(line):
+                word = found[1]
+                if word == "0":  # no option says that
+                    continue
+                beside = () if option == "--move" else ("--move",)
+                if (option, word) == ("--store", "pages"):
+                    beside = ()
+                with self.subTest(option, word=word):
+                    environment = self.environment_under(
+                        f"{option}={word}", *beside, *LIMIT)
+                    self.assertEqual(environment[setting], word)
+                seen.add((option, word))
+        self.assertLessEqual({("--away", "unmapped"), ("--move", "check"),
+                              ("--store", "auto"), ("--trust", "none")}, seen)
+
+    def test_the_library_reads_no_variable_that_the_page_has_not(self):
+        read = set()
+        for file in (ROOT / "tools/cuda").rglob("*"):
+            if file.suffix in (".cpp", ".hpp", ".def", ".txt"):
+                read.update(re.findall(r'(?:"|SETTING )(EMUV_[A-Z]+)(?=["\s])',
+                                       file.read_text()))
         self.assertEqual(read, set(dict(ROW.findall(self.page))))
 
     def test_limits_from_outside_do_not_mix_with_those_asked_for(self):

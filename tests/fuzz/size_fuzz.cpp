@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Sizes and numbers, as emuvctl and as the CUDA library read them.
-#include "base/size.hpp"
+// Sizes and numbers, as emuvctl and the CUDA library read them.
 #include "fuzz.hpp"
+#include "size_text.hpp"
 
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
@@ -23,13 +23,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
         } catch (const std::invalid_argument &) {
             continue;
         }
-    if (const auto bytes = emuv::cuda::parse_size(text)) {
-        const auto shown = emuv::cuda::show_size(*bytes);
-        fuzz::must(std::memchr(shown.text, 0, sizeof shown.text) != nullptr,
-                   "a size that is shown ends");
-        fuzz::must(emuv::cuda::parse_size(std::to_string(*bytes)) == bytes,
-                   "the library reads a size as its bytes");
-    }
+    const auto read = emuv::read_size(text);
+    const auto shown = emuv::show_size(read.bytes);
+    fuzz::must(std::memchr(shown.text, 0, sizeof shown.text) != nullptr,
+               "a size that is shown ends");
     try {
         const auto id = emuv::parse_integer(text, -1, EMUV_MAX_INSTANCES - 1);
         fuzz::must(id >= -1 && id < EMUV_MAX_INSTANCES,

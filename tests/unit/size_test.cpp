@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Sizes as people write and read them.
+// Sizes as people write and read them, for libemuv and for the CUDA library.
+#include "size_text.hpp"
+
 #include <emuv/size.hpp>
 
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <string>
 
 #include <gmock/gmock.h>
 
@@ -90,6 +93,50 @@ TEST(parse_size, counts_in_the_unit_it_is_given)
     EXPECT_EQ(emuv::parse_size("1.5", 30), gib + gib / 2);
     EXPECT_THAT(why("12G", 30), testing::HasSubstr("unit is in the key"));
     EXPECT_THAT(why("six", 30), testing::HasSubstr("is not a number"));
+}
+
+TEST(read_size, needs_no_exceptions_to_say_why)
+{
+    EXPECT_EQ(emuv::read_size("1.5G").bytes, gib + gib / 2);
+    EXPECT_EQ(emuv::read_size("7b").bytes, 7U);
+    EXPECT_EQ(emuv::read_size("512 MB").problem, emuv::size_problem::none);
+    for (const char *const text : {"", ".5G", "1.G", "-1"})
+        EXPECT_EQ(emuv::read_size(text).problem, emuv::size_problem::not_a_size)
+            << text;
+    for (const char *const text : {"1..5G", "1GG", "1Bi", "1 G x", "1e9"}) {
+        const auto read = emuv::read_size(text);
+        EXPECT_NE(read.problem, emuv::size_problem::none) << text;
+        EXPECT_EQ(read.bytes, 0U) << text;
+    }
+    EXPECT_EQ(emuv::read_size("3X").unit, "X");
+    EXPECT_EQ(emuv::read_size("16384P").problem, emuv::size_problem::too_large);
+    EXPECT_EQ(emuv::read_size("1.0001K").problem,
+              emuv::size_problem::not_whole);
+    EXPECT_EQ(emuv::read_size("1G", 30).problem,
+              emuv::size_problem::unit_given);
+}
+
+TEST(read_size, takes_the_longest_fraction_that_is_whole_and_none_beyond)
+{
+    // 2^-50, and half of it
+    const std::string least = "0.00000000000000088817841970012523"
+                              "233890533447265625";
+    EXPECT_EQ(emuv::read_size(least + "P").bytes, 1U);
+    EXPECT_EQ(emuv::read_size(least + "000P").bytes, 1U);
+    EXPECT_EQ(emuv::read_size(least + "5P").problem,
+              emuv::size_problem::not_whole);
+    EXPECT_EQ(emuv::read_size("0." + std::string(1000, '3') + "P").problem,
+              emuv::size_problem::not_whole);
+}
+
+TEST(show_size, shows_a_tenth_at_most)
+{
+    EXPECT_STREQ(emuv::show_size(17).text, "17 bytes");
+    EXPECT_STREQ(emuv::show_size(12 * gib).text, "12 GiB");
+    EXPECT_STREQ(emuv::show_size(gib + gib / 2).text, "1.5 GiB");
+    EXPECT_STREQ(emuv::show_size(mib + mib / 2 + 1).text, "1.5 MiB");
+    EXPECT_STREQ(emuv::show_size(gib - 1).text, "1 GiB");
+    EXPECT_STREQ(emuv::show_size(max64).text, "16 EiB");
 }
 
 TEST(format_size, rounds_to_a_tenth_of_the_largest_unit)

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl apply: makes what the profiles ask for and is not there yet.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
 #include "plan.hpp"
 #include "profiles.hpp"
+#include "verbs.hpp"
 
 #include <emuv/profile.hpp>
 
 #include <array>
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
 
 namespace {
+
+struct apply_options
+{
+    std::string config;
+    std::string module = "emuv";
+    bool dry_run = false;
+    output_options output;
+};
 
 constexpr std::array<column, 7> columns = {{
     {"action", "ACTION", kind::text, "create or keep"},
@@ -50,13 +59,6 @@ std::vector<plan_item *> missing_items(plan &work)
             if (item.missing() && (item.wanted.id != emuv::any) == with_id)
                 order.push_back(&item);
     return order;
-}
-
-} // namespace
-
-std::span<const column> apply_columns()
-{
-    return columns;
 }
 
 void cmd_apply(const apply_options &options, environment &env)
@@ -115,6 +117,24 @@ void cmd_apply(const apply_options &options, environment &env)
         list.rows.push_back(action_row(item.found ? "keep" : "create",
                                        ids[index_of(&item)], item, env));
     print.print(list, env);
+}
+
+} // namespace
+
+verb apply_verb()
+{
+    const auto options = std::make_shared<apply_options>();
+    verb apply{"apply", "Profiles", "make what the profiles ask for",
+               "Makes the instances that the profiles ask for and that are not "
+               "there yet, all\nor none. A profile with instance_id is matched "
+               "with that instance, another\nwith one that has its values. "
+               "Loads the module if need be."};
+    apply.options = {config_option(options->config),
+                     module_option(options->module),
+                     dry_run_flag(options->dry_run)};
+    add_output(apply, options->output, columns);
+    apply.action = [options](environment &env) { cmd_apply(*options, env); };
+    return apply;
 }
 
 } // namespace emuvctl

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl assert: fails unless the machine is as the profiles say.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
 #include "plan.hpp"
 #include "profiles.hpp"
+#include "verbs.hpp"
 
 #include <array>
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
 
 namespace {
+
+struct assert_options
+{
+    std::string config;
+    output_options output;
+};
 
 constexpr std::array<column, 5> columns = {{
     {"difference", "DIFFERENCE", kind::text, "missing, different or extra"},
@@ -22,13 +29,6 @@ constexpr std::array<column, 5> columns = {{
     {"wanted", "WANTED", kind::text, "what the profile says"},
     {"found", "FOUND", kind::text, "what there is"},
 }};
-
-} // namespace
-
-std::span<const column> assert_columns()
-{
-    return columns;
-}
 
 void cmd_assert(const assert_options &options, environment &env)
 {
@@ -66,6 +66,23 @@ void cmd_assert(const assert_options &options, environment &env)
                                   "{} place{}",
                                   list.rows.size(),
                                   list.rows.size() == 1 ? "" : "s"));
+}
+
+} // namespace
+
+verb assert_verb()
+{
+    const auto options = std::make_shared<assert_options>();
+    verb asserting{
+        "assert", "Profiles", "fail unless the machine is as profiled",
+        "Prints where the machine differs from its profiles, and exits "
+        "with 1 if\nit does."};
+    asserting.options = {config_option(options->config)};
+    add_output(asserting, options->output, columns);
+    asserting.action = [options](environment &env) {
+        cmd_assert(*options, env);
+    };
+    return asserting;
 }
 
 } // namespace emuvctl

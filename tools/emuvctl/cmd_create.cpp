@@ -1,22 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl create: makes instances, from a profile or from options.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
 #include "profiles.hpp"
+#include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
 
 #include <algorithm>
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
 
 namespace {
+
+struct create_options
+{
+    std::string profile;
+    std::string config;
+    std::string gpu_model;
+    std::string physical;
+    std::string virtual_size;
+    std::string id;
+    std::string count;
+    std::string numa_node;
+    std::string pci_device_id;
+    bool overcommit = false;
+    std::string module = "emuv";
+    bool dry_run = false;
+    output_options output;
+};
 
 // The VRAM of the card that a name means, when --physical does not say it.
 std::uint64_t vram_of(const std::string &model)
@@ -116,8 +134,6 @@ emuv::profile from_profile(const create_options &options)
     return what;
 }
 
-} // namespace
-
 void cmd_create(const create_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {"node"};
@@ -177,6 +193,49 @@ void cmd_create(const create_options &options, environment &env)
         print.print(list, env);
     else
         env.out.write(nodes);
+}
+
+} // namespace
+
+verb create_verb()
+{
+    const auto options = std::make_shared<create_options>();
+    verb create{
+        "create", "Instances", "make instances",
+        "Makes instances, all or none, and prints their nodes. Loads the "
+        "module if need\nbe.\n"
+        "  emuvctl create --profile vGPU-Profile-1\n"
+        "  emuvctl create --gpu-model 4070 --virtual 2G\n"
+        "Sizes are written as 12G, 512M or 1.5T (powers of 1024), or in "
+        "bytes."};
+    option profile{"--profile", "NAME", "make what this profile says",
+                   &options->profile, offered::profiles};
+    profile.excludes = {"--gpu-model", "--physical", "--virtual", "--numa-node",
+                        "--pci-device-id"};
+    create.options = {
+        profile,
+        config_option(options->config),
+        {"--gpu-model", "MODEL", "the card: 4070, \"RTX 4070\" or any label",
+         &options->gpu_model},
+        {"--physical", "SIZE", "share of VRAM. Default: what the card has",
+         &options->physical},
+        {"--virtual", "SIZE", "share of system RAM, a multiple of 2M",
+         &options->virtual_size},
+        {"--id", "N",
+         "number of the (first) instance. Default:\nthe lowest free one",
+         &options->id},
+        {"--count", "N", "how many to make. Default: 1", &options->count},
+        {"--numa-node", "N", "where its RAM comes from; -1: any",
+         &options->numa_node},
+        {"--pci-device-id", "0xID", "the card it belongs to, a label",
+         &options->pci_device_id},
+        flag("--overcommit", options->overcommit,
+             "promise more RAM than the host has"),
+        module_option(options->module),
+        dry_run_flag(options->dry_run),
+        json_flag(options->output)};
+    create.action = [options](environment &env) { cmd_create(*options, env); };
+    return create;
 }
 
 } // namespace emuvctl

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl destroy: removes instances.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
 
 #include <emuv/control.hpp>
+
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
+
+namespace {
+
+struct destroy_options
+{
+    std::vector<std::string> instances;
+    bool all = false;
+    bool dry_run = false;
+};
 
 void cmd_destroy(const destroy_options &options, environment &env)
 {
@@ -34,6 +45,23 @@ void cmd_destroy(const destroy_options &options, environment &env)
     emuv::control control(env.dev, env.kernel);
     for (const auto &info : doomed)
         control.destroy(info.id);
+}
+
+} // namespace
+
+verb destroy_verb()
+{
+    const auto options = std::make_shared<destroy_options>();
+    verb destroy{"destroy", "Instances", "remove instances",
+                 "Removes instances, written as emuv0, 0 or /dev/emuv0. None "
+                 "goes unless all\ncan go."};
+    destroy.options = {flag("--all", options->all, "remove all instances"),
+                       dry_run_flag(options->dry_run)};
+    destroy.arguments = instance_arguments(options->instances);
+    destroy.action = [options](environment &env) {
+        cmd_destroy(*options, env);
+    };
+    return destroy;
 }
 
 } // namespace emuvctl

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl doctor: what keeps emuV from working here, and what to do about it.
-#include "commands.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "instances.hpp"
 #include "profiles.hpp"
+#include "verbs.hpp"
 
 #include <emuv/error.hpp>
 #include <emuv/module.hpp>
@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -29,6 +30,13 @@
 namespace emuvctl {
 
 namespace {
+
+struct doctor_options
+{
+    std::string module = "emuv";
+    std::string config;
+    output_options output;
+};
 
 constexpr std::array<column, 4> columns = {{
     {"check", "CHECK", kind::text, "what was looked at"},
@@ -465,35 +473,6 @@ private:
     std::string file_problem_;
 };
 
-// Breaks text at blanks so that no line passes the width.
-std::string wrap(const std::string &text, std::size_t indent, std::size_t width)
-{
-    std::string result;
-    std::size_t used = indent;
-    for (std::size_t at = 0; at < text.size();) {
-        const auto end = std::min(text.find(' ', at), text.size());
-        const auto word = text.substr(at, end - at);
-        if (used > indent && used + 1 + word.size() > width) {
-            result += "\n" + std::string(indent, ' ');
-            used = indent;
-        } else if (used > indent) {
-            result += ' ';
-            used++;
-        }
-        result += word;
-        used += word.size();
-        at = end + 1;
-    }
-    return result;
-}
-
-} // namespace
-
-std::span<const column> doctor_columns()
-{
-    return columns;
-}
-
 void cmd_doctor(const doctor_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {"check", "status",
@@ -532,6 +511,22 @@ void cmd_doctor(const doctor_options &options, environment &env)
     if (failed != 0)
         throw failure(
             fmt::format("{} check{} failed", failed, failed == 1 ? "" : "s"));
+}
+
+} // namespace
+
+verb doctor_verb()
+{
+    const auto options = std::make_shared<doctor_options>();
+    verb doctor{"doctor", "Machine",
+                "check the machine, with a fix for what fails",
+                "Checks what emuV needs here, and says for each failed check "
+                "what to do. Exits\nwith 1 if a check failed."};
+    doctor.options = {module_option(options->module),
+                      config_option(options->config)};
+    add_output(doctor, options->output, columns);
+    doctor.action = [options](environment &env) { cmd_doctor(*options, env); };
+    return doctor;
 }
 
 } // namespace emuvctl

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl export: the instances there are, as a profile file.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "instances.hpp"
 #include "profiles.hpp"
+#include "verbs.hpp"
 
 #include <emuv/profile.hpp>
+
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
+
+namespace {
+
+struct export_options
+{
+    std::vector<std::string> instances;
+    output_options output;
+};
 
 void cmd_export(const export_options &options, environment &env)
 {
@@ -53,6 +63,23 @@ void cmd_export(const export_options &options, environment &env)
     for (const auto &one : profiles)
         text += (text.empty() ? "" : "\n") + emuv::format_profile(one);
     env.out.write(text);
+}
+
+} // namespace
+
+verb export_verb()
+{
+    const auto options = std::make_shared<export_options>();
+    verb exporting{
+        "export", "Profiles", "print instances as a profile file",
+        "Prints instances, all without any named, as a profile file that "
+        "'emuvctl apply'\nmakes the same ones from."};
+    exporting.options = {json_flag(options->output)};
+    exporting.arguments = instance_arguments(options->instances);
+    exporting.action = [options](environment &env) {
+        cmd_export(*options, env);
+    };
+    return exporting;
 }
 
 } // namespace emuvctl

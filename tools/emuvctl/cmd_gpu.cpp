@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl gpu list: the built-in table of cards.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,12 @@
 namespace emuvctl {
 
 namespace {
+
+struct gpu_options
+{
+    std::vector<std::string> names;
+    output_options output;
+};
 
 constexpr std::array<column, 8> columns = {{
     {"full_name", "GPU", kind::text, "the card's name and variant"},
@@ -27,13 +34,6 @@ constexpr std::array<column, 8> columns = {{
     {"pcie_width", "LANES", kind::number, "PCIe lanes", "pcie.link.width.max"},
     {"pci_device_ids", "PCI-IDS", kind::text, "PCI device ids"},
 }};
-
-} // namespace
-
-std::span<const column> gpu_columns()
-{
-    return columns;
-}
 
 void cmd_gpu_list(const gpu_options &options, environment &env)
 {
@@ -73,6 +73,24 @@ void cmd_gpu_list(const gpu_options &options, environment &env)
         list.rows.push_back(std::move(one));
     }
     print.print(list, env);
+}
+
+} // namespace
+
+verb gpu_verb()
+{
+    const auto options = std::make_shared<gpu_options>();
+    verb list{"list", "Verbs", "list the cards that are known",
+              "Lists the cards that emuvctl knows, or those that the names may "
+              "mean."};
+    list.arguments = {"MODEL", &options->names};
+    add_output(list, options->output, columns);
+    list.action = [options](environment &env) { cmd_gpu_list(*options, env); };
+
+    verb gpu{"gpu", "Machine", "list the cards that are known",
+             "Lists the GPU models that emuvctl knows by name."};
+    gpu.verbs = {std::move(list)};
+    return gpu;
 }
 
 } // namespace emuvctl

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl info: all there is to say about an instance.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
 #include <emuv/size.hpp>
+
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
 
 namespace {
+
+struct info_options
+{
+    std::vector<std::string> instances;
+    output_options output;
+};
 
 std::string describe_card(const std::string &label)
 {
@@ -83,9 +91,7 @@ std::string block(const emuv::instance_info &info, bool exact,
     return text;
 }
 
-} // namespace
-
-void cmd_info(const list_options &options, environment &env)
+void cmd_info(const info_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {"name", "gpu_name", "uuid",
                                                     "node"};
@@ -109,6 +115,20 @@ void cmd_info(const list_options &options, environment &env)
         text +=
             (text.empty() ? "" : "\n") + block(info, options.output.bytes, env);
     env.out.write(text);
+}
+
+} // namespace
+
+verb info_verb()
+{
+    const auto options = std::make_shared<info_options>();
+    verb info{"info", "Instances", "show all about instances",
+              "Shows all there is to know about instances, all without any "
+              "named."};
+    info.arguments = instance_arguments(options->instances);
+    add_output(info, options->output, instance_columns());
+    info.action = [options](environment &env) { cmd_info(*options, env); };
+    return info;
 }
 
 } // namespace emuvctl

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl list: the instances, one a line.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
+
+#include <memory>
 
 namespace emuvctl {
+
+namespace {
+
+struct list_options
+{
+    std::vector<std::string> instances;
+    output_options output;
+};
 
 void cmd_list(const list_options &options, environment &env)
 {
@@ -27,6 +37,19 @@ void cmd_list(const list_options &options, environment &env)
     if (list.rows.empty() && !options.output.any())
         env.say("there are no instances; 'emuvctl create' makes one");
     print.print(list, env);
+}
+
+} // namespace
+
+verb list_verb()
+{
+    const auto options = std::make_shared<list_options>();
+    verb list{"list", "Instances", "list instances",
+              "Lists instances, all without any named."};
+    list.arguments = instance_arguments(options->instances);
+    add_output(list, options->output, instance_columns());
+    list.action = [options](environment &env) { cmd_list(*options, env); };
+    return list;
 }
 
 } // namespace emuvctl

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl load: puts the module into the kernel, with parameters.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
 
 #include <emuv/error.hpp>
 #include <emuv/module.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
 
 namespace {
+
+struct load_options
+{
+    std::string module = "emuv";
+    std::vector<std::string> parameters; // NAME=VALUE
+    bool dry_run = false;
+    output_options output;
+};
 
 // The parameters as the kernel wants them: one string, blanks in quotes.
 std::string join(const std::vector<std::string> &parameters,
@@ -46,8 +55,6 @@ std::string join(const std::vector<std::string> &parameters,
     }
     return joined;
 }
-
-} // namespace
 
 void cmd_load(const load_options &options, environment &env)
 {
@@ -92,6 +99,24 @@ void cmd_load(const load_options &options, environment &env)
     else
         for (const auto &info : env.sysfs().instances())
             env.out.write(env.node(info.id) + "\n");
+}
+
+} // namespace
+
+verb load_verb()
+{
+    const auto options = std::make_shared<load_options>();
+    verb load{"load", "Module", "load the module",
+              "Loads the module, with parameters as for insmod, and prints the "
+              "nodes it makes:\n"
+              "  emuvctl load gpu_model=4070 physical_vram_gb=12 "
+              "virtual_vram_gb=2\n"
+              "'modinfo emuv' lists the parameters."};
+    load.options = {module_option(options->module),
+                    dry_run_flag(options->dry_run), json_flag(options->output)};
+    load.arguments = {"NAME=VALUE", &options->parameters, offered::parameters};
+    load.action = [options](environment &env) { cmd_load(*options, env); };
+    return load;
 }
 
 } // namespace emuvctl

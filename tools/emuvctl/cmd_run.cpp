@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl run: starts a program under the CUDA library, with an instance's
 // memory or within limits of its own.
-#include "commands.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "settings.hpp"
+#include "verbs.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
-#include <emuv/size.hpp>
 #include <emuv/unique_fd.hpp>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <initializer_list>
+#include <memory>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -26,7 +26,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <linux/emuv.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -35,6 +34,14 @@
 namespace emuvctl {
 
 namespace {
+
+struct run_options
+{
+    asked_settings settings;
+    std::string cuda_library_dir; // the folder of the CUDA library
+    bool dry_run = false;
+    std::vector<std::string> command;
+};
 
 using variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -76,26 +83,6 @@ void check_instance(int id, environment &env)
                               O_RDWR | O_CLOEXEC, env.kernel);
 }
 
-// A size as the library is to be told it.
-std::string bytes_of(const char *option, const std::string &text)
-{
-    const std::uint64_t bytes =
-        parse_option(option, [&] { return emuv::parse_size(text); });
-    if (bytes > EMUV_MAX_BYTES)
-        throw usage_error(fmt::format("{}: {} is more than {}", option, text,
-                                      emuv::format_size_exact(EMUV_MAX_BYTES)));
-    return std::to_string(bytes);
-}
-
-void check_one_of(const char *option, const std::string &value,
-                  std::initializer_list<const char *> allowed)
-{
-    if (!value.empty() &&
-        std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-        throw usage_error(fmt::format("{}: '{}' is none of {}", option, value,
-                                      fmt::join(allowed, ", ")));
-}
-
 // The instances of "0", "emuv0", "0,1": the first device's, the second's, ...
 std::vector<int> instances_of(const std::string &text)
 {
@@ -110,79 +97,23 @@ std::vector<int> instances_of(const std::string &text)
     return ids;
 }
 
-// The program may go elsewhere before the library opens it.
-std::string whole_path(const std::string &path)
+// Whether the program has limits of its own.
+bool own_limits(const run_options &options)
 {
-    return std::filesystem::absolute(path).lexically_normal().string();
-}
-
-// A name of nothing between two commas would be taken for one that is meant.
-void check_names(const char *option, const std::string &list)
-{
-    if (list.empty() || list.front() == ',' || list.back() == ',' ||
-        list.find(",,") != std::string::npos)
-        throw usage_error(
-            fmt::format("{}: '{}' has an empty name in it", option, list));
+    const auto all = options.settings.all();
+    return std::any_of(all.begin(), all.end(), [](const auto &each) {
+        return each.what->kind == setting_kind::size && each.given();
+    });
 }
 
 // What was given on the command line, wrong together or by itself.
 void check(const run_options &options)
 {
-    const bool own = !options.physical.empty() || !options.virtual_size.empty();
-    if (options.instance.empty() && !own && !options.disable)
+    const auto &settings = options.settings;
+    if (!settings.of("EMUV_INSTANCE").given() && !own_limits(options) &&
+        !settings.of("EMUV_DISABLE").given())
         throw usage_error("give --instance, or --physical, --virtual or both");
-    check_one_of("--report", options.report, {"total", "physical", "free"});
-    check_one_of("--store", options.store, {"auto", "numa", "pages"});
-    check_one_of("--charge", options.charge, {"all", "allocations"});
-    check_one_of("--move", options.move, {"1", "always", "check"});
-    check_one_of("--away", options.away, {"mapped", "unmapped"});
-    if (!options.move.empty() && options.store == "pages")
-        throw usage_error("--move needs the numa store: pages do not move");
-    if (!options.trust.empty())
-        check_names("--trust", options.trust);
-}
-
-// A library that is named must be there: the program would only be told that
-// there is no driver.
-std::string named_library(const char *option, const std::string &path)
-{
-    if (!std::filesystem::is_regular_file(path))
-        throw failure(fmt::format("{}: {}: no such file", option, path));
-    return whole_path(path);
-}
-
-variables settings_of(const run_options &options)
-{
-    variables set;
-    const auto add = [&set](const char *name, const std::string &value) {
-        if (!value.empty())
-            set.emplace_back(name, value);
-    };
-    if (!options.physical.empty())
-        add("EMUV_PHYSICAL", bytes_of("--physical", options.physical));
-    if (!options.virtual_size.empty())
-        add("EMUV_VIRTUAL", bytes_of("--virtual", options.virtual_size));
-    if (!options.ledger.empty())
-        add("EMUV_LEDGER", whole_path(options.ledger));
-    add("EMUV_REPORT", options.report);
-    add("EMUV_STORE", options.store);
-    add("EMUV_CHARGE", options.charge);
-    if (options.ipc)
-        add("EMUV_IPC", "1");
-    if (options.reclaim)
-        add("EMUV_RECLAIM", "1");
-    add("EMUV_MOVE", options.move);
-    add("EMUV_AWAY", options.away);
-    add("EMUV_TRUST", options.trust);
-    if (!options.trace.empty())
-        add("EMUV_TRACE", whole_path(options.trace));
-    if (options.disable)
-        add("EMUV_DISABLE", "1");
-    if (!options.libcuda.empty())
-        add("EMUV_LIBCUDA", named_library("--libcuda", options.libcuda));
-    if (!options.libnvml.empty())
-        add("EMUV_LIBNVML", named_library("--libnvml", options.libnvml));
-    return set;
+    settings.check();
 }
 
 // Makes a file that the library will open, where it is missing; what is in it
@@ -253,15 +184,13 @@ std::string quoted(const std::string &word)
 variables inherited(const variables &set)
 {
     variables out;
-    for (const char *const name :
-         {"EMUV_REPORT", "EMUV_STORE", "EMUV_CHARGE", "EMUV_IPC",
-          "EMUV_RECLAIM", "EMUV_MOVE", "EMUV_AWAY", "EMUV_TRUST", "EMUV_TRACE",
-          "EMUV_DISABLE", "EMUV_LIBCUDA", "EMUV_LIBNVML"}) {
-        const char *const value = std::getenv(name);
-        if (value != nullptr && *value != '\0' &&
-            std::none_of(set.begin(), set.end(),
-                         [&](const auto &each) { return each.first == name; }))
-            out.emplace_back(name, value);
+    for (const auto &each : settings()) {
+        const char *const value = std::getenv(each.variable);
+        if (!each.limits() && value != nullptr && *value != '\0' &&
+            std::none_of(set.begin(), set.end(), [&](const auto &other) {
+                return other.first == each.variable;
+            }))
+            out.emplace_back(each.variable, value);
     }
     return out;
 }
@@ -295,36 +224,35 @@ std::string describe(const variables &set, const run_options &options, bool own)
                       number);
 }
 
-} // namespace
-
+// Becomes the program; comes back with --dry-run alone.
 void cmd_run(const run_options &options, environment &env)
 {
     check(options);
-    variables set = settings_of(options);
+    const auto &settings = options.settings;
+    variables set = settings.variables();
     const auto folder = library_folder(options);
-    if (!options.instance.empty()) {
-        const auto ids = instances_of(options.instance);
-        if (!options.dry_run && !options.disable)
+    if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
+        const auto ids = instances_of(instance.text);
+        if (!options.dry_run && !settings.of("EMUV_DISABLE").given())
             for (const int id : ids)
                 check_instance(id, env);
-        set.emplace_back("EMUV_INSTANCE",
+        set.emplace_back(instance.what->variable,
                          fmt::format("{}", fmt::join(ids, ",")));
     }
     set.emplace_back("LD_PRELOAD", preload(folder));
-    const bool own =
-        (!options.physical.empty() || !options.virtual_size.empty()) &&
-        options.ledger.empty();
+    const bool own = own_limits(options) && !settings.of("EMUV_LEDGER").given();
     if (options.dry_run) {
         env.out.write(describe(set, options, own));
         return;
     }
-    for (const auto *path : {&options.ledger, &options.trace})
-        if (!path->empty())
-            touch(*path);
+    for (const auto &each : settings.all())
+        if (each.given() && (each.what->kind == setting_kind::ledger ||
+                             each.what->kind == setting_kind::output))
+            touch(each.text);
     // Limits that come from outside must not be mixed with those asked for.
-    for (const char *const name :
-         {"EMUV_INSTANCE", "EMUV_PHYSICAL", "EMUV_VIRTUAL", "EMUV_LEDGER"})
-        ::unsetenv(name);
+    for (const auto &each : emuvctl::settings())
+        if (each.limits())
+            ::unsetenv(each.variable);
     if (own) {
         const std::string ledger = make_ledger();
         remove_at_end(ledger);
@@ -333,6 +261,31 @@ void cmd_run(const run_options &options, environment &env)
     for (const auto &[name, value] : set)
         ::setenv(name.c_str(), value.c_str(), 1);
     become(options);
+}
+
+} // namespace
+
+verb run_verb()
+{
+    const auto options = std::make_shared<run_options>();
+    verb run{"run", "Instances", "start a program with an instance's memory",
+             "Starts a program under the CUDA library: its device memory is "
+             "the instance's\nVRAM while that lasts, then system RAM.\n"
+             "  emuvctl run --instance 0 -- python train.py\n"
+             "  emuvctl run --physical 12G --virtual 48G -- python train.py\n"
+             "The second form needs no module; its limits hold for the program "
+             "and what it\nstarts. Without --physical that is all of the card, "
+             "without --virtual nothing\nspills."};
+    run.options = options->settings.options();
+    for (auto &each :
+         std::vector<option>{{"--library", "DIR", "folder of the CUDA library",
+                              &options->cuda_library_dir, offered::folders},
+                             flag("--dry-run", options->dry_run,
+                                  "only print the variables and the command")})
+        run.options.push_back(std::move(each));
+    run.arguments = {"-- COMMAND", &options->command, offered::command, true};
+    run.action = [options](environment &env) { cmd_run(*options, env); };
+    return run;
 }
 
 } // namespace emuvctl

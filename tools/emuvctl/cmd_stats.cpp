@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl stats: who holds and moves how much, once or again and again.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
 
 #include <emuv/profile.hpp>
 
@@ -12,6 +12,7 @@
 #include <ctime>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -20,6 +21,15 @@
 namespace emuvctl {
 
 namespace {
+
+struct stats_options
+{
+    std::vector<std::string> instances;
+    std::string interval;
+    std::string count;
+    bool no_clients = false;
+    output_options output;
+};
 
 constexpr std::array<column, 24> columns = {{
     {"name", "NAME", kind::text, "emuvN; its clients below it"},
@@ -183,13 +193,6 @@ double parse_seconds(const std::string &text)
     return seconds;
 }
 
-} // namespace
-
-std::span<const column> stats_columns()
-{
-    return columns;
-}
-
 void cmd_stats(const stats_options &options, environment &env)
 {
     const bool repeat = !options.interval.empty() || !options.count.empty();
@@ -269,6 +272,27 @@ void cmd_stats(const stats_options &options, environment &env)
         if (i + 1 < count && !env.wait(interval))
             return;
     }
+}
+
+} // namespace
+
+verb stats_verb()
+{
+    const auto options = std::make_shared<stats_options>();
+    verb stats{"stats", "Instances", "show who holds and moves how much",
+               "Shows what instances and their clients hold and have moved, or "
+               "with -i and -c\nhow much they move a second. Clients are shown "
+               "where the control node or the\ninstance's may be opened."};
+    stats.arguments = instance_arguments(options->instances);
+    stats.options = {
+        {"-i,--interval", "SECONDS", "again every so many seconds. Default: 1",
+         &options->interval},
+        {"-c,--count", "N", "so many times. Default: until interrupted",
+         &options->count},
+        flag("--no-clients", options->no_clients, "show instances only")};
+    add_output(stats, options->output, columns);
+    stats.action = [options](environment &env) { cmd_stats(*options, env); };
+    return stats;
 }
 
 } // namespace emuvctl

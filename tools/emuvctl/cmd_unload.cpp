@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl unload: takes the module, and all instances with it, out again.
-#include "commands.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "verbs.hpp"
 
 #include <emuv/module.hpp>
+
+#include <memory>
 
 #include <fmt/format.h>
 
 namespace emuvctl {
+
+namespace {
+
+struct unload_options
+{
+    bool dry_run = false;
+};
 
 void cmd_unload(const unload_options &options, environment &env)
 {
@@ -29,6 +38,19 @@ void cmd_unload(const unload_options &options, environment &env)
         return;
     }
     env.modules.unload("emuv");
+}
+
+} // namespace
+
+verb unload_verb()
+{
+    const auto options = std::make_shared<unload_options>();
+    verb unload{"unload", "Module", "unload the module and its instances",
+                "Unloads the module; its instances go with it. It stays, "
+                "untouched, while an\ninstance is in use."};
+    unload.options = {dry_run_flag(options->dry_run)};
+    unload.action = [options](environment &env) { cmd_unload(*options, env); };
+    return unload;
 }
 
 } // namespace emuvctl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The command line: which verb takes which options.
+// The command line: finds the verb that it asks for.
 #pragma once
 
 #include <span>

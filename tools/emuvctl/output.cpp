@@ -65,6 +65,27 @@ void check(int result)
 
 } // namespace
 
+std::string wrap(std::string_view text, std::size_t indent, std::size_t width)
+{
+    std::string result;
+    std::size_t used = indent;
+    for (std::size_t at = 0; at < text.size();) {
+        const auto end = std::min(text.find(' ', at), text.size());
+        const auto word = text.substr(at, end - at);
+        if (used > indent && used + 1 + word.size() > width) {
+            result += "\n" + std::string(indent, ' ');
+            used = indent;
+        } else if (used > indent) {
+            result += ' ';
+            used++;
+        }
+        result += word;
+        used += word.size();
+        at = end + 1;
+    }
+    return result;
+}
+
 std::string printable(std::string_view text)
 {
     std::string result(text);

@@ -127,6 +127,10 @@ std::string describe_columns(std::span<const column> columns);
 /// "12.1 GiB", rounded to a tenth, or with @p exact "12992276070 bytes".
 std::string say_size(std::uint64_t bytes, bool exact);
 
+/// Text with its blanks as line breaks where a line would pass the width. Lines
+/// behind the first are indented.
+std::string wrap(std::string_view text, std::size_t indent, std::size_t width);
+
 /// Text in which nothing can steer a terminal.
 std::string printable(std::string_view text);
 

@@ -6,6 +6,7 @@
 
 #include <emuv/profile.hpp>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ namespace emuvctl {
 /// @throws emuv::profile_error
 std::vector<emuv::profile> read_profiles(const std::string &config);
 
-/// A profile in the columns of profile_columns().
+/// The columns of a profile, for profile and export.
+std::span<const column> profile_columns();
+/// One profile in those columns.
 row profile_row(const emuv::profile &what);
 
 } // namespace emuvctl

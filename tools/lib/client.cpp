@@ -13,16 +13,15 @@
 
 namespace emuv {
 
-mapping::mapping(int fd, std::uint64_t offset, std::size_t bytes, bool writable,
-                 const std::string &node)
+mapping::mapping(int fd, const part &which, const std::string &node)
 {
-    void *const at =
-        ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-               MAP_SHARED, fd, static_cast<off_t>(offset));
+    const int protection = which.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *const at = ::mmap(nullptr, which.bytes, protection, MAP_SHARED, fd,
+                            static_cast<off_t>(which.offset));
     if (at == MAP_FAILED)
         throw error(errno, node, "mmap");
     data_ = static_cast<std::byte *>(at);
-    size_ = bytes;
+    size_ = which.bytes;
 }
 
 mapping::mapping(mapping &&other) noexcept
@@ -100,7 +99,7 @@ mapping region::map(std::uint64_t offset, std::size_t bytes,
     // The kernel would let a mapping begin in one's next region.
     if (offset > bytes_ || bytes > bytes_ - offset)
         throw error(EINVAL, file_->path(), "mmap");
-    return {file_->fd(), offset_ + offset, bytes, writable, file_->path()};
+    return {file_->fd(), {offset_ + offset, bytes, writable}, file_->path()};
 }
 
 void region::discard(std::uint64_t offset, std::uint64_t bytes) const

@@ -1,128 +1,48 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Sizes in bytes as people write and read them.
+#include "size_text.hpp"
+
 #include <emuv/size.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
-#include <limits>
-#include <optional>
 #include <stdexcept>
-#include <vector>
 
 namespace emuv {
 
 namespace {
 
-constexpr std::uint64_t max64 = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view units = "KMGTP"; // 1 << 10, 1 << 20 ...
 
-bool is_digit(char c)
+std::string describe(const size_reading &read, unsigned unit_shift)
 {
-    return c >= '0' && c <= '9';
-}
-
-[[noreturn]] void refuse(std::string_view text, const std::string &why)
-{
-    throw std::invalid_argument("'" + std::string(text) + "' " + why);
-}
-
-// The shift that a unit such as "G", "gb" or "GiB" stands for.
-std::optional<unsigned> unit_to_shift(std::string_view unit)
-{
-    std::string name;
-    for (const char c : unit)
-        name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (name.empty() || name == "B")
-        return 0;
-    const auto index = units.find(name.front());
-    if (index == std::string_view::npos)
-        return std::nullopt;
-    name.erase(0, 1);
-    if (!name.empty() && name != "B" && name != "IB")
-        return std::nullopt;
-    return static_cast<unsigned>(10 * (index + 1));
-}
-
-// 0.DIGITS times 2^shift, if that is a whole number: doubles the decimal
-// fraction shift times and collects the digits that pass the point. Any number
-// of digits is exact this way.
-std::optional<std::uint64_t> scale_fraction(std::string_view digits,
-                                            unsigned shift)
-{
-    std::vector<unsigned> fraction;
-    for (const char c : digits)
-        fraction.push_back(static_cast<unsigned>(c - '0'));
-    std::uint64_t whole = 0;
-    for (unsigned step = 0; step < shift; step++) {
-        unsigned carry = 0;
-        for (auto digit = fraction.rbegin(); digit != fraction.rend();
-             ++digit) {
-            const unsigned doubled = *digit * 2 + carry;
-            *digit = doubled % 10;
-            carry = doubled / 10;
-        }
-        whole = whole * 2 + carry;
+    switch (read.problem) {
+    case size_problem::none:
+        break;
+    case size_problem::not_a_size:
+        return unit_shift == 0 ? "is not a size; sizes are written as 12G, "
+                                 "512M, 1.5T or in bytes"
+                               : "is not a number";
+    case size_problem::unknown_unit:
+        return "has an unknown unit '" + std::string(read.unit) +
+               "'; units are K, M, G, T and P";
+    case size_problem::unit_given:
+        return "is not a number; the unit is in the key";
+    case size_problem::too_large:
+        return "is too large";
+    case size_problem::not_whole:
+        return "is not a whole number of bytes";
     }
-    const bool exact = std::all_of(fraction.begin(), fraction.end(),
-                                   [](unsigned digit) { return digit == 0; });
-    return exact ? std::optional(whole) : std::nullopt;
+    return "";
 }
 
 } // namespace
 
 std::uint64_t parse_size(std::string_view text, unsigned unit_shift)
 {
-    std::string_view rest = text;
-    const auto take_digits = [&rest] {
-        std::size_t n = 0;
-        while (n < rest.size() && is_digit(rest[n]))
-            n++;
-        const auto digits = rest.substr(0, n);
-        rest.remove_prefix(n);
-        return digits;
-    };
-
-    const std::string_view whole = take_digits();
-    std::string_view fraction;
-    if (!whole.empty() && rest.starts_with('.')) {
-        rest.remove_prefix(1);
-        fraction = take_digits();
-        if (fraction.empty())
-            refuse(text, "is not a size");
-    }
-    if (whole.empty())
-        refuse(text, unit_shift == 0
-                         ? "is not a size; sizes are written as 12G, 512M, "
-                           "1.5T or in bytes"
-                         : "is not a number");
-
-    unsigned shift = unit_shift;
-    if (unit_shift == 0) {
-        while (rest.starts_with(' '))
-            rest.remove_prefix(1);
-        const auto given = unit_to_shift(rest);
-        if (!given)
-            refuse(text, "has an unknown unit '" + std::string(rest) +
-                             "'; units are K, M, G, T and P");
-        shift = *given;
-    } else if (!rest.empty()) {
-        refuse(text, "is not a number; the unit is in the key");
-    }
-
-    std::uint64_t value = 0;
-    const auto [stop, problem] =
-        std::from_chars(whole.data(), whole.data() + whole.size(), value);
-    if (problem != std::errc() || value > (max64 >> shift))
-        refuse(text, "is too large");
-    value <<= shift;
-    while (fraction.ends_with('0'))
-        fraction.remove_suffix(1);
-    const auto part = scale_fraction(fraction, shift);
-    if (!part)
-        refuse(text, "is not a whole number of bytes");
-    return value + *part; // part < 1 << shift, the low bits of value are 0
+    const size_reading read = read_size(text, unit_shift);
+    if (read.problem != size_problem::none)
+        throw std::invalid_argument("'" + std::string(text) + "' " +
+                                    describe(read, unit_shift));
+    return read.bytes;
 }
 
 std::string format_decimal(std::uint64_t bytes, unsigned shift)

@@ -57,15 +57,13 @@ TEST(Settings, InstancesGoByDevice)
 
 TEST(Settings, MemoryMovesWhereThatIsAskedFor)
 {
-    EXPECT_FALSE(read({}).move);
-    EXPECT_FALSE(read({{"EMUV_MOVE", "0"}}).move);
-    EXPECT_TRUE(read({{"EMUV_MOVE", "1"}}).move);
-    EXPECT_FALSE(read({{"EMUV_MOVE", "1"}}).move_always);
-    EXPECT_TRUE(read({{"EMUV_MOVE", "always"}}).move);
-    EXPECT_TRUE(read({{"EMUV_MOVE", "always"}}).move_always);
-    EXPECT_FALSE(read({{"EMUV_MOVE", "always"}}).move_check);
-    EXPECT_TRUE(read({{"EMUV_MOVE", "check"}}).move);
-    EXPECT_TRUE(read({{"EMUV_MOVE", "check"}}).move_check);
+    EXPECT_FALSE(read({}).moves());
+    EXPECT_FALSE(read({{"EMUV_MOVE", "0"}}).moves());
+    for (const char *const word : {"1", "always", "check"})
+        EXPECT_TRUE(read({{"EMUV_MOVE", word}}).moves()) << word;
+    EXPECT_EQ(read({{"EMUV_MOVE", "1"}}).move, move_kind::on);
+    EXPECT_EQ(read({{"EMUV_MOVE", "always"}}).move, move_kind::always);
+    EXPECT_EQ(read({{"EMUV_MOVE", "check"}}).move, move_kind::check);
     EXPECT_STREQ(read({}).trust, "known");
     EXPECT_STREQ(read({{"EMUV_TRUST", "all"}}).trust, "all");
     EXPECT_EQ(read({}).trace_path, nullptr);
@@ -110,14 +108,27 @@ TEST(Settings, StoreAndReportAreNamed)
     EXPECT_EQ(read({{"EMUV_STORE", "auto"}}).store, store_kind::automatic);
     EXPECT_EQ(read({{"EMUV_REPORT", "physical"}}).report,
               report_kind::physical);
-    EXPECT_EQ(read({{"EMUV_CHARGE", "allocations"}}).charge,
+    EXPECT_EQ(read({{"EMUV_CHARGE", "allocations"}}).charged,
               charged_kind::allocations);
     EXPECT_EQ(read({{"EMUV_AWAY", "unmapped"}}).away, away_kind::unmapped);
     EXPECT_EQ(read({{"EMUV_AWAY", "mapped"}}).away, away_kind::mapped);
     EXPECT_STREQ(read({{"EMUV_AWAY", "1"}}).wrong_name, "EMUV_AWAY");
-    EXPECT_EQ(read({{"EMUV_CHARGE", "all"}}).charge, charged_kind::all);
+    EXPECT_EQ(read({{"EMUV_CHARGE", "all"}}).charged, charged_kind::all);
     EXPECT_STREQ(read({{"EMUV_CHARGE", "some"}}).wrong_name, "EMUV_CHARGE");
     EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);
+    EXPECT_EQ(read({{"EMUV_REPORT", "total"}}).report, report_kind::total);
+    EXPECT_EQ(read({{"EMUV_STORE", "numa"}}).store, store_kind::numa);
+}
+
+TEST(Settings, TheFirstOfTheWordsHoldsWhereNoneIsGiven)
+{
+    const settings asked = read({});
+    EXPECT_EQ(asked.report, report_kind::total);
+    EXPECT_EQ(asked.store, store_kind::automatic);
+    EXPECT_EQ(asked.charged, charged_kind::all);
+    EXPECT_EQ(asked.move, move_kind::off);
+    EXPECT_EQ(asked.away, away_kind::mapped);
+    EXPECT_STREQ(asked.trust, "known");
 }
 
 TEST(Settings, WhatDoesNotGoTogetherIsRefusedWithTheReason)

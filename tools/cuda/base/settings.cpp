@@ -5,7 +5,8 @@
 #include "base/size.hpp"
 
 #include <algorithm>
-#include <initializer_list>
+#include <cstddef>
+#include <iterator>
 #include <string_view>
 
 namespace emuv::cuda {
@@ -21,14 +22,6 @@ std::string_view value(const char *text)
 {
     return text != nullptr ? std::string_view(text) : std::string_view();
 }
-
-// One of those that a setting may be.
-template <typename Kind>
-struct named_kind
-{
-    std::string_view name;
-    Kind kind;
-};
 
 // "0", "0,1,2": instance ids below EMUV_MAX_INSTANCES.
 bool read_instances(std::string_view text, std::vector<int> &instances)
@@ -61,102 +54,124 @@ bool has_empty_name(std::string_view list)
                              list.find(",,") != std::string_view::npos);
 }
 
-} // namespace
-
-settings read_settings(char *(*get)(const char *name))
+// Reads one setting after the other, and remembers the first that is wrong.
+class reader
 {
+public:
+    explicit reader(char *(*get)(const char *name)) : get_(get) {}
+
     settings read;
-    const auto wrong = [&read](const char *name, const char *text,
-                               const char *why = "is not understood") {
+
+    void flag(const char *name, bool &set)
+    {
+        const char *const given = get_(name);
+        if (value(given) == "1")
+            set = true;
+        else if (!value(given).empty() && value(given) != "0")
+            wrong(name, given);
+    }
+
+    void size(const char *name, std::optional<std::uint64_t> &bytes)
+    {
+        const char *const given = get_(name);
+        if (value(given).empty())
+            return;
+        const size_reading size = read_size(value(given));
+        if (size.problem == size_problem::none && size.bytes <= max_bytes)
+            bytes = size.bytes;
+        else
+            wrong(name, given);
+    }
+
+    /// @param words  by the numbers of Kind
+    template <typename Kind, std::size_t Count>
+    void choice(const char *name, const char *const (&words)[Count],
+                Kind &chosen)
+    {
+        const char *const given = get_(name);
+        if (value(given).empty())
+            return;
+        const auto *const found =
+            std::find(std::begin(words), std::end(words), value(given));
+        if (found != std::end(words))
+            chosen = static_cast<Kind>(found - std::begin(words));
+        else
+            wrong(name, given);
+    }
+
+    void instances(const char *name, std::vector<int> &ids)
+    {
+        const char *const given = get_(name);
+        if (!value(given).empty() && !read_instances(value(given), ids))
+            wrong(name, given);
+    }
+
+    void path(const char *name, const char *&set)
+    {
+        const char *const given = get_(name);
+        if (!value(given).empty())
+            set = given;
+    }
+
+    void names(const char *name, const char *otherwise, const char *&set)
+    {
+        set = otherwise;
+        path(name, set);
+        if (has_empty_name(set))
+            wrong(name, set, "has an empty name in it");
+    }
+
+    void wrong(const char *name, const char *text,
+               const char *why = "is not understood")
+    {
         if (read.wrong_name == nullptr) {
             read.wrong_name = name;
             read.wrong_value = text;
             read.wrong_why = why;
         }
-    };
+    }
 
-    const auto flag = [&](const char *name, bool &set) {
-        const char *given = get(name);
-        if (value(given) == "1")
-            set = true;
-        else if (!value(given).empty() && value(given) != "0")
-            wrong(name, given);
-    };
-    flag("EMUV_DISABLE", read.disabled);
-    flag("EMUV_IPC", read.ipc);
-    flag("EMUV_RECLAIM", read.reclaim);
+private:
+    char *(*get_)(const char *name);
+};
 
-    const auto size = [&](const char *name,
-                          std::optional<std::uint64_t> &bytes) {
-        const char *given = get(name);
-        if (value(given).empty())
-            return;
-        bytes = parse_size(value(given));
-        if (!bytes || *bytes > max_bytes)
-            wrong(name, given);
-    };
-    size("EMUV_PHYSICAL", read.physical_bytes);
-    size("EMUV_VIRTUAL", read.virtual_bytes);
+} // namespace
 
-    const auto choice =
-        [&]<typename Kind>(const char *name, Kind &chosen,
-                           std::initializer_list<named_kind<Kind>> all) {
-            const char *given = get(name);
-            const auto found =
-                std::find_if(all.begin(), all.end(), [&](const auto &each) {
-                    return value(given) == each.name;
-                });
-            if (found != all.end())
-                chosen = found->kind;
-            else if (!value(given).empty())
-                wrong(name, given);
-        };
+// EMUV_READ_KIND(member, variable, words...): reads one.
+#define EMUV_READ_CHOICE(member, variable, ...)                                \
+    {                                                                          \
+        static constexpr const char *words[] = {__VA_ARGS__};                  \
+        from.choice(variable, words, from.read.member);                        \
+    }
+#define EMUV_READ_SWITCH EMUV_READ_CHOICE
+#define EMUV_READ_NAMES(member, variable, ...)                                 \
+    {                                                                          \
+        static constexpr const char *words[] = {__VA_ARGS__};                  \
+        from.names(variable, words[0], from.read.member);                      \
+    }
+#define EMUV_READ_INSTANCES(member, variable, ...)                             \
+    from.instances(variable, from.read.member);
+#define EMUV_READ_SIZE(member, variable, ...)                                  \
+    from.size(variable, from.read.member);
+#define EMUV_READ_FLAG(member, variable, ...)                                  \
+    from.flag(variable, from.read.member);
+#define EMUV_READ_LEDGER(member, variable, ...)                                \
+    from.path(variable, from.read.member);
+#define EMUV_READ_OUTPUT EMUV_READ_LEDGER
+#define EMUV_READ_LIBRARY(...)
 
-    const char *text = get("EMUV_INSTANCE");
-    if (!value(text).empty() && !read_instances(value(text), read.instances))
-        wrong("EMUV_INSTANCE", text);
-
-    text = get("EMUV_LEDGER");
-    if (!value(text).empty())
-        read.ledger_path = text;
-
-    choice("EMUV_REPORT", read.report,
-           {{"total", report_kind::total},
-            {"physical", report_kind::physical},
-            {"free", report_kind::free}});
-    choice("EMUV_STORE", read.store,
-           {{"auto", store_kind::automatic},
-            {"numa", store_kind::numa},
-            {"pages", store_kind::pages}});
-    choice("EMUV_CHARGE", read.charge,
-           {{"all", charged_kind::all},
-            {"allocations", charged_kind::allocations}});
-
-    text = get("EMUV_MOVE");
-    read.move_always = value(text) == "always";
-    read.move_check = value(text) == "check";
-    if (value(text) == "1" || read.move_always || read.move_check)
-        read.move = true;
-    else if (!value(text).empty() && value(text) != "0")
-        wrong("EMUV_MOVE", text);
-
-    choice("EMUV_AWAY", read.away,
-           {{"mapped", away_kind::mapped}, {"unmapped", away_kind::unmapped}});
-
-    if (read.move && read.store == store_kind::pages)
-        wrong("EMUV_STORE", get("EMUV_STORE"),
-              "does not go with EMUV_MOVE: pages do not move");
-
-    text = get("EMUV_TRUST");
-    if (!value(text).empty())
-        read.trust = text;
-    if (has_empty_name(value(text)))
-        wrong("EMUV_TRUST", text, "has an empty name in it");
-
-    text = get("EMUV_TRACE");
-    if (!value(text).empty())
-        read.trace_path = text;
-    return read;
+settings read_settings(char *(*get)(const char *name))
+{
+    reader from(get);
+#define EMUV_VALUE(name, word, help, text) word,
+#define EMUV_SETTING(kind, member, variable, option, type, needs, help,        \
+                     values, text)                                             \
+    EMUV_READ_##kind(member, variable, values)
+#include "base/settings.def"
+    if (from.read.moves() && from.read.store == store_kind::pages)
+        from.wrong("EMUV_STORE", get("EMUV_STORE"),
+                   "does not go with EMUV_MOVE: pages do not move");
+    return from.read;
 }
 
 } // namespace emuv::cuda

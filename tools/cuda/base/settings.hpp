@@ -8,64 +8,38 @@
 
 namespace emuv::cuda {
 
-/// What memory queries answer with.
-enum class report_kind
-{
-    total,    ///< physical + virtual
-    physical, ///< the physical part only
-    free,     ///< the card's own total; only what is free is the instance's
-};
+// report_kind, store_kind, charged_kind, move_kind, away_kind: a name for each
+// value that settings.def has.
+#define EMUV_KIND_CHOICE(member, ...) enum class member##_kind{__VA_ARGS__};
+#define EMUV_KIND_SWITCH EMUV_KIND_CHOICE
+#define EMUV_KIND_INSTANCES(...)
+#define EMUV_KIND_SIZE(...)
+#define EMUV_KIND_LEDGER(...)
+#define EMUV_KIND_FLAG(...)
+#define EMUV_KIND_NAMES(...)
+#define EMUV_KIND_OUTPUT(...)
+#define EMUV_KIND_LIBRARY(...)
+#define EMUV_VALUE(name, word, help, text) name,
+#define EMUV_SETTING(kind, member, variable, option, type, needs, help,        \
+                     values, text)                                             \
+    EMUV_KIND_##kind(member, values)
+#include "base/settings.def"
 
-/// Where memory beyond the card's share comes from.
-enum class store_kind
-{
-    automatic, ///< what a trial shows to be better
-    numa,      ///< HOST_NUMA handles
-    pages,     ///< pages of the instance or of a memfd, registered
-};
-
-/// What is charged to the share of VRAM.
-enum class charged_kind
-{
-    all,         ///< what the process holds, CUDA's contexts and code too
-    allocations, ///< what the program allocates
-};
-
-/// What is at an address whose memory has left VRAM, until it is wanted.
-enum class away_kind
-{
-    mapped,   ///< the same bytes in system RAM
-    unmapped, ///< nothing
-};
-
-/// The settings of docs/cuda/settings.md, each under its own name.
+/// What settings.def lists, each as its member.
 struct settings
 {
-    bool disabled = false;
-    std::optional<std::uint64_t> physical_bytes;
-    std::optional<std::uint64_t> virtual_bytes;
-    /// By device ordinal; devices behind the last one share the last one.
-    std::vector<int> instances;
-    const char *ledger_path = nullptr;
-    report_kind report = report_kind::total;
-    store_kind store = store_kind::automatic;
-    charged_kind charge = charged_kind::all;
-    /// Whether memory moves between VRAM and system RAM.
-    bool move = false;
-    /// And does so even where that is slower.
-    bool move_always = false;
-    /// Or it only looks as if, to find out whether the program's kernels keep
-    /// to what they are given.
-    bool move_check = false;
-    away_kind away = away_kind::mapped;
-    const char *trust = "known";
-    const char *trace_path = nullptr;
-    /// Large allocations that fit in VRAM are the driver's own, so that other
-    /// processes can open them.
-    bool ipc = false;
-
-    /// Who caches memory is asked to give it back before any spills.
-    bool reclaim = false;
+#define EMUV_MEMBER_CHOICE(member) member##_kind member{};
+#define EMUV_MEMBER_SWITCH EMUV_MEMBER_CHOICE
+#define EMUV_MEMBER_INSTANCES(member) std::vector<int> member;
+#define EMUV_MEMBER_SIZE(member) std::optional<std::uint64_t> member;
+#define EMUV_MEMBER_LEDGER(member) const char *member = nullptr;
+#define EMUV_MEMBER_FLAG(member) bool member = false;
+#define EMUV_MEMBER_NAMES(member) const char *member = nullptr;
+#define EMUV_MEMBER_OUTPUT(member) const char *member = nullptr;
+#define EMUV_MEMBER_LIBRARY(member)
+#define EMUV_VALUE(...)
+#define EMUV_SETTING(kind, member, ...) EMUV_MEMBER_##kind(member)
+#include "base/settings.def"
 
     /// The variable that could not be understood, and why; null when all
     /// could.
@@ -78,6 +52,12 @@ struct settings
     {
         return !disabled &&
                (physical_bytes || virtual_bytes || !instances.empty());
+    }
+
+    /// Whether memory moves, or looks as if.
+    bool moves() const
+    {
+        return move != move_kind::off;
     }
 };
 

@@ -154,11 +154,11 @@ store *make_store(const settings &asked, const driver &calls, int devices)
     // Copies between devices, of handles in system RAM, take a detour, since
     // they end the program inside the driver (580).
     const bool several =
-        devices > 1 && !asked.move && asked.store == store_kind::automatic;
+        devices > 1 && !asked.moves() && asked.store == store_kind::automatic;
     if (asked.store == store_kind::pages || numa == 0 || several)
         return new page_store(calls);
     auto *const handles = new numa_store(calls);
-    if (asked.store == store_kind::numa || asked.move)
+    if (asked.store == store_kind::numa || asked.moves())
         return handles;
     return new store_choice(calls, *handles, *new page_store(calls));
 }
@@ -256,16 +256,17 @@ CUresult start_locked()
     }
     made->kernels = new functions(asked.trust, record);
     // Memory that is registered in place cannot be mapped twice.
-    if (asked.move && host->by_handle()) {
-        if (asked.move_check)
+    if (asked.moves() && host->by_handle()) {
+        if (asked.move == move_kind::check)
             made->checked = new check(tell_reached);
         for (int device = 0; device < devices; device++)
             made->movers.push_back(new mover(
                 made->calls,
                 *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
                                                ledgers.size() - 1)],
-                device, asked.move_always, asked.away == away_kind::unmapped,
-                record, tell_stay, &made->host, made->checked));
+                device, asked.move == move_kind::always,
+                asked.away == away_kind::unmapped, record, tell_stay,
+                &made->host, made->checked));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)
@@ -281,8 +282,8 @@ CUresult start_locked()
     made->held = new memory(
         made->calls, ledgers, *host, asked.report, tell_spill, asked.ipc,
         made->movers, reclaims ? is_caching_allocator : nullptr,
-        asked.charge == charged_kind::all ? make_footprints(ledgers, devices)
-                                          : std::vector<footprint *>());
+        asked.charged == charged_kind::all ? make_footprints(ledgers, devices)
+                                           : std::vector<footprint *>());
     // Either this sees that, or that sees this.
     active.store(made);
     if (unseen)

@@ -1,0 +1,54 @@
+#!/usr/bin/zsh -f
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# Completes each line of the standard input in an interactive zsh, and prints
+# in one line what it offers.
+# Usage: complete.zsh FILE-OF-COMPLETION
+zmodload zsh/zpty || exit
+typeset work=$(mktemp -d)
+trap 'rm -rf -- $work' EXIT
+cat >$work/.zshrc <<END
+PS1= RPS1= PS2=
+stty -echo
+fpath=(${(q)1:A:h} \$fpath)
+autoload -Uz compinit && compinit -D
+# What would be shown is kept.
+compadd() {
+    if [[ \${@[1,(i)(-|--)]} == *-[OAD]* ]]; then
+        builtin compadd "\$@"
+        return
+    fi
+    local -a these
+    builtin compadd -O these "\$@"
+    offers+=("\${(@)these/#/\$IPREFIX}")
+    builtin compadd "\$@"
+}
+zle -C capture complete-word _main_complete
+answer() {
+    typeset -ga offers=()
+    zle capture
+    print -r -- "\$offers" >$work/offers
+    BUFFER=
+    print -r -- '<done>' >/dev/tty
+}
+zle -N answer
+bindkey '^I' answer
+print -r -- '<done>'
+END
+export ZDOTDIR=$work
+zpty shell zsh -i
+
+# Reads line by line, until the shell has said that it is done.
+typeset line said
+wait_for_shell() {
+    said=
+    while [[ $said != *'<done>'* ]]; do
+        zpty -r shell said || exit
+    done
+}
+wait_for_shell
+while IFS= read -r line; do
+    zpty -w -n shell "$line"$'\t'
+    wait_for_shell
+    cat -- $work/offers
+done

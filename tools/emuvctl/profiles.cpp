@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What several verbs do with profiles.
+#include "profiles.hpp"
+
+#include <emuv/gpu_model.hpp>
+
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace emuvctl {
+
+namespace {
+
+constexpr std::array<column, 13> columns = {{
+    {"profile", "PROFILE", kind::text, "the section's name"},
+    {"gpu_model", "MODEL", kind::text, "GPU model as it is given"},
+    {"gpu_name", "GPU", kind::text, "the card's full name"},
+    {"physical_bytes", "PHYSICAL", kind::bytes, "share of VRAM"},
+    {"virtual_bytes", "VIRTUAL", kind::bytes, "share of system RAM"},
+    {"total_bytes", "TOTAL", kind::bytes, "both together"},
+    {"count", "COUNT", kind::number, "how many instances"},
+    {"instance_id", "ID", kind::number, "the first one's id"},
+    {"numa_node", "NUMA", kind::number, "where the RAM comes from"},
+    {"pci_device_id", "PCI-ID", kind::text, "the card they belong to"},
+    {"overcommit", "OVERCOMMIT", kind::text, "promise more than there is"},
+    {"file", "FILE", kind::text, "where it is written"},
+    {"line", "LINE", kind::number, "the section's line there"},
+}};
+
+} // namespace
+
+std::span<const column> profile_columns()
+{
+    return columns;
+}
+
+row profile_row(const emuv::profile &what)
+{
+    const auto &spec = what.spec;
+    row result;
+    result.cells = {
+        what.name,
+        spec.gpu_model,
+        emuv::gpu_display_name(spec.gpu_model),
+        spec.physical_bytes,
+        spec.virtual_bytes,
+        spec.physical_bytes + spec.virtual_bytes,
+        std::uint64_t{what.count},
+        spec.id == emuv::any ? cell() : cell(std::int64_t{spec.id}),
+        spec.numa_node == emuv::any ? cell()
+                                    : cell(std::int64_t{spec.numa_node}),
+        spec.pci_device_id == 0
+            ? cell()
+            : cell(fmt::format("{:#06x}", spec.pci_device_id)),
+        spec.overcommit,
+        what.file.empty() ? cell() : cell(what.file),
+        what.line == 0 ? cell() : cell(std::int64_t{what.line}),
+    };
+    return result;
+}
+
+std::vector<emuv::profile> read_profiles(const std::string &config)
+{
+    return emuv::load_profiles(config.empty() ? emuv::default_profile_file()
+                                              : std::filesystem::path(config));
+}
+
+} // namespace emuvctl

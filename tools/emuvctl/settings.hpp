@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The CUDA library's settings, as options of emuvctl run.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace emuvctl {
+
+struct option;
+
+/// The kinds of tools/cuda/base/settings.def.
+enum class setting_kind
+{
+    instances,
+    size,
+    ledger,
+    choice,
+    toggle,
+    flag,
+    names,
+    output,
+    library,
+};
+
+struct setting_value
+{
+    std::string_view word;
+    std::string_view help; ///< empty where the word says it
+};
+
+/// One line of settings.def.
+struct setting
+{
+    setting_kind kind;
+    const char *variable; ///< "EMUV_REPORT"
+    const char *option;   ///< "--report"
+    const char *type;
+    const char *needs; ///< another's variable, or ""
+    const char *help;
+    std::vector<setting_value> values; ///< the default first
+
+    /// Whether it is part of the limits that a program has to keep.
+    [[nodiscard]] bool limits() const
+    {
+        return kind == setting_kind::instances || kind == setting_kind::size ||
+               kind == setting_kind::ledger;
+    }
+};
+
+/// All of them.
+std::span<const setting> settings();
+
+/// A setting, and what the command line gives it.
+struct asked_setting
+{
+    const setting *what;
+    bool flag = false;
+    std::string text = {};
+
+    [[nodiscard]] bool given() const { return flag || !text.empty(); }
+};
+
+/// What the command line gives to all settings.
+class asked_settings
+{
+public:
+    asked_settings();
+    asked_settings(const asked_settings &) = delete;
+    asked_settings &operator=(const asked_settings &) = delete;
+
+    /// The options that fill this. They refer to it.
+    [[nodiscard]] std::vector<option> options();
+
+    [[nodiscard]] const asked_setting &of(std::string_view variable) const;
+    [[nodiscard]] std::span<const asked_setting> all() const { return all_; }
+
+    /// @throws usage_error a value that a setting does not take
+    void check() const;
+
+    /// The variables to set, without EMUV_INSTANCE, as the library reads them.
+    /// @throws usage_error, failure
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>>
+    variables() const;
+
+private:
+    std::vector<asked_setting> all_;
+};
+
+} // namespace emuvctl

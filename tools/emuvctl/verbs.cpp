@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The list of verbs, in the help's order.
+#include "verbs.hpp"
+
+namespace emuvctl {
+
+std::vector<verb> all_verbs()
+{
+    return {load_verb(),    unload_verb(), create_verb(),  destroy_verb(),
+            list_verb(),    info_verb(),   stats_verb(),   run_verb(),
+            profile_verb(), apply_verb(),  export_verb(),  assert_verb(),
+            gpu_verb(),     doctor_verb(), complete_verb()};
+}
+
+} // namespace emuvctl

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The verbs, each made in the file of its name, cmd_*.cpp.
+#pragma once
+
+#include "verb.hpp"
+
+#include <vector>
+
+namespace emuvctl {
+
+verb apply_verb();
+verb assert_verb();
+verb complete_verb();
+verb create_verb();
+verb destroy_verb();
+verb doctor_verb();
+verb export_verb();
+verb gpu_verb();
+verb info_verb();
+verb list_verb();
+verb load_verb();
+verb profile_verb();
+verb run_verb();
+verb stats_verb();
+verb unload_verb();
+
+/// All of them, in the help's order.
+std::vector<verb> all_verbs();
+
+} // namespace emuvctl
