@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=bash
 #
-# What the scripts beside this file share: messages, the cache, and the guest
+# Shared by the scripts beside this file: messages, the cache, and the guest
 # kernels. To be sourced by bash under `set -euo pipefail`.
 
 # The top of the source tree, without a trailing slash.
-# shellcheck disable=SC2034 # for whoever sources this
+# shellcheck disable=SC2034 # used by the sourcing script
 EMUV_ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 
 # The kernels that the module is built for and tested on, as Debian numbers
 # its series.
-# shellcheck disable=SC2034 # for whoever sources this
+# shellcheck disable=SC2034 # used by the sourcing script
 EMUV_KERNELS=(6.1 6.12)
 
 # The name that messages start with.
@@ -38,15 +38,15 @@ need() { have "$1" || die "$1 is missing: run scripts/setup, or install the pack
 
 is_root() { [[ $(id -u) -eq 0 ]]; }
 
-# The directory for what is downloaded or built once a machine, created if
-# need be.
+# The directory for files that are downloaded or built once a machine, created
+# if need be.
 cache_dir() {
     local dir=${EMUV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/emuv}
     mkdir -p -- "$dir"
     (cd -- "$dir" && pwd -P)
 }
 
-# installed PACKAGE: whether dpkg has it, fully unpacked and configured.
+# installed PACKAGE: true if dpkg has it, fully unpacked and configured.
 installed() {
     [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null) == ?i* ]]
 }
@@ -82,7 +82,7 @@ apt_of() {
 # choose_apt VERSION: have this shell's apt-get and apt-cache know it.
 choose_apt() {
     if [[ $1 == backports || $1 == *+deb13* ]]; then
-        # where the newest kernels are
+        # the source of the newest kernels
         APT_CONFIG=$(apt_of trixie trixie-backports) || exit 1
         export APT_CONFIG
     fi
@@ -107,8 +107,9 @@ available_release() (
 )
 
 # kernel_release VERSION: the release that a series (6.1), `backports` (of Debian
-# 13) or a release stands for on this machine. Kernel and headers have to be a pair, so a series keeps
-# what was chosen for it first; else it is the newest release that apt knows.
+# 13) or a release stands for on this machine. Kernel and headers have to be a
+# pair, so a series keeps its first choice; else it is the newest release that
+# apt knows.
 kernel_release() {
     local cache
     cache=$(cache_dir)
@@ -121,7 +122,7 @@ kernel_release() {
     fi
 }
 
-# choose_release SERIES RELEASE: what the series stands for from now on.
+# choose_release SERIES RELEASE: let the series stand for it from now on.
 choose_release() {
     local series
     series=$(cache_dir)/series
@@ -131,9 +132,8 @@ choose_release() {
     fi
 }
 
-# fetch KIND VERSION: see to it that what UNPACK_KIND makes of a Debian kernel is
-# in the cache, whole or not at all, and print its directory. Nothing is
-# installed.
+# fetch KIND VERSION: have unpack_KIND put a Debian kernel's files into the
+# cache, whole or not at all, and print their directory. Nothing is installed.
 fetch() {
     local kind=$1 release store dir
     release=$(kernel_release "$2")
@@ -144,7 +144,7 @@ fetch() {
     if [[ ! -d $dir ]]; then
         (
             # One of several that start at once does the work, and clears away
-            # what was left when an earlier one was killed.
+            # the rests of a killed one.
             flock 9
             if [[ ! -d $dir ]]; then
                 rm -rf -- "$store"/.new.*
@@ -176,7 +176,7 @@ unpack() {
 }
 
 # fetch_kernel VERSION: a kernel to boot. Its directory has vmlinuz,
-# lib/modules/RELEASE and, where the kernel can be started that way, vmlinux.
+# lib/modules/RELEASE and, if the kernel can be started that way, vmlinux.
 fetch_kernel() { fetch kernels "$1"; }
 
 unpack_kernels() {
@@ -202,9 +202,9 @@ unpack_kernels() {
         die "cannot index the modules of $1 (is kmod installed?)"
 }
 
-# fetch_headers VERSION: what a module is built with; the build tree is
-# usr/src/linux-headers-RELEASE there. Not installed as a package, since such a
-# package wants the kernel's installed, which changes what the machine boots.
+# fetch_headers VERSION: the headers to build a module with; the build tree is
+# usr/src/linux-headers-RELEASE there. Not installed as a package: that would
+# install the kernel as well, and the machine would boot another one.
 fetch_headers() { fetch headers "$1"; }
 
 unpack_headers() {
@@ -213,7 +213,7 @@ unpack_headers() {
     mapfile -t packages < <(apt-cache depends "linux-headers-$1" |
         sed -nE 's/^ +Depends: (linux-headers-.*-common|linux-kbuild-.*)$/\1/p')
     unpack "linux-headers-$1" "${packages[@]}"
-    # It names the other package's file by where that is installed.
+    # It names the other package's file by its installed path.
     sed -i "s#^\(include \|KBUILD_OUTPUT=\)/usr/src/#\1$2/usr/src/#" "root/$tree/Makefile" || exit 1
     # Only for making type information of modules, with a tool of its own.
     rm -f -- "root/$tree/vmlinux"
@@ -272,7 +272,7 @@ extract_vmlinux() {
     offset=$(od -An -tu4 -j $((0x248)) -N4 -- "$image")
     length=$(od -An -tu4 -j $((0x24c)) -N4 -- "$image")
     offset=$(((setup_sects + 1) * 512 + offset))
-    # The last four bytes are the size of what is packed.
+    # The last four bytes are the unpacked size.
     tail -c +$((offset + 1)) -- "$image" | head -c $((length - 4)) >"$packed" || true
     case $(od -An -tx1 -N4 -- "$packed") in
     " fd 37 7a 58") unpack=(xz -dc) ;;
@@ -293,15 +293,15 @@ extract_vmlinux() {
     }
 }
 
-# can_build TARGET: whether build/default knows it. What CUDA's toolkit is needed
-# for is left out without that.
+# can_build TARGET: true if build/default knows it. Without CUDA's toolkit it
+# lacks the targets that need one.
 can_build() {
     cmake --build "$EMUV_ROOT/build/default" --target help 2>/dev/null | grep -E "^(\.\.\. )?$1(:|\$)" >/dev/null
 }
 
-# build_tools [--preset PRESET] [TARGET]...: configure and build what is not the
-# kernel module, or these targets of it, in build/PRESET (default), with a line
-# for every tenth of the way.
+# build_tools [--preset PRESET] [TARGET]...: configure and build everything but
+# the kernel module, or these targets, in build/PRESET (default), with a line for
+# every tenth of the way.
 build_tools() {
     local preset=default log
     if [[ ${1:-} == --preset ]]; then

@@ -22,14 +22,14 @@ class mapping
 {
 public:
     mapping() noexcept = default;
-    /// What to map of a descriptor.
+    /// The part of a descriptor to map.
     struct part
     {
         std::uint64_t offset = 0;
         std::size_t bytes = 0;
         bool writable = true; ///< for reading and writing, not reading alone
     };
-    /// Maps a part of @p fd. @param node  what to call it in an error
+    /// Maps a part of @p fd. @param node  the node's name in an error
     /// @throws emuv::error
     mapping(int fd, const part &which, const std::string &node);
     mapping(mapping &&other) noexcept;
@@ -63,7 +63,7 @@ public:
     region &operator=(const region &) = delete;
     ~region();
 
-    /// Where it lies in the node's offset space, in bytes.
+    /// Its place in the node's offset space, in bytes.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
     /// Its size in bytes, whole chunks.
     [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
@@ -105,8 +105,8 @@ private:
     std::uint64_t bytes_ = 0;
 };
 
-/// An open file of /dev/emuvN. Move-only. What it allocated and charged
-/// returns to the instance when it and its regions are gone. All calls throw
+/// An open file of /dev/emuvN. Move-only. Its allocations and charges return
+/// to the instance when it and its regions are gone. All calls throw
 /// emuv::error.
 class client
 {
@@ -133,11 +133,11 @@ public:
     [[nodiscard]] region import(int fd);
 
     /// Enters physical bytes into the ledger.
-    /// @return what the instance has left, in bytes
+    /// @return the bytes that the instance has left
     /// @throws emuv::error ENOSPC it has not so much; nothing changed then
     std::uint64_t charge(std::uint64_t bytes);
     /// Takes physical bytes out of the ledger.
-    /// @return what the instance has left, in bytes
+    /// @return the bytes that the instance has left
     /// @throws emuv::error EINVAL the client has not charged so much
     std::uint64_t uncharge(std::uint64_t bytes);
 

@@ -54,7 +54,7 @@ private:
     std::string text_;
 };
 
-/// What an errno means, without the capital letter that strerror() gives it.
+/// The text of an errno, without the capital letter that strerror() gives it.
 std::string errno_text(int errnum);
 
 } // namespace emuv

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What is known of NVIDIA's cards by name: memory, its bandwidth, the link.
+// NVIDIA's cards by name: their memory, its bandwidth, the link.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace emuv {
 struct gpu_model
 {
     std::string_view name;    ///< as NVML names it: "NVIDIA GeForce RTX 4070"
-    std::string_view variant; ///< what tells namesakes apart: "16GB"; or empty
+    std::string_view variant; ///< tells namesakes apart: "16GB"; or empty
     std::uint64_t vram_bytes; ///< its memory
     unsigned bandwidth_gb_s;  ///< its memory's bandwidth, in 10^9 bytes/s
     unsigned pcie_generation; ///< 3, 4 or 5
@@ -34,7 +34,7 @@ std::span<const gpu_model> gpu_models() noexcept;
 /// "mobile" means "laptop".
 std::vector<const gpu_model *> find_gpu_models(std::string_view name);
 
-/// Whether two names mean the same: equal, or equal in what they may mean.
+/// True if two names are equal, or stand for the same cards.
 bool same_gpu_model(std::string_view a, std::string_view b);
 
 /// The name to show for an instance's label: the known card's, if the label

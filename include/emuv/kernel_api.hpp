@@ -7,9 +7,8 @@
 
 namespace emuv {
 
-/// The calls through which emuV's nodes are opened and driven. What it opens
-/// are real descriptors in any case: mmap(), pread() and the like are used on
-/// them directly.
+/// The calls that open and drive emuV's nodes. A stand-in must open real
+/// descriptors as well: mmap(), pread() and the like are used on them directly.
 class kernel_api
 {
 public:
@@ -22,7 +21,7 @@ public:
     virtual int open(const std::string &path, int flags) = 0;
     /// ioctl(2), repeated after EINTR. @return 0, or -errno
     virtual int ioctl(int fd, unsigned long request, void *argument) = 0;
-    /// close(2) of what open() gave.
+    /// close(2) of a descriptor that open() gave.
     virtual void close(int fd) noexcept = 0;
 
     /// The running kernel.

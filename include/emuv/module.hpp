@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The kernel module as a file: loading, unloading, and what it says of itself.
+// The kernel module as a file: loading, unloading, and the file's own fields.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace emuv {
 
-/// What a module's file says of itself.
+/// The fields that a module's file holds about itself.
 struct module_file
 {
     std::string path;
@@ -20,9 +20,9 @@ struct module_file
     std::vector<std::pair<std::string, std::string>> parameters;
 };
 
-/// The kernel's module loader. All calls throw emuv::error; its node() is the
-/// module, its call() one of "init_module", "delete_module" and "lookup", the
-/// last when there is no such file or it cannot be read.
+/// The kernel's module loader. All calls throw emuv::error. Its node() is the
+/// module, its call() one of "init_module", "delete_module" and "lookup":
+/// "lookup" if there is no such file or it cannot be read.
 class module_api
 {
 public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Profiles: what instances a machine is to have, as vgpu-profiles.conf(5) says.
+// Profiles: the instances that a machine should have; vgpu-profiles.conf(5).
 #pragma once
 
 #include <emuv/types.hpp>
@@ -19,7 +19,7 @@ struct profile
     std::string name;
     instance_spec spec; ///< with count above 1, spec.id is the first one's
     unsigned count = 1; ///< how many instances it stands for
-    std::string file;   ///< where it was read
+    std::string file;   ///< the file it was read from
     int line = 0;       ///< the section's line there
 
     /// The instances it stands for, one by one.
@@ -59,7 +59,7 @@ private:
     struct draft
     {
         profile result;
-        std::map<std::string, int, std::less<>> lines; ///< where keys stand
+        std::map<std::string, int, std::less<>> lines; ///< of each key
     };
 
     void error(const std::string &file, int line, const std::string &message);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What /sys says about the driver and its instances; readable by everybody.
+// The driver and its instances as /sys shows them; readable by everybody.
 #pragma once
 
 #include <emuv/types.hpp>
@@ -17,13 +17,13 @@ namespace emuv {
 class sysfs
 {
 public:
-    /// @param root  where sysfs is mounted, or a recorded copy of it. Without
-    ///   one: the environment variable EMUV_SYSFS_ROOT, else /sys
+    /// @param root  the mount point of sysfs, or a recorded copy of it. By
+    ///   default: the environment variable EMUV_SYSFS_ROOT, else /sys
     explicit sysfs(std::filesystem::path root = default_root());
 
     [[nodiscard]] const std::filesystem::path &root() const { return root_; }
 
-    /// Whether the driver is in the kernel.
+    /// True if the driver is in the kernel.
     [[nodiscard]] bool loaded() const;
     /// The driver's version, if it is loaded and says so.
     [[nodiscard]] std::optional<std::string> module_version() const;

@@ -13,13 +13,13 @@ namespace emuv {
 /// "The driver's choice" for an id or a NUMA node.
 inline constexpr int any = EMUV_ANY;
 
-/// What a client says it has done; the counters only grow.
+/// A client's own counters of its work; they only grow.
 struct counters
 {
     std::uint64_t fetched_bytes = 0; ///< moved from system RAM to VRAM
     std::uint64_t evicted_bytes = 0; ///< moved from VRAM to system RAM
     std::uint64_t spills = 0;        ///< allocations placed in system RAM
-    /// Work that was to have had memory fetched ahead for it, and had not.
+    /// Work whose memory should have been prefetched, and was not.
     std::uint64_t faults = 0;
     std::uint64_t hit_bytes = 0;  ///< that work was given, found in VRAM
     std::uint64_t miss_bytes = 0; ///< that it was given, found in system RAM
@@ -28,21 +28,21 @@ struct counters
     bool operator==(const counters &) const = default;
 };
 
-/// What an instance is to be.
+/// The values to create an instance with.
 struct instance_spec
 {
     int id = any;                     ///< 0 to EMUV_MAX_INSTANCES - 1, or any
     std::string gpu_model;            ///< printable ASCII, 1 to 63 characters
     std::uint64_t physical_bytes = 0; ///< share of VRAM, in bytes
     std::uint64_t virtual_bytes = 0;  ///< share of RAM, in bytes; whole chunks
-    int numa_node = any;              ///< where its RAM comes from, or any
+    int numa_node = any;              ///< the source of its RAM, or any
     std::uint16_t pci_device_id = 0;  ///< the card it belongs to; 0: none
     bool overcommit = false;          ///< promise more RAM than the host has
 
     bool operator==(const instance_spec &) const = default;
 };
 
-/// What an instance is and holds.
+/// An instance: its limits, and the memory it holds.
 struct instance_info
 {
     int id = 0;
@@ -71,11 +71,11 @@ struct instance_info
     bool operator==(const instance_info &) const = default;
 };
 
-/// What a client (an open file of an instance's node) is and holds.
+/// A client (an open file of an instance's node), and the memory it holds.
 struct client_info
 {
     std::uint64_t client = 0; ///< its number, from 1, never used again
-    int pid = 0;              ///< who opened the node; 0: not visible from here
+    int pid = 0;              ///< of its opener; 0: not visible from here
     std::string comm;         ///< that process's name at the time
     std::uint64_t physical_bytes = 0; ///< charged
     std::uint64_t virtual_bytes = 0;  ///< allocated
@@ -85,7 +85,7 @@ struct client_info
     bool operator==(const client_info &) const = default;
 };
 
-/// Which driver answers.
+/// The version of the driver that answers.
 struct driver_version
 {
     std::uint32_t abi = 0;         ///< EMUV_ABI_VERSION of the driver

@@ -28,7 +28,7 @@ public:
     explicit operator bool() const noexcept { return fd_ >= 0; }
     /// Gives the descriptor away; the caller closes it.
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-    /// Closes what is held and holds @p fd instead.
+    /// Closes the held descriptor and holds @p fd instead.
     void reset(int fd = -1) noexcept;
 
 private:

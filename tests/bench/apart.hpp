@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Measures in a process of its own, so that no measurement finds what another
-// has left of the heap.
+// Measures in a process of its own, so that no measurement finds the heap as
+// another has left it.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 namespace bench {
 
-/// The numbers that @p run returns; none, and a line that says so, where its
+/// The numbers that @p run returns; none, and a line that says so, if its
 /// process fails.
 template <typename Run>
 std::vector<double> apart(const char *name, Run run)

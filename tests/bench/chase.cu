@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Work that nobody can foresee, over memory that need not fit, timed, with a
-// hash of what it read: lists that are followed, lines that are picked at
-// random, and blocks that are read and written in an order that never repeats.
+// Work that nobody can foresee, over memory that need not fit: timed, with a
+// hash of the bytes read. It follows lists, picks lines at random, and reads
+// and writes blocks in an order that never repeats.
 //
 //   chase GIB [HOST_PART]
 //
@@ -38,8 +38,8 @@ struct table
     unsigned char *blocks[max_blocks];
 };
 
-// A circle through all nodes: the multiplier is 1 modulo 4 and what is added
-// is odd, so it has the full period of a power of two.
+// A circle through all nodes: the multiplier is 1 modulo 4 and the increment is
+// odd, so it has the full period of a power of two.
 __host__ __device__ static unsigned long long after(unsigned long long i,
                                                     unsigned long long count)
 {
@@ -183,7 +183,7 @@ int main(int argc, char **argv)
         std::fflush(stdout);
     };
     measure("chase", [&] { follow<<<lists / 256, 256>>>(heads, 64, sum); });
-    // What the lists hold are addresses, which are others in each run.
+    // The lists hold addresses, which differ from run to run.
     fill_all();
     CHECK(cudaMemset(sum, 0, 8));
     measure("gather", [&] {

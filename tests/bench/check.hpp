@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Ends a benchmark where a call of CUDA fails, and says which.
+// Ends a benchmark if a call of CUDA fails, and names the call.
 #pragma once
 
 #include <cstdio>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What CUDA costs a program whose memory all fits: a launch, an allocation of
-// each size, kernels that do nothing but read and write, and host memory; or
-// what lies in the way of one whose memory does not fit, in system RAM.
-// Prints lines of "name value". See tests/bench/run-cuda, which runs it with
-// and without the library, and with each store.
+// The costs of CUDA to a program whose memory all fits: a launch, an allocation
+// of each size, kernels that do nothing but read and write, and host memory. Or
+// the costs of system RAM to a program whose memory does not fit. Prints lines
+// of "name value". See tests/bench/run-cuda, which runs it with and without the
+// library, and with each store.
 #include "../cuda/harness/driver.hpp"
 #include "../cuda/harness/kernels.hpp"
 
@@ -140,7 +140,7 @@ void beyond(CUfunction fill, CUfunction add, std::size_t bytes)
     CUdeviceptr vram = 0;
     CUdeviceptr ram = 0;
     MUST(cuda().cuMemAlloc(&vram, bytes));
-    // Once before, for whatever is done at the first spill only.
+    // Once before, since the first spill costs more.
     MUST(cuda().cuMemAlloc(&ram, bytes));
     MUST(cuda().cuMemFree(ram));
     std::vector<double> taken;

@@ -137,7 +137,7 @@ private:
     pages of_;
 };
 
-/// Anonymous: what is unmapped is gone, so it is mapped once.
+/// Anonymous: unmapped memory is gone, so it is mapped once.
 class hugetlb_memory : public memory
 {
 public:
@@ -353,7 +353,7 @@ void measure(const contestant &who, u64 bytes, pinner by, results &into)
     }));
 }
 
-/// What a program gets that copies by itself, block by block, to and from
+/// The rate of a program that copies by itself, block by block, to and from
 /// memory of its own.
 void measure_memcpy(u64 bytes, results &into)
 {
@@ -534,7 +534,7 @@ private:
     static constexpr const char *shmem =
         "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-    /// Of "always within_size [advise] never" what stands in brackets.
+    /// The word in brackets of "always within_size [advise] never".
     static std::string chosen(const std::string &list)
     {
         const auto start = list.find('[') + 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How the CUDA library's engine grows with the program: what it adds to a
-// launch, and the memory it takes. In front of a driver that does nothing and
-// succeeds, so that all the time there is is the library's.
+// The growth of the CUDA library's engine with the program: the time it adds to
+// a launch, and the memory it takes. It runs in front of a driver that does
+// nothing and succeeds, so all the time is the library's.
 //
 //     growth_bench [--json FILE] [TEXT]
 //
@@ -91,7 +91,7 @@ private:
 };
 
 // A step of 512 launches, over and over: each is given one of 32 allocations of
-// 64 MiB, of which half fit where any spills, and seven of the small ones.
+// 64 MiB and seven of the small ones. With spills, half of the large ones fit.
 // Mean, median and the slowest of a hundred, in microseconds, and bytes kept of
 // each allocation.
 std::vector<double> launches(std::size_t small, bool spills)

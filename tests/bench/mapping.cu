@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How long the driver takes to map and to unmap memory, while the copy engines
-// rest, bring bytes to the card, take them away, or do both; and where the
-// copies that take bytes away come in pieces which wait for another stream
+// Times the driver's map and unmap calls while the copy engines rest, bring
+// bytes to the card, take them away, or do both. In one more case the copies
+// that take bytes away come in pieces, which wait for another stream
 // (tools/cuda/movement/lanes.hpp).
 //
 //   nvcc -O2 -std=c++17 -o mapping tests/bench/mapping.cu -lcuda && ./mapping
 //
-// Prints medians in microseconds, and what the copies reached meanwhile.
+// Prints medians in microseconds, and the copies' rates meanwhile.
 #include "check.hpp"
 
 #include <algorithm>

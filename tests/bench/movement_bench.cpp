@@ -2,8 +2,8 @@
 // Movement before a card that takes its time: copies, kernels and mappings last
 // as long as they did on an H200 (docs/notebook/2026-11-measurements.md), and
 // nothing is computed. Rounds of made-up programs are timed with it. The result
-// measures no card: it compares one way of moving with another where there is
-// none.
+// measures no card: it compares one way of moving with another on machines
+// without one.
 //
 //     movement_bench [--json FILE] [TEXT [TRACE]]
 //
@@ -82,7 +82,7 @@ struct card
     struct piece
     {
         bool ram = false;
-        std::uint64_t version = 0; // of what it holds
+        std::uint64_t version = 0; // of its content
     };
     struct busy
     {
@@ -101,7 +101,7 @@ struct card
     std::uint64_t leaving_until = 0;
     std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
 
-    // The program's own beginning is not what is timed.
+    // The program's own beginning is not timed.
     bool has_begun()
     {
         const std::lock_guard guard(lock);
@@ -118,8 +118,8 @@ struct card
         free = start + ns;
         kernels.push_back({start, free});
     }
-    // From when on the card has room for a digest: a kernel of the program's
-    // leaves none beside it.
+    // The time from which the card has room for a digest: a kernel of the
+    // program's leaves none beside it.
     std::uint64_t gap(std::uint64_t from)
     {
         const std::uint64_t now = clock_ns();
@@ -281,7 +281,7 @@ driver slow_driver()
     return calls;
 }
 
-// What a program's kernel does.
+// A program's kernel: its time, and the blocks it uses.
 struct kernel
 {
     struct use
@@ -291,9 +291,9 @@ struct kernel
     };
     std::vector<use> uses;
     std::uint64_t ns;       // with all of it in VRAM
-    double passes = 1;      // over what lies in system RAM
+    double passes = 1;      // over memory in system RAM
     bool settles = false;   // the program waits for it
-    std::uint64_t what = 0; // tells it from others; 0: none is like it
+    std::uint64_t what = 0; // identifies it; 0: none is like it
     unsigned turns = 1;     // another one in so many rounds, by turns
     bool at_random = false; // in any order, rather
     // Blocks, in stream order: just before it and just behind.
@@ -308,7 +308,7 @@ struct program
     std::vector<kernel> round;
     bool varies = false; // see varied()
 
-    // Whether something is ever written to each of the blocks.
+    // For each block, true if it is ever written to.
     std::vector<bool> written() const
     {
         std::vector<bool> out(blocks.size());
@@ -317,7 +317,7 @@ struct program
                 out[one.block] = out[one.block] || one.writes;
         return out;
     }
-    // Whether each of the blocks is there all the time.
+    // For each block, true if it is there all the time.
     std::vector<bool> kept() const
     {
         std::vector<bool> out(blocks.size(), true);
@@ -395,14 +395,14 @@ program prefill()
         }
     }
     multiply(250, 0);
-    out.round.back().turns = 2; // PyTorch has two places for what comes of it
+    out.round.back().turns = 2; // PyTorch has two places for its result
     out.take(62000000);
     out.round.back().settles = true;
     return out;
 }
 
-// Tuning that model with adapters: its weights are read forth and back, and
-// what a layer leaves behind is used by its backward pass.
+// Tuning that model with adapters: its weights are read forth and back, and a
+// layer's activations are used by its backward pass.
 // @param frees  that is allocated and freed in stream order
 program tuning(bool frees)
 {
@@ -468,7 +468,7 @@ public:
 private:
     using tensors = std::vector<std::size_t>;
 
-    // What a layer leaves behind.
+    // The tensors that a layer leaves behind.
     struct remains
     {
         tensors weights;
@@ -482,8 +482,8 @@ private:
         return out_.blocks.size() - 1;
     }
 
-    // A kernel that reads these and allocates what it makes. Without weights
-    // it takes as long as it has bytes to read and write.
+    // A kernel that reads these and allocates its result. Without weights its
+    // time is that of its bytes to read and write.
     std::size_t make(std::uint64_t mib, const tensors &from,
                      std::uint64_t weights_mib = 0)
     {
@@ -512,7 +512,7 @@ private:
         frees.insert(frees.end(), these.begin(), these.end());
     }
 
-    // @param wide  out: what the way back needs of it
+    // @param wide  out: the tensor that the backward pass needs
     std::size_t normalize(std::size_t hidden, std::size_t &wide)
     {
         wide = make(32, {hidden});
@@ -579,7 +579,7 @@ private:
         return next;
     }
 
-    // The gradient of what was normalized, added to another.
+    // The gradient of the normalized tensor, added to another.
     std::size_t normalize_back(std::size_t wide, std::size_t gradient,
                                std::size_t also)
     {
@@ -644,12 +644,12 @@ private:
     std::vector<remains> saved_;
 };
 
-// The same, keeping no more of a layer than what it was given: its backward
-// pass begins with doing the rest again.
+// The same, keeping only a layer's input: its backward pass begins with doing
+// the rest again.
 program checkpointed()
 {
     program out{"checkpointed", {}, {}};
-    std::vector<std::size_t> places; // for what each product of a layer gives
+    std::vector<std::size_t> places; // for the result of each product
     for (const std::uint64_t mib : layer_mib) {
         places.push_back(out.blocks.size());
         out.blocks.push_back(mib * 13 / 16 * MiB);
@@ -704,8 +704,8 @@ program checkpointed()
     return out;
 }
 
-// ResNet-50 with a batch of 256: what a layer leaves behind is used again by
-// its backward pass, in reverse.
+// ResNet-50 with a batch of 256: a layer's activations are used again by its
+// backward pass, in reverse.
 program training()
 {
     program out{"training", {}, {}};
@@ -753,7 +753,7 @@ program training()
 }
 
 // Products with 9 GiB of weights, one after the other (run-chain). A kernel
-// with many rows reads what it is given again and again.
+// with many rows reads its operands again and again.
 program chain(const char *name, std::uint64_t whole_ns, double passes)
 {
     program out{name, {128 * MiB, 384 * MiB}, {}};
@@ -767,9 +767,9 @@ program chain(const char *name, std::uint64_t whole_ns, double passes)
     return out;
 }
 
-// The same with a text of another length in each round: other kernels run, what
-// they write is in other places, which are divided another way, and it is the
-// weights alone that come again.
+// The same with a text of another length in each round: other kernels run, and
+// write to other places, which are divided another way. The weights alone come
+// again.
 program varied(const char *name, program of)
 {
     of.name = name;
@@ -793,7 +793,7 @@ struct outcome
         std::sort(last.begin(), last.end());
         return last[last.size() / 2];
     }
-    // How many rounds it took to get there, nearly.
+    // The number of rounds until the time was nearly that.
     std::size_t settling() const
     {
         const double near = 1.15 * moving_ms();
@@ -804,7 +804,7 @@ struct outcome
     }
 };
 
-// Where something is that a program needs.
+// The place of a block's bytes in the present round.
 struct stretch
 {
     std::size_t block;
@@ -812,8 +812,8 @@ struct stretch
     std::uint64_t bytes;
 };
 
-// What is written in a round is elsewhere than in the last one, in a part of
-// some block.
+// Moves each written block to another place than in the last round, in a part
+// of some block.
 void divide_anew(std::vector<stretch> &places,
                  const std::vector<std::uint64_t> &blocks,
                  const std::vector<bool> &written, std::minstd_rand &any)

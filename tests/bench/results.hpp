@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A benchmark's results as a JSON file; docs/results/README.md has the format.
-// By hand: benchmarks are built where there is no library for JSON.
+// Written by hand: benchmarks are built on machines without a library for JSON.
 #pragma once
 
 #include <cmath>
@@ -35,8 +35,7 @@ inline std::string text(const char *of)
     return quoted + '"';
 }
 
-/// A cell with so many digits behind the point; null where nothing was
-/// measured.
+/// A cell with so many digits behind the point; null if nothing was measured.
 inline std::string number(double value, int digits = 0)
 {
     if (!std::isfinite(value))
@@ -81,12 +80,12 @@ public:
         arguments[kept] = nullptr;
     }
 
-    /// Whether a file is wanted.
+    /// True if a file is wanted.
     bool wanted() const { return file_ != nullptr; }
 
     void note(std::string of) { note_ = std::move(of); }
 
-    /// @p unit: nullptr where each row says its own, in a column "unit".
+    /// @p unit: nullptr if each row names its own, in a column "unit".
     void table(const char *title, const char *unit, std::vector<column> columns)
     {
         tables_.push_back({title, unit, std::move(columns), {}});

@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCHEMA = 1
-# What a file has to have, and the types of it.
+# The fields that a file must have, and their types.
 TEXT = (str,)
 TEXT_OR_NULL = (str, type(None))
 FIELDS = {"schema": (int,), "benchmark": TEXT, "title": TEXT,
@@ -120,7 +120,7 @@ def read(path):
 
 
 def misfits(what, where, required, optional):
-    """What @p what, an object, lacks or has too much of."""
+    """The fields that @p what, an object, lacks or has too much of."""
     if not isinstance(what, dict):
         return [f"{where}: not an object"]
     found = [f"{where}: no {name}" for name in required if name not in what]
@@ -135,12 +135,12 @@ def misfits(what, where, required, optional):
 
 
 def is_number(value):
-    """Whether a cell holds a number."""
+    """True if a cell holds a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def misfits_of_cell(value, has_unit, where):
-    """What is wrong with one cell."""
+    """The mistakes in one cell."""
     if is_number(value):
         if not math.isfinite(value):
             return [f"{where}: not finite"]
@@ -155,7 +155,7 @@ def misfits_of_cell(value, has_unit, where):
 
 
 def misfits_of_table(one, where):
-    """What is wrong with one table."""
+    """The mistakes in one table."""
     found = misfits(one, where, OF_TABLE, TABLE_MAY_HAVE)
     if found:
         return found
@@ -184,7 +184,7 @@ def misfits_of_table(one, where):
 
 
 def is_day(text):
-    """Whether @p text is a day as ISO 8601 has it."""
+    """True if @p text is a day as ISO 8601 has it."""
     try:
         return datetime.date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -192,7 +192,7 @@ def is_day(text):
 
 
 def problems(document):
-    """What is wrong with @p document; nothing where it keeps to the format."""
+    """The mistakes in @p document; none if it keeps to the format."""
     found = misfits(document, "file", FIELDS, MAY_HAVE)
     if found:
         return found

@@ -193,7 +193,7 @@ class Files(unittest.TestCase):
         self.assertIn("/nowhere/is.json", done.stderr)
 
 
-# In the stead of nvcc: the "program" that it leaves prints what a real one would.
+# Instead of nvcc: the "program" that it leaves prints as a real one would.
 NVCC = """#!/bin/sh
 while [ "$1" != -o ]; do shift; done
 cat >"$2" <<'END'

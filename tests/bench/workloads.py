@@ -32,8 +32,8 @@ os.environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
 import torch  # noqa: E402
 
 
-# Of the memory within which a model has to fit, what accelerate leaves to
-# everything that is no weight.
+# The part of a model's memory limit that accelerate leaves to everything that is
+# no weight.
 APART_GIB = 1.2
 
 
@@ -50,7 +50,7 @@ def llama(options):
 
 
 def fit(model, options):
-    """@p model with its weights where there is room, if that is to be seen to.
+    """@p model with its weights offloaded as room demands, if within a limit.
     Not for training: accelerate trains no weights that it offloads."""
     if not options.within:
         return model
@@ -71,7 +71,7 @@ def limit_to(gib):
 
 
 def saving(options):
-    """Where the forward pass of a training step is to run."""
+    """The context for the forward pass of a training step."""
     return (torch.autograd.graph.save_on_cpu(pin_memory=True)
             if options.within else contextlib.nullcontext())
 
@@ -225,15 +225,15 @@ def main():
     print(json.dumps({
         "what": options.what,
         "ms": round(statistics.median(taken[options.warm_up:]), 2),
-        # Of these, until the program has handed over its last kernel, and what
-        # its thread has had of a processor by then.
+        # Of these, the time until the program has handed over its last kernel,
+        # and the processor time of its thread by then.
         "issue_ms": round(statistics.median(issued[options.warm_up:]), 2),
         "thread_ms": round(statistics.median(worked[options.warm_up:]), 2),
         "loop_ms": round(statistics.median(looped[options.warm_up:]), 3),
         "first_ms": [round(t, 1) for t in taken[:options.warm_up]],
         "held_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
         "used_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
-        # How often it has given back what it cached.
+        # How often it has given its cached memory back.
         "retries": torch.cuda.memory_stats()["num_alloc_retries"],
         "digests": digests,
     }), flush=True)

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-/// For what decides by a schedule where units are to be.
+/// For tests of code that places units by a schedule.
 struct Circle : testing::Test
 {
     static constexpr std::uint64_t units = 64;

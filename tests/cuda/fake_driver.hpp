@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The few driver calls that the core makes, answered from tables: a card of so
-// many bytes, and what is reserved, created and mapped on it.
+// many bytes, with its reservations, handles and mappings.
 #pragma once
 
 #include "base/driver.hpp"
@@ -43,7 +43,7 @@ struct FakeDriver
     float elapsed_milliseconds = 1.0F;
     bool shares_link = false; // with others, two of three times
     unsigned timed = 0;       // while it does
-    // What the one pool, and the graphs, hold and cannot give up.
+    // Bytes that the one pool, and the graphs, hold and cannot give up.
     std::uint64_t pool_reserved = 0;
     std::uint64_t pool_used = 0;
     std::uint64_t graph_reserved = 0;
@@ -59,7 +59,7 @@ struct FakeDriver
     std::map<CUdeviceptr, std::uint64_t> accessible;
     std::map<CUmemGenericAllocationHandle, Handle> handles;
 
-    /// Nothing is left of what was asked for.
+    /// True if nothing is left of all requests.
     bool empty() const
     {
         return card_used == 0 && host_used == 0 && reserved.empty() &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A driver that does nothing and succeeds, for what needs no more of it.
+// A driver that does nothing and succeeds, for tests that need no more of it.
 #pragma once
 
 #include "base/driver.hpp"
@@ -14,7 +14,7 @@ CUresult succeed(Arguments...)
     return CUDA_SUCCESS;
 }
 
-/// Has what nobody has answered so far succeed.
+/// Lets every call that has no answer yet succeed.
 inline void succeed_otherwise(emuv::cuda::driver &calls)
 {
 #define EMUV_SUCCEED(name)                                                     \
@@ -24,8 +24,8 @@ inline void succeed_otherwise(emuv::cuda::driver &calls)
 #undef EMUV_SUCCEED
 }
 
-/// A driver with one device and one context. What it hands out has numbers of
-/// its own; from one thread only.
+/// A driver with one device and one context. Its handles have numbers of their
+/// own; for one thread only.
 inline emuv::cuda::driver idle_driver()
 {
     static std::uint64_t next_number = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Carries out what a fuzzer makes up: see abi_executor.hpp.
+// Carries out a fuzzer's inputs: see abi_executor.hpp.
 #include "abi_executor.hpp"
 
 #include "../kernel/vgem.hpp"
@@ -52,8 +52,8 @@ enum kind : std::uint8_t
     kind_count
 };
 
-/// The number that makes a first record a reload of the module; what follows it
-/// are the parameters.
+/// The number that makes a first record a reload of the module; the parameters
+/// follow it.
 constexpr std::uint8_t reload_kind = 0xff;
 
 /// The instances that are always there, and those that an input may make.
@@ -104,7 +104,7 @@ private:
         thread_local const int file =
             open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC);
         const auto text = std::to_string(nth);
-        // The number is copied in, which may be what fails.
+        // The number is copied in, and that copy may itself be made to fail.
         for (int i = 0; i < 100 && file >= 0; i++)
             if (pwrite(file, text.data(), text.size(), 0) > 0)
                 return;
@@ -113,7 +113,7 @@ private:
 
 thread_local unsigned fail_next = 0;
 
-/// Takes memory out of what it was mapped to, and keeps its place.
+/// Unmaps memory, and keeps its place reserved.
 int reserve(unsigned char *at, u64 bytes)
 {
     return mmap(at, bytes, PROT_NONE,
@@ -166,7 +166,7 @@ executor::executor(thread_start start)
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     checked(at == MAP_FAILED ? -1 : 0, "mmap");
     arena_ = static_cast<unsigned char *>(at);
-    // What another one left behind that was ended.
+    // An executor that was killed may have left the module loaded.
     if (loaded())
         unload_eventually();
     set_up();
@@ -545,7 +545,7 @@ long executor::change_mapping(const record &what)
                   : mremap(at, bytes, stays, 0);
         if (got == MAP_FAILED)
             return -1;
-        // What it left behind must not become anybody else's.
+        // The range left behind must not become anybody else's.
         return reserve(at + stays, bytes - stays);
     }
     case 4:
@@ -702,8 +702,7 @@ long executor::read_files(const record &what, int fd)
                 : -1;
 }
 
-/// Loads the module anew, with parameters of the input's, and looks at what
-/// they made.
+/// Loads the module anew, with the input's parameters, and looks at the result.
 std::string executor::reload(std::span<const std::uint8_t> input)
 {
     std::string parameters(input.begin(),
@@ -755,7 +754,7 @@ std::string executor::check_idle()
     std::string text;
     for (std::size_t i = 0; i < sizes.size(); i++) {
         emuv_query_instance now{};
-        // What a device or a pipe held goes back a moment later.
+        // Memory held by a device or a pipe goes back a moment later.
         const bool idle = wait_until([&] {
             now = query(control_, static_cast<int>(i));
             return !now.clients && !now.physical_used_bytes &&

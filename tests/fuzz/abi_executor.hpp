@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Carries out what a fuzzer makes up: calls to the driver, by several threads
-// at once, and what has to hold after all of them.
+// Carries out a fuzzer's inputs: calls to the driver, by several threads at
+// once, and the checks that must hold after all of them.
 #pragma once
 
 #include "support.hpp"
@@ -21,13 +21,13 @@ namespace fuzz {
 
 using guest::u64;
 
-/// One call. An input is a sequence of these as they lie in memory; what is
-/// left over at its end is not read. All values are valid: they are taken
-/// modulo what there is.
+/// One call. An input is a sequence of these as they lie in memory; a part of
+/// one at its end is not read. All values are valid: they are taken modulo the
+/// number of choices.
 struct record
 {
     std::uint8_t kind;
-    /// Bits 0-1: which thread; bit 7: without CAP_SYS_RAWIO.
+    /// Bits 0-1: the thread; bit 7: without CAP_SYS_RAWIO.
     std::uint8_t how;
     /// Slots of descriptors, in each half.
     std::uint8_t files;
@@ -44,7 +44,7 @@ static_assert(sizeof(record) == 16);
 /// kernel's log.
 inline constexpr std::size_t max_records = 32;
 
-/// What kinds of calls there are; for what makes records up.
+/// The number of kinds of calls, for makers of records.
 std::size_t kinds();
 
 /// Loads the module, makes two instances, and then carries out inputs, each of
@@ -60,10 +60,10 @@ public:
     executor(const executor &) = delete;
     executor &operator=(const executor &) = delete;
 
-    /// Answers what did not hold; empty if all was well.
+    /// @return the checks that failed; empty if all was well
     std::string run(std::span<const std::uint8_t> input);
 
-    /// What each kind of call came to last: a kind's calls by errno, as small
+    /// The outcomes of the last input: each kind's calls by errno, as small
     /// counts. For feedback.
     static constexpr std::size_t outcome_count = 4096;
     const std::array<std::atomic<std::uint8_t>, outcome_count> &outcomes() const

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// libFuzzer's part in fuzzing the driver's ABI: what a call has reached in the
-// module (KCOV), how inputs change, and what is told of them. Runs in a guest,
-// as root, with EMUV_KO naming a module that was built with KCOV_INSTRUMENT=y.
+// libFuzzer's part in fuzzing the driver's ABI: the module's code that a call
+// reached (KCOV), changes of inputs, and reports on them. Runs in a guest, as
+// root, with EMUV_KO naming a module that was built with KCOV_INSTRUMENT=y.
 #include "abi_executor.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t code_bytes = 128 * 1024;
 constexpr std::size_t trace_words = 256 * 1024;
 
-// libFuzzer takes what lies in this section for its own counters: one for each
+// libFuzzer takes the bytes of this section for its own counters: one for each
 // byte of the module's code, one for each of a page's bytes when the module has
 // not stayed, and the calls' outcomes.
 [[gnu::section("__libfuzzer_extra_counters")]] std::uint8_t
@@ -152,8 +152,8 @@ LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
     return 0;
 }
 
-/// Changes whole records more often than bytes, so that those that follow stay
-/// what they are.
+/// Changes whole records more often than bytes, so that the records that follow
+/// stay the same.
 [[gnu::visibility("default")]] std::size_t
 LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size,
                         std::size_t max_size, unsigned seed)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a fuzzed part and what drives it (libFuzzer, or replay.cpp) share.
+// Shared by a fuzzed part and its driver (libFuzzer, or replay.cpp).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 namespace fuzz {
 
-/// Ends the program, saying what does not hold, unless it does.
+/// Ends the program with a message unless the condition holds.
 inline void must(bool holds, const char *what)
 {
     if (holds)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Profile files: any text is read or refused; what was read is written as what
-// is read again as the same.
+// Profile files: any text is read or refused. Profiles that were read are the
+// same after being written and read again.
 #include "fuzz.hpp"
 
 #include <emuv/profile.hpp>

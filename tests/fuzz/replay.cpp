@@ -18,7 +18,7 @@ int main(int argc, char **argv)
         std::ifstream file(entry.path(), std::ios::binary);
         const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
         std::printf("%s\n", entry.path().c_str());
-        std::fflush(stdout); // what comes last is what it was
+        std::fflush(stdout); // a crash leaves its input's name last
         LLVMFuzzerTestOneInput(
             reinterpret_cast<const std::uint8_t *>(bytes.data()), bytes.size());
         inputs++;

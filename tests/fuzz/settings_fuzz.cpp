@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
     while (!rest.empty()) {
         const auto line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-        // A variable's value ends where a C string does.
+        // A variable's value ends as a C string does, at a NUL.
         if (const auto equals = line.find('='); equals != line.npos)
             environment[std::string(line.substr(0, equals))] =
                 std::string(line.substr(equals + 1)).c_str();

@@ -32,10 +32,10 @@ public:
     pin(const pin &) = delete;
     pin &operator=(const pin &) = delete;
 
-    /// What the registration failed with, or 0.
+    /// The errno of the registration, or 0.
     int error() const { return error_; }
 
-    /// Writes pinned bytes to a file: what they are, however the mapping has
+    /// Writes the pinned pages' bytes to a file, even if the mapping has
     /// changed since.
     int to_file(int fd, const void *at, unsigned bytes, u64 offset)
     {
@@ -87,7 +87,7 @@ public:
                                      &range, sizeof range));
     }
 
-    /// What the registration failed with, or 0.
+    /// The errno of the registration, or 0.
     int error() const { return error_; }
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the guest tests share: see support.hpp.
+// Shared by the guest tests: see support.hpp.
 #include "support.hpp"
 
 #include <algorithm>
@@ -689,7 +689,7 @@ capability_sets capabilities()
     return sets;
 }
 
-/// Answers whether that could be done.
+/// @return true if that could be done
 bool set_effective(int capability, bool on)
 {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the guest tests share: the module, its nodes by raw ioctl, child
+// Shared by the guest tests: the module, its nodes by raw ioctl, child
 // processes, and readings of the kernel.
 #pragma once
 
@@ -29,7 +29,7 @@ inline constexpr u64 gib = 1024 * mib;
 inline constexpr u64 chunk = EMUV_CHUNK_BYTES;
 inline constexpr uid_t nobody = 65534;
 
-/// What errno a call that answers -1 left behind, or 0 if it did not fail.
+/// The errno of a call that answered -1, or 0 if it did not fail.
 int error_of(long result);
 
 /// Throws std::system_error for a call that answered -1; passes the answer on
@@ -81,8 +81,8 @@ private:
     u64 size_ = 0;
 };
 
-/// What mmap() of these arguments fails with; 0 (and nothing stays mapped) if
-/// it succeeds.
+/// The errno of mmap() with these arguments; 0 (and nothing stays mapped) if it
+/// succeeds.
 int map_error(int fd, u64 bytes, u64 offset,
               int protection = PROT_READ | PROT_WRITE, int flags = MAP_SHARED);
 
@@ -120,8 +120,8 @@ int destroy(const descriptor &control, int id);
 int destroy_eventually(const descriptor &control, int id);
 
 std::string node_path(int id);
-/// A client without CAP_SYS_RAWIO, whoever the caller is: what it sees is its
-/// own regions.
+/// A client without CAP_SYS_RAWIO, for any caller: it sees only its own
+/// regions.
 descriptor open_client(int id, int flags = O_RDWR);
 /// A client with all the capabilities of the caller.
 descriptor open_raw(int id, int flags = O_RDWR);
@@ -136,7 +136,7 @@ struct region
 };
 /// Allocates; throws if that fails.
 region allocate(const descriptor &client, u64 bytes, unsigned flags = 0);
-/// Allocates; 0 or the errno, and what it got in `out`.
+/// Allocates; 0 or the errno, and the region in `out`.
 int try_allocate(const descriptor &client, u64 bytes, region &out,
                  unsigned flags = 0);
 int release(const descriptor &client, u64 offset);
@@ -162,11 +162,10 @@ int unload();
 /// later; the last errno.
 int unload_eventually();
 bool loaded();
-/// What of the module is to be seen anywhere, one line each; empty when there
-/// is nothing.
+/// The visible traces of the module, one line each; empty if there are none.
 std::string leftovers();
 
-/// Reads what the kernel logs from the moment it is made.
+/// Reads the kernel's messages from the moment it is made.
 class kernel_log
 {
 public:
@@ -178,10 +177,10 @@ private:
     descriptor device_;
 };
 
-/// A number from the environment, for what can be made to take longer.
+/// A number from the environment, for tests that can be made to run longer.
 u64 from_environment(const char *name, u64 otherwise);
 
-/// sendmsg() and recvmsg() of some data and, where there is one (not -1), a
+/// sendmsg() and recvmsg() of some data and, if there is one (not -1), a
 /// descriptor with it.
 long send_with(int socket, const void *data, std::size_t bytes, int fd,
                int flags);
@@ -194,7 +193,7 @@ u64 read_number(const std::string &path);
 bool write_text(const std::string &path, std::string_view text);
 bool exists(const std::string &path);
 /// Lets everything fail that the kernel can be told to fail, without a word in
-/// its log; false where it cannot.
+/// its log; false if it cannot.
 bool make_failures_silent();
 std::string attribute_path(int id, const std::string &name);
 std::string attribute(int id, const std::string &name);
@@ -202,10 +201,10 @@ std::vector<std::string> names_in(const std::string &folder);
 
 /// A line of /proc/meminfo, in bytes.
 u64 meminfo(const std::string &name);
-/// MemAvailable once caches that can be dropped have been dropped, with what
-/// processors keep free for themselves.
+/// MemAvailable after caches have been dropped, with the pages that processors
+/// keep free for themselves.
 u64 settled_available();
-/// Whether the kernel holds back what is freed, as KASAN does to catch its use:
+/// True if the kernel holds back freed memory, as KASAN does to catch its use:
 /// then sums of memory tell of no leak. kmemleak, which such a kernel has,
 /// does.
 bool holds_back_freed();
@@ -218,8 +217,8 @@ bool load_stock_module(const std::string &name_and_parameters);
 
 // --- memory ---
 
-/// The signal (SIGBUS, SIGSEGV) that `access` raised, or 0. It must touch
-/// memory only: what it holds is not unwound.
+/// The signal (SIGBUS, SIGSEGV) that `access` raised, or 0. It must only touch
+/// memory: objects that it holds are not unwound.
 int signal_of(const std::function<void()> &access);
 int signal_of_read(const volatile unsigned char *at);
 int signal_of_write(volatile unsigned char *at);
@@ -244,7 +243,7 @@ public:
     memory_cgroup(const memory_cgroup &) = delete;
     memory_cgroup &operator=(const memory_cgroup &) = delete;
 
-    /// Whether there is a memory controller, and so the group.
+    /// True if there is a memory controller, and so the group.
     bool usable = false;
 
     u64 current() const;
@@ -300,7 +299,7 @@ private:
 class process
 {
 public:
-    /// Answers an empty text if all was well, and what was not otherwise.
+    /// Answers an empty text if all was well, and the failure otherwise.
     using body = std::function<std::string(channel &)>;
 
     struct options
@@ -319,7 +318,7 @@ public:
     pid_t pid() const { return pid_; }
     channel &conversation() { return channel_; }
     void kill_now();
-    /// What the body answered, or how the process died.
+    /// The answer of the body, or how the process died.
     std::string join();
 
 private:
@@ -327,10 +326,11 @@ private:
     channel channel_;
 };
 
-/// Runs `body` in a child and answers what it said.
+/// Runs `body` in a child and returns its answer.
 std::string in_child(const process::options &how, const process::body &run);
 
-/// For the body of a child: ends it with a text that says what did not hold.
+/// For the body of a child: ends it with a text that names the failed
+/// condition.
 std::string failed(const char *expression, int line);
 #define CHILD_EXPECT(condition)                                                \
     do {                                                                       \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A device that imports dma-bufs: vgem, a DRM device of memory alone, which
-// maps what it is given for as long as it has it.
+// maps an imported dma-buf for as long as it holds it.
 #pragma once
 
 #include "support.hpp"

@@ -202,7 +202,7 @@ void fake_kernel::close(int fd) noexcept
     ::close(fd);
 }
 
-// What the last descriptor of a client takes with it.
+// Drops all that a client held, with its last descriptor.
 void fake_kernel::forget(int fd)
 {
     const auto found = files_.find(fd);

@@ -63,20 +63,20 @@ public:
 
     /// Makes the call number @p after (0: the next) of a request fail.
     void fail(unsigned long request, int errnum, int after = 0);
-    /// What is added to dev/kmsg when a call is made to fail.
+    /// The text added to dev/kmsg when a call is made to fail.
     std::string log_on_failure;
     /// Makes the next load() fail.
     void fail_load(int errnum) { load_error_ = errnum; }
-    /// What info() tells; nothing: there is no such file.
+    /// The answer of info(); none: there is no such file.
     std::optional<emuv::module_file> file;
     /// The parameters that load() was last called with.
     std::string loaded_with;
-    /// How much virtual VRAM may be promised without overcommit, in bytes.
+    /// The virtual VRAM that may be promised without overcommit, in bytes.
     std::uint64_t promisable = 1ULL << 50;
-    /// What it says it speaks.
+    /// The ABI and the chunk size that it reports.
     unsigned abi = EMUV_ABI_VERSION;
     std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
-    /// Whether new instances get a node.
+    /// True if new instances get a node.
     bool make_nodes = true;
 
     /// An open file of a node, as another process would hold it.

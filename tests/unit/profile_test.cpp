@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Profile files: what they may hold, and what is said of those that are wrong.
+// Profile files: their contents, and the messages about wrong ones.
 #include "fake_kernel.hpp"
 
 #include <emuv/profile.hpp>
@@ -20,7 +20,7 @@ using testing::StartsWith;
 constexpr std::uint64_t gib = 1ULL << 30;
 constexpr std::uint64_t mib = 1ULL << 20;
 
-// A complete profile but for what a test adds.
+// A complete profile, to which a test adds lines.
 const std::string whole = "[a]\n"            // 1
                           "gpu_model=4090\n" // 2
                           "physical_vram_gb=6\n"

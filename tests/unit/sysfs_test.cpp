@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is read of sysfs.
+// The values read from sysfs.
 #include "fake_kernel.hpp"
 
 #include <emuv/control.hpp>

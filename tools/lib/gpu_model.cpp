@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The table of GPU models, and how names are looked up in it.
 //
-// Memory, bandwidth, PCIe generation and width are those of NVIDIA's product
-// pages, data sheets and architecture whitepapers (Turing, Ampere GA102 and
-// A100, Ada, Hopper, Blackwell) for the reference card. A width is what the
-// card is wired for, not what its slot gives. The PCI device ids are those
-// under vendor 10de in the PCI ID database (https://pci-ids.ucw.cz); a model
-// whose id the database does not name has none here.
+// Memory, bandwidth, PCIe generation and width are those of the reference card,
+// from NVIDIA's product pages, data sheets and architecture whitepapers:
+// Turing, Ampere GA102 and A100, Ada, Hopper, Blackwell. A width is the card's
+// own wiring, not its slot's. The PCI device ids are those under vendor 10de in
+// the PCI ID database (https://pci-ids.ucw.cz); a model whose id the database
+// does not name has none here.
 #include <emuv/gpu_model.hpp>
 
 #include <algorithm>
@@ -170,9 +170,8 @@ word_list split(std::string_view name)
     return words;
 }
 
-// How many words at @p begin of @p asked say @p what: all that it is split
-// into, or its beginning ("40" and "40G" for "40GB", "SXM" for "SXM4"); 0:
-// none.
+// Counts the words at @p begin of @p asked that say @p what: all its words, or
+// its beginning ("40" and "40G" for "40GB", "SXM" for "SXM4"); 0: none.
 std::size_t said(const word_list &asked, std::size_t begin,
                  std::string_view what)
 {
@@ -188,8 +187,8 @@ std::size_t said(const word_list &asked, std::size_t begin,
     return n;
 }
 
-// Whether @p asked is the card's name, less what may be left out, and then
-// some words of its variant, in any order.
+// True if @p asked is the card's name and then some words of its variant, in
+// any order. The name may lack the words that people leave out.
 bool matches(const word_list &asked, const gpu_model &card)
 {
     std::size_t next = 0;

@@ -74,7 +74,7 @@ module_ptr find(kmod_ctx *context, const std::string &module)
     if (!owned)
         return nullptr;
     module_ptr first(kmod_module_get_module(list));
-    // A lookup also finds what is loaded and has no file.
+    // A lookup also finds a loaded module that has no file.
     if (kmod_module_get_path(first.get()) == nullptr)
         return nullptr;
     return first;

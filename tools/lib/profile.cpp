@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Reading and writing profile files.
 //
-// inih takes a line apart; this file decides what may be in one. inih cuts
-// long lines and section names in silence, takes an indented line for the
-// continuation of a value, and tells the line of the first error only: so the
-// reader here hands it one line at a time, without its indentation, and
-// refuses what it would cut.
+// inih takes a line apart; this file decides about its contents. inih cuts long
+// lines and section names in silence. It takes an indented line for the
+// continuation of a value, and tells the line of the first error only. So the
+// reader here hands it one line at a time, without its indentation, and refuses
+// lines that it would cut.
 #include <emuv/error.hpp>
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
@@ -261,7 +261,7 @@ private:
         parser_.error(file_, line_, message);
     }
 
-    // The next line as inih is to see it: empty where it is to see nothing.
+    // The next line as inih should see it: empty if it should see nothing.
     bool take_line(std::string_view &line)
     {
         if (rest_.empty())
@@ -482,8 +482,8 @@ void profile_parser::check(const draft &complete)
 
 std::vector<profile> profile_parser::finish()
 {
-    // What a section lacks, and what two of them both want, is only of
-    // interest when each line in itself is right.
+    // Look for missing keys and for conflicts of sections only when each line
+    // in itself is right.
     if (errors_.empty())
         for (const auto &one : drafts_)
             check(one);

@@ -14,7 +14,7 @@ enum class size_problem
     none,
     not_a_size,
     unknown_unit,
-    unit_given, ///< where the number alone counts units
+    unit_given, ///< though the number alone counts units
     too_large,  ///< 2^64 and more
     not_whole,  ///< not a whole number of bytes
 };
@@ -28,8 +28,8 @@ struct size_reading
 
 /// Reads digits, perhaps a fraction, and perhaps a unit K, M, G, T or P, alone
 /// or followed by B or iB, in any case. Units are powers of 1024.
-/// @param unit_shift  a number counts 1 << unit_shift bytes. Where that is not
-///   0, no unit may be written. At most 50
+/// @param unit_shift  a number counts 1 << unit_shift bytes. If it is not 0, no
+///   unit may be written. At most 50
 size_reading read_size(std::string_view text, unsigned unit_shift = 0);
 
 /// Text of at most 24 characters and its NUL, in a buffer of its own.

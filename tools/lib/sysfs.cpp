@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What /sys says about the driver and its instances.
+// The driver and its instances as /sys shows them.
 #include <emuv/error.hpp>
 #include <emuv/sysfs.hpp>
 #include <emuv/unique_fd.hpp>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * The ABI of the emuV driver: what /dev/emuv-control and /dev/emuvN take.
+ * The ABI of the emuV driver: the ioctls of /dev/emuv-control and /dev/emuvN.
  */
 #ifndef _UAPI_LINUX_EMUV_H
 #define _UAPI_LINUX_EMUV_H
@@ -14,9 +14,9 @@
  * An *instance* is a contract: so many bytes of physical VRAM and so many of
  * virtual VRAM (system RAM), under the name of a GPU model. /dev/emuv-control
  * creates, destroys and describes instances; /dev/emuvN is one of them. An
- * open file of /dev/emuvN is a *client*: what it allocates and charges is its
- * own until its last descriptor is closed and its last mapping is gone (a
- * mapping keeps its file open, as for any file).
+ * open file of /dev/emuvN is a *client*. It owns its allocations and charges
+ * until its last descriptor is closed and its last mapping is gone: a mapping
+ * keeps its file open, as for any file.
  *
  * Every ioctl takes a pointer to a structure that begins with:
  *
@@ -24,9 +24,9 @@
  * @flags: bits that the structure's own description names; 0 if it names none.
  *
  * Structures only ever grow at the end. A caller may pass a shorter one than
- * the driver knows (the driver reads zeros behind it), down to the first
- * published version, or a longer one as long as everything behind what the
- * driver knows is zero. On success the driver writes back as much of the
+ * the driver's, down to the first published version: the driver reads zeros
+ * behind it. A caller may pass a longer one if every byte behind the driver's
+ * structure is zero. On success the driver writes back as much of the
  * structure as the caller has; on failure nothing is written back.
  *
  * Errors that any of them may give:
@@ -35,7 +35,7 @@
  * - EINVAL: @size is below the first version's, an unknown bit of @flags or a
  *   reserved field is not zero, or an argument is out of its range.
  * - E2BIG: @size is larger than the driver's structure, and a byte behind
- *   what the driver knows is not zero; or @size is above 4096.
+ *   the driver's structure is not zero; or @size is above 4096.
  * - EFAULT: the structure cannot be read or written.
  * - ENOMEM: the kernel has no memory for its own book-keeping.
  *
@@ -97,7 +97,7 @@
  * @chunk_bytes: out: EMUV_CHUNK_BYTES of the driver
  * @module_version: out: the driver's version, "MAJOR.MINOR.PATCH", with a NUL
  *
- * Which driver answers. No errors of its own.
+ * Describe the driver that answers. No errors of its own.
  */
 struct emuv_version {
 	__u32 size;
@@ -110,8 +110,8 @@ struct emuv_version {
 
 /**
  * EMUV_QUERY_NEXT: describe the instance with the smallest id that is not
- * below @id; so that a caller which starts at 0 and goes on at the id it got
- * plus one sees them all.
+ * below @id. A caller that starts at 0, and goes on at the returned id plus
+ * one, sees them all.
  */
 #define EMUV_QUERY_NEXT		(1U << 0)
 
@@ -119,16 +119,16 @@ struct emuv_version {
  * struct emuv_query_instance - ioctl(EMUV_IOC_QUERY_INSTANCE)
  * @size: sizeof(struct emuv_query_instance)
  * @flags: EMUV_QUERY_NEXT, on the control node only
- * @id: in, on the control node: which instance. out: the instance described
+ * @id: in, on the control node: the instance. out: the instance described
  * @clients: out: how many clients it has
  * @physical_bytes: out: its limit of physical VRAM
  * @virtual_bytes: out: its limit of virtual VRAM, and the size of its node
- * @physical_used_bytes: out: what its clients have charged
- * @virtual_used_bytes: out: what its regions hold
+ * @physical_used_bytes: out: the bytes that its clients have charged
+ * @virtual_used_bytes: out: the bytes that its regions hold
  * @unowned_bytes: out: the part of @virtual_used_bytes that is kept alive by
  *	mappings, descriptors or imports after its owner let go of it
  * @resident_bytes: out: how much system RAM backs it now
- * @fetched_bytes: out: the sum of what its clients reported, likewise
+ * @fetched_bytes: out: the sum of its clients' reports, as all counters here
  * @evicted_bytes: out: see struct emuv_report
  * @spills: out: see struct emuv_report
  * @faults: out: see struct emuv_report
@@ -172,14 +172,14 @@ struct emuv_query_instance {
  * struct emuv_query_client - ioctl(EMUV_IOC_QUERY_CLIENT)
  * @size: sizeof(struct emuv_query_client)
  * @flags: must be 0
- * @id: in, on the control node: which instance
+ * @id: in, on the control node: the instance
  * @pid: out: the process that opened the node, as the caller's PID namespace
  *	numbers it; 0 if it is not visible there
  * @client: in: describe the client with the smallest number that is not below
  *	this one. out: its number; numbers start at 1 and are never used again
- * @physical_bytes: out: what it has charged
- * @virtual_bytes: out: what it has allocated and not freed
- * @imported_bytes: out: what it holds of other clients' regions
+ * @physical_bytes: out: the bytes it has charged
+ * @virtual_bytes: out: the bytes it has allocated and not freed
+ * @imported_bytes: out: the bytes it holds of other clients' regions
  * @fetched_bytes: out: see struct emuv_report
  * @evicted_bytes: out: see struct emuv_report
  * @spills: out: see struct emuv_report
@@ -227,7 +227,7 @@ struct emuv_query_client {
  * @id: in: the number the instance is to have, 0 to EMUV_MAX_INSTANCES - 1, or
  *	EMUV_ANY for the lowest free one. out: the number it has
  * @numa_node: the node its memory should come from, or EMUV_ANY for the node
- *	of whoever touches it first
+ *	of the process that touches it first
  * @physical_bytes: its share of VRAM, 0 to EMUV_MAX_BYTES
  * @virtual_bytes: its share of system RAM, 0 to EMUV_MAX_BYTES; a multiple of
  *	EMUV_CHUNK_BYTES. Not both sizes may be 0, and their sum must not pass
@@ -242,9 +242,9 @@ struct emuv_query_client {
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - EEXIST: @id is in use.
  * - ENOSPC: no id is free.
- * - ENOMEM: @virtual_bytes is not 0, the virtual VRAM of all instances together
- *   would pass what the host's RAM less the floor (module parameter
- *   host_floor_mb) can back, and EMUV_CREATE_OVERCOMMIT is not given.
+ * - ENOMEM: the virtual VRAM of all instances together would pass the host's
+ *   RAM less the floor (module parameter host_floor_mb). Never if @virtual_bytes
+ *   is 0 or EMUV_CREATE_OVERCOMMIT is given.
  */
 struct emuv_create {
 	__u32 size;
@@ -262,7 +262,7 @@ struct emuv_create {
  * struct emuv_destroy - ioctl(EMUV_IOC_DESTROY), control node
  * @size: sizeof(struct emuv_destroy)
  * @flags: must be 0
- * @id: which instance
+ * @id: the instance
  * @reserved: must be 0
  *
  * Remove an instance and its node.
@@ -280,8 +280,8 @@ struct emuv_destroy {
 };
 
 /**
- * EMUV_ALLOC_POPULATE: back the whole region now. The call then fails with
- * ENOMEM where a later touch would have raised SIGBUS.
+ * EMUV_ALLOC_POPULATE: back the whole region now. If the host cannot, the call
+ * fails with ENOMEM now, instead of a touch with SIGBUS later.
  */
 #define EMUV_ALLOC_POPULATE	(1U << 0)
 
@@ -290,8 +290,8 @@ struct emuv_destroy {
  * @size: sizeof(struct emuv_alloc)
  * @flags: EMUV_ALLOC_POPULATE
  * @bytes: in: how much, above 0. out: the same, rounded up to whole chunks
- * @offset: out: where in the node's offset space the region lies; what mmap(),
- *	pread() and pwrite() take, and the region's name in the other calls
+ * @offset: out: the region's place in the node's offset space, for mmap(),
+ *	pread() and pwrite(), and the region's name in the other calls
  *
  * Allocate a region of virtual VRAM. It reads as zeros. The descriptor's
  * holders alone may map, read and write it, until EMUV_IOC_FREE or until the
@@ -340,8 +340,8 @@ struct emuv_free {
  * Make a descriptor that can be passed to another process. A region
  * descriptor takes mmap(), read(), write(), lseek(), splice(), fsync() and
  * fallocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) at offsets from the
- * region's start, and EMUV_IOC_IMPORT. It is open for what the node was opened
- * for: reading, or reading and writing.
+ * region's start, and EMUV_IOC_IMPORT. It is open as the node is: for reading,
+ * or for reading and writing.
  *
  * - ENOENT: the client holds no region of that name.
  * - EACCES: the node is not open for reading.
@@ -385,15 +385,15 @@ struct emuv_import {
  * struct emuv_discard - ioctl(EMUV_IOC_DISCARD)
  * @size: sizeof(struct emuv_discard)
  * @flags: must be 0
- * @offset: where in the node's offset space
+ * @offset: the range's start in the node's offset space
  * @bytes: how much, above 0; the range must lie in a region of the client, or
  *	anywhere for a holder of CAP_SYS_RAWIO
  *
  * Give a range's memory back and keep the region: afterwards it reads as
- * zeros, through every mapping and to whoever has pinned its pages. Whole
- * chunks return to the host, but for those with pinned pages: these are zeroed
- * where they are, as is what is left at either end. (A character device cannot
- * take fallocate(); region descriptors can.)
+ * zeros, through every mapping and for every holder of pinned pages. Whole
+ * chunks return to the host. Chunks with pinned pages, and parts of chunks at
+ * either end, are zeroed in place instead. (A character device cannot take
+ * fallocate(); region descriptors can.)
  *
  * - EINVAL: the range ends beyond the node.
  * - EACCES: part of it is not the caller's, or the node is not open for
@@ -412,7 +412,7 @@ struct emuv_discard {
  * @size: sizeof(struct emuv_charge)
  * @flags: must be 0
  * @bytes: how much physical VRAM, in bytes; no rounding
- * @free_bytes: out: what the instance has left afterwards
+ * @free_bytes: out: the bytes that the instance has left afterwards
  *
  * Enter physical VRAM into the ledger, or take it out again. Both happen
  * whole or not at all.
@@ -434,14 +434,14 @@ struct emuv_charge {
  * @fetched_bytes: bytes moved from system RAM to VRAM since the last report
  * @evicted_bytes: bytes moved from VRAM to system RAM since then
  * @spills: allocations placed in system RAM since then
- * @faults: work that had to do with memory in system RAM which was to have been
- *	fetched ahead for it, since then
+ * @faults: work that ran on memory in system RAM which should have been
+ *	prefetched for it, since then
  * @hit_bytes: bytes that work was given and found in VRAM, since then
  * @miss_bytes: bytes that it was given and found in system RAM, since then
  * @stalled_ns: nanoseconds that work waited for memory to arrive, since then
  *
- * Add to the client's and the instance's counters, which only grow. They are
- * what the client says of itself; no limit depends on them.
+ * Add to the client's and the instance's counters, which only grow. They rest
+ * on the client's word alone; no limit depends on them.
  */
 struct emuv_report {
 	__u32 size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Settings: what is read, and what is refused.
+// Settings: values that are read, and values that are refused.
 #include "base/settings.hpp"
 
 #include <map>

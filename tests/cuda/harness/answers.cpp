@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the driver answers to bad arguments, one call a line. Two tables, of a
+// The driver's answers to bad arguments, one call a line. Two tables, of a
 // driver with and without the library in front, must be equal.
 //
-// A driver may crash on such a call, or lose its context, so each is made by a
-// process of its own that has made no other. Those run side by side, since a
-// card takes its time to start one.
+// A driver may crash on such a call, or lose its context, so a process of its
+// own makes each one. These processes run side by side, since a card takes its
+// time to start one.
 //
 // The process that starts them must not have opened the driver: a child of one
 // that has cannot use it.
@@ -38,7 +38,7 @@ constexpr std::size_t small_bytes = 4096;
 constexpr std::size_t large_bytes = 8 * MiB;
 constexpr std::size_t spilled_bytes = 16 * MiB;
 
-// A symbol under its own name, where the header has only its newest version's.
+// A symbol under its own name: the header has only its newest version's.
 template <typename Function, typename... Arguments>
 CUresult symbol(const char *name, Arguments... arguments)
 {
@@ -47,9 +47,9 @@ CUresult symbol(const char *name, Arguments... arguments)
     return function ? function(arguments...) : CUDA_ERROR_NOT_FOUND;
 }
 
-// What there is before a call: memory of each kind, and what has been freed.
-// Within the limits that the comparison sets, `large` is in VRAM and `spilled`
-// is not, or not as a whole.
+// The scene before a call: memory of each kind, and freed memory. Within the
+// comparison's limits, `large` is in VRAM and `spilled` is not, or not as a
+// whole.
 struct scene
 {
     CUcontext context = nullptr;
@@ -62,7 +62,7 @@ struct scene
     CUmemAccessDesc access{};
     std::vector<char> host = std::vector<char>(small_bytes);
 
-    // What a call may write to.
+    // Places that a call may write to.
     CUdeviceptr pointer = 0;
     std::size_t number = 0;
     std::size_t other_number = 0;
@@ -222,7 +222,8 @@ struct scene
         return &solid;
     }
 
-    // Whether anything was hurt: the context, or memory that was only named.
+    // Success if nothing was hurt: neither the context, nor memory that was
+    // only named.
     CUresult sound()
     {
         const CUresult result = cuda().cuCtxSynchronize();
@@ -237,7 +238,7 @@ struct scene
 
 struct question
 {
-    std::string what; // the function's name, and what is wrong
+    std::string what; // the function's name, and the mistake
     std::function<CUresult(scene &)> ask;
 };
 
@@ -513,8 +514,8 @@ void about_arrays(questions &q)
     ASK("cuArray3DCreate zero width",
         d.cuArray3DCreate(&s.array, &no_width_solid));
     ASK("cuArrayDestroy null", d.cuArrayDestroy(nullptr));
-    // An array that is gone is not asked about: a real driver reads what was
-    // its memory, and answers whatever that holds by then.
+    // No question is about an array that is gone: a real driver reads its old
+    // memory, and answers with whatever is there by then.
     ASK("cuMipmappedArrayCreate null",
         d.cuMipmappedArrayCreate(nullptr, &levelled, 2));
     ASK("cuMipmappedArrayCreate null shape",
@@ -739,7 +740,7 @@ void about_pools(questions &q)
 
 void about_graphs(questions &q)
 {
-    // What the header calls so is the one with flags.
+    // The header gives this name to the version with flags.
     using instantiate =
         CUresult(CUgraphExec *, CUgraph, CUgraphNode *, char *, std::size_t);
     ASK("cuGraphInstantiate null graph",
@@ -995,7 +996,7 @@ void about_contexts(questions &q)
     ASK("cuDevicePrimaryCtxReset of one in use", d.cuDevicePrimaryCtxReset(0));
 }
 
-// What a child says, in memory that it shares with its parent.
+// A child's answer, in memory that it shares with its parent.
 struct answer
 {
     bool given;
@@ -1012,7 +1013,7 @@ struct answer
     out.result = one.ask(s);
     out.afterwards = s.sound();
     out.given = true;
-    // Nothing more of the driver's: what it does at its end is not asked.
+    // Exit without the driver's own end, which is not part of the question.
     std::_Exit(0);
 }
 

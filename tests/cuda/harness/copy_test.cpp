@@ -151,8 +151,8 @@ protected:
         std::mt19937 random(course);
         std::vector<mirror> held;
         std::size_t bytes = 0;
-        // All threads together stay at three quarters of what can be had,
-        // counted in chunks, since what is not in VRAM comes in those.
+        // All threads together stay at three quarters of the reachable memory,
+        // counted in chunks, since memory outside VRAM comes in those.
         const std::size_t most = reachable() * 3 / 4 / threads;
         auto any = [&]() -> mirror & { return held[random() % held.size()]; };
         for (int i = 0; i < operations / threads; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the harness's tests share.
+// Shared by the harness's tests.
 //
 // One binary for every driver. It reads:
-//   EMUV_TEST_PHYSICAL  bytes that the tests may take for what VRAM there is
-//                       (64 MiB); the card, or the limit, must have them
+//   EMUV_TEST_PHYSICAL  bytes of VRAM that the tests may count on (64 MiB);
+//                       the card, or the limit, must have them
 //   EMUV_TEST_TOTAL     bytes that can be had altogether; unset, VRAM only
-//   EMUV_TEST_SEED      another course for what the tests do at random (0)
+//   EMUV_TEST_SEED      another course for the tests' random choices (0)
 #pragma once
 
 #include "driver.hpp"
@@ -44,13 +44,13 @@ inline std::size_t reachable()
 {
     return number_from("EMUV_TEST_TOTAL", physical());
 }
-// What each test adds to a seed of its own.
+// Added by each test to a seed of its own.
 inline unsigned seed()
 {
     return static_cast<unsigned>(number_from("EMUV_TEST_SEED", 0));
 }
-// How often to do what is random. ThreadSanitizer looks at every byte of a
-// copy, for races that a fifth of the copies shows as well.
+// The number of random repeats. ThreadSanitizer looks at every byte of a copy,
+// for races that a fifth of the copies shows as well.
 constexpr int repeats(int wanted)
 {
 #ifdef __SANITIZE_THREAD__
@@ -59,7 +59,7 @@ constexpr int repeats(int wanted)
     return wanted;
 #endif
 }
-// Whether more can be had than VRAM has.
+// True if more can be had than VRAM has.
 inline bool beyond()
 {
     return reachable() > physical();
@@ -79,7 +79,7 @@ protected:
     }
     void TearDown() override
     {
-        // Whatever was done, the context is sound.
+        // The context is sound after any test.
         EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
         EXPECT_EQ(cuda().cuModuleUnload(module), CUDA_SUCCESS);
         EXPECT_EQ(cuda().cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Copies and fills as nodes that are added to graphs by hand, and in batches:
-// whatever they cross, the bytes are right.
+// the bytes are right, also across seams.
 #include "fixture.hpp"
 #include "mirror.hpp"
 
@@ -41,7 +41,7 @@ protected:
         Cuda::TearDown();
     }
 
-    // What a copy of so many bytes, in so many rows, is, and does.
+    // A copy of so many bytes, in so many rows.
     CUDA_MEMCPY3D copy(std::size_t at, std::size_t width, std::size_t rows = 1,
                        std::size_t pitch = 0) const
     {
@@ -82,7 +82,7 @@ protected:
         for (std::size_t i = 0; i < bytes; ++i)
             to.model[at + i] = static_cast<unsigned char>(value >> (i % 4 * 8));
     }
-    // What was there before, other than what any of this writes.
+    // Fills the destination with bytes that nothing here writes.
     void wipe()
     {
         OK(cuda().cuMemsetD8(to.at(), 0xee, to.bytes()));

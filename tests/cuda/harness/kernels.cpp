@@ -30,7 +30,7 @@ namespace {
     "shl.b64 %rd5, %rd3, 2;\n"                                                 \
     "add.u64 %rd6, %rd1, %rd5;\n"
 
-// adds the value to word %rd3 of what %rd6 is the address of
+// adds the value to word %rd3 of the memory at %rd6
 #define HARNESS_ADD                                                            \
     "add.u64 %rd6, %rd6, %rd5;\n"                                              \
     "ld.param.u32 %r1, [value];\n"                                             \

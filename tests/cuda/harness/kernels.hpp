@@ -12,14 +12,16 @@ namespace harness {
 //   add(u64 at, u64 count, u32 value)      at[i] += value
 //   checksum(u64 at, u64 count, u64 sum)   *sum += at[i] * (2 i + 1), all i
 // and, with an address that is not among the parameters:
-//   add_by_table(u64 table, u64 count, u32 value, u64 index)   at =
-//   table[index] add_by_list(u64 node, u64 count, u32 value, u64 hops)
+//   add_by_table(u64 table, u64 count, u32 value, u64 index)
+//       at = table[index]
+//   add_by_list(u64 node, u64 count, u32 value, u64 hops)
 //       at = the second word of the node that many hops on; a node's first is
 //       the address of the next
-//   add_by_offset(u64 from, u64 count, u32 value, u64 offset)  at = from +
-//   offset add_by_part(u64 part, u64 count, u32 value, u64 shift)     at = part
-//   << shift
-// and, which leave an address in memory for others,
+//   add_by_offset(u64 from, u64 count, u32 value, u64 offset)
+//       at = from + offset
+//   add_by_part(u64 part, u64 count, u32 value, u64 shift)
+//       at = part << shift
+// and kernels that leave an address in memory for others:
 //   write_batched_ptrs(u64 table, u64 count, u32 index, u64 at)
 //       table[index] = at, by the first thread
 //   fake_arange_cuda_out(u64 count, {u64 first, u64 step}, u64 at)

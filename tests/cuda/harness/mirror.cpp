@@ -180,8 +180,8 @@ void random_copy(mirror &to, mirror &from, std::mt19937 &random,
     const std::size_t dst = random() % (to.bytes() - count + 1);
     const std::size_t src = random() % (from.bytes() - count + 1);
     const auto value = static_cast<std::uint32_t>(random());
-    // What a stream has not finished may still read the host's memory: a
-    // pageable source is taken at the call, so a local one will do.
+    // Unfinished work may still read the host's memory. A pageable source is
+    // read during the call, so a local one will do.
     switch (random() % 12) {
     case 0:
         if (synchronous)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// An allocation on the device, and what must be in it.
+// An allocation on the device, and the bytes that must be in it.
 #pragma once
 
 #include "fixture.hpp"

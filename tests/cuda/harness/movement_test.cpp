@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Programs that come back to their memory again and again, in an order that
-// can be learned or not: whatever moves meanwhile, the bytes are right.
+// can be learned or not: the bytes are right, whichever units move meanwhile.
 #include "fixture.hpp"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ TEST_F(Movement, WhileAddressesAreAskedAbout)
             const buffer &one = buffers[random() % buffers.size()];
             const CUdeviceptr at = one.at + random() % (4 * one.words);
             CUpointer_attribute which = CU_POINTER_ATTRIBUTE_MAPPED;
-            int mapped = 0; // a boolean, of whatever size
+            int mapped = 0; // a boolean, of unknown size
             OK(cuda().cuPointerGetAttribute(&mapped, which, at));
             EXPECT_NE(mapped, 0);
             int all = 0;
@@ -107,7 +107,7 @@ TEST_F(Movement, WhileAddressesAreAskedAbout)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
-// What is written is undone again, so that memory looks unchanged.
+// Each write is undone again, so that memory looks unchanged.
 TEST_F(Movement, BackToWhatItHeldBefore)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));
@@ -199,8 +199,8 @@ TEST_F(Movement, OnTwoStreamsThatKnowNothingOfEachOther)
         OK(cuda().cuStreamDestroy(each));
 }
 
-// What is brief is followed by the event of what comes next, and nothing may
-// come next on its stream: movement goes on all the same.
+// The end of brief work is seen by the event of the next work. If none comes on
+// its stream, movement goes on all the same.
 TEST_F(Movement, WhileStreamsComeAreCapturedAndGo)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));
@@ -212,7 +212,7 @@ TEST_F(Movement, WhileStreamsComeAreCapturedAndGo)
         for (std::size_t i = 1; i < buffers.size(); ++i)
             touch(i, stream);
         OK(cuda().cuStreamSynchronize(stream));
-        // What is left of it then is beside the next one's.
+        // The rest of it then runs beside the next stream's work.
         for (int brief = 0; brief < 30; ++brief)
             OK(add(buffers[0].at, 4, 0, stream));
         if (round % 2 == 0) {
@@ -229,7 +229,8 @@ TEST_F(Movement, WhileStreamsComeAreCapturedAndGo)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
-// What a launch waits for may itself wait for the program: no wait is for good.
+// A launch may wait for work that itself waits for the program: no wait is for
+// good.
 TEST_F(Movement, WhileHostFunctionsWaitForTheProgram)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));
@@ -289,8 +290,8 @@ TEST_F(Movement, WithShapesThatTakeTurns)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
-// What is used in between lies elsewhere each time, as with texts that differ
-// in length; and is undone again.
+// The memory used in between lies elsewhere each time, as with texts that
+// differ in length; writes are undone again.
 TEST_F(Movement, InTheSameOrderWithOtherThingsInBetween)
 {
     constexpr std::size_t between = 4;
@@ -331,7 +332,7 @@ TEST_F(Movement, WhileMemoryIsFreedAndAllocatedAnew)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
-// As a model in training: what a layer leaves behind is freed on the way back.
+// As a model in training: a layer's activations are freed on the way back.
 TEST_F(Movement, WhileMemoryIsFreedAndAllocatedInStreamOrder)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(16)); // of which half are kept
@@ -346,7 +347,7 @@ TEST_F(Movement, WhileMemoryIsFreedAndAllocatedInStreamOrder)
     CUstream stream = nullptr;
     OK(cuda().cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     for (std::uint32_t round = 0; round < 24; ++round) {
-        // Whoever comes after a stream that went may use its memory, too.
+        // After a stream is destroyed, any other may use its memory.
         if (round % 8 == 7) {
             OK(cuda().cuStreamDestroy(stream));
             OK(cuda().cuStreamCreate(&stream, CU_STREAM_DEFAULT));
@@ -418,7 +419,7 @@ TEST_F(Movement, WhileCopiesReadAndWrite)
 namespace {
 
 // Kernels that find their memory in ways that no look at their parameters
-// shows. Nobody must vouch for them.
+// shows. They must not be trusted.
 class Unforeseen : public Movement
 {
 protected:
@@ -482,7 +483,7 @@ protected:
                         unforeseen(random() % buffers.size()));
                 }
             }
-            // What it was when the work began is what all of it must see.
+            // All of the work must see memory as it was when the work began.
             if (round % 4 == 3)
                 OK(cuda().cuCtxSynchronize());
         }
@@ -600,8 +601,8 @@ TEST_F(Unforeseen, ByPartOfAnAddress)
     }));
 }
 
-// What is written over the link is not what a digest of the same bytes before
-// stands for.
+// A write over the link makes an older digest invalid, even if the bytes become
+// the same again.
 TEST_F(Unforeseen, AndBackToWhatTheyHeldBefore)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));
@@ -612,14 +613,14 @@ TEST_F(Unforeseen, AndBackToWhatTheyHeldBefore)
     for (int round = 0; round < 16; ++round) {
         for (std::size_t i = 0; i < buffers.size(); ++i) {
             ASSERT_NO_FATAL_FAILURE(touch(i));
-            // Where it lies, by a kernel that nobody vouches for ...
+            // Written in place, by a kernel that is not trusted ...
             ASSERT_NO_FATAL_FAILURE(touch_by(
                 "add_by_table",
                 (i + static_cast<std::size_t>(round)) % buffers.size(), table,
                 (i + static_cast<std::size_t>(round)) % buffers.size()));
             OK(cuda().cuCtxSynchronize());
         }
-        // ... and all of it as it was, by one that is vouched for.
+        // ... and set back as a whole, by a trusted one.
         for (std::size_t i = 0; i < buffers.size(); ++i) {
             buffer &one = buffers[i];
             OK(add(one.at, one.words, 0 - one.added));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Two devices, each with memory of its own that is larger than its budget: what
-// goes between them, with and without access to each other's.
+// Two devices, each with memory of its own that is larger than its budget:
+// traffic between them, with and without access to each other's.
 #include "fixture.hpp"
 #include "mirror.hpp"
 
@@ -29,7 +29,7 @@ protected:
         Cuda::TearDown();
     }
 
-    // More than the budget of one device, where there is more to be had.
+    // More than the budget of one device, if there is more to be had.
     std::size_t bytes() const
     {
         return (beyond() ? physical() + physical() / 4 : physical() / 2) / 4 *
@@ -61,8 +61,8 @@ protected:
         EXPECT_EQ(cuda().cuDeviceCanAccessPeer(&can_back, 1, 0), CUDA_SUCCESS);
         return can != 0 && can_back != 0;
     }
-    // This device writes what lies on the other: by a copy of its own, and by
-    // a kernel.
+    // This device writes the other's memory: by a copy of its own, and by a
+    // kernel.
     void write_there(mirror &there)
     {
         std::vector<unsigned char> data(bytes(), 0x3c);
@@ -164,7 +164,7 @@ TEST_F(Peers, ReachWhatIsAllocatedAfterAccessWasGiven)
     ASSERT_NO_FATAL_FAILURE(free_there(there));
 }
 
-// Launched where nobody knows that memory of the other device is in use.
+// The launch does not tell that memory of the other device is in use.
 TEST_F(Peers, GraphsThatRunOnTheOtherDeviceFindItsMemory)
 {
     if (2 * physical() > reachable())
@@ -206,13 +206,13 @@ TEST_F(Peers, GraphsThatRunOnTheOtherDeviceFindItsMemory)
     OK(cuda().cuCtxPopCurrent(nullptr));
     OK(cuda().cuEventCreate(&launched, CU_EVENT_DISABLE_TIMING));
     for (std::size_t round = 0; round < rounds; ++round) {
-        // The other device's memory moves for what it does in rounds ...
+        // The other device's memory moves for its own work in rounds ...
         OK(cuda().cuCtxPushCurrent(other));
         for (std::size_t i = 0; i < count; ++i)
             OK(run(adds, i, 1, others));
         OK(cuda().cuEventRecord(used, others));
         OK(cuda().cuCtxPopCurrent(nullptr));
-        // ... and then for what is launched on a stream of this one.
+        // ... and then for a launch on a stream of this device.
         OK(cuda().cuStreamWaitEvent(stream, used, 0));
         OK(cuda().cuGraphLaunch(exec, stream));
         OK(cuda().cuEventRecord(launched, stream));

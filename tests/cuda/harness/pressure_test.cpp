@@ -26,7 +26,7 @@ protected:
         for (std::size_t i = 0; i < p.words; ++i)
             if (got[i] != pattern(p.seed, i) + p.added)
                 FAIL() << "word " << i << " of " << p.words << " is " << got[i];
-        // What a kernel reads is what a copy reads.
+        // A kernel reads the same bytes as a copy.
         std::uint64_t expected = 0, sum = 0;
         for (std::size_t i = 0; i < p.words; ++i)
             expected += std::uint64_t{got[i]} * (2 * i + 1);
@@ -77,8 +77,8 @@ TEST_P(Pressure, EveryByteIsKeptAndEverythingCanBeFreed)
     for (const piece &p : pieces)
         ASSERT_NO_FATAL_FAILURE(check(p));
 
-    // Half of it goes, in any order; the other half must not notice, nor
-    // what comes in its place.
+    // Half of it goes, in any order. Neither the other half nor the memory in
+    // its place must notice.
     std::shuffle(pieces.begin(), pieces.end(), random);
     const std::size_t half = pieces.size() / 2;
     for (std::size_t i = 0; i < half; ++i)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Runs the table of answers on a driver and on the same with the library in
-# front, with each of its stores, and fails where they differ. DRIVER is the
+# front, with each of its stores, and fails if they differ. DRIVER is the
 # simulated one; without it, the machine's own. Each table is left in WORK.
 cmake_minimum_required(VERSION 3.20)
 
@@ -41,8 +41,8 @@ foreach(who IN ITEMS alone numa pages)
   endif()
 endforeach()
 
-# A driver may crash on what it is asked; a simulation that does is unfinished,
-# and a scene that cannot be set up has asked nothing.
+# A driver may crash on a question. A simulation that does is unfinished, and a
+# scene that cannot be set up has asked nothing.
 foreach(line IN LISTS alone)
   if(line MATCHES ": ended with" OR (DRIVER AND line MATCHES ": killed"))
     string(APPEND failures "  ${line}\n")

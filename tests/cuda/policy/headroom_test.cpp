@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How much VRAM is planned for what moves, by what waits and what rests.
+// The VRAM kept for units on the move, by waiting launches and a resting link.
 #include "policy/headroom.hpp"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint64_t ms = 1000000;
 
-// A hundred milliseconds in which the link rests and a launch waits for so
-// many, and the driver maps for so many of those in which it rests.
+// A hundred milliseconds. The link rests and a launch waits for so many of
+// them; the driver maps for so many of those in which the link rests.
 class clocked
 {
 public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where in its past a program is, by what it touches seldom.
+// A program's place in its own past, told by blocks it touches seldom.
 #include "policy/landmarks.hpp"
 
 #include <random>
@@ -115,7 +115,7 @@ TEST_F(Landmarks, OneThatComesElsewhereLeavesThePlaceWhereItIs)
 {
     come_on(0, 20);
     ASSERT_TRUE(marks_.lead());
-    // Never where it was to come, as often as it comes.
+    // It never comes when it is due, as often as it comes.
     for (std::uint32_t i = 20; i < count - 1; i++) {
         const std::uint64_t work = now + i * apart;
         EXPECT_EQ(come(i, work).step, step(i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Whether memory moves, by how long the program's rounds take.
+// Memory moves or stands still, by the times of the program's rounds.
 #include "policy/pace.hpp"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ struct program
         ASSERT_TRUE(of.arranges());
         ASSERT_FALSE(of.moves());
     }
-    // What looks like now lies elsewhere before a round is whole.
+    // The place that looks like now changes before a round is whole.
     void parts_of_rounds()
     {
         for (int i = 0; i < 400; i++)
@@ -219,7 +219,7 @@ TEST(Pace, MeasuresAnotherKindOfRoundWithoutArrangingIt)
 {
     program runs;
     ASSERT_NO_FATAL_FAILURE(runs.arrange());
-    // What it was arranged for says nothing about what comes now.
+    // The arrangement for the old rounds says nothing about the new ones.
     runs.arranged_ns = 20 * ms;
     runs.begin_anew();
     runs.steps(11, 10);

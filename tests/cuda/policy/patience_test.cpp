@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Whether to wait again for what may never come.
+// A limit on waits for something that may never come.
 #include "policy/patience.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ using emuv::cuda::patience;
 
 namespace {
 
-// How many steps there is none, after one more wait in vain.
+// The number of steps without a wait, after one more wait in vain.
 std::uint64_t without(patience &one, std::uint64_t step)
 {
     one.lose(step);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which units are away from VRAM, and when.
+// The plan of the units that leave VRAM, and of the times they are away.
 #include "movement/block.hpp"
 #include "policy/plan.hpp"
 
@@ -124,8 +124,8 @@ TEST(Plan, InACircleAsManyLeaveAsDoNotFitAndEvenlySpread)
     }
 }
 
-// Each unit of a layer is used at the same moment, and all of them but those
-// are away: what is not, is for no longer than it takes to leave.
+// All units of a layer are used at the same moment. They can be away at all
+// others, but for the time it takes to leave.
 TEST(Plan, AsManyOfEachLayerLeaveAndNoMoreThanDoNotFitBesideOne)
 {
     constexpr std::uint32_t layers = 24;
@@ -163,8 +163,8 @@ TEST(Plan, WhatIsBackWithinAPartIsNotMadeUpForByOthers)
     EXPECT_LE(leave(all), excess + excess / 64);
 }
 
-// Results that are written to one of two places in turn make two rounds one,
-// which last as long, but for what a clock makes of it.
+// Results that are written to one of two places in turn make two rounds one.
+// Both halves last equally long, but for the clock's error.
 TEST(Plan, TwoRoundsThatAreNearlyOneMoveNoMoreThanOne)
 {
     constexpr std::uint32_t units = 448;
@@ -182,7 +182,7 @@ TEST(Plan, TwoRoundsThatAreNearlyOneMoveNoMoreThanOne)
 }
 
 // A short gap that is chosen with a long one of as many steps says nothing of
-// those in between: here each part of the round may have one unit leave.
+// gaps in between: here one unit may leave in each part of the round.
 TEST(Plan, AGapOfOtherStepsIsChosenForItself)
 {
     std::vector<idle_gap> gaps;
@@ -212,7 +212,7 @@ TEST(Plan, ForthAndBackItIsTheLongGapsThatAreChosen)
     const auto all = chosen(gaps, 128, 256, 20 * size);
     const outcome made(gaps, all, 256);
     EXPECT_GE(made.least(), 19 * size);
-    // Who left at each use would move twice that.
+    // A unit that left at each use would move twice that.
     EXPECT_LE(made.moved, 2 * 32 * size);
     for (const std::uint32_t shortest : all)
         EXPECT_GE(shortest, 256u / 3);
@@ -229,7 +229,7 @@ TEST(Plan, ThoseOfTheUsualSizeLeaveFirst)
     EXPECT_GE(leave(all), 24u);
     for (std::size_t i = 0; i < all.size(); i++)
         EXPECT_TRUE(units[i].usual || all[i] == never_leaves) << i;
-    // ... and others where those are not enough.
+    // ... and others if those are not enough.
     EXPECT_GE(leave(chosen(gaps, units, 144, 72 * size)), 72u);
 }
 
@@ -274,7 +274,7 @@ TEST(Plan, WhatWasChosenBeforeIsChosenAgain)
 
 TEST(Plan, AUnitLeavesForAllGapsThatAreAsLongAsOneItLeavesFor)
 {
-    // So what is away is what the result says, however it was come by.
+    // So the result alone tells the bytes away, however it was found.
     std::vector<idle_gap> gaps;
     for (std::uint32_t i = 0; i < 90; i++)
         for (std::uint32_t at = 0; at < 1000;) {
@@ -303,8 +303,8 @@ TEST(Plan, RoundsOfAFewStepsAreNoError)
     }
 }
 
-// The layers of a model in training: what each leaves behind is freed on the
-// way back.
+// The layers of a model in training: each leaves activations behind, which are
+// freed on the way back.
 TEST(Plan, WhatHoldsNothingIsAwayFirst)
 {
     constexpr std::uint32_t layers = 128;
@@ -317,8 +317,8 @@ TEST(Plan, WhatHoldsNothingIsAwayFirst)
     std::uint64_t free = 0;
     for (std::size_t i = 0; i < gaps.size(); i++)
         (gaps[i].anew ? free : copied) += leaves[i] ? 1 : 0;
-    // For as many as do not fit at either end of the way; where it turns none
-    // of it is free.
+    // As many as do not fit at either end of the way; at the turn none of it is
+    // free.
     EXPECT_GE(free, 14u);
     EXPECT_GE(copied, 14u);
     EXPECT_LE(copied, 20u);
@@ -371,8 +371,8 @@ TEST(Plan, WhereAllCostsTwiceAsMuchItIsPlannedAsWhereNothingDoes)
 
 TEST(Plan, NoMoreLeavesThanIsOfUse)
 {
-    // Where what leaves on the way back is away already, what leaves on the
-    // way out is not worth it once more.
+    // Units that leave on the way back are away already: to leave on the way
+    // out as well is not worth it.
     constexpr std::uint32_t layers = 128;
     const std::vector<idle_gap> gaps = forth_and_back(layers);
     constexpr std::uint32_t excess = 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How far work reaches, by how long it takes.
+// The reach of work, told by the time it takes.
 #include "policy/reach.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Whether what looks like a round touches the same memory as the one before.
+// The test that a round touches the same memory as the one before.
 #include "policy/recurrence.hpp"
 
 #include <gtest/gtest.h>

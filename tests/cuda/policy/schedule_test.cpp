@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a program will touch next, as far as its past tells.
+// A program's next touches, as far as its past tells them.
 #include "policy/schedule.hpp"
 
 #include <algorithm>
@@ -150,10 +150,10 @@ TEST(Schedule, OnlyTheUnitsThatWereTouchedAreExpected)
 namespace {
 
 constexpr std::uint64_t weights = 100; // of a model, in as many layers
-constexpr std::uint64_t text = 1000;   // the first of what holds activations
+constexpr std::uint64_t text = 1000;   // the first block of activations
 
-// A pass through the model in which other kernels run than in any before, or
-// the same in each of its layers. Its activations are in four places in turn.
+// A pass through the model. It runs kernels that no pass ran before, or the
+// same ones in each layer. Its activations are in four places in turn.
 void pass(schedule &past, std::uint64_t number, bool layers_alike)
 {
     for (std::uint64_t layer = 1; layer <= weights; layer++) {
@@ -194,7 +194,7 @@ TEST(Schedule, AModelsWeightsAreForeseenWhateverRuns)
 namespace {
 
 // Tuning with texts of any length: a layer's products are done again before its
-// backward pass, and what they work on lies elsewhere with each text.
+// backward pass, on operands at other addresses with each text.
 class tuned_model
 {
 public:
@@ -231,8 +231,8 @@ public:
         ran_ = 0;
     }
 
-    // Of the pieces of work of that text, the part for which it was foreseen
-    // when the layer after next would come, to a layer or less.
+    // The part of that text's work at which the layer after next was foreseen,
+    // right to a layer or less.
     double tune_and_count(std::uint64_t number)
     {
         counts_ = true;
@@ -325,7 +325,7 @@ TEST(Schedule, ACircleIsKnownThoughLandmarksWereLostLongAgo)
     // They come again, once, in another order.
     for (std::uint64_t what = 110; what-- > 100;)
         step(past, what);
-    // What is new in each round says nothing about the place.
+    // Work that is new in each round says nothing about the place.
     for (std::uint64_t round = 0; round < 60; round++) {
         circle(past, 1000, 20);
         step(past, 2000 + round);
@@ -423,7 +423,7 @@ TEST(Schedule, TheUsesOfARoundAreThoseThatComeNext)
             EXPECT_EQ(part.last, 0u);
             at.push_back(step);
         });
-        // A round ago they were as far behind what is now.
+        // A round ago they were as far behind as now.
         ASSERT_EQ(at.size(), 1u);
         EXPECT_EQ(at[0] + past.lag(), past.steps() - 1 + next(past, what));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How long the device took for what a program did before.
+// The times that the device took for a program's last steps.
 #include "policy/step_times.hpp"
 
 #include <gtest/gtest.h>

@@ -51,8 +51,8 @@ std::uintptr_t address_space::reserve(std::size_t bytes, std::size_t alignment,
         std::uintptr_t base = round_up(start, alignment);
         while (base < arena_end && arena_end - base >= bytes) {
             if (fits(base)) {
-                // A gap after each range, so that running over one's end is
-                // seen even where another begins soon after.
+                // A gap after each range shows a run over its end, even if
+                // another begins soon after.
                 next_ = base + bytes + frame_bytes;
                 return take(base);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Device addresses: one arena of this process's addresses, what is reserved
-// in it, and what is mapped where.
+// Device addresses: one arena of this process's addresses, with its
+// reservations and its mappings.
 #pragma once
 
 #include "frames.hpp"
@@ -89,7 +89,7 @@ public:
     {
         return find(static_cast<std::uintptr_t>(address));
     }
-    // Whether anything is mapped in a range.
+    // True if anything is mapped in a range.
     bool any(std::uintptr_t base, std::size_t bytes);
     mapping &add(mapping m);
     void remove(std::uintptr_t base) { mappings.erase(base); }

@@ -31,7 +31,7 @@ std::vector<context *> &context_stack()
 
 namespace {
 
-// Null where the device has no room for it.
+// Null if the device has no room for it.
 std::shared_ptr<context> make(device &on, unsigned flags, bool primary)
 {
     if (!on.vram.charge(the().context_frames))

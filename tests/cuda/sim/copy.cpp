@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Checks of copies and fills, and how they are done.
+// Copies and fills, and the checks of their arguments.
 #include "copy.hpp"
 
 #include "array.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 // ThreadSanitizer does not look at the bytes of device memory that a copy
 // moves, or a fill sets: the library starts copies that the program's own work
-// may overtake, and throws away what they brought.
+// may overtake, and throws such copies away.
 class unwatched
 {
 public:

@@ -6,7 +6,7 @@
 
 namespace sim {
 
-// What a caller says an address is.
+// The kind of an address, as the caller gives it.
 enum class side
 {
     device,
@@ -21,7 +21,7 @@ struct block_copy
     std::size_t dst_pitch = 0, src_pitch = 0; // bytes from row to row
     std::size_t dst_slice = 0, src_slice = 0; // and from plane to plane
     std::size_t width = 0, height = 1, depth = 1;
-    // Who must have access to each side; null: the stream's context.
+    // The context that must have access to each side; null: the stream's.
     context *dst_owner = nullptr, *src_owner = nullptr;
 
     static block_copy line(std::uintptr_t dst, side dst_side,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The CUDA header, with what it declares exported from this library.
+// The CUDA header, with its declarations exported from this library.
 #pragma once
 
 #pragma GCC visibility push(default)

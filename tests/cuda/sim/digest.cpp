@@ -9,9 +9,9 @@ namespace sim {
 
 namespace {
 
-// Any function of the bytes and their places will do: who asks compares two
-// answers of the same kernel. The program's own work may overtake this one,
-// whose answer is thrown away then: no race to tell of.
+// Any function of the bytes and their places will do: the caller compares two
+// answers of the same kernel. The program's own work may overtake this kernel,
+// and its answer is then thrown away: such a race does no harm.
 [[gnu::no_sanitize_thread]] void digest(const emuv_sim_launch *,
                                         void *const *params)
 {

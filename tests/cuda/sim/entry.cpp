@@ -11,9 +11,8 @@ namespace sim {
 
 namespace {
 
-// Names whose newer version came after the first and changed what it takes,
-// with the first CUDA version that has it. Of all other names the highest
-// version that is exported is the one to have.
+// Names with a newer version that takes other arguments, and the first CUDA
+// version that has it. All other names mean their highest exported version.
 struct version
 {
     const char *name;

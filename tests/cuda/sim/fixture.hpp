@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the tests of the simulated driver share: a context, a module of
-// kernels, and the balance afterwards.
+// Shared by the tests of the simulated driver: a context, a module of kernels,
+// and the balance afterwards.
 #pragma once
 
 #include "sim.h"
@@ -26,7 +26,7 @@ const T &param(void *const *params, std::size_t index)
     return *static_cast<const T *>(params[index]);
 }
 
-// What "hold" waits for: a kernel that runs until it is let go.
+// The state of "hold", a kernel that runs until it is let go.
 inline std::atomic<bool> held;
 inline std::atomic<int> holding;
 

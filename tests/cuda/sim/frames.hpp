@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Physical memory: frames of VRAM or of host memory, and what is made of them.
+// Physical memory: frames of VRAM or of host memory, and handles to them.
 #pragma once
 
 #include "cuda.hpp"
@@ -18,8 +18,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-// So many frames behind one memfd. What a frame held stays in it when it is
-// freed, as on a card: nobody may count on zeros.
+// So many frames behind one memfd. A freed frame keeps its content, as on a
+// card: nobody may count on zeros.
 class frame_store
 {
 public:
@@ -49,8 +49,8 @@ private:
     std::vector<std::uint32_t> free_;
 };
 
-// What cuMemCreate makes: frames, not yet at any address. It lives as long
-// as a handle or a mapping of it does.
+// The memory that cuMemCreate makes: frames, not yet at any address. It lives
+// as long as a handle or a mapping of it does.
 class physical
 {
 public:

@@ -184,7 +184,7 @@ CUresult add(CUgraphNode *out, CUgraph to, const CUgraphNode *dependencies,
     return CUDA_SUCCESS;
 }
 
-// The usual way of a list: how many, or as many as there is room for.
+// The usual answer with a list: its length, or as much of it as has room.
 template <typename List>
 CUresult give(const List &list, CUgraphNode *out, std::size_t *count)
 {
@@ -802,7 +802,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice dev)
     return the().device_at(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-// Executable graphs keep what they have, so all of it is in use.
+// Executable graphs keep their memory, so all of it is in use.
 CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr,
                                       void *value)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Device memory by cuMemAlloc and its kin, and what is known of an address.
+// Device memory by cuMemAlloc and its kin, and the attributes of an address.
 #include "state.hpp"
 
 #include <cstring>
@@ -31,7 +31,7 @@ CUresult allocate(context &where, std::size_t bytes, CUdeviceptr *out)
     return CUDA_SUCCESS;
 }
 
-// What one attribute says of an address; false when it says nothing.
+// Gives one attribute of an address; false if the address has none such.
 bool attribute(const mapping *m, CUpointer_attribute which,
                std::uintptr_t address, void *data)
 {
@@ -150,8 +150,8 @@ CUresult cuMemAllocPitch(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
     return allocate(*entered.current, bytes, dptr);
 }
 
-// Managed memory lies in host memory: a card moves pages there and back, but
-// what a program can see is the same.
+// Managed memory lies in host memory: a card moves pages there and back, but a
+// program sees the same bytes.
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned flags)
 {
     SIM_ENTER(context);
@@ -292,8 +292,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     return CUDA_SUCCESS;
 }
 
-// A handle may not be opened where it was made, and simulated VRAM does not
-// reach into other processes.
+// A process may not open its own handle, and simulated VRAM does not reach into
+// other processes.
 CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle, unsigned)
 {
     SIM_ENTER(context);

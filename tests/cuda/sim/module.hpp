@@ -26,7 +26,7 @@ struct module
     struct variable
     {
         emuv_sim_global is{};
-        context *where = nullptr; // who has its memory
+        context *where = nullptr; // the owner of its memory
         std::uintptr_t base = 0;
     };
     std::vector<variable> variables;
@@ -41,7 +41,7 @@ struct launch_shape
     unsigned shared_bytes;
 };
 
-// What a kernel node is asked with, kept for those who ask back.
+// The parameters of a kernel node, kept to be read back.
 struct kernel_request
 {
     std::shared_ptr<function> what;

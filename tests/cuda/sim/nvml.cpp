@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// NVML beside the simulated driver: what this process holds of each device.
+// NVML beside the simulated driver: this process's memory on each device.
 #include "cuda.hpp"
 #include "sim.h"
 
@@ -43,7 +43,7 @@ SIM_EXPORT int nvmlInit_v2()
     // An empty one would be the program itself.
     if (!path || *path == '\0')
         return library_not_found;
-    // Past what stands in front of it.
+    // The driver itself, not the library in front of it.
     driver = dlmopen(LM_ID_BASE, path, RTLD_NOW | RTLD_NOLOAD);
     return driver ? success : library_not_found;
 }

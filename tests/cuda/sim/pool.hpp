@@ -27,7 +27,7 @@ CUresult pool_allocate(pool &from, stream &on, std::size_t bytes,
 CUresult pool_free(stream &on, CUdeviceptr address);
 // Takes a pooled mapping out of the table and returns its bytes at once.
 void pool_release(std::uintptr_t base);
-// At a synchronisation: every pool returns what its threshold does not keep.
+// At a synchronisation: every pool returns memory beyond its threshold.
 void pools_trim();
 
 } // namespace sim

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a test may use of the simulated CUDA driver beyond CUDA itself.
+ * The simulated CUDA driver's interface for tests, beyond CUDA itself.
  *
  * The simulated driver is a libcuda.so.1 over host memory. It reads, once, at
  * cuInit():
@@ -10,7 +10,7 @@
  *   EMUV_SIM_HOST_NUMA  0: no memory on HOST_NUMA locations, as before CUDA 12
  *   EMUV_SIM_CONTEXT    VRAM that each context takes for itself (0)
  *   EMUV_SIM_LAG        microseconds that work on a stream begins late at most,
- *                       at random: who did not wait for it is found out (0)
+ *                       at random: exposes code that did not wait for it (0)
  *
  * Device addresses are addresses of this process, so a kernel is a host
  * function: it runs once a launch, on the thread of its stream. A touch of a
@@ -68,7 +68,7 @@ struct emuv_sim_global {
 #define EMUV_SIM_MODULE_MAGIC "EMUVSIM1"
 
 /*
- * An image that cuModuleLoadData() of the simulated driver takes. What it
+ * An image that cuModuleLoadData() of the simulated driver takes. The arrays it
  * points to must outlive the module; the structure itself need not.
  */
 struct emuv_sim_module {
@@ -79,9 +79,9 @@ struct emuv_sim_module {
 	size_t global_count;
 };
 
-/* Bytes that copies moved since the process began, by where they started and
- * ended. HOST_NUMA memory and registered pages are host memory. A copy counts
- * as a whole by its first byte. */
+/* Bytes that copies moved since the process began, by source and destination.
+ * HOST_NUMA memory and registered pages are host memory. A copy counts as a
+ * whole by its first byte. */
 struct emuv_sim_copied {
 	uint64_t host_to_device;
 	uint64_t device_to_host;
@@ -101,14 +101,14 @@ struct emuv_sim_api {
 	 * or maps memory. nth 0 takes an order back. */
 	void (*fail)(const char *name, unsigned int nth, int result);
 
-	/* Bytes of VRAM in use on a device, whoever asks. */
+	/* Bytes of VRAM in use on a device, without any limit's view. */
 	uint64_t (*vram_used)(int device);
 
 	/* Bytes of host memory held by HOST_NUMA allocations. */
 	uint64_t (*host_used)(void);
 
 	/* Ranges of addresses that are reserved, and mappings of every kind in
-	 * the table: both return to what they were when nothing leaks. */
+	 * the table: both return to their old values when nothing leaks. */
 	size_t (*reservations)(void);
 	size_t (*mappings)(void);
 };

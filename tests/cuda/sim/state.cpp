@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Start-up, the way into entry points, and what tests may ask.
+// Start-up, the way into entry points, and the interface for tests.
 #include "state.hpp"
 
 #include "array.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How streams run: a thread each, work in order, markers between them.
+// Streams at work: a thread each, work in order, markers between them.
 #include "stream.hpp"
 
 #include "fault.hpp"
@@ -91,7 +91,7 @@ std::vector<mark> implied(stream &where)
     return out;
 }
 
-// Whether the legacy stream would come to depend on captured work.
+// The capture, if any, that the legacy stream would come to depend on.
 capture *capture_in_the_way(context &owner)
 {
     for (const auto &other : owner.streams)

@@ -34,7 +34,7 @@ struct work
     bool always = false; // also when the context is lost
 };
 
-// Guarded by the driver's one mutex, but for what its own thread runs.
+// Guarded by the driver's one mutex, but for the work that its thread runs.
 struct stream
 {
     context *owner = nullptr;
@@ -47,7 +47,7 @@ struct stream
     mark last; // of the newest work; null: there was none
     std::thread thread;
     std::shared_ptr<sim::capture> capture;
-    std::vector<node *> leaves; // what captured work comes after
+    std::vector<node *> leaves; // nodes that the next captured work follows
 
     bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
     bool idle() const { return !last || last->done; }
@@ -61,17 +61,17 @@ struct event
     std::vector<node *> nodes;
 };
 
-// What a stream is asked to do: done at once in order, or a graph's node.
+// A request to a stream: done in its order, or kept as a graph's node.
 struct operation
 {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     std::function<void()> run;
-    // For graphs: what was asked, to be read back or changed.
+    // For graphs: the request's parameters, to be read back or changed.
     std::shared_ptr<void> params;
     CUdeviceptr address = 0; // memory nodes
     std::size_t bytes = 0;
-    // Of copies and fills: what kind of memory each side is, and whether all of
-    // it is one row. An executable graph's keep both.
+    // Of copies and fills: the kind of memory on each side; one_row if all of
+    // it is one row. A change of an executable graph must keep both.
     int dst_kind = 0, src_kind = 0;
     bool one_row = false;
 };
@@ -81,7 +81,7 @@ struct operation
 std::shared_ptr<stream> resolve(context &where, CUstream handle,
                                 bool per_thread);
 
-// Puts work behind what the stream already has. The lock is held.
+// Puts work at the end of the stream. The lock is held.
 mark enqueue(stream &where, std::function<void()> run, bool always = false);
 void enqueue_after(stream &where, const mark &before);
 // As enqueue(), or as a node when the stream is being captured.
@@ -89,12 +89,12 @@ CUresult submit(stream &where, operation what);
 
 void wait(std::unique_lock<std::mutex> &lock, const mark &end);
 // Waits for everything in the context, or in all contexts of a device, and
-// lets pools return what they hold beyond their threshold.
+// lets pools return memory beyond their threshold.
 void wait_all(std::unique_lock<std::mutex> &lock, context &which);
 void wait_device(std::unique_lock<std::mutex> &lock, int device);
 
-// An entry point that may stall or break what is being captured is refused
-// while that is so, and the capture is lost.
+// An entry point that may stall or break a capture is refused while one is
+// open, and the capture is lost.
 CUresult refuse_during_capture();
 
 // Ends the threads of all streams after their work.

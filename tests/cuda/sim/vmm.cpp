@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Virtual memory management: addresses, memory and mappings apart.
 //
-// None of this waits for running work, as on a card: work that touches what
-// is unmapped under it is lost, and its context with it.
+// None of this waits for running work, as on a card: work that touches memory
+// unmapped under it is lost, and its context with it.
 #include "state.hpp"
 
 #include <algorithm>

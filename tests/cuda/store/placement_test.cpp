@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How allocations are cut.
+// The cut of allocations into units.
 #include "store/placement.hpp"
 
 #include <algorithm>

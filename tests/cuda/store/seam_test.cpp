@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Copies cut where no call of the driver may go across.
+// Copies cut at seams, which no call of the driver may cross.
 #include "store/seam.hpp"
 
 #include <random>
@@ -77,7 +77,7 @@ TEST(Seam, RowsThatAreWholeStayTogether)
 
 TEST(Seam, ARowWithTheSeamBehindItGoesAlone)
 {
-    // With others the driver would look at what lies between it and the next.
+    // With other rows, the driver would look at the bytes between them as well.
     const Seams seams{{1580}};
     const auto parts = seams.cut({1000, 100, 0}, {}, block(60, 10));
     ASSERT_EQ(parts.size(), 3u);

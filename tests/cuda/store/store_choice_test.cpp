@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which of two stores is taken.
+// The choice between two stores.
 #include "fake_driver.hpp"
 #include "store/store_choice.hpp"
 

@@ -8,13 +8,13 @@
 
 namespace emuv::cuda {
 
-/// How many of the program's captures have begun and not ended. While there is
-/// one, nobody waits for a whole context: that breaks it in any mode.
+/// The number of the program's open captures. While there is one, nobody waits
+/// for a whole context: that breaks a capture in any mode.
 inline constinit std::atomic<unsigned> open_captures{0};
 
-/// While it lives, what the calling thread asks of the driver breaks no capture
-/// of the program's. Without it the driver refuses much of that while a stream
-/// is captured, and the capture fails.
+/// While it lives, the calling thread's calls of the driver break no capture of
+/// the program's. Otherwise the driver refuses many calls while a stream is
+/// captured, and the capture fails.
 class beside_captures
 {
 public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Pins what moved between glibc's libraries to its oldest version, so that the
-// library loads with glibc 2.31. Included where such a function is called; the
-// build links libdl.so.2 and libpthread.so.0, which hold them there.
+// Binds functions that moved between glibc's libraries to their oldest version,
+// so that the library loads with glibc 2.31. Included by callers of such a
+// function; the build links libdl.so.2 and libpthread.so.0, their old homes.
 #pragma once
 
 #if defined(__x86_64__)

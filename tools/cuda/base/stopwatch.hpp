@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How long copies take the device.
+// Times copies on the device.
 #pragma once
 
 #include "base/driver.hpp"
@@ -12,11 +12,12 @@ namespace emuv::cuda {
 
 /// Times copies on a stream of their own. The first ones wake the link up, and
 /// find the memory untouched, so they do not count.
-/// @param times  that count; the fastest is taken: others may use the link
-/// @param enqueue  (CUstream): asks for the copies, once, and says whether the
-///   driver has taken them
-/// @return milliseconds, 0 where it could not be timed; all that was asked for
-///   has ended either way
+/// @param times  the runs that count; the fastest is taken, since others may
+///   use the link
+/// @param enqueue  (CUstream): enqueues the copies, once; true if the driver
+///   has taken them
+/// @return milliseconds, 0 if they could not be timed; all copies have ended
+///   either way
 template <typename Enqueue>
 float fastest_ms(const driver &calls, std::size_t times, Enqueue enqueue)
 {

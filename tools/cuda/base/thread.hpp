@@ -44,8 +44,8 @@ inline void pause_cpu()
 #endif
 }
 
-/// Locks what others hold for a moment. Who sleeps for it at once makes the
-/// holder wake him, which is a call of the kernel's where launches go on.
+/// Locks a mutex that others hold for a moment. A thread that sleeps at once
+/// costs the holder a system call to wake it, on the path of launches.
 /// @param tries  before it sleeps after all; 100 take a few microseconds
 inline void lock_soon(std::unique_lock<std::mutex> &lock, unsigned tries = 100)
 {
@@ -57,7 +57,7 @@ inline void lock_soon(std::unique_lock<std::mutex> &lock, unsigned tries = 100)
     lock.lock();
 }
 
-/// The same, for as long as what it returns is kept.
+/// The same, for as long as the returned lock is kept.
 [[nodiscard]] inline std::unique_lock<std::mutex> lock_soon(std::mutex &what)
 {
     std::unique_lock lock(what, std::defer_lock);
@@ -65,9 +65,9 @@ inline void lock_soon(std::unique_lock<std::mutex> &lock, unsigned tries = 100)
     return lock;
 }
 
-/// As std::condition_variable. Whoever has waited locks as anybody does:
-/// POSIX's takes the mutex as if others slept for it, and wakes them in vain
-/// each time that it lets go.
+/// As std::condition_variable, but a woken thread locks like any other. POSIX's
+/// takes the mutex as if others slept for it, and wakes them in vain at each
+/// unlock.
 class condition
 {
 public:
@@ -95,7 +95,7 @@ public:
     }
 
 private:
-    // Until the next turn, or for no reason.
+    // Sleeps until the next turn, or wakes for no reason.
     void sleep(std::unique_lock<std::mutex> &lock, const timespec *most)
     {
         waiters_.fetch_add(1);

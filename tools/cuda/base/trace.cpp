@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A record of what moved and when, for chrome://tracing and Perfetto.
+// A record of movement in time, for chrome://tracing and Perfetto.
 #include "base/trace.hpp"
 
 #include "base/thread.hpp"

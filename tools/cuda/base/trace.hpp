@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A record of what moved and when, for chrome://tracing and Perfetto.
+// A record of movement in time, for chrome://tracing and Perfetto.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,13 @@ public:
     };
 
     /// One bar in one row of the picture.
-    /// @param address, bytes  what it is about
+    /// @param address, bytes  the memory it is about
     void span(row where, const char *name, std::uint64_t start_ns,
               std::uint64_t end_ns, std::uint64_t address, std::uint64_t bytes,
               std::uint64_t next_use);
 
-    /// A mark: this kernel ran for the first time, and stops all movement
-    /// while it runs, since nobody vouches for it.
+    /// A mark: this kernel ran for the first time. It is not trusted, so all
+    /// movement stops while it runs.
     void kernel(const char *name);
 
 private:

@@ -10,26 +10,26 @@
 
 namespace emuv::cuda {
 
-/// What work is given.
+/// A piece of work, and the addresses it is given.
 struct work
 {
     static constexpr std::size_t max_names = 1024;
 
-    /// What runs. Work of the same kind has the same number.
+    /// The kind of work: work of the same kind has the same number.
     std::uint64_t what = 0;
-    /// Its name, where it is a kernel and has one; the driver's.
+    /// The kernel's name, if it is a kernel and has one; the driver's string.
     const char *kernel = nullptr;
-    /// Whether it reaches memory only by the addresses it is given.
+    /// True if it is trusted: it reaches memory by its addresses alone.
     bool vouched = false;
-    /// Whether it may be of any length from there on.
+    /// True if it may touch any length from an address on.
     bool open_ended = false;
     std::uint32_t count = 0;
-    /// The first so many of these it may leave in memory, where others find
-    /// them that are not given them.
+    /// The work may store the first so many names in memory, where other work
+    /// finds them without being given them.
     std::uint32_t left = 0;
     std::array<CUdeviceptr, max_names> names;
 
-    /// Adds an address; with too many of them nothing is vouched for.
+    /// Adds an address; work with too many of them is not trusted.
     void name(CUdeviceptr address)
     {
         if (count < max_names)

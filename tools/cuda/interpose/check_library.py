@@ -13,7 +13,7 @@ import sys
 import generate
 
 NEWEST_GLIBC = (2, 31)
-# What is built on a newer system than Debian 12 is for that system alone.
+# A library built on a newer system than Debian 12 is for that system alone.
 NEWEST_GLIBC_OF_RELEASES = (2, 36)
 SKIPPED = 77
 

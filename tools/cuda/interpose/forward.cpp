@@ -62,7 +62,7 @@ void forward_after_fork()
 
 } // namespace emuv::cuda
 
-// What the forwarders call, under names that assembly can write.
+// Called by the forwarders, under names that assembly can write.
 extern "C" {
 static int answer_absent()
 {
@@ -98,9 +98,8 @@ int emuv_refuse(unsigned index)
 
 #ifdef EMUV_INTERPOSES_DLOPEN
 // The name that a dlopen() goes on with. A program may open the driver by
-// its full path or without the ".1", past the SONAME that this library
-// has; either must find this library. The driver itself gets what it asks
-// for.
+// its full path or without the ".1", past this library's SONAME; either
+// must find this library. The driver itself gets the file it names.
 const char *emuv_dlopen_name(const char *file, const void *caller);
 const char *emuv_dlopen_name(const char *file, const void *caller)
 {

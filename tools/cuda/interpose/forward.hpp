@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-/// Where calls of each symbol go: to a stub that looks it up at first, then to
-/// the real function. Generated; entries change once, whole.
+/// The target of each symbol's calls: first a stub that looks the symbol up,
+/// then the real function. Generated; an entry changes once, as a whole.
 extern "C" void *emuv_table[];
 
 namespace emuv::cuda {
@@ -18,14 +18,14 @@ enum class symbol : unsigned
     count
 };
 
-/// The real library, opened when it is first asked for.
-/// @return a handle for dlsym(), or null where there is no such library
+/// The real library, opened at the first call.
+/// @return a handle for dlsym(), or null if there is no such library
 void *real_library();
 
 /// The address that the real library has for a name, or null.
 void *real_address(const char *name);
 
-/// In the child of a fork(): another thread may have been at it.
+/// For the child of a fork(): another thread may have held the lock.
 void forward_after_fork();
 
 inline void *table_entry(symbol which)

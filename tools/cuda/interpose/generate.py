@@ -85,7 +85,7 @@ def procedure_versions(path):
 
 
 def check(symbols, exported, versions):
-    """What is wrong with the table, as lines of text."""
+    """The table's mistakes, as lines of text."""
     wrong = []
     classed = {symbol.name for symbol in symbols}
     for name in sorted(exported - classed):
@@ -104,7 +104,7 @@ def check(symbols, exported, versions):
                 wrong.append(f"{symbol.name}: cudaTypedefs.h has no "
                              f"{symbol.base} of version {symbol.version}")
         own.setdefault(symbol.base, set()).add((symbol.version, symbol.ptsz))
-    # A version of a hooked function that goes past us is a hole.
+    # A version of a hooked function without a hook is a hole in the limits.
     for base, have in sorted(own.items()):
         for version, variants in sorted(versions.get(base, {}).items()):
             for variant in sorted(variants):
@@ -225,15 +225,15 @@ dlopen:             // the caller's return address stays: glibc looks at it
 
 
 def first_call(machine, label, number, way):
-    """Where a table leads before anybody knows where to: to @p way, with the
-    entry's number."""
+    """A stub for an unresolved entry: it goes to @p way with the entry's
+    number."""
     if machine == "x86_64":
         return f"{label}: mov ${number}, %r11d; jmp {way}"
     return f"{label}: mov w17, #{number}\n    b {way}"
 
 
 def jump(machine, name, at):
-    """A function that goes on where the table's entry says."""
+    """A function that jumps to the address in the table's entry."""
     way = (f"    jmp *{at}(%rip)" if machine == "x86_64" else
            f"    adrp x16, {at}\n    ldr x16, [x16, #:lo12:{at}]\n    br x16")
     return (f".type {name}, %function\n{name}:\n{way}\n"
@@ -249,9 +249,9 @@ def entries(name, values, section=".data"):
 
 
 def forwarders(symbols, machine, dlopen, newer=0):
-    """The assembly: a stub for each symbol's first call, the table of where
-    each one goes, and the exported functions that are not written in C++.
-    @p newer: how many stubs there are for functions that have no symbol."""
+    """The assembly: a stub for each symbol's first call, the table of their
+    addresses, and the exported functions that are not written in C++.
+    @p newer: the number of stubs for functions that have no symbol."""
     x86 = machine == "x86_64"
     text = [X86_64 if x86 else AARCH64]
     if dlopen:

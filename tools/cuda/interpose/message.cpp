@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the library has to say, a line at a time, on stderr.
+// The library's messages, a line at a time, on stderr.
 #include "interpose/message.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ void say(const char *format, ...)
     va_end(arguments);
     std::size_t length = std::strlen(line);
     line[length++] = '\n';
-    // Nobody to tell that it could not be told.
+    // A failed message has no other way out.
     if (write(STDERR_FILENO, line, length) < 0)
         return;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the library has to say, a line at a time, on stderr.
+// The library's messages, a line at a time, on stderr.
 #pragma once
 
 namespace emuv::cuda {

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Any library of this project that stands in front of another one has it.
+// The mark of any library of this project that stands in front of another one.
 extern "C" {
 [[gnu::visibility("default")]] extern const int emuv_stands_in_front;
 const int emuv_stands_in_front = 1;
@@ -44,8 +44,8 @@ void *open_path(const char *path)
     return handle;
 }
 
-// Folders with other libcuda's: what links without a driver, and what replaces
-// the driver's own only where the user says so.
+// True for folders with other libcuda's: stubs for linking without a driver,
+// and replacements of the driver's own that only the user may choose.
 bool is_no_driver_folder(std::string_view folder)
 {
     return folder.find("/stubs") != std::string_view::npos ||

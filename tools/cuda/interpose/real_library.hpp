@@ -6,15 +6,15 @@ namespace emuv::cuda {
 
 using open_library = void *(*)(const char *, int);
 
-/// The dlopen() behind this library's own, where it has one.
+/// The dlopen() behind this library's own, if it has one.
 open_library next_dlopen();
 
-/// Opens a library of the NVIDIA driver, and none of this project's: where a
-/// setting says, in LD_LIBRARY_PATH, in the linker's cache, in the folders
-/// where drivers are installed.
+/// Opens a library of the NVIDIA driver, and none of this project's. It looks
+/// at the setting's path alone if set, else in LD_LIBRARY_PATH, in the linker's
+/// cache, and in the folders where drivers are installed.
 /// @param soname  "libcuda.so.1"
 /// @param setting  the environment variable that may name its full path
-/// @return a handle for dlsym(), which nobody closes; null where there is none
+/// @return a handle for dlsym(), which nobody closes; null if there is none
 void *find_library(const char *soname, const char *setting);
 
 } // namespace emuv::cuda

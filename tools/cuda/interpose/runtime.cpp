@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the C++ headers expect of libstdc++ and the library must not take from
-// it: libstdc++'s own allocation and errors bring in exceptions, and with them
-// an unwinder and symbols of glibc that older systems do not have. Everything
-// here stays inside the library.
+// Stands in for parts of libstdc++ that the C++ headers need. libstdc++'s own
+// allocation and errors bring in exceptions, an unwinder, and symbols of glibc
+// that older systems do not have. Everything here stays inside the library.
 #include <cstdlib>
 #include <new>
 

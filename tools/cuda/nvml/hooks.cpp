@@ -41,8 +41,8 @@ namespace {
 
 constexpr int success = 0; // NVML_SUCCESS
 
-// What is in use by all who share the limits; false where that is not to be
-// known from outside the process that uses it, and the card's answer stands.
+// Reads the use of all that share the limits. False if that cannot be known
+// from outside the process that uses it: the card's answer then stands.
 bool shared_usage(const settings &asked, unsigned device, usage &now)
 {
     if (!asked.limited() || asked.wrong_name != nullptr ||

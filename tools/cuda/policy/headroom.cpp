@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How much VRAM is planned for what moves.
+// The amount of VRAM kept for units on the move.
 #include "policy/headroom.hpp"
 
 #include <algorithm>

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How much VRAM is planned for what moves.
+// The amount of VRAM kept for units on the move.
 #pragma once
 
 #include <cstdint>
 
 namespace emuv::cuda {
 
-/// What of VRAM is planned for all that is under way, and for what lies there
-/// ahead of its use. It takes the place of what could have stayed, and is moved
-/// in its stead: N bytes in a circle over B then cost more than N-B. So it is
-/// little where the link is what the program waits for. Where the program waits
-/// while nothing is on its way it is more, since VRAM is what the next unit
-/// lacks, held by units on their way out: whether they have changed can be seen
-/// only as the kernel that runs ends, where that fills the card
+/// The VRAM planned for units in transit, and for units prefetched ahead of
+/// their use. It displaces memory that could have stayed, and that memory then
+/// moves: N bytes in a circle over B cost more than N-B. So it is small while
+/// the program waits for the link. It grows when the program waits and the link
+/// rests: the next unit then lacks VRAM that evicted units still hold. If the
+/// running kernel fills the card, only its end tells if those are dirty
 /// (docs/notebook/2026-11-measurements.md, "Products").
 ///
-/// All times are of one clock that does not go back, in nanoseconds. Whoever
-/// uses it locks.
+/// All times are of one clock that does not go back, in nanoseconds. The
+/// caller locks.
 class headroom
 {
 public:
@@ -28,26 +27,26 @@ public:
 
     std::uint64_t bytes() const { return bytes_; }
 
-    /// What was until now is not what comes to stay.
+    /// Starts to measure anew: the past does not stand for the future.
     void begin(std::uint64_t now_ns);
 
-    /// @param brings  whether from now on the link has anything to bring
-    /// @param maps  whether the driver has anything to map
+    /// @param brings  true if from now on the link has anything to bring
+    /// @param maps  true if the driver has anything to map
     void looked(bool brings, bool maps, std::uint64_t now_ns);
 
-    /// A launch has waited so long for what was not there.
+    /// A launch has waited so long for memory that was not there.
     void waited(std::uint64_t ns) { waited_ns_ += ns; }
 
-    /// Chooses anew, by what has been since it began, or chose last.
-    /// @return whether it is another amount now
+    /// Chooses anew, by the time since begin() or the last choice.
+    /// @return true if the amount has changed
     bool choose(std::uint64_t now_ns);
 
 private:
     static constexpr std::uint64_t step_bytes = std::uint64_t{128} << 20;
     static_assert(least_bytes < first_bytes && first_bytes < most_bytes);
-    // Parts of the time: to wait for longer is worth a mend, a link that rests
-    // for longer could carry more, unless the driver is busy mapping, and one
-    // that rests for less carries too much.
+    // Parts of the time. A longer wait is worth a change. A link that rests for
+    // longer could carry more, unless the driver is busy mapping. A link that
+    // rests for less carries too much.
     static constexpr std::uint64_t long_wait = 64;
     static constexpr std::uint64_t long_rest = 8;
     static constexpr std::uint64_t short_rest = 16;

@@ -11,7 +11,7 @@ namespace emuv::cuda {
 class heat
 {
 public:
-    /// What one use counts, just now.
+    /// The weight of a use that happens now.
     static constexpr std::uint64_t one_use = 256;
     static constexpr std::uint64_t half_life = 4096;
 
@@ -22,7 +22,7 @@ public:
         last_ = now;
     }
 
-    /// What is left of all uses.
+    /// The sum of all uses, each by its age.
     std::uint64_t at(std::uint64_t now) const
     {
         const std::uint64_t age = now - last_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What is remembered of the uses of an allocation.
+// The remembered uses of an allocation.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct history
         std::uint32_t last : 31;
         bool anew : 1;
 
-        /// Whether it was of that, too: of where that begins.
+        /// True if this use covers the first unit of @p part.
         bool touches(const touch &part) const
         {
             return part.first >= first && part.first <= last;
@@ -59,7 +59,7 @@ struct history
     }
 };
 
-/// Of each allocation, by where it begins.
+/// The history of each allocation, by its first address.
 using histories = std::map<std::uint64_t, history>;
 
 } // namespace emuv::cuda

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Where in its past a program is, by what it touches seldom.
+// A program's place in its own past, told by blocks it touches seldom.
 #include "policy/landmarks.hpp"
 
 #include <algorithm>
 
 namespace emuv::cuda {
 
-// Where one came, as long before a step of the past as it did before now.
+// Finds the step at which a landmark came as long before @p step as it came
+// before now.
 std::uint32_t landmarks::seen_before(const sighting &one,
                                      std::uint32_t step) const
 {
@@ -26,8 +27,8 @@ std::uint32_t landmarks::seen_before(const sighting &one,
     return no_step;
 }
 
-// How many of the last came so, one after the other: what was not known when it
-// came counts for the step before.
+// Counts the last landmarks that came so, each at a step of its own. Work that
+// was unknown when it came counts for the step before.
 std::uint32_t landmarks::count_before(std::uint32_t step) const
 {
     std::array<std::uint32_t, max_last> at{};
@@ -40,8 +41,8 @@ std::uint32_t landmarks::count_before(std::uint32_t step) const
     return static_cast<std::uint32_t>(end - at.begin());
 }
 
-// Where one came, if that is about where it is due: as much behind the last
-// place as there has been since.
+// Finds the step at which a landmark came, if that is about where it is due: as
+// far behind the last place as now is.
 std::uint32_t landmarks::due(const landmark &one, std::uint32_t steps) const
 {
     const std::uint64_t since = work_ - told_at_;
@@ -63,8 +64,8 @@ std::uint32_t landmarks::due(const landmark &one, std::uint32_t steps) const
     return nearest;
 }
 
-// Of the last steps at which one of these came, the one before which most of
-// the last came.
+// Of the last steps at which one of these landmarks came, finds the one with
+// most of the last landmarks before it.
 std::uint32_t landmarks::anywhere(std::uint32_t steps) const
 {
     std::uint32_t found = no_step;
@@ -91,8 +92,8 @@ landmarks::place landmarks::tell(std::uint32_t steps)
     if (!leading_ && is_row_over())
         lost_ = 0;
     place out;
-    // One that came in no order before says nothing now, unless nothing else
-    // has for long.
+    // A landmark that never kept an order says nothing now, unless nothing else
+    // has told the place for long.
     bool counts = !leading_ || work_ - told_at_ > in_a_row;
     if (leading_) {
         const bool is_known = lost_ == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether a program is faster while its memory moves.
+// The test that tells if a program is faster while its memory moves.
 #include "policy/pace.hpp"
 
 #include "policy/schedule.hpp"
@@ -43,7 +43,8 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     }
     count_++;
     const auto ns = static_cast<double>(now_ns - start_ns_);
-    // Where moving has lost, it takes more: times may have changed.
+    // If moving has lost before, only a much longer round reopens the question:
+    // times may have changed.
     const bool compared =
         (state_ == state::settled || state_ == state::arranged) && !another_;
     if (!moves() &&
@@ -82,7 +83,7 @@ void pace::try_next(state next)
     tried_ = tried_disturbed_ = 0;
 }
 
-// Whether what is tried has been tried for so many rounds that count.
+// True if the present mode has been tried for so many rounds that count.
 bool pace::is_known(bool disturbed, unsigned rounds)
 {
     if (disturbed && ++tried_disturbed_ <= disturbed_rounds)
@@ -119,7 +120,7 @@ void pace::measured(double step_ns, bool disturbed, bool recurs)
         if (!is_known(disturbed, arranged_rounds))
             break;
         state_ = state::settled;
-        // Arranged or not, it is to stand still where moving has lost.
+        // If moving has lost, memory stands still, arranged or not.
         is_ = moving_ns_ < std::min(still_ns_, arranged_ns_) ? mode::moving
                                                              : mode::arranged;
         still_ns_ = std::min(still_ns_, arranged_ns_);

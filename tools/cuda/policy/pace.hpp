@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether a program is faster while its memory moves.
+// The test that tells if a program is faster while its memory moves.
 #pragma once
 
 #include <cstdint>
 
 namespace emuv::cuda {
 
-/// Compares how long a program's rounds take with memory standing still where
-/// it came to be, with memory moving, and with memory standing still where it
-/// is arranged to, and says which is to be.
+/// Compares how long a program's rounds take in three modes, and chooses one.
+/// Memory stands still at the places it came to; or it moves; or it is arranged
+/// once, and then stands still.
 ///
 /// A round is as many steps as lie between now and the place in the past that
-/// looks like now. Rounds of one kind follow each other; where the past is lost
-/// or lies elsewhere, another kind begins. Each is measured standing still
-/// first, which costs nothing that a library without movement would not cost,
-/// and is cut short where moving can only be better. Arranging it is tried
-/// last, and only where standing still was not much slower than moving: the
-/// same crosses the link, at better times.
+/// looks like now. Rounds of one kind follow each other; when the past is lost
+/// or lies elsewhere, another kind begins. Each kind is measured standing still
+/// first: that costs no more than a library without movement, and is cut short
+/// once moving can only be better. Arranging is tried last, and only if
+/// standing still was not much slower than moving: the same bytes cross the
+/// link, at better times.
 class pace
 {
 public:
@@ -26,17 +26,17 @@ public:
     {}
 
     /// A step has ended.
-    /// @param lag  how many steps ago the same was done; 0 when nobody knows
-    /// @param longest_ns  how long a round may take standing still until it is
-    ///   clear that memory should move
-    /// @param recurs  whether its memory comes again as well (recurrence): one
-    ///   layer of a model is as good as another to compare times by, but to
-    ///   arrange memory for it is of no use to the next
+    /// @param lag  how many steps ago the same was done; 0 when unknown
+    /// @param longest_ns  a round that takes longer standing still shows that
+    ///   memory should move
+    /// @param recurs  true if the round's memory comes again as well
+    ///   (recurrence). Any layer of a model will do to compare times by, but
+    ///   memory arranged for one layer is of no use to the next
     void ended(std::uint64_t lag, std::uint64_t now_ns,
                std::uint64_t longest_ns, bool recurs);
 
-    /// A step has ended of rounds of which no two are alike: none can be
-    /// compared with another, and memory moves.
+    /// A step has ended, and no two rounds are alike: they cannot be compared,
+    /// and memory moves.
     void cannot_be_known(std::uint64_t now_ns)
     {
         if (!moves())
@@ -47,14 +47,14 @@ public:
     /// The program did nothing for so long, of its own accord.
     void paused(std::uint64_t ns) { start_ns_ += ns; }
 
-    /// This round is not what comes to stay: places in system RAM are being
-    /// made, or memory arranged, which happens once.
+    /// This round is not typical: places in system RAM are being made, or
+    /// memory arranged, and both happen once.
     void disturb() { disturbed_ = true; }
 
-    /// Whether memory is to move.
+    /// True if memory should move.
     bool moves() const { return is_ == mode::moving; }
 
-    /// Whether it is to be arranged, and to stand still then.
+    /// True if memory should be arranged, and then stand still.
     bool arranges() const { return is_ == mode::arranged; }
 
 private:
@@ -62,14 +62,14 @@ private:
     // disturbances.
     static constexpr unsigned trial_rounds = 8;
     static constexpr unsigned disturbed_rounds = 24;
-    // Those that it is tried for once it is arranged, and how many times as
-    // long as moving it may have taken before.
+    // Rounds that arranged memory is tried for. Not tried at all if standing
+    // still took so many times as long as moving.
     static constexpr unsigned arranged_rounds = 3;
     static constexpr double worth_arranging = 2;
-    // Standing still that is never measured, because no round is whole.
+    // Steps without a whole round, after which memory moves unmeasured.
     static constexpr std::uint64_t blind_steps = 1024;
     static constexpr std::uint64_t blind_rounds = 4;
-    // Ends are seen in bunches: what is shorter is measured several at once.
+    // Ends are seen in bunches: shorter rounds are measured several at once.
     static constexpr double shortest_ns = 5e6;
 
     enum class mode

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether to wait again for what may never come.
+// A limit on waits for something that may never come.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace emuv::cuda {
 
-/// After each wait in vain there is none for twice as many steps as before.
+/// After a wait in vain no wait begins for some steps: twice as many each time.
 class patience
 {
 public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which units are to be away from VRAM, and when.
+// The plan of the units that leave VRAM, and of the times they are away.
 #include "policy/plan.hpp"
 
 #include <algorithm>
@@ -17,17 +17,17 @@ namespace {
 // Gaps whose lengths differ by less than this part of the round are alike.
 constexpr std::uint32_t alike_parts = 16;
 constexpr std::uint32_t grades = 2 * alike_parts;
-// How many times its even share a part of the round may take, as tried in turn;
-// 0 for any.
+// A part of the round may take so many times its even share, tried in turn; 0
+// for any.
 constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
-// What is away is counted by moments, so many to each part: whoever counts by
-// parts takes what is back within one for what never left it, and has more
-// leave in its stead.
+// Units away are counted by moments, so many to each part. Counted by parts, a
+// unit back within its part would seem never to have left, and another unit
+// would leave in its stead.
 constexpr std::uint32_t moments_to_a_part = 8;
 constexpr std::uint32_t round_moments = round_parts * moments_to_a_part;
 
-// How good a gap is, by how much of it is of use for what it costs: 0 for a
-// whole round at the least cost.
+// Grades a gap by its useful length for its cost: 0 for a whole round at the
+// least cost.
 // @param length  in alike_parts of the round
 std::uint32_t grade_of(std::uint64_t length, std::uint32_t cost)
 {
@@ -46,8 +46,8 @@ std::uint32_t spread(std::uint32_t number)
     return reversed;
 }
 
-// A gap, by moments of the round: in which the unit leaves, and how many it is
-// away for after that, all of each.
+// A gap in moments of the round: the one in which the unit leaves, and the
+// number of whole moments it is away after that.
 struct absence
 {
     std::uint32_t leaves;
@@ -64,14 +64,14 @@ struct choice
     std::uint32_t unit;
     std::uint32_t length; // in alike_parts of the round
     std::uint32_t cost;
-    std::uint32_t grade;  // by which the best come first
+    std::uint32_t grade;  // the best come first
     std::uint32_t rank;   // among those alike that leave at the same moment
-    std::uint32_t leaves; // at which moment first
+    std::uint32_t leaves; // the first moment
     bool anew;            // after all of them
     std::vector<absence> gaps;
 };
 
-// What is chosen if no part of the round takes more than so much.
+// The choice made if no part of the round takes more than so much.
 struct attempt
 {
     std::vector<bool> leaves; // for each gap
@@ -94,7 +94,7 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
     };
     // A unit that stays for a long gap stays for shorter ones.
     std::vector<bool> closed(units.size());
-    // By how much of it is of use, which becomes less and less.
+    // By the useful length of a gap, which shrinks as others are chosen.
     using turn = std::pair<std::uint32_t, std::uint32_t>;
     std::priority_queue<turn, std::vector<turn>, std::greater<>> turns;
     for (std::uint32_t i = 0; i < order.size(); i++)
@@ -195,8 +195,8 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     const auto by_moment = [&](const choice &a) {
         return std::tuple(moment(a), !units[a.unit].chosen, a.unit);
     };
-    // As many of each moment, and of those that leave then the ones chosen
-    // before.
+    // Equally many of each moment; within one moment, those chosen before come
+    // first.
     const auto by_rank = [&](const choice &a) {
         return std::tuple(!a.anew, a.grade, !units[a.unit].usual, a.rank,
                           !units[a.unit].chosen, spread(a.leaves), a.unit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which units are to be away from VRAM, and when.
+// The plan of the units that leave VRAM, and of the times they are away.
 #pragma once
 
 #include <cstdint>
@@ -13,40 +13,39 @@ struct idle_gap
 {
     std::uint32_t unit = 0;
     std::uint32_t from = 0;   ///< the moment of the first use, in the round
-    std::uint32_t length = 0; ///< to the next; the whole round, where there is
-                              ///< one use in it
-    std::uint32_t steps = 0;  ///< that it is long, by which it is told from
-                              ///< others, but for a sixteenth of them
-    bool anew = false;        ///< nothing of what it held is needed after that
-    std::uint32_t cost = 1; ///< of leaving for it and coming back: a gap twice
-                            ///< as long is worth twice as much; at least 1
+    std::uint32_t length = 0; ///< to the next use; the whole round, if there
+                              ///< is one use in it
+    std::uint32_t steps = 0;  ///< its length in steps: gaps that differ by up
+                              ///< to a sixteenth are the same
+    bool anew = false;        ///< the unit's content is not needed after it
+    std::uint32_t cost = 1;   ///< to leave for it and come back: a gap twice as
+                              ///< long is worth twice as much; at least 1
 };
 
-/// What plan_absences() weighs of a unit.
+/// A unit as plan_absences() weighs it.
 struct planned_unit
 {
     std::uint64_t bytes = 0;
-    bool chosen = false; ///< by an earlier plan: again costs least
-    bool usual = false;  ///< of a size that most have: it makes room for them
+    bool chosen = false; ///< by an earlier plan: to choose it again costs least
+    bool usual = false;  ///< of the size of most units: it makes room for them
 };
 
-/// No gap is chosen that is not longer than the round divided by this.
+/// A gap must be longer than the round divided by this to be chosen.
 constexpr std::uint32_t round_parts = 32;
 
-/// Chooses during which gaps units are away, such that at every moment as many
-/// bytes are as do not fit, and as few as possible move.
+/// Chooses the gaps during which units are away. At every moment @p excess
+/// bytes should be away, and as few as possible should move.
 ///
-/// What nothing is copied for costs nothing, and comes first. Else long gaps
-/// cost least, as each is one way out and one back. But what leaves
-/// at the same time must share the link, which then has nothing to do
-/// elsewhere. So among gaps of about the same length for their cost, those of
-/// units of the usual size first, those are preferred that are
-/// furthest apart, as many of each moment, those chosen before first among
-/// them, and no part of the round takes more than its share for as long as that
-/// is enough.
+/// Gaps that need no copy cost nothing, and come first. Long gaps come next, as
+/// each costs one way out and one back. But units that leave at the same time
+/// share the link, which then idles at other times. So gaps of about the same
+/// length for their cost are ordered further. Units of the usual size come
+/// first, then gaps that are furthest apart, equally many of each moment.
+/// Within a moment, units chosen before come first. No part of the round takes
+/// more than its share for as long as that is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
-/// @return for each gap whether its unit leaves for it
+/// @return for each gap, true if its unit leaves for it
 std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
                                 const std::vector<planned_unit> &units,
                                 std::uint32_t round, std::uint64_t excess);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How far a piece of work reaches beyond the address that it was given.
+// The reach of work into a block, beyond the address that it was given.
 #include "policy/reach.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How far a piece of work reaches beyond the address that it was given.
+// The reach of work into a block, beyond the address that it was given.
 #pragma once
 
 #include <cstdint>
@@ -8,38 +8,38 @@
 
 namespace emuv::cuda {
 
-/// Finds out which work reaches further into a block than it seems to.
+/// Finds work that reaches further into a block than it seems to.
 ///
 /// A program that divides blocks by itself gives a kernel an address, and no
-/// end. Where the next thing begins that was ever named there is a good guess,
-/// until the block is divided another way. A wrong one shows: the rest lies in
-/// system RAM, and what reads it there takes long. Work of which that was seen
-/// twice is taken to reach to the block's end, unless that makes it no faster.
+/// end. A good guess is the next address that was ever named in the block,
+/// until the block is divided another way. A wrong guess shows: the rest lies
+/// in system RAM, and work that reads it there is slow. Work seen slow twice is
+/// taken to reach to the block's end, unless that makes it no faster.
 class reach
 {
 public:
-    /// What is shorter is not looked at: it has read next to nothing over the
-    /// link, and cannot be told from other work.
+    /// Shorter work is not looked at: it has read next to nothing over the
+    /// link, and looks like any other work.
     static constexpr std::uint64_t slow_ns = 1000000;
 
-    /// How long something took, as far as that is known.
+    /// The bounds of the time that work took.
     struct span
     {
         std::uint64_t least_ns = 0;
         std::uint64_t most_ns = 0;
     };
 
-    /// Whether the work is taken to reach to its block's end.
-    /// @param work  tells it, and the block, from others
+    /// True if the work is taken to reach to its block's end.
+    /// @param work  identifies the work and the block
     bool to_the_end(std::uint64_t work) const;
 
     /// The work has ended, and all that it was taken to reach was in VRAM.
-    /// @param beyond  bytes of the block in system RAM that it was not
-    /// @return whether it is taken to reach to the end from now on
+    /// @param beyond  bytes of the block behind that, in system RAM
+    /// @return true if the work is taken to reach to the end from now on
     bool ended(std::uint64_t work, std::uint64_t beyond, span took);
 
-    /// The work has begun without all that it is taken to reach. Again and
-    /// again: there may never be room for it.
+    /// The work has begun without all that it is taken to reach. If that comes
+    /// again and again, there may never be room for it.
     void lacked(std::uint64_t work);
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What was found of late in a tree.
+// The values found of late in a tree.
 #pragma once
 
 #include <array>
@@ -8,21 +8,21 @@
 
 namespace emuv::cuda {
 
-/// Some values of a tree, by keys that are addresses, for what each launch
-/// asks: a tree has each of its nodes in another line of the cache. Whoever
-/// uses it locks, and has it forget what leaves the tree.
+/// Some values of a tree, by keys that are addresses. Each launch asks for
+/// some, and every node of a tree is in another line of the cache. The caller
+/// locks, and calls forget() for every value that leaves the tree.
 /// @tparam Spacing  bytes that keys are usually apart
 template <typename Value, std::size_t Places, std::uint64_t Spacing>
 class recent
 {
 public:
-    /// @return null where it has to be looked for in the tree
+    /// @return null if only the tree can tell
     Value *find(std::uint64_t key) const
     {
         const place &at = places_[place_of(key)];
         return at.key == key ? at.value : nullptr;
     }
-    /// @param value  of the tree's; whatever had its place is forgotten
+    /// @param value  one of the tree's; it evicts any other from its place
     void keep(std::uint64_t key, Value &value)
     {
         places_[place_of(key)] = {key, &value};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether what looks like a round of a program is one.
+// The test that tells a real round of a program from one that looks like it.
 #pragma once
 
 #include "policy/schedule.hpp"
@@ -8,19 +8,19 @@
 
 namespace emuv::cuda {
 
-/// How much of the memory that a round touches the one before touched as well.
+/// Compares the memory that a round touches with that of the round before.
 ///
-/// The layers of a model look alike to a schedule, for as long as it has seen
-/// none of them twice: the same kernels work on the same activations, and each
-/// layer has weights of its own. One takes as long as the next, and yet what is
-/// best for the memory of one is of no use to the others.
+/// The layers of a model look alike to a schedule until it has seen one twice:
+/// the same kernels work on the same activations, and each layer has weights of
+/// its own. All layers take equally long, and yet the best place for one's
+/// memory is of no use to the others.
 class recurrence
 {
 public:
     static constexpr std::uint64_t never = UINT64_MAX;
 
     /// A step begins that touches something.
-    /// @param lag  how many steps ago the same was done; 0 when nobody knows
+    /// @param lag  how many steps ago the same was done; 0 when unknown
     void step(std::uint64_t lag)
     {
         if (lag == 0 || !same_round(lag, lag_))
@@ -43,17 +43,17 @@ public:
         strange_bytes_ += ago > lag_ + lag_ / 16 ? bytes : 0;
     }
 
-    /// Whether the same memory comes again, but for a sixteenth of it.
+    /// True if the same memory comes again, but for a sixteenth of it.
     bool holds() const
     {
         return lag_ != 0 && strange_bytes_ <= touched_bytes_ / 16;
     }
 
-    /// The same, and that a quarter of a round says so.
+    /// True if holds(), after at least a quarter of a round.
     bool has_been_seen() const { return holds() && seen_ > lag_ / 4; }
 
 private:
-    // In steps. Something new now and then is no other round.
+    // In steps. A round may touch something new now and then.
     static constexpr std::uint64_t half_life = 1024;
 
     std::uint64_t lag_ = 0;

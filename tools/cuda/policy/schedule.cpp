@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What a program will touch next, from what it did before.
+// A program's next touches, predicted from its past.
 #include "policy/schedule.hpp"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::uint64_t schedule::context_at(std::uint32_t step) const
     return hash;
 }
 
-// Whether no step was ever this one, and remembers it.
+// True if no step was ever this one; remembers it.
 bool schedule::is_new(std::uint64_t what)
 {
     const auto put = [](std::vector<std::uint64_t> &table, std::uint64_t one) {
@@ -139,8 +139,8 @@ void schedule::forget_half()
     place_++;
 }
 
-// What comes between two landmarks is at the next step of the past, unless the
-// second is.
+// Work between two landmarks is at the next step of the past, unless that step
+// is the second landmark.
 void schedule::step_aside()
 {
     const std::uint32_t next = cursor_ + 1;
@@ -148,7 +148,7 @@ void schedule::step_aside()
         cursor_ = next;
 }
 
-// @return where within the next steps of the past the same runs; or no_step
+// @return the one of the next steps of the past that runs the same; or no_step
 std::uint32_t schedule::look_ahead(std::uint64_t what) const
 {
     const auto end = static_cast<std::uint32_t>(
@@ -159,7 +159,7 @@ std::uint32_t schedule::look_ahead(std::uint64_t what) const
     return no_step;
 }
 
-// Whether a step was the one to come.
+// Counts a surprise, and lets each step raise or lower the doubt.
 void schedule::came(bool expected)
 {
     surprises_ += expected ? 0 : 1;
@@ -167,7 +167,7 @@ void schedule::came(bool expected)
     doubt_ += expected ? 0 : max_doubt / late_steps;
 }
 
-// @param next  where in the past this step is; no_step: nowhere
+// @param next  this step's place in the past; no_step: nowhere
 void schedule::go_on(std::uint32_t next, bool expected)
 {
     came(expected);
@@ -181,8 +181,8 @@ void schedule::go_on(std::uint32_t next, bool expected)
     strays_ = 0;
 }
 
-// What a step touches that may be the first of many, or at an address that
-// never comes back, counts for the step before it.
+// Counts touches for the step before: this step may be the first of many, or
+// its addresses may never come back.
 void schedule::log_before(const touch *touches, std::size_t count)
 {
     const std::uint32_t at =
@@ -213,7 +213,7 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     bool expected =
         following_ && next < steps_.size() && same(steps_[next], what);
     bool told = false;
-    bool asked = false; // what would tell
+    bool asked = false; // a landmark, which may tell
     landmarks_.passed(expected);
     if (!expected) {
         landmarks_.begin(notes_);
@@ -234,8 +234,8 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
             place_ += told && !following_ ? 1 : 0;
             following_ = told || (following_ && led == landmarks_.lead());
         }
-        // Among landmarks that are lost all counts: it is how far they are
-        // from each other that tells the place.
+        // Among lost landmarks every step counts: their distances from each
+        // other tell the place.
         if (next == no_step && fresh && !landmarks_.lead() &&
             !landmarks_.are_lost() && (!landmarks_.any() || following_)) {
             log_before(touches, count);
@@ -256,7 +256,7 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
         of.noted = notes_;
         of.uses.push_back(use_at(now, touches[i]));
     }
-    // What does not fit in here may fit in elsewhere.
+    // A step that does not fit in here may fit in elsewhere.
     if (!following_ || (strays_ > 0 && !landmarks_.lead())) {
         remember_contexts(now);
         look_up();

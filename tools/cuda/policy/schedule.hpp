@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What a program will touch next, from what it did before.
+// A program's next touches, predicted from its past.
 #pragma once
 
 #include "policy/history.hpp"
@@ -11,15 +11,15 @@
 
 namespace emuv::cuda {
 
-/// Whether rounds of so many steps are of one kind: a step too many or too few
-/// makes no other.
+/// True if rounds of so many steps are alike: a step too many or too few makes
+/// no other round.
 inline bool same_round(std::uint64_t steps, std::uint64_t other)
 {
     return (steps > other ? steps - other : other - steps) <= other / 16;
 }
 
-/// Whether one is so many of the other, up to eight: what looks like now may
-/// lie several rounds back as well.
+/// True if one is a multiple of the other, up to eight times: the place that
+/// looks like now may lie several rounds back.
 bool same_kind_of_round(std::uint64_t steps, std::uint64_t other);
 
 /// The history of a program's work, and the place in it that looks like now.
@@ -30,9 +30,9 @@ bool same_kind_of_round(std::uint64_t steps, std::uint64_t other);
 /// again at their first steps; a step too many or too few is stepped over, and
 /// one that was never seen before says nothing about the place.
 ///
-/// Where no step comes again landmarks tell the place. What comes between two
-/// of them is then taken to be what came there before. Nothing rests on a
-/// prediction but time.
+/// If no step comes again, landmarks tell the place. The work between two of
+/// them is then predicted from the work between them before. A wrong prediction
+/// costs time, and nothing else.
 class schedule
 {
 public:
@@ -43,42 +43,41 @@ public:
     schedule &operator=(const schedule &) = delete;
 
     /// One piece of work that touches something.
-    /// @param what  tells it from others: what runs, and on which addresses
-    /// @return whether it was the one to come
+    /// @param what  identifies the work: its kernel and its addresses
+    /// @return true if it was expected
     bool note(std::uint64_t what, const touch *touches, std::size_t count);
 
-    /// What was touched there is gone, and comes no more under that name.
+    /// The memory there was freed, and comes no more under that address.
     void forget(std::uint64_t base)
     {
         blocks_.erase(base);
         recent_.forget(base);
     }
 
-    /// Whether there is a place in the past that looks like now, and of late
-    /// at most half of the steps were others than those to come: where there
-    /// are few kinds of steps, some place always looks like now. Of landmarks,
-    /// which much looks like that is none, three quarters.
+    /// True if a place in the past looks like now, and at most half of the late
+    /// steps were surprises: with few kinds of steps some place always looks
+    /// like now. Landmarks are noisier: up to three quarters may be surprises.
     bool predicts() const
     {
         return following_ &&
                doubt_ <= max_doubt / 4 * (landmarks_.lead() ? 3 : 2);
     }
 
-    /// How many steps ago what looks like now was; 0 when nothing does.
+    /// How many steps back the place lies that looks like now; 0 if none does.
     std::uint64_t lag() const
     {
         return predicts() ? steps_.size() - 1 - cursor_ : 0;
     }
 
-    /// How many steps from now until the unit is touched, 1 being the next
-    /// step; never, when nothing says that it will be.
+    /// Steps from now until the unit is touched, 1 for the next step; never, if
+    /// no touch is predicted.
     std::uint64_t next_use(std::uint64_t base, std::uint32_t unit) const;
 
-    /// What next_use() found for a unit, so that it need not look again at
-    /// every step.
+    /// The result of next_use() for a unit, kept so that it need not look again
+    /// at every step.
     struct memo
     {
-        std::uint64_t place = UINT64_MAX; // in which history
+        std::uint64_t place = UINT64_MAX; // as of this jump of the cursor
         std::uint32_t until = 0;          // holds up to this step ...
         bool touched = false;             // ... at which the unit is touched
         std::uint32_t gap = 0;            // steps from its last use to that one
@@ -96,8 +95,8 @@ public:
 
     /// The uses of a block from now to the end of the round, which is lag()
     /// steps long.
-    /// @param tell  called with the step, counted as steps() does, and what is
-    ///   touched; in order
+    /// @param tell  called with the step, counted as steps() does, and the
+    ///   touch; in order
     template <typename Tell>
     void uses(std::uint64_t base, Tell tell) const
     {
@@ -110,11 +109,11 @@ public:
                  touch{base, each->first, each->last, each->anew});
     }
 
-    /// Whether rounds vary: it is landmarks that tell the place.
+    /// True if rounds vary: landmarks tell the place.
     bool varies() const { return landmarks_.lead() && predicts(); }
 
-    /// Steps there ever were, and how often the one that came was not the one
-    /// to come.
+    /// All steps there ever were, and the number of them that were not
+    /// expected.
     std::uint64_t steps() const { return forgotten_ + steps_.size(); }
     std::uint64_t surprises() const { return surprises_; }
 
@@ -122,20 +121,21 @@ public:
     std::uint64_t footprint() const;
 
 private:
-    // How many steps must agree before the past is taken for the present.
+    // So many steps must agree before the past is taken for the present.
     static constexpr std::uint32_t context_steps = 6;
-    // How far a step is looked for that did not come where it was to come.
+    // So far ahead in the past an unexpected step is looked for.
     static constexpr std::uint32_t resync_steps = 48;
     static constexpr std::uint32_t max_strays = 16;
-    // How many steps late ones are, roughly, and what doubt is where all of
-    // them were surprises.
+    // The number of late steps, roughly, and the doubt if all of them were
+    // surprises.
     static constexpr std::uint32_t late_steps = 64;
     static constexpr std::uint32_t max_doubt = 1u << 16;
-    // How long nothing known of a unit stays nothing: uses are added meanwhile.
+    // So many steps until an unpredicted unit is looked up again: uses are
+    // added meanwhile.
     static constexpr std::uint32_t recheck_steps = 32;
     static constexpr std::uint32_t max_steps = 1u << 22;
-    // How many steps may wait to be found again: as long as all come as
-    // foreseen, nobody asks.
+    // So many steps may wait until look_up() can find them: as long as all come
+    // as foreseen, nobody asks.
     static constexpr std::uint32_t max_unremembered = 4096;
 
     std::uint32_t since_last_use(std::uint64_t base, std::uint32_t unit) const;
@@ -149,7 +149,7 @@ private:
     void go_on(std::uint32_t next, bool expected);
     void log_before(const touch *touches, std::size_t count);
     void remember_contexts(std::uint32_t end);
-    // A step's last bit says whether it told the place, as a landmark.
+    // A step's last bit is set if it told the place, as a landmark.
     static bool same(std::uint64_t step, std::uint64_t other)
     {
         return (step | 1) == (other | 1);
@@ -162,7 +162,7 @@ private:
     std::uint64_t forgotten_ = 0; // before those
     histories blocks_;
     recent<history, 512, std::uint64_t{2} << 20> recent_; // of those
-    std::vector<std::uint64_t> seen_; // by hash; 0 where there is none
+    std::vector<std::uint64_t> seen_; // by hash; 0: an empty place
     std::size_t seen_count_ = 0;
     std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
     std::uint32_t remembered_ = 0;        // those of the steps before it

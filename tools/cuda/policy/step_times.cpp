@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How long the device took for what a program did before.
+// The times that the device took for a program's last steps.
 #include "policy/step_times.hpp"
 
 namespace emuv::cuda {

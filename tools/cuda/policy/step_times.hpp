@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How long the device took for what a program did before.
+// The times that the device took for a program's last steps.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace emuv::cuda {
 
-/// The times of a program's last steps. Whoever uses it locks.
+/// The times of a program's last steps. The caller locks.
 class step_times
 {
 public:
-    /// That are kept.
+    /// The number of steps that are kept.
     static constexpr std::size_t max_steps = std::size_t{1} << 16;
 
     /// A step has taken so long.
     /// @param step  its number, from 1
     void add(std::uint64_t step, std::uint64_t took_ns);
 
-    /// How long the device was busy with a step: about as long as with others
-    /// of late, where nobody knows.
+    /// The time that the device was busy with a step; the mean of late steps if
+    /// that is unknown.
     std::uint64_t of(std::uint64_t step) const;
 
 private:

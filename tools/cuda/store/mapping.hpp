@@ -9,7 +9,7 @@
 namespace emuv::cuda {
 
 /// Maps a handle at an address of its own, for @p device to read and write.
-/// @return 0 where it cannot be
+/// @return 0 if that fails
 CUdeviceptr map_alias(const driver &calls, CUmemGenericAllocationHandle handle,
                       std::uint64_t bytes, int device);
 
@@ -20,7 +20,7 @@ void unmap_alias(const driver &calls, CUdeviceptr at, std::uint64_t bytes);
 bool map_at(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
             CUmemGenericAllocationHandle handle, int device);
 
-/// What became of an address.
+/// The state of an address after remap().
 enum class remapping
 {
     done,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How an allocation is cut, and which part of it the card gets.
+// The cut of an allocation into units, and the part of it that is VRAM.
 #pragma once
 
 #include "base/size.hpp"
@@ -11,16 +11,15 @@
 namespace emuv::cuda {
 
 inline constexpr std::uint64_t max_unit_bytes = std::uint64_t{64} << 20;
-/// Of what moves, as much as possible is of this size.
+/// As much memory that moves as possible is in units of this size.
 inline constexpr std::uint64_t usual_unit_bytes = std::uint64_t{32} << 20;
 
-/// The size of the handles that back an allocation, but for what is left over
-/// at its end. The driver's calls cost by handle, so there are few of them, and
-/// what is larger than the largest is cut evenly. What moves, moves by handle,
-/// and one that has left VRAM makes room for any other of its size: so there
-/// are few sizes, powers of two.
+/// The size of the handles that back an allocation, but for the rest at its
+/// end. The driver's calls cost by handle, so handles are few: an allocation
+/// above the largest size is cut evenly. Memory moves by handle, and an evicted
+/// one makes room for any other of its size: so sizes are few, powers of two.
 /// @param bytes  the allocation, a multiple of chunk_bytes, above 0
-/// @param moves  whether it may move
+/// @param moves  true if it may move
 constexpr std::uint64_t unit_for(std::uint64_t bytes, bool moves = false)
 {
     if (moves)
@@ -29,8 +28,9 @@ constexpr std::uint64_t unit_for(std::uint64_t bytes, bool moves = false)
     return round_up((bytes + pieces - 1) / pieces, chunk_bytes);
 }
 
-/// The size of the next handle, of those that are to be as large as unit_for()
-/// says, where so much is left.
+/// The size of the next handle.
+/// @param left_bytes  the part of the allocation that has no handle yet
+/// @param unit_bytes  the size that unit_for() gave
 constexpr std::uint64_t next_unit(std::uint64_t left_bytes,
                                   std::uint64_t unit_bytes)
 {
@@ -41,8 +41,8 @@ constexpr std::uint64_t next_unit(std::uint64_t left_bytes,
                : left_bytes;
 }
 
-/// How much of @p bytes goes to VRAM when @p free_bytes of the budget are left:
-/// all that fits, in whole chunks.
+/// The part of @p bytes that goes to VRAM when @p free_bytes of the budget are
+/// left: all that fits, in whole chunks.
 constexpr std::uint64_t device_share(std::uint64_t bytes,
                                      std::uint64_t free_bytes)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Where handles and registered pages meet in one range, no call of the driver
-// may copy or fill across: how such a call is cut into ones that may.
+// Cuts copies and fills at seams. The driver refuses calls that cross from
+// handles to registered pages in one range.
 #pragma once
 
 #include "base/driver.hpp"
@@ -10,8 +10,8 @@
 
 namespace emuv::cuda {
 
-/// What a copy reads, or writes. With no address it has no seams: memory of
-/// the host, or an array.
+/// The source or the destination of a copy. Without an address it has no seams:
+/// memory of the host, or an array.
 struct copy_side
 {
     CUdeviceptr at = 0;
@@ -19,7 +19,7 @@ struct copy_side
     std::uint64_t slice = 0; ///< and from plane to plane
 };
 
-/// A part of a copy: where it begins, in bytes, rows and planes, and its size.
+/// A part of a copy: its start in bytes, rows and planes, and its size.
 struct copy_part
 {
     std::uint64_t x = 0;
@@ -31,8 +31,8 @@ struct copy_part
 };
 
 /// The first address of a part, and the bytes from there to the end of its last
-/// row: where there are several, the driver looks at whole ones, with what lies
-/// between them.
+/// row. The driver looks at several rows as a whole, with the bytes between
+/// them.
 constexpr CUdeviceptr start_of(const copy_side &side, const copy_part &part)
 {
     return side.at + part.z * side.slice + part.y * side.pitch + part.x;
@@ -48,13 +48,13 @@ constexpr std::uint64_t extent_of(const copy_side &side, const copy_part &part)
 
 /// Cuts @p whole, none of whose sizes is 0, and calls @p emit with each part,
 /// in order, until one fails.
-/// @param run  how many bytes from an address on have no seam in them
+/// @param run  tells how many bytes from an address on have no seam in them
 /// @param emit  makes the call for one part
 template <typename Run, typename Emit>
 CUresult cut_at_seams(const copy_side &to, const copy_side &from,
                       const copy_part &whole, Run run, Emit emit)
 {
-    // For all sides: whether nothing is to be cut.
+    // True if no side of the part has a seam.
     const auto smooth = [&](const copy_part &part) {
         for (const copy_side *side : {&to, &from})
             if (side->at != 0 &&

@@ -9,7 +9,7 @@
 
 namespace emuv::cuda {
 
-/// Which parts of a chunk are taken. Not for several threads at once.
+/// Tracks the parts of a chunk that are taken. Not for several threads at once.
 class slab
 {
 public:
@@ -18,14 +18,14 @@ public:
 
     /// Takes the first gap that is large enough.
     /// @param bytes  above 0
-    /// @param offset  out: where in the chunk
-    /// @return false when there is no such gap
+    /// @param offset  out: the place in the chunk
+    /// @return false if there is no such gap
     bool take(std::uint64_t bytes, std::uint64_t &offset);
 
-    /// Gives back what take() gave, with the same @p bytes.
+    /// Gives back a part that take() gave, with the same @p bytes.
     void give(std::uint64_t offset, std::uint64_t bytes);
 
-    /// Whether nothing is taken.
+    /// True if no part is taken.
     bool empty() const;
 
 private:

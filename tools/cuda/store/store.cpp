@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Where memory beyond the card's share comes from, behind one interface.
+// The sources of memory beyond the card's share, behind one interface.
 #include "store/store.hpp"
 
 #include "store/placement.hpp"
@@ -117,10 +117,10 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
         close(fd);
     if (mapped == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    // A child shares the pages for good otherwise, and would write to them.
+    // Otherwise a child shares the pages for good, and would write to them.
     madvise(mapped, bytes, MADV_DONTFORK);
-    // The driver has one answer to all pages that it cannot have; that there is
-    // no memory for them is found out beforehand.
+    // The driver has one error for all pages that it cannot register. Populate
+    // them first, to tell a lack of memory from the rest.
     if (madvise(mapped, bytes, populate_write) == -1 && errno != EINVAL) {
         restore_reservation(place, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;

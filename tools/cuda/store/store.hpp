@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Where memory beyond the card's share comes from, behind one interface.
+// The sources of memory beyond the card's share, behind one interface.
 #pragma once
 
 #include "account/ledger.hpp"
@@ -18,13 +18,13 @@ struct unit
     CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages
 };
 
-/// How two stores compared, in bytes copied a second, both ways together.
+/// A comparison of two stores, in bytes copied a second, both ways together.
 struct store_trial
 {
     double rate = 0;             ///< of the one that was chosen
     const char *other = nullptr; ///< the name of the one that was not
     double other_rate = 0;
-    double seconds = 0; ///< what finding out took
+    double seconds = 0; ///< the time that the comparison took
 };
 
 /// Host memory under device addresses.
@@ -39,29 +39,29 @@ public:
     /// A word for messages.
     virtual const char *name() const = 0;
 
-    /// Whether it is handles, as VRAM is: the driver then takes both in one
-    /// call. Otherwise no copy goes across the seam (copy_part).
+    /// True if the store gives handles, as VRAM has: the driver then takes both
+    /// in one call. Otherwise no copy may cross the seam (copy_part).
     virtual bool by_handle() const = 0;
 
-    /// Whether a handle of host memory can be had by itself, for what the
-    /// program maps at a place of its own.
+    /// True if a handle of host memory can be had by itself, for a program that
+    /// maps it at a place of its own.
     virtual bool can_create() const = 0;
 
-    /// Called before any memory is taken, and before each time it is: a store
-    /// that has to find out what it is does so at the first.
+    /// Called each time before memory is taken. A store that has to choose its
+    /// kind does so at the first call.
     virtual void choose(int device, ledger &limits)
     {
         (void)device;
         (void)limits;
     }
 
-    /// What it found out; null where there was nothing to.
+    /// The trial that led to the choice; null if there was none.
     virtual const store_trial *trial() const { return nullptr; }
 
     /// Maps @p bytes of host memory at @p at, in a reserved range.
     /// @param unit_bytes  the size of a handle
     /// @param fd, offset  the region the memory is charged as; -1 for none
-    /// @param units  out: what was mapped is appended, also on failure
+    /// @param units  out: mapped units are appended, also on failure
     virtual CUresult map(CUdeviceptr at, std::uint64_t bytes,
                          std::uint64_t unit_bytes, int device, int fd,
                          std::uint64_t offset, std::vector<unit> &units) = 0;
@@ -70,8 +70,8 @@ public:
     virtual CUresult unmap(const unit &mapped) = 0;
 };
 
-/// Handles at HOST_NUMA: the driver's own host memory. A range may be part
-/// VRAM and part this, and every call takes it.
+/// Handles at HOST_NUMA: the driver's own host memory. Every call takes a range
+/// that is part VRAM and part such handles.
 class numa_store final : public store
 {
 public:
@@ -90,8 +90,8 @@ private:
 };
 
 /// Pages of /dev/emuvN, or of a memfd, placed over the reserved range and
-/// registered with the driver. Copies that cross from them into VRAM fail
-/// (CUDA_ERROR_INVALID_VALUE), and are cut where they do.
+/// registered with the driver. A copy that crosses from them into VRAM would
+/// fail (CUDA_ERROR_INVALID_VALUE), so it is cut at the seam.
 class page_store final : public store
 {
 public:
@@ -109,18 +109,18 @@ private:
     const driver &calls_;
 };
 
-/// What cuMemCreate takes for pinned memory at a place.
+/// The argument of cuMemCreate for pinned memory at a place.
 CUmemAllocationProp properties_of(CUmemLocationType type, int id);
 
-/// What cuMemSetAccess takes to let a device read and write.
+/// The argument of cuMemSetAccess that lets a device read and write.
 CUmemAccessDesc access_of(int device);
 
-/// The NUMA node nearest to @p device, 0 where the host has none.
+/// The NUMA node nearest to @p device; 0 if the host has none.
 int numa_node_of(const driver &calls, int device);
 
-/// Creates handles of @p unit_bytes (and of what is left over as next_unit()
-/// says) and maps them one behind the other.
-/// @param units  out: what was mapped is appended, also on failure
+/// Creates handles of @p unit_bytes (the rest as next_unit() says) and maps
+/// them one behind the other.
+/// @param units  out: mapped units are appended, also on failure
 CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
                      CUdeviceptr at, std::uint64_t bytes,
                      std::uint64_t unit_bytes, std::vector<unit> &units);

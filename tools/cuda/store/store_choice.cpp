@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which store a device is better served by, found by trying both.
+// The faster store for a device, found by trying both.
 #include "store/store_choice.hpp"
 
 #include "base/captures.hpp"
@@ -44,9 +44,9 @@ double store_choice::copy_rate(CUdeviceptr host, CUdeviceptr vram) const
                   : 0;
 }
 
-// The same for a store. Pages are given back when running kernels are through,
-// as by cuMemFree, so a program waits once. The VRAM it takes, one chunk, may
-// be beyond a share that is used up, for as long as the trial lasts.
+// The same for a store. Pages are given back when running kernels have ended,
+// as by cuMemFree, so a program waits once. The trial takes one chunk of VRAM,
+// which may exceed a used-up share while the trial lasts.
 double store_choice::rate_of(store &which, int device, ledger &limits) const
 {
     std::uint64_t token = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which store a device is better served by, found by trying both.
+// The faster store for a device, found by trying both.
 #pragma once
 
 #include "store/store.hpp"
@@ -9,9 +9,9 @@
 
 namespace emuv::cuda {
 
-/// One of two stores: the first, unless the second copies faster by more than
-/// what a measurement may be wrong by. Handles come first, since they can be
-/// remapped under a running kernel; pages wait for it.
+/// One of two stores: the first, unless the second copies faster by more than a
+/// measurement's error. Handles come first, since they can be remapped under a
+/// running kernel; pages wait for its end.
 class store_choice final : public store
 {
 public:
@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    // Before the choice there is no host memory, and the answer is the same.
+    // Before the choice there is no host memory, so either answer will do.
     store &chosen() const
     {
         return chose_pages_.load(std::memory_order_acquire) ? pages_ : handles_;

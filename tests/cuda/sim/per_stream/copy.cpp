@@ -371,7 +371,7 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value,
     return fill_of(entered, stream, false, dst, pitch, value, 4, width, height);
 }
 
-// Copies in batches: none of them is begun where one is refused.
+// Copies in batches: if one is refused, none of them begins.
 
 namespace {
 

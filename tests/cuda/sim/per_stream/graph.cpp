@@ -41,7 +41,7 @@ CUresult begin(const std::shared_ptr<stream> &on, std::shared_ptr<graph> into,
     return CUDA_SUCCESS;
 }
 
-// Whether all that other streams did in the capture was joined again.
+// True if all work of other streams in the capture was joined again.
 bool joined(const capture &of, const stream &origin)
 {
     std::set<const node *> before;
