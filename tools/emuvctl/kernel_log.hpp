@@ -12,7 +12,8 @@ namespace emuvctl {
 
 /// Reads the kernel's log from its end at construction, or from as far back as
 /// the kernel keeps it. The driver says there which parameter it refuses, and
-/// its range; an errno cannot. Without the right to read the log it stays empty.
+/// its range; an errno cannot. Without the right to read the log it stays
+/// empty.
 class kernel_log
 {
 public:
