@@ -460,8 +460,8 @@ static int emuv_client_ioctl_report(struct emuv_call *call)
 		.stalled_ns = arg->stalled_ns,
 	};
 
-	emuv_ledger_report(&client->inst->ledger, &client->account, &delta);
-	return 0;
+	return emuv_ledger_report(&client->inst->ledger, &client->account,
+				  &delta);
 }
 
 static const struct emuv_ioctl emuv_client_ioctls[] = {

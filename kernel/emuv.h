@@ -97,8 +97,8 @@ void emuv_ledger_disown(struct emuv_ledger *ledger, struct emuv_account *account
 void emuv_ledger_return(struct emuv_ledger *ledger, u64 bytes);
 void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account,
 			s64 bytes);
-void emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
-			const struct emuv_counters *delta);
+int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
+		       const struct emuv_counters *delta);
 void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account);
 void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
 void emuv_ledger_read_account(struct emuv_ledger *ledger,

@@ -441,7 +441,10 @@ struct emuv_charge {
  * @stalled_ns: nanoseconds that work waited for memory to arrive, since then
  *
  * Add to the client's and the instance's counters, which only grow. They are
- * what the client says of itself; no limit depends on them.
+ * what the client says of itself; no limit depends on them. A counter of the
+ * instance stays at 2^64 - 1 once it has come so far.
+ *
+ * - EOVERFLOW: a counter of the client would pass 2^64 - 1; none has changed.
  */
 struct emuv_report {
 	__u32 size;
