@@ -8,7 +8,9 @@
  * ordinary reference-counted pages, which outlive the chunk for as long as
  * something that pinned them holds them.
  */
+#include <linux/hash.h>
 #include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -16,8 +18,29 @@
 #include "emuv.h"
 #include "trace.h"
 
+/*
+ * What is left free in a memory cgroup, in pages, for what its processes want
+ * besides: above all page tables, one for each thread that touches.
+ */
+#define EMUV_MEMCG_SLACK	128
+
+/* With less room than this, in pages, one touch at a time takes of it. */
+#define EMUV_MEMCG_TIGHT	(64 * EMUV_CHUNK_PAGES)
+
+/* By cgroup; those of different ones that share a lock only wait a little. */
+#define EMUV_TIGHT_BITS		4
+static struct mutex emuv_backing_tight[1 << EMUV_TIGHT_BITS];
+
 /* Memory that is being taken at this moment, by all instances together. */
 static atomic_long_t emuv_backing_in_flight;
+
+void emuv_backing_init(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(emuv_backing_tight); i++)
+		mutex_init(&emuv_backing_tight[i]);
+}
 
 /* Bytes of host memory that are never taken. */
 u64 emuv_backing_floor(void)
@@ -142,20 +165,33 @@ bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 }
 
 /*
- * The chunk that backs @index, with a reference, made if need be; -ENOMEM if
- * the host cannot or may not give it. Two who come at once get the same one.
+ * A chunk at the expense of @memcg, all of it or nothing: a cgroup without room
+ * for a whole one is not filled with a part, for others to run into its limit.
+ * The caller is in a scope that charges @memcg.
  */
-struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
-				   unsigned long index)
+static struct emuv_chunk *emuv_chunk_charge(int numa_node,
+					    struct mem_cgroup *memcg)
 {
-	struct emuv_chunk *chunk, *made;
+	struct mutex *tight =
+		&emuv_backing_tight[hash_ptr(memcg, EMUV_TIGHT_BITS)];
+	struct emuv_chunk *chunk = NULL;
 
-	chunk = emuv_chunk_get(inst, index);
-	if (chunk)
-		return chunk;
-	made = emuv_chunk_alloc(inst->config.numa_node);
-	if (!made)
-		return ERR_PTR(-ENOMEM);
+	if (emuv_memcg_has_room(memcg, EMUV_MEMCG_TIGHT))
+		return emuv_chunk_alloc(numa_node);
+	if (mutex_lock_killable(tight))
+		return NULL;
+	if (emuv_memcg_has_room(memcg, EMUV_CHUNK_PAGES + EMUV_MEMCG_SLACK))
+		chunk = emuv_chunk_alloc(numa_node);
+	mutex_unlock(tight);
+	return chunk;
+}
+
+/* The chunk that backs @index now, @made or, if that came late, another. */
+static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
+					    unsigned long index,
+					    struct emuv_chunk *made)
+{
+	struct emuv_chunk *chunk;
 
 	xa_lock(&inst->chunks);
 	chunk = __xa_cmpxchg(&inst->chunks, index, NULL, made,
@@ -175,6 +211,29 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 		trace_emuv_chunk_back(inst->config.id, index, chunk->folio);
 	if (xa_is_err(chunk))
 		return ERR_PTR(xa_err(chunk));
+	return chunk;
+}
+
+/*
+ * The chunk that backs @index, with a reference, made if need be, at the expense
+ * of @memcg or, with NULL, of the caller; -ENOMEM if the host cannot or may not
+ * give it. Two who come at once get the same one.
+ */
+struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
+				   unsigned long index,
+				   struct mem_cgroup *memcg)
+{
+	struct mem_cgroup *before;
+	struct emuv_chunk *chunk;
+
+	chunk = emuv_chunk_get(inst, index);
+	if (chunk)
+		return chunk;
+	before = set_active_memcg(memcg);
+	chunk = emuv_chunk_charge(inst->config.numa_node, memcg);
+	chunk = chunk ? emuv_chunk_insert(inst, index, chunk) :
+			ERR_PTR(-ENOMEM);
+	set_active_memcg(before);
 	return chunk;
 }
 
@@ -245,10 +304,11 @@ void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 
 /*
  * Back all of a range and hold every chunk of it where it is; -ENOMEM if the
- * host cannot; -EINTR on a fatal signal. On failure nothing is held, but what was backed stays so.
+ * host cannot; -EINTR on a fatal signal. On failure nothing is held, but what
+ * was backed stays so.
  */
 int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
-		      unsigned long count)
+		      unsigned long count, struct mem_cgroup *memcg)
 {
 	struct emuv_chunk *chunk;
 	unsigned long i;
@@ -259,7 +319,7 @@ int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 			err = -EINTR;
 			goto err_unhold;
 		}
-		chunk = emuv_chunk_back(inst, i);
+		chunk = emuv_chunk_back(inst, i, memcg);
 		if (IS_ERR(chunk)) {
 			err = PTR_ERR(chunk);
 			goto err_unhold;
@@ -275,14 +335,15 @@ err_unhold:
 
 /* Back all of a new range, where nothing is backed yet. */
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count)
+			  unsigned long count, struct mem_cgroup *memcg)
 {
 	int err;
 
 	/* do not drive the host to its floor only to find that it ends there */
-	if (!emuv_backing_affordable((u64)count << EMUV_CHUNK_SHIFT))
+	if (!emuv_backing_affordable((u64)count << EMUV_CHUNK_SHIFT) ||
+	    !emuv_memcg_has_room(memcg, count << EMUV_CHUNK_ORDER))
 		return -ENOMEM;
-	err = emuv_backing_hold(inst, first, count);
+	err = emuv_backing_hold(inst, first, count, memcg);
 	if (!err)
 		emuv_backing_unhold(inst, first, count);
 	return err;

@@ -26,6 +26,11 @@ u64 emuv_param_floor(void)
 	return backing_floor;
 }
 
+bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
+{
+	return true;
+}
+
 /* A page allocator that has no large pieces, where a test says so. */
 static bool backing_fragmented;
 
@@ -70,6 +75,7 @@ static int backing_kunit_init(struct kunit *test, bool fragmented)
 	model->inst.config.numa_node = EMUV_ANY;
 	init_rwsem(&model->inst.map_sem);
 	xa_init_flags(&model->inst.chunks, XA_FLAGS_ACCOUNT);
+	emuv_backing_init();
 	backing_floor = 0;
 	backing_fragmented = fragmented;
 	test->priv = model;
@@ -133,7 +139,7 @@ static void backing_expect_model(struct kunit *test)
 static void backing_touch(struct kunit *test, unsigned long i)
 {
 	struct backing_model *model = test->priv;
-	struct emuv_chunk *chunk = emuv_chunk_back(&model->inst, i);
+	struct emuv_chunk *chunk = emuv_chunk_back(&model->inst, i, NULL);
 
 	KUNIT_ASSERT_FALSE(test, IS_ERR(chunk));
 	KUNIT_EXPECT_EQ(test, !chunk->folio, backing_fragmented);
@@ -216,7 +222,8 @@ static void backing_hold(struct kunit *test, unsigned long first,
 	struct backing_model *model = test->priv;
 	unsigned long i;
 
-	KUNIT_ASSERT_EQ(test, emuv_backing_hold(&model->inst, first, count), 0);
+	KUNIT_ASSERT_EQ(test,
+			emuv_backing_hold(&model->inst, first, count, NULL), 0);
 	for (i = first; i < first + count; i++) {
 		model->resident[i] = true;
 		model->held[i]++;
@@ -255,10 +262,10 @@ static void backing_gives_everybody_the_same_zeros(struct kunit *test)
 	struct emuv_chunk *one, *two;
 
 	KUNIT_EXPECT_NULL(test, emuv_chunk_get(&model->inst, 0));
-	one = emuv_chunk_back(&model->inst, 0);
+	one = emuv_chunk_back(&model->inst, 0, NULL);
 	KUNIT_ASSERT_FALSE(test, IS_ERR(one));
 	KUNIT_EXPECT_NULL(test, memchr_inv(one->vaddr, 0, EMUV_CHUNK_BYTES));
-	two = emuv_chunk_back(&model->inst, 0);
+	two = emuv_chunk_back(&model->inst, 0, NULL);
 	KUNIT_EXPECT_PTR_EQ(test, one, two);
 	emuv_chunk_put(two);
 	emuv_chunk_put(one);
@@ -328,17 +335,18 @@ static void backing_ends_at_the_floor(struct kunit *test)
 
 	backing_write(test, 0, 0, 0x33);
 	backing_floor = U64_MAX / 2;
-	KUNIT_EXPECT_EQ(test, PTR_ERR(emuv_chunk_back(&model->inst, 1)),
+	KUNIT_EXPECT_EQ(test, PTR_ERR(emuv_chunk_back(&model->inst, 1, NULL)),
 			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2),
+	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2, NULL),
 			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->inst, 0, 2), -ENOMEM);
+	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->inst, 0, 2, NULL),
+			-ENOMEM);
 	backing_expect_model(test);
 	/* what is there stays in reach, and nobody holds it */
 	backing_write(test, 0, 1, 0x44);
 	backing_release(test, 0, CHUNKS);
 	backing_floor = 0;
-	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2), 0);
+	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2, NULL), 0);
 	model->resident[1] = true;
 	model->resident[2] = true;
 	backing_expect_model(test);

@@ -182,7 +182,7 @@ static ssize_t emuv_client_write(struct kiocb *iocb, struct iov_iter *from)
 	err = emuv_client_reach(iocb->ki_filp, iocb->ki_pos, &end, &region);
 	if (err)
 		return err;
-	done = emuv_io_write(client->inst, iocb->ki_pos, end, from);
+	done = emuv_io_write(client->inst, region, iocb->ki_pos, end, from);
 	emuv_client_reached(region);
 	if (done > 0)
 		iocb->ki_pos += done;

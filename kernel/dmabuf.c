@@ -50,7 +50,8 @@ static int emuv_dmabuf_pin(struct emuv_region *region)
 	down_read(&inst->map_sem);
 	atomic_inc(&region->devices);
 	up_read(&inst->map_sem);
-	err = emuv_backing_hold(inst, region->range.first, region->range.count);
+	err = emuv_backing_hold(inst, region->range.first, region->range.count,
+				region->memcg);
 	if (err)
 		atomic_dec(&region->devices);
 	return err;

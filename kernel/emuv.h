@@ -8,6 +8,7 @@
  *   mmap_lock			the kernel's own: faults and VMA closes come with it
  *   instance->lock		clients and regions of an instance
  *   instance->map_sem		which chunks may be mapped
+ *   emuv_backing_tight	who takes what is left in a memory cgroup
  *   xa_lock(instance->chunks), ledger->lock
  *
  * No user memory is touched under any of the driver's own locks, since the
@@ -39,6 +40,7 @@
 
 struct emuv_client;
 struct emuv_region;
+struct mem_cgroup;
 
 /* ledger.c: who has been given how much */
 
@@ -307,6 +309,8 @@ int emuv_ioctl_version(struct emuv_call *call);
  * @kref: holders: clients, mappings, descriptors
  * @owner: the client in whose account it stands, or NULL; under the
  *	instance's lock
+ * @memcg: the memory cgroup that its memory is charged to, that of the process
+ *	that allocated it; NULL where there are none
  * @lingering: its place among the instance's lingering regions
  * @devices: how many devices have it mapped; read under @map_sem held for
  *	writing, changed under it held for reading
@@ -316,6 +320,7 @@ struct emuv_region {
 	struct emuv_instance *inst;
 	struct emuv_range range;
 	struct emuv_client *owner;
+	struct mem_cgroup *memcg;
 	struct list_head lingering;
 	atomic_t devices;
 };
@@ -374,30 +379,45 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
 }
 
+void emuv_backing_init(void);
 u64 emuv_backing_floor(void);
 struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
 				  unsigned long index);
 struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
-				   unsigned long index);
+				   unsigned long index,
+				   struct mem_cgroup *memcg);
 bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 			   const struct emuv_chunk *chunk);
 void emuv_chunk_put(struct emuv_chunk *chunk);
 int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
-		      unsigned long count);
+		      unsigned long count, struct mem_cgroup *memcg);
 void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 			 unsigned long count);
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count);
+			  unsigned long count, struct mem_cgroup *memcg);
 int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
 			 atomic_t *devices);
 bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, bool force);
 
+/* memcg.c: what memory cgroups have room for */
+
+#ifdef CONFIG_MEMCG
+bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages);
+#else
+static inline bool emuv_memcg_has_room(struct mem_cgroup *memcg,
+				       unsigned long pages)
+{
+	return true;
+}
+#endif
+
 /* io.c: reading and writing an offset space */
 
 ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		     struct iov_iter *to);
-ssize_t emuv_io_write(struct emuv_instance *inst, u64 pos, u64 end,
+ssize_t emuv_io_write(struct emuv_instance *inst,
+		      const struct emuv_region *region, u64 pos, u64 end,
 		      struct iov_iter *from);
 
 /* vm.c: mapping an offset space */

@@ -46,20 +46,26 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 	return done;
 }
 
-/* Write from @pos, at most up to @end. */
-ssize_t emuv_io_write(struct emuv_instance *inst, u64 pos, u64 end,
+/*
+ * Write from @pos, at most up to @end. What lies in @region is backed at its
+ * expense, and the rest, if there is any, at the writer's.
+ */
+ssize_t emuv_io_write(struct emuv_instance *inst,
+		      const struct emuv_region *region, u64 pos, u64 end,
 		      struct iov_iter *from)
 {
 	ssize_t done = 0;
 
 	while (pos < end && iov_iter_count(from)) {
 		size_t span = emuv_io_span(pos, end, iov_iter_count(from));
+		bool own = region && pos < emuv_region_end(region);
 		struct emuv_chunk *chunk;
 		size_t copied;
 
 		if (fatal_signal_pending(current))
 			return done ?: -EINTR;
-		chunk = emuv_chunk_back(inst, pos >> EMUV_CHUNK_SHIFT);
+		chunk = emuv_chunk_back(inst, pos >> EMUV_CHUNK_SHIFT,
+					own ? region->memcg : NULL);
 		if (IS_ERR(chunk))
 			return done ?: PTR_ERR(chunk);
 		copied = copy_from_iter(chunk->vaddr +

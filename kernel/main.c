@@ -13,6 +13,7 @@ static int __init emuv_init(void)
 {
 	int err;
 
+	emuv_backing_init();
 	err = emuv_regionfd_init();
 	if (err)
 		return err;

@@ -8,6 +8,7 @@
  * io_uring that pinned them): the region stays in the ledger until those are
  * gone too, since what is held is not free.
  */
+#include <linux/memcontrol.h>
 #include <linux/slab.h>
 
 #include "emuv.h"
@@ -24,6 +25,7 @@ static void emuv_region_free(struct emuv_region *region)
 				  emuv_region_bytes(region));
 	emuv_range_erase(&inst->ranges, &region->range);
 	emuv_ledger_return(&inst->ledger, emuv_region_bytes(region));
+	mem_cgroup_put(region->memcg);
 	kfree(region);
 }
 
@@ -129,6 +131,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	kref_init(&region->kref);
 	INIT_LIST_HEAD(&region->lingering);
 	region->inst = inst;
+	region->memcg = get_mem_cgroup_from_mm(current->mm);
 
 	mutex_lock(&inst->lock);
 	err = emuv_region_place(client, region, bytes);
@@ -138,6 +141,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	}
 	mutex_unlock(&inst->lock);
 	if (err) {
+		mem_cgroup_put(region->memcg);
 		kfree(region);
 		return err;
 	}
@@ -150,7 +154,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 			     true);
 	if (populate) {
 		err = emuv_backing_populate(inst, region->range.first,
-					    region->range.count);
+					    region->range.count, region->memcg);
 		if (err)
 			goto err_put_region;
 	}

@@ -111,7 +111,7 @@ static ssize_t emuv_regionfd_write(struct kiocb *iocb, struct iov_iter *from)
 		return 0;
 	if (iocb->ki_pos >= emuv_region_bytes(region))
 		return -ENOSPC;
-	done = emuv_io_write(region->inst,
+	done = emuv_io_write(region->inst, region,
 			     emuv_region_offset(region) + iocb->ki_pos,
 			     emuv_region_end(region), from);
 	if (done > 0)

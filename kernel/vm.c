@@ -96,7 +96,8 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		return VM_FAULT_SIGBUS;
 
 	for (;;) {
-		chunk = emuv_chunk_back(inst, index);
+		chunk = emuv_chunk_back(inst, index,
+					region ? region->memcg : NULL);
 		if (IS_ERR(chunk))
 			return VM_FAULT_SIGBUS;
 		down_read(&inst->map_sem);
