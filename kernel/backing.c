@@ -31,6 +31,19 @@
 #define EMUV_TIGHT_BITS		4
 static struct mutex emuv_backing_tight[1 << EMUV_TIGHT_BITS];
 
+/* As many chunks are taken away at once, while those who fault wait. */
+#define EMUV_SLICE_CHUNKS	16
+
+/*
+ * struct emuv_kept - what a discard zeroes where it is
+ * @from, @to: the bytes of @chunk
+ */
+struct emuv_kept {
+	struct emuv_chunk *chunk;
+	u32 from;
+	u32 to;
+};
+
 /* Memory that is being taken at this moment, by all instances together. */
 static atomic_long_t emuv_backing_in_flight;
 
@@ -237,16 +250,11 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 	return chunk;
 }
 
-/*
- * Does anybody but the instance itself still hold the chunk or its pages?
- * Certain only for a chunk that is mapped nowhere and cannot be just now.
- */
-static bool emuv_chunk_is_held(const struct emuv_chunk *chunk)
+/* Does anybody outside the driver hold the chunk's pages? */
+static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 {
 	unsigned long i;
 
-	if (kref_read(&chunk->kref) > 1)
-		return true;
 	if (chunk->folio)
 		return folio_ref_count(chunk->folio) > 1;
 	for (i = 0; i < EMUV_CHUNK_PAGES; i++)
@@ -255,13 +263,30 @@ static bool emuv_chunk_is_held(const struct emuv_chunk *chunk)
 	return false;
 }
 
-static void emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
-			      struct emuv_chunk *chunk, struct list_head *gone)
+/*
+ * Take the chunk out of the offset space, unless somebody but the instance
+ * itself holds it or, without @force, its pages. The caller has seen to it that
+ * the chunk is mapped nowhere and cannot be just now.
+ */
+static bool emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
+			      struct emuv_chunk *chunk, bool force,
+			      struct list_head *gone)
 {
-	xa_erase(&inst->chunks, index);
+	bool held;
+
+	lockdep_assert_held_write(&inst->map_sem);
+	/* emuv_chunk_get() cannot come in between: what is held stays in place */
+	xa_lock(&inst->chunks);
+	held = kref_read(&chunk->kref) > 1 || emuv_chunk_is_pinned(chunk);
+	if (!held || force)
+		__xa_erase(&inst->chunks, index);
+	xa_unlock(&inst->chunks);
+	if (held && !force)
+		return false;
 	atomic_long_dec(&inst->resident);
 	list_add_tail(&chunk->node, gone);
 	trace_emuv_chunk_release(inst->config.id, index);
+	return true;
 }
 
 static void emuv_chunk_put_list(struct list_head *gone)
@@ -269,24 +294,35 @@ static void emuv_chunk_put_list(struct list_head *gone)
 	struct emuv_chunk *chunk, *next;
 
 	list_for_each_entry_safe(chunk, next, gone, node) {
+		list_del(&chunk->node);
 		emuv_chunk_put(chunk);
 		cond_resched();
 	}
 }
 
-/* Take the range out of every mapping there is of it. */
+/* Take the range, some of which is backed, out of all mappings. */
 static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 			       unsigned long last)
 {
-	unsigned long index = first;
-
 	lockdep_assert_held_write(&inst->map_sem);
-	/* what is not backed is not mapped either */
-	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
-		unmap_mapping_range(inst->inode->i_mapping,
-				    (loff_t)first << EMUV_CHUNK_SHIFT,
-				    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT,
-				    1);
+	unmap_mapping_range(inst->inode->i_mapping,
+			    (loff_t)first << EMUV_CHUNK_SHIFT,
+			    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT, 1);
+}
+
+/*
+ * The next slice of a range that is worth a look, from its first chunk that is
+ * backed on; false if there is none. Whoever takes memory away does so slice by
+ * slice, so that others who fault wait for no more than one.
+ */
+static bool emuv_backing_slice(struct emuv_instance *inst, unsigned long *first,
+			       unsigned long *end, unsigned long last)
+{
+	if (*first > last ||
+	    !xa_find(&inst->chunks, first, last, XA_PRESENT))
+		return false;
+	*end = min(*first + EMUV_SLICE_CHUNKS - 1, last);
+	return true;
 }
 
 /* Let go of what emuv_backing_hold() holds. */
@@ -350,40 +386,71 @@ int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
 }
 
 /*
- * Make [@offset, @offset + @bytes) read as zeros. Whole chunks go back to the
- * host; parts of chunks, and chunks that something outside holds, are zeroed
- * where they are: what is held stays within the instance's limit, and whoever
- * pinned it goes on seeing what everybody sees. -EBUSY while @devices have the
- * memory mapped.
+ * Discard a slice: what nobody holds goes to @gone; what is held, or lies in the
+ * range in part, goes to @kept with a reference. The number of those.
  */
-int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
-			 atomic_t *devices)
+static unsigned int emuv_backing_detach(struct emuv_instance *inst,
+					unsigned long first, unsigned long end,
+					u64 offset, u64 bytes,
+					struct emuv_kept *kept,
+					struct list_head *gone)
 {
-	unsigned long first = offset >> EMUV_CHUNK_SHIFT;
-	unsigned long last = (offset + bytes - 1) >> EMUV_CHUNK_SHIFT;
 	struct emuv_chunk *chunk;
+	unsigned int count = 0;
 	unsigned long index;
-	LIST_HEAD(gone);
 
-	down_write(&inst->map_sem);
-	if (devices && atomic_read(devices)) {
-		up_write(&inst->map_sem);
-		return -EBUSY;
-	}
-	emuv_backing_unmap(inst, first, last);
-	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
+	emuv_backing_unmap(inst, first, end);
+	xa_for_each_range(&inst->chunks, index, chunk, first, end) {
 		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
 		u64 from = max(offset, start) - start;
 		u64 to = min(offset + bytes, start + EMUV_CHUNK_BYTES) - start;
 
-		if (to - from < EMUV_CHUNK_BYTES || emuv_chunk_is_held(chunk))
-			memset(chunk->vaddr + from, 0, to - from);
-		else
-			emuv_chunk_remove(inst, index, chunk, &gone);
-		cond_resched();
+		if (to - from == EMUV_CHUNK_BYTES &&
+		    emuv_chunk_remove(inst, index, chunk, false, gone))
+			continue;
+		kref_get(&chunk->kref);
+		kept[count].chunk = chunk;
+		kept[count].from = from;
+		kept[count].to = to;
+		count++;
 	}
-	up_write(&inst->map_sem);
-	emuv_chunk_put_list(&gone);
+	return count;
+}
+
+/*
+ * Make [@offset, @offset + @bytes) read as zeros. Whole chunks go back to the
+ * host; parts of chunks, and chunks that something outside holds, are zeroed
+ * where they are: what is held stays within the instance's limit, and whoever
+ * pinned it goes on seeing what everybody sees. They are zeroed under no lock,
+ * as if their holders had written zeros. -EINTR on a fatal signal, when a part
+ * of the range is done.
+ */
+int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
+{
+	unsigned long first = offset >> EMUV_CHUNK_SHIFT;
+	unsigned long last = (offset + bytes - 1) >> EMUV_CHUNK_SHIFT;
+	struct emuv_kept kept[EMUV_SLICE_CHUNKS];
+	unsigned long end;
+	LIST_HEAD(gone);
+
+	for (; emuv_backing_slice(inst, &first, &end, last); first = end + 1) {
+		unsigned int count, i;
+
+		if (down_write_killable(&inst->map_sem))
+			return -EINTR;
+		count = emuv_backing_detach(inst, first, end, offset, bytes,
+					    kept, &gone);
+		up_write(&inst->map_sem);
+		emuv_chunk_put_list(&gone);
+		for (i = 0; i < count; i++) {
+			memset(kept[i].chunk->vaddr + kept[i].from, 0,
+			       kept[i].to - kept[i].from);
+			emuv_chunk_put(kept[i].chunk);
+			cond_resched();
+		}
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
 	return 0;
 }
 
@@ -397,20 +464,19 @@ bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 {
 	unsigned long last = first + count - 1;
 	struct emuv_chunk *chunk;
-	unsigned long index;
+	unsigned long index, end;
 	bool held = false;
 	LIST_HEAD(gone);
 
-	down_write(&inst->map_sem);
-	emuv_backing_unmap(inst, first, last);
-	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
-		if (!force && emuv_chunk_is_held(chunk))
-			held = true;
-		else
-			emuv_chunk_remove(inst, index, chunk, &gone);
+	for (; emuv_backing_slice(inst, &first, &end, last); first = end + 1) {
+		down_write(&inst->map_sem);
+		emuv_backing_unmap(inst, first, end);
+		xa_for_each_range(&inst->chunks, index, chunk, first, end)
+			if (!emuv_chunk_remove(inst, index, chunk, force, &gone))
+				held = true;
+		up_write(&inst->map_sem);
+		emuv_chunk_put_list(&gone);
 		cond_resched();
 	}
-	up_write(&inst->map_sem);
-	emuv_chunk_put_list(&gone);
 	return !held;
 }

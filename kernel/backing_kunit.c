@@ -186,7 +186,7 @@ static void backing_discard(struct kunit *test, unsigned long from,
 
 	KUNIT_EXPECT_EQ(test,
 			emuv_backing_discard(&model->inst, from * PART_BYTES,
-					     (to - from) * PART_BYTES, NULL),
+					     (to - from) * PART_BYTES),
 			0);
 	for (at = from; at < to; at++)
 		model->value[at / PARTS][at % PARTS] = 0;
@@ -284,8 +284,7 @@ static void backing_discards_to_the_byte(struct kunit *test)
 	memset(chunk->vaddr, 0xa5, EMUV_CHUNK_BYTES);
 	KUNIT_EXPECT_EQ(test,
 			emuv_backing_discard(&model->inst,
-					     EMUV_CHUNK_BYTES + 4095, 4098,
-					     NULL),
+					     EMUV_CHUNK_BYTES + 4095, 4098),
 			0);
 	at = chunk->vaddr;
 	KUNIT_EXPECT_EQ(test, at[4094], 0xa5);
@@ -312,20 +311,6 @@ static void backing_that_is_held_is_zeroed_where_it_is(struct kunit *test)
 	backing_expect_model(test);
 	backing_pin(test, 2, 77);
 	backing_release(test, 0, CHUNKS);
-	backing_expect_model(test);
-}
-
-static void backing_of_devices_is_not_discarded(struct kunit *test)
-{
-	struct backing_model *model = test->priv;
-	atomic_t devices = ATOMIC_INIT(1);
-
-	backing_write(test, 3, 1, 0x22);
-	KUNIT_EXPECT_EQ(test,
-			emuv_backing_discard(&model->inst, 0,
-					     CHUNKS * EMUV_CHUNK_BYTES,
-					     &devices),
-			-EBUSY);
 	backing_expect_model(test);
 }
 
@@ -403,7 +388,6 @@ static struct kunit_case backing_kunit_cases[] = {
 	KUNIT_CASE(backing_gives_everybody_the_same_zeros),
 	KUNIT_CASE(backing_discards_to_the_byte),
 	KUNIT_CASE(backing_that_is_held_is_zeroed_where_it_is),
-	KUNIT_CASE(backing_of_devices_is_not_discarded),
 	KUNIT_CASE(backing_ends_at_the_floor),
 	KUNIT_CASE(backing_agrees_with_the_model_whatever_comes),
 	{}

@@ -400,9 +400,11 @@ static int emuv_client_ioctl_discard(struct emuv_call *call)
 	if (!region && emuv_region_any_device(client->inst, arg->offset,
 					      arg->bytes))
 		return -EBUSY;
-	err = emuv_backing_discard(client->inst, arg->offset, arg->bytes,
-				   region ? &region->devices : NULL);
-	emuv_client_reached(region);
+	if (!region)
+		return emuv_backing_discard(client->inst, arg->offset,
+					    arg->bytes);
+	err = emuv_region_discard(region, arg->offset, arg->bytes);
+	emuv_region_put(region);
 	return err;
 }
 

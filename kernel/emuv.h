@@ -7,6 +7,7 @@
  *   emuv_instances_lock	which instances exist (device.c)
  *   mmap_lock			the kernel's own: faults and VMA closes come with it
  *   instance->lock		clients and regions of an instance
+ *   region->discard_sem	discards, or one more device
  *   instance->map_sem		which chunks may be mapped
  *   emuv_backing_tight	who takes what is left in a memory cgroup
  *   xa_lock(instance->chunks), ledger->lock
@@ -312,8 +313,9 @@ int emuv_ioctl_version(struct emuv_call *call);
  * @memcg: the memory cgroup that its memory is charged to, that of the process
  *	that allocated it; NULL where there are none
  * @lingering: its place among the instance's lingering regions
- * @devices: how many devices have it mapped; read under @map_sem held for
- *	writing, changed under it held for reading
+ * @discard_sem: read while some of it is being discarded, written when another
+ *	device is about to map it
+ * @devices: how many devices have it mapped; goes up under @discard_sem
  */
 struct emuv_region {
 	struct kref kref;
@@ -322,6 +324,7 @@ struct emuv_region {
 	struct emuv_client *owner;
 	struct mem_cgroup *memcg;
 	struct list_head lingering;
+	struct rw_semaphore discard_sem;
 	atomic_t devices;
 };
 
@@ -329,6 +332,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 		       u64 *offset);
 int emuv_region_import(struct emuv_client *client, struct emuv_region *region);
 int emuv_region_drop(struct emuv_client *client, u64 offset);
+int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes);
 void emuv_region_put(struct emuv_region *region);
 bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes);
 void emuv_region_reap(struct emuv_instance *inst, bool force);
@@ -395,8 +399,7 @@ void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 			 unsigned long count);
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, struct mem_cgroup *memcg);
-int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
-			 atomic_t *devices);
+int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes);
 bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, bool force);
 

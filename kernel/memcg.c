@@ -16,29 +16,41 @@
 
 #ifdef CONFIG_MEMCG
 
-static unsigned long emuv_memcg_lru(struct mem_cgroup *memcg, enum lru_list lru)
+/* Which of the kernel's two ways of ageing pages is in use, it alone counts. */
+static unsigned long emuv_memcg_lru(const struct mem_cgroup_per_node *node,
+				    int zone, bool file)
 {
-	unsigned long pages = 0;
-	int nid, zone;
+	const int lru = file ? LRU_INACTIVE_FILE : LRU_INACTIVE_ANON;
+	unsigned long pages;
 
-	for_each_node_state(nid, N_MEMORY) {
-		struct mem_cgroup_per_node *node = memcg->nodeinfo[nid];
+	pages = READ_ONCE(node->lru_zone_size[zone][lru]) +
+		READ_ONCE(node->lru_zone_size[zone][lru + LRU_ACTIVE]);
+#ifdef CONFIG_LRU_GEN
+	for (int gen = 0; gen < MAX_NR_GENS; gen++) {
+		const long *sizes = node->lruvec.lrugen.nr_pages[gen][file];
 
-		for (zone = 0; zone < MAX_NR_ZONES; zone++)
-			pages += READ_ONCE(node->lru_zone_size[zone][lru]);
+		/* they may be off by a little, and so below zero */
+		pages += max(READ_ONCE(sizes[zone]), 0L);
 	}
+#endif
 	return pages;
 }
 
 /* Pages that the kernel would take from the cgroup's processes for more. */
 static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
 {
-	unsigned long anon = emuv_memcg_lru(memcg, LRU_INACTIVE_ANON) +
-			     emuv_memcg_lru(memcg, LRU_ACTIVE_ANON);
+	unsigned long anon = 0, file = 0;
+	int nid, zone;
 
-	return emuv_memcg_lru(memcg, LRU_INACTIVE_FILE) +
-	       emuv_memcg_lru(memcg, LRU_ACTIVE_FILE) +
-	       min_t(unsigned long, anon, max(get_nr_swap_pages(), 0L));
+	for_each_node_state(nid, N_MEMORY) {
+		for (zone = 0; zone < MAX_NR_ZONES; zone++) {
+			anon += emuv_memcg_lru(memcg->nodeinfo[nid], zone,
+					       false);
+			file += emuv_memcg_lru(memcg->nodeinfo[nid], zone,
+					       true);
+		}
+	}
+	return file + min_t(unsigned long, anon, max(get_nr_swap_pages(), 0L));
 }
 
 /*

@@ -130,6 +130,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 		return -ENOMEM;
 	kref_init(&region->kref);
 	INIT_LIST_HEAD(&region->lingering);
+	init_rwsem(&region->discard_sem);
 	region->inst = inst;
 	region->memcg = get_mem_cgroup_from_mm(current->mm);
 
@@ -218,6 +219,24 @@ int emuv_region_drop(struct emuv_client *client, u64 offset)
 		return -ENOENT;
 	emuv_region_put(region);
 	return 0;
+}
+
+/*
+ * Discard part of a region; @offset is one of the instance's offset space.
+ * -EBUSY while devices have the region mapped.
+ */
+int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
+{
+	int err;
+
+	if (down_read_killable(&region->discard_sem))
+		return -EINTR;
+	if (atomic_read(&region->devices))
+		err = -EBUSY;
+	else
+		err = emuv_backing_discard(region->inst, offset, bytes);
+	up_read(&region->discard_sem);
+	return err;
 }
 
 /* Has a device some of the range mapped, whosever region it is? */

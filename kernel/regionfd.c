@@ -176,10 +176,8 @@ static long emuv_regionfd_fallocate(struct file *file, int mode, loff_t offset,
 	/* as in other files, what lies beyond the end is not there to punch */
 	if (offset >= bytes)
 		return 0;
-	return emuv_backing_discard(region->inst,
-				    emuv_region_offset(region) + offset,
-				    min_t(u64, len, bytes - offset),
-				    &region->devices);
+	return emuv_region_discard(region, emuv_region_offset(region) + offset,
+				   min_t(u64, len, bytes - offset));
 }
 
 static const struct file_operations emuv_regionfd_fops = {

@@ -8,6 +8,8 @@
  * would be quicker, but only in mappings of whole, aligned chunks: in all others,
  * and for chunks of single pages, it would map one page a fault.
  */
+#include <linux/sched/signal.h>
+
 #include "emuv.h"
 #include "trace.h"
 
@@ -106,6 +108,9 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		/* discarded in between */
 		up_read(&inst->map_sem);
 		emuv_chunk_put(chunk);
+		if (fatal_signal_pending(current))
+			return VM_FAULT_SIGBUS;
+		cond_resched();
 	}
 	err = emuv_vm_map_chunk(vma, index, chunk);
 	ret = err ? vmf_error(err) : VM_FAULT_NOPAGE;

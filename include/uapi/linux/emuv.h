@@ -393,8 +393,10 @@ struct emuv_import {
  * zeros, through every mapping and to whoever has pinned its pages. Whole
  * chunks return to the host, but for those with pinned pages: these are zeroed
  * where they are, as is what is left at either end. (A character device cannot
- * take fallocate(); region descriptors can.)
+ * take fallocate(); region descriptors can.) Other clients, and other parts of
+ * the region, go on being touched meanwhile.
  *
+ * - EINTR: the process is being killed; a part of the range is done.
  * - EINVAL: the range ends beyond the node.
  * - EACCES: part of it is not the caller's, or the node is not open for
  *   writing.
