@@ -44,8 +44,8 @@ struct emuv_kept {
 	u32 to;
 };
 
-/* Memory that is being taken at this moment, by all instances together. */
-static atomic_long_t emuv_backing_in_flight;
+/* What is being taken of each node at this moment, by all instances together. */
+static atomic_long_t emuv_backing_in_flight[MAX_NUMNODES];
 
 void emuv_backing_init(void)
 {
@@ -55,31 +55,38 @@ void emuv_backing_init(void)
 		mutex_init(&emuv_backing_tight[i]);
 }
 
-/* Bytes of host memory that are never taken. */
-u64 emuv_backing_floor(void)
+/*
+ * How many of @count bytes from @at on lie before the first page whose memory
+ * has failed. Such pages are neither read nor written nor mapped.
+ */
+size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at, size_t count)
 {
-	return emuv_param_floor();
-}
+	size_t page;
 
-/* Would the host still be above its floor without @bytes more? */
-static bool emuv_backing_affordable(u64 bytes)
-{
-	long available = si_mem_available();
-
-	return available > 0 &&
-	       (u64)available << PAGE_SHIFT >= emuv_backing_floor() + bytes;
+	if (!IS_ENABLED(CONFIG_MEMORY_FAILURE))
+		return count;
+	for (page = round_down(at, PAGE_SIZE); page < at + count;
+	     page += PAGE_SIZE)
+		if (PageHWPoison(emuv_chunk_page(chunk, page >> PAGE_SHIFT)))
+			return max(page, at) - at;
+	return count;
 }
 
 static void emuv_chunk_free(struct emuv_chunk *chunk)
 {
-	if (chunk->folio)
-		folio_put(chunk->folio);
-	else
+	if (!chunk->folio)
 		vfree(chunk->vaddr);	/* the pages and their array with it */
+	else if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) == EMUV_CHUNK_BYTES)
+		folio_put(chunk->folio);
+	/*
+	 * Else a page of it has failed, and the whole stays out of use: the page
+	 * allocator sees that of single pages, but gives a large piece to the
+	 * next who asks.
+	 */
 	kfree(chunk);
 }
 
-static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int nid, gfp_t gfp)
+static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int node)
 {
 	/*
 	 * As hard as the kernel tries for a huge page that was asked for
@@ -89,14 +96,17 @@ static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int nid, gfp_t gfp)
 	 * round again for each chunk where no piece is to be had. At this
 	 * order neither of the three wakes the OOM killer.
 	 */
-	chunk->folio = __folio_alloc_node(gfp, EMUV_CHUNK_ORDER, nid);
+	chunk->folio = __folio_alloc_node(EMUV_CHUNK_GFP | __GFP_THISNODE,
+					  EMUV_CHUNK_ORDER, node);
 	if (chunk->folio)
 		chunk->vaddr = folio_address(chunk->folio);
 	return chunk->folio;
 }
 
-static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int nid, gfp_t gfp)
+static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int node)
 {
+	/* fails instead of waking the OOM killer */
+	const gfp_t gfp = EMUV_CHUNK_GFP | __GFP_THISNODE | __GFP_RETRY_MAYFAIL;
 	unsigned long i;
 
 	chunk->pages = kvmalloc_array(EMUV_CHUNK_PAGES, sizeof(*chunk->pages),
@@ -104,9 +114,7 @@ static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int nid, gfp_t gfp)
 	if (!chunk->pages)
 		return false;
 	for (i = 0; i < EMUV_CHUNK_PAGES; i++) {
-		/* fails instead of waking the OOM killer */
-		chunk->pages[i] = alloc_pages_node(nid, gfp | __GFP_RETRY_MAYFAIL,
-						   0);
+		chunk->pages[i] = alloc_pages_node(node, gfp, 0);
 		if (!chunk->pages[i])
 			goto err_free_pages;
 	}
@@ -119,31 +127,51 @@ err_free_pages:
 	while (i--)
 		__free_page(chunk->pages[i]);
 	kvfree(chunk->pages);
+	chunk->pages = NULL;
 	return false;
+}
+
+/* Try the nodes that can afford it, the nearest to @nid first. */
+static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
+				  bool (*alloc)(struct emuv_chunk *chunk,
+						int node))
+{
+	int node = NUMA_NO_NODE;
+	bool done = false;
+
+	while (!done &&
+	       (node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
+		/* what others are about to take shows in no counter yet */
+		u64 in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
+						       &emuv_backing_in_flight[node]);
+
+		done = emuv_floor_node_bytes(node) >= in_flight &&
+		       alloc(chunk, node);
+		atomic_long_sub(EMUV_CHUNK_BYTES,
+				&emuv_backing_in_flight[node]);
+	}
+	return done;
+}
+
+static int emuv_backing_nid(int numa_node)
+{
+	return numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
 }
 
 static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
 {
-	const gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
-	int nid = numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
+	int nid = emuv_backing_nid(numa_node);
 	struct emuv_chunk *chunk;
-	u64 in_flight;
 
 	chunk = kzalloc(sizeof(*chunk), GFP_KERNEL_ACCOUNT);
 	if (!chunk)
 		return NULL;
 	kref_init(&chunk->kref);
-
-	/* what others are about to take does not show in the counters yet */
-	in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
-					   &emuv_backing_in_flight);
-	if (!emuv_backing_affordable(in_flight) ||
-	    (!emuv_chunk_alloc_folio(chunk, nid, gfp) &&
-	     !emuv_chunk_alloc_pages(chunk, nid, gfp))) {
+	if (!emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_folio) &&
+	    !emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_pages)) {
 		kfree(chunk);
 		chunk = NULL;
 	}
-	atomic_long_sub(EMUV_CHUNK_BYTES, &emuv_backing_in_flight);
 	return chunk;
 }
 
@@ -169,6 +197,17 @@ struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
 		kref_get(&chunk->kref);
 	xa_unlock(&inst->chunks);
 	return chunk;
+}
+
+static void emuv_chunk_zero(const struct emuv_chunk *chunk, size_t from,
+			    size_t to)
+{
+	while (from < to) {
+		size_t sound = emuv_chunk_sound(chunk, from, to - from);
+
+		memset(chunk->vaddr + from, 0, sound);
+		from = round_down(from + sound, PAGE_SIZE) + PAGE_SIZE;
+	}
 }
 
 bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
@@ -311,6 +350,17 @@ static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 }
 
 /*
+ * Take the page at @pos, whose memory has failed, out of all mappings, since
+ * the kernel does that for pages of its own page cache only. Those who touch it
+ * again come to the fault handler.
+ */
+void emuv_backing_fail(struct emuv_instance *inst, u64 pos)
+{
+	unmap_mapping_range(inst->inode->i_mapping, round_down(pos, PAGE_SIZE),
+			    PAGE_SIZE, 1);
+}
+
+/*
  * The next slice of a range that is worth a look, from its first chunk that is
  * backed on; false if there is none. Whoever takes memory away does so slice by
  * slice, so that others who fault wait for no more than one.
@@ -340,8 +390,8 @@ void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 
 /*
  * Back all of a range and hold every chunk of it where it is; -ENOMEM if the
- * host cannot; -EINTR on a fatal signal. On failure nothing is held, but what
- * was backed stays so.
+ * host cannot; -EIO if memory of it has failed; -EINTR on a fatal signal. On
+ * failure nothing is held, but what was backed stays so.
  */
 int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 		      unsigned long count, struct mem_cgroup *memcg)
@@ -360,6 +410,12 @@ int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 			err = PTR_ERR(chunk);
 			goto err_unhold;
 		}
+		if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) <
+		    EMUV_CHUNK_BYTES) {
+			emuv_chunk_put(chunk);
+			err = -EIO;
+			goto err_unhold;
+		}
 		cond_resched();
 	}
 	return 0;
@@ -376,7 +432,8 @@ int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
 	int err;
 
 	/* do not drive the host to its floor only to find that it ends there */
-	if (!emuv_backing_affordable((u64)count << EMUV_CHUNK_SHIFT) ||
+	if (emuv_floor_bytes(emuv_backing_nid(inst->config.numa_node)) <
+	    (u64)count << EMUV_CHUNK_SHIFT ||
 	    !emuv_memcg_has_room(memcg, count << EMUV_CHUNK_ORDER))
 		return -ENOMEM;
 	err = emuv_backing_hold(inst, first, count, memcg);
@@ -443,8 +500,8 @@ int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
 		up_write(&inst->map_sem);
 		emuv_chunk_put_list(&gone);
 		for (i = 0; i < count; i++) {
-			memset(kept[i].chunk->vaddr + kept[i].from, 0,
-			       kept[i].to - kept[i].from);
+			emuv_chunk_zero(kept[i].chunk, kept[i].from,
+					kept[i].to);
 			emuv_chunk_put(kept[i].chunk);
 			cond_resched();
 		}

@@ -4,7 +4,7 @@
  *
  * Lock order, outermost first:
  *
- *   emuv_instances_lock	which instances exist (device.c)
+ *   emuv_instances_lock	which instances exist (instance.c)
  *   mmap_lock			the kernel's own: faults and VMA closes come with it
  *   instance->lock		clients and regions of an instance
  *   region->discard_sem	discards, or one more device
@@ -136,7 +136,7 @@ void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range);
 struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 				   unsigned long index);
 
-/* device.c: instances */
+/* instance.c: instances */
 
 /*
  * struct emuv_config - what an instance is asked to be
@@ -198,13 +198,15 @@ struct emuv_instance {
 	struct emuv_ledger ledger;
 };
 
-int emuv_device_init(void);
-void emuv_device_exit(void);
+int emuv_instance_init(void);
+void emuv_instance_exit(void);
 int emuv_config_validate(const struct emuv_config *config);
 int emuv_instance_create(const struct emuv_config *config);
 int emuv_instance_destroy(int id);
 struct emuv_instance *emuv_instance_get(int id);
 struct emuv_instance *emuv_instance_get_next(int id);
+void emuv_instance_query(struct emuv_instance *inst,
+			 struct emuv_query_instance *arg);
 
 static inline void emuv_instance_put(struct emuv_instance *inst)
 {
@@ -246,8 +248,6 @@ bool emuv_client_is_raw(const struct file *file);
 
 int emuv_control_init(void);
 void emuv_control_exit(void);
-void emuv_instance_query(struct emuv_instance *inst,
-			 struct emuv_query_instance *arg);
 
 /* ioctl.c: what all ioctls have in common */
 
@@ -384,12 +384,13 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 }
 
 void emuv_backing_init(void);
-u64 emuv_backing_floor(void);
 struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
 				  unsigned long index);
 struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 				   unsigned long index,
 				   struct mem_cgroup *memcg);
+size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
+			size_t count);
 bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 			   const struct emuv_chunk *chunk);
 void emuv_chunk_put(struct emuv_chunk *chunk);
@@ -399,9 +400,20 @@ void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 			 unsigned long count);
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, struct mem_cgroup *memcg);
+void emuv_backing_fail(struct emuv_instance *inst, u64 pos);
 int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes);
 bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, bool force);
+
+/* floor.c: how much of the host's memory may be taken */
+
+/* What chunks are made of; the kind of memory is GFP_USER's. */
+#define EMUV_CHUNK_GFP	(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN)
+
+u64 emuv_floor_node_bytes(int node);
+u64 emuv_floor_bytes(int nid);
+u64 emuv_floor_backable_bytes(void);
+int emuv_floor_next_node(int nid, int after);
 
 /* memcg.c: what memory cgroups have room for */
 
