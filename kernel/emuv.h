@@ -6,11 +6,16 @@
  *
  *   emuv_instances_lock	which instances exist (instance.c)
  *   mmap_lock			the kernel's own: faults and VMA closes come with it
+ *   a dma-buf's reservation	the kernel's own: a device maps and unmaps with it
+ *   emuv_dmabuf->lock		attachments, the kernel's mapping (dmabuf.c)
  *   instance->lock		clients and regions of an instance
  *   region->discard_sem	discards, or one more device
  *   instance->map_sem		which chunks may be mapped
- *   emuv_backing_tight	who takes what is left in a memory cgroup
  *   xa_lock(instance->chunks), ledger->lock
+ *
+ * Beside these, under mmap_lock or a dma-buf's locks, and never with map_sem:
+ *
+ *   emuv_backing_tight	who takes what is left in a memory cgroup
  *
  * No user memory is touched under any of the driver's own locks, since the
  * memory touched may be a mapping of the very same instance.

@@ -13,9 +13,11 @@
 #include <thread>
 
 #include <linux/capability.h>
+#include <linux/futex.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -953,6 +955,30 @@ TEST_F(memory, MappingsCanBeMovedAndSplit)
     EXPECT_EQ(query(control, id).unowned_bytes, size);
     munmap(start, chunk + 4096);
     EXPECT_EQ(query(control, id).unowned_bytes, 0U);
+}
+
+TEST_F(memory, FutexesArePrivate)
+{
+    const auto got = allocate(client, chunk);
+    const mapping map(client.get(), chunk, got.offset);
+    auto *const word = reinterpret_cast<unsigned *>(map.data());
+    const auto futex = [&](int what, unsigned value) {
+        return error_of(syscall(SYS_futex, word, what, value, nullptr));
+    };
+    *word = 0;
+    EXPECT_EQ(futex(FUTEX_WAIT_PRIVATE, 1), EAGAIN);
+    EXPECT_EQ(futex(FUTEX_WAKE_PRIVATE, 1), 0);
+    // As the manual says: shared ones need the page cache.
+    EXPECT_EQ(futex(FUTEX_WAIT, 1), EFAULT);
+    EXPECT_EQ(futex(FUTEX_WAKE, 1), EFAULT);
+    *word = 0;
+    std::thread waiter([&] {
+        while (*static_cast<volatile unsigned *>(word) == 0)
+            futex(FUTEX_WAIT_PRIVATE, 0);
+    });
+    *static_cast<volatile unsigned *>(word) = 1;
+    futex(FUTEX_WAKE_PRIVATE, 1);
+    waiter.join();
 }
 
 TEST_F(memory, ProtectionHolds)
