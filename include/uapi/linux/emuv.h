@@ -295,11 +295,13 @@ struct emuv_destroy {
  *
  * Allocate a region of virtual VRAM. It reads as zeros. The descriptor's
  * holders alone may map, read and write it, until EMUV_IOC_FREE or until the
- * client ends.
+ * client ends. What backs it is charged to the caller's memory cgroup, whoever
+ * touches it.
  *
  * - ENOSPC: the instance has not so many virtual bytes left, or no gap that
  *   is large enough.
- * - ENOMEM: with EMUV_ALLOC_POPULATE: the host cannot back it.
+ * - ENOMEM: with EMUV_ALLOC_POPULATE: the host cannot back it, or the caller's
+ *   memory cgroup has no room.
  * - EINTR: a fatal signal came while it was being populated.
  */
 struct emuv_alloc {
