@@ -158,6 +158,28 @@ static int emuv_backing_nid(int numa_node)
 	return numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
 }
 
+/*
+ * Is a large piece at hand, so that it was refused by a cgroup or the floor? Then
+ * single pages are not tried: they would fill what is left of the cgroup.
+ */
+static bool emuv_chunk_is_refused(int nid)
+{
+	int node = NUMA_NO_NODE;
+
+	while ((node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
+		struct folio *folio;
+
+		folio = __folio_alloc_node(GFP_NOWAIT | __GFP_NOWARN |
+					   __GFP_THISNODE,
+					   EMUV_CHUNK_ORDER, node);
+		if (folio) {
+			folio_put(folio);
+			return true;
+		}
+	}
+	return false;
+}
+
 static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
 {
 	int nid = emuv_backing_nid(numa_node);
@@ -168,7 +190,8 @@ static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
 		return NULL;
 	kref_init(&chunk->kref);
 	if (!emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_folio) &&
-	    !emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_pages)) {
+	    (emuv_chunk_is_refused(nid) ||
+	     !emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_pages))) {
 		kfree(chunk);
 		chunk = NULL;
 	}

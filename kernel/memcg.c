@@ -54,24 +54,23 @@ static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
 }
 
 /*
- * Has the cgroup, and each that it lies in, room for @pages? What processors
- * keep at hand for it counts as used, as in memory.current. Without a cgroup
- * there is always room.
+ * Can the cgroup have @pages more within its limit, and those of the cgroups that
+ * it lies in? What others use of the latter is left out: the kernel may reclaim
+ * it, and tells when it is to be charged. What processors keep at hand for the
+ * cgroup counts as used, as in memory.current. Without a cgroup there is always
+ * room.
  */
 bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
 {
-	unsigned long reclaimable;
+	unsigned long reclaimable, used;
 
 	if (!memcg)
 		return true;
 	reclaimable = emuv_memcg_reclaimable(memcg);
-	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
-		unsigned long used = page_counter_read(&memcg->memory);
-		unsigned long max = READ_ONCE(memcg->memory.max);
-
-		if (max + reclaimable < used + pages)
+	used = page_counter_read(&memcg->memory);
+	for (; memcg; memcg = parent_mem_cgroup(memcg))
+		if (READ_ONCE(memcg->memory.max) + reclaimable < used + pages)
 			return false;
-	}
 	return true;
 }
 

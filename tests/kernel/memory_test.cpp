@@ -1525,6 +1525,21 @@ TEST_F(memory, CgroupLimitKillsNobodyWhereManyThreadsTouch)
     EXPECT_LE(resident(), 64 * mib);
 }
 
+// Reads files until they fill `limit` bytes of the cgroup that the process is
+// in.
+void read_files(const memory_cgroup &group, u64 limit)
+{
+    std::vector<char> data(mib);
+    for (const char *name : {"/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+                             "/usr/lib/gcc/x86_64-linux-gnu/12/cc1",
+                             "/usr/lib/gcc/x86_64-linux-gnu/12/lto1"}) {
+        const descriptor file(open(name, O_RDONLY | O_CLOEXEC));
+        while (file && group.current() < limit &&
+               read(file.get(), data.data(), data.size()) > 0)
+            ;
+    }
+}
+
 // What files have left in memory gives way to a region, as to any memory.
 TEST_F(memory, CgroupFullOfCachedFilesStillHasRoom)
 {
@@ -1534,17 +1549,10 @@ TEST_F(memory, CgroupFullOfCachedFilesStillHasRoom)
     const auto said =
         in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
             CHILD_EXPECT(group.enter());
-            CHILD_EXPECT(group.limit(96 * mib));
-            std::vector<char> data(mib);
-            for (const char *name : {"/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
-                                     "/usr/lib/gcc/x86_64-linux-gnu/12/cc1",
-                                     "/usr/lib/gcc/x86_64-linux-gnu/12/lto1"}) {
-                const descriptor file(open(name, O_RDONLY | O_CLOEXEC));
-                while (file && read(file.get(), data.data(), data.size()) > 0)
-                    ;
-            }
+            CHILD_EXPECT(group.limit(80 * mib));
+            read_files(group, 78 * mib);
             // Otherwise there is nothing to give way.
-            CHILD_EXPECT(group.current() > 64 * mib);
+            CHILD_EXPECT(group.current() > 60 * mib);
             const auto got = allocate(client, 64 * mib);
             const mapping map(client.get(), got.bytes, got.offset);
             for (u64 place = 0; place < map.size(); place += chunk)
@@ -1554,6 +1562,35 @@ TEST_F(memory, CgroupFullOfCachedFilesStillHasRoom)
     EXPECT_EQ(said, "");
     EXPECT_EQ(resident(), 64 * mib);
     EXPECT_EQ(group.event("oom_kill"), 0U);
+}
+
+TEST_F(memory, FilesCachedForAnotherCgroupGiveWayToo)
+{
+    const memory_cgroup both("memory-both");
+    if (!both.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    ASSERT_TRUE(
+        write_text(both.folder() + "/cgroup.subtree_control", "+memory"));
+    const memory_cgroup reader("memory-both/reader"),
+        owner("memory-both/owner");
+    ASSERT_TRUE(reader.usable && owner.usable);
+    ASSERT_TRUE(both.limit(80 * mib));
+    EXPECT_EQ(in_child({},
+                       [&](channel &) -> std::string {
+                           CHILD_EXPECT(reader.enter());
+                           read_files(both, 78 * mib);
+                           CHILD_EXPECT(reader.current() > 60 * mib);
+                           return "";
+                       }),
+              "");
+    const owner_in_group allocated(owner, client, 128 * mib);
+    const mapping map(client.get(), 128 * mib, allocated.got().offset);
+    u64 touched = 0;
+    for (u64 place = 0; place < map.size(); place += chunk)
+        touched += signal_of_write(map.data() + place) == 0 ? 1 : 0;
+    EXPECT_GE(touched, 30U);
+    EXPECT_LE(touched, 40U);
+    EXPECT_EQ(both.event("oom_kill"), 0U);
 }
 
 // --- the host's floor ---
