@@ -8,7 +8,9 @@
  * ordinary reference-counted pages, which outlive the chunk for as long as
  * something that pinned them holds them.
  */
+#include <linux/hash.h>
 #include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -16,34 +18,75 @@
 #include "emuv.h"
 #include "trace.h"
 
-/* Memory that is being taken at this moment, by all instances together. */
-static atomic_long_t emuv_backing_in_flight;
+/*
+ * What is left free in a memory cgroup, in pages, for what its processes want
+ * besides: above all page tables, one for each thread that touches.
+ */
+#define EMUV_MEMCG_SLACK	128
 
-/* Bytes of host memory that are never taken. */
-u64 emuv_backing_floor(void)
+/* With less room than this, in pages, one touch at a time takes of it. */
+#define EMUV_MEMCG_TIGHT	(64 * EMUV_CHUNK_PAGES)
+
+/* By cgroup; those of different ones that share a lock only wait a little. */
+#define EMUV_TIGHT_BITS		4
+static struct mutex emuv_backing_tight[1 << EMUV_TIGHT_BITS];
+
+/* As many chunks are taken away at once, while those who fault wait. */
+#define EMUV_SLICE_CHUNKS	16
+
+/*
+ * struct emuv_kept - what a discard zeroes where it is
+ * @from, @to: the bytes of @chunk
+ */
+struct emuv_kept {
+	struct emuv_chunk *chunk;
+	u32 from;
+	u32 to;
+};
+
+/* What is being taken of each node at this moment, by all instances together. */
+static atomic_long_t emuv_backing_in_flight[MAX_NUMNODES];
+
+void emuv_backing_init(void)
 {
-	return emuv_param_floor();
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(emuv_backing_tight); i++)
+		mutex_init(&emuv_backing_tight[i]);
 }
 
-/* Would the host still be above its floor without @bytes more? */
-static bool emuv_backing_affordable(u64 bytes)
+/*
+ * How many of @count bytes from @at on lie before the first page whose memory
+ * has failed. Such pages are neither read nor written nor mapped.
+ */
+size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at, size_t count)
 {
-	long available = si_mem_available();
+	size_t page;
 
-	return available > 0 &&
-	       (u64)available << PAGE_SHIFT >= emuv_backing_floor() + bytes;
+	if (!IS_ENABLED(CONFIG_MEMORY_FAILURE))
+		return count;
+	for (page = round_down(at, PAGE_SIZE); page < at + count;
+	     page += PAGE_SIZE)
+		if (PageHWPoison(emuv_chunk_page(chunk, page >> PAGE_SHIFT)))
+			return max(page, at) - at;
+	return count;
 }
 
 static void emuv_chunk_free(struct emuv_chunk *chunk)
 {
-	if (chunk->folio)
-		folio_put(chunk->folio);
-	else
+	if (!chunk->folio)
 		vfree(chunk->vaddr);	/* the pages and their array with it */
+	else if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) == EMUV_CHUNK_BYTES)
+		folio_put(chunk->folio);
+	/*
+	 * Else a page of it has failed, and the whole stays out of use: the page
+	 * allocator sees that of single pages, but gives a large piece to the
+	 * next who asks.
+	 */
 	kfree(chunk);
 }
 
-static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int nid, gfp_t gfp)
+static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int node)
 {
 	/*
 	 * As hard as the kernel tries for a huge page that was asked for
@@ -53,14 +96,17 @@ static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int nid, gfp_t gfp)
 	 * round again for each chunk where no piece is to be had. At this
 	 * order neither of the three wakes the OOM killer.
 	 */
-	chunk->folio = __folio_alloc_node(gfp, EMUV_CHUNK_ORDER, nid);
+	chunk->folio = __folio_alloc_node(EMUV_CHUNK_GFP | __GFP_THISNODE,
+					  EMUV_CHUNK_ORDER, node);
 	if (chunk->folio)
 		chunk->vaddr = folio_address(chunk->folio);
 	return chunk->folio;
 }
 
-static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int nid, gfp_t gfp)
+static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int node)
 {
+	/* fails instead of waking the OOM killer */
+	const gfp_t gfp = EMUV_CHUNK_GFP | __GFP_THISNODE | __GFP_RETRY_MAYFAIL;
 	unsigned long i;
 
 	chunk->pages = kvmalloc_array(EMUV_CHUNK_PAGES, sizeof(*chunk->pages),
@@ -68,9 +114,7 @@ static bool emuv_chunk_alloc_pages(struct emuv_chunk *chunk, int nid, gfp_t gfp)
 	if (!chunk->pages)
 		return false;
 	for (i = 0; i < EMUV_CHUNK_PAGES; i++) {
-		/* fails instead of waking the OOM killer */
-		chunk->pages[i] = alloc_pages_node(nid, gfp | __GFP_RETRY_MAYFAIL,
-						   0);
+		chunk->pages[i] = alloc_pages_node(node, gfp, 0);
 		if (!chunk->pages[i])
 			goto err_free_pages;
 	}
@@ -83,31 +127,74 @@ err_free_pages:
 	while (i--)
 		__free_page(chunk->pages[i]);
 	kvfree(chunk->pages);
+	chunk->pages = NULL;
+	return false;
+}
+
+/* Try the nodes that can afford it, the nearest to @nid first. */
+static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
+				  bool (*alloc)(struct emuv_chunk *chunk,
+						int node))
+{
+	int node = NUMA_NO_NODE;
+	bool done = false;
+
+	while (!done &&
+	       (node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
+		/* what others are about to take shows in no counter yet */
+		u64 in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
+						       &emuv_backing_in_flight[node]);
+
+		done = emuv_floor_node_bytes(node) >= in_flight &&
+		       alloc(chunk, node);
+		atomic_long_sub(EMUV_CHUNK_BYTES,
+				&emuv_backing_in_flight[node]);
+	}
+	return done;
+}
+
+static int emuv_backing_nid(int numa_node)
+{
+	return numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
+}
+
+/*
+ * Is a large piece at hand, so that it was refused by a cgroup or the floor? Then
+ * single pages are not tried: they would fill what is left of the cgroup.
+ */
+static bool emuv_chunk_is_refused(int nid)
+{
+	int node = NUMA_NO_NODE;
+
+	while ((node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
+		struct folio *folio;
+
+		folio = __folio_alloc_node(GFP_NOWAIT | __GFP_NOWARN |
+					   __GFP_THISNODE,
+					   EMUV_CHUNK_ORDER, node);
+		if (folio) {
+			folio_put(folio);
+			return true;
+		}
+	}
 	return false;
 }
 
 static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
 {
-	const gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
-	int nid = numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
+	int nid = emuv_backing_nid(numa_node);
 	struct emuv_chunk *chunk;
-	u64 in_flight;
 
 	chunk = kzalloc(sizeof(*chunk), GFP_KERNEL_ACCOUNT);
 	if (!chunk)
 		return NULL;
 	kref_init(&chunk->kref);
-
-	/* what others are about to take does not show in the counters yet */
-	in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
-					   &emuv_backing_in_flight);
-	if (!emuv_backing_affordable(in_flight) ||
-	    (!emuv_chunk_alloc_folio(chunk, nid, gfp) &&
-	     !emuv_chunk_alloc_pages(chunk, nid, gfp))) {
+	if (!emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_folio) &&
+	    (emuv_chunk_is_refused(nid) ||
+	     !emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_pages))) {
 		kfree(chunk);
 		chunk = NULL;
 	}
-	atomic_long_sub(EMUV_CHUNK_BYTES, &emuv_backing_in_flight);
 	return chunk;
 }
 
@@ -135,6 +222,17 @@ struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
 	return chunk;
 }
 
+static void emuv_chunk_zero(const struct emuv_chunk *chunk, size_t from,
+			    size_t to)
+{
+	while (from < to) {
+		size_t sound = emuv_chunk_sound(chunk, from, to - from);
+
+		memset(chunk->vaddr + from, 0, sound);
+		from = round_down(from + sound, PAGE_SIZE) + PAGE_SIZE;
+	}
+}
+
 bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 			   const struct emuv_chunk *chunk)
 {
@@ -142,20 +240,33 @@ bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 }
 
 /*
- * The chunk that backs @index, with a reference, made if need be; -ENOMEM if
- * the host cannot or may not give it. Two who come at once get the same one.
+ * A chunk at the expense of @memcg, all of it or nothing: a cgroup without room
+ * for a whole one is not filled with a part, for others to run into its limit.
+ * The caller is in a scope that charges @memcg.
  */
-struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
-				   unsigned long index)
+static struct emuv_chunk *emuv_chunk_charge(int numa_node,
+					    struct mem_cgroup *memcg)
 {
-	struct emuv_chunk *chunk, *made;
+	struct mutex *tight =
+		&emuv_backing_tight[hash_ptr(memcg, EMUV_TIGHT_BITS)];
+	struct emuv_chunk *chunk = NULL;
 
-	chunk = emuv_chunk_get(inst, index);
-	if (chunk)
-		return chunk;
-	made = emuv_chunk_alloc(inst->config.numa_node);
-	if (!made)
-		return ERR_PTR(-ENOMEM);
+	if (emuv_memcg_has_room(memcg, EMUV_MEMCG_TIGHT))
+		return emuv_chunk_alloc(numa_node);
+	if (mutex_lock_killable(tight))
+		return NULL;
+	if (emuv_memcg_has_room(memcg, EMUV_CHUNK_PAGES + EMUV_MEMCG_SLACK))
+		chunk = emuv_chunk_alloc(numa_node);
+	mutex_unlock(tight);
+	return chunk;
+}
+
+/* The chunk that backs @index now, @made or, if that came late, another. */
+static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
+					    unsigned long index,
+					    struct emuv_chunk *made)
+{
+	struct emuv_chunk *chunk;
 
 	xa_lock(&inst->chunks);
 	chunk = __xa_cmpxchg(&inst->chunks, index, NULL, made,
@@ -179,15 +290,33 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 }
 
 /*
- * Does anybody but the instance itself still hold the chunk or its pages?
- * Certain only for a chunk that is mapped nowhere and cannot be just now.
+ * The chunk that backs @index, with a reference, made if need be, at the expense
+ * of @memcg or, with NULL, of the caller; -ENOMEM if the host cannot or may not
+ * give it. Two who come at once get the same one.
  */
-static bool emuv_chunk_is_held(const struct emuv_chunk *chunk)
+struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
+				   unsigned long index,
+				   struct mem_cgroup *memcg)
+{
+	struct mem_cgroup *before;
+	struct emuv_chunk *chunk;
+
+	chunk = emuv_chunk_get(inst, index);
+	if (chunk)
+		return chunk;
+	before = set_active_memcg(memcg);
+	chunk = emuv_chunk_charge(inst->config.numa_node, memcg);
+	chunk = chunk ? emuv_chunk_insert(inst, index, chunk) :
+			ERR_PTR(-ENOMEM);
+	set_active_memcg(before);
+	return chunk;
+}
+
+/* Does anybody outside the driver hold the chunk's pages? */
+static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 {
 	unsigned long i;
 
-	if (kref_read(&chunk->kref) > 1)
-		return true;
 	if (chunk->folio)
 		return folio_ref_count(chunk->folio) > 1;
 	for (i = 0; i < EMUV_CHUNK_PAGES; i++)
@@ -196,13 +325,30 @@ static bool emuv_chunk_is_held(const struct emuv_chunk *chunk)
 	return false;
 }
 
-static void emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
-			      struct emuv_chunk *chunk, struct list_head *gone)
+/*
+ * Take the chunk out of the offset space, unless somebody but the instance
+ * itself holds it or, without @force, its pages. The caller has seen to it that
+ * the chunk is mapped nowhere and cannot be just now.
+ */
+static bool emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
+			      struct emuv_chunk *chunk, bool force,
+			      struct list_head *gone)
 {
-	xa_erase(&inst->chunks, index);
+	bool held;
+
+	lockdep_assert_held_write(&inst->map_sem);
+	/* emuv_chunk_get() cannot come in between: what is held stays in place */
+	xa_lock(&inst->chunks);
+	held = kref_read(&chunk->kref) > 1 || emuv_chunk_is_pinned(chunk);
+	if (!held || force)
+		__xa_erase(&inst->chunks, index);
+	xa_unlock(&inst->chunks);
+	if (held && !force)
+		return false;
 	atomic_long_dec(&inst->resident);
 	list_add_tail(&chunk->node, gone);
 	trace_emuv_chunk_release(inst->config.id, index);
+	return true;
 }
 
 static void emuv_chunk_put_list(struct list_head *gone)
@@ -210,24 +356,46 @@ static void emuv_chunk_put_list(struct list_head *gone)
 	struct emuv_chunk *chunk, *next;
 
 	list_for_each_entry_safe(chunk, next, gone, node) {
+		list_del(&chunk->node);
 		emuv_chunk_put(chunk);
 		cond_resched();
 	}
 }
 
-/* Take the range out of every mapping there is of it. */
+/* Take the range, some of which is backed, out of all mappings. */
 static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 			       unsigned long last)
 {
-	unsigned long index = first;
-
 	lockdep_assert_held_write(&inst->map_sem);
-	/* what is not backed is not mapped either */
-	if (xa_find(&inst->chunks, &index, last, XA_PRESENT))
-		unmap_mapping_range(inst->inode->i_mapping,
-				    (loff_t)first << EMUV_CHUNK_SHIFT,
-				    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT,
-				    1);
+	unmap_mapping_range(inst->inode->i_mapping,
+			    (loff_t)first << EMUV_CHUNK_SHIFT,
+			    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT, 1);
+}
+
+/*
+ * Take the page at @pos, whose memory has failed, out of all mappings, since
+ * the kernel does that for pages of its own page cache only. Those who touch it
+ * again come to the fault handler.
+ */
+void emuv_backing_fail(struct emuv_instance *inst, u64 pos)
+{
+	unmap_mapping_range(inst->inode->i_mapping, round_down(pos, PAGE_SIZE),
+			    PAGE_SIZE, 1);
+}
+
+/*
+ * The next slice of a range that is worth a look, from its first chunk that is
+ * backed on; false if there is none. Whoever takes memory away does so slice by
+ * slice, so that others who fault wait for no more than one.
+ */
+static bool emuv_backing_slice(struct emuv_instance *inst, unsigned long *first,
+			       unsigned long *end, unsigned long last)
+{
+	if (*first > last ||
+	    !xa_find(&inst->chunks, first, last, XA_PRESENT))
+		return false;
+	*end = min(*first + EMUV_SLICE_CHUNKS - 1, last);
+	return true;
 }
 
 /* Let go of what emuv_backing_hold() holds. */
@@ -245,10 +413,11 @@ void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 
 /*
  * Back all of a range and hold every chunk of it where it is; -ENOMEM if the
- * host cannot; -EINTR on a fatal signal. On failure nothing is held, but what was backed stays so.
+ * host cannot; -EIO if memory of it has failed; -EINTR on a fatal signal. On
+ * failure nothing is held, but what was backed stays so.
  */
 int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
-		      unsigned long count)
+		      unsigned long count, struct mem_cgroup *memcg)
 {
 	struct emuv_chunk *chunk;
 	unsigned long i;
@@ -259,9 +428,15 @@ int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 			err = -EINTR;
 			goto err_unhold;
 		}
-		chunk = emuv_chunk_back(inst, i);
+		chunk = emuv_chunk_back(inst, i, memcg);
 		if (IS_ERR(chunk)) {
 			err = PTR_ERR(chunk);
+			goto err_unhold;
+		}
+		if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) <
+		    EMUV_CHUNK_BYTES) {
+			emuv_chunk_put(chunk);
+			err = -EIO;
 			goto err_unhold;
 		}
 		cond_resched();
@@ -275,54 +450,87 @@ err_unhold:
 
 /* Back all of a new range, where nothing is backed yet. */
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count)
+			  unsigned long count, struct mem_cgroup *memcg)
 {
 	int err;
 
 	/* do not drive the host to its floor only to find that it ends there */
-	if (!emuv_backing_affordable((u64)count << EMUV_CHUNK_SHIFT))
+	if (emuv_floor_bytes(emuv_backing_nid(inst->config.numa_node)) <
+	    (u64)count << EMUV_CHUNK_SHIFT ||
+	    !emuv_memcg_has_room(memcg, count << EMUV_CHUNK_ORDER))
 		return -ENOMEM;
-	err = emuv_backing_hold(inst, first, count);
+	err = emuv_backing_hold(inst, first, count, memcg);
 	if (!err)
 		emuv_backing_unhold(inst, first, count);
 	return err;
 }
 
 /*
- * Make [@offset, @offset + @bytes) read as zeros. Whole chunks go back to the
- * host; parts of chunks, and chunks that something outside holds, are zeroed
- * where they are: what is held stays within the instance's limit, and whoever
- * pinned it goes on seeing what everybody sees. -EBUSY while @devices have the
- * memory mapped.
+ * Discard a slice: what nobody holds goes to @gone; what is held, or lies in the
+ * range in part, goes to @kept with a reference. The number of those.
  */
-int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
-			 atomic_t *devices)
+static unsigned int emuv_backing_detach(struct emuv_instance *inst,
+					unsigned long first, unsigned long end,
+					u64 offset, u64 bytes,
+					struct emuv_kept *kept,
+					struct list_head *gone)
 {
-	unsigned long first = offset >> EMUV_CHUNK_SHIFT;
-	unsigned long last = (offset + bytes - 1) >> EMUV_CHUNK_SHIFT;
 	struct emuv_chunk *chunk;
+	unsigned int count = 0;
 	unsigned long index;
-	LIST_HEAD(gone);
 
-	down_write(&inst->map_sem);
-	if (devices && atomic_read(devices)) {
-		up_write(&inst->map_sem);
-		return -EBUSY;
-	}
-	emuv_backing_unmap(inst, first, last);
-	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
+	emuv_backing_unmap(inst, first, end);
+	xa_for_each_range(&inst->chunks, index, chunk, first, end) {
 		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
 		u64 from = max(offset, start) - start;
 		u64 to = min(offset + bytes, start + EMUV_CHUNK_BYTES) - start;
 
-		if (to - from < EMUV_CHUNK_BYTES || emuv_chunk_is_held(chunk))
-			memset(chunk->vaddr + from, 0, to - from);
-		else
-			emuv_chunk_remove(inst, index, chunk, &gone);
-		cond_resched();
+		if (to - from == EMUV_CHUNK_BYTES &&
+		    emuv_chunk_remove(inst, index, chunk, false, gone))
+			continue;
+		kref_get(&chunk->kref);
+		kept[count].chunk = chunk;
+		kept[count].from = from;
+		kept[count].to = to;
+		count++;
 	}
-	up_write(&inst->map_sem);
-	emuv_chunk_put_list(&gone);
+	return count;
+}
+
+/*
+ * Make [@offset, @offset + @bytes) read as zeros. Whole chunks go back to the
+ * host; parts of chunks, and chunks that something outside holds, are zeroed
+ * where they are: what is held stays within the instance's limit, and whoever
+ * pinned it goes on seeing what everybody sees. They are zeroed under no lock,
+ * as if their holders had written zeros. -EINTR on a fatal signal, when a part
+ * of the range is done.
+ */
+int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
+{
+	unsigned long first = offset >> EMUV_CHUNK_SHIFT;
+	unsigned long last = (offset + bytes - 1) >> EMUV_CHUNK_SHIFT;
+	struct emuv_kept kept[EMUV_SLICE_CHUNKS];
+	unsigned long end;
+	LIST_HEAD(gone);
+
+	for (; emuv_backing_slice(inst, &first, &end, last); first = end + 1) {
+		unsigned int count, i;
+
+		if (down_write_killable(&inst->map_sem))
+			return -EINTR;
+		count = emuv_backing_detach(inst, first, end, offset, bytes,
+					    kept, &gone);
+		up_write(&inst->map_sem);
+		emuv_chunk_put_list(&gone);
+		for (i = 0; i < count; i++) {
+			emuv_chunk_zero(kept[i].chunk, kept[i].from,
+					kept[i].to);
+			emuv_chunk_put(kept[i].chunk);
+			cond_resched();
+		}
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
 	return 0;
 }
 
@@ -336,20 +544,19 @@ bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 {
 	unsigned long last = first + count - 1;
 	struct emuv_chunk *chunk;
-	unsigned long index;
+	unsigned long index, end;
 	bool held = false;
 	LIST_HEAD(gone);
 
-	down_write(&inst->map_sem);
-	emuv_backing_unmap(inst, first, last);
-	xa_for_each_range(&inst->chunks, index, chunk, first, last) {
-		if (!force && emuv_chunk_is_held(chunk))
-			held = true;
-		else
-			emuv_chunk_remove(inst, index, chunk, &gone);
+	for (; emuv_backing_slice(inst, &first, &end, last); first = end + 1) {
+		down_write(&inst->map_sem);
+		emuv_backing_unmap(inst, first, end);
+		xa_for_each_range(&inst->chunks, index, chunk, first, end)
+			if (!emuv_chunk_remove(inst, index, chunk, force, &gone))
+				held = true;
+		up_write(&inst->map_sem);
+		emuv_chunk_put_list(&gone);
 		cond_resched();
 	}
-	up_write(&inst->map_sem);
-	emuv_chunk_put_list(&gone);
 	return !held;
 }

@@ -26,6 +26,11 @@ u64 emuv_param_floor(void)
 	return backing_floor;
 }
 
+bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
+{
+	return true;
+}
+
 /* A page allocator that has no large pieces, where a test says so. */
 static bool backing_fragmented;
 
@@ -35,6 +40,7 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
 }
 
 #define __folio_alloc_node backing_alloc_folio
+#include "floor.c"
 #include "backing.c"
 
 #define CHUNKS		6
@@ -70,6 +76,7 @@ static int backing_kunit_init(struct kunit *test, bool fragmented)
 	model->inst.config.numa_node = EMUV_ANY;
 	init_rwsem(&model->inst.map_sem);
 	xa_init_flags(&model->inst.chunks, XA_FLAGS_ACCOUNT);
+	emuv_backing_init();
 	backing_floor = 0;
 	backing_fragmented = fragmented;
 	test->priv = model;
@@ -133,7 +140,7 @@ static void backing_expect_model(struct kunit *test)
 static void backing_touch(struct kunit *test, unsigned long i)
 {
 	struct backing_model *model = test->priv;
-	struct emuv_chunk *chunk = emuv_chunk_back(&model->inst, i);
+	struct emuv_chunk *chunk = emuv_chunk_back(&model->inst, i, NULL);
 
 	KUNIT_ASSERT_FALSE(test, IS_ERR(chunk));
 	KUNIT_EXPECT_EQ(test, !chunk->folio, backing_fragmented);
@@ -180,7 +187,7 @@ static void backing_discard(struct kunit *test, unsigned long from,
 
 	KUNIT_EXPECT_EQ(test,
 			emuv_backing_discard(&model->inst, from * PART_BYTES,
-					     (to - from) * PART_BYTES, NULL),
+					     (to - from) * PART_BYTES),
 			0);
 	for (at = from; at < to; at++)
 		model->value[at / PARTS][at % PARTS] = 0;
@@ -216,7 +223,8 @@ static void backing_hold(struct kunit *test, unsigned long first,
 	struct backing_model *model = test->priv;
 	unsigned long i;
 
-	KUNIT_ASSERT_EQ(test, emuv_backing_hold(&model->inst, first, count), 0);
+	KUNIT_ASSERT_EQ(test,
+			emuv_backing_hold(&model->inst, first, count, NULL), 0);
 	for (i = first; i < first + count; i++) {
 		model->resident[i] = true;
 		model->held[i]++;
@@ -255,10 +263,10 @@ static void backing_gives_everybody_the_same_zeros(struct kunit *test)
 	struct emuv_chunk *one, *two;
 
 	KUNIT_EXPECT_NULL(test, emuv_chunk_get(&model->inst, 0));
-	one = emuv_chunk_back(&model->inst, 0);
+	one = emuv_chunk_back(&model->inst, 0, NULL);
 	KUNIT_ASSERT_FALSE(test, IS_ERR(one));
 	KUNIT_EXPECT_NULL(test, memchr_inv(one->vaddr, 0, EMUV_CHUNK_BYTES));
-	two = emuv_chunk_back(&model->inst, 0);
+	two = emuv_chunk_back(&model->inst, 0, NULL);
 	KUNIT_EXPECT_PTR_EQ(test, one, two);
 	emuv_chunk_put(two);
 	emuv_chunk_put(one);
@@ -277,8 +285,7 @@ static void backing_discards_to_the_byte(struct kunit *test)
 	memset(chunk->vaddr, 0xa5, EMUV_CHUNK_BYTES);
 	KUNIT_EXPECT_EQ(test,
 			emuv_backing_discard(&model->inst,
-					     EMUV_CHUNK_BYTES + 4095, 4098,
-					     NULL),
+					     EMUV_CHUNK_BYTES + 4095, 4098),
 			0);
 	at = chunk->vaddr;
 	KUNIT_EXPECT_EQ(test, at[4094], 0xa5);
@@ -308,37 +315,24 @@ static void backing_that_is_held_is_zeroed_where_it_is(struct kunit *test)
 	backing_expect_model(test);
 }
 
-static void backing_of_devices_is_not_discarded(struct kunit *test)
-{
-	struct backing_model *model = test->priv;
-	atomic_t devices = ATOMIC_INIT(1);
-
-	backing_write(test, 3, 1, 0x22);
-	KUNIT_EXPECT_EQ(test,
-			emuv_backing_discard(&model->inst, 0,
-					     CHUNKS * EMUV_CHUNK_BYTES,
-					     &devices),
-			-EBUSY);
-	backing_expect_model(test);
-}
-
 static void backing_ends_at_the_floor(struct kunit *test)
 {
 	struct backing_model *model = test->priv;
 
 	backing_write(test, 0, 0, 0x33);
 	backing_floor = U64_MAX / 2;
-	KUNIT_EXPECT_EQ(test, PTR_ERR(emuv_chunk_back(&model->inst, 1)),
+	KUNIT_EXPECT_EQ(test, PTR_ERR(emuv_chunk_back(&model->inst, 1, NULL)),
 			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2),
+	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2, NULL),
 			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->inst, 0, 2), -ENOMEM);
+	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->inst, 0, 2, NULL),
+			-ENOMEM);
 	backing_expect_model(test);
 	/* what is there stays in reach, and nobody holds it */
 	backing_write(test, 0, 1, 0x44);
 	backing_release(test, 0, CHUNKS);
 	backing_floor = 0;
-	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2), 0);
+	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2, NULL), 0);
 	model->resident[1] = true;
 	model->resident[2] = true;
 	backing_expect_model(test);
@@ -395,7 +389,6 @@ static struct kunit_case backing_kunit_cases[] = {
 	KUNIT_CASE(backing_gives_everybody_the_same_zeros),
 	KUNIT_CASE(backing_discards_to_the_byte),
 	KUNIT_CASE(backing_that_is_held_is_zeroed_where_it_is),
-	KUNIT_CASE(backing_of_devices_is_not_discarded),
 	KUNIT_CASE(backing_ends_at_the_floor),
 	KUNIT_CASE(backing_agrees_with_the_model_whatever_comes),
 	{}

@@ -182,7 +182,7 @@ static ssize_t emuv_client_write(struct kiocb *iocb, struct iov_iter *from)
 	err = emuv_client_reach(iocb->ki_filp, iocb->ki_pos, &end, &region);
 	if (err)
 		return err;
-	done = emuv_io_write(client->inst, iocb->ki_pos, end, from);
+	done = emuv_io_write(client->inst, region, iocb->ki_pos, end, from);
 	emuv_client_reached(region);
 	if (done > 0)
 		iocb->ki_pos += done;
@@ -400,9 +400,11 @@ static int emuv_client_ioctl_discard(struct emuv_call *call)
 	if (!region && emuv_region_any_device(client->inst, arg->offset,
 					      arg->bytes))
 		return -EBUSY;
-	err = emuv_backing_discard(client->inst, arg->offset, arg->bytes,
-				   region ? &region->devices : NULL);
-	emuv_client_reached(region);
+	if (!region)
+		return emuv_backing_discard(client->inst, arg->offset,
+					    arg->bytes);
+	err = emuv_region_discard(region, arg->offset, arg->bytes);
+	emuv_region_put(region);
 	return err;
 }
 
@@ -460,8 +462,8 @@ static int emuv_client_ioctl_report(struct emuv_call *call)
 		.stalled_ns = arg->stalled_ns,
 	};
 
-	emuv_ledger_report(&client->inst->ledger, &client->account, &delta);
-	return 0;
+	return emuv_ledger_report(&client->inst->ledger, &client->account,
+				  &delta);
 }
 
 static const struct emuv_ioctl emuv_client_ioctls[] = {

@@ -9,33 +9,6 @@
 
 #include "emuv.h"
 
-void emuv_instance_query(struct emuv_instance *inst,
-			 struct emuv_query_instance *arg)
-{
-	struct emuv_ledger ledger;
-
-	emuv_ledger_read(&inst->ledger, &ledger);
-	arg->id = inst->config.id;
-	arg->clients = READ_ONCE(inst->client_count);
-	arg->physical_bytes = ledger.physical_limit;
-	arg->virtual_bytes = ledger.virtual_limit;
-	arg->physical_used_bytes = ledger.physical_used;
-	arg->virtual_used_bytes = ledger.virtual_used;
-	arg->unowned_bytes = ledger.unowned;
-	arg->resident_bytes = emuv_instance_resident_bytes(inst);
-	arg->fetched_bytes = ledger.counters.fetched_bytes;
-	arg->evicted_bytes = ledger.counters.evicted_bytes;
-	arg->spills = ledger.counters.spills;
-	arg->faults = ledger.counters.faults;
-	arg->hit_bytes = ledger.counters.hit_bytes;
-	arg->miss_bytes = ledger.counters.miss_bytes;
-	arg->stalled_ns = ledger.counters.stalled_ns;
-	arg->numa_node = inst->config.numa_node;
-	arg->pci_device_id = inst->config.pci_device_id;
-	export_uuid(arg->uuid, &inst->uuid);
-	memcpy(arg->gpu_model, inst->config.gpu_model, sizeof(arg->gpu_model));
-}
-
 static int emuv_control_query(struct emuv_call *call)
 {
 	struct emuv_query_instance *arg = &call->arg.query_instance;

@@ -47,10 +47,12 @@ static int emuv_dmabuf_pin(struct emuv_region *region)
 	struct emuv_instance *inst = region->inst;
 	int err;
 
-	down_read(&inst->map_sem);
+	if (down_write_killable(&region->discard_sem))
+		return -EINTR;
 	atomic_inc(&region->devices);
-	up_read(&inst->map_sem);
-	err = emuv_backing_hold(inst, region->range.first, region->range.count);
+	up_write(&region->discard_sem);
+	err = emuv_backing_hold(inst, region->range.first, region->range.count,
+				region->memcg);
 	if (err)
 		atomic_dec(&region->devices);
 	return err;

@@ -4,11 +4,18 @@
  *
  * Lock order, outermost first:
  *
- *   emuv_instances_lock	which instances exist (device.c)
+ *   emuv_instances_lock	which instances exist (instance.c)
  *   mmap_lock			the kernel's own: faults and VMA closes come with it
+ *   a dma-buf's reservation	the kernel's own: a device maps and unmaps with it
+ *   emuv_dmabuf->lock		attachments, the kernel's mapping (dmabuf.c)
  *   instance->lock		clients and regions of an instance
+ *   region->discard_sem	discards, or one more device
  *   instance->map_sem		which chunks may be mapped
  *   xa_lock(instance->chunks), ledger->lock
+ *
+ * Beside these, under mmap_lock or a dma-buf's locks, and never with map_sem:
+ *
+ *   emuv_backing_tight	who takes what is left in a memory cgroup
  *
  * No user memory is touched under any of the driver's own locks, since the
  * memory touched may be a mapping of the very same instance.
@@ -39,6 +46,7 @@
 
 struct emuv_client;
 struct emuv_region;
+struct mem_cgroup;
 
 /* ledger.c: who has been given how much */
 
@@ -97,8 +105,8 @@ void emuv_ledger_disown(struct emuv_ledger *ledger, struct emuv_account *account
 void emuv_ledger_return(struct emuv_ledger *ledger, u64 bytes);
 void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account,
 			s64 bytes);
-void emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
-			const struct emuv_counters *delta);
+int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
+		       const struct emuv_counters *delta);
 void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account);
 void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
 void emuv_ledger_read_account(struct emuv_ledger *ledger,
@@ -133,7 +141,7 @@ void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range);
 struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 				   unsigned long index);
 
-/* device.c: instances */
+/* instance.c: instances */
 
 /*
  * struct emuv_config - what an instance is asked to be
@@ -195,13 +203,15 @@ struct emuv_instance {
 	struct emuv_ledger ledger;
 };
 
-int emuv_device_init(void);
-void emuv_device_exit(void);
+int emuv_instance_init(void);
+void emuv_instance_exit(void);
 int emuv_config_validate(const struct emuv_config *config);
 int emuv_instance_create(const struct emuv_config *config);
 int emuv_instance_destroy(int id);
 struct emuv_instance *emuv_instance_get(int id);
 struct emuv_instance *emuv_instance_get_next(int id);
+void emuv_instance_query(struct emuv_instance *inst,
+			 struct emuv_query_instance *arg);
 
 static inline void emuv_instance_put(struct emuv_instance *inst)
 {
@@ -243,8 +253,6 @@ bool emuv_client_is_raw(const struct file *file);
 
 int emuv_control_init(void);
 void emuv_control_exit(void);
-void emuv_instance_query(struct emuv_instance *inst,
-			 struct emuv_query_instance *arg);
 
 /* ioctl.c: what all ioctls have in common */
 
@@ -307,16 +315,21 @@ int emuv_ioctl_version(struct emuv_call *call);
  * @kref: holders: clients, mappings, descriptors
  * @owner: the client in whose account it stands, or NULL; under the
  *	instance's lock
+ * @memcg: the memory cgroup that its memory is charged to, that of the process
+ *	that allocated it; NULL where there are none
  * @lingering: its place among the instance's lingering regions
- * @devices: how many devices have it mapped; read under @map_sem held for
- *	writing, changed under it held for reading
+ * @discard_sem: read while some of it is being discarded, written when another
+ *	device is about to map it
+ * @devices: how many devices have it mapped; goes up under @discard_sem
  */
 struct emuv_region {
 	struct kref kref;
 	struct emuv_instance *inst;
 	struct emuv_range range;
 	struct emuv_client *owner;
+	struct mem_cgroup *memcg;
 	struct list_head lingering;
+	struct rw_semaphore discard_sem;
 	atomic_t devices;
 };
 
@@ -324,6 +337,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 		       u64 *offset);
 int emuv_region_import(struct emuv_client *client, struct emuv_region *region);
 int emuv_region_drop(struct emuv_client *client, u64 offset);
+int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes);
 void emuv_region_put(struct emuv_region *region);
 bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes);
 void emuv_region_reap(struct emuv_instance *inst, bool force);
@@ -374,30 +388,56 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
 }
 
-u64 emuv_backing_floor(void);
+void emuv_backing_init(void);
 struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
 				  unsigned long index);
 struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
-				   unsigned long index);
+				   unsigned long index,
+				   struct mem_cgroup *memcg);
+size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
+			size_t count);
 bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 			   const struct emuv_chunk *chunk);
 void emuv_chunk_put(struct emuv_chunk *chunk);
 int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
-		      unsigned long count);
+		      unsigned long count, struct mem_cgroup *memcg);
 void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 			 unsigned long count);
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count);
-int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes,
-			 atomic_t *devices);
+			  unsigned long count, struct mem_cgroup *memcg);
+void emuv_backing_fail(struct emuv_instance *inst, u64 pos);
+int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes);
 bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, bool force);
+
+/* floor.c: how much of the host's memory may be taken */
+
+/* What chunks are made of; the kind of memory is GFP_USER's. */
+#define EMUV_CHUNK_GFP	(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN)
+
+u64 emuv_floor_node_bytes(int node);
+u64 emuv_floor_bytes(int nid);
+u64 emuv_floor_backable_bytes(void);
+int emuv_floor_next_node(int nid, int after);
+
+/* memcg.c: what memory cgroups have room for */
+
+#ifdef CONFIG_MEMCG
+bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages);
+#else
+static inline bool emuv_memcg_has_room(struct mem_cgroup *memcg,
+				       unsigned long pages)
+{
+	return true;
+}
+#endif
 
 /* io.c: reading and writing an offset space */
 
 ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		     struct iov_iter *to);
-ssize_t emuv_io_write(struct emuv_instance *inst, u64 pos, u64 end,
+ssize_t emuv_io_write(struct emuv_instance *inst,
+		      const struct emuv_region *region, u64 pos, u64 end,
 		      struct iov_iter *from);
 
 /* vm.c: mapping an offset space */

@@ -23,6 +23,8 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 
 	while (pos < end && iov_iter_count(to)) {
 		size_t span = emuv_io_span(pos, end, iov_iter_count(to));
+		size_t at = pos & (EMUV_CHUNK_BYTES - 1);
+		size_t sound = span;
 		struct emuv_chunk *chunk;
 		size_t copied;
 
@@ -30,46 +32,60 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 			return done ?: -EINTR;
 		chunk = emuv_chunk_get(inst, pos >> EMUV_CHUNK_SHIFT);
 		if (chunk) {
-			copied = copy_to_iter(chunk->vaddr +
-					      (pos & (EMUV_CHUNK_BYTES - 1)),
-					      span, to);
+			sound = emuv_chunk_sound(chunk, at, span);
+			/* memory may fail just now: not a reason to panic */
+			copied = _copy_mc_to_iter(chunk->vaddr + at, sound, to);
 			emuv_chunk_put(chunk);
 		} else {
 			copied = iov_iter_zero(span, to);
 		}
 		done += copied;
 		pos += copied;
-		if (copied < span)
+		if (copied < sound)
 			return done ?: -EFAULT;
+		if (sound < span) {
+			emuv_backing_fail(inst, pos);
+			return done ?: -EIO;
+		}
 		cond_resched();
 	}
 	return done;
 }
 
-/* Write from @pos, at most up to @end. */
-ssize_t emuv_io_write(struct emuv_instance *inst, u64 pos, u64 end,
+/*
+ * Write from @pos, at most up to @end. What lies in @region is backed at its
+ * expense, and the rest, if there is any, at the writer's.
+ */
+ssize_t emuv_io_write(struct emuv_instance *inst,
+		      const struct emuv_region *region, u64 pos, u64 end,
 		      struct iov_iter *from)
 {
 	ssize_t done = 0;
 
 	while (pos < end && iov_iter_count(from)) {
 		size_t span = emuv_io_span(pos, end, iov_iter_count(from));
+		bool own = region && pos < emuv_region_end(region);
+		size_t at = pos & (EMUV_CHUNK_BYTES - 1);
 		struct emuv_chunk *chunk;
-		size_t copied;
+		size_t copied, sound;
 
 		if (fatal_signal_pending(current))
 			return done ?: -EINTR;
-		chunk = emuv_chunk_back(inst, pos >> EMUV_CHUNK_SHIFT);
+		chunk = emuv_chunk_back(inst, pos >> EMUV_CHUNK_SHIFT,
+					own ? region->memcg : NULL);
 		if (IS_ERR(chunk))
 			return done ?: PTR_ERR(chunk);
-		copied = copy_from_iter(chunk->vaddr +
-					(pos & (EMUV_CHUNK_BYTES - 1)),
-					span, from);
+		sound = emuv_chunk_sound(chunk, at, span);
+		copied = copy_from_iter(chunk->vaddr + at, sound, from);
 		emuv_chunk_put(chunk);
 		done += copied;
 		pos += copied;
-		if (copied < span)
+		if (copied < sound)
 			return done ?: -EFAULT;
+		if (sound < span) {
+			emuv_backing_fail(inst, pos);
+			return done ?: -EIO;
+		}
 		cond_resched();
 	}
 	return done;

@@ -110,25 +110,54 @@ void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account
 	spin_unlock(&ledger->lock);
 }
 
+static bool emuv_counters_fit(const struct emuv_counters *in,
+			      const struct emuv_counters *delta)
+{
+	return delta->fetched_bytes <= U64_MAX - in->fetched_bytes &&
+	       delta->evicted_bytes <= U64_MAX - in->evicted_bytes &&
+	       delta->spills <= U64_MAX - in->spills &&
+	       delta->faults <= U64_MAX - in->faults &&
+	       delta->hit_bytes <= U64_MAX - in->hit_bytes &&
+	       delta->miss_bytes <= U64_MAX - in->miss_bytes &&
+	       delta->stalled_ns <= U64_MAX - in->stalled_ns;
+}
+
+static void emuv_counter_add(u64 *to, u64 delta)
+{
+	*to += min(delta, U64_MAX - *to);
+}
+
 static void emuv_counters_add(struct emuv_counters *to,
 			      const struct emuv_counters *delta)
 {
-	to->fetched_bytes += delta->fetched_bytes;
-	to->evicted_bytes += delta->evicted_bytes;
-	to->spills += delta->spills;
-	to->faults += delta->faults;
-	to->hit_bytes += delta->hit_bytes;
-	to->miss_bytes += delta->miss_bytes;
-	to->stalled_ns += delta->stalled_ns;
+	emuv_counter_add(&to->fetched_bytes, delta->fetched_bytes);
+	emuv_counter_add(&to->evicted_bytes, delta->evicted_bytes);
+	emuv_counter_add(&to->spills, delta->spills);
+	emuv_counter_add(&to->faults, delta->faults);
+	emuv_counter_add(&to->hit_bytes, delta->hit_bytes);
+	emuv_counter_add(&to->miss_bytes, delta->miss_bytes);
+	emuv_counter_add(&to->stalled_ns, delta->stalled_ns);
 }
 
-void emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
-			const struct emuv_counters *delta)
+/*
+ * Add to an account's counters, or -EOVERFLOW, when nothing is added. Counters
+ * never go back: the sum of them stops at its largest value, so that a client
+ * that reports nonsense does not have the reports of others refused.
+ */
+int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
+		       const struct emuv_counters *delta)
 {
+	int err = 0;
+
 	spin_lock(&ledger->lock);
-	emuv_counters_add(&ledger->counters, delta);
-	emuv_counters_add(&account->counters, delta);
+	if (emuv_counters_fit(&account->counters, delta)) {
+		emuv_counters_add(&ledger->counters, delta);
+		emuv_counters_add(&account->counters, delta);
+	} else {
+		err = -EOVERFLOW;
+	}
 	spin_unlock(&ledger->lock);
+	return err;
 }
 
 /* Take back the VRAM of an account that is about to go. */

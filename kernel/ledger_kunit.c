@@ -146,8 +146,12 @@ static void ledger_adds_up_what_accounts_report(struct kunit *test)
 	struct ledger_model *model = test->priv;
 	const struct emuv_counters delta = { 1, 20, 300, 4000, 5, 60, 700 };
 
-	emuv_ledger_report(&model->ledger, &model->accounts[0], &delta);
-	emuv_ledger_report(&model->ledger, &model->accounts[1], &delta);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_report(&model->ledger,
+						 &model->accounts[0], &delta),
+			0);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_report(&model->ledger,
+						 &model->accounts[1], &delta),
+			0);
 	KUNIT_EXPECT_EQ(test, model->accounts[1].counters.evicted_bytes, 20);
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.fetched_bytes, 2);
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.evicted_bytes, 40);
@@ -156,6 +160,32 @@ static void ledger_adds_up_what_accounts_report(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.hit_bytes, 10);
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.miss_bytes, 120);
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.stalled_ns, 1400);
+}
+
+static void ledger_counters_never_go_back(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	const struct emuv_counters one = { .spills = 1, .faults = 1 };
+	const struct emuv_counters rest = { .spills = U64_MAX };
+
+	KUNIT_EXPECT_EQ(test, emuv_ledger_report(&model->ledger,
+						 &model->accounts[0], &one),
+			0);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_report(&model->ledger,
+						 &model->accounts[0], &rest),
+			-EOVERFLOW);
+	KUNIT_EXPECT_EQ(test, model->accounts[0].counters.spills, 1);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.spills, 1);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_report(&model->ledger,
+						 &model->accounts[1], &rest),
+			0);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.spills, U64_MAX);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_report(&model->ledger,
+						 &model->accounts[0], &one),
+			0);
+	KUNIT_EXPECT_EQ(test, model->accounts[0].counters.spills, 2);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.spills, U64_MAX);
+	KUNIT_EXPECT_EQ(test, model->ledger.counters.faults, 2);
 }
 
 /* Chance, the same each time: a failure can be looked at again. */
@@ -210,6 +240,7 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_gives_nobody_what_may_yet_be_put_back),
 	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),
+	KUNIT_CASE(ledger_counters_never_go_back),
 	KUNIT_CASE(ledger_sums_are_the_accounts_whatever_comes),
 	{}
 };

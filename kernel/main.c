@@ -13,23 +13,24 @@ static int __init emuv_init(void)
 {
 	int err;
 
+	emuv_backing_init();
 	err = emuv_regionfd_init();
 	if (err)
 		return err;
-	err = emuv_device_init();
+	err = emuv_instance_init();
 	if (err)
 		goto err_regionfd;
 	err = emuv_param_create_instances();
 	if (err)
-		goto err_device;
+		goto err_instance;
 	/* last: from here on others can make instances too */
 	err = emuv_control_init();
 	if (err)
-		goto err_device;
+		goto err_instance;
 	return 0;
 
-err_device:
-	emuv_device_exit();
+err_instance:
+	emuv_instance_exit();
 err_regionfd:
 	emuv_regionfd_exit();
 	return err;
@@ -38,7 +39,7 @@ err_regionfd:
 static void __exit emuv_exit(void)
 {
 	emuv_control_exit();
-	emuv_device_exit();
+	emuv_instance_exit();
 	emuv_regionfd_exit();
 }
 

@@ -8,6 +8,7 @@
  * io_uring that pinned them): the region stays in the ledger until those are
  * gone too, since what is held is not free.
  */
+#include <linux/memcontrol.h>
 #include <linux/slab.h>
 
 #include "emuv.h"
@@ -24,6 +25,7 @@ static void emuv_region_free(struct emuv_region *region)
 				  emuv_region_bytes(region));
 	emuv_range_erase(&inst->ranges, &region->range);
 	emuv_ledger_return(&inst->ledger, emuv_region_bytes(region));
+	mem_cgroup_put(region->memcg);
 	kfree(region);
 }
 
@@ -128,7 +130,9 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 		return -ENOMEM;
 	kref_init(&region->kref);
 	INIT_LIST_HEAD(&region->lingering);
+	init_rwsem(&region->discard_sem);
 	region->inst = inst;
+	region->memcg = get_mem_cgroup_from_mm(current->mm);
 
 	mutex_lock(&inst->lock);
 	err = emuv_region_place(client, region, bytes);
@@ -138,6 +142,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	}
 	mutex_unlock(&inst->lock);
 	if (err) {
+		mem_cgroup_put(region->memcg);
 		kfree(region);
 		return err;
 	}
@@ -150,7 +155,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 			     true);
 	if (populate) {
 		err = emuv_backing_populate(inst, region->range.first,
-					    region->range.count);
+					    region->range.count, region->memcg);
 		if (err)
 			goto err_put_region;
 	}
@@ -214,6 +219,24 @@ int emuv_region_drop(struct emuv_client *client, u64 offset)
 		return -ENOENT;
 	emuv_region_put(region);
 	return 0;
+}
+
+/*
+ * Discard part of a region; @offset is one of the instance's offset space.
+ * -EBUSY while devices have the region mapped.
+ */
+int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
+{
+	int err;
+
+	if (down_read_killable(&region->discard_sem))
+		return -EINTR;
+	if (atomic_read(&region->devices))
+		err = -EBUSY;
+	else
+		err = emuv_backing_discard(region->inst, offset, bytes);
+	up_read(&region->discard_sem);
+	return err;
 }
 
 /* Has a device some of the range mapped, whosever region it is? */

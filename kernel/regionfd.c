@@ -3,9 +3,14 @@
  * Descriptors of regions: what one process hands to another.
  *
  * They are regular files of a file system of the driver's own, which is never
- * mounted where anybody sees it: that is what lets fallocate() reach them. The
- * inodes that gather the mappings of an instance live there too.
+ * mounted where anybody sees it: that is what lets fallocate() reach them.
+ *
+ * That file system is module text, and a file is not all that holds it: an
+ * O_PATH descriptor holds mount and inode and no file. So the file system has
+ * an .owner, and is mounted only while there are files: whoever holds anything
+ * of it holds the module.
  */
+#include <linux/anon_inodes.h>
 #include <linux/compat.h>
 #include <linux/falloc.h>
 #include <linux/file.h>
@@ -19,33 +24,52 @@
 
 #define EMUV_FS_MAGIC	0x656d7556	/* "emuV" */
 
-static struct vfsmount *emuv_mount;
+/* A file of where the inodes of instances live. */
+static struct file *emuv_anon_file;
 
 static int emuv_fs_init_context(struct fs_context *fc)
 {
-	return init_pseudo(fc, EMUV_FS_MAGIC) ? 0 : -ENOMEM;
+	if (!init_pseudo(fc, EMUV_FS_MAGIC))
+		return -ENOMEM;
+	fc->s_iflags |= SB_I_NOEXEC | SB_I_NODEV;
+	return 0;
 }
 
-/* No .owner: the mount would hold the module for good. Its files do that. */
 static struct file_system_type emuv_fs = {
+	.owner = THIS_MODULE,
 	.name = "emuv",
 	.init_fs_context = emuv_fs_init_context,
 	.kill_sb = kill_anon_super,
 };
 
+/* Mounted by whoever makes a file while there is no other. */
+static struct vfsmount *emuv_mount;
+static int emuv_mount_users;
+
+/* The operations are the kernel's, since fput() calls them when we are gone. */
 int emuv_regionfd_init(void)
 {
-	emuv_mount = kern_mount(&emuv_fs);
-	return PTR_ERR_OR_ZERO(emuv_mount);
+	emuv_anon_file = anon_inode_getfile("[emuv]", &generic_ro_fops, NULL,
+					    O_RDONLY);
+	return PTR_ERR_OR_ZERO(emuv_anon_file);
 }
 
 void emuv_regionfd_exit(void)
 {
-	kern_unmount(emuv_mount);
+	fput(emuv_anon_file);
 }
 
-static int emuv_inode_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
-			      struct iattr *attr)
+/*
+ * An inode whose mapping gathers an instance's. Instances do not hold the
+ * module, so this is not one of the driver's file system.
+ */
+struct inode *emuv_inode_create(void)
+{
+	return alloc_anon_inode(file_inode(emuv_anon_file)->i_sb);
+}
+
+static int emuv_regionfd_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
+				 struct iattr *attr)
 {
 	/* a region is as large as it was allocated */
 	if (attr->ia_valid & ATTR_SIZE)
@@ -53,20 +77,9 @@ static int emuv_inode_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
 	return simple_setattr(idmap, dentry, attr);
 }
 
-static const struct inode_operations emuv_inode_ops = {
-	.setattr = emuv_inode_setattr,
+static const struct inode_operations emuv_regionfd_inode_ops = {
+	.setattr = emuv_regionfd_setattr,
 };
-
-struct inode *emuv_inode_create(void)
-{
-	struct inode *inode = alloc_anon_inode(emuv_mount->mnt_sb);
-
-	if (!IS_ERR(inode)) {
-		inode->i_mode |= S_IFREG;
-		inode->i_op = &emuv_inode_ops;
-	}
-	return inode;
-}
 
 static int emuv_regionfd_release(struct inode *inode, struct file *file)
 {
@@ -98,7 +111,7 @@ static ssize_t emuv_regionfd_write(struct kiocb *iocb, struct iov_iter *from)
 		return 0;
 	if (iocb->ki_pos >= emuv_region_bytes(region))
 		return -ENOSPC;
-	done = emuv_io_write(region->inst,
+	done = emuv_io_write(region->inst, region,
 			     emuv_region_offset(region) + iocb->ki_pos,
 			     emuv_region_end(region), from);
 	if (done > 0)
@@ -112,7 +125,8 @@ static loff_t emuv_regionfd_llseek(struct file *file, loff_t offset, int whence)
 				 emuv_region_bytes(file->private_data));
 }
 
-static struct file *emuv_region_file(struct emuv_region *region, fmode_t mode,
+static struct file *emuv_region_file(struct emuv_region *region,
+				     struct vfsmount *mount, fmode_t mode,
 				     const struct file_operations *fops);
 
 /* What a mapping of a region holds in place of the descriptor's own file. */
@@ -137,7 +151,7 @@ static int emuv_regionfd_mmap(struct file *file, struct vm_area_struct *vma)
 	if (vma->vm_pgoff >= pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
 	emuv_region_get(region);
-	mapped = emuv_region_file(region, file->f_mode,
+	mapped = emuv_region_file(region, file->f_path.mnt, file->f_mode,
 				  &emuv_regionfd_mapped_fops);
 	if (IS_ERR(mapped)) {
 		emuv_region_put(region);
@@ -162,10 +176,8 @@ static long emuv_regionfd_fallocate(struct file *file, int mode, loff_t offset,
 	/* as in other files, what lies beyond the end is not there to punch */
 	if (offset >= bytes)
 		return 0;
-	return emuv_backing_discard(region->inst,
-				    emuv_region_offset(region) + offset,
-				    min_t(u64, len, bytes - offset),
-				    &region->devices);
+	return emuv_region_discard(region, emuv_region_offset(region) + offset,
+				   min_t(u64, len, bytes - offset));
 }
 
 static const struct file_operations emuv_regionfd_fops = {
@@ -182,19 +194,23 @@ static const struct file_operations emuv_regionfd_fops = {
 };
 
 /* A file that takes over the caller's reference, unless it cannot be made. */
-static struct file *emuv_region_file(struct emuv_region *region, fmode_t mode,
+static struct file *emuv_region_file(struct emuv_region *region,
+				     struct vfsmount *mount, fmode_t mode,
 				     const struct file_operations *fops)
 {
 	int flags = mode & FMODE_WRITE ? O_RDWR : O_RDONLY;
-	struct inode *inode = emuv_inode_create();
+	struct inode *inode = alloc_anon_inode(mount->mnt_sb);
 	struct file *file;
 
 	if (IS_ERR(inode))
 		return ERR_CAST(inode);
+	/* opened anew, by way of /proc, it has no operations: ENXIO */
+	inode->i_mode |= S_IFREG;
+	inode->i_op = &emuv_regionfd_inode_ops;
 	i_size_write(inode, emuv_region_bytes(region));
 	/* what fput() gives back; the call came through a file that has one */
 	__module_get(THIS_MODULE);
-	file = alloc_file_pseudo(inode, emuv_mount, "emuv-region",
+	file = alloc_file_pseudo(inode, mount, "emuv-region",
 				 flags | O_LARGEFILE, fops);
 	if (IS_ERR(file)) {
 		module_put(THIS_MODULE);
@@ -209,7 +225,16 @@ static struct file *emuv_region_file(struct emuv_region *region, fmode_t mode,
 
 struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 {
-	return emuv_region_file(region, mode, &emuv_regionfd_fops);
+	struct file *file;
+	int err;
+
+	err = simple_pin_fs(&emuv_fs, &emuv_mount, &emuv_mount_users);
+	if (err)
+		return ERR_PTR(err);
+	file = emuv_region_file(region, emuv_mount, mode, &emuv_regionfd_fops);
+	/* the file holds the mount by itself */
+	simple_release_fs(&emuv_mount, &emuv_mount_users);
+	return file;
 }
 
 /* The region that a file is a descriptor of, as long as the file lives. */

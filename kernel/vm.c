@@ -8,6 +8,8 @@
  * would be quicker, but only in mappings of whole, aligned chunks: in all others,
  * and for chunks of single pages, it would map one page a fault.
  */
+#include <linux/sched/signal.h>
+
 #include "emuv.h"
 #include "trace.h"
 
@@ -46,6 +48,21 @@ static void emuv_vm_close(struct vm_area_struct *vma)
 		emuv_region_put(region);
 }
 
+/* Collect at most @count pages of a chunk, up to one whose memory has failed. */
+static unsigned long emuv_vm_pages(const struct emuv_chunk *chunk,
+				   unsigned long first, unsigned long count,
+				   struct page **pages)
+{
+	unsigned long i;
+
+	for (i = 0; i < count; i++) {
+		pages[i] = emuv_chunk_page(chunk, first + i);
+		if (PageHWPoison(pages[i]))
+			break;
+	}
+	return i;
+}
+
 /*
  * Map what of a chunk lies in the mapping. A page that is there already was
  * put there by somebody who faults beside us, and is the same one.
@@ -61,16 +78,18 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 	while (start < end) {
 		unsigned long addr = vma->vm_start +
 				     ((start - vma->vm_pgoff) << PAGE_SHIFT);
-		unsigned long count = min_t(unsigned long, end - start,
-					    EMUV_VM_BATCH);
-		unsigned long left = count;
 		struct page *pages[EMUV_VM_BATCH];
-		unsigned long i;
+		unsigned long count, left;
 		int err;
 
-		for (i = 0; i < count; i++)
-			pages[i] = emuv_chunk_page(chunk,
-						   start + i - chunk_start);
+		count = emuv_vm_pages(chunk, start - chunk_start,
+				      min_t(unsigned long, end - start,
+					    EMUV_VM_BATCH), pages);
+		if (!count) {
+			start++;
+			continue;
+		}
+		left = count;
 		err = vm_insert_pages(vma, addr, pages, &left);
 		start += count - left;
 		if (err == -EBUSY)
@@ -96,7 +115,8 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		return VM_FAULT_SIGBUS;
 
 	for (;;) {
-		chunk = emuv_chunk_back(inst, index);
+		chunk = emuv_chunk_back(inst, index,
+					region ? region->memcg : NULL);
 		if (IS_ERR(chunk))
 			return VM_FAULT_SIGBUS;
 		down_read(&inst->map_sem);
@@ -105,10 +125,18 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		/* discarded in between */
 		up_read(&inst->map_sem);
 		emuv_chunk_put(chunk);
+		if (fatal_signal_pending(current))
+			return VM_FAULT_SIGBUS;
+		cond_resched();
 	}
 	err = emuv_vm_map_chunk(vma, index, chunk);
 	ret = err ? vmf_error(err) : VM_FAULT_NOPAGE;
 	up_read(&inst->map_sem);
+	if (PageHWPoison(emuv_chunk_page(chunk, vmf->pgoff &
+						(EMUV_CHUNK_PAGES - 1)))) {
+		emuv_backing_fail(inst, (u64)vmf->pgoff << PAGE_SHIFT);
+		ret = VM_FAULT_HWPOISON;
+	}
 	emuv_chunk_put(chunk);
 	trace_emuv_fault(inst->config.id, index,
 			 (__force unsigned int)ret);

@@ -183,6 +183,49 @@ TEST_F(client, CountersOnlyGrowAndAreSummed)
     EXPECT_EQ(attribute(id, "spills"), "9");
 }
 
+TEST_F(client, NoReportTakesACounterBack)
+{
+    struct counter
+    {
+        decltype(&emuv_report::spills) member;
+        std::string name;
+    };
+    const counter counters[] = {
+        {&emuv_report::fetched_bytes, "fetched_bytes"},
+        {&emuv_report::evicted_bytes, "evicted_bytes"},
+        {&emuv_report::spills, "spills"},
+        {&emuv_report::faults, "faults"},
+        {&emuv_report::hit_bytes, "hit_bytes"},
+        {&emuv_report::miss_bytes, "miss_bytes"},
+        {&emuv_report::stalled_ns, "stalled_ns"},
+    };
+    for (const auto &[counter, name] : counters) {
+        const auto one = open_client(id), two = open_client(id);
+        const auto before = read_number(attribute_path(id, name));
+        auto report = fresh<emuv_report>();
+        report.*counter = 1000;
+        ASSERT_EQ(call(one, EMUV_IOC_REPORT, report), 0) << name;
+
+        // Its own counter would wrap: refused, and nothing else is added.
+        auto wrapping = fresh<emuv_report>();
+        wrapping.spills = 5;
+        wrapping.faults = 5;
+        wrapping.*counter = ~u64{0} - 999;
+        const auto spills = read_number(attribute_path(id, "spills"));
+        EXPECT_EQ(call(one, EMUV_IOC_REPORT, wrapping), EOVERFLOW) << name;
+        EXPECT_EQ(read_number(attribute_path(id, name)), before + 1000) << name;
+        EXPECT_EQ(read_number(attribute_path(id, "spills")), spills) << name;
+
+        // The instance's would: it stops, and others go on reporting.
+        auto most = fresh<emuv_report>();
+        most.*counter = ~u64{0} - 999;
+        EXPECT_EQ(call(two, EMUV_IOC_REPORT, most), 0) << name;
+        EXPECT_EQ(read_number(attribute_path(id, name)), ~u64{0}) << name;
+        EXPECT_EQ(call(one, EMUV_IOC_REPORT, report), 0) << name;
+        EXPECT_EQ(read_number(attribute_path(id, name)), ~u64{0}) << name;
+    }
+}
+
 // --- what comes back ---
 
 TEST_F(client, CloseReturnsEverything)

@@ -3,11 +3,13 @@
 // mappings that large entries do not fit.
 #include "pin.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -231,6 +233,41 @@ TEST_F(fragmented, NextReadsZeros)
 }
 
 // --- mappings that large entries do not fit, or may not be used in ---
+
+TEST_F(fragmented, CgroupLimitKillsNobodyWhereManyThreadsTouch)
+{
+    const memory_cgroup group("fragment-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const auto said =
+        in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
+            CHILD_EXPECT(group.enter());
+            CHILD_EXPECT(group.limit(48 * mib));
+            const u64 chunks = 64;
+            const auto its = allocate(client, chunks * chunk);
+            const mapping map(client.get(), its.bytes, its.offset);
+            std::atomic<u64> touched = 0, refused = 0;
+            std::vector<std::thread> threads;
+            for (u64 which = 0; which < 8; which++)
+                threads.emplace_back([&, which] {
+                    for (u64 i = 0; i < 8 * chunks; i++) {
+                        const u64 at = (which * 8 + i * 5) % chunks;
+                        if (signal_of_write(map.data() + at * chunk) == 0)
+                            touched++;
+                        else
+                            refused++;
+                    }
+                });
+            for (auto &thread : threads)
+                thread.join();
+            CHILD_EXPECT(touched > 0);
+            CHILD_EXPECT(refused > 0);
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(group.event("oom"), 0U);
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+}
 
 class odd_mapping : public driver_test
 {

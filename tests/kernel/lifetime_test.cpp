@@ -11,6 +11,7 @@
 #include <ostream>
 #include <thread>
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -480,6 +481,77 @@ TEST_F(lifetime, UnloadTakesUnusedInstancesAndTheirRawDataAlong)
     EXPECT_EQ(leftovers(), "");
     EXPECT_TRUE(
         wait_until([&] { return settled_available() + 8 * mib > before; }));
+}
+
+// O_PATH holds the mount and the inode, and no file that would hold the module.
+TEST_F(lifetime, PathOfARegionDescriptorKeepsTheModuleAndNoMemory)
+{
+    const int id = create(control, mib, 64 * mib);
+    descriptor path;
+    {
+        const auto client = open_client(id);
+        const auto got = allocate(client, region_bytes, EMUV_ALLOC_POPULATE);
+        const auto exported = export_region(client, got.offset);
+        const auto name = "/proc/self/fd/" + std::to_string(exported.get());
+        path = descriptor(open(name.c_str(), O_PATH | O_CLOEXEC));
+        ASSERT_TRUE(path);
+    }
+    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+    EXPECT_EQ(query(control, id).resident_bytes, 0U);
+    EXPECT_EQ(destroy(control, id), 0);
+    control.reset();
+    // Where this succeeded, whatever is done with the descriptor would be done
+    // in memory that the module has left.
+    ASSERT_EQ(unload(), EWOULDBLOCK);
+
+    struct stat status
+    {};
+    EXPECT_EQ(fstat(path.get(), &status), 0);
+    EXPECT_TRUE(S_ISREG(status.st_mode));
+    EXPECT_EQ(status.st_size, static_cast<off_t>(region_bytes));
+    const auto name = "/proc/self/fd/" + std::to_string(path.get());
+    EXPECT_EQ(chmod(name.c_str(), 0640), 0);
+    EXPECT_EQ(error_of(truncate(name.c_str(), 0)), EPERM);
+    EXPECT_EQ(error_of(open(name.c_str(), O_RDWR | O_CLOEXEC)), ENXIO);
+    path.reset();
+    EXPECT_EQ(unload_eventually(), 0);
+    EXPECT_EQ(leftovers(), "");
+}
+
+TEST_F(lifetime, RegionDescriptorIsNotOpenedAnew)
+{
+    const int id = create(control, mib, 64 * mib);
+    const auto client = open_client(id);
+    const auto got = allocate(client, region_bytes);
+    const auto exported = export_region(client, got.offset);
+    const auto name = "/proc/self/fd/" + std::to_string(exported.get());
+    EXPECT_EQ(error_of(open(name.c_str(), O_RDWR | O_CLOEXEC)), ENXIO);
+    EXPECT_EQ(error_of(open(name.c_str(), O_RDONLY | O_CLOEXEC)), ENXIO);
+}
+
+TEST_F(lifetime, PathsOfRegionDescriptorsComeAndGoWithLoadsOfTheModule)
+{
+    for (int round = 0; round < 8; round++) {
+        const int id = create(control, mib, 64 * mib);
+        std::vector<descriptor> paths;
+        for (int i = 0; i < 4; i++) {
+            const auto client = open_client(id);
+            const auto got = allocate(client, chunk);
+            const auto exported = export_region(client, got.offset);
+            const mapping map(exported.get(), chunk);
+            const auto name = "/proc/self/fd/" + std::to_string(exported.get());
+            paths.emplace_back(open(name.c_str(), O_PATH | O_CLOEXEC));
+            ASSERT_TRUE(paths.back());
+        }
+        control.reset();
+        while (!paths.empty()) {
+            ASSERT_EQ(unload(), EWOULDBLOCK);
+            paths.pop_back();
+        }
+        ASSERT_EQ(unload_eventually(), 0);
+        ASSERT_EQ(load(""), 0);
+        control = open_control();
+    }
 }
 
 TEST_F(lifetime, ClientEndsWithItsLastMapping)

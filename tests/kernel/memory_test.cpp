@@ -13,9 +13,11 @@
 #include <thread>
 
 #include <linux/capability.h>
+#include <linux/futex.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -955,6 +957,30 @@ TEST_F(memory, MappingsCanBeMovedAndSplit)
     EXPECT_EQ(query(control, id).unowned_bytes, 0U);
 }
 
+TEST_F(memory, FutexesArePrivate)
+{
+    const auto got = allocate(client, chunk);
+    const mapping map(client.get(), chunk, got.offset);
+    auto *const word = reinterpret_cast<unsigned *>(map.data());
+    const auto futex = [&](int what, unsigned value) {
+        return error_of(syscall(SYS_futex, word, what, value, nullptr));
+    };
+    *word = 0;
+    EXPECT_EQ(futex(FUTEX_WAIT_PRIVATE, 1), EAGAIN);
+    EXPECT_EQ(futex(FUTEX_WAKE_PRIVATE, 1), 0);
+    // As the manual says: shared ones need the page cache.
+    EXPECT_EQ(futex(FUTEX_WAIT, 1), EFAULT);
+    EXPECT_EQ(futex(FUTEX_WAKE, 1), EFAULT);
+    *word = 0;
+    std::thread waiter([&] {
+        while (*static_cast<volatile unsigned *>(word) == 0)
+            futex(FUTEX_WAIT_PRIVATE, 0);
+    });
+    *static_cast<volatile unsigned *>(word) = 1;
+    futex(FUTEX_WAKE_PRIVATE, 1);
+    waiter.join();
+}
+
 TEST_F(memory, ProtectionHolds)
 {
     const auto got = allocate(client, chunk);
@@ -1277,64 +1303,159 @@ TEST_F(memory, DiscardWhileOthersTouchLeavesZerosOrNewBytes)
 
 // --- memory cgroups ---
 
-TEST_F(memory, RamIsChargedToTheCgroupOfWhoeverTouchesFirst)
+// A process in a group that has allocated a region of the client's and waits.
+class owner_in_group
 {
-    const memory_cgroup group("memory-test");
-    if (!group.usable)
+public:
+    owner_in_group(const memory_cgroup &group, const descriptor &client,
+                   u64 bytes)
+        : process_({.keep = {client.get()}}, [&](channel &us) -> std::string {
+              CHILD_EXPECT(group.enter());
+              us.send(allocate(client, bytes).offset);
+              us.receive();
+              return "";
+          })
+    {
+        got_ = {process_.conversation().receive(), bytes};
+    }
+    ~owner_in_group()
+    {
+        process_.conversation().send();
+        EXPECT_EQ(process_.join(), "");
+    }
+
+    const region &got() const { return got_; }
+
+private:
+    process process_;
+    region got_;
+};
+
+TEST_F(memory, RamIsChargedToTheCgroupOfWhoeverAllocatedIt)
+{
+    const memory_cgroup owners("memory-owner");
+    const memory_cgroup touchers("memory-toucher");
+    if (!owners.usable || !touchers.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
-    const auto got = allocate(client, 96 * mib);
-    const auto exported = export_region(client, got.offset);
-    process toucher({.keep = {exported.get()}},
-                    [&](channel &us) -> std::string {
-                        CHILD_EXPECT(group.enter());
-                        us.send();
-                        us.receive();
-                        const mapping map(exported.get(), 64 * mib);
-                        for (u64 place = 0; place < map.size(); place += chunk)
-                            map[place] = 1;
-                        const std::vector<char> data(32 * mib, 'x');
-                        CHILD_EXPECT(pwrite(exported.get(), data.data(),
-                                            data.size(), 64 * mib) == 32 * mib);
-                        us.send();
-                        us.receive();
-                        return "";
-                    });
-    toucher.conversation().receive();
-    const auto before = group.current();
-    toucher.conversation().send();
-    toucher.conversation().receive();
-    EXPECT_GE(group.current(), before + 90 * mib);
-    toucher.conversation().send();
-    EXPECT_EQ(toucher.join(), "");
-    EXPECT_GE(group.current(), 90 * mib)
-        << "the memory lives on, and so does the charge";
-    ASSERT_EQ(release(client, got.offset), 0);
-    // The region descriptor holds the region still.
-    EXPECT_GE(group.current(), 90 * mib);
+    const owner_in_group owner(owners, client, 128 * mib);
+    const auto exported = export_region(client, owner.got().offset);
+    const auto dmabuf =
+        export_region(client, owner.got().offset, EMUV_EXPORT_DMABUF);
+    const auto before = owners.current();
+    const auto said = in_child(
+        {.keep = {exported.get(), dmabuf.get()}},
+        [&](channel &) -> std::string {
+            CHILD_EXPECT(touchers.enter());
+            const auto own = touchers.current();
+            const mapping read_only(exported.get(), 32 * mib, 0, PROT_READ);
+            for (u64 place = 0; place < read_only.size(); place += chunk)
+                CHILD_EXPECT(read_only[place] == 0);
+            const mapping map(exported.get(), 32 * mib, 32 * mib);
+            for (u64 place = 0; place < map.size(); place += chunk)
+                map[place] = 1;
+            const std::vector<char> data(mib, 'x');
+            for (u64 place = 64 * mib; place < 96 * mib; place += chunk)
+                CHILD_EXPECT(pwrite(exported.get(), data.data(), data.size(),
+                                    static_cast<off_t>(place)) == mib);
+            const mapping device(dmabuf.get(), 32 * mib, 96 * mib);
+            for (u64 place = 0; place < device.size(); place += chunk)
+                device[place] = 1;
+            CHILD_EXPECT(touchers.current() < own + 16 * mib);
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(resident(), 128 * mib);
+    EXPECT_GE(owners.current(), before + 126 * mib);
 }
 
-TEST_F(memory, ChargeEndsWithTheRegion)
+TEST_F(memory, NobodyTouchesForAnotherBeyondItsCgroupsLimit)
 {
     const memory_cgroup group("memory-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
-    const auto got = allocate(client, 64 * mib);
+    ASSERT_TRUE(group.limit(64 * mib));
+    const owner_in_group owner(group, client, 192 * mib);
+    // This process is in no limited cgroup, as a kernel thread is in none.
+    const mapping map(client.get(), 192 * mib, owner.got().offset);
+    u64 touched = 0;
+    for (u64 place = 0; place < map.size(); place += chunk)
+        touched += signal_of_write(map.data() + place) == 0 ? 1 : 0;
+    EXPECT_GT(touched, 8U);
+    EXPECT_LE(touched, 32U);
+    EXPECT_EQ(
+        error_of(pwrite(client.get(), "x", 1,
+                        static_cast<off_t>(owner.got().offset + 191 * mib))),
+        ENOMEM);
+    EXPECT_EQ(error_of(madvise(map.data(), map.size(), MADV_POPULATE_WRITE)),
+              EFAULT);
+    EXPECT_LE(resident(), 64 * mib);
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+}
+
+TEST_F(memory, PopulateBeyondTheCgroupsLimitGivesEnomemAndLeavesNothing)
+{
+    const memory_cgroup group("memory-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    ASSERT_TRUE(group.limit(64 * mib));
+    const auto said =
+        in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
+            CHILD_EXPECT(group.enter());
+            region got;
+            CHILD_EXPECT(try_allocate(client, 128 * mib, got,
+                                      EMUV_ALLOC_POPULATE) == ENOMEM);
+            CHILD_EXPECT(group.current() < 32 * mib);
+            CHILD_EXPECT(
+                try_allocate(client, 32 * mib, got, EMUV_ALLOC_POPULATE) == 0);
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(resident(), 32 * mib);
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+}
+
+TEST_F(memory, ChargeEndsWithTheRegionAndOutlivesItsProcess)
+{
+    const memory_cgroup group("memory-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    u64 offset = 0;
     {
-        const auto exported = export_region(client, got.offset);
-        const auto said =
-            in_child({.keep = {exported.get()}}, [&](channel &) -> std::string {
-                CHILD_EXPECT(group.enter());
-                const mapping map(exported.get(), 64 * mib);
-                for (u64 place = 0; place < map.size(); place += chunk)
-                    map[place] = 1;
-                return "";
-            });
-        ASSERT_EQ(said, "");
+        const owner_in_group owner(group, client, 64 * mib);
+        offset = owner.got().offset;
     }
-    EXPECT_GE(group.current(), 60 * mib);
-    ASSERT_EQ(release(client, got.offset), 0);
+    {
+        // The owner has ended; its cgroup pays all the same.
+        const auto exported = export_region(client, offset);
+        const mapping map(exported.get(), 64 * mib);
+        for (u64 place = 0; place < map.size(); place += chunk)
+            map[place] = 1;
+        ASSERT_EQ(release(client, offset), 0);
+        // The mapping and the region descriptor hold the region still.
+        EXPECT_GE(group.current(), 60 * mib);
+    }
     EXPECT_TRUE(wait_until([&] { return group.current() < 8 * mib; }))
         << group.current();
+}
+
+TEST_F(memory, RegionOutlivesItsCgroup)
+{
+    region got;
+    {
+        const memory_cgroup group("memory-test");
+        if (!group.usable)
+            GTEST_SKIP() << "no cgroup2 with a memory controller here";
+        const owner_in_group owner(group, client, 64 * mib);
+        got = owner.got();
+        const mapping map(client.get(), 32 * mib, got.offset);
+        std::memset(map.data(), 'r', map.size());
+    }
+    const mapping map(client.get(), got.bytes, got.offset);
+    for (u64 place = 0; place < map.size(); place += chunk)
+        map[place + 1] = 1;
+    EXPECT_EQ(map[0], 'r');
+    EXPECT_EQ(resident(), 64 * mib);
+    ASSERT_EQ(release(client, got.offset), 0);
 }
 
 TEST_F(memory, CgroupLimitFailsTheTouchAndKillsNobody)
@@ -1342,13 +1463,12 @@ TEST_F(memory, CgroupLimitFailsTheTouchAndKillsNobody)
     const memory_cgroup group("memory-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
-    const auto got = allocate(client, 192 * mib);
-    const auto exported = export_region(client, got.offset);
     const auto said =
-        in_child({.keep = {exported.get()}}, [&](channel &) -> std::string {
+        in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
             CHILD_EXPECT(group.enter());
             CHILD_EXPECT(group.limit(group.current() + 48 * mib));
-            const mapping map(exported.get(), 128 * mib);
+            const auto got = allocate(client, 192 * mib);
+            const mapping map(client.get(), 128 * mib, got.offset);
             int signal = 0;
             u64 place = 0;
             for (; place < map.size() && signal == 0; place += chunk)
@@ -1356,13 +1476,121 @@ TEST_F(memory, CgroupLimitFailsTheTouchAndKillsNobody)
             CHILD_EXPECT(signal == SIGBUS);
             CHILD_EXPECT(place > 8 * chunk);
             CHILD_EXPECT(map[0] == 1);
-            CHILD_EXPECT(error_of(pwrite(exported.get(), "x", 1, 160 * mib)) ==
-                         ENOMEM);
+            CHILD_EXPECT(
+                error_of(pwrite(client.get(), "x", 1,
+                                static_cast<off_t>(got.offset + 160 * mib))) ==
+                ENOMEM);
             return "";
         });
     EXPECT_EQ(said, "");
     EXPECT_EQ(group.event("oom_kill"), 0U);
     EXPECT_GT(resident(), 0U);
+}
+
+TEST_F(memory, CgroupLimitKillsNobodyWhereManyThreadsTouch)
+{
+    const memory_cgroup group("memory-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const auto said =
+        in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
+            CHILD_EXPECT(group.enter());
+            CHILD_EXPECT(group.limit(64 * mib));
+            const u64 chunks = 128;
+            const auto got = allocate(client, chunks * chunk);
+            const mapping map(client.get(), got.bytes, got.offset);
+            std::atomic<u64> touched = 0, refused = 0;
+            std::vector<std::thread> threads;
+            for (u64 which = 0; which < 8; which++)
+                threads.emplace_back([&, which] {
+                    u64 at = which * 7919 + 1;
+                    for (int i = 0; i < 2000; i++) {
+                        at = (at * 1103515245 + 12345) % chunks;
+                        if (signal_of_write(map.data() + at * chunk) == 0)
+                            touched++;
+                        else
+                            refused++;
+                    }
+                });
+            for (auto &thread : threads)
+                thread.join();
+            CHILD_EXPECT(touched > 0);
+            CHILD_EXPECT(refused > 0);
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(group.event("oom"), 0U);
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+    EXPECT_GE(resident(), 32 * mib);
+    EXPECT_LE(resident(), 64 * mib);
+}
+
+// Reads files until they fill `limit` bytes of the cgroup that the process is
+// in.
+void read_files(const memory_cgroup &group, u64 limit)
+{
+    std::vector<char> data(mib);
+    for (const char *name : {"/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+                             "/usr/lib/gcc/x86_64-linux-gnu/12/cc1",
+                             "/usr/lib/gcc/x86_64-linux-gnu/12/lto1"}) {
+        const descriptor file(open(name, O_RDONLY | O_CLOEXEC));
+        while (file && group.current() < limit &&
+               read(file.get(), data.data(), data.size()) > 0)
+            ;
+    }
+}
+
+// What files have left in memory gives way to a region, as to any memory.
+TEST_F(memory, CgroupFullOfCachedFilesStillHasRoom)
+{
+    const memory_cgroup group("memory-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const auto said =
+        in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
+            CHILD_EXPECT(group.enter());
+            CHILD_EXPECT(group.limit(80 * mib));
+            read_files(group, 78 * mib);
+            // Otherwise there is nothing to give way.
+            CHILD_EXPECT(group.current() > 60 * mib);
+            const auto got = allocate(client, 64 * mib);
+            const mapping map(client.get(), got.bytes, got.offset);
+            for (u64 place = 0; place < map.size(); place += chunk)
+                CHILD_EXPECT(signal_of_write(map.data() + place) == 0);
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(resident(), 64 * mib);
+    EXPECT_EQ(group.event("oom_kill"), 0U);
+}
+
+TEST_F(memory, FilesCachedForAnotherCgroupGiveWayToo)
+{
+    const memory_cgroup both("memory-both");
+    if (!both.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    ASSERT_TRUE(
+        write_text(both.folder() + "/cgroup.subtree_control", "+memory"));
+    const memory_cgroup reader("memory-both/reader"),
+        owner("memory-both/owner");
+    ASSERT_TRUE(reader.usable && owner.usable);
+    ASSERT_TRUE(both.limit(80 * mib));
+    EXPECT_EQ(in_child({},
+                       [&](channel &) -> std::string {
+                           CHILD_EXPECT(reader.enter());
+                           read_files(both, 78 * mib);
+                           CHILD_EXPECT(reader.current() > 60 * mib);
+                           return "";
+                       }),
+              "");
+    const owner_in_group allocated(owner, client, 128 * mib);
+    const mapping map(client.get(), 128 * mib, allocated.got().offset);
+    u64 touched = 0;
+    for (u64 place = 0; place < map.size(); place += chunk)
+        touched += signal_of_write(map.data() + place) == 0 ? 1 : 0;
+    EXPECT_GE(touched, 30U);
+    EXPECT_LE(touched, 40U);
+    EXPECT_EQ(both.event("oom_kill"), 0U);
 }
 
 // --- the host's floor ---

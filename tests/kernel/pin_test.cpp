@@ -3,7 +3,9 @@
 // and O_DIRECT into the mapping.
 #include "pin.hpp"
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include <linux/memfd.h>
 #include <sys/ioctl.h>
@@ -264,6 +266,49 @@ TEST_F(pinned, PinsOfManyRegionsComeAndGo)
 }
 
 // --- pinned by a socket, on any kernel ---
+
+// As many of another client's touches as eight discards let by, each of which
+// zeroes half a gibibyte where it is. Where they were let by between discards
+// only, these would be one or two each.
+TEST_F(pages, PinnedOnesAreDiscardedWhileOtherClientsTouch)
+{
+    const int large =
+        create(control, creation(mib, gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
+    const auto one = open_client(large), other = open_client(large);
+    const auto held = allocate(one, 512 * mib);
+    const mapping pinned_map(one.get(), held.bytes, held.offset);
+    const socket_pin by(pinned_map.data(), held.bytes);
+    ASSERT_EQ(by.error(), 0) << std::strerror(by.error());
+    const auto theirs = allocate(other, 64 * mib);
+    const mapping map_of_theirs(other.get(), theirs.bytes, theirs.offset);
+
+    constexpr int discards = 8;
+    std::atomic<int> done = 0;
+    std::atomic<bool> failed = false;
+    std::thread discarder([&] {
+        while (done < discards && !failed) {
+            failed = discard(one, held.offset, held.bytes) != 0;
+            done++;
+        }
+    });
+    while (done == 0)
+        std::this_thread::yield();
+    int touches = 0;
+    for (u64 here = 0; done < discards; here += chunk) {
+        if (here == map_of_theirs.size())
+            here = 0;
+        // Out of the mapping, and in again with the fault.
+        ASSERT_EQ(madvise(map_of_theirs.data() + here, chunk, MADV_DONTNEED),
+                  0);
+        map_of_theirs[here] = 1;
+        touches++;
+    }
+    discarder.join();
+    EXPECT_FALSE(failed);
+    EXPECT_GT(touches, 8 * discards);
+    EXPECT_FALSE(first_other(pinned_map.data(), held.bytes));
+    EXPECT_EQ(query(control, large).resident_bytes, held.bytes + theirs.bytes);
+}
 
 TEST_F(pages, CanBePinnedForLongWhetherBackedOrNot)
 {

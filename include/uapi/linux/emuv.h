@@ -295,11 +295,13 @@ struct emuv_destroy {
  *
  * Allocate a region of virtual VRAM. It reads as zeros. The descriptor's
  * holders alone may map, read and write it, until EMUV_IOC_FREE or until the
- * client ends.
+ * client ends. What backs it is charged to the caller's memory cgroup, whoever
+ * touches it.
  *
  * - ENOSPC: the instance has not so many virtual bytes left, or no gap that
  *   is large enough.
- * - ENOMEM: with EMUV_ALLOC_POPULATE: the host cannot back it.
+ * - ENOMEM: with EMUV_ALLOC_POPULATE: the host cannot back it, or the caller's
+ *   memory cgroup has no room.
  * - EINTR: a fatal signal came while it was being populated.
  */
 struct emuv_alloc {
@@ -393,8 +395,10 @@ struct emuv_import {
  * zeros, through every mapping and for every holder of pinned pages. Whole
  * chunks return to the host. Chunks with pinned pages, and parts of chunks at
  * either end, are zeroed in place instead. (A character device cannot take
- * fallocate(); region descriptors can.)
+ * fallocate(); region descriptors can.) Other clients, and other parts of the
+ * region, go on being touched meanwhile.
  *
+ * - EINTR: the process is being killed; a part of the range is done.
  * - EINVAL: the range ends beyond the node.
  * - EACCES: part of it is not the caller's, or the node is not open for
  *   writing.
@@ -441,7 +445,10 @@ struct emuv_charge {
  * @stalled_ns: nanoseconds that work waited for memory to arrive, since then
  *
  * Add to the client's and the instance's counters, which only grow. They rest
- * on the client's word alone; no limit depends on them.
+ * on the client's word alone; no limit depends on them. A counter of the
+ * instance stays at 2^64 - 1 once it has come so far.
+ *
+ * - EOVERFLOW: a counter of the client would pass 2^64 - 1; none has changed.
  */
 struct emuv_report {
 	__u32 size;

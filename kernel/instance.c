@@ -101,14 +101,6 @@ int emuv_config_validate(const struct emuv_config *config)
 	return -EINVAL;
 }
 
-static u64 emuv_backable_bytes(void)
-{
-	u64 ram = (u64)totalram_pages() << PAGE_SHIFT;
-	u64 floor = emuv_backing_floor();
-
-	return ram > floor ? ram - floor : 0;
-}
-
 static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *config)
 {
 	struct emuv_instance *inst;
@@ -191,7 +183,8 @@ int emuv_instance_create(const struct emuv_config *config)
 	mutex_lock(&emuv_instances_lock);
 	/* an instance of VRAM alone adds nothing to a promise, kept or not */
 	if (config->virtual_bytes && !config->overcommit &&
-	    emuv_promised_bytes + config->virtual_bytes > emuv_backable_bytes()) {
+	    emuv_promised_bytes + config->virtual_bytes >
+	    emuv_floor_backable_bytes()) {
 		err = -ENOMEM;
 		goto err_free;
 	}
@@ -289,7 +282,35 @@ struct emuv_instance *emuv_instance_get_next(int id)
 	return inst;
 }
 
-int emuv_device_init(void)
+/* What @inst is and holds, as ioctls tell it. */
+void emuv_instance_query(struct emuv_instance *inst,
+			 struct emuv_query_instance *arg)
+{
+	struct emuv_ledger ledger;
+
+	emuv_ledger_read(&inst->ledger, &ledger);
+	arg->id = inst->config.id;
+	arg->clients = READ_ONCE(inst->client_count);
+	arg->physical_bytes = ledger.physical_limit;
+	arg->virtual_bytes = ledger.virtual_limit;
+	arg->physical_used_bytes = ledger.physical_used;
+	arg->virtual_used_bytes = ledger.virtual_used;
+	arg->unowned_bytes = ledger.unowned;
+	arg->resident_bytes = emuv_instance_resident_bytes(inst);
+	arg->fetched_bytes = ledger.counters.fetched_bytes;
+	arg->evicted_bytes = ledger.counters.evicted_bytes;
+	arg->spills = ledger.counters.spills;
+	arg->faults = ledger.counters.faults;
+	arg->hit_bytes = ledger.counters.hit_bytes;
+	arg->miss_bytes = ledger.counters.miss_bytes;
+	arg->stalled_ns = ledger.counters.stalled_ns;
+	arg->numa_node = inst->config.numa_node;
+	arg->pci_device_id = inst->config.pci_device_id;
+	export_uuid(arg->uuid, &inst->uuid);
+	memcpy(arg->gpu_model, inst->config.gpu_model, sizeof(arg->gpu_model));
+}
+
+int emuv_instance_init(void)
 {
 	int err;
 
@@ -303,7 +324,7 @@ int emuv_device_init(void)
 }
 
 /* Remove all instances. None has clients: they would hold the module. */
-void emuv_device_exit(void)
+void emuv_instance_exit(void)
 {
 	struct emuv_instance *inst;
 	unsigned long id;

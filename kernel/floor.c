@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The floor: host memory that is never taken.
+ *
+ * What counts is memory that a chunk could really come from. Zones of movable
+ * memory do not give it, and what another node has is of no use to processes
+ * that are bound to this one. So each node has its share of the floor, by the
+ * memory of its that chunks can come from, and is left alone above that.
+ */
+#include <linux/cpuset.h>
+#include <linux/mm.h>
+#include <linux/vmstat.h>
+
+#include "emuv.h"
+
+static unsigned long emuv_floor_managed(int node)
+{
+	struct zone *zones = NODE_DATA(node)->node_zones;
+	unsigned long pages = 0;
+	int i;
+
+	for (i = 0; i <= gfp_zone(EMUV_CHUNK_GFP); i++)
+		pages += zone_managed_pages(&zones[i]);
+	return pages;
+}
+
+static unsigned long emuv_floor_managed_by_all(void)
+{
+	unsigned long pages = 0;
+	int node;
+
+	for_each_node_state(node, N_MEMORY)
+		pages += emuv_floor_managed(node);
+	return pages;
+}
+
+/* Some of what can be reclaimed is in use, and had better stay. */
+static unsigned long emuv_floor_spare(unsigned long pages, unsigned long low)
+{
+	return pages - min(pages / 2, low);
+}
+
+static unsigned long emuv_floor_node_state(pg_data_t *node,
+					   enum node_stat_item item)
+{
+	/* a sum over processors may be below zero for a moment */
+	return max(atomic_long_read(&node->vm_stat[item]), 0L);
+}
+
+/*
+ * Pages of a node that a chunk could come from, without swapping: as the kernel
+ * estimates what is available in all (si_mem_available()), zone by zone.
+ */
+static unsigned long emuv_floor_available(int node)
+{
+	pg_data_t *pgdat = NODE_DATA(node);
+	const int highest = gfp_zone(EMUV_CHUNK_GFP);
+	unsigned long pages = 0, low = 0, cache;
+	int i;
+
+	for (i = 0; i <= highest; i++) {
+		struct zone *zone = &pgdat->node_zones[i];
+		unsigned long reserve, free;
+
+		if (!managed_zone(zone))
+			continue;
+		reserve = high_wmark_pages(zone) + zone->lowmem_reserve[highest];
+		free = zone_page_state(zone, NR_FREE_PAGES);
+		cache = zone_page_state(zone, NR_ZONE_ACTIVE_FILE) +
+			zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
+		pages += free - min(free, reserve);
+		pages += emuv_floor_spare(cache, low_wmark_pages(zone));
+		low += low_wmark_pages(zone);
+	}
+	cache = emuv_floor_node_state(pgdat, NR_SLAB_RECLAIMABLE_B) +
+		emuv_floor_node_state(pgdat, NR_KERNEL_MISC_RECLAIMABLE);
+	return pages + emuv_floor_spare(cache, low);
+}
+
+static unsigned long emuv_floor_share(int node)
+{
+	unsigned long all = emuv_floor_managed_by_all();
+	u64 floor = min_t(u64, emuv_param_floor() >> PAGE_SHIFT, all);
+
+	return all ? div64_ul(floor * emuv_floor_managed(node), all) : 0;
+}
+
+/* How many bytes of a node may be taken. */
+u64 emuv_floor_node_bytes(int node)
+{
+	unsigned long available = emuv_floor_available(node);
+
+	return (u64)(available - min(available, emuv_floor_share(node)))
+	       << PAGE_SHIFT;
+}
+
+/* How many bytes may be taken where memory near @nid is wanted. */
+u64 emuv_floor_bytes(int nid)
+{
+	int node = NUMA_NO_NODE;
+	u64 bytes = 0;
+
+	while ((node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE)
+		bytes += emuv_floor_node_bytes(node);
+	return bytes;
+}
+
+/* How many bytes could be taken if the host did nothing else. */
+u64 emuv_floor_backable_bytes(void)
+{
+	u64 bytes = (u64)emuv_floor_managed_by_all() << PAGE_SHIFT;
+
+	return bytes - min(bytes, emuv_param_floor());
+}
+
+/*
+ * Where memory near @nid comes from when node @after has none, NUMA_NO_NODE to
+ * begin with; NUMA_NO_NODE when there is no more. The caller's cpuset is kept to.
+ */
+int emuv_floor_next_node(int nid, int after)
+{
+	struct zoneref *z = node_zonelist(nid, EMUV_CHUNK_GFP)->_zonerefs;
+	bool passed = after == NUMA_NO_NODE;
+
+	for (; zonelist_zone(z); z++) {
+		int node = zonelist_node_idx(z);
+
+		if (zonelist_zone_idx(z) > gfp_zone(EMUV_CHUNK_GFP))
+			continue;
+		if (node == after)
+			passed = true;
+		else if (passed && node_isset(node, cpuset_current_mems_allowed))
+			return node;
+	}
+	return NUMA_NO_NODE;
+}

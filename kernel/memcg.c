@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Memory cgroups: how much one of them has room for.
+ *
+ * A region's memory is charged to the cgroup of the process that allocated it,
+ * whoever touches it: a reader, or a kernel thread that works for a device. The
+ * charge goes with the allocations (__GFP_ACCOUNT in a set_active_memcg()
+ * scope); what is here keeps a touch that does not fit from filling the cgroup,
+ * where the OOM killer would be called for whatever its processes want next.
+ */
+#include <linux/memcontrol.h>
+#include <linux/page_counter.h>
+#include <linux/swap.h>
+
+#include "emuv.h"
+
+#ifdef CONFIG_MEMCG
+
+/* Which of the kernel's two ways of ageing pages is in use, it alone counts. */
+static unsigned long emuv_memcg_lru(const struct mem_cgroup_per_node *node,
+				    int zone, bool file)
+{
+	const int lru = file ? LRU_INACTIVE_FILE : LRU_INACTIVE_ANON;
+	unsigned long pages;
+
+	pages = READ_ONCE(node->lru_zone_size[zone][lru]) +
+		READ_ONCE(node->lru_zone_size[zone][lru + LRU_ACTIVE]);
+#ifdef CONFIG_LRU_GEN
+	for (int gen = 0; gen < MAX_NR_GENS; gen++) {
+		const long *sizes = node->lruvec.lrugen.nr_pages[gen][file];
+
+		/* they may be off by a little, and so below zero */
+		pages += max(READ_ONCE(sizes[zone]), 0L);
+	}
+#endif
+	return pages;
+}
+
+/* Pages that the kernel would take from the cgroup's processes for more. */
+static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
+{
+	unsigned long anon = 0, file = 0;
+	int nid, zone;
+
+	for_each_node_state(nid, N_MEMORY) {
+		for (zone = 0; zone < MAX_NR_ZONES; zone++) {
+			anon += emuv_memcg_lru(memcg->nodeinfo[nid], zone,
+					       false);
+			file += emuv_memcg_lru(memcg->nodeinfo[nid], zone,
+					       true);
+		}
+	}
+	return file + min_t(unsigned long, anon, max(get_nr_swap_pages(), 0L));
+}
+
+/*
+ * Can the cgroup have @pages more within its limit, and those of the cgroups that
+ * it lies in? What others use of the latter is left out: the kernel may reclaim
+ * it, and tells when it is to be charged. What processors keep at hand for the
+ * cgroup counts as used, as in memory.current. Without a cgroup there is always
+ * room.
+ */
+bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
+{
+	unsigned long reclaimable, used;
+
+	if (!memcg)
+		return true;
+	reclaimable = emuv_memcg_reclaimable(memcg);
+	used = page_counter_read(&memcg->memory);
+	for (; memcg; memcg = parent_mem_cgroup(memcg))
+		if (READ_ONCE(memcg->memory.max) + reclaimable < used + pages)
+			return false;
+	return true;
+}
+
+#endif /* CONFIG_MEMCG */
