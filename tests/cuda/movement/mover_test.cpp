@@ -10,9 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -230,6 +234,18 @@ protected:
     const those all_{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 };
 
+// ... in allocations in which frameworks keep their small tensors.
+class CheckedSmall : public Checked
+{
+protected:
+    void SetUp() override
+    {
+        sizes_ = {2 * MiB};
+        card_share_ = 16 * MiB;
+        Checked::SetUp();
+    }
+};
+
 } // namespace
 
 namespace {
@@ -379,6 +395,123 @@ TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
         EXPECT_EQ(unvouched::lost, 0u);
         EXPECT_GT(unvouched::moved, 200u) << "nothing to lose";
     }
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// A unit that stays unmapped until it is let go.
+struct held_unmap
+{
+    static inline std::atomic<CUdeviceptr> wanted{0};
+    static inline std::atomic<bool> is_held{false};
+    static inline std::atomic<bool> let_go{false};
+    static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
+
+    static CUresult unmap(CUdeviceptr at, std::size_t bytes)
+    {
+        const CUresult result = unmap_(at, bytes);
+        if (wanted.load() == at && !is_held.exchange(true))
+            while (!let_go.load())
+                usleep(100);
+        return result;
+    }
+};
+
+// A thread that calls something which may wait.
+class caller
+{
+public:
+    template <typename Call>
+    explicit caller(Call call)
+        : thread_([this, call] {
+              id_ = gettid();
+              call();
+              has_returned_ = true;
+          })
+    {}
+    ~caller() { thread_.join(); }
+
+    // Until it sleeps in the kernel, or is done.
+    void await_sleep() const
+    {
+        while (!has_returned_ && !sleeps())
+            usleep(1000);
+    }
+    bool has_returned() const { return has_returned_; }
+
+private:
+    bool sleeps() const
+    {
+        if (id_ == 0)
+            return false;
+        std::ifstream from("/proc/self/task/" + std::to_string(id_) + "/stat");
+        const std::string text{std::istreambuf_iterator<char>(from), {}};
+        const auto name_ends = text.rfind(") ");
+        return name_ends != std::string::npos && text[name_ends + 2] == 'S';
+    }
+
+    std::atomic<pid_t> id_{0};
+    std::atomic<bool> has_returned_{false};
+    std::thread thread_;
+};
+
+} // namespace
+
+// Two threads copy the same table to the device, and a third launches what is
+// given one in pinned memory, while something that it names moves.
+TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
+{
+    held_unmap::is_held = held_unmap::let_go = false;
+    held_unmap::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = held_unmap::unmap;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    const CUdeviceptr named = units_[9];
+    const std::vector<CUdeviceptr> table{named};
+    const auto is_mapped = [&] {
+        const std::lock_guard guard(card_.lock);
+        return card_.mapped.contains(named);
+    };
+    held_unmap::wanted = named;
+    bool mapped_for_second = false;
+    bool mapped_for_work = false;
+    pinned_.add(table.data(), sizeof named);
+    {
+        // It may come to wait for that one, too.
+        const caller using_all([&] {
+            for (std::size_t i = 0; !held_unmap::is_held; i++)
+                use(i % units_.size(), i % units_.size() + 1);
+        });
+        while (!held_unmap::is_held)
+            usleep(100);
+        const caller first([&] { moves_->fix_those_in(table); });
+        first.await_sleep();
+        EXPECT_FALSE(first.has_returned());
+        const caller second([&] {
+            moves_->fix_those_in(table);
+            mapped_for_second = is_mapped();
+        });
+        const caller launching([&] {
+            moves_->run(
+                reinterpret_cast<CUstream>(0x20),
+                [&](work &out) {
+                    out.what = 77;
+                    out.kernel = "gemmBatched";
+                    out.vouched = true;
+                    out.name(reinterpret_cast<CUdeviceptr>(table.data()));
+                },
+                [&] {
+                    mapped_for_work = is_mapped();
+                    return CUDA_SUCCESS;
+                });
+        });
+        second.await_sleep();
+        launching.await_sleep();
+        held_unmap::let_go = true;
+    }
+    EXPECT_TRUE(mapped_for_second);
+    EXPECT_TRUE(mapped_for_work);
+    pinned_.remove(table.data());
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
@@ -654,6 +787,48 @@ TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
     EXPECT_EQ(mapped_then_, (those{4}));
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Five thousand places in an allocation, as a caching allocator hands them out,
+// the odd ones among them.
+TEST_F(Checked, WhatATableNamesStaysHoweverManyAddressesWorkWasGiven)
+{
+    launch_what({units_[4] + 4096 + 8});
+    launch_what({units_[5] + 512});
+    std::vector<CUdeviceptr> given;
+    for (std::uint64_t i = 1; i <= 5000; i++) {
+        given.push_back(units_[5] + i * 1024);
+        if (given.size() == work::max_names) {
+            launch_what(given);
+            given.clear();
+        }
+    }
+    launch_what(given);
+    const std::vector<CUdeviceptr> table{units_[4] + 4096 + 8, units_[5] + 512};
+    moves_->fix_those_in(table);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4, 5}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WorkSeesWhatEndsAtAnAddressItWasGiven)
+{
+    launch_what({units_[6] + unit_bytes, units_[2]});
+    EXPECT_EQ(mapped_then_, (those{2, 6}));
+    const std::vector<CUdeviceptr> table{units_[6] + unit_bytes};
+    moves_->fix_those_in(table);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 6}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(CheckedSmall, WhatATableNamesOfASmallAllocationStays)
+{
+    launch_what({units_[3] + 512});
+    moves_->fix_those_in({units_[3] + 512});
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 3}));
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

@@ -38,15 +38,15 @@ void mover::follow_table(CUdeviceptr at, std::vector<touched> &all)
     const std::size_t bytes = host_ != nullptr ? host_->bytes_from(at) : 0;
     if (bytes == 0)
         return;
-    for (const CUdeviceptr word :
-         read_table(reinterpret_cast<const void *>(at),
-                    std::min(bytes, max_table_bytes))) {
-        block *const of = blocks_.around(word);
-        if (of == nullptr || of->fixed || !of->begins_at(word))
-            continue;
-        hold_still(*of);
-        all.push_back({block_ref(of), {of->base, UINT32_MAX, 0}, 0, 0, false});
-    }
+    for (const CUdeviceptr word : read_table(reinterpret_cast<const void *>(at),
+                                             std::min(bytes, max_table_bytes)))
+        blocks_.meant_by(word).each([&](block &of) {
+            // What another thread has just fixed may not be mapped yet.
+            if (of.is_settled() || !of.is_given(word))
+                return;
+            hold_still(of);
+            all.push_back({block_ref(&of), {of.base, UINT32_MAX, 0}});
+        });
 }
 
 // What the work touches, by its addresses: once for each block.
@@ -60,30 +60,31 @@ std::vector<touched> mover::follow(work &announced)
     std::uint64_t what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
-        block *const of = blocks_.around(address);
-        if (of == nullptr) {
-            // What copies read there is searched by who announces them.
-            if (announced.kernel != nullptr)
-                follow_table(address, all);
-            continue;
-        }
-        touch part{of->base, UINT32_MAX, 0};
-        // Nothing that is worth moving begins at an odd place.
-        if (!of->small && address % 16 == 0) {
-            what = (what ^ address) * 0x9e3779b97f4a7c15u;
-            part = of->touched_from(address);
-        }
-        // First to last of what is touched there.
-        const auto same =
-            std::find_if(all.begin(), all.end(), [&](const touched &other) {
-                return &*other.of == of;
-            });
-        if (same == all.end()) {
-            all.push_back({block_ref(of), part, 0, 0, false});
-            continue;
-        }
-        same->part.first = std::min(same->part.first, part.first);
-        same->part.last = std::max(same->part.last, part.last);
+        const auto meant = blocks_.meant_by(address);
+        // What copies read there is searched by who announces them.
+        if (meant.around == nullptr && announced.kernel != nullptr)
+            follow_table(address, all);
+        meant.each([&](block &of) {
+            of.give(address);
+            touch part{of.base, UINT32_MAX, 0};
+            // Nothing that is worth moving begins at an odd place, or at the
+            // end.
+            if (!of.small && address % 16 == 0 && &of == meant.around) {
+                what = (what ^ address) * 0x9e3779b97f4a7c15u;
+                part = of.touched_from(address);
+            }
+            // First to last of what is touched there.
+            const auto same =
+                std::find_if(all.begin(), all.end(), [&](const touched &other) {
+                    return &*other.of == &of;
+                });
+            if (same == all.end()) {
+                all.push_back({block_ref(&of), part});
+                return;
+            }
+            same->part.first = std::min(same->part.first, part.first);
+            same->part.last = std::max(same->part.last, part.last);
+        });
     }
     announced.what = what;
     // Where rounds vary, blocks are divided another way in each, and what was
@@ -306,9 +307,10 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         map_all(lock);
     }
     for (std::uint32_t i = 0; i < announced.left; i++)
-        if (block *const of = blocks_.around(announced.names[i]);
-            of != nullptr && !of->fixed)
-            hold_still(*of);
+        blocks_.meant_by(announced.names[i]).each([this](block &of) {
+            if (!of.fixed)
+                hold_still(of);
+        });
     begun.blocks = follow(announced);
     const auto &all = begun.blocks;
     const std::uint64_t steps = schedule_.steps();

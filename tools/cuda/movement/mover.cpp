@@ -145,14 +145,16 @@ block_ref mover::block_of(CUdeviceptr address)
 void mover::fix(CUdeviceptr address)
 {
     std::unique_lock lock(lock_);
-    const block_ref found = block_of(address);
-    if (!found)
-        return;
-    hold_still(*found);
-    bring_home(*found);
+    std::vector<block_ref> found;
+    blocks_.meant_by(address).each([&](block &of) { found.emplace_back(&of); });
+    for (const block_ref &each : found) {
+        hold_still(*each);
+        bring_home(*each);
+    }
     // What still moves is called off, and all of it is mapped meanwhile: its
     // end may wait for the caller.
-    changed_.wait(lock, [&] { return found->mapped(); });
+    for (const block_ref &each : found)
+        changed_.wait(lock, [&] { return each->mapped(); });
 }
 
 block_ref mover::hold(CUdeviceptr address)
@@ -210,11 +212,12 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
         const std::unique_lock lock = enter();
         if (blocks_.empty() || gave_up_)
             return;
-        for (const CUdeviceptr word : words) {
-            const block *const of = blocks_.around(word);
-            if (of != nullptr && !of->fixed && of->begins_at(word))
-                found.push_back(word);
-        }
+        // What stays is not mapped yet where somebody else has just fixed it.
+        for (const CUdeviceptr word : words)
+            blocks_.meant_by(word).each([&](const block &of) {
+                if (!of.is_settled() && of.is_given(word))
+                    found.push_back(word);
+            });
     }
     for (const CUdeviceptr each : found)
         fix(each);
