@@ -73,16 +73,20 @@ state *current_state();
 
 /// Work can reach memory that nobody follows: memory stays where it is, from
 /// the return on and once the state is made.
-void work_unseen();
+/// @param name  the function that does it; outlives the process
+void work_unseen(const char *name);
 
 /// What a function may do that is newer than this library, by its name.
 struct newer_does
 {
-    bool allocate; ///< hands out memory
-    bool work;     ///< has the device work on memory
+    bool allocate = false; ///< hands out memory
+    bool work = false;     ///< has the device work on memory
+    bool wait = false;     ///< has a stream wait, on each call
+
+    bool any() const { return allocate || work || wait; }
 };
 
-/// A function that says what it does when it is first called, before it is.
+/// A function that says what it does when it is called, before it is.
 /// @param name  what the program knows it as
 /// @param real  the driver's own
 /// @return a stub of ours; @p real where there are none left, and then all has

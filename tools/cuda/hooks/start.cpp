@@ -186,9 +186,7 @@ void tell_reached(const char *kernel, CUresult error)
             kernel);
 }
 
-constexpr char unseen_why[] =
-    "the program calls a function that is newer than this library";
-std::atomic<bool> unseen;
+std::atomic<const char *> unseen; // why, of what nobody follows
 
 // What was found out of the program's kernels, as it ends.
 void tell_checked(const check &checked)
@@ -285,8 +283,8 @@ CUresult start_locked()
                                           : std::vector<footprint *>());
     // Either this sees that, or that sees this.
     active.store(made);
-    if (unseen)
-        made->fix_all(unseen_why);
+    if (const char *const why = unseen.load())
+        made->fix_all(why);
     return CUDA_SUCCESS;
 }
 
@@ -317,12 +315,21 @@ void state::fix_those_in(const void *words, std::size_t bytes) const
         each->fix_those_in(table);
 }
 
-void work_unseen()
+void work_unseen(const char *name)
 {
+    static char why[128];
+    static std::atomic<bool> named;
+    if (!named.exchange(true)) {
+        std::snprintf(why, sizeof why,
+                      "the program calls %s, which is newer than this library",
+                      name);
+        unseen.store(why);
+    }
+    while (unseen.load() == nullptr) {
+    }
     // Each caller waits until all is mapped.
-    unseen = true;
     if (const state *made = active.load())
-        made->fix_all(unseen_why);
+        made->fix_all(why);
 }
 
 state *current_state()
