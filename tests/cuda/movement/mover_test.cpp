@@ -5,6 +5,7 @@
 #include "idle_driver.hpp"
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
+#include "reading_denied.hpp"
 #include "store/placement.hpp"
 
 #include <algorithm>
@@ -81,7 +82,8 @@ protected:
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
             card_.calls, *limits_, 0, true, unmaps_, nullptr,
-            [](const char *why) { ADD_FAILURE() << why; }, &pinned_, check_);
+            [](const char *why) { EXPECT_EQ(why, expected_end_); }, &pinned_,
+            check_);
         held_ = std::make_unique<memory>(
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
             report_kind::total, nullptr, false,
@@ -183,6 +185,7 @@ protected:
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
     bool unmaps_ = false;
+    static inline std::string expected_end_; // of movement, or none
     pinned pinned_;
     check *check_ = nullptr;
 };
@@ -228,6 +231,8 @@ protected:
     }
 
     using those = std::vector<std::size_t>;
+
+    void TearDown() override { expected_end_.clear(); }
 
     check found_{[](const char *, CUresult) { ADD_FAILURE(); }};
     those mapped_then_; // while work ran
@@ -515,6 +520,89 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+namespace {
+
+// A driver that is done recording an event once something has been launched.
+struct patient_record
+{
+    enum state
+    {
+        idle,
+        armed,
+        recording,
+        launched,
+        in_vain,
+    };
+    static inline std::atomic<state> is{idle};
+    static inline const std::thread::id for_whom = std::this_thread::get_id();
+
+    static CUresult record(CUevent, CUstream stream)
+    {
+        state expected = armed;
+        if (std::this_thread::get_id() != for_whom ||
+            stream != reinterpret_cast<CUstream>(0x20) ||
+            !is.compare_exchange_strong(expected, recording))
+            return CUDA_SUCCESS;
+        const auto end =
+            std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (is == recording && std::chrono::steady_clock::now() < end)
+            usleep(100);
+        expected = recording;
+        is.compare_exchange_strong(expected, in_vain);
+        return CUDA_SUCCESS;
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
+{
+    card_.calls.cuEventRecord = patient_record::record;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    const auto launch_brief = [&](std::size_t which, bool elsewhere = false) {
+        moves_->run(
+            reinterpret_cast<CUstream>(elsewhere ? 0x30 : 0x20),
+            [&](work &out) {
+                out.what = which + 1;
+                out.vouched = out.open_ended = true;
+                out.name(units_[which]);
+            },
+            [] { return CUDA_SUCCESS; });
+    };
+    // Once these are known to be brief, some are unmarked until a stream waits,
+    // or until another stream is given work.
+    for (const bool waits : {true, false}) {
+        patient_record::is = patient_record::idle;
+        EXPECT_TRUE(wait_until(
+            std::chrono::seconds(60),
+            [] { return patient_record::is != patient_record::idle; },
+            [&] {
+                for (std::size_t i = 0; i < 64; i++)
+                    launch_brief(i % units_.size());
+                patient_record::is = patient_record::armed;
+                const caller other([&] {
+                    while (patient_record::is == patient_record::armed)
+                        usleep(10);
+                    if (patient_record::is != patient_record::recording)
+                        return;
+                    launch(3, 100);
+                    auto not_in_vain = patient_record::recording;
+                    patient_record::is.compare_exchange_strong(
+                        not_in_vain, patient_record::launched);
+                });
+                if (waits)
+                    moves_->stream_waits();
+                else
+                    launch_brief(64 % units_.size(), true);
+                auto nothing_was = patient_record::armed;
+                patient_record::is.compare_exchange_strong(
+                    nothing_was, patient_record::idle);
+            }));
+        EXPECT_EQ(patient_record::is, patient_record::launched) << waits;
+    }
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
 {
     start(8 * unit_bytes);
@@ -787,6 +875,60 @@ TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
     EXPECT_EQ(mapped_then_, (those{4}));
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatALongTableNamesStaysAsFarAsItGoesOn)
+{
+    constexpr std::size_t part = table_part_bytes / sizeof(CUdeviceptr);
+    std::vector<CUdeviceptr> table(5 * part);
+    table[0] = units_[4];
+    table[part + 1] = units_[5];
+    table[3 * part - 1] = units_[6];
+    const auto at = reinterpret_cast<CUdeviceptr>(table.data());
+    pinned_.add(table.data(), table.size() * sizeof table[0]);
+    launch_what({at});
+    EXPECT_EQ(mapped_then_, (those{4, 5, 6}));
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4, 5, 6}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, NobodyVouchesForWorkWithATableThatHasNoEnd)
+{
+    const std::vector<CUdeviceptr> table(
+        max_table_bytes / sizeof(CUdeviceptr) + 1, units_[4]);
+    pinned_.add(table.data(), table.size() * sizeof table[0]);
+    launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
+    EXPECT_EQ(mapped_then_, all_);
+    EXPECT_EQ(found_.so_far().unvouched_launches, 1u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, NobodyVouchesForWorkThatIsGivenManagedMemory)
+{
+    const std::vector<CUdeviceptr> table{units_[4]};
+    pinned_.add(table.data(), sizeof table[0], true);
+    launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
+    EXPECT_EQ(mapped_then_, all_);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, those{1});
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhereTablesMayNotBeReadMovementEndsBeforeWorkThatIsGivenOne)
+{
+    const std::vector<CUdeviceptr> table{units_[4]};
+    pinned_.add(table.data(), sizeof table[0]);
+    launch_what({units_[1]});
+    expected_end_ = mover::unreadable_why;
+    if (!with_reading_denied([&] {
+            launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
+        }))
+        GTEST_SKIP() << "no filters of system calls";
+    EXPECT_EQ(mapped_then_, all_);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, all_) << "for good";
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

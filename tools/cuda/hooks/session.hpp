@@ -36,10 +36,13 @@ struct state
     }
 
     /// The same for allocations whose addresses are among what is copied to a
-    /// device: kernels may take them from there. Only what looks like a table
-    /// of them is searched.
+    /// device: kernels may take them from there. Of much only what looks like
+    /// a table of them is searched.
     /// @param words  in the host's memory, as far as the program says
     void fix_those_in(const void *words, std::size_t bytes) const;
+    /// The same of rows.
+    void fix_those_in(const void *words, std::size_t bytes, std::size_t pitch,
+                      std::size_t rows) const;
 
     /// All memory stays as it is from now on.
     /// @param why  for the user

@@ -33,37 +33,59 @@ constexpr std::size_t max_spare_lists = 1024;
 // What is no memory of the device's may be a table of addresses in the host's.
 // What it names the work may reach, and whoever is given a copy of the table as
 // well: it stays.
-void mover::follow_table(CUdeviceptr at, std::vector<touched> &all)
+// @return false where there may be more that the work reaches
+bool mover::follow_table(CUdeviceptr at, std::vector<touched> &all)
 {
-    const std::size_t bytes = host_ != nullptr ? host_->bytes_from(at) : 0;
-    if (bytes == 0)
-        return;
-    for (const CUdeviceptr word : read_table(reinterpret_cast<const void *>(at),
-                                             std::min(bytes, max_table_bytes)))
-        blocks_.meant_by(word).each([&](block &of) {
-            // What another thread has just fixed may not be mapped yet.
-            if (of.is_settled() || !of.is_given(word))
-                return;
-            hold_still(of);
-            all.push_back({block_ref(&of), {of.base, UINT32_MAX, 0}});
-        });
+    const auto there = host_ != nullptr ? host_->from(at) : pinned::stretch{};
+    if (there.managed)
+        return false;
+    std::vector<CUdeviceptr> words;
+    bool goes_on = there.bytes > 0;
+    for (std::size_t offset = 0; goes_on && offset < there.bytes;
+         offset += table_part_bytes) {
+        if (offset >= max_table_bytes)
+            return false;
+        const reading result =
+            read_table(reinterpret_cast<const void *>(at + offset),
+                       std::min(there.bytes - offset, table_part_bytes), words);
+        if (result == reading::denied)
+            give_up(unreadable_why);
+        if (result != reading::done)
+            return false;
+        goes_on = false;
+        for (const CUdeviceptr word : words)
+            blocks_.meant_by(word).each([&](block &of) {
+                if (!of.is_given(word))
+                    return;
+                goes_on = true;
+                // What another thread has just fixed may not be mapped yet.
+                if (of.is_settled() || (!all.empty() && &*all.back().of == &of))
+                    return;
+                hold_still(of);
+                all.push_back({block_ref(&of), {of.base, UINT32_MAX, 0}});
+            });
+    }
+    return true;
 }
 
-// What the work touches, by its addresses: once for each block.
-std::vector<touched> mover::follow(work &announced)
+// What the work touches, by its addresses: once for each block. Where it may
+// reach more, nobody vouches for it.
+// @param what  out: what it is, with what it is given
+std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
 {
     std::vector<touched> all;
     if (!spare_lists_.empty()) {
         all = std::move(spare_lists_.back());
         spare_lists_.pop_back();
     }
-    std::uint64_t what = announced.what;
+    what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
         const auto meant = blocks_.meant_by(address);
         // What copies read there is searched by who announces them.
-        if (meant.around == nullptr && announced.kernel != nullptr)
-            follow_table(address, all);
+        if (meant.around == nullptr && announced.kernel != nullptr &&
+            !follow_table(address, all))
+            announced.vouched = false;
         meant.each([&](block &of) {
             of.give(address);
             touch part{of.base, UINT32_MAX, 0};
@@ -86,7 +108,6 @@ std::vector<touched> mover::follow(work &announced)
             same->part.last = std::max(same->part.last, part.last);
         });
     }
-    announced.what = what;
     // Where rounds vary, blocks are divided another way in each, and what was
     // named there before tells no end.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
@@ -206,7 +227,12 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         !for_memory_.is_left(schedule_.steps()))
         return;
     const std::uint64_t start = now_ns();
-    flights_.mark(); // the rest may be what keeps that from moving
+    if (flights_.any_unmarked()) { // it may be what keeps that from moving
+        lock.unlock();
+        flights_.mark();
+        lock_soon(lock);
+        bytes = missing_bytes(all);
+    }
     for (const touched &each : all)
         if (each.of->small)
             awaited_.push_back(each.of);
@@ -291,6 +317,9 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
+    std::uint64_t what = 0;
+    if (!gave_up_ && !stopping_)
+        begun.blocks = follow(announced, what);
     if (gave_up_ || stopping_) {
         map_all(lock); // the last remap may be under way yet
         return let_pass();
@@ -311,10 +340,9 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             if (!of.fixed)
                 hold_still(of);
         });
-    begun.blocks = follow(announced);
     const auto &all = begun.blocks;
     const std::uint64_t steps = schedule_.steps();
-    const bool expected = check_ == nullptr && note(announced.what, all);
+    const bool expected = check_ == nullptr && note(what, all);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
     if (begun.is_foreseen())
@@ -350,7 +378,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         const bool learns = announced.vouched && announced.open_ended &&
                             each.names_units() && !each.of->fixed &&
                             each.of->bytes <= share_bytes_ / 4;
-        each.work = learns ? announced.what ^ each.of->base : 0;
+        each.work = learns ? what ^ each.of->base : 0;
     }
     for (const touched &each : all)
         bring_home(*each.of);
@@ -382,9 +410,11 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
         one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
     }
+    begun.event = events_.take();
+    // Without the lock, as whatever the driver may wait with.
+    lock.unlock();
     flights_.mark_before(stream, begun);
     begun.begun_ns = now_ns();
-    begun.event = events_.take();
     return true;
 }
 
@@ -444,17 +474,7 @@ void mover::await_end()
 
 void mover::stream_waits()
 {
-    if (!flights_.any_unmarked())
-        return;
-    const std::unique_lock guard = enter();
-    // Whose context is current need not be that of the work; and that one may
-    // have gone since, but not without what was unmarked there.
-    CUcontext popped = nullptr;
-    if (!flights_.any_unmarked() ||
-        calls_.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS)
-        return;
-    flights_.mark();
-    calls_.cuCtxPopCurrent_v2(&popped);
+    flights_.mark_all();
 }
 
 // What is in flight, with what has departed since somebody asked.

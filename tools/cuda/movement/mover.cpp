@@ -223,6 +223,16 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
         fix(each);
 }
 
+bool mover::names_any(const std::vector<CUdeviceptr> &words)
+{
+    const std::unique_lock lock = enter();
+    bool any = false;
+    for (const CUdeviceptr word : words)
+        blocks_.meant_by(word).each(
+            [&](const block &of) { any = any || of.is_given(word); });
+    return any;
+}
+
 void mover::hold_still(block &of)
 {
     of.hold_still();
@@ -320,7 +330,7 @@ void mover::start(CUcontext context)
     // Nobody followed what ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
-    flights_.open();
+    flights_.open(context_);
     active_.store(true);
     if (!thread_.start(
             [](void *self) -> void * {

@@ -122,9 +122,14 @@ public:
     /// addresses.
     void fix_those_in(const std::vector<CUdeviceptr> &words);
 
+    /// Whether any of these is such an address.
+    bool names_any(const std::vector<CUdeviceptr> &words);
+
     /// The same for all of them, for good.
     /// @param why  for the user
     void fix_all(const char *why);
+    static constexpr char unreadable_why[] =
+        "it may not be searched for addresses (process_vm_readv)";
 
     /// Asks the driver about an address whose block is mapped meanwhile: of
     /// nothing it knows nothing.
@@ -301,8 +306,8 @@ private:
     void end(flight &&begun, CUstream stream, bool running);
     flights &in_flight();
     void ended(flight &which);
-    std::vector<touched> follow(work &announced);
-    void follow_table(CUdeviceptr at, std::vector<touched> &all);
+    std::vector<touched> follow(work &announced, std::uint64_t &what);
+    bool follow_table(CUdeviceptr at, std::vector<touched> &all);
     bool note(std::uint64_t what, const std::vector<touched> &all);
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
     void count_use(const std::vector<touched> &all, bool foreseen);
