@@ -251,6 +251,34 @@ protected:
     }
 };
 
+// Before a driver that puts ranges where it likes: after one another, in the
+// first 4 GiB.
+class CheckedPlaces : public Checked
+{
+protected:
+    void SetUp() override
+    {
+        card_of_ = &card_;
+        next_ = 256 * MiB;
+        card_.calls.cuMemAddressReserve = reserve;
+    }
+
+    static CUresult reserve(CUdeviceptr *at, std::size_t bytes, std::size_t,
+                            CUdeviceptr hint, unsigned long long)
+    {
+        const std::lock_guard guard(card_of_->lock);
+        const bool heeds = heeds_ && hint != 0 && hint % (32 * MiB) == 0;
+        *at = heeds ? hint : next_;
+        next_ += heeds ? 0 : bytes;
+        card_of_->reserved[*at] = bytes;
+        return CUDA_SUCCESS;
+    }
+
+    static inline FakeDriver *card_of_ = nullptr;
+    static inline CUdeviceptr next_ = 0;
+    static inline bool heeds_ = false; // hints that are multiples of 32 MiB
+};
+
 } // namespace
 
 namespace {
@@ -971,6 +999,34 @@ TEST_F(CheckedSmall, WhatATableNamesOfASmallAllocationStays)
     moves_->fix_those_in({units_[3] + 512});
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 3}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(CheckedPlaces, WhatMovesLiesWhereItsAddressesLookLikeNothingElse)
+{
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "ThreadSanitizer keeps programs out of that part";
+#endif
+    heeds_ = true;
+    ASSERT_NO_FATAL_FAILURE(Checked::SetUp());
+    std::vector<CUdeviceptr> sorted = units_;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_GE(sorted.front(), CUdeviceptr{0x2100} << 32);
+    for (std::size_t i = 1; i < sorted.size(); i++)
+        EXPECT_GT(sorted[i] - sorted[i - 1], unit_bytes) << "none adjoins one";
+    launch_what({units_[3]});
+    EXPECT_EQ(mapped_then_, (those{3}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(CheckedPlaces, WhatLiesWhereNoLaunchIsSearchedForItStays)
+{
+    heeds_ = false;
+    ASSERT_NO_FATAL_FAILURE(Checked::SetUp());
+    EXPECT_LT(*std::max_element(units_.begin(), units_.end()),
+              CUdeviceptr{1} << 32);
+    launch_what({});
+    EXPECT_EQ(mapped_then_, all_);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

@@ -234,9 +234,7 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
     for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
         CUdeviceptr address = 0;
         std::memcpy(&address, at + i, sizeof address);
-        // Addresses of a device are those of a process: 47 to 57 bits, and
-        // never in the first 4 GiB. What is left are few.
-        if (address >> 32 != 0 && address >> 57 == 0)
+        if (may_be_address(address))
             out.name(address);
     }
 }
