@@ -31,10 +31,10 @@ mover::mover(const driver &calls, ledger &limits, int device, bool always,
              const pinned *host, check *checked)
     : calls_(calls), limits_(limits), device_(device),
       unmaps_(unmaps && checked == nullptr), trace_(record), tell_(tell),
-      host_(host), check_(checked), pace_(always && checked == nullptr),
-      flights_(calls), frames_(calls, limits, device),
-      rooms_(calls, limits, device), events_(calls), digests_(calls),
-      lanes_(calls)
+      check_(checked), gate_(blocks_, host),
+      pace_(always && checked == nullptr), flights_(calls),
+      frames_(calls, limits, device), rooms_(calls, limits, device),
+      events_(calls), digests_(calls), lanes_(calls)
 {}
 
 mover::~mover()
@@ -110,7 +110,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
         left.units.push_back(next);
         left.host.push_back(!in_vram);
         left.away.push_back(each.away);
-        away_ -= each.away ? 1 : 0;
+        gate_.forget(each);
     }
     changed_.notify_all();
     return true;
@@ -214,10 +214,7 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
             return;
         // What stays is not mapped yet where somebody else has just fixed it.
         for (const CUdeviceptr word : words)
-            blocks_.meant_by(word).each([&](const block &of) {
-                if (!of.is_settled() && of.is_given(word))
-                    found.push_back(word);
-            });
+            gate_.each_unsettled(word, [&](block &) { found.push_back(word); });
     }
     for (const CUdeviceptr each : found)
         fix(each);
@@ -226,16 +223,14 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
 bool mover::names_any(const std::vector<CUdeviceptr> &words)
 {
     const std::unique_lock lock = enter();
-    bool any = false;
-    for (const CUdeviceptr word : words)
-        blocks_.meant_by(word).each(
-            [&](const block &of) { any = any || of.is_given(word); });
-    return any;
+    return std::any_of(words.begin(), words.end(), [this](CUdeviceptr word) {
+        return gate_.is_address(word);
+    });
 }
 
 void mover::hold_still(block &of)
 {
-    of.hold_still();
+    gate_.fix(of);
     changed_.notify_all();
 }
 
@@ -303,18 +298,12 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     lock_soon(lock);
 }
 
-void mover::cancel_all()
-{
-    for (motion &each : motions_)
-        each.unit().cancel = true;
-}
-
 void mover::give_up(const char *why)
 {
     if (!gave_up_)
         tell_(why);
     gave_up_ = true;
-    cancel_all();
+    gate_.call_off_all();
     bring_all_home();
     changed_.notify_all();
 }
@@ -356,7 +345,7 @@ void mover::stop(CUcontext context)
         if (!active() || (context != nullptr && context != context_))
             return;
         stopping_ = true;
-        cancel_all();
+        gate_.call_off_all();
         changed_.notify_all();
     }
     thread_.join();
@@ -483,7 +472,7 @@ void mover::loop()
     while (!stopping_ || !motions_.empty()) {
         report(lock);
         // Here, since a thread that ends may have lost the driver already.
-        if ((stopping_ || gave_up_) && away_ > 0) {
+        if ((stopping_ || gave_up_) && gate_.away() > 0) {
             bring_all_home();
             changed_.notify_all();
         }
