@@ -91,7 +91,7 @@ struct card
     std::mutex lock;
     std::mutex mapping; // the driver maps nothing in parallel
     std::uint64_t next = 1;
-    CUdeviceptr next_address = CUdeviceptr{0x2100} << 32;
+    CUdeviceptr next_address = CUdeviceptr{0x1000} << 32; // below hints
     std::map<CUmemGenericAllocationHandle, piece> pieces;
     std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
     std::map<CUstream, std::uint64_t> streams; // until when they have work
@@ -195,12 +195,17 @@ CUresult pool(CUmemoryPool *usual, CUdevice)
 driver slow_driver()
 {
     driver calls = idle_driver();
+    // As on a card, where hints of so many bytes are heeded.
     calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
-                                   std::size_t, CUdeviceptr,
+                                   std::size_t, CUdeviceptr hint,
                                    unsigned long long) {
         const std::lock_guard guard(the->lock);
-        *at = the->next_address;
-        the->next_address += bytes;
+        if (hint != 0 && hint % (32 * MiB) == 0) {
+            *at = hint;
+        } else {
+            *at = the->next_address;
+            the->next_address += bytes;
+        }
         return CUDA_SUCCESS;
     };
     calls.cuMemCreate = [](CUmemGenericAllocationHandle *handle,

@@ -244,7 +244,7 @@ assert cuda.cuMemcpyDtoH_v2(back, ctypes.c_uint64(at), 200) == 0
 assert back.raw == bytes([2 if calls else 1]) * 100 + bytes([1]) * 100
 """
         stays = ("emuV: memory stays where it is from now on: the program "
-                 "calls a function that is newer than this library")
+                 "calls cuMemcpyOfTomorrow, which is newer than this library")
         for moves, calls in (("0", 2), ("always", 0), ("always", 2)):
             with self.subTest(moves=moves, calls=calls):
                 _, err = self.run_program(
@@ -254,6 +254,36 @@ assert back.raw == bytes([2 if calls else 1]) * 100 + bytes([1]) * 100
                 self.assertEqual(
                     lines[lines.index("asked") + 1:],
                     [stays] if moves != "0" and calls else [])
+
+    def test_of_what_is_newer_only_the_harmless_lets_memory_move_on(self):
+        program = """
+called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda given: None)
+function, status = ctypes.c_void_p(), ctypes.c_int()
+assert cuda.cuGetProcAddress_v2(
+    name, ctypes.byref(function), 99000, ctypes.c_uint64(0),
+    ctypes.byref(status)) == 0
+at = alloc(48)[1].value
+print("asked", file=sys.stderr, flush=True)
+for _ in range(2):
+    assert ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+        ctypes.c_uint)(function.value)(None, called, None, 0) == 0
+assert cuda.cuCtxSynchronize() == 0
+"""
+        for name, harmless in (("cuMemPokeOfTomorrow", False),
+                               ("cuMulticastBindAddr", False),
+                               ("cuLaunchHostFunc", True),
+                               ("cuDeviceGetPokesOfTomorrow", True)):
+            with self.subTest(name=name):
+                _, err = self.run_program(
+                    f"name = b'{name}'\n" + program, EMUV_PHYSICAL="24M",
+                    EMUV_VIRTUAL="64M", EMUV_MOVE="always")
+                lines = err.splitlines()
+                self.assertEqual(
+                    lines[lines.index("asked") + 1:],
+                    [] if harmless else
+                    ["emuV: memory stays where it is from now on: the program "
+                     f"calls {name}, which is newer than this library"])
 
     def test_why_memory_has_no_ipc_handle_is_told_once(self):
         out, err = self.run_program("""

@@ -931,6 +931,8 @@ void about_kernels(questions &q)
         d.cuLibraryEnumerateKernels(nullptr, 1, nullptr));
     ASK("cuKernelGetFunction null",
         d.cuKernelGetFunction(&s.function, nullptr));
+    ASK("cuModuleUnload null", d.cuModuleUnload(nullptr));
+    ASK("cuLibraryUnload null", d.cuLibraryUnload(nullptr));
     ASK("cuLaunchKernel null", d.cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0,
                                                 s.stream, nullptr, nullptr));
     ASK("cuLaunchKernel no blocks",

@@ -37,6 +37,7 @@ namespace harness {
     X(cuLibraryLoadFromFile)                                                   \
     X(cuLibraryGetKernel)                                                      \
     X(cuLibraryGetModule)                                                      \
+    X(cuLibraryUnload)                                                         \
     X(cuLibraryEnumerateKernels)                                               \
     X(cuKernelGetFunction)                                                     \
     X(cuModuleUnload)                                                          \

@@ -86,6 +86,42 @@ TEST_F(Movement, InACircle)
     ASSERT_NO_FATAL_FAILURE(check_and_free());
 }
 
+// The driver takes a device's address for the host's, too.
+TEST_F(Movement, ByCopiesThatCallAllMemoryTheHosts)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::mt19937 random(17);
+    for (int round = 0; round < 12; ++round)
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+            ASSERT_NO_FATAL_FAILURE(touch(i));
+            OK(cuda().cuCtxSynchronize());
+            buffer &to = buffers[random() % buffers.size()];
+            if (to.at == buffers[i].at)
+                continue;
+            CUDA_MEMCPY2D flat = {};
+            flat.srcMemoryType = flat.dstMemoryType = CU_MEMORYTYPE_HOST;
+            flat.srcHost = reinterpret_cast<const void *>(buffers[i].at);
+            flat.dstHost = reinterpret_cast<void *>(to.at);
+            flat.srcPitch = flat.dstPitch = flat.WidthInBytes = 4096;
+            flat.Height = to.words * 4 / flat.WidthInBytes;
+            CUDA_MEMCPY3D deep = {};
+            deep.srcMemoryType = deep.dstMemoryType = CU_MEMORYTYPE_HOST;
+            deep.srcHost = flat.srcHost;
+            deep.dstHost = flat.dstHost;
+            deep.srcPitch = deep.dstPitch = deep.WidthInBytes = 4096;
+            deep.srcHeight = deep.dstHeight = deep.Height = flat.Height / 2;
+            deep.Depth = 2;
+            if (round % 2 == 0)
+                OK(cuda().cuMemcpy2D(&flat));
+            else
+                OK(cuda().cuMemcpy3D(&deep));
+            const CUdeviceptr at = to.at;
+            to = buffers[i];
+            to.at = at;
+        }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 TEST_F(Movement, WhileAddressesAreAskedAbout)
 {
     ASSERT_NO_FATAL_FAILURE(allocate(8));
@@ -518,6 +554,71 @@ TEST_F(Unforeseen, ByATableThatACopyOfEitherKindBrought)
     OK(cuda().cuMemcpyAsync(table + half, from + half, half, nullptr));
     ASSERT_NO_FATAL_FAILURE(
         run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
+}
+
+TEST_F(Unforeseen, ByATableThatACopyOfRowsBrought)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    // Two words in each of four rows, and something else between them.
+    std::vector<CUdeviceptr> words(16, 7);
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+        words[i / 2 * 4 + 1 + i % 2] = buffers[i].at;
+    CUDA_MEMCPY2D flat = {};
+    flat.srcMemoryType = CU_MEMORYTYPE_HOST;
+    flat.srcHost = words.data();
+    flat.srcXInBytes = sizeof words[0];
+    flat.srcPitch = 4 * sizeof words[0];
+    flat.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    flat.dstDevice = table;
+    flat.dstPitch = flat.WidthInBytes = 2 * sizeof words[0];
+    flat.Height = 2;
+    OK(cuda().cuMemcpy2D(&flat));
+    CUDA_MEMCPY3D deep = {};
+    deep.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    deep.srcDevice = reinterpret_cast<CUdeviceptr>(words.data());
+    deep.srcXInBytes = flat.srcXInBytes;
+    deep.srcPitch = flat.srcPitch;
+    deep.srcHeight = 1;
+    deep.srcZ = 2;
+    deep.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    deep.dstDevice = table + 4 * sizeof words[0];
+    deep.dstPitch = flat.dstPitch;
+    deep.dstHeight = 1;
+    deep.WidthInBytes = flat.WidthInBytes;
+    deep.Height = 1;
+    deep.Depth = 2;
+    OK(cuda().cuMemcpy3D(&deep));
+    ASSERT_NO_FATAL_FAILURE(
+        run([this](std::size_t i) { touch_by("add_by_table", i, table, i); }));
+}
+
+TEST_F(Unforeseen, ByATableOfManyAddresses)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words(40000);
+    for (std::size_t i = 0; i < words.size(); ++i)
+        words[i] = buffers[i * buffers.size() / words.size()].at;
+    CUdeviceptr many = 0;
+    OK(cuda().cuMemAlloc(&many, words.size() * sizeof words[0]));
+    OK(cuda().cuMemcpyHtoD(many, words.data(), words.size() * sizeof words[0]));
+    ASSERT_NO_FATAL_FAILURE(run([&](std::size_t i) {
+        touch_by("add_by_table", i, many,
+                 (i + 1) * words.size() / buffers.size() - 1);
+    }));
+    OK(cuda().cuMemFree(many));
+}
+
+TEST_F(Unforeseen, ByATableInManagedMemory)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    CUdeviceptr words = 0;
+    OK(cuda().cuMemAllocManaged(&words, buffers.size() * sizeof(CUdeviceptr),
+                                CU_MEM_ATTACH_GLOBAL));
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+        reinterpret_cast<CUdeviceptr *>(words)[i] = buffers[i].at;
+    ASSERT_NO_FATAL_FAILURE(
+        run([&](std::size_t i) { touch_by("add_by_table", i, words, i); }));
+    OK(cuda().cuMemFree(words));
 }
 
 TEST_F(Unforeseen, ByATableInTheHostsMemory)

@@ -96,6 +96,50 @@ TEST(BlockTest, OffsetsThatNeverComeAgainAreNotKeptForEver)
     EXPECT_LE(of->starts.size(), block::max_starts);
 }
 
+TEST(BlockTest, AnAddressThatWorkWasGivenIsKnownForGood)
+{
+    const block_ref of = made();
+    of->bytes = of->slots[3].bytes = std::uint64_t{1} << 40;
+    EXPECT_TRUE(of->is_given(base));
+    EXPECT_FALSE(of->is_given(base + 24));
+    of->give(base + 24);
+    of->give(base + 31); // at a place that is no multiple of anything
+    of->give(base + of->bytes);
+    const std::uint64_t many = 8 * known_offsets::max_single;
+    for (std::uint64_t i = 1; i <= many; i++) {
+        of->give(base + i * 512);
+        of->touched_from(base + i * 512);
+    }
+    for (const std::uint64_t each : {std::uint64_t{24}, std::uint64_t{31},
+                                     std::uint64_t{512}, many * 512, of->bytes})
+        EXPECT_TRUE(of->is_given(base + each)) << each;
+    EXPECT_FALSE(of->is_given(base + of->bytes / 2)) << "far from all of them";
+}
+
+TEST(BlockTest, WhileTheyAreFewNothingBesideAGivenAddressIsOne)
+{
+    const block_ref of = made();
+    of->bytes = of->slots[3].bytes = 1u << 20;
+    for (std::uint64_t i = 0; i < known_offsets::max_single; i++)
+        of->give(base + i * 16 + 8);
+    EXPECT_TRUE(of->is_given(base + 8));
+    EXPECT_FALSE(of->is_given(base + 16));
+}
+
+TEST(BlockTest, WhatIsToStayIsSettledOnceAllOfItIsMapped)
+{
+    const block_ref of = made();
+    EXPECT_FALSE(of->is_settled()) << "it may move";
+    of->moving = 1;
+    of->slots[2].unmapped = true;
+    of->hold_still();
+    EXPECT_FALSE(of->is_settled());
+    of->slots[2].unmapped = false;
+    EXPECT_TRUE(of->is_settled());
+    of->away = 1;
+    EXPECT_FALSE(of->is_settled());
+}
+
 TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
 {
     const block_ref of = made();

@@ -43,6 +43,35 @@ TEST(Blocks, AnAddressIsInTheBlockAroundItAndInNoneBesideIt)
     }
 }
 
+// Work that goes backwards may be given nothing but its end.
+TEST(Blocks, WhereOneEndsAnAddressMeansThatOneAndTheOneThatBeginsThere)
+{
+    blocks all;
+    const block_ref first = block_at(0x10000);
+    const block_ref second = block_at(0x10000 + size);
+    const block_ref apart = block_at(0x20000);
+    for (const block_ref &each : {first, second, apart})
+        all.add(each);
+    // By the tree, and by the table later on.
+    for (int i = 0; i < 4; i++) {
+        auto meant = all.meant_by(0x10000 + size);
+        EXPECT_EQ(meant.around, &*second);
+        EXPECT_EQ(meant.before, &*first);
+        meant = all.meant_by(0x10000 + 2 * size);
+        EXPECT_EQ(meant.around, nullptr);
+        EXPECT_EQ(meant.before, &*second);
+        meant = all.meant_by(0x20000);
+        EXPECT_EQ(meant.around, &*apart);
+        EXPECT_EQ(meant.before, nullptr) << "that one ends before";
+        meant = all.meant_by(0x20000 + size);
+        EXPECT_EQ(meant.around, nullptr);
+        EXPECT_EQ(meant.before, &*apart) << "the last of all";
+        for (const CUdeviceptr none :
+             {CUdeviceptr{0}, CUdeviceptr{0xffff}, CUdeviceptr{0x20001 + size}})
+            all.meant_by(none).each([](block &) { ADD_FAILURE(); });
+    }
+}
+
 TEST(Blocks, WhatWasRemovedIsGivenBackOnceAndFoundNoMore)
 {
     blocks all;

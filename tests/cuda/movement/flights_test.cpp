@@ -4,6 +4,7 @@
 #include "base/thread.hpp"
 #include "movement/flights.hpp"
 
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -36,10 +37,13 @@ struct FlightsTest : testing::Test
                                                : CUDA_ERROR_NOT_READY;
         };
         calls.cuEventRecord = [](CUevent event, CUstream stream) {
+            if (const auto meanwhile =
+                    std::exchange(asked->while_recording, nullptr))
+                meanwhile();
             asked->recorded.emplace_back(stream, event);
             return asked->record_answer;
         };
-        all.open();
+        all.open(nullptr);
     }
 
     static CUevent event(std::uintptr_t number)
@@ -99,6 +103,7 @@ struct FlightsTest : testing::Test
     CUresult answer = CUDA_SUCCESS;
     unsigned questions = 0;
     std::uintptr_t departs_meanwhile = 0; // on the other stream
+    std::function<void()> while_recording;
     const std::uint64_t set_up_ns = now_ns();
     std::mutex mutex;
     bool failed = false;
@@ -123,6 +128,42 @@ TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
     EXPECT_TRUE(rest[0].is_first);
     EXPECT_FALSE(rest[1].is_first);
     EXPECT_TRUE(all.empty());
+}
+
+// The driver may let an event wait until the device gets on, and what lets it
+// get on may be launched by another thread.
+TEST_F(FlightsTest, WhileAnEventIsRecordedForOthersWorkDeparts)
+{
+    bool has_departed = false;
+    add_brief(one, 1);
+    while_recording = [&] { has_departed = depart(other, 2); };
+    all.mark();
+    EXPECT_TRUE(has_departed);
+    // The same for a launch that has others' event recorded.
+    add_brief(one, 3);
+    has_departed = false;
+    while_recording = [&] { has_departed = depart(one, 4); };
+    add(other, 5);
+    EXPECT_TRUE(has_departed);
+    done = {event(1), event(2), event(3), event(4), event(5)};
+    EXPECT_EQ(landed(), (numbers{1, 3, 4, 2, 5}));
+}
+
+// Its event would be somebody else's, and be recorded for that one.
+TEST_F(FlightsTest, WhatIsYetToBeMarkedDoesNotEndByTheEventOfLaterWork)
+{
+    numbers meanwhile{0};
+    add_brief(one, 1);
+    while_recording = [&] {
+        add(one, 2);
+        done = {event(2)};
+        meanwhile = landed();
+    };
+    all.mark();
+    EXPECT_EQ(meanwhile, numbers{});
+    done = {event(1), event(2)};
+    EXPECT_EQ(landed(), (numbers{1, 2}));
+    EXPECT_FALSE(failed);
 }
 
 TEST_F(FlightsTest, TheOldestIsThatOfItsStream)
@@ -285,7 +326,7 @@ TEST_F(FlightsTest, NothingDepartsFromAClosedOne)
     EXPECT_FALSE(depart(one, 2));
     all.arrive();
     EXPECT_EQ(all.abandon().size(), 1u) << "what had departed before";
-    all.open();
+    all.open(nullptr);
     EXPECT_TRUE(depart(one, 3));
 }
 

@@ -5,14 +5,19 @@
 #include "idle_driver.hpp"
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
+#include "reading_denied.hpp"
 #include "store/placement.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -77,7 +82,8 @@ protected:
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
             card_.calls, *limits_, 0, true, unmaps_, nullptr,
-            [](const char *why) { ADD_FAILURE() << why; }, &pinned_, check_);
+            [](const char *why) { EXPECT_EQ(why, expected_end_); }, &pinned_,
+            check_);
         held_ = std::make_unique<memory>(
             card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
             report_kind::total, nullptr, false,
@@ -179,6 +185,7 @@ protected:
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
     bool unmaps_ = false;
+    static inline std::string expected_end_; // of movement, or none
     pinned pinned_;
     check *check_ = nullptr;
 };
@@ -225,9 +232,51 @@ protected:
 
     using those = std::vector<std::size_t>;
 
+    void TearDown() override { expected_end_.clear(); }
+
     check found_{[](const char *, CUresult) { ADD_FAILURE(); }};
     those mapped_then_; // while work ran
     const those all_{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+};
+
+// ... in allocations in which frameworks keep their small tensors.
+class CheckedSmall : public Checked
+{
+protected:
+    void SetUp() override
+    {
+        sizes_ = {2 * MiB};
+        card_share_ = 16 * MiB;
+        Checked::SetUp();
+    }
+};
+
+// Before a driver that puts ranges where it likes: after one another, in the
+// first 4 GiB.
+class CheckedPlaces : public Checked
+{
+protected:
+    void SetUp() override
+    {
+        card_of_ = &card_;
+        next_ = 256 * MiB;
+        card_.calls.cuMemAddressReserve = reserve;
+    }
+
+    static CUresult reserve(CUdeviceptr *at, std::size_t bytes, std::size_t,
+                            CUdeviceptr hint, unsigned long long)
+    {
+        const std::lock_guard guard(card_of_->lock);
+        const bool heeds = heeds_ && hint != 0 && hint % (32 * MiB) == 0;
+        *at = heeds ? hint : next_;
+        next_ += heeds ? 0 : bytes;
+        card_of_->reserved[*at] = bytes;
+        return CUDA_SUCCESS;
+    }
+
+    static inline FakeDriver *card_of_ = nullptr;
+    static inline CUdeviceptr next_ = 0;
+    static inline bool heeds_ = false; // hints that are multiples of 32 MiB
 };
 
 } // namespace
@@ -378,6 +427,206 @@ TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
         const std::lock_guard guard(unvouched::lock);
         EXPECT_EQ(unvouched::lost, 0u);
         EXPECT_GT(unvouched::moved, 200u) << "nothing to lose";
+    }
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// A unit that stays unmapped until it is let go.
+struct held_unmap
+{
+    static inline std::atomic<CUdeviceptr> wanted{0};
+    static inline std::atomic<bool> is_held{false};
+    static inline std::atomic<bool> let_go{false};
+    static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
+
+    static CUresult unmap(CUdeviceptr at, std::size_t bytes)
+    {
+        const CUresult result = unmap_(at, bytes);
+        if (wanted.load() == at && !is_held.exchange(true))
+            while (!let_go.load())
+                usleep(100);
+        return result;
+    }
+};
+
+// A thread that calls something which may wait.
+class caller
+{
+public:
+    template <typename Call>
+    explicit caller(Call call)
+        : thread_([this, call] {
+              id_ = gettid();
+              call();
+              has_returned_ = true;
+          })
+    {}
+    ~caller() { thread_.join(); }
+
+    // Until it sleeps in the kernel, or is done.
+    void await_sleep() const
+    {
+        while (!has_returned_ && !sleeps())
+            usleep(1000);
+    }
+    bool has_returned() const { return has_returned_; }
+
+private:
+    bool sleeps() const
+    {
+        if (id_ == 0)
+            return false;
+        std::ifstream from("/proc/self/task/" + std::to_string(id_) + "/stat");
+        const std::string text{std::istreambuf_iterator<char>(from), {}};
+        const auto name_ends = text.rfind(") ");
+        return name_ends != std::string::npos && text[name_ends + 2] == 'S';
+    }
+
+    std::atomic<pid_t> id_{0};
+    std::atomic<bool> has_returned_{false};
+    std::thread thread_;
+};
+
+} // namespace
+
+// Two threads copy the same table to the device, and a third launches what is
+// given one in pinned memory, while something that it names moves.
+TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
+{
+    held_unmap::is_held = held_unmap::let_go = false;
+    held_unmap::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = held_unmap::unmap;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    const CUdeviceptr named = units_[9];
+    const std::vector<CUdeviceptr> table{named};
+    const auto is_mapped = [&] {
+        const std::lock_guard guard(card_.lock);
+        return card_.mapped.contains(named);
+    };
+    held_unmap::wanted = named;
+    bool mapped_for_second = false;
+    bool mapped_for_work = false;
+    pinned_.add(table.data(), sizeof named);
+    {
+        // It may come to wait for that one, too.
+        const caller using_all([&] {
+            for (std::size_t i = 0; !held_unmap::is_held; i++)
+                use(i % units_.size(), i % units_.size() + 1);
+        });
+        while (!held_unmap::is_held)
+            usleep(100);
+        const caller first([&] { moves_->fix_those_in(table); });
+        first.await_sleep();
+        EXPECT_FALSE(first.has_returned());
+        const caller second([&] {
+            moves_->fix_those_in(table);
+            mapped_for_second = is_mapped();
+        });
+        const caller launching([&] {
+            moves_->run(
+                reinterpret_cast<CUstream>(0x20),
+                [&](work &out) {
+                    out.what = 77;
+                    out.kernel = "gemmBatched";
+                    out.vouched = true;
+                    out.name(reinterpret_cast<CUdeviceptr>(table.data()));
+                },
+                [&] {
+                    mapped_for_work = is_mapped();
+                    return CUDA_SUCCESS;
+                });
+        });
+        second.await_sleep();
+        launching.await_sleep();
+        held_unmap::let_go = true;
+    }
+    EXPECT_TRUE(mapped_for_second);
+    EXPECT_TRUE(mapped_for_work);
+    pinned_.remove(table.data());
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// A driver that is done recording an event once something has been launched.
+struct patient_record
+{
+    enum state
+    {
+        idle,
+        armed,
+        recording,
+        launched,
+        in_vain,
+    };
+    static inline std::atomic<state> is{idle};
+    static inline const std::thread::id for_whom = std::this_thread::get_id();
+
+    static CUresult record(CUevent, CUstream stream)
+    {
+        state expected = armed;
+        if (std::this_thread::get_id() != for_whom ||
+            stream != reinterpret_cast<CUstream>(0x20) ||
+            !is.compare_exchange_strong(expected, recording))
+            return CUDA_SUCCESS;
+        const auto end =
+            std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (is == recording && std::chrono::steady_clock::now() < end)
+            usleep(100);
+        expected = recording;
+        is.compare_exchange_strong(expected, in_vain);
+        return CUDA_SUCCESS;
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
+{
+    card_.calls.cuEventRecord = patient_record::record;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    const auto launch_brief = [&](std::size_t which, bool elsewhere = false) {
+        moves_->run(
+            reinterpret_cast<CUstream>(elsewhere ? 0x30 : 0x20),
+            [&](work &out) {
+                out.what = which + 1;
+                out.vouched = out.open_ended = true;
+                out.name(units_[which]);
+            },
+            [] { return CUDA_SUCCESS; });
+    };
+    // Once these are known to be brief, some are unmarked until a stream waits,
+    // or until another stream is given work.
+    for (const bool waits : {true, false}) {
+        patient_record::is = patient_record::idle;
+        EXPECT_TRUE(wait_until(
+            std::chrono::seconds(60),
+            [] { return patient_record::is != patient_record::idle; },
+            [&] {
+                for (std::size_t i = 0; i < 64; i++)
+                    launch_brief(i % units_.size());
+                patient_record::is = patient_record::armed;
+                const caller other([&] {
+                    while (patient_record::is == patient_record::armed)
+                        usleep(10);
+                    if (patient_record::is != patient_record::recording)
+                        return;
+                    launch(3, 100);
+                    auto not_in_vain = patient_record::recording;
+                    patient_record::is.compare_exchange_strong(
+                        not_in_vain, patient_record::launched);
+                });
+                if (waits)
+                    moves_->stream_waits();
+                else
+                    launch_brief(64 % units_.size(), true);
+                auto nothing_was = patient_record::armed;
+                patient_record::is.compare_exchange_strong(
+                    nothing_was, patient_record::idle);
+            }));
+        EXPECT_EQ(patient_record::is, patient_record::launched) << waits;
     }
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
@@ -654,6 +903,130 @@ TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
     EXPECT_EQ(mapped_then_, (those{4}));
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhatALongTableNamesStaysAsFarAsItGoesOn)
+{
+    constexpr std::size_t part = table_part_bytes / sizeof(CUdeviceptr);
+    std::vector<CUdeviceptr> table(5 * part);
+    table[0] = units_[4];
+    table[part + 1] = units_[5];
+    table[3 * part - 1] = units_[6];
+    const auto at = reinterpret_cast<CUdeviceptr>(table.data());
+    pinned_.add(table.data(), table.size() * sizeof table[0]);
+    launch_what({at});
+    EXPECT_EQ(mapped_then_, (those{4, 5, 6}));
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4, 5, 6}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, NobodyVouchesForWorkWithATableThatHasNoEnd)
+{
+    const std::vector<CUdeviceptr> table(
+        max_table_bytes / sizeof(CUdeviceptr) + 1, units_[4]);
+    pinned_.add(table.data(), table.size() * sizeof table[0]);
+    launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
+    EXPECT_EQ(mapped_then_, all_);
+    EXPECT_EQ(found_.so_far().unvouched_launches, 1u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, NobodyVouchesForWorkThatIsGivenManagedMemory)
+{
+    const std::vector<CUdeviceptr> table{units_[4]};
+    pinned_.add(table.data(), sizeof table[0], true);
+    launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
+    EXPECT_EQ(mapped_then_, all_);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, those{1});
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WhereTablesMayNotBeReadMovementEndsBeforeWorkThatIsGivenOne)
+{
+    const std::vector<CUdeviceptr> table{units_[4]};
+    pinned_.add(table.data(), sizeof table[0]);
+    launch_what({units_[1]});
+    expected_end_ = mover::unreadable_why;
+    if (!with_reading_denied([&] {
+            launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
+        }))
+        GTEST_SKIP() << "no filters of system calls";
+    EXPECT_EQ(mapped_then_, all_);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, all_) << "for good";
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// Five thousand places in an allocation, as a caching allocator hands them out,
+// the odd ones among them.
+TEST_F(Checked, WhatATableNamesStaysHoweverManyAddressesWorkWasGiven)
+{
+    launch_what({units_[4] + 4096 + 8});
+    launch_what({units_[5] + 512});
+    std::vector<CUdeviceptr> given;
+    for (std::uint64_t i = 1; i <= 5000; i++) {
+        given.push_back(units_[5] + i * 1024);
+        if (given.size() == work::max_names) {
+            launch_what(given);
+            given.clear();
+        }
+    }
+    launch_what(given);
+    const std::vector<CUdeviceptr> table{units_[4] + 4096 + 8, units_[5] + 512};
+    moves_->fix_those_in(table);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4, 5}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Checked, WorkSeesWhatEndsAtAnAddressItWasGiven)
+{
+    launch_what({units_[6] + unit_bytes, units_[2]});
+    EXPECT_EQ(mapped_then_, (those{2, 6}));
+    const std::vector<CUdeviceptr> table{units_[6] + unit_bytes};
+    moves_->fix_those_in(table);
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 6}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(CheckedSmall, WhatATableNamesOfASmallAllocationStays)
+{
+    launch_what({units_[3] + 512});
+    moves_->fix_those_in({units_[3] + 512});
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 3}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(CheckedPlaces, WhatMovesLiesWhereItsAddressesLookLikeNothingElse)
+{
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "ThreadSanitizer keeps programs out of that part";
+#endif
+    heeds_ = true;
+    ASSERT_NO_FATAL_FAILURE(Checked::SetUp());
+    std::vector<CUdeviceptr> sorted = units_;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_GE(sorted.front(), CUdeviceptr{0x2100} << 32);
+    for (std::size_t i = 1; i < sorted.size(); i++)
+        EXPECT_GT(sorted[i] - sorted[i - 1], unit_bytes) << "none adjoins one";
+    launch_what({units_[3]});
+    EXPECT_EQ(mapped_then_, (those{3}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(CheckedPlaces, WhatLiesWhereNoLaunchIsSearchedForItStays)
+{
+    heeds_ = false;
+    ASSERT_NO_FATAL_FAILURE(Checked::SetUp());
+    EXPECT_LT(*std::max_element(units_.begin(), units_.end()),
+              CUdeviceptr{1} << 32);
+    launch_what({});
+    EXPECT_EQ(mapped_then_, all_);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

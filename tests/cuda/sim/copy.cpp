@@ -149,8 +149,9 @@ CUresult one_side(CUmemorytype type, const void *host, CUdeviceptr device,
 {
     switch (type) {
     case CU_MEMORYTYPE_HOST:
+        // A card takes its own addresses there, too.
         base = reinterpret_cast<std::uintptr_t>(host);
-        what = side::host;
+        what = side::any;
         break;
     case CU_MEMORYTYPE_DEVICE:
         base = device;

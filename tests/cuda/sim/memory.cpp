@@ -327,3 +327,21 @@ SIM_EXPORT CUresult cuMemPokeOfTomorrow()
 {
     return CUDA_SUCCESS;
 }
+
+SIM_EXPORT CUresult cuDeviceGetPokesOfTomorrow()
+{
+    return CUDA_SUCCESS;
+}
+
+// New ones of names that there are.
+
+SIM_EXPORT CUresult cuMulticastBindAddrOfTomorrow()
+{
+    return CUDA_SUCCESS;
+}
+
+SIM_EXPORT CUresult cuLaunchHostFuncOfTomorrow(CUstream stream, CUhostFn call,
+                                               void *with, unsigned)
+{
+    return cuLaunchHostFunc(stream, call, with);
+}

@@ -10,6 +10,14 @@
 
 namespace emuv::cuda {
 
+/// True if a number may be an address that moves: they are those of a process,
+/// of 47 to 57 bits, and none is in the first 4 GiB (see memory::reserve()).
+/// What is left are few.
+constexpr bool may_be_address(CUdeviceptr number)
+{
+    return number >> 32 != 0 && number >> 57 == 0;
+}
+
 /// A piece of work, and the addresses it is given.
 struct work
 {

@@ -56,7 +56,13 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     const entry ours;
     if (!ours || pointer == 0)
         return EMUV_REAL(cuMemFree_v2)(pointer);
-    return ours.held().free(pointer);
+    // Managed memory, before somebody else is given it.
+    void *const at = reinterpret_cast<void *>(pointer);
+    const auto was = ours->host.remove(at);
+    const CUresult result = ours.held().free(pointer);
+    if (was.bytes > 0 && result != CUDA_SUCCESS)
+        ours->host.add(at, was.bytes, was.managed);
+    return result;
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
@@ -67,5 +73,10 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
     };
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    return ours.held().allocate_counted(pointer, bytes, true, real);
+    const CUresult result =
+        ours.held().allocate_counted(pointer, bytes, true, real);
+    // The program may write addresses there, and kernels find them.
+    if (result == CUDA_SUCCESS && !ours->movers.empty())
+        ours->host.add(reinterpret_cast<void *>(*pointer), bytes, true);
+    return result;
 }

@@ -15,10 +15,12 @@ CUresult ends_context(CUcontext context, Call real)
     ours.held().context_ends(context);
     const std::uint64_t before = ours.held().next_serial();
     const CUresult result = real();
-    if (result == CUDA_SUCCESS)
-        ours.held().context_gone(context, before);
-    else
+    if (result != CUDA_SUCCESS) {
         ours.held().context_stays(context);
+        return result;
+    }
+    ours->kernels->gone(context);
+    ours.held().context_gone(context, before);
     return result;
 }
 
@@ -84,10 +86,12 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
     if (ours->calls.cuDevicePrimaryCtxGetState(device, &flags, &alive) !=
         CUDA_SUCCESS)
         alive = 1;
-    if (result == CUDA_SUCCESS && (resets || alive == 0))
-        ours.held().context_gone(context, before);
-    else
+    if (result != CUDA_SUCCESS || (!resets && alive != 0)) {
         ours.held().context_stays(context);
+        return result;
+    }
+    ours->kernels->gone(context);
+    ours.held().context_gone(context, before);
     return result;
 }
 

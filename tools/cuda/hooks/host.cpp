@@ -30,10 +30,10 @@ CUresult let_go(const void *at, Call real)
     const entry ours;
     pinned *const all = known(ours);
     // Before somebody else is given it.
-    const std::size_t bytes = all != nullptr ? all->remove(at) : 0;
+    const auto was = all != nullptr ? all->remove(at) : pinned::stretch{};
     const CUresult result = real();
-    if (bytes > 0 && result != CUDA_SUCCESS)
-        all->add(at, bytes);
+    if (was.bytes > 0 && result != CUDA_SUCCESS)
+        all->add(at, was.bytes, was.managed);
     return result;
 }
 

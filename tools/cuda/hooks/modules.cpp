@@ -14,6 +14,19 @@ const void *made_at(const Handle *at)
     return at != nullptr ? static_cast<const void *>(*at) : nullptr;
 }
 
+CUcontext current(const entry &ours)
+{
+    CUcontext context = nullptr;
+    ours->calls.cuCtxGetCurrent(&context);
+    return context;
+}
+
+void loaded(const entry &ours, const CUmodule *module, const void *image,
+            const void *caller)
+{
+    ours->kernels->loaded(made_at(module), image, caller, current(ours));
+}
+
 } // namespace
 
 CUresult cuModuleLoad(CUmodule *module, const char *path)
@@ -21,8 +34,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
     const entry ours;
     const CUresult result = EMUV_REAL(cuModuleLoad)(module, path);
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(module), nullptr,
-                              __builtin_return_address(0));
+        loaded(ours, module, nullptr, __builtin_return_address(0));
     return result;
 }
 
@@ -31,8 +43,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     const entry ours;
     const CUresult result = EMUV_REAL(cuModuleLoadData)(module, image);
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(module), image,
-                              __builtin_return_address(0));
+        loaded(ours, module, image, __builtin_return_address(0));
     return result;
 }
 
@@ -43,8 +54,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
     const CUresult result =
         EMUV_REAL(cuModuleLoadDataEx)(module, image, count, options, values);
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(module), image,
-                              __builtin_return_address(0));
+        loaded(ours, module, image, __builtin_return_address(0));
     return result;
 }
 
@@ -53,8 +63,7 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
     const entry ours;
     const CUresult result = EMUV_REAL(cuModuleLoadFatBinary)(module, image);
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(module), image,
-                              __builtin_return_address(0));
+        loaded(ours, module, image, __builtin_return_address(0));
     return result;
 }
 
@@ -90,7 +99,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
         library, code, jit, jit_values, jits, options, values, count);
     if (ours && result == CUDA_SUCCESS)
         ours->kernels->loaded(made_at(library), code,
-                              __builtin_return_address(0));
+                              __builtin_return_address(0), nullptr);
     return result;
 }
 
@@ -104,7 +113,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
         library, path, jit, jit_values, jits, options, values, count);
     if (ours && result == CUDA_SUCCESS)
         ours->kernels->loaded(made_at(library), nullptr,
-                              __builtin_return_address(0));
+                              __builtin_return_address(0), nullptr);
     return result;
 }
 
@@ -135,7 +144,7 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
     const entry ours;
     const CUresult result = EMUV_REAL(cuLibraryGetModule)(module, library);
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->derived(library, made_at(module));
+        ours->kernels->derived(library, made_at(module), current(ours));
     return result;
 }
 
@@ -144,6 +153,25 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     const entry ours;
     const CUresult result = EMUV_REAL(cuKernelGetFunction)(function, kernel);
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->derived(kernel, made_at(function));
+        ours->kernels->derived(kernel, made_at(function), current(ours));
     return result;
+}
+
+// Before somebody else is given its handles. A module that does not go after
+// all is not trusted from here on.
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    const entry ours;
+    if (ours)
+        ours->kernels->unloaded(module);
+    return EMUV_REAL(cuModuleUnload)(module);
+}
+
+CUresult cuLibraryUnload(CUlibrary library)
+{
+    const entry ours;
+    if (ours)
+        ours->kernels->unloaded(library);
+    return EMUV_REAL(cuLibraryUnload)(library);
 }

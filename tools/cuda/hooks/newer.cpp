@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Functions of a driver that is newer than our headers. A runtime asks for all
 // that it knows of, and calls few; so each that matters is behind a stub, which
-// tells of the first call.
+// tells of the first call, or of each.
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
 
@@ -41,7 +41,12 @@ void called(const char *name, newer_does what)
     if (what.allocate)
         tell_uncounted(name);
     if (what.work)
-        work_unseen();
+        work_unseen(name);
+    if (!what.wait)
+        return;
+    const entry ours;
+    if (ours)
+        ours->stream_waits();
 }
 
 } // namespace
@@ -56,7 +61,9 @@ void *newer_function(const char *name, void *real, newer_does what)
     const unsigned mine = taken.fetch_add(1);
     if (mine >= EMUV_NEWER_STUBS) {
         taken = EMUV_NEWER_STUBS;
-        called(name, what);
+        what.work = what.work || what.wait; // nobody sees its calls
+        what.wait = false;
+        called("a function", what);
         return real;
     }
     std::strncpy(all[mine].name, name, sizeof all[mine].name - 1);
@@ -76,7 +83,8 @@ void *emuv_resolve_newer(unsigned index)
     const newer &which = all[index];
     void *const real = which.real.load(std::memory_order_acquire);
     called(which.name, which.does);
-    __atomic_store_n(&emuv_newer[index], real, __ATOMIC_RELAXED);
+    if (!which.does.wait)
+        __atomic_store_n(&emuv_newer[index], real, __ATOMIC_RELAXED);
     return real;
 }
 }

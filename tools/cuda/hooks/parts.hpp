@@ -99,6 +99,25 @@ described_side source_of(Copy &copy)
     return side;
 }
 
+/// Calls a side by its name that is said to be the host's and is not: the
+/// driver finds out, too.
+template <typename Copy>
+void find_sides(memory &held, Copy &copy)
+{
+    range_view view;
+    const auto source = reinterpret_cast<CUdeviceptr>(copy.srcHost);
+    if (copy.srcMemoryType == CU_MEMORYTYPE_HOST && held.find(source, view)) {
+        copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+        copy.srcDevice = source;
+    }
+    const auto destination = reinterpret_cast<CUdeviceptr>(copy.dstHost);
+    if (copy.dstMemoryType == CU_MEMORYTYPE_HOST &&
+        held.find(destination, view)) {
+        copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+        copy.dstDevice = destination;
+    }
+}
+
 /// One side as it is cut. A copy's own defaults for the distances between rows
 /// and planes depend on its size, and so are written down before.
 inline copy_side side_of(const described_side &asked, const copy_part &whole)
@@ -149,6 +168,7 @@ CUresult as_described(memory *held, const Copy *asked, Real real)
     if (asked == nullptr || held == nullptr)
         return real(asked);
     Copy copy = *asked;
+    find_sides(*held, copy);
     copy_part whole;
     whole.width = copy.WidthInBytes;
     whole.height = copy.Height;

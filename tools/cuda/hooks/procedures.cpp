@@ -2,6 +2,8 @@
 // cuGetProcAddress: which of our functions stands for a name and a version.
 #include "hooks/session.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 // The refused ones are forwarders, which no header declares under our name.
@@ -28,25 +30,52 @@ constexpr procedure procedures[] = {
 #include "symbols.inc"
 };
 
-bool hands_out_memory(std::string_view name)
+template <std::size_t count>
+bool is_among(std::string_view name, const std::string_view (&names)[count])
 {
-    return name.find("Alloc") != std::string_view::npos ||
-           name == "cuMemCreate";
+    return std::find(names, names + count, name) != names + count;
 }
 
-// Whether it does work on memory, or keeps work for later.
-bool works_on_memory(std::string_view name)
+// Of what only the name is known, nothing is taken to be harmless that is not
+// known to be: the device may work on memory, or keep work for later.
+bool is_harmless(std::string_view name)
 {
-    static constexpr std::string_view prefixes[] = {
-        "cuMemcpy",      "cuMemset",           "cuMemPrefetch",
-        "cuMemDiscard",  "cuLaunch",           "cuGraphLaunch",
-        "cuMemBatch",    "cuStreamWriteValue", "cuStreamBatchMemOp",
-        "cuStreamBegin",
+    // Answers, and what reaches no memory of the device's.
+    static constexpr std::string_view families[] = {
+        "cuCoredump",  "cuCtxGet",       "cuDeviceGet", "cuEventGet",
+        "cuFuncGet",   "cuGraphExecGet", "cuGraphGet",  "cuGraphNodeGet",
+        "cuKernelGet", "cuLibraryGet",   "cuLogs",      "cuModuleGet",
+        "cuOccupancy", "cuProfiler",     "cuStreamGet",
     };
-    for (const std::string_view each : prefixes)
-        if (name.starts_with(each))
-            return true;
-    return false;
+    static constexpr std::string_view names[] = {
+        "cuDevSmResourceSplit",
+        "cuEventElapsedTime",
+        "cuGetErrorName",
+        "cuGetErrorString",
+    };
+    return is_among(name, names) ||
+           std::any_of(std::begin(families), std::end(families),
+                       [name](std::string_view each) {
+                           return name.starts_with(each);
+                       });
+}
+
+// What a stream waits for besides, of which the memory is the program's own.
+constexpr std::string_view waits[] = {
+    "cuLaunchHostFunc",
+    "cuStreamAddCallback",
+    "cuStreamWaitEvent",
+    "cuWaitExternalSemaphoresAsync",
+};
+
+newer_does what_does(std::string_view name)
+{
+    newer_does out;
+    out.allocate =
+        name.find("Alloc") != std::string_view::npos || name == "cuMemCreate";
+    out.wait = is_among(name, waits);
+    out.work = !out.allocate && !out.wait && !is_harmless(name);
+    return out;
 }
 
 bool is_known(std::string_view name)
@@ -59,6 +88,24 @@ bool is_known(std::string_view name)
         if (name == known)
             return true;
     return false;
+}
+
+// Whether it is a function that our headers do not have, or a new one of a name
+// that they do.
+bool is_newer(const char *name, int version, bool per_thread, void *real)
+{
+    if (!is_known(name))
+        return true;
+    if (version <= CUDA_VERSION)
+        return false;
+    void *known = nullptr;
+    CUdriverProcAddressQueryResult status;
+    return EMUV_REAL(cuGetProcAddress_v2)(
+               name, &known, CUDA_VERSION,
+               per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                          : CU_GET_PROC_ADDRESS_LEGACY_STREAM,
+               &status) != CUDA_SUCCESS ||
+           known != real;
 }
 
 } // namespace
@@ -76,24 +123,12 @@ void *own_procedure(const char *name, int version, bool per_thread, void *real)
             (each.version == chosen->version && each.per_thread))
             chosen = &each;
     }
-    if (chosen == nullptr) {
-        const newer_does does{hands_out_memory(name), works_on_memory(name)};
-        return (does.allocate || does.work) && !is_known(name)
-                   ? newer_function(name, real, does)
-                   : real;
+    if (is_newer(name, version, per_thread, real)) {
+        const newer_does does = what_does(name);
+        return does.any() ? newer_function(name, real, does) : real;
     }
-    // A driver newer than our headers may have given the name a new meaning.
-    if (version > CUDA_VERSION && real != real_address(chosen->symbol_name)) {
-        void *known = nullptr;
-        CUdriverProcAddressQueryResult status;
-        if (EMUV_REAL(cuGetProcAddress_v2)(
-                name, &known, CUDA_VERSION,
-                per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
-                           : CU_GET_PROC_ADDRESS_LEGACY_STREAM,
-                &status) != CUDA_SUCCESS ||
-            known != real)
-            return newer_function(name, real, {true, true});
-    }
+    if (chosen == nullptr)
+        return real;
     return reinterpret_cast<void *>(chosen->own);
 }
 

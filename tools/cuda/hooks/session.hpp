@@ -36,10 +36,13 @@ struct state
     }
 
     /// The same for allocations whose addresses are among what is copied to a
-    /// device: kernels may take them from there. Only what looks like a table
-    /// of them is searched.
+    /// device: kernels may take them from there. Of much only what looks like
+    /// a table of them is searched.
     /// @param words  in the host's memory, as far as the program says
     void fix_those_in(const void *words, std::size_t bytes) const;
+    /// The same of rows.
+    void fix_those_in(const void *words, std::size_t bytes, std::size_t pitch,
+                      std::size_t rows) const;
 
     /// All memory stays as it is from now on.
     /// @param why  for the user
@@ -73,16 +76,20 @@ state *current_state();
 
 /// Work can reach memory that nobody follows: memory stays where it is, from
 /// the return on and once the state is made.
-void work_unseen();
+/// @param name  the function that does it; outlives the process
+void work_unseen(const char *name);
 
 /// What a function may do that is newer than this library, by its name.
 struct newer_does
 {
-    bool allocate; ///< hands out memory
-    bool work;     ///< has the device work on memory
+    bool allocate = false; ///< hands out memory
+    bool work = false;     ///< has the device work on memory
+    bool wait = false;     ///< has a stream wait, on each call
+
+    bool any() const { return allocate || work || wait; }
 };
 
-/// A function that says what it does when it is first called, before it is.
+/// A function that says what it does when it is called, before it is.
 /// @param name  what the program knows it as
 /// @param real  the driver's own
 /// @return a stub of ours; @p real where there are none left, and then all has

@@ -186,9 +186,7 @@ void tell_reached(const char *kernel, CUresult error)
             kernel);
 }
 
-constexpr char unseen_why[] =
-    "the program calls a function that is newer than this library";
-std::atomic<bool> unseen;
+std::atomic<const char *> unseen; // why, of what nobody follows
 
 // What was found out of the program's kernels, as it ends.
 void tell_checked(const check &checked)
@@ -286,8 +284,8 @@ CUresult start_locked()
                                            : std::vector<footprint *>());
     // Either this sees that, or that sees this.
     active.store(made);
-    if (unseen)
-        made->fix_all(unseen_why);
+    if (const char *const why = unseen.load())
+        made->fix_all(why);
     return CUDA_SUCCESS;
 }
 
@@ -309,21 +307,59 @@ CUresult start()
 
 void state::fix_those_in(const void *words, std::size_t bytes) const
 {
-    if (bytes > max_table_bytes)
+    const auto is_read = [&](reading result) {
+        // What is pinned is there: nothing else than a refusal keeps it from
+        // being read.
+        if (result == reading::denied ||
+            (result == reading::absent &&
+             host.from(reinterpret_cast<CUdeviceptr>(words)).bytes > 0))
+            fix_all(mover::unreadable_why);
+        return result == reading::done;
+    };
+    std::vector<CUdeviceptr> some;
+    const auto names_any = [&] {
+        return std::any_of(movers.begin(), movers.end(), [&some](mover *each) {
+            return each->names_any(some);
+        });
+    };
+    if (bytes > table_part_bytes &&
+        (!is_read(sample_table(words, bytes, some)) || !names_any()))
         return;
-    const auto table = read_table(words, bytes);
-    if (table.empty())
-        return;
-    for (mover *each : movers)
-        each->fix_those_in(table);
+    for (std::size_t at = 0; at < bytes; at += table_part_bytes) {
+        if (!is_read(read_table(static_cast<const char *>(words) + at,
+                                std::min(bytes - at, table_part_bytes), some)))
+            return;
+        for (mover *each : movers)
+            each->fix_those_in(some);
+    }
 }
 
-void work_unseen()
+void state::fix_those_in(const void *words, std::size_t bytes,
+                         std::size_t pitch, std::size_t rows) const
 {
+    if (pitch == bytes) {
+        fix_those_in(words, bytes * rows);
+        return;
+    }
+    for (std::size_t row = 0; row < rows; row++)
+        fix_those_in(static_cast<const char *>(words) + row * pitch, bytes);
+}
+
+void work_unseen(const char *name)
+{
+    static char why[128];
+    static std::atomic<bool> named;
+    if (!named.exchange(true)) {
+        std::snprintf(why, sizeof why,
+                      "the program calls %s, which is newer than this library",
+                      name);
+        unseen.store(why);
+    }
+    while (unseen.load() == nullptr) {
+    }
     // Each caller waits until all is mapped.
-    unseen = true;
     if (const state *made = active.load())
-        made->fix_all(unseen_why);
+        made->fix_all(why);
 }
 
 state *current_state()

@@ -36,8 +36,12 @@ void name_both(work &out, const Copy *copy)
         return;
     if (copy->srcMemoryType != CU_MEMORYTYPE_HOST)
         out.name(copy->srcDevice);
+    else
+        name(out, copy->srcHost);
     if (copy->dstMemoryType != CU_MEMORYTYPE_HOST)
         out.name(copy->dstDevice);
+    else
+        name(out, copy->dstHost);
 }
 inline void name(work &out, const CUDA_MEMCPY2D *copy)
 {
@@ -108,6 +112,54 @@ void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
         ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
 }
 
+// The same of rows and planes.
+template <typename Copy>
+void from_rows(const state &ours, const Copy *copy)
+{
+    if (copy == nullptr || (copy->srcMemoryType != CU_MEMORYTYPE_HOST &&
+                            copy->srcMemoryType != CU_MEMORYTYPE_UNIFIED))
+        return;
+    const CUdeviceptr words = copy->srcMemoryType == CU_MEMORYTYPE_HOST
+                                  ? reinterpret_cast<CUdeviceptr>(copy->srcHost)
+                                  : copy->srcDevice;
+    range_view view;
+    if (ours.held->find(words, view))
+        return;
+    std::size_t pitch = copy->srcPitch;
+    if (pitch == 0)
+        pitch = copy->srcXInBytes + copy->WidthInBytes;
+    std::size_t planes = 1;
+    std::size_t height = 0;
+    std::size_t first = 0;
+    if constexpr (requires { copy->Depth; }) {
+        planes = copy->Depth;
+        height =
+            copy->srcHeight == 0 ? copy->srcY + copy->Height : copy->srcHeight;
+        first = copy->srcZ;
+    }
+    for (std::size_t z = 0; z < planes; z++)
+        ours.fix_those_in(reinterpret_cast<const void *>(
+                              words +
+                              ((first + z) * height + copy->srcY) * pitch +
+                              copy->srcXInBytes),
+                          copy->WidthInBytes, pitch, copy->Height);
+}
+template <typename... Rest>
+void from_host(const state &ours, const CUDA_MEMCPY2D *copy, Rest...)
+{
+    from_rows(ours, copy);
+}
+template <typename... Rest>
+void from_host(const state &ours, const CUDA_MEMCPY3D *copy, Rest...)
+{
+    from_rows(ours, copy);
+}
+template <typename... Rest>
+void from_host(const state &ours, const CUDA_MEMCPY3D_PEER *copy, Rest...)
+{
+    from_rows(ours, copy);
+}
+
 constexpr bool is_among(symbol which, std::initializer_list<symbol> these)
 {
     for (const symbol each : these)
@@ -130,11 +182,28 @@ constexpr bool only_waits(symbol which)
 // Copies of which the program's memory may be the source.
 constexpr bool copies_from_host(symbol which)
 {
-    return is_among(
-        which, {symbol::cuMemcpyHtoD_v2, symbol::cuMemcpyHtoD_v2_ptds,
-                symbol::cuMemcpyHtoDAsync_v2, symbol::cuMemcpyHtoDAsync_v2_ptsz,
-                symbol::cuMemcpy, symbol::cuMemcpy_ptds, symbol::cuMemcpyAsync,
-                symbol::cuMemcpyAsync_ptsz});
+    return is_among(which, {symbol::cuMemcpyHtoD_v2,
+                            symbol::cuMemcpyHtoD_v2_ptds,
+                            symbol::cuMemcpyHtoDAsync_v2,
+                            symbol::cuMemcpyHtoDAsync_v2_ptsz,
+                            symbol::cuMemcpy,
+                            symbol::cuMemcpy_ptds,
+                            symbol::cuMemcpyAsync,
+                            symbol::cuMemcpyAsync_ptsz,
+                            symbol::cuMemcpy2D_v2,
+                            symbol::cuMemcpy2D_v2_ptds,
+                            symbol::cuMemcpy2DUnaligned_v2,
+                            symbol::cuMemcpy2DUnaligned_v2_ptds,
+                            symbol::cuMemcpy2DAsync_v2,
+                            symbol::cuMemcpy2DAsync_v2_ptsz,
+                            symbol::cuMemcpy3D_v2,
+                            symbol::cuMemcpy3D_v2_ptds,
+                            symbol::cuMemcpy3DAsync_v2,
+                            symbol::cuMemcpy3DAsync_v2_ptsz,
+                            symbol::cuMemcpy3DPeer,
+                            symbol::cuMemcpy3DPeer_ptds,
+                            symbol::cuMemcpy3DPeerAsync,
+                            symbol::cuMemcpy3DPeerAsync_ptsz});
 }
 
 template <symbol which, bool per_thread, typename Function>

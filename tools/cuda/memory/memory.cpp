@@ -299,7 +299,9 @@ CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
     if (result != CUDA_SUCCESS)
         return result;
     *pointer = base;
-    if (mover *const moves = mover_of(device)) {
+    // What launches are given is searched for no other.
+    if (mover *const moves = mover_of(device);
+        moves != nullptr && may_be_address(base)) {
         const auto charges = charges_by_unit(entry);
         moves->add(base, entry.reserved_bytes, entry.context, entry.units,
                    entry.first_host_unit, charges);
@@ -351,19 +353,29 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
 
 // An address range. Left alone, the driver starts in the first GiB of the
 // address space, where any two small numbers in a launch's parameters make an
-// address; so the search starts where pointers look like nothing else.
+// address; so the search starts where pointers look like nothing else. It may
+// still put it where it likes: its answer counts.
 CUresult memory::reserve(CUdeviceptr *base, std::uint64_t bytes)
 {
-    // As far as any processor's user space reaches, and then again.
-    [[maybe_unused]] constexpr CUdeviceptr first_base = CUdeviceptr{0x2100}
-                                                        << 32;
-    [[maybe_unused]] constexpr CUdeviceptr bases = CUdeviceptr{0x4000} << 32;
 #ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
-    const CUdeviceptr hint =
-        first_base + next_base_.fetch_add(bytes + chunk_bytes) % bases;
-    if (!movers_.empty() && calls_.cuMemAddressReserve(base, bytes, chunk_bytes,
-                                                       hint, 0) == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
+    // As far as any processor's user space reaches, and then again.
+    constexpr CUdeviceptr first_base = CUdeviceptr{0x2100} << 32;
+    constexpr CUdeviceptr bases = CUdeviceptr{0x4000} << 32;
+    // The driver (580) heeds multiples of so much.
+    constexpr std::uint64_t hint_bytes = std::uint64_t{32} << 20;
+    constexpr unsigned most_tries = 4;
+    // So that none begins where another ends.
+    const std::uint64_t apart = round_up(bytes + chunk_bytes, hint_bytes);
+    for (unsigned i = 0; !movers_.empty() && i < most_tries; i++) {
+        const CUdeviceptr hint =
+            first_base + next_base_.fetch_add(apart) % bases;
+        if (calls_.cuMemAddressReserve(base, bytes, chunk_bytes, hint, 0) !=
+            CUDA_SUCCESS)
+            break;
+        if (*base >= first_base)
+            return CUDA_SUCCESS;
+        calls_.cuMemAddressFree(*base, bytes);
+    }
 #endif
     return calls_.cuMemAddressReserve(base, bytes, chunk_bytes, 0, 0);
 }

@@ -120,10 +120,15 @@ touch block::touched_from(CUdeviceptr address)
     return {base, unit_at(offset), unit_at(end - 1)};
 }
 
-bool block::begins_at(CUdeviceptr address) const
+void block::give(CUdeviceptr address)
 {
-    return address == base ||
-           std::binary_search(starts.begin(), starts.end(), address - base);
+    if (!fixed && address != base)
+        given.add(address - base, bytes);
+}
+
+bool block::is_given(CUdeviceptr address) const
+{
+    return address == base || given.has(address - base);
 }
 
 std::uint64_t block::ram_bytes(std::size_t first, std::size_t end) const

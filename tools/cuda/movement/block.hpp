@@ -4,6 +4,7 @@
 
 #include "base/driver.hpp"
 #include "movement/digests.hpp"
+#include "movement/known.hpp"
 #include "movement/rooms.hpp"
 #include "policy/heat.hpp"
 #include "policy/schedule.hpp"
@@ -94,8 +95,12 @@ struct block
     std::uint64_t unit_bytes = 0; ///< of the first unit ...
     std::size_t alike = 0;        ///< ... and of so many from there on
     std::vector<slot> slots;
-    std::vector<use_mark> marks;       ///< of each of them
-    std::vector<std::uint64_t> starts; ///< offsets that work was given
+    std::vector<use_mark> marks; ///< of each of them
+    /// Every address that work was given. Safety rests on it: see give().
+    known_offsets given;
+    /// Where tensors probably begin, and others end. A guess, begun anew when
+    /// there are too many.
+    std::vector<std::uint64_t> starts;
     static constexpr std::size_t max_starts = 4096;
     unsigned in_flight = 0;
     // Units, counted since every launch asks:
@@ -120,6 +125,8 @@ struct block
     bool is_idle() const { return !fixed && in_flight == 0; }
     /// All of it, at this moment.
     bool mapped() const;
+    /// All of it, for good: nobody need wait for it any more.
+    bool is_settled() const { return fixed && mapped(); }
     /// What moves is called off.
     void call_off();
     /// From here on it stays as it is, and nothing of it moves.
@@ -135,11 +142,15 @@ struct block
     void occupy();
     /// One of its units is mapped again.
     void has_been_mapped(slot &one) { one.blank = one.blank && vacant; }
+    /// Work is given an address in it, or its end: from here on whoever finds
+    /// that number in a table may reach the block.
+    void give(CUdeviceptr address);
+    /// Whether a number in a table is an address of the block's: its base, or
+    /// what work was ever given.
+    bool is_given(CUdeviceptr address) const;
     /// The units from an address in it to where the next thing begins that was
-    /// ever named, as far as is known.
+    /// named, as far as is known.
     touch touched_from(CUdeviceptr address);
-    /// Whether the block, or what work was ever given of it, begins there.
-    bool begins_at(CUdeviceptr address) const;
     /// What of the units from @p first on, up to @p end, is in system RAM.
     std::uint64_t ram_bytes(std::size_t first, std::size_t end) const;
 };

@@ -46,24 +46,47 @@ public:
         return gone;
     }
 
-    /// @return the block around an address, or null; until there is a change
-    block *around(CUdeviceptr address)
+    /// The blocks that an address may be meant for, or null; until there is a
+    /// change.
+    struct meant
+    {
+        block *around = nullptr;
+        /// That ends there: one past the end is all that some work is given.
+        block *before = nullptr;
+
+        template <typename Use>
+        void each(Use use) const
+        {
+            for (block *const of : {around, before})
+                if (of != nullptr)
+                    use(*of);
+        }
+    };
+    meant meant_by(CUdeviceptr address)
     {
         // Most numbers are no addresses, or of small memory.
-        if (address - lowest_ >= span_)
-            return nullptr;
+        if (tree_.empty() || address - lowest_ > span_)
+            return {};
         if (asked_ < tree_.size()) {
             if (++asked_ == tree_.size())
                 make_table();
-            const auto after = tree_.upper_bound(address);
-            return within(&*std::prev(after)->second, address);
+            const auto last = std::prev(tree_.upper_bound(address));
+            block *const before =
+                address == last->first && last != tree_.begin()
+                    ? &*std::prev(last)->second
+                    : nullptr;
+            return beside(before, &*last->second, address);
         }
         const auto after =
             std::upper_bound(bases_.begin(), bases_.end(), address);
-        return within(
-            table_[static_cast<std::size_t>(after - bases_.begin()) - 1],
-            address);
+        const auto last = static_cast<std::size_t>(after - bases_.begin()) - 1;
+        block *const before =
+            address == bases_[last] && last > 0 ? table_[last - 1] : nullptr;
+        return beside(before, table_[last], address);
     }
+
+    /// The first of them.
+    block *around(CUdeviceptr address) { return meant_by(address).around; }
 
 private:
     void changed()
@@ -76,9 +99,18 @@ private:
                                     tree_.rbegin()->second->bytes - lowest_;
     }
 
-    static block *within(block *of, CUdeviceptr address)
+    // Of the last block that begins no later than there, and of the one before
+    // that, if it matters.
+    static meant beside(block *before, block *last, CUdeviceptr address)
     {
-        return address - of->base < of->bytes ? of : nullptr;
+        const std::uint64_t offset = address - last->base;
+        if (offset == last->bytes)
+            return {nullptr, last};
+        const auto ends = [address](const block *of) {
+            return of != nullptr && address - of->base == of->bytes;
+        };
+        return {offset < last->bytes ? last : nullptr,
+                ends(before) ? before : nullptr};
     }
 
     void make_table()

@@ -251,9 +251,10 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
 // Starts the one thing that is most worth it.
 bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
-    if (!settled_ || unvouched_ > 0 || host_bytes_ == 0 || check_ != nullptr)
+    if (!settled_ || !gate_.all_vouched() || host_bytes_ == 0 ||
+        check_ != nullptr)
         return false;
-    if (away_ > 0 && is_astray() && bring_one_home())
+    if (gate_.away() > 0 && is_astray() && bring_one_home())
         return true;
     if (!schedule_.predicts() && waiters_ == 0)
         return change_places(lock);
@@ -291,7 +292,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         return true;
     // Launches may have come in meanwhile, and all that was asked above be
     // otherwise.
-    if (unvouched_ > 0 || stopping_ || gave_up_ || host_bytes_ == 0 ||
+    if (!gate_.all_vouched() || stopping_ || gave_up_ || host_bytes_ == 0 ||
         wanted_bytes_ > 0)
         return false;
     const std::uint64_t chosen_at = version_;
@@ -683,7 +684,7 @@ bool mover::give_way()
     std::uint64_t coming = limits_.read().physical_free_bytes();
     for (const motion &each : motions_)
         coming += each.evicts ? each.unit().bytes : 0;
-    if (coming >= wanted_bytes_ || !settled_ || unvouched_ > 0 ||
+    if (coming >= wanted_bytes_ || !settled_ || !gate_.all_vouched() ||
         !digests_.any_free())
         return dropped;
     const leeway ram = look_for_rooms(rooms_.below());

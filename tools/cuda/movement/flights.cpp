@@ -10,17 +10,19 @@
 
 namespace emuv::cuda {
 
-void flights::open()
+void flights::open(CUcontext context)
 {
     const std::lock_guard guard(departing_);
+    context_ = context;
     open_ = true;
 }
 
 void flights::close()
 {
-    const std::lock_guard guard(departing_);
+    std::unique_lock lock(departing_);
     open_ = false;
     take_unmarked();
+    marked_.wait(lock, [this] { return being_marked_.empty(); });
     lost_.store(false);
 }
 
@@ -40,24 +42,40 @@ bool flights::may_wait(const flight &begun) const
 // @return what was unmarked until now
 flights::unmarked flights::take_unmarked()
 {
-    any_unmarked_.store(false);
+    any_unmarked_.store(!being_marked_.empty());
     return std::exchange(unmarked_, {});
 }
 
-// Locked. The event of the last one stands for all. Whoever asks without the
-// lock whether there is any is told so until that is recorded: its stream may
-// be captured, or go, as soon as there is none.
-void flights::mark_last()
+// Locked, but for the driver's call. The event of the last one stands for all.
+// Whoever asks without the lock whether there is any is told so until that is
+// recorded: its stream may be captured, or go, as soon as there is none.
+void flights::mark_last(std::unique_lock<std::mutex> &lock)
 {
     const unmarked all = std::exchange(unmarked_, {});
     if (all.count == 0)
         return;
-    if (calls_.cuEventRecord(all.event, all.stream) == CUDA_SUCCESS)
-        marks_.emplace_back(all.stream, all.event);
+    marking_++;
+    being_marked_.push_back({all.stream, all.event});
+    lock.unlock();
+    CUcontext popped = nullptr;
+    const bool entered = context_ != nullptr &&
+                         calls_.cuCtxPushCurrent_v2(context_) == CUDA_SUCCESS;
+    const CUresult result = calls_.cuEventRecord(all.event, all.stream);
+    if (entered)
+        calls_.cuCtxPopCurrent_v2(&popped);
+    lock_soon(lock);
+    marking_--;
+    std::erase_if(being_marked_, [&](const mark_made &each) {
+        return each.event == all.event;
+    });
+    if (result == CUDA_SUCCESS)
+        marks_.push_back({all.stream, all.event});
     else
         lost_.store(true);
     any_departed_.store(true);
-    any_unmarked_.store(false);
+    if (unmarked_.count == 0 && being_marked_.empty())
+        any_unmarked_.store(false);
+    marked_.notify_all();
 }
 
 template <typename Condition>
@@ -65,14 +83,30 @@ void flights::mark_if(Condition holds)
 {
     if (!any_unmarked())
         return;
-    const std::unique_lock guard = lock_soon(departing_);
+    std::unique_lock lock = lock_soon(departing_);
     if (holds())
-        mark_last();
+        mark_last(lock);
+}
+
+bool flights::is_being_marked(CUstream stream) const
+{
+    return std::any_of(
+        being_marked_.begin(), being_marked_.end(),
+        [stream](const mark_made &each) { return each.stream == stream; });
 }
 
 void flights::mark()
 {
     mark_if([] { return true; });
+}
+
+void flights::mark_all()
+{
+    if (!any_unmarked())
+        return;
+    std::unique_lock lock = lock_soon(departing_);
+    mark_last(lock);
+    marked_.wait(lock, [this] { return being_marked_.empty(); });
 }
 
 void flights::mark_before(CUstream stream, const flight &next)
@@ -82,7 +116,12 @@ void flights::mark_before(CUstream stream, const flight &next)
 
 void flights::leave(CUstream stream)
 {
-    mark_if([&] { return stream == unmarked_.stream; });
+    if (!any_unmarked())
+        return;
+    std::unique_lock lock = lock_soon(departing_);
+    if (stream == unmarked_.stream)
+        mark_last(lock);
+    marked_.wait(lock, [&] { return !is_being_marked(stream); });
 }
 
 // Locked.
@@ -97,12 +136,12 @@ flights::departure flights::depart(CUstream stream, flight &&begun)
 {
     bool stands_for_others = false;
     {
-        const std::unique_lock guard = lock_soon(departing_);
+        std::unique_lock lock = lock_soon(departing_);
+        // Of all threads that launch, another may have been faster.
+        while (open_ && unmarked_.count > 0 && stream != unmarked_.stream)
+            mark_last(lock);
         if (!open_)
             return departure::closed;
-        // Of all threads that launch, another may have been faster.
-        if (stream != unmarked_.stream)
-            mark_last();
         if (may_wait(begun)) {
             if (unmarked_.count++ == 0)
                 unmarked_.since_ns = begun.handed_over_ns;
@@ -132,26 +171,32 @@ flights::departure flights::depart(CUstream stream, flight &&begun)
     return departure::followed;
 }
 
-void flights::arrive()
+// @param pending  out, if not null: of what has arrived, whose event is being
+//   recorded
+void flights::arrive(std::vector<mark_made> *pending)
 {
-    if (!any_departed_.load())
+    if (!any_departed_.load() && (pending == nullptr || !any_unmarked()))
         return;
     {
         const std::unique_lock guard = lock_soon(departing_);
         arriving_.swap(departed_);
         arriving_marks_.swap(marks_);
+        if (pending != nullptr)
+            *pending = being_marked_;
         any_departed_.store(false);
         departed_ns_.store(0);
     }
     for (auto &[stream, which] : arriving_)
         add(stream, std::move(which));
     arriving_.clear();
-    // None of them has landed: what lands it would have arrived after the mark.
+    // None of them has landed: see land().
     for (const auto &[stream, event] : arriving_marks_) {
         auto &queue = by_stream_[stream].queue;
-        std::find_if(queue.rbegin(), queue.rend(), [&](const flight &each) {
-            return each.event == event;
-        })->marked = true;
+        std::find_if(queue.rbegin(), queue.rend(),
+                     [&, made = event](const flight &each) {
+                         return each.event == made;
+                     })
+            ->marked = true;
     }
     arriving_marks_.clear();
 }
@@ -221,7 +266,8 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         }
     const std::uint64_t now = now_ns();
     lock_soon(lock);
-    arrive();
+    std::vector<mark_made> pending;
+    arrive(&pending);
     failed = failed || lost_.load();
     const std::uint64_t slack = now - looked_ns_;
     // Of what was not asked for, nobody knows when it ended.
@@ -235,7 +281,21 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         if (each.ended == 0)
             continue;
         const auto entry = by_stream_.find(each.stream);
-        for (std::size_t i = 0; i < each.ended; i++)
+        // An event that is yet to be recorded is nobody else's before it is.
+        const auto is_pending = [&](std::size_t count) {
+            const auto &queue = entry->second.queue;
+            return std::any_of(
+                pending.begin(), pending.end(), [&](const mark_made &made) {
+                    return std::any_of(queue.begin(),
+                                       queue.begin() +
+                                           static_cast<std::ptrdiff_t>(count),
+                                       [&](const flight &which) {
+                                           return which.event == made.event;
+                                       });
+                });
+        };
+        for (std::size_t i = 0;
+             i < each.ended && !is_pending(each.events[i].second); i++)
             land(entry->second, each.events[i].second, i == 0, now, slack, out);
         if (entry->second.queue.empty())
             by_stream_.erase(entry);

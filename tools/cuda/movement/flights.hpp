@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/driver.hpp"
+#include "base/thread.hpp"
 #include "movement/block.hpp"
 #include "policy/reach.hpp"
 
@@ -72,8 +73,10 @@ public:
     flights(const flights &) = delete;
     flights &operator=(const flights &) = delete;
 
-    /// From here on work may depart, until close().
-    void open();
+    /// From here on work may depart, until close(), which waits for what is
+    /// being recorded.
+    /// @param context  that the work is in
+    void open(CUcontext context);
     void close();
 
     /// Hands over work that a stream has just been given, and sees to it that
@@ -88,7 +91,9 @@ public:
     departure depart(CUstream stream, flight &&begun);
 
     /// Whether some of it waits for the event of what comes next; and from here
-    /// on none does. In the context that the work is in. Likewise.
+    /// on none does, but for what another thread is recording. Without a lock,
+    /// since the driver may let an event wait until the device gets on, and
+    /// what lets it get on may be launched by another thread. In any context.
     bool any_unmarked() const { return any_unmarked_.load(); }
     void mark();
 
@@ -96,7 +101,11 @@ public:
     /// given, may stand for it.
     void mark_before(CUstream stream, const flight &next);
 
-    /// The same, where it is on a stream that is about to go. In any context.
+    /// The same, and what other threads are recording is recorded: a stream may
+    /// be captured from here on.
+    void mark_all();
+
+    /// The same, where it is on a stream that is about to go.
     void leave(CUstream stream);
 
     /// Whether anything has departed and not arrived, and how long that is
@@ -105,7 +114,7 @@ public:
     std::uint64_t departed_ns() const { return departed_ns_.load(); }
 
     /// Takes over what has departed: all else here is about what has arrived.
-    void arrive();
+    void arrive() { arrive(nullptr); }
 
     bool empty() const { return by_stream_.empty(); }
 
@@ -145,11 +154,20 @@ private:
         std::uint64_t since_ns = 0;
     };
 
+    // Whose event a thread is recording, for others that are unmarked.
+    struct mark_made
+    {
+        CUstream stream;
+        CUevent event;
+    };
+
     bool may_wait(const flight &begun) const;
     unmarked take_unmarked();
-    void mark_last();
+    void mark_last(std::unique_lock<std::mutex> &lock);
     template <typename Condition>
     void mark_if(Condition holds);
+    bool is_being_marked(CUstream stream) const;
+    void arrive(std::vector<mark_made> *pending);
     void push(CUstream stream, flight &&begun);
     void add(CUstream stream, flight &&begun);
     void land(row &of, std::size_t count, bool is_first, std::uint64_t now,
@@ -160,16 +178,19 @@ private:
                                           bool is_first) const;
 
     const driver &calls_;
-    std::mutex departing_; // guards the next five
+    std::mutex departing_; // guards the next eight
     bool open_ = false;
+    CUcontext context_ = nullptr;
+    std::vector<mark_made> being_marked_;
+    condition marked_; // one of those is
     unmarked unmarked_;
     // Events that are being recorded: what departs meanwhile gets there before
     // the work that they are behind, and they do not stand for it.
     unsigned marking_ = 0;
-    std::vector<std::pair<CUstream, CUevent>> marks_; // recorded since
+    std::vector<mark_made> marks_; // recorded since
     std::vector<std::pair<CUstream, flight>> departed_;
     std::vector<std::pair<CUstream, flight>> arriving_;
-    std::vector<std::pair<CUstream, CUevent>> arriving_marks_;
+    std::vector<mark_made> arriving_marks_;
     std::atomic<bool> any_departed_{false};
     std::atomic<bool> any_unmarked_{false};
     std::atomic<bool> lost_{false}; // some of it, whose end nobody will see

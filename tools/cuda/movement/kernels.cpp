@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <functional>
+#include <set>
 #include <string_view>
 
 #include <dlfcn.h>
@@ -22,22 +23,30 @@ constexpr const char *known_files[] = {
     "libcufft.so*",    "libcurand.so*",     "libcusparse.so*",
     "libc10_cuda.so*", "libtorch_cuda.so*", "libggml-cuda.so*",
 };
-// Kernels that PyTorch's compiler makes.
+// Kernels that PyTorch's compiler makes. Those that it tries templates with are
+// called as anybody may call theirs (triton_mm), and are not among them.
 constexpr const char *known_kernels[] = {
-    "triton_poi_*", "triton_red_*", "triton_per_*",
-    "triton_tem_*", "triton_mm*",   "triton_bmm*",
+    "triton_poi_*",
+    "triton_red_*",
+    "triton_per_*",
+    "triton_tem_fused_*",
 };
-// Kernels of such libraries that read tables of addresses from memory.
+// Kernels of either that read tables of addresses from memory.
 constexpr const char *table_kernels[] = {
     "*rouped*",  "*roup_gemm*",   "*roupGemm*",  "*tr_array*",
     "*trArray*", "*ointerArray*", "*chunk_cat*", "*split_with_sizes_copy*",
     "*nccl*",    "*nvshmem*",
 };
 // Kernels that write such tables for products and factorizations of cuBLAS,
-// whose own kernels' names tell nothing: ggml's, of what it is given; and
-// PyTorch's torch.arange(), of numbers that are addresses (its
-// get_device_pointers()).
-constexpr const char *table_writers[] = {"*atched_ptrs*"};
+// whose own kernels' names tell nothing: ggml's, CuPy's and MAGMA's, of what
+// they are given; and PyTorch's torch.arange(), of numbers that are addresses
+// (its get_device_pointers()).
+constexpr const char *table_writers[] = {
+    "*atched_ptrs*",
+    "*mat_ptrs*",
+    "*set_pointer*",
+    "*displace_pointers*",
+};
 constexpr const char *number_writers[] = {"*arange_cuda_out*"};
 
 template <std::size_t count>
@@ -95,31 +104,74 @@ bool functions::distrusts(const char *name) const
     });
 }
 
-bool functions::trusts_kernel(const char *name) const
+// Whether the user names the kernel, who has to know.
+bool functions::asks_to_trust(const char *name) const
 {
     return any_word(trust_, [name](const char *word) {
-        if (std::strcmp(word, "known") == 0)
-            return matches(name, known_kernels);
-        return std::strcmp(word, "all") == 0 || fnmatch(word, name, 0) == 0;
+        return std::strcmp(word, "all") == 0 ||
+               (std::strcmp(word, "known") != 0 && fnmatch(word, name, 0) == 0);
+    });
+}
+
+bool functions::knows(const char *name) const
+{
+    return any_word(trust_, [name](const char *word) {
+        return std::strcmp(word, "known") == 0 && matches(name, known_kernels);
     });
 }
 
 void functions::loaded(const void *handle, const void *image,
-                       const void *caller)
+                       const void *caller, CUcontext context)
 {
     const bool vouched = trusts_file(image) || trusts_file(caller);
     const std::lock_guard guard(lock_);
-    origins_[handle] = vouched;
+    origins_[handle] = {vouched, nullptr, context};
 }
 
-void functions::derived(const void *from, const void *made)
+void functions::derived(const void *from, const void *made, CUcontext context)
 {
     const std::lock_guard guard(lock_);
     const auto found = origins_.find(from);
-    origins_[made] = found != origins_.end() && found->second;
+    if (from != made)
+        origins_[made] = {found != origins_.end() && found->second.vouched,
+                          from, context};
     // The handle may be one that another kernel had before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
     recent_.forget(reinterpret_cast<std::uintptr_t>(made));
+}
+
+// Locked. What goes, what came out of that, and so on.
+template <typename Goes>
+void functions::forget(Goes goes)
+{
+    std::set<const void *> gone;
+    for (bool more = true; more;) {
+        more = false;
+        for (auto at = origins_.begin(); at != origins_.end();) {
+            if (!goes(*at) && gone.count(at->second.from) == 0) {
+                ++at;
+                continue;
+            }
+            layouts_.erase(
+                reinterpret_cast<CUfunction>(const_cast<void *>(at->first)));
+            more = gone.insert(at->first).second || more;
+            at = origins_.erase(at);
+        }
+    }
+    recent_.forget_all();
+}
+
+void functions::unloaded(const void *handle)
+{
+    const std::lock_guard guard(lock_);
+    forget([handle](const auto &each) { return each.first == handle; });
+}
+
+void functions::gone(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    forget(
+        [context](const auto &each) { return each.second.context == context; });
 }
 
 // By asking the driver.
@@ -158,12 +210,13 @@ functions::layout functions::look_at(const driver &calls, CUfunction function)
         calls.cuKernelGetName(&name, kernel) != CUDA_SUCCESS)
         name = nullptr;
     const std::lock_guard guard(lock_);
-    const auto origin = origins_.find(function);
+    const auto from = origins_.find(function);
     made.name = name;
     if (name != nullptr && all && !distrusts(name))
-        made.vouched = trusts_kernel(name) ||
-                       (origin != origins_.end() && origin->second &&
-                        !matches(name, table_kernels));
+        made.vouched =
+            asks_to_trust(name) ||
+            (!matches(name, table_kernels) &&
+             (knows(name) || (from != origins_.end() && from->second.vouched)));
     if (name != nullptr && matches(name, table_writers))
         made.leaves = leaving::all;
     else if (name != nullptr && matches(name, number_writers))
@@ -181,9 +234,7 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
     for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
         CUdeviceptr address = 0;
         std::memcpy(&address, at + i, sizeof address);
-        // Addresses of a device are those of a process: 47 to 57 bits, and
-        // never in the first 4 GiB. What is left are few.
-        if (address >> 32 != 0 && address >> 57 == 0)
+        if (may_be_address(address))
             out.name(address);
     }
 }

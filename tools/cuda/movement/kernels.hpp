@@ -35,10 +35,21 @@ public:
     /// A module or library was loaded.
     /// @param image  what was given to the driver, or null
     /// @param caller  an address in the code that asked for it
-    void loaded(const void *handle, const void *image, const void *caller);
+    /// @param context  a module's, with which it goes; or null
+    void loaded(const void *handle, const void *image, const void *caller,
+                CUcontext context);
 
     /// A handle came out of another: a kernel, a module or a function.
-    void derived(const void *from, const void *made);
+    /// @param context  with which it goes, if not with the other alone
+    void derived(const void *from, const void *made,
+                 CUcontext context = nullptr);
+
+    /// A module or library is about to go, with all that came out of it: their
+    /// handles may be others' at once.
+    void unloaded(const void *handle);
+
+    /// A context has gone, and its modules with it.
+    void gone(CUcontext context);
 
     /// Adds what a launch is given to @p out, whether it is vouched for, too.
     void scan(const driver &calls, CUfunction function, void **parameters,
@@ -50,6 +61,12 @@ private:
         nothing,
         numbers, ///< addresses among its numbers, not its pointers
         all,
+    };
+    struct origin
+    {
+        bool vouched = false;
+        const void *from = nullptr;
+        CUcontext context = nullptr; // with which it goes, or null
     };
     struct parameter
     {
@@ -66,8 +83,11 @@ private:
     };
 
     bool trusts_file(const void *address) const;
-    bool trusts_kernel(const char *name) const;
+    bool asks_to_trust(const char *name) const;
+    bool knows(const char *name) const;
     bool distrusts(const char *name) const;
+    template <typename Goes>
+    void forget(Goes goes);
     layout look_at(const driver &calls, CUfunction function);
     const layout &layout_of(const driver &calls, CUfunction function,
                             std::unique_lock<std::mutex> &lock);
@@ -75,7 +95,7 @@ private:
     const char *const trust_;
     trace *const trace_;
     std::mutex lock_;
-    std::map<const void *, bool> origins_;
+    std::map<const void *, origin> origins_;
     std::map<CUfunction, layout> layouts_;
     recent<const layout, 256, 16> recent_; // of those
 };

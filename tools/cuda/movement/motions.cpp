@@ -27,7 +27,7 @@ void mover::progressed()
 // Whether nothing of the block is to move now, or be mapped nowhere.
 bool mover::must_stay(const block &of) const
 {
-    return !of.is_idle() || unvouched_ > 0 || stopping_ || gave_up_;
+    return gate_.must_stay(of) || stopping_ || gave_up_;
 }
 
 mover::motion_ref mover::new_motion(const candidate &which, stage at)
@@ -36,8 +36,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     const bool evicts = at != stage::fetch;
     which.of->put(one, evicts ? place::evicting : place::fetching);
     // Whoever came in before this has called off what there was.
-    one.cancel = must_stay(*which.of);
-    which.of->moving++;
+    gate_.begin_move(*which.of, one, stopping_ || gave_up_);
     motion made;
     made.of = which.of;
     made.index = which.index;
@@ -52,7 +51,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
 // Whether nothing in flight can touch the unit, nor has since it began.
 bool mover::may_move(const motion &which) const
 {
-    return !which.unit().cancel && unvouched_ == 0 && which.of->in_flight == 0;
+    return gate_.may_move(*which.of, which.unit());
 }
 
 // @param progress  whether anything has come of it
@@ -60,8 +59,7 @@ void mover::end_motion(motion_ref which, place where, bool progress)
 {
     slot &of = which->unit();
     which->of->put(of, where);
-    of.cancel = false;
-    which->of->moving--;
+    gate_.end_move(*which->of, of);
     if (of.away && must_stay(*which->of))
         bring_home(*which->of, of);
     if (progress)
@@ -317,8 +315,7 @@ void mover::serve(stage mine)
             enter(lock);
             next->done = done;
         } else {
-            of.unmapped = true;
-            unmapped_++;
+            gate_.begin_remap(of);
             const bool was_away = of.away;
             const bool is_away = next->evicts && may_be_away(*next);
             lock.unlock();
@@ -329,11 +326,10 @@ void mover::serve(stage mine)
                 : next->evicts ? map(of, of.host.handle, of.vram)
                                : map(of, next->into.handle, of.host.handle);
             enter(lock);
-            of.unmapped = false;
-            unmapped_--;
+            gate_.end_remap(of);
             next->done = done;
             if (done && was_away != is_away)
-                set_away(*next->of, of, is_away);
+                gate_.set_away(*next->of, of, is_away);
         }
         next->at = mine == stage::room ? stage::roomed : stage::remapped;
         if (trace_ != nullptr)
@@ -346,13 +342,6 @@ void mover::serve(stage mine)
     }
     lock.unlock();
     calls_.cuCtxPopCurrent_v2(&popped);
-}
-
-void mover::set_away(block &around, slot &of, bool away)
-{
-    of.away = away;
-    around.away = away ? around.away + 1 : around.away - 1;
-    away_ = away ? away_ + 1 : away_ - 1;
 }
 
 // Maps a unit where it is, if nothing is mapped at its address. What a copy is
@@ -372,11 +361,11 @@ bool mover::bring_home(block &around, slot &of)
             done = map_at(calls_, of.at, of.bytes, handle, device_);
         }
     }
-    set_away(around, of, false);
+    gate_.set_away(around, of, false);
     around.has_been_mapped(of);
     if (!done) {
         gave_up_ = true;
-        cancel_all();
+        gate_.call_off_all();
         tell_(lost_why);
     }
     if (trace_ != nullptr)
@@ -396,7 +385,7 @@ void mover::bring_home(block &of)
 
 void mover::bring_all_home()
 {
-    if (away_ == 0)
+    if (gate_.away() == 0)
         return;
     for (const block_ref &each : large_)
         bring_home(*each);
@@ -410,7 +399,7 @@ void mover::bring_all_home()
 // move: who reaches anything else is found out.
 void mover::hide_the_rest()
 {
-    if (unvouched_ > 0 || !settled_)
+    if (!gate_.all_vouched() || !settled_)
         return;
     for (const auto &[base, each] : blocks_.all()) {
         if (!each->is_idle() || each->moving > 0)
@@ -418,7 +407,7 @@ void mover::hide_the_rest()
         for (slot &one : each->slots)
             if (!one.away &&
                 calls_.cuMemUnmap(one.at, one.bytes) == CUDA_SUCCESS)
-                set_away(*each, one, true);
+                gate_.set_away(*each, one, true);
     }
 }
 
@@ -426,7 +415,7 @@ void mover::hide_the_rest()
 void mover::map_all(std::unique_lock<std::mutex> &lock)
 {
     bring_all_home();
-    changed_.wait(lock, [&] { return unmapped_ == 0 && away_ == 0; });
+    changed_.wait(lock, [&] { return gate_.all_mapped(); });
 }
 
 bool mover::bring_one_home()

@@ -31,10 +31,10 @@ mover::mover(const driver &calls, ledger &limits, int device, bool always,
              const pinned *host, check *checked)
     : calls_(calls), limits_(limits), device_(device),
       unmaps_(unmaps && checked == nullptr), trace_(record), tell_(tell),
-      host_(host), check_(checked), pace_(always && checked == nullptr),
-      flights_(calls), frames_(calls, limits, device),
-      rooms_(calls, limits, device), events_(calls), digests_(calls),
-      lanes_(calls)
+      check_(checked), gate_(blocks_, host),
+      pace_(always && checked == nullptr), flights_(calls),
+      frames_(calls, limits, device), rooms_(calls, limits, device),
+      events_(calls), digests_(calls), lanes_(calls)
 {}
 
 mover::~mover()
@@ -110,7 +110,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
         left.units.push_back(next);
         left.host.push_back(!in_vram);
         left.away.push_back(each.away);
-        away_ -= each.away ? 1 : 0;
+        gate_.forget(each);
     }
     changed_.notify_all();
     return true;
@@ -145,14 +145,16 @@ block_ref mover::block_of(CUdeviceptr address)
 void mover::fix(CUdeviceptr address)
 {
     std::unique_lock lock(lock_);
-    const block_ref found = block_of(address);
-    if (!found)
-        return;
-    hold_still(*found);
-    bring_home(*found);
+    std::vector<block_ref> found;
+    blocks_.meant_by(address).each([&](block &of) { found.emplace_back(&of); });
+    for (const block_ref &each : found) {
+        hold_still(*each);
+        bring_home(*each);
+    }
     // What still moves is called off, and all of it is mapped meanwhile: its
     // end may wait for the caller.
-    changed_.wait(lock, [&] { return found->mapped(); });
+    for (const block_ref &each : found)
+        changed_.wait(lock, [&] { return each->mapped(); });
 }
 
 block_ref mover::hold(CUdeviceptr address)
@@ -210,19 +212,25 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
         const std::unique_lock lock = enter();
         if (blocks_.empty() || gave_up_)
             return;
-        for (const CUdeviceptr word : words) {
-            const block *const of = blocks_.around(word);
-            if (of != nullptr && !of->fixed && of->begins_at(word))
-                found.push_back(word);
-        }
+        // What stays is not mapped yet where somebody else has just fixed it.
+        for (const CUdeviceptr word : words)
+            gate_.each_unsettled(word, [&](block &) { found.push_back(word); });
     }
     for (const CUdeviceptr each : found)
         fix(each);
 }
 
+bool mover::names_any(const std::vector<CUdeviceptr> &words)
+{
+    const std::unique_lock lock = enter();
+    return std::any_of(words.begin(), words.end(), [this](CUdeviceptr word) {
+        return gate_.is_address(word);
+    });
+}
+
 void mover::hold_still(block &of)
 {
-    of.hold_still();
+    gate_.fix(of);
     changed_.notify_all();
 }
 
@@ -290,18 +298,12 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     lock_soon(lock);
 }
 
-void mover::cancel_all()
-{
-    for (motion &each : motions_)
-        each.unit().cancel = true;
-}
-
 void mover::give_up(const char *why)
 {
     if (!gave_up_)
         tell_(why);
     gave_up_ = true;
-    cancel_all();
+    gate_.call_off_all();
     bring_all_home();
     changed_.notify_all();
 }
@@ -317,7 +319,7 @@ void mover::start(CUcontext context)
     // Nobody followed what ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
-    flights_.open();
+    flights_.open(context_);
     active_.store(true);
     if (!thread_.start(
             [](void *self) -> void * {
@@ -343,7 +345,7 @@ void mover::stop(CUcontext context)
         if (!active() || (context != nullptr && context != context_))
             return;
         stopping_ = true;
-        cancel_all();
+        gate_.call_off_all();
         changed_.notify_all();
     }
     thread_.join();
@@ -470,7 +472,7 @@ void mover::loop()
     while (!stopping_ || !motions_.empty()) {
         report(lock);
         // Here, since a thread that ends may have lost the driver already.
-        if ((stopping_ || gave_up_) && away_ > 0) {
+        if ((stopping_ || gave_up_) && gate_.away() > 0) {
             bring_all_home();
             changed_.notify_all();
         }

@@ -15,6 +15,7 @@
 #include "movement/events.hpp"
 #include "movement/flights.hpp"
 #include "movement/frames.hpp"
+#include "movement/gate.hpp"
 #include "movement/lanes.hpp"
 #include "movement/pinned.hpp"
 #include "movement/planner.hpp"
@@ -122,9 +123,14 @@ public:
     /// addresses.
     void fix_those_in(const std::vector<CUdeviceptr> &words);
 
+    /// Whether any of these is such an address.
+    bool names_any(const std::vector<CUdeviceptr> &words);
+
     /// The same for all of them, for good.
     /// @param why  for the user
     void fix_all(const char *why);
+    static constexpr char unreadable_why[] =
+        "it may not be searched for addresses (process_vm_readv)";
 
     /// Asks the driver about an address whose block is mapped meanwhile: of
     /// nothing it knows nothing.
@@ -301,8 +307,7 @@ private:
     void end(flight &&begun, CUstream stream, bool running);
     flights &in_flight();
     void ended(flight &which);
-    std::vector<touched> follow(work &announced);
-    void follow_table(CUdeviceptr at, std::vector<touched> &all);
+    std::vector<touched> follow(work &announced, std::uint64_t &what);
     bool note(std::uint64_t what, const std::vector<touched> &all);
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
     void count_use(const std::vector<touched> &all, bool foreseen);
@@ -357,7 +362,6 @@ private:
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
-    void set_away(block &around, slot &of, bool away);
     bool bring_home(block &around, slot &of);
     void bring_home(block &of);
     void bring_all_home();
@@ -372,7 +376,6 @@ private:
     void hold_still(block &of);
     bool must_stay(const block &of) const;
     bool may_move(const motion &which) const;
-    void cancel_all();
     std::uint64_t next_use_of(block &of, std::size_t index) const;
     bool is_first_of_block(block &of, std::size_t index) const;
     std::uint64_t ahead_bytes(std::uint64_t next_use) const;
@@ -387,7 +390,6 @@ private:
     const bool unmaps_;
     trace *const trace_;
     void (*const tell_)(const char *why);
-    const pinned *const host_;
     check *const check_;
 
     std::mutex ending_; // one stop() at a time
@@ -401,6 +403,7 @@ private:
     condition to_map_;  // there is something to map ...
     condition to_make_; // ... or to make room for
     blocks blocks_;
+    gate gate_; // what may move, of all that follows
     // What decisions look through, of what may be very many blocks: those whose
     // units come and go, and small ones that a launch waits for.
     std::vector<block_ref> large_;
@@ -424,10 +427,7 @@ private:
     events events_;
     digests digests_;
     std::size_t vacant_ = 0; // blocks
-    unsigned unvouched_ = 0; // in flight
     unsigned waiters_ = 0;
-    unsigned unmapped_ = 0;               // units
-    unsigned away_ = 0;                   // the same, until they are wanted
     std::uint64_t progress_ = 0;          // what has arrived or ended
     std::uint64_t version_ = 0;           // of all that decisions rest on
     std::uint64_t decided_ = UINT64_MAX;  // the state with nothing to do

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Memory of the host's that kernels can read.
+// Memory beside the device's that kernels can read.
 #include "movement/pinned.hpp"
 
+#include <cerrno>
 #include <iterator>
 
 #include <sys/uio.h>
@@ -9,47 +10,87 @@
 
 namespace emuv::cuda {
 
-std::vector<CUdeviceptr> read_table(const void *from, std::size_t bytes)
+namespace {
+
+// What it is of may be the device's, or nobody's: a look at it would end the
+// program.
+reading read_parts(const iovec *parts, std::size_t count,
+                   std::vector<CUdeviceptr> &words)
 {
-    std::vector<CUdeviceptr> words(bytes / sizeof(CUdeviceptr));
-    if (from == nullptr || words.empty())
-        return {};
-    // It may be the device's, or nobody's: a look at it would end the program.
     const std::size_t whole = words.size() * sizeof words[0];
     const iovec to{words.data(), whole};
-    const iovec source{const_cast<void *>(from), whole};
-    if (process_vm_readv(getpid(), &to, 1, &source, 1, 0) !=
-        static_cast<ssize_t>(whole))
-        return {};
-    return words;
+    const ssize_t got = process_vm_readv(getpid(), &to, 1, parts, count, 0);
+    words.resize(got > 0 ? static_cast<std::size_t>(got) / sizeof words[0] : 0);
+    if (got == static_cast<ssize_t>(whole))
+        return reading::done;
+    return got >= 0 || errno == EFAULT ? reading::absent : reading::denied;
 }
 
-void pinned::add(const void *at, std::size_t bytes)
+} // namespace
+
+reading read_table(const void *from, std::size_t bytes,
+                   std::vector<CUdeviceptr> &words)
+{
+    words.resize(bytes / sizeof words[0]);
+    if (words.empty())
+        return reading::done;
+    const iovec all{const_cast<void *>(from), words.size() * sizeof words[0]};
+    const reading result =
+        from != nullptr ? read_parts(&all, 1, words) : reading::absent;
+    if (result != reading::done)
+        words.clear();
+    return result;
+}
+
+reading sample_table(const void *from, std::size_t bytes,
+                     std::vector<CUdeviceptr> &words)
+{
+    constexpr std::size_t samples = 64;
+    constexpr std::size_t sample_bytes = 64;
+    static_assert(table_part_bytes >= samples * sample_bytes);
+    if (bytes <= table_part_bytes)
+        return read_table(from, bytes, words);
+    if (from == nullptr) {
+        words.clear();
+        return reading::absent;
+    }
+    const std::size_t apart =
+        bytes / samples / sizeof words[0] * sizeof words[0];
+    iovec parts[samples];
+    for (std::size_t i = 0; i < samples; i++)
+        parts[i] = {static_cast<char *>(const_cast<void *>(from)) + i * apart,
+                    sample_bytes};
+    words.resize(samples * sample_bytes / sizeof words[0]);
+    return read_parts(parts, samples, words);
+}
+
+void pinned::add(const void *at, std::size_t bytes, bool managed)
 {
     const std::lock_guard guard(lock_);
-    by_base_[reinterpret_cast<std::uintptr_t>(at)] = bytes;
+    by_base_[reinterpret_cast<std::uintptr_t>(at)] = {bytes, managed};
     any_.store(true);
 }
 
-std::size_t pinned::remove(const void *at)
+pinned::stretch pinned::remove(const void *at)
 {
     const std::lock_guard guard(lock_);
     const auto gone = by_base_.extract(reinterpret_cast<std::uintptr_t>(at));
     any_.store(!by_base_.empty());
-    return gone ? gone.mapped() : 0;
+    return gone ? gone.mapped() : stretch{};
 }
 
-std::size_t pinned::bytes_from(CUdeviceptr address) const
+pinned::stretch pinned::from(CUdeviceptr address) const
 {
     if (!any_.load())
-        return 0;
+        return {};
     const std::lock_guard guard(lock_);
     const auto after = by_base_.upper_bound(address);
     if (after == by_base_.begin())
-        return 0;
-    const auto &[base, bytes] = *std::prev(after);
+        return {};
+    const auto &[base, whole] = *std::prev(after);
     const std::size_t offset = address - base;
-    return offset < bytes ? bytes - offset : 0;
+    return offset < whole.bytes ? stretch{whole.bytes - offset, whole.managed}
+                                : stretch{};
 }
 
 } // namespace emuv::cuda

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The program's work: what it needs is there before it begins, and it is
+// followed to its end.
+#include "movement/mover.hpp"
+
+#include <algorithm>
+
+namespace emuv::cuda {
+
+namespace {
+
+// How long a round may stand still until it is clear that it should not: so
+// many times what moving everything would take over a slow link.
+constexpr std::uint64_t patient_rounds = 8;
+constexpr std::uint64_t slow_link_bytes_per_ns = 25;
+// Nothing to do for so long is the program's own affair, and no part of a
+// round.
+constexpr std::uint64_t pause_ns = 10000000;
+
+// How much work may wait behind what runs, where memory moves: all that the
+// device has in hand keeps its blocks where they are. Enough for the program to
+// do other things for a moment. And for how long one piece may keep it from
+// going on.
+constexpr std::uint64_t max_lead_ns = 5000000;
+constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
+constexpr std::uint64_t lead_patience_ns = 20000000;
+
+// Of work in flight; more are made, and given up again.
+constexpr std::size_t max_spare_lists = 1024;
+
+} // namespace
+
+// What the work touches, by its addresses: once for each block. Where it may
+// reach more, nobody vouches for it.
+// @param what  out: what it is, with what it is given
+std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
+{
+    std::vector<touched> all;
+    if (!spare_lists_.empty()) {
+        all = std::move(spare_lists_.back());
+        spare_lists_.pop_back();
+    }
+    what = announced.what;
+    for (std::uint32_t i = 0; i < announced.count; i++) {
+        const CUdeviceptr address = announced.names[i];
+        const auto meant = blocks_.meant_by(address);
+        // What copies read there is searched by who announces them.
+        if (meant.around == nullptr && announced.kernel != nullptr) {
+            const auto table = gate_.follow_table(address, all);
+            announced.vouched =
+                announced.vouched && table == gate::table::followed;
+            if (table == gate::table::denied)
+                give_up(unreadable_why);
+        }
+        meant.each([&](block &of) {
+            of.give(address);
+            touch part{of.base, UINT32_MAX, 0};
+            // Nothing that is worth moving begins at an odd place, or at the
+            // end.
+            if (!of.small && address % 16 == 0 && &of == meant.around) {
+                what = (what ^ address) * 0x9e3779b97f4a7c15u;
+                part = of.touched_from(address);
+            }
+            // First to last of what is touched there.
+            const auto same =
+                std::find_if(all.begin(), all.end(), [&](const touched &other) {
+                    return &*other.of == &of;
+                });
+            if (same == all.end()) {
+                all.push_back({block_ref(&of), part});
+                return;
+            }
+            same->part.first = std::min(same->part.first, part.first);
+            same->part.last = std::max(same->part.last, part.last);
+        });
+    }
+    // Where rounds vary, blocks are divided another way in each, and what was
+    // named there before tells no end.
+    const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
+    for (touched &each : all)
+        if (each.names_units() && (each.of->bytes <= whole_bytes ||
+                                   reach_.to_the_end(what ^ each.of->base)))
+            each.part.last =
+                static_cast<std::uint32_t>(each.of->slots.size() - 1);
+    return all;
+}
+
+// What names no unit says nothing of what comes next.
+bool mover::note(std::uint64_t what, const std::vector<touched> &all)
+{
+    noted_.clear();
+    for (const touched &each : all)
+        if (each.names_units()) {
+            noted_.push_back(each.part);
+            noted_.back().anew = std::exchange(each.of->renewed, false);
+        }
+    return !noted_.empty() &&
+           schedule_.note(what, noted_.data(), noted_.size());
+}
+
+// Whether what these steps repeat is a round of the program's.
+bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
+{
+    const std::uint64_t step = schedule_.steps();
+    const auto counts = [](const touched &each) {
+        return !each.of->small && each.names_units();
+    };
+    if (std::any_of(all.begin(), all.end(), counts))
+        recurrence_.step(lag);
+    for (const touched &each : all) {
+        if (!counts(each))
+            continue;
+        const auto [first, end] = each.units();
+        for (std::size_t i = first; i < end; i++) {
+            use_mark &one = each.of->marks[i];
+            recurrence_.touches(one.bytes, one.step == 0 ? recurrence::never
+                                                         : step - one.step);
+            one.step = step;
+        }
+    }
+    return recurrence_.holds();
+}
+
+// What work is about to use, by where it is.
+void mover::count_use(const std::vector<touched> &all, bool foreseen)
+{
+    uses_ += all.empty() ? 0 : 1;
+    for (const touched &each : all) {
+        const auto [first, end] = each.units();
+        for (std::size_t i = first; i < end; i++) {
+            use_mark &one = each.of->marks[i];
+            const bool in_ram =
+                each.of->in_ram > 0 && each.of->slots[i].in_ram();
+            (in_ram ? unreported_.miss_bytes : unreported_.hit_bytes) +=
+                one.bytes;
+            one.uses.use(uses_);
+        }
+    }
+    unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
+}
+
+// Waits until little enough waits behind what runs. What runs may itself wait
+// for the program: then this is in vain, and seldom tried again. Where streams
+// have work side by side, one must not wait for another.
+// @return whether time has passed
+bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
+{
+    // That one is several, of as many threads.
+    if (stream == CU_STREAM_PER_THREAD)
+        return false;
+    if (flights_.departed_ns() > max_departed_ns)
+        in_flight();
+    std::uint64_t start = 0;
+    std::uint64_t since = 0;
+    std::uint64_t begun = 0; // what runs
+    while (settled_ && host_bytes_ > 0 && gate_.all_vouched() &&
+           moves_ahead() && !gave_up_ && !stopping_ &&
+           flights_.streams() == 1 &&
+           flights_.behind_oldest_ns(stream) > max_lead_ns &&
+           for_device_.is_left(schedule_.steps())) {
+        flight *const oldest = flights_.oldest(stream);
+        const std::uint64_t now = now_ns();
+        start = start == 0 ? now : start;
+        if (oldest->begun_ns != begun) {
+            begun = oldest->begun_ns;
+            since = now;
+        } else if (now - since > lead_patience_ns + 2 * oldest->expected_ns) {
+            oldest->waited_for = true;
+            for_device_.lose(schedule_.steps());
+            break;
+        }
+        changed_.wait_for(lock, lead_patience_ns / 8);
+        in_flight(); // others may launch meanwhile
+    }
+    if (begun != 0 && trace_ != nullptr)
+        trace_->span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
+                     schedule_.steps());
+    return begun != 0;
+}
+
+// Waits for what the work needs, as long as anything moves at all: for what is
+// small, which then stays, and, where the past shows the way, for all of it.
+void mover::await(std::unique_lock<std::mutex> &lock,
+                  const std::vector<touched> &work)
+{
+    if (missing_bytes(work) == 0)
+        return;
+    std::vector<touched> all = work;
+    std::erase_if(all, [ahead = moves_ahead()](const touched &each) {
+        return ahead ? !each.says_what() : !each.of->small;
+    });
+    std::uint64_t bytes = missing_bytes(all);
+    if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
+        !for_memory_.is_left(schedule_.steps()))
+        return;
+    const std::uint64_t start = now_ns();
+    if (flights_.any_unmarked()) { // it may be what keeps that from moving
+        lock.unlock();
+        flights_.mark();
+        lock_soon(lock);
+        bytes = missing_bytes(all);
+    }
+    for (const touched &each : all)
+        if (each.of->small)
+            awaited_.push_back(each.of);
+    const auto wait = [&](int change) {
+        for (const touched &each : all) {
+            const auto [first, end] = each.units();
+            for (std::size_t i = first; i < end; i++)
+                each.of->slots[i].waiting += static_cast<unsigned>(change);
+        }
+    };
+    wait(1);
+    waiters_++;
+    version_++;
+    std::uint64_t seen = progress_;
+    std::uint64_t since = start;
+    std::uint64_t least = bytes;
+    std::uint64_t nearer = start;
+    while (!gave_up_ && !stopping_ && bytes > 0) {
+        changed_.notify_all();
+        changed_.wait_for(lock, 20000000);
+        bytes = missing_bytes(all);
+        if (hopeless_ == progress_ && bytes > 0) {
+            if (trace_ != nullptr)
+                trace_->span(trace::row::waits, "hopeless", start, now_ns(),
+                             all.front().part.base, bytes, 0);
+            break;
+        }
+        const std::uint64_t now = now_ns();
+        if (progress_ != seen) {
+            seen = progress_;
+            since = now;
+        }
+        if (bytes < least) {
+            least = bytes;
+            nearer = now;
+        }
+        // What moves all the time may be other threads' work alone.
+        if (now - since > patience_ns || now - nearer > 5 * patience_ns) {
+            for_memory_.lose(schedule_.steps());
+            break;
+        }
+    }
+    waiters_--;
+    version_++;
+    wait(-1);
+    const std::uint64_t waited_ns = now_ns() - start;
+    unreported_.stalled_ns += waited_ns;
+    headroom_.waited(waited_ns);
+    for (const touched &each : all)
+        if (each.of->small)
+            awaited_.erase(
+                std::find(awaited_.begin(), awaited_.end(), each.of));
+    if (trace_ != nullptr)
+        trace_->span(trace::row::waits, "launch", start, now_ns(),
+                     all.front().part.base, bytes, 0);
+}
+
+// Nobody follows the work that begins now.
+bool mover::let_pass()
+{
+    passing_.fetch_add(1);
+    return false;
+}
+
+bool mover::begin(work &announced, CUstream stream, flight &begun)
+{
+    CUcontext current = nullptr;
+    calls_.cuCtxGetCurrent(&current);
+    std::unique_lock<std::mutex> lock;
+    for (bool held = false;; held = true) {
+        // What is captured does not run now; whoever launches the graph is
+        // asked.
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE)
+            return let_pass();
+        lock = enter();
+        if (held || current != context_ || !hold_back(lock, stream))
+            break;
+        lock.unlock();
+    }
+    // Another context's work cannot be followed from here.
+    if (!gave_up_ && !stopping_ && current != context_)
+        give_up("the program uses several contexts on one device");
+    std::uint64_t what = 0;
+    if (!gave_up_ && !stopping_)
+        begun.blocks = follow(announced, what);
+    if (gave_up_ || stopping_) {
+        map_all(lock); // the last remap may be under way yet
+        return let_pass();
+    }
+    begun.vouched = announced.vouched;
+    if (check_ != nullptr)
+        check_->begins(announced);
+    if (!announced.vouched && gate_.all_vouched() && host_bytes_ > 0)
+        for (const block_ref &each : large_)
+            each->may_change();
+    gate_.begin(announced.vouched);
+    if (!announced.vouched)
+        map_all(lock);
+    for (std::uint32_t i = 0; i < announced.left; i++)
+        blocks_.meant_by(announced.names[i]).each([this](block &of) {
+            if (!of.fixed)
+                hold_still(of);
+        });
+    const auto &all = begun.blocks;
+    const std::uint64_t steps = schedule_.steps();
+    const bool expected = check_ == nullptr && note(what, all);
+    begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
+    begun.lag = schedule_.lag();
+    if (begun.is_foreseen())
+        begun.expected_ns = times_.of(begun.step - begun.lag);
+    // A stream's default for each thread is as many streams.
+    begun.brief = announced.vouched && announced.open_ended &&
+                  begun.is_foreseen() &&
+                  begun.expected_ns < flights::max_unmarked_ns &&
+                  stream != CU_STREAM_PER_THREAD;
+    begun.recurs = recurs(all, begun.lag);
+    // Once, however many begin before the first of them is in flight.
+    if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
+        since != 0 && now_ns() - since > pause_ns)
+        pace_.paused(now_ns() - since);
+    version_++;
+    if (announced.vouched && gate_.all_vouched() && check_ == nullptr) {
+        await(lock, all);
+        await_exchange(lock, all);
+    }
+    const std::uint64_t missed = trace_ != nullptr ? missing_bytes(all) : 0;
+    if (missed > 0) {
+        const std::uint64_t now = now_ns();
+        trace_->span(trace::row::waits, expected ? "missed" : "not expected",
+                     now, now, all.front().part.base, missed,
+                     schedule_.steps());
+    }
+    for (touched &each : begun.blocks) {
+        gate_.hold(*each.of);
+        // What is a large part of all VRAM would never be there as a whole.
+        const bool learns = announced.vouched && announced.open_ended &&
+                            each.names_units() && !each.of->fixed &&
+                            each.of->bytes <= share_bytes_ / 4;
+        each.work = learns ? what ^ each.of->base : 0;
+    }
+    for (const touched &each : all)
+        bring_home(*each.of);
+    const auto mapped = [&] {
+        return std::all_of(all.begin(), all.end(), [](const touched &each) {
+            return each.of->mapped();
+        });
+    };
+    if (!mapped()) {
+        const std::uint64_t start = now_ns();
+        changed_.wait(lock, mapped);
+        if (trace_ != nullptr)
+            trace_->span(trace::row::waits, "being mapped", start, now_ns(),
+                         all.front().part.base, 0, schedule_.steps());
+    }
+    if (check_ != nullptr) {
+        const std::uint64_t start = now_ns();
+        while (preparing_ && now_ns() - start < 10 * patience_ns)
+            changed_.wait_for(lock, patience_ns / 10);
+        running_ = announced.kernel;
+        hide_the_rest();
+    }
+    count_use(all, announced.vouched && moves_ahead());
+    for (touched &one : begun.blocks) {
+        const block &of = *one.of;
+        const std::size_t count = of.slots.size();
+        const auto [first, end] = one.units();
+        one.complete =
+            (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
+        one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
+    }
+    begun.event = events_.take();
+    // Without the lock, as whatever the driver may wait with.
+    lock.unlock();
+    flights_.mark_before(stream, begun);
+    begun.begun_ns = now_ns();
+    return true;
+}
+
+void mover::end(flight &&begun, CUstream stream, bool running)
+{
+    // What failed may have begun all the same.
+    begun.failed = !running;
+    begun.handed_over_ns = now_ns();
+    const auto how = flights_.depart(stream, std::move(begun));
+    if (check_ != nullptr && how == flights::departure::followed) {
+        await_end();
+        return;
+    }
+    if (how == flights::departure::followed && !resting_.load())
+        return; // it looks again in a moment
+    const std::unique_lock guard = enter();
+    // Whoever starts movement anew waits for all that is not followed.
+    if (how != flights::departure::followed) {
+        if (running && how == flights::departure::lost)
+            device_failed("work on a stream could not be followed");
+        ended(begun);
+    }
+    changed_.notify_all();
+}
+
+// What the driver was asked about work, it answered with an error.
+void mover::device_failed(const char *why)
+{
+    if (check_ != nullptr)
+        if (const CUresult error = calls_.cuCtxSynchronize();
+            error != CUDA_SUCCESS)
+            check_->failed(running_, error);
+    give_up(why);
+}
+
+// Waits until the device has nothing in hand, so that what it reaches is seen
+// to be reached by the one that has just begun. That one may wait for the
+// program: then this is in vain, and seldom tried again.
+void mover::await_end()
+{
+    std::unique_lock lock = enter();
+    checked_++;
+    if (!for_device_.is_left(checked_))
+        return;
+    const std::uint64_t start = now_ns();
+    waiters_++;
+    while (!in_flight().empty() && !gave_up_ && !stopping_) {
+        changed_.notify_all();
+        changed_.wait_for(lock, 20000000);
+        if (now_ns() - start > 10 * patience_ns) {
+            for_device_.lose(checked_);
+            break;
+        }
+    }
+    waiters_--;
+}
+
+void mover::stream_waits()
+{
+    flights_.mark_all();
+}
+
+// What is in flight, with what has departed since somebody asked.
+flights &mover::in_flight()
+{
+    flights_.arrive();
+    return flights_;
+}
+
+void mover::ended(flight &which)
+{
+    for (const touched &each : which.blocks)
+        gate_.let_go(*each.of);
+    gate_.end(which.vouched);
+    which.blocks.clear();
+    if (spare_lists_.size() < max_spare_lists)
+        spare_lists_.push_back(std::move(which.blocks));
+    events_.put(which.event);
+}
+
+// Takes note of work that has ended. Each question takes a lock of the driver's
+// that launching takes, so nobody asks again at once, but for what was not
+// asked about.
+// @return whether there may be more
+bool mover::retire(std::unique_lock<std::mutex> &lock)
+{
+    if (in_flight().empty())
+        return false;
+    bool failed = false;
+    auto landed = flights_.land(lock, failed);
+    for (flights::landing &each : landed) {
+        for (const touched &given : each.which.blocks)
+            given.of->used();
+        learn_reach(each);
+        if (each.which.step != 0) {
+            times_.add(each.which.step,
+                       each.which.waited_for ? 0 : each.busy_ns);
+            keep_pace(each.which.lag, each.which.recurs);
+        }
+        ended(each.which);
+        progressed();
+    }
+    if (failed) // the context is lost
+        device_failed("the device reports an error");
+    if (in_flight().empty())
+        idle_since_ns_ = now_ns();
+    if (!landed.empty())
+        changed_.notify_all();
+    return landed.size() >= flights::asked_at_once;
+}
+
+// What work that has just been seen to end says of how far it reaches.
+void mover::learn_reach(const flights::landing &from)
+{
+    if (!from.took)
+        return;
+    const flight &which = from.which;
+    bool complete = true;
+    for (const touched &each : which.blocks) {
+        complete = complete && each.complete;
+        if (!each.complete && each.work != 0 && from.is_first && moves_ahead())
+            reach_.lacked(each.work);
+    }
+    if (!complete)
+        return;
+    for (const touched &each : which.blocks)
+        if (each.work != 0 &&
+            reach_.ended(each.work, each.beyond, *from.took) &&
+            trace_ != nullptr)
+            trace_->span(trace::row::waits, "reaches further", which.begun_ns,
+                         which.begun_ns, each.of->base, each.beyond, 0);
+}
+
+// A step has ended, as many after the one that looked like it.
+void mover::keep_pace(std::uint64_t lag, bool recurs)
+{
+    const auto now_is = [this] {
+        return pace_.moves()      ? "moves from here"
+               : pace_.arranges() ? "is arranged from here"
+                                  : "stands still from here";
+    };
+    // On their way to their places, or not there yet.
+    if (pace_.arranges() &&
+        std::any_of(motions_.begin(), motions_.end(), [](const motion &each) {
+            return each.at != stage::ready && !each.of->small;
+        }))
+        pace_.disturb();
+    const char *const before = now_is();
+    const std::uint64_t now = now_ns();
+    if (schedule_.varies())
+        pace_.cannot_be_known(now);
+    else
+        pace_.ended(lag, now,
+                    patient_rounds * (host_bytes_ + headroom::least_bytes) /
+                        slow_link_bytes_per_ns,
+                    recurs);
+    if (!pace_.arranges())
+        arrangement_.forget();
+    if (now_is() == before)
+        return;
+    headroom_.begin(now);
+    if (trace_ != nullptr)
+        trace_->span(trace::row::waits, now_is(), now, now, 0, host_bytes_,
+                     lag);
+}
+
+} // namespace emuv::cuda
