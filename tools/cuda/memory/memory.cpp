@@ -2,7 +2,9 @@
 // Every piece of memory the program holds: where it lies, what it is charged.
 #include "memory/memory.hpp"
 
+#include "base/around.hpp"
 #include "base/captures.hpp"
+#include "base/current.hpp"
 #include "base/stopwatch.hpp"
 
 #include <algorithm>
@@ -60,8 +62,7 @@ bool memory::context_detached(CUcontext context)
 
 int memory::current_device() const
 {
-    CUdevice device = 0;
-    return calls_.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
+    return cuda::current_device(calls_);
 }
 
 ledger &memory::ledger_of(int device) const
@@ -71,9 +72,7 @@ ledger &memory::ledger_of(int device) const
 
 bool memory::is_capturing(CUstream stream) const
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return calls_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return cuda::is_capturing(calls_, stream);
 }
 
 // Whether the current context is one in which nothing was asked for before.
@@ -819,47 +818,36 @@ void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
 bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
 {
     const std::lock_guard guard(lock_);
-    auto entry = held_.upper_bound(at);
-    if (entry != held_.begin()) {
-        const auto before = std::prev(entry);
-        if (before->second.kind == charge_kind::backed &&
-            at - before->first < before->second.reserved_bytes)
-            return true;
-    }
-    for (; entry != held_.end() && entry->first - at < bytes; ++entry)
-        if (entry->second.kind == charge_kind::backed)
-            return true;
-    auto chunk = chunks_.upper_bound(at);
-    if (chunk != chunks_.end() && chunk->first - at < bytes)
-        return true;
-    return chunk != chunks_.begin() &&
-           at - std::prev(chunk)->first < chunk_bytes;
+    return any_within(held_, at, bytes,
+                      [](const held &each) {
+                          return each.kind == charge_kind::backed
+                                     ? each.reserved_bytes
+                                     : 0;
+                      }) ||
+           any_within(chunks_, at, bytes,
+                      [](const shared_chunk &) { return chunk_bytes; });
 }
 
 bool memory::find(CUdeviceptr address, range_view &view)
 {
     const std::lock_guard guard(lock_);
-    auto entry = held_.upper_bound(address);
-    if (entry != held_.begin()) {
-        --entry;
+    const auto entry = around(held_, address, [](const held &each) {
+        return each.placed() ? each.bytes : 0;
+    });
+    if (entry != held_.end()) {
         const held &found = entry->second;
-        if (found.placed() && address - entry->first < found.bytes) {
-            view = {entry->first,
-                    found.bytes,
-                    found.device,
-                    found.context,
-                    true,
-                    found.kind == charge_kind::piece ||
-                        found.physical_bytes < found.reserved_bytes,
-                    found.serial};
-            return true;
-        }
+        view = {entry->first,
+                found.bytes,
+                found.device,
+                found.context,
+                true,
+                found.kind == charge_kind::piece ||
+                    found.physical_bytes < found.reserved_bytes,
+                found.serial};
+        return true;
     }
-    auto mapped = mappings_.upper_bound(address);
-    if (mapped == mappings_.begin())
-        return false;
-    --mapped;
-    if (address - mapped->first >= mapped->second.bytes)
+    const auto mapped = around(mappings_, address, &mapping::bytes);
+    if (mapped == mappings_.end())
         return false;
     const auto handle = created_.find(mapped->second.id);
     if (handle == created_.end())
@@ -878,14 +866,9 @@ bool memory::find(CUdeviceptr address, range_view &view)
 std::map<CUdeviceptr, memory::held>::const_iterator
 memory::range_around(CUdeviceptr at) const
 {
-    auto entry = held_.upper_bound(at);
-    if (entry == held_.begin())
-        return held_.end();
-    --entry;
-    return entry->second.kind == charge_kind::backed &&
-                   at - entry->first < entry->second.reserved_bytes
-               ? entry
-               : held_.end();
+    return around(held_, at, [](const held &each) {
+        return each.kind == charge_kind::backed ? each.reserved_bytes : 0;
+    });
 }
 
 // Handles in a row are one where they are of one kind; pages are as they were
@@ -1184,11 +1167,8 @@ void memory::handle_retained(CUmemGenericAllocationHandle handle,
                              CUdeviceptr at)
 {
     const std::lock_guard guard(lock_);
-    auto mapped = mappings_.upper_bound(at);
-    if (mapped == mappings_.begin())
-        return;
-    --mapped;
-    if (at - mapped->first >= mapped->second.bytes)
+    const auto mapped = around(mappings_, at, &mapping::bytes);
+    if (mapped == mappings_.end())
         return;
     const auto entry = created_.find(mapped->second.id);
     if (entry == created_.end())
