@@ -11,24 +11,21 @@
 #include <bit>
 #include <utility>
 
-#include <pthread.h>
-
 namespace emuv::cuda {
 
 memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
                report_kind report, void (*notice)(const spill_notice &),
                bool exportable, std::vector<mover *> movers,
                bool (*asks_again)(), std::vector<footprint *> footprints)
-    : calls_(calls), ledgers_(std::move(ledgers)), host_(host),
-      movers_(std::move(movers)), footprints_(std::move(footprints)),
-      report_(report), notice_(notice), exportable_(exportable),
-      asks_again_(asks_again), pools_(calls, ledgers_), graphs_(calls, pools_)
-{}
-
-mover *memory::mover_of(int device) const
+    : calls_(calls), host_(host), movers_(std::move(movers)),
+      budget_({calls, std::move(ledgers), std::move(footprints), report,
+               asks_again}),
+      notice_(notice), exportable_(exportable),
+      graphs_(calls, budget_.stream_pools())
 {
-    const auto at = static_cast<std::size_t>(device);
-    return at < movers_.size() ? movers_[at] : nullptr;
+    // What is kept for later makes way before what movement needs.
+    budget_.add(*this);
+    budget_.add(movers_);
 }
 
 void memory::context_ends(CUcontext context)
@@ -65,55 +62,9 @@ int memory::current_device() const
     return cuda::current_device(calls_);
 }
 
-ledger &memory::ledger_of(int device) const
-{
-    return of_device(ledgers_, device);
-}
-
 bool memory::is_capturing(CUstream stream) const
 {
     return cuda::is_capturing(calls_, stream);
-}
-
-// Whether the current context is one in which nothing was asked for before.
-bool memory::is_new_context()
-{
-    CUcontext context = nullptr;
-    if (calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)
-        return false;
-    const std::lock_guard guard(lock_);
-    return contexts_.insert(context).second;
-}
-
-void memory::follow_footprint(int device)
-{
-    if (footprints_.empty())
-        return;
-    if (is_new_context())
-        of_device(footprints_, current_device()).expect();
-    of_device(footprints_, device).follow(now_ns(), [&](std::uint64_t missing) {
-        mover *const moves = mover_of(device);
-        return (pools_.trim(device) &&
-                ledger_of(device).charge_physical(missing)) ||
-               (moves != nullptr && moves->make_way(missing));
-    });
-}
-
-// What the driver keeps for later is given up before anything goes without.
-bool memory::charge_vram(int device, std::uint64_t bytes)
-{
-    follow_footprint(device);
-    ledger &limits = ledger_of(device);
-    return limits.charge_physical(bytes) ||
-           (pools_.trim(device) && limits.charge_physical(bytes));
-}
-
-// For what can only be there: what can be elsewhere makes way.
-bool memory::charge_vram_alone(int device, std::uint64_t bytes)
-{
-    mover *const moves = mover_of(device);
-    return charge_vram(device, bytes) ||
-           (moves != nullptr && moves->make_way(bytes));
 }
 
 // ---- Plain allocations
@@ -123,7 +74,7 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
     collect(false);
     const int device = current_device();
     const bool large = bytes >= chunk_bytes;
-    if (large && is_refused(device, bytes))
+    if (large && budget_.is_refused(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (large && !exportable_)
         return allocate_backed(pointer, bytes, device, true);
@@ -131,50 +82,18 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
     // be had in any case.
     const std::uint64_t taken =
         std::max(large ? round_up(bytes, chunk_bytes) : bytes, bytes);
-    if (charge_vram(device, taken)) {
+    if (budget_.charge_vram(device, taken)) {
         const CUresult result = calls_.cuMemAlloc_v2(pointer, bytes);
         if (result == CUDA_SUCCESS) {
-            remember(*pointer, taken, device, charge_kind::physical);
+            remember(*pointer, taken, device, {});
             return result;
         }
-        ledger_of(device).uncharge_physical(taken);
+        budget_.uncharge_vram(device, taken);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     }
     return large ? allocate_backed(pointer, bytes, device, true)
                  : allocate_host(pointer, bytes, device);
-}
-
-// What would spill may be refused, for what is given back then.
-bool memory::is_refused(int device, std::uint64_t bytes)
-{
-    if (asks_again_ == nullptr)
-        return false;
-    follow_footprint(device);
-    const auto room = [&] {
-        std::size_t free = 0;
-        std::size_t total = 0;
-        const std::uint64_t ours =
-            ledger_of(device).read().physical_free_bytes();
-        return calls_.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS
-                   ? std::min<std::uint64_t>(ours, free)
-                   : ours;
-    };
-    std::uint64_t free = room();
-    if (bytes > free && pools_.trim(device))
-        free = room();
-    const auto thread = pthread_self();
-    if (reclaim_.comes_again(thread, device, bytes, bytes <= free, now_ns()) ||
-        bytes <= free || !asks_again_())
-        return false;
-    // PyTorch asks in this mode in a capture only, and does not ask again then.
-    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (calls_.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
-        return false;
-    const bool captures = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
-    return !captures &&
-           reclaim_.refuse(thread, device, bytes, bytes - free, now_ns());
 }
 
 CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -248,7 +167,7 @@ CUresult memory::free(CUdeviceptr pointer)
             held_[pointer] = std::move(entry);
             return waited;
         }
-        given_back(entry.device, entry.bytes);
+        budget_.returned(entry.device, entry.bytes);
         const CUresult dropped = drop(pointer, entry);
         return waited != CUDA_SUCCESS ? waited : dropped;
     }
@@ -298,7 +217,7 @@ CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
     if (result != CUDA_SUCCESS)
         return result;
     *pointer = base;
-    if (mover *const moves = mover_of(device)) {
+    if (mover *const moves = movers_.of(device)) {
         const auto charges = charges_by_unit(entry);
         moves->add(base, entry.reserved_bytes, entry.context, entry.units,
                    entry.first_host_unit, charges);
@@ -318,24 +237,19 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
     if (rounded < entry.bytes) // wrapped
         return CUDA_ERROR_OUT_OF_MEMORY;
     // What can never fit needs no address range.
-    const usage limits = ledger_of(entry.device).read();
+    const usage limits = budget_.ledger_of(entry.device).read();
     if (rounded > limits.physical_bytes + limits.virtual_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
 
-    entry.kind = charge_kind::backed;
+    entry.made_by = maker::range;
     entry.reserved_bytes = rounded;
     calls_.cuCtxGetCurrent(&entry.context);
     CUresult result = reserve(base, rounded);
     if (result != CUDA_SUCCESS)
         return result;
-    result = back(*base, entry.device, entry, use_vram);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_up_all() && collect(true))
-        result = back(*base, entry.device, entry, use_vram);
-    if (mover *const moves = mover_of(entry.device);
-        result == CUDA_ERROR_OUT_OF_MEMORY && moves != nullptr) {
-        moves->shed();
-        result = back(*base, entry.device, entry, use_vram);
-    }
+    result = budget_.until_it_fits(entry.device, [&] {
+        return back(*base, entry.device, entry, use_vram);
+    });
     if (result != CUDA_SUCCESS) {
         calls_.cuMemAddressFree(*base, rounded);
         return result;
@@ -375,7 +289,7 @@ CUresult memory::allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
     if (bytes >= chunk_bytes)
         return allocate_backed(pointer, bytes, device, false);
     held entry;
-    entry.kind = charge_kind::piece;
+    entry.made_by = maker::piece;
     entry.bytes = bytes;
     entry.device = device;
     calls_.cuCtxGetCurrent(&entry.context);
@@ -420,7 +334,7 @@ bool memory::place_piece(CUdeviceptr *pointer, held &entry, CUdeviceptr base,
     std::uint64_t offset = 0;
     if (!chunk.pieces.take(entry.bytes, offset))
         return false;
-    entry.token = base;
+    entry.chunk = base;
     entry.serial = next_serial_++;
     *pointer = base + offset;
     held_[base + offset] = entry;
@@ -432,7 +346,7 @@ CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
     std::map<CUdeviceptr, shared_chunk>::node_type unused;
     {
         const std::lock_guard guard(lock_);
-        const auto chunk = chunks_.find(entry.token);
+        const auto chunk = chunks_.find(entry.chunk);
         chunk->second.pieces.give(at - chunk->first, entry.bytes);
         if (chunk->second.pieces.empty())
             unused = chunks_.extract(chunk);
@@ -450,10 +364,10 @@ CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
 bool memory::charge_host(int device, std::uint64_t bytes,
                          std::uint64_t unit_bytes, held &entry)
 {
-    ledger &limits = ledger_of(device);
+    ledger &limits = budget_.ledger_of(device);
     std::uint64_t token = 0;
     std::uint64_t left = bytes;
-    std::uint64_t piece = host_.by_handle() && mover_of(device) != nullptr &&
+    std::uint64_t piece = host_.by_handle() && movers_.of(device) != nullptr &&
                                   limits.read().virtual_free_bytes() >= bytes
                               ? unit_bytes
                               : bytes;
@@ -494,19 +408,13 @@ std::vector<std::uint64_t> memory::charges_by_unit(const held &entry)
 // Charges and maps a whole range, or leaves nothing behind.
 CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
 {
-    ledger &limits = ledger_of(device);
+    ledger &limits = budget_.ledger_of(device);
     const std::uint64_t bytes = entry.reserved_bytes;
     const std::uint64_t unit_bytes =
-        unit_for(bytes, mover_of(device) != nullptr);
+        unit_for(bytes, movers_.of(device) != nullptr);
 
-    // Somebody else may charge between the question and the answer; each
-    // round asks for less, so it ends.
-    std::uint64_t vram = use_vram ? bytes : 0;
-    if (use_vram && !charge_vram(device, vram))
-        do
-            vram = device_share(vram - chunk_bytes,
-                                limits.read().physical_free_bytes());
-        while (vram > 0 && !limits.charge_physical(vram));
+    const std::uint64_t vram =
+        use_vram ? budget_.charge_share_of_vram(device, bytes) : 0;
     std::uint64_t mapped = 0;
     CUresult result = CUDA_SUCCESS;
     if (vram > 0) {
@@ -552,12 +460,12 @@ CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
 // Unmaps and uncharges; frees the range as well unless base is 0.
 CUresult memory::drop(CUdeviceptr base, held &entry)
 {
-    if (entry.kind == charge_kind::piece)
+    if (entry.made_by == maker::piece)
         return drop_piece(base, entry);
-    ledger &limits = ledger_of(entry.device);
+    ledger &limits = budget_.ledger_of(entry.device);
     CUresult result = CUDA_SUCCESS;
     mover::remains left;
-    mover *const moves = base != 0 ? mover_of(entry.device) : nullptr;
+    mover *const moves = base != 0 ? movers_.of(entry.device) : nullptr;
     if (moves != nullptr && moves->remove(base, left)) {
         entry.units = std::move(left.units);
         entry.physical_bytes = left.physical_bytes;
@@ -644,7 +552,7 @@ void memory::peer_enabled(int device, int peer, bool enabled)
         return;
     // What another device reads is mapped for two, and its work is not
     // followed.
-    if (mover *const moves = mover_of(peer); enabled && moves != nullptr)
+    if (mover *const moves = movers_.of(peer); enabled && moves != nullptr)
         moves->fix_all("the program gives a device access to another's");
     std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
     {
@@ -655,7 +563,7 @@ void memory::peer_enabled(int device, int peer, bool enabled)
         else
             peers_[peer] &= ~bit;
         const auto add = [&](CUdeviceptr base, const held &entry) {
-            if (entry.kind == charge_kind::backed && entry.device == peer &&
+            if (entry.made_by == maker::range && entry.device == peer &&
                 handle_bytes(entry) > 0)
                 ranges.emplace_back(base, handle_bytes(entry));
         };
@@ -750,7 +658,7 @@ double memory::measure_link(CUdeviceptr base, const held &entry) const
 void memory::first_spill(CUdeviceptr base, const held &entry,
                          std::uint64_t spilled_bytes)
 {
-    ledger &limits = ledger_of(entry.device);
+    ledger &limits = budget_.ledger_of(entry.device);
     limits.report({.spills = 1});
     if (noticed_.exchange(true) || notice_ == nullptr)
         return;
@@ -776,43 +684,30 @@ bool memory::is_placed(CUdeviceptr pointer)
     return found != held_.end() && found->second.placed();
 }
 
-bool memory::take(int device, std::uint64_t bytes, bool may_be_virtual,
-                  charge &taken)
+void memory::remember(CUdeviceptr at, std::uint64_t bytes, int device,
+                      const charge &taken, bool in_order)
 {
-    if (may_be_virtual ? charge_vram(device, bytes)
-                       : charge_vram_alone(device, bytes))
-        return true;
-    taken.kind = charge_kind::host;
-    return may_be_virtual && bytes <= UINT64_MAX - chunk_bytes &&
-           ledger_of(device).charge_virtual(round_up(bytes, chunk_bytes),
-                                            taken.token);
-}
-
-void memory::give_back(int device, std::uint64_t bytes, const charge &taken)
-{
-    if (taken.kind == charge_kind::host)
-        ledger_of(device).uncharge_virtual(round_up(bytes, chunk_bytes),
-                                           taken.token);
-    else if (taken.kind == charge_kind::pooled)
-        pools_.freed(taken.token, bytes);
-    else
-        ledger_of(device).uncharge_physical(bytes);
-}
-
-void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
-                      charge_kind kind, std::uint64_t token, bool in_order)
-{
-    held entry;
-    entry.in_order = in_order;
-    entry.reserved_bytes = in_order ? bytes : 0;
-    entry.kind = kind;
-    entry.bytes = bytes;
-    entry.device = device;
-    entry.token = token;
-    calls_.cuCtxGetCurrent(&entry.context);
+    held made;
+    made.in_order = in_order;
+    made.reserved_bytes = in_order ? bytes : 0;
+    made.bytes = bytes;
+    made.device = device;
+    made.taken = taken;
+    made.context = current_context(calls_);
     const std::lock_guard guard(lock_);
-    entry.serial = next_serial_++;
-    (kind == charge_kind::array ? arrays_ : held_)[key] = std::move(entry);
+    made.serial = next_serial_++;
+    held_[at] = std::move(made);
+}
+
+void memory::remember_array(CUdeviceptr handle, std::uint64_t bytes, int device)
+{
+    held made;
+    made.bytes = bytes;
+    made.device = device;
+    made.context = current_context(calls_);
+    const std::lock_guard guard(lock_);
+    made.serial = next_serial_++;
+    arrays_[handle] = std::move(made);
 }
 
 bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
@@ -820,7 +715,7 @@ bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
     const std::lock_guard guard(lock_);
     return any_within(held_, at, bytes,
                       [](const held &each) {
-                          return each.kind == charge_kind::backed
+                          return each.made_by == maker::range
                                      ? each.reserved_bytes
                                      : 0;
                       }) ||
@@ -841,7 +736,7 @@ bool memory::find(CUdeviceptr address, range_view &view)
                 found.device,
                 found.context,
                 true,
-                found.kind == charge_kind::piece ||
+                found.made_by == maker::piece ||
                     found.physical_bytes < found.reserved_bytes,
                 found.serial};
         return true;
@@ -867,7 +762,7 @@ std::map<CUdeviceptr, memory::held>::const_iterator
 memory::range_around(CUdeviceptr at) const
 {
     return around(held_, at, [](const held &each) {
-        return each.kind == charge_kind::backed ? each.reserved_bytes : 0;
+        return each.made_by == maker::range ? each.reserved_bytes : 0;
     });
 }
 
@@ -911,7 +806,7 @@ std::optional<memory::stretch> memory::stretch_around(CUdeviceptr at)
             [at](const unit &each) { return at - each.at < each.bytes; });
     }
     // What moves lies elsewhere by now.
-    mover *const moves = mover_of(device);
+    mover *const moves = movers_.of(device);
     if (const auto now = moves != nullptr ? moves->stretch_at(at)
                                           : std::optional<mover::stretch>()) {
         out.bytes = now->bytes;
@@ -938,51 +833,17 @@ bool memory::in_system_ram(CUdeviceptr at)
     return found && found->in_ram;
 }
 
-std::uint64_t memory::total_of(const usage &now, std::uint64_t real) const
-{
-    switch (report_) {
-    case report_kind::total:
-        return now.physical_bytes + now.virtual_bytes;
-    case report_kind::physical:
-        return now.physical_bytes;
-    case report_kind::free:
-        break;
-    }
-    return real;
-}
-
-void memory::show_total(int device, std::size_t &real_total) const
-{
-    real_total = total_of(ledger_of(device).read(), real_total);
-}
-
 void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {
     collect(false);
-    follow_footprint(device);
-    const usage now = ledger_of(device).read();
-    real_total = total_of(now, real_total);
-    // VRAM that others on the card hold is not there to be had; what does not
-    // fit then comes out of the virtual part.
-    const std::uint64_t physical_free =
-        std::min<std::uint64_t>(now.physical_free_bytes(), real_free);
-    std::uint64_t all_free = physical_free + now.virtual_free_bytes();
+    budget_.follow_footprint(device);
+    std::uint64_t kept = 0;
     {
-        const std::lock_guard guard(lock_); // that makes way
-        all_free += vacancies_.bytes();
+        const std::lock_guard guard(lock_);
+        kept = vacancies_.bytes();
     }
-    switch (report_) {
-    case report_kind::total:
-        real_free = all_free;
-        break;
-    case report_kind::physical:
-        real_free = physical_free;
-        break;
-    case report_kind::free:
-        real_free = std::min<std::uint64_t>(all_free, real_total);
-        break;
-    }
+    budget_.show_info(device, kept, real_free, real_total);
 }
 
 std::uint64_t memory::next_serial()
@@ -995,13 +856,13 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
 {
     for (mover *each : movers_)
         each->gone(context);
+    budget_.forget_context(context);
     const auto lost = [=](const held &entry) {
         return entry.context == context && entry.serial < before;
     };
     std::vector<std::pair<CUdeviceptr, held>> entries;
     {
         const std::lock_guard guard(lock_);
-        contexts_.erase(context);
         attached_.erase(context);
         vacancies_.take_if([&](const vacancies::vacancy &each) {
             return lost(vacant_[each.base]);
@@ -1032,10 +893,9 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
         if (entry.placed())
             drop(base, entry);
         else
-            give_back(entry.device, entry.bytes, {entry.kind, entry.token});
+            budget_.give_back(entry.device, entry.bytes, entry.taken);
     }
-    for (footprint *each : footprints_)
-        each->shrink();
+    budget_.shrink_footprints();
 }
 
 // ---- The program's own handles
@@ -1049,9 +909,9 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
     created entry;
     entry.bytes = bytes;
     entry.device = properties.location.id;
-    ledger &limits = ledger_of(entry.device);
+    ledger &limits = budget_.ledger_of(entry.device);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (charge_vram(entry.device, bytes)) {
+    if (budget_.charge_vram(entry.device, bytes)) {
         result = calls_.cuMemCreate(handle, bytes, &properties, flags);
         if (result != CUDA_SUCCESS)
             limits.uncharge_physical(bytes);
@@ -1093,9 +953,10 @@ void memory::handle_unused(std::map<std::uint64_t, created>::iterator found)
     if (entry.references > 0 || entry.mappings > 0)
         return;
     if (entry.host)
-        ledger_of(entry.device).uncharge_virtual(entry.bytes, entry.token);
+        budget_.ledger_of(entry.device)
+            .uncharge_virtual(entry.bytes, entry.token);
     else
-        ledger_of(entry.device).uncharge_physical(entry.bytes);
+        budget_.ledger_of(entry.device).uncharge_physical(entry.bytes);
     created_.erase(found);
 }
 

@@ -2,13 +2,11 @@
 // Every piece of memory the program holds: where it lies, what it is charged.
 #pragma once
 
-#include "account/footprint.hpp"
+#include "account/budget.hpp"
 #include "account/graph_memory.hpp"
-#include "account/ledger.hpp"
-#include "account/pools.hpp"
-#include "account/reclaim.hpp"
 #include "base/driver.hpp"
 #include "base/settings.hpp"
+#include "memory/movers.hpp"
 #include "memory/vacancies.hpp"
 #include "movement/mover.hpp"
 #include "store/placement.hpp"
@@ -19,7 +17,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 namespace emuv::cuda {
@@ -54,7 +51,7 @@ struct range_view
 
 /// All that one process holds. Every call may come from any thread; none holds
 /// a lock while it is in the driver.
-class memory
+class memory final : relief
 {
 public:
     /// @param calls  the real driver
@@ -83,7 +80,7 @@ public:
 
     /// A stream is going to be captured. A caching allocator may not ask again
     /// then, on other threads either, nor after a capture that failed.
-    void capture_begins() { reclaim_.stop(); }
+    void capture_begins() { budget_.refuse_no_more(); }
 
     /// cuMemAllocPitch, under the same conditions.
     CUresult allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -116,17 +113,17 @@ public:
             return from_driver();
         if (is_kept && bytes >= chunk_bytes)
             return allocate_in_order(pointer, bytes, from.device);
-        follow_footprint(from.device);
-        if (pools_.begin(from, bytes) ||
-            (give_up_all() && pools_.trim(from.device) &&
-             pools_.begin(from, bytes))) {
+        budget_.follow_footprint(from.device);
+        pools &all = budget_.stream_pools();
+        if (all.begin(from, bytes) || (give_up_all() && all.trim(from.device) &&
+                                       all.begin(from, bytes))) {
             const CUresult result = from_driver();
             const bool granted = result == CUDA_SUCCESS;
             std::uint64_t number = 0;
-            const bool fits = pools_.end(from, bytes, granted, number);
+            const bool fits = all.end(from, bytes, granted, number);
             if (granted && fits)
-                remember(*pointer, bytes, from.device, charge_kind::pooled,
-                         number, is_kept);
+                remember(*pointer, bytes, from.device,
+                         {charge_kind::pooled, number}, is_kept);
             else if (granted)
                 give_up(*pointer, stream, from.device);
             if (granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -185,14 +182,14 @@ public:
                               bool may_be_virtual, Call from_driver)
     {
         const int device = current_device();
-        charge taken;
-        if (!take(device, bytes, may_be_virtual, taken))
+        const auto taken = budget_.take(device, bytes, may_be_virtual);
+        if (!taken)
             return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = from_driver();
         if (result == CUDA_SUCCESS)
-            remember(*pointer, bytes, device, taken.kind, taken.token);
+            remember(*pointer, bytes, device, *taken);
         else
-            give_back(device, bytes, taken);
+            budget_.give_back(device, bytes, *taken);
         return result;
     }
 
@@ -201,14 +198,14 @@ public:
     CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
     {
         const int device = current_device();
-        if (!charge_vram_alone(device, bytes))
+        if (!budget_.charge_vram_alone(device, bytes))
             return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = from_driver();
         if (result == CUDA_SUCCESS)
-            remember(reinterpret_cast<CUdeviceptr>(*handle), bytes, device,
-                     charge_kind::array);
+            remember_array(reinterpret_cast<CUdeviceptr>(*handle), bytes,
+                           device);
         else
-            ledger_of(device).uncharge_physical(bytes);
+            budget_.uncharge_vram(device, bytes);
         return result;
     }
     template <typename Handle, typename Call>
@@ -283,7 +280,10 @@ public:
 
     /// What a question for the size alone answers, which needs no context.
     /// @param real_total  in: the driver's answer. out: ours
-    void show_total(int device, std::size_t &real_total) const;
+    void show_total(int device, std::size_t &real_total) const
+    {
+        budget_.show_total(device, real_total);
+    }
 
     /// What memory queries answer.
     /// @param real_free, real_total  in: the driver's answer. out: ours
@@ -306,18 +306,14 @@ public:
     void peer_enabled(int device, int peer, bool enabled);
 
     /// The driver's own stores of memory.
-    pools &stream_pools() { return pools_; }
+    pools &stream_pools() { return budget_.stream_pools(); }
     graphs &executable_graphs() { return graphs_; }
 
     int current_device() const;
     bool is_capturing(CUstream stream) const;
-    ledger &ledger_of(int device) const;
 
     /// Who moves a device's memory, or null.
-    mover *mover_of(int device) const;
-
-    /// Charges what CUDA itself has come to take on a device.
-    void follow_footprint(int device);
+    mover *mover_of(int device) const { return movers_.of(device); }
 
     /// Before a context goes: nothing moves in it any more.
     void context_ends(CUcontext context);
@@ -325,33 +321,22 @@ public:
     void context_stays(CUcontext context);
 
 private:
-    bool is_new_context();
-    std::uint64_t total_of(const usage &now, std::uint64_t real) const;
-
-    enum class charge_kind
+    enum class maker
     {
-        physical, ///< VRAM that the driver allocated
-        pooled,   ///< part of what a pool of the driver's is charged
-        host,     ///< counted as virtual, allocated by the driver
-        backed,   ///< our range, our units
-        piece,    ///< part of a chunk of ours
-        array,    ///< the key is an array's handle, not an address
-    };
-    struct charge
-    {
-        charge_kind kind = charge_kind::physical;
-        std::uint64_t token = 0;
+        driver, ///< counted by us
+        range,  ///< our range, our units
+        piece,  ///< part of a chunk of ours
     };
     struct held
     {
-        charge_kind kind = charge_kind::physical;
+        maker made_by = maker::driver;
         std::uint64_t bytes = 0;
         int device = 0;
         CUcontext context = nullptr;
-        std::uint64_t token = 0;  // of a piece: where its chunk begins; of a
-                                  // pooled one: the pool's number
+        charge taken;             // of the driver's
+        CUdeviceptr chunk = 0;    // of a piece
         std::uint64_t serial = 0; // no two allocations have the same
-        // Backed ones only.
+        // Ranges only.
         std::uint64_t reserved_bytes = 0;
         std::uint64_t physical_bytes = 0;
         struct region
@@ -365,10 +350,8 @@ private:
         std::uint64_t first_host_unit = 0;
         std::uint64_t open_to = 0; // devices, by bit
 
-        bool placed() const // by us, not by the driver
-        {
-            return kind == charge_kind::backed || kind == charge_kind::piece;
-        }
+        bool placed() const { return made_by != maker::driver; } // by us
+        bool pooled() const { return taken.kind == charge_kind::pooled; }
     };
     struct shared_chunk // of system RAM, by pieces of one device
     {
@@ -401,12 +384,6 @@ private:
         held what;
     };
 
-    bool is_refused(int device, std::uint64_t bytes);
-    void given_back(int device, std::uint64_t bytes)
-    {
-        if (asks_again_ != nullptr)
-            reclaim_.returned(device, bytes);
-    }
     CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
                              int device, bool use_vram);
     CUresult reserve(CUdeviceptr *base, std::uint64_t bytes);
@@ -477,15 +454,12 @@ private:
 
     bool find_pool(CUmemoryPool pool, pools::source &from);
     void give_up(CUdeviceptr pointer, CUstream stream, int device);
-    bool charge_vram(int device, std::uint64_t bytes);
-    bool charge_vram_alone(int device, std::uint64_t bytes);
     bool is_placed(CUdeviceptr pointer);
-    bool take(int device, std::uint64_t bytes, bool may_be_virtual,
-              charge &taken);
-    void give_back(int device, std::uint64_t bytes, const charge &taken);
-    void remember(CUdeviceptr key, std::uint64_t bytes, int device,
-                  charge_kind kind, std::uint64_t token = 0,
-                  bool in_order = false);
+    void remember(CUdeviceptr at, std::uint64_t bytes, int device,
+                  const charge &taken, bool in_order = false);
+    void remember_array(CUdeviceptr handle, std::uint64_t bytes, int device);
+    bool give_up(int device) override;
+    bool make_way(int, std::uint64_t) override { return false; }
 
     // What the driver takes back is out of the table while it does so: the
     // next to be given that address, or that handle, may be there before the
@@ -512,8 +486,8 @@ private:
             return result;
         if (result == CUDA_SUCCESS) {
             const held &freed = entry.mapped();
-            given_back(freed.device, freed.bytes);
-            give_back(freed.device, freed.bytes, {freed.kind, freed.token});
+            budget_.returned(freed.device, freed.bytes);
+            budget_.give_back(freed.device, freed.bytes, freed.taken);
         } else {
             const std::lock_guard guard(lock_);
             table.insert(std::move(entry));
@@ -523,27 +497,21 @@ private:
     void handle_unused(std::map<std::uint64_t, created>::iterator found);
 
     const driver &calls_;
-    const std::vector<ledger *> ledgers_;
     store &host_;
-    const std::vector<mover *> movers_;
-    const std::vector<footprint *> footprints_;
-    const report_kind report_;
+    movers movers_;
+    budget budget_;
     void (*const notice_)(const spill_notice &);
     const bool exportable_;
-    bool (*const asks_again_)();
-    reclaim reclaim_;
     std::atomic<bool> noticed_{false};
     std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
     std::atomic<bool> seams_{false};
     // The default one, where it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
-    pools pools_;
     graphs graphs_;
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
     std::map<CUcontext, unsigned> attached_; // beyond the first time
-    std::set<CUcontext> contexts_;           // in which something was asked for
     std::map<CUdeviceptr, held> held_;
     std::map<CUdeviceptr, held> arrays_;
     std::map<CUdeviceptr, shared_chunk> chunks_;

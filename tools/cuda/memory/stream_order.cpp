@@ -16,7 +16,7 @@ bool memory::find_pool(CUmemoryPool pool, pools::source &from)
     if (pool == nullptr &&
         calls_.cuDeviceGetMemPool(&from.pool, from.device) != CUDA_SUCCESS)
         return false;
-    from.device = pools_.device_of(from.pool, from.device);
+    from.device = budget_.stream_pools().device_of(from.pool, from.device);
     return from.device >= 0;
 }
 
@@ -27,14 +27,13 @@ void memory::give_up(CUdeviceptr pointer, CUstream stream, int device)
     const beside_captures apart(calls_);
     calls_.cuMemFreeAsync(pointer, stream);
     calls_.cuStreamSynchronize(stream);
-    pools_.trim(device);
+    budget_.stream_pools().trim(device);
 }
 
 // Of per-thread streams there is one name for several.
 bool memory::keeps_for(CUstream stream) const
 {
-    return movers_.size() == 1 && movers_[0] != nullptr &&
-           stream != CU_STREAM_PER_THREAD;
+    return movers_.only() != nullptr && stream != CU_STREAM_PER_THREAD;
 }
 
 // Whether it is the device's default pool, which it has as its current one.
@@ -64,7 +63,7 @@ void memory::count_use(const held &of, bool is_used)
 {
     if (!of.in_order)
         return;
-    if (of.kind == charge_kind::pooled) {
+    if (of.pooled()) {
         use_.kept = is_used ? use_.kept - of.reserved_bytes
                             : use_.kept + of.reserved_bytes;
         return;
@@ -102,7 +101,7 @@ bool memory::take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
         count_use(of, true);
     }
     if (is_moved)
-        movers_[0]->occupy(*pointer);
+        movers_.only()->occupy(*pointer);
     return true;
 }
 
@@ -139,7 +138,7 @@ bool memory::vacate(CUdeviceptr pointer, CUstream stream)
     const vacancies::vacancy made{
         pointer, of.reserved_bytes, {context, stream}};
     if (of.placed())
-        movers_[0]->vacate(pointer);
+        movers_.only()->vacate(pointer);
     const std::lock_guard guard(lock_);
     count_use(of, false);
     vacant_.insert(std::move(freed));
@@ -163,6 +162,11 @@ void memory::give_up_idle()
     give_up(idle);
 }
 
+bool memory::give_up(int)
+{
+    return give_up_all() && collect(true);
+}
+
 // @return true: the driver may have something to give up by now, in any case
 bool memory::give_up_all()
 {
@@ -179,7 +183,7 @@ void memory::give_up(const std::vector<vacancies::vacancy> &unused)
         bool is_pooled = false;
         {
             const std::lock_guard guard(lock_);
-            is_pooled = vacant_[each.base].kind == charge_kind::pooled;
+            is_pooled = vacant_[each.base].pooled();
         }
         const CUstream stream = each.behind.stream;
         bool is_behind = false;
@@ -205,7 +209,8 @@ void memory::give_up(const std::vector<vacancies::vacancy> &unused)
         auto gone = vacant_.extract(each.base);
         if (is_pooled) {
             count_use(gone.mapped(), true); // as the driver does: not ours
-            pools_.freed(gone.mapped().token, gone.mapped().bytes);
+            budget_.stream_pools().freed(gone.mapped().taken.token,
+                                         gone.mapped().bytes);
         } else {
             leaving_.push_back({event, each.base, std::move(gone.mapped())});
         }
@@ -316,7 +321,7 @@ bool has_come(CUresult answer)
 bool memory::collect(bool wait)
 {
     const beside_captures apart(calls_);
-    pools_.settle();
+    budget_.stream_pools().settle();
     std::vector<leaving> ready;
     {
         const std::lock_guard guard(lock_);
@@ -334,7 +339,7 @@ bool memory::collect(bool wait)
             continue;
         }
         calls_.cuEventDestroy_v2(each.event);
-        given_back(each.what.device, each.what.bytes);
+        budget_.returned(each.what.device, each.what.bytes);
         drop(each.base, each.what);
         dropped = true;
     }
