@@ -5,7 +5,7 @@
 #include "base/around.hpp"
 #include "base/captures.hpp"
 #include "base/current.hpp"
-#include "base/stopwatch.hpp"
+#include "base/size.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -20,8 +20,9 @@ memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
     : calls_(calls), host_(host), movers_(std::move(movers)),
       budget_({calls, std::move(ledgers), std::move(footprints), report,
                asks_again}),
-      notice_(notice), exportable_(exportable),
-      graphs_(calls, budget_.stream_pools())
+      first_spill_(calls, host, notice), exportable_(exportable),
+      graphs_(calls, budget_.stream_pools()),
+      handles_(calls, budget_, host, first_spill_)
 {
     // What is kept for later makes way before what movement needs.
     budget_.add(*this);
@@ -258,7 +259,9 @@ CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
     for (const auto &region : entry.regions)
         spilled += region.bytes;
     if (spilled > 0)
-        first_spill(*base, entry, spilled);
+        first_spill_.happened(
+            {*base, entry.device, entry.bytes, entry.physical_bytes, spilled},
+            budget_.ledger_of(entry.device));
     return CUDA_SUCCESS;
 }
 
@@ -581,100 +584,6 @@ void memory::peer_enabled(int device, int peer, bool enabled)
         calls_.cuMemSetAccess(base, bytes, &access, 1);
 }
 
-// ---- The first spill
-
-namespace {
-
-// VRAM for a moment, in chunks.
-class scratch_vram
-{
-public:
-    // @param bytes  0: none
-    scratch_vram(const driver &calls, int device, std::uint64_t bytes)
-        : calls_(calls), bytes_(round_up(bytes, chunk_bytes))
-    {
-        if (bytes_ == 0 ||
-            calls_.cuMemAddressReserve(&range_, bytes_, chunk_bytes, 0, 0) !=
-                CUDA_SUCCESS)
-            return;
-        const CUmemAccessDesc access = access_of(device);
-        usable_ =
-            map_handles(calls_,
-                        properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
-                        range_, bytes_, bytes_, units_) == CUDA_SUCCESS &&
-            calls_.cuMemSetAccess(range_, bytes_, &access, 1) == CUDA_SUCCESS;
-    }
-    scratch_vram(const scratch_vram &) = delete;
-    scratch_vram &operator=(const scratch_vram &) = delete;
-    ~scratch_vram()
-    {
-        for (const unit &each : units_) {
-            calls_.cuMemUnmap(each.at, each.bytes);
-            calls_.cuMemRelease(each.handle);
-        }
-        if (range_ != 0)
-            calls_.cuMemAddressFree(range_, bytes_);
-    }
-
-    // 0: there is none.
-    CUdeviceptr at() const { return usable_ ? range_ : 0; }
-
-private:
-    const driver &calls_;
-    const std::uint64_t bytes_;
-    CUdeviceptr range_ = 0;
-    std::vector<unit> units_;
-    bool usable_ = false;
-};
-
-} // namespace
-
-double memory::measure_link(CUdeviceptr base, const held &entry) const
-{
-    std::uint64_t bytes = 0;
-    CUdeviceptr from = base + entry.physical_bytes;
-    for (const auto &region : entry.regions)
-        bytes += region.bytes;
-    bytes = std::min(bytes, std::uint64_t{16} << 20);
-    CUdeviceptr to = base;
-    // Not by cuMemAlloc: to free that waits for all that the device has in
-    // hand.
-    const scratch_vram scratch(calls_, entry.device,
-                               entry.physical_bytes < bytes ? bytes : 0);
-    if (entry.physical_bytes < bytes) {
-        if (scratch.at() == 0)
-            return 0;
-        to = scratch.at();
-    }
-    const float ms = fastest_ms(calls_, 3, [&](CUstream stream) {
-        return calls_.cuMemcpyDtoDAsync_v2(to, from, bytes, stream) ==
-               CUDA_SUCCESS;
-    });
-    return ms > 0
-               ? static_cast<double>(bytes) / static_cast<double>(ms) * 1000.0
-               : 0;
-}
-
-void memory::first_spill(CUdeviceptr base, const held &entry,
-                         std::uint64_t spilled_bytes)
-{
-    ledger &limits = budget_.ledger_of(entry.device);
-    limits.report({.spills = 1});
-    if (noticed_.exchange(true) || notice_ == nullptr)
-        return;
-    spill_notice notice;
-    notice.spilled_bytes = spilled_bytes;
-    notice.allocation_bytes = entry.bytes;
-    notice.store_name = host_.name();
-    notice.trial = host_.trial();
-    notice.limits = limits.read();
-    {
-        const beside_captures apart(calls_);
-        notice.link_bytes_per_second = measure_link(base, entry);
-    }
-    notice_(notice);
-}
-
 // ---- The table
 
 bool memory::is_placed(CUdeviceptr pointer)
@@ -725,36 +634,25 @@ bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
 
 bool memory::find(CUdeviceptr address, range_view &view)
 {
-    const std::lock_guard guard(lock_);
-    const auto entry = around(held_, address, [](const held &each) {
-        return each.placed() ? each.bytes : 0;
-    });
-    if (entry != held_.end()) {
-        const held &found = entry->second;
-        view = {entry->first,
-                found.bytes,
-                found.device,
-                found.context,
-                true,
-                found.made_by == maker::piece ||
-                    found.physical_bytes < found.reserved_bytes,
-                found.serial};
-        return true;
+    {
+        const std::lock_guard guard(lock_);
+        const auto entry = around(held_, address, [](const held &each) {
+            return each.placed() ? each.bytes : 0;
+        });
+        if (entry != held_.end()) {
+            const held &found = entry->second;
+            view = {entry->first,
+                    found.bytes,
+                    found.device,
+                    found.context,
+                    true,
+                    found.made_by == maker::piece ||
+                        found.physical_bytes < found.reserved_bytes,
+                    found.serial};
+            return true;
+        }
     }
-    const auto mapped = around(mappings_, address, &mapping::bytes);
-    if (mapped == mappings_.end())
-        return false;
-    const auto handle = created_.find(mapped->second.id);
-    if (handle == created_.end())
-        return false;
-    view = {mapped->first,
-            mapped->second.bytes,
-            handle->second.device,
-            nullptr,
-            false,
-            handle->second.host,
-            0};
-    return true;
+    return handles_.find(address, view);
 }
 
 // Under the lock. The range of ours that holds an address, or the end.
@@ -898,160 +796,13 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
     budget_.shrink_footprints();
 }
 
-// ---- The program's own handles
-
 CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
                                std::size_t bytes,
                                const CUmemAllocationProp &properties,
                                unsigned long long flags)
 {
     collect(false);
-    created entry;
-    entry.bytes = bytes;
-    entry.device = properties.location.id;
-    ledger &limits = budget_.ledger_of(entry.device);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (budget_.charge_vram(entry.device, bytes)) {
-        result = calls_.cuMemCreate(handle, bytes, &properties, flags);
-        if (result != CUDA_SUCCESS)
-            limits.uncharge_physical(bytes);
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.can_create() && bytes > 0 &&
-        bytes % chunk_bytes == 0 &&
-        (properties.requestedHandleTypes &
-         ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) ==
-            0 &&
-        limits.charge_virtual(bytes, entry.token)) {
-        auto host = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                  numa_node_of(calls_, entry.device));
-        host.requestedHandleTypes = properties.requestedHandleTypes;
-        result = calls_.cuMemCreate(handle, bytes, &host, flags);
-        if (result == CUDA_SUCCESS)
-            entry.host = true;
-        else
-            limits.uncharge_virtual(bytes, entry.token);
-    }
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (entry.host) {
-        limits.report({.spills = 1});
-        if (!noticed_.exchange(true) && notice_ != nullptr)
-            notice_(
-                {bytes, bytes, "HOST_NUMA handles", limits.read(), 0, nullptr});
-    }
-    const std::lock_guard guard(lock_);
-    const std::uint64_t id = next_id_++;
-    names_[*handle] = {id, 1};
-    created_[id] = entry;
-    return result;
-}
-
-// Under the lock. The memory lives while a handle or a mapping does.
-void memory::handle_unused(std::map<std::uint64_t, created>::iterator found)
-{
-    const created &entry = found->second;
-    if (entry.references > 0 || entry.mappings > 0)
-        return;
-    if (entry.host)
-        budget_.ledger_of(entry.device)
-            .uncharge_virtual(entry.bytes, entry.token);
-    else
-        budget_.ledger_of(entry.device).uncharge_physical(entry.bytes);
-    created_.erase(found);
-}
-
-std::uint64_t memory::take_name(CUmemGenericAllocationHandle handle)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = names_.find(handle);
-    if (found == names_.end())
-        return 0;
-    const std::uint64_t id = found->second.id;
-    if (--found->second.references == 0)
-        names_.erase(found);
-    return id;
-}
-
-void memory::settle_name(CUmemGenericAllocationHandle handle, std::uint64_t id,
-                         bool released)
-{
-    const std::lock_guard guard(lock_);
-    const auto entry = created_.find(id);
-    if (released) {
-        entry->second.references--;
-        handle_unused(entry);
-        return;
-    }
-    name &kept = names_[handle];
-    kept.id = id;
-    kept.references++;
-}
-
-void memory::handle_mapped(CUdeviceptr at, std::uint64_t bytes,
-                           CUmemGenericAllocationHandle handle)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = names_.find(handle);
-    if (found == names_.end())
-        return;
-    mappings_[at] = {bytes, found->second.id};
-    created_[found->second.id].mappings++;
-}
-
-std::map<CUdeviceptr, memory::mapping>
-memory::take_mappings(CUdeviceptr at, std::uint64_t bytes)
-{
-    std::map<CUdeviceptr, mapping> taken;
-    const std::lock_guard guard(lock_);
-    auto each = mappings_.lower_bound(at);
-    while (each != mappings_.end() && each->first - at < bytes)
-        taken.insert(mappings_.extract(each++));
-    return taken;
-}
-
-void memory::settle_mappings(std::map<CUdeviceptr, mapping> taken,
-                             bool unmapped)
-{
-    const std::lock_guard guard(lock_);
-    if (!unmapped) {
-        mappings_.merge(taken);
-        return;
-    }
-    for (const auto &[at, gone] : taken) {
-        const auto entry = created_.find(gone.id);
-        entry->second.mappings--;
-        handle_unused(entry);
-    }
-}
-
-void memory::handle_retained(CUmemGenericAllocationHandle handle,
-                             CUdeviceptr at)
-{
-    const std::lock_guard guard(lock_);
-    const auto mapped = around(mappings_, at, &mapping::bytes);
-    if (mapped == mappings_.end())
-        return;
-    const auto entry = created_.find(mapped->second.id);
-    if (entry == created_.end())
-        return;
-    entry->second.references++;
-    name &given = names_[handle];
-    given.id = entry->first;
-    given.references++;
-}
-
-void memory::show_properties(CUmemGenericAllocationHandle handle,
-                             CUmemAllocationProp &properties)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = names_.find(handle);
-    if (found == names_.end())
-        return;
-    const auto entry = created_.find(found->second.id);
-    if (entry == created_.end() || !entry->second.host)
-        return;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = entry->second.device;
+    return handles_.create(handle, bytes, properties, flags);
 }
 
 } // namespace emuv::cuda

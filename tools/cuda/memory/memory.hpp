@@ -6,7 +6,10 @@
 #include "account/graph_memory.hpp"
 #include "base/driver.hpp"
 #include "base/settings.hpp"
+#include "memory/first_spill.hpp"
+#include "memory/handles.hpp"
 #include "memory/movers.hpp"
+#include "memory/range_view.hpp"
 #include "memory/vacancies.hpp"
 #include "movement/mover.hpp"
 #include "store/placement.hpp"
@@ -20,34 +23,6 @@
 #include <vector>
 
 namespace emuv::cuda {
-
-/// What the first spill is told with.
-struct spill_notice
-{
-    std::uint64_t spilled_bytes = 0;
-    std::uint64_t allocation_bytes = 0;
-    const char *store_name = nullptr;
-    usage limits;
-    /// The link's rate as one timed copy found it, in bytes a second; 0 when
-    /// none could be timed.
-    double link_bytes_per_second = 0;
-    const store_trial *trial = nullptr; ///< null when none was made
-};
-
-/// An address range of the program's that the library answers for.
-struct range_view
-{
-    CUdeviceptr base = 0;
-    std::uint64_t bytes = 0; ///< as the program asked for it
-    int device = 0;
-    CUcontext context = nullptr; ///< null where the driver says null, too
-    bool split = false; ///< what the program asked for and what the driver
-                        ///< mapped for it differ in extent
-    bool host = false;  ///< some of it lies in host memory
-    /// A number of our own for the allocation; 0 where the driver has a right
-    /// one.
-    std::uint64_t serial = 0;
-};
 
 /// All that one process holds. Every call may come from any thread; none holds
 /// a lock while it is in the driver.
@@ -226,27 +201,29 @@ public:
     CUresult release_handle(CUmemGenericAllocationHandle handle,
                             Call from_driver)
     {
-        const std::uint64_t id = take_name(handle);
-        const CUresult result = from_driver();
-        if (id != 0)
-            settle_name(handle, id, result == CUDA_SUCCESS);
-        return result;
+        return handles_.release(handle, from_driver);
     }
     template <typename Call>
     CUresult unmap_handles(CUdeviceptr at, std::uint64_t bytes,
                            Call from_driver)
     {
-        auto taken = take_mappings(at, bytes);
-        const CUresult result = from_driver();
-        settle_mappings(std::move(taken), result == CUDA_SUCCESS);
-        return result;
+        return handles_.unmap(at, bytes, from_driver);
     }
     void handle_mapped(CUdeviceptr at, std::uint64_t bytes,
-                       CUmemGenericAllocationHandle handle);
-    void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at);
+                       CUmemGenericAllocationHandle handle)
+    {
+        handles_.mapped(at, bytes, handle);
+    }
+    void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at)
+    {
+        handles_.retained(handle, at);
+    }
     /// Puts the device the program asked for into what the driver answers.
     void show_properties(CUmemGenericAllocationHandle handle,
-                         CUmemAllocationProp &properties);
+                         CUmemAllocationProp &properties)
+    {
+        handles_.show_properties(handle, properties);
+    }
 
     /// Whether any of this lies in a range that we made for an allocation: to
     /// the program it is no mapping of its own, to be taken apart.
@@ -358,25 +335,6 @@ private:
         held whole;
         slab pieces;
     };
-    struct created
-    {
-        std::uint64_t bytes = 0;
-        int device = 0;
-        bool host = false;
-        std::uint64_t token = 0;
-        unsigned references = 1;
-        unsigned mappings = 0;
-    };
-    struct mapping
-    {
-        std::uint64_t bytes = 0;
-        std::uint64_t id = 0;
-    };
-    struct name // of created memory, among those the driver gave out for it
-    {
-        std::uint64_t id = 0;
-        unsigned references = 0;
-    };
     struct leaving
     {
         CUevent event;
@@ -448,10 +406,6 @@ private:
     std::optional<stretch> stretch_around(CUdeviceptr at);
     std::map<CUdeviceptr, held>::const_iterator
     range_around(CUdeviceptr at) const;
-    void first_spill(CUdeviceptr base, const held &entry,
-                     std::uint64_t spilled_bytes);
-    double measure_link(CUdeviceptr base, const held &entry) const;
-
     bool find_pool(CUmemoryPool pool, pools::source &from);
     void give_up(CUdeviceptr pointer, CUstream stream, int device);
     bool is_placed(CUdeviceptr pointer);
@@ -460,16 +414,6 @@ private:
     void remember_array(CUdeviceptr handle, std::uint64_t bytes, int device);
     bool give_up(int device) override;
     bool make_way(int, std::uint64_t) override { return false; }
-
-    // What the driver takes back is out of the table while it does so: the
-    // next to be given that address, or that handle, may be there before the
-    // driver's answer is here. What was taken out is settled with the answer.
-    std::uint64_t take_name(CUmemGenericAllocationHandle handle);
-    void settle_name(CUmemGenericAllocationHandle handle, std::uint64_t id,
-                     bool released);
-    std::map<CUdeviceptr, mapping> take_mappings(CUdeviceptr at,
-                                                 std::uint64_t bytes);
-    void settle_mappings(std::map<CUdeviceptr, mapping> taken, bool unmapped);
 
     // Frees what the driver allocated and we only count.
     template <typename Call>
@@ -494,20 +438,18 @@ private:
         }
         return result;
     }
-    void handle_unused(std::map<std::uint64_t, created>::iterator found);
-
     const driver &calls_;
     store &host_;
     movers movers_;
     budget budget_;
-    void (*const notice_)(const spill_notice &);
+    first_spill first_spill_;
     const bool exportable_;
-    std::atomic<bool> noticed_{false};
     std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
     std::atomic<bool> seams_{false};
     // The default one, where it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
     graphs graphs_;
+    handles handles_;
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
@@ -519,10 +461,6 @@ private:
     vacancies vacancies_;                // of the one device there is then
     std::map<CUdeviceptr, held> vacant_; // what those are of
     pool_use use_;                       // of its default pool
-    std::map<std::uint64_t, created> created_; // by a number of our own
-    std::map<CUmemGenericAllocationHandle, name> names_;
-    std::map<CUdeviceptr, mapping> mappings_;
-    std::uint64_t next_id_ = 1;
     std::uint64_t next_serial_ = 1;
     std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
     std::size_t pitch_alignment_[3] = {};   // by element size: 4, 8, 16
