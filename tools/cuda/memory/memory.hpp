@@ -6,20 +6,22 @@
 #include "account/graph_memory.hpp"
 #include "base/driver.hpp"
 #include "base/settings.hpp"
+#include "memory/allocation.hpp"
 #include "memory/first_spill.hpp"
 #include "memory/handles.hpp"
 #include "memory/movers.hpp"
+#include "memory/pieces.hpp"
 #include "memory/range_view.hpp"
+#include "memory/ranges.hpp"
 #include "memory/vacancies.hpp"
 #include "movement/mover.hpp"
-#include "store/placement.hpp"
-#include "store/slab.hpp"
 #include "store/store.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace emuv::cuda {
@@ -122,7 +124,7 @@ public:
             return CUDA_ERROR_INVALID_VALUE;
         if (is_placed(pointer))
             return free_placed_async(pointer, stream);
-        return free_counted(pointer, held_, from_driver);
+        return free_counted(pointer, allocations_, from_driver);
     }
 
     /// Nothing can be put behind the work of a stream any more: it is about to
@@ -242,7 +244,7 @@ public:
     /// is a seam. No copy crosses one to registered pages; one to handles is
     /// crossed by single copies, but not by what graphs and batches hold. Most
     /// programs have none.
-    bool has_seams() const { return seams_.load(std::memory_order_acquire); }
+    bool has_seams() const { return ranges_.has_seams(); }
 
     /// Whether one lies inside these bytes, all of one allocation.
     bool crosses_seam(CUdeviceptr at, std::uint64_t bytes);
@@ -280,7 +282,10 @@ public:
     /// cuCtxDetach. @return whether somebody holds it still
     bool context_detached(CUcontext context);
 
-    void peer_enabled(int device, int peer, bool enabled);
+    void peer_enabled(int device, int peer, bool enabled)
+    {
+        ranges_.peer_enabled(device, peer, enabled);
+    }
 
     /// The driver's own stores of memory.
     pools &stream_pools() { return budget_.stream_pools(); }
@@ -298,65 +303,18 @@ public:
     void context_stays(CUcontext context);
 
 private:
-    enum class maker
-    {
-        driver, ///< counted by us
-        range,  ///< our range, our units
-        piece,  ///< part of a chunk of ours
-    };
-    struct held
-    {
-        maker made_by = maker::driver;
-        std::uint64_t bytes = 0;
-        int device = 0;
-        CUcontext context = nullptr;
-        charge taken;             // of the driver's
-        CUdeviceptr chunk = 0;    // of a piece
-        std::uint64_t serial = 0; // no two allocations have the same
-        // Ranges only.
-        std::uint64_t reserved_bytes = 0;
-        std::uint64_t physical_bytes = 0;
-        struct region
-        {
-            std::uint64_t bytes;
-            std::uint64_t token;
-        };
-        std::vector<region> regions; // these, and the units, are the mover's
-        bool in_order = false;       // allocated so, to be kept when freed
-        std::vector<unit> units;     // while it has them
-        std::uint64_t first_host_unit = 0;
-        std::uint64_t open_to = 0; // devices, by bit
-
-        bool placed() const { return made_by != maker::driver; } // by us
-        bool pooled() const { return taken.kind == charge_kind::pooled; }
-    };
-    struct shared_chunk // of system RAM, by pieces of one device
-    {
-        held whole;
-        slab pieces;
-    };
     struct leaving
     {
         CUevent event;
         CUdeviceptr base;
-        held what;
+        allocation what;
     };
 
-    CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
-                             int device, bool use_vram);
-    CUresult reserve(CUdeviceptr *base, std::uint64_t bytes);
+    CUresult allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
+                            int device, placing where, bool in_order = false);
     CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
                            int device);
-    bool place_piece(CUdeviceptr *pointer, held &entry);
-    bool place_piece(CUdeviceptr *pointer, held &entry, CUdeviceptr base,
-                     shared_chunk &chunk);
-    CUresult drop_piece(CUdeviceptr at, const held &entry);
-    CUresult make_range(CUdeviceptr *base, held &entry, bool use_vram);
-    bool charge_host(int device, std::uint64_t bytes, std::uint64_t unit_bytes,
-                     held &entry);
-    static std::vector<std::uint64_t> charges_by_unit(const held &entry);
-    CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
-    CUresult drop(CUdeviceptr base, held &entry);
+    CUresult drop(CUdeviceptr at, const allocation &gone);
     CUresult synchronize(CUcontext context) const;
     CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
     bool keeps_for(CUstream stream) const;
@@ -381,34 +339,18 @@ private:
         }
         give_up(taken);
     }
-    void count_use(const held &of, bool is_used);
+    void count_use(const allocation &of, bool is_used);
     std::uint64_t reserved() const
     {
         return use_.used + vacancies_.bytes() - use_.kept;
     }
     bool collect(bool wait);
-    CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device,
-                        std::uint64_t &who);
-    CUresult open(CUdeviceptr base, std::uint64_t bytes,
-                  std::uint64_t who) const;
-    template <typename Put>
-    void publish(CUdeviceptr base, const held &made, Put put);
-    std::uint64_t new_peers(const held &entry) const;
-    std::uint64_t handle_bytes(const held &entry) const;
-    std::uint64_t seam_after(const held &entry, CUdeviceptr at) const;
-    // How far from an address on memory is of one kind, and which.
-    struct stretch
-    {
-        std::uint64_t bytes = 0; // see seam_after()
-        std::uint64_t left = 0;  // to the end of the allocation
-        bool in_ram = false;
-    };
-    std::optional<stretch> stretch_around(CUdeviceptr at);
-    std::map<CUdeviceptr, held>::const_iterator
-    range_around(CUdeviceptr at) const;
+    std::optional<range_stretch> stretch_around(CUdeviceptr at);
+
     bool find_pool(CUmemoryPool pool, pools::source &from);
     void give_up(CUdeviceptr pointer, CUstream stream, int device);
     bool is_placed(CUdeviceptr pointer);
+    void enter(allocations &table, CUdeviceptr key, allocation made);
     void remember(CUdeviceptr at, std::uint64_t bytes, int device,
                   const charge &taken, bool in_order = false);
     void remember_array(CUdeviceptr handle, std::uint64_t bytes, int device);
@@ -417,24 +359,23 @@ private:
 
     // Frees what the driver allocated and we only count.
     template <typename Call>
-    CUresult free_counted(CUdeviceptr key, std::map<CUdeviceptr, held> &table,
-                          Call from_driver)
+    CUresult free_counted(CUdeviceptr key, allocations &table, Call from_driver)
     {
-        std::map<CUdeviceptr, held>::node_type entry;
+        allocations::node_type found;
         {
             const std::lock_guard guard(lock_);
-            entry = table.extract(key);
+            found = table.extract(key);
         }
         const CUresult result = from_driver();
-        if (entry.empty())
+        if (found.empty())
             return result;
         if (result == CUDA_SUCCESS) {
-            const held &freed = entry.mapped();
+            const allocation &freed = found.mapped();
             budget_.returned(freed.device, freed.bytes);
             budget_.give_back(freed.device, freed.bytes, freed.taken);
         } else {
             const std::lock_guard guard(lock_);
-            table.insert(std::move(entry));
+            table.insert(std::move(found));
         }
         return result;
     }
@@ -444,26 +385,24 @@ private:
     budget budget_;
     first_spill first_spill_;
     const bool exportable_;
-    std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
-    std::atomic<bool> seams_{false};
     // The default one, where it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
     graphs graphs_;
     handles handles_;
+    ranges ranges_;
+    pieces pieces_;
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
     std::map<CUcontext, unsigned> attached_; // beyond the first time
-    std::map<CUdeviceptr, held> held_;
-    std::map<CUdeviceptr, held> arrays_;
-    std::map<CUdeviceptr, shared_chunk> chunks_;
+    allocations allocations_;
+    allocations arrays_;
     std::vector<leaving> leaving_;
-    vacancies vacancies_;                // of the one device there is then
-    std::map<CUdeviceptr, held> vacant_; // what those are of
-    pool_use use_;                       // of its default pool
+    vacancies vacancies_; // of the one device there is then
+    allocations vacant_;  // what those are of
+    pool_use use_;        // of its default pool
     std::uint64_t next_serial_ = 1;
-    std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
-    std::size_t pitch_alignment_[3] = {};   // by element size: 4, 8, 16
+    std::size_t pitch_alignment_[3] = {}; // by element size: 4, 8, 16
 };
 
 } // namespace emuv::cuda

@@ -59,7 +59,7 @@ bool memory::keeps_from(CUmemoryPool pool)
 }
 
 // Under the lock: it is allocated, or no longer.
-void memory::count_use(const held &of, bool is_used)
+void memory::count_use(const allocation &of, bool is_used)
 {
     if (!of.in_order)
         return;
@@ -92,12 +92,12 @@ bool memory::take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
             return false;
         *pointer = taken->base;
         auto entry = vacant_.extract(taken->base);
-        held &of = entry.mapped();
+        allocation &of = entry.mapped();
         of.serial = next_serial_++;
         is_moved = of.placed();
         if (is_moved)
             of.bytes = bytes;
-        held_.insert(std::move(entry));
+        allocations_.insert(std::move(entry));
         count_use(of, true);
     }
     if (is_moved)
@@ -109,14 +109,7 @@ CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
                                    int device)
 {
     collect(false);
-    const CUresult result = allocate_backed(pointer, bytes, device, true);
-    if (result != CUDA_SUCCESS)
-        return result;
-    const std::lock_guard guard(lock_);
-    held &made = held_[*pointer];
-    made.in_order = true;
-    count_use(made, true);
-    return CUDA_SUCCESS;
+    return allocate_range(pointer, bytes, device, placing::vram_first, true);
 }
 
 // Keeps what was allocated in stream order for who asks next in that stream.
@@ -125,16 +118,16 @@ bool memory::vacate(CUdeviceptr pointer, CUstream stream)
     CUcontext context = nullptr;
     if (!keeps_for(stream) || calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
         return false;
-    std::map<CUdeviceptr, held>::node_type freed;
+    allocations::node_type freed;
     {
         const std::lock_guard guard(lock_);
-        const auto found = held_.find(pointer);
-        if (found == held_.end() || !found->second.in_order ||
+        const auto found = allocations_.find(pointer);
+        if (found == allocations_.end() || !found->second.in_order ||
             found->second.context != context)
             return false;
-        freed = held_.extract(found);
+        freed = allocations_.extract(found);
     }
-    const held &of = freed.mapped();
+    const allocation &of = freed.mapped();
     const vacancies::vacancy made{
         pointer, of.reserved_bytes, {context, stream}};
     if (of.placed())
@@ -212,7 +205,7 @@ void memory::give_up(const std::vector<vacancies::vacancy> &unused)
             budget_.stream_pools().freed(gone.mapped().taken.token,
                                          gone.mapped().bytes);
         } else {
-            leaving_.push_back({event, each.base, std::move(gone.mapped())});
+            leaving_.push_back({event, each.base, gone.mapped()});
         }
     }
 }
@@ -283,11 +276,11 @@ CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
     }
     {
         const std::lock_guard guard(lock_);
-        const auto found = held_.find(pointer);
-        if (found != held_.end() && found->second.placed()) {
+        const auto found = allocations_.find(pointer);
+        if (found != allocations_.end() && found->second.placed()) {
             count_use(found->second, false);
-            leaving_.push_back({event, pointer, std::move(found->second)});
-            held_.erase(found);
+            leaving_.push_back({event, pointer, found->second});
+            allocations_.erase(found);
             return CUDA_SUCCESS;
         }
     }
