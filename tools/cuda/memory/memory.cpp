@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 namespace emuv::cuda {
@@ -23,7 +24,8 @@ memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
       first_spill_(calls, host, notice), exportable_(exportable),
       graphs_(calls, budget_.stream_pools()),
       handles_(calls, budget_, host, first_spill_),
-      ranges_({calls, budget_, host, movers_, first_spill_}), pieces_(ranges_)
+      ranges_({calls, budget_, host, movers_, first_spill_}), pieces_(ranges_),
+      order_(calls, budget_.stream_pools(), movers_)
 {
     // What is kept for later makes way before what movement needs.
     budget_.add(*this);
@@ -140,39 +142,28 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
 
 CUresult memory::free(CUdeviceptr pointer)
 {
-    if (is_vacant(pointer))
+    if (order_.has(pointer))
         return CUDA_ERROR_INVALID_VALUE;
     collect(false);
-    allocations::node_type freed;
-    {
-        // Out of the table first: whoever frees it again gets the driver's
-        // answer to an address it does not know.
-        const std::lock_guard guard(lock_);
-        const auto found = allocations_.find(pointer);
-        if (found != allocations_.end() && found->second.placed()) {
-            freed = allocations_.extract(found);
-            count_use(freed.mapped(), false);
-        }
+    // Out of the table first: whoever frees it again gets the driver's answer
+    // to an address it does not know.
+    allocations::node_type placed = take_placed(pointer);
+    if (placed.empty())
+        return free_counted(pointer, allocations_,
+                            [&] { return calls_.cuMemFree_v2(pointer); });
+    const allocation &of = placed.mapped();
+    // cuMemFree waits for the kernels that may still use the memory; unmapping
+    // does not, and would kill them.
+    const CUresult waited = synchronize(of.context);
+    if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+        // Nobody waits while a stream is captured: it stays, as with cuMemFree.
+        put_back(std::move(placed));
+        return waited;
     }
-    if (!freed.empty()) {
-        const allocation &of = freed.mapped();
-        // cuMemFree waits for the kernels that may still use the memory;
-        // unmapping does not, and would kill them.
-        const CUresult waited = synchronize(of.context);
-        if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
-            // Nobody waits while a stream is captured: it stays, as with
-            // cuMemFree.
-            const std::lock_guard guard(lock_);
-            count_use(of, true);
-            allocations_.insert(std::move(freed));
-            return waited;
-        }
-        budget_.returned(of.device, of.bytes);
-        const CUresult dropped = drop(pointer, of);
-        return waited != CUDA_SUCCESS ? waited : dropped;
-    }
-    return free_counted(pointer, allocations_,
-                        [&] { return calls_.cuMemFree_v2(pointer); });
+    order_.count_freed(of);
+    budget_.returned(of.device, of.bytes);
+    const CUresult dropped = drop(pointer, of);
+    return waited != CUDA_SUCCESS ? waited : dropped;
 }
 
 CUresult memory::synchronize(CUcontext context) const
@@ -199,14 +190,15 @@ CUresult memory::allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
     if (result != CUDA_SUCCESS)
         return result;
     *pointer = made.base;
-    enter(allocations_, made.base,
-          {.made_by = allocation::maker::range,
-           .bytes = bytes,
-           .device = device,
-           .context = made.context,
-           .reserved_bytes = made.bytes,
-           .spilled = made.spilled,
-           .in_order = in_order});
+    const allocation entered{.made_by = allocation::maker::range,
+                             .bytes = bytes,
+                             .device = device,
+                             .context = made.context,
+                             .reserved_bytes = made.bytes,
+                             .spilled = made.spilled,
+                             .in_order = in_order};
+    order_.count_made(entered);
+    enter(allocations_, made.base, entered);
     return CUDA_SUCCESS;
 }
 
@@ -238,13 +230,111 @@ CUresult memory::drop(CUdeviceptr at, const allocation &gone)
                : ranges_.drop(at);
 }
 
+// ---- Stream order
+
+CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
+                                   int device)
+{
+    collect(false);
+    return allocate_range(pointer, bytes, device, placing::vram_first, true);
+}
+
+bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
+                       CUstream stream)
+{
+    allocations::node_type taken = order_.take(bytes, stream);
+    if (taken.empty())
+        return false;
+    *pointer = taken.key();
+    const std::lock_guard guard(lock_);
+    taken.mapped().serial = next_serial_++;
+    allocations_.insert(std::move(taken));
+    return true;
+}
+
+// With the driver's answer.
+// @return whether that is the program's, too
+bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)
+{
+    const bool granted = result == CUDA_SUCCESS;
+    const int device = asked.from.device;
+    std::uint64_t number = 0;
+    const bool fits =
+        budget_.stream_pools().end(asked.from, asked.bytes, granted, number);
+    if (granted && fits)
+        remember(at, asked.bytes, device, {charge_kind::pooled, number},
+                 asked.is_kept);
+    else if (granted)
+        order_.hand_back(at, asked.stream, device);
+    return granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// What was made in stream order, in the current context, for who asks next in
+// that stream.
+bool memory::keep(CUdeviceptr pointer, CUstream stream)
+{
+    CUcontext context = nullptr;
+    if (!order_.keeps_for(stream) ||
+        calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        return false;
+    allocations::node_type freed;
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = allocations_.find(pointer);
+        if (found == allocations_.end() || !found->second.in_order ||
+            found->second.context != context)
+            return false;
+        freed = allocations_.extract(found);
+    }
+    order_.keep(std::move(freed), stream);
+    return true;
+}
+
+CUresult memory::leave(allocations::node_type placed, CUstream stream)
+{
+    const CUresult result = order_.leave(placed, stream);
+    if (result != CUDA_SUCCESS)
+        put_back(std::move(placed));
+    return result;
+}
+
+// Drops what was freed in stream order and whose stream has come that far. With
+// wait, all of it. Says whether anything was dropped.
+bool memory::collect(bool wait)
+{
+    const beside_captures apart(calls_);
+    budget_.stream_pools().settle();
+    const auto gone = order_.take_gone(wait);
+    for (const auto &each : gone) {
+        const allocation &of = each.mapped();
+        budget_.returned(of.device, of.bytes);
+        drop(each.key(), of);
+    }
+    return !gone.empty();
+}
+
+bool memory::give_up(int)
+{
+    order_.give_up_all();
+    return collect(true);
+}
+
 // ---- The table
 
-bool memory::is_placed(CUdeviceptr pointer)
+// What we placed, out of the table.
+allocations::node_type memory::take_placed(CUdeviceptr pointer)
 {
     const std::lock_guard guard(lock_);
     const auto found = allocations_.find(pointer);
-    return found != allocations_.end() && found->second.placed();
+    return found != allocations_.end() && found->second.placed()
+               ? allocations_.extract(found)
+               : allocations::node_type();
+}
+
+void memory::put_back(allocations::node_type taken)
+{
+    const std::lock_guard guard(lock_);
+    allocations_.insert(std::move(taken));
 }
 
 void memory::enter(allocations &table, CUdeviceptr key, allocation made)
@@ -252,8 +342,6 @@ void memory::enter(allocations &table, CUdeviceptr key, allocation made)
     const std::lock_guard guard(lock_);
     made.serial = next_serial_++;
     table[key] = made;
-    if (made.placed())
-        count_use(made, true);
 }
 
 void memory::remember(CUdeviceptr at, std::uint64_t bytes, int device,
@@ -341,12 +429,7 @@ void memory::show_info(int device, std::size_t &real_free,
 {
     collect(false);
     budget_.follow_footprint(device);
-    std::uint64_t kept = 0;
-    {
-        const std::lock_guard guard(lock_);
-        kept = vacancies_.bytes();
-    }
-    budget_.show_info(device, kept, real_free, real_total);
+    budget_.show_info(device, order_.kept_bytes(), real_free, real_total);
 }
 
 std::uint64_t memory::next_serial()
@@ -363,42 +446,34 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
     const auto lost = [=](const allocation &each) {
         return each.context == context && each.serial < before;
     };
-    std::vector<std::pair<CUdeviceptr, allocation>> gone;
+    std::vector<allocations::node_type> gone;
     {
         const std::lock_guard guard(lock_);
         attached_.erase(context);
-        vacancies_.take_if([&](const vacancies::vacancy &each) {
-            return lost(vacant_[each.base]);
-        });
-        for (auto *table : {&allocations_, &arrays_, &vacant_})
+        for (allocations *table : {&allocations_, &arrays_})
             for (auto each = table->begin(); each != table->end();) {
-                if (!lost(each->second)) {
-                    ++each;
-                    continue;
-                }
-                if (table == &allocations_ && each->second.placed())
-                    count_use(each->second, false);
-                if (table == &vacant_ && !each->second.placed())
-                    count_use(each->second, true);
-                gone.emplace_back(each->first, each->second);
-                each = table->erase(each);
+                const auto next = std::next(each);
+                if (lost(each->second))
+                    gone.push_back(table->extract(each));
+                each = next;
             }
-        for (auto each = leaving_.begin(); each != leaving_.end();) {
-            if (!lost(each->what)) {
-                ++each;
-                continue;
-            }
-            gone.emplace_back(each->base, each->what);
-            each = leaving_.erase(each);
-        }
     }
-    for (const auto &[at, of] : gone) {
-        if (of.placed())
-            drop(at, of);
-        else
-            budget_.give_back(of.device, of.bytes, of.taken);
-    }
+    for (const auto &each : gone)
+        if (each.mapped().placed())
+            order_.count_freed(each.mapped());
+    for (auto &each : order_.context_gone(context, before))
+        gone.push_back(std::move(each));
+    for (const auto &each : gone)
+        give_back(each.key(), each.mapped());
     budget_.shrink_footprints();
+}
+
+void memory::give_back(CUdeviceptr key, const allocation &gone)
+{
+    if (gone.placed())
+        drop(key, gone);
+    else
+        budget_.give_back(gone.device, gone.bytes, gone.taken);
 }
 
 CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,

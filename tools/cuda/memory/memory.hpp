@@ -13,11 +13,10 @@
 #include "memory/pieces.hpp"
 #include "memory/range_view.hpp"
 #include "memory/ranges.hpp"
-#include "memory/vacancies.hpp"
+#include "memory/stream_order.hpp"
 #include "movement/mover.hpp"
 #include "store/store.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -79,31 +78,21 @@ public:
                             CUmemoryPool pool, CUstream stream,
                             Call from_driver)
     {
-        pools::source from;
         if (is_capturing(stream))
             return from_driver();
-        const bool is_kept = keeps_for(stream) && is_usual(pool);
-        if (is_kept && take_vacant(pointer, bytes, stream))
+        const bool is_kept = order_.keeps(pool, stream);
+        if (is_kept && take_kept(pointer, bytes, stream))
             return CUDA_SUCCESS;
-        give_up_idle();
-        if (!find_pool(pool, from))
+        order_.give_up_idle();
+        pools::source from;
+        if (!order_.find_pool(pool, from))
             return from_driver();
         if (is_kept && bytes >= chunk_bytes)
             return allocate_in_order(pointer, bytes, from.device);
         budget_.follow_footprint(from.device);
-        pools &all = budget_.stream_pools();
-        if (all.begin(from, bytes) || (give_up_all() && all.trim(from.device) &&
-                                       all.begin(from, bytes))) {
+        if (order_.begin(from, bytes)) {
             const CUresult result = from_driver();
-            const bool granted = result == CUDA_SUCCESS;
-            std::uint64_t number = 0;
-            const bool fits = all.end(from, bytes, granted, number);
-            if (granted && fits)
-                remember(*pointer, bytes, from.device,
-                         {charge_kind::pooled, number}, is_kept);
-            else if (granted)
-                give_up(*pointer, stream, from.device);
-            if (granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY)
+            if (end_pooled({from, bytes, stream, is_kept}, *pointer, result))
                 return result;
         }
         collect(false);
@@ -118,39 +107,37 @@ public:
     {
         if (is_capturing(stream))
             return from_driver();
-        if (vacate(pointer, stream))
+        if (keep(pointer, stream))
             return CUDA_SUCCESS;
-        if (is_vacant(pointer))
+        if (order_.has(pointer))
             return CUDA_ERROR_INVALID_VALUE;
-        if (is_placed(pointer))
-            return free_placed_async(pointer, stream);
-        return free_counted(pointer, allocations_, from_driver);
+        allocations::node_type placed = take_placed(pointer);
+        return placed.empty() ? free_counted(pointer, allocations_, from_driver)
+                              : leave(std::move(placed), stream);
     }
 
     /// Nothing can be put behind the work of a stream any more: it is about to
     /// go.
-    void stream_goes(CUstream stream);
+    void stream_goes(CUstream stream) { order_.stream_goes(stream); }
 
     /// cuDeviceSetMemPool and its like.
-    void pool_is_set() { usual_pool_.store(nullptr); }
+    void pool_is_set() { order_.pool_is_set(); }
 
-    /// What is ours of a pool, in bytes: allocated, and with what is kept for
-    /// later, now and at most; and what is kept that is the driver's, which
-    /// takes it for allocated.
-    struct pool_use
-    {
-        std::uint64_t used = 0;
-        std::uint64_t used_high = 0;
-        std::uint64_t reserved = 0;
-        std::uint64_t reserved_high = 0;
-        std::uint64_t kept = 0;
-    };
-    pool_use use_of(CUmemoryPool pool);
+    /// What is ours of a pool.
+    using pool_use = stream_order::pool_use;
+    pool_use use_of(CUmemoryPool pool) { return order_.use_of(pool); }
     /// The most is what there is now.
-    void reset_high(CUmemoryPool pool, bool used);
+    void reset_high(CUmemoryPool pool, bool used)
+    {
+        order_.reset_high(pool, used);
+    }
     /// Gives back what is kept for later, until no more than so many bytes of
     /// the pool are left, the driver's among them.
-    void trim_ours(CUmemoryPool pool, std::uint64_t keep);
+    void trim_ours(CUmemoryPool pool, std::uint64_t keep)
+    {
+        if (order_.trim(pool, keep))
+            collect(false);
+    }
 
     /// Memory that the driver makes in one piece: charged, never moved.
     /// @param may_be_virtual  what does not fit in VRAM may count as virtual
@@ -303,11 +290,12 @@ public:
     void context_stays(CUcontext context);
 
 private:
-    struct leaving
+    struct ordered // of a pool of the driver's
     {
-        CUevent event;
-        CUdeviceptr base;
-        allocation what;
+        const pools::source &from;
+        std::uint64_t bytes = 0;
+        CUstream stream = nullptr;
+        bool is_kept = false; // when it is freed
     };
 
     CUresult allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
@@ -316,44 +304,23 @@ private:
                            int device);
     CUresult drop(CUdeviceptr at, const allocation &gone);
     CUresult synchronize(CUcontext context) const;
-    CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
-    bool keeps_for(CUstream stream) const;
-    bool is_usual(CUmemoryPool pool);
-    bool keeps_from(CUmemoryPool pool);
-    bool take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
-                     CUstream stream);
     CUresult allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
                                int device);
-    bool vacate(CUdeviceptr pointer, CUstream stream);
-    bool is_vacant(CUdeviceptr pointer);
-    void give_up_idle();
-    bool give_up_all();
-    void give_up(const std::vector<vacancies::vacancy> &unused);
-    template <typename Which>
-    void give_up_if(Which which)
-    {
-        std::vector<vacancies::vacancy> taken;
-        {
-            const std::lock_guard guard(lock_);
-            taken = vacancies_.take_if(which);
-        }
-        give_up(taken);
-    }
-    void count_use(const allocation &of, bool is_used);
-    std::uint64_t reserved() const
-    {
-        return use_.used + vacancies_.bytes() - use_.kept;
-    }
+    bool take_kept(CUdeviceptr *pointer, std::uint64_t bytes, CUstream stream);
+    bool end_pooled(const ordered &asked, CUdeviceptr at, CUresult result);
+    bool keep(CUdeviceptr pointer, CUstream stream);
+    CUresult leave(allocations::node_type placed, CUstream stream);
     bool collect(bool wait);
     std::optional<range_stretch> stretch_around(CUdeviceptr at);
 
-    bool find_pool(CUmemoryPool pool, pools::source &from);
-    void give_up(CUdeviceptr pointer, CUstream stream, int device);
-    bool is_placed(CUdeviceptr pointer);
+    allocations::node_type take_placed(CUdeviceptr pointer);
+    void put_back(allocations::node_type taken);
     void enter(allocations &table, CUdeviceptr key, allocation made);
     void remember(CUdeviceptr at, std::uint64_t bytes, int device,
                   const charge &taken, bool in_order = false);
     void remember_array(CUdeviceptr handle, std::uint64_t bytes, int device);
+    void give_back(CUdeviceptr key, const allocation &gone);
+
     bool give_up(int device) override;
     bool make_way(int, std::uint64_t) override { return false; }
 
@@ -385,22 +352,17 @@ private:
     budget budget_;
     first_spill first_spill_;
     const bool exportable_;
-    // The default one, where it is the current one; null: not known.
-    std::atomic<CUmemoryPool> usual_pool_{nullptr};
     graphs graphs_;
     handles handles_;
     ranges ranges_;
     pieces pieces_;
+    stream_order order_;
 
     // Guards everything below. Taken for look-ups only.
     std::mutex lock_;
     std::map<CUcontext, unsigned> attached_; // beyond the first time
     allocations allocations_;
     allocations arrays_;
-    std::vector<leaving> leaving_;
-    vacancies vacancies_; // of the one device there is then
-    allocations vacant_;  // what those are of
-    pool_use use_;        // of its default pool
     std::uint64_t next_serial_ = 1;
     std::size_t pitch_alignment_[3] = {}; // by element size: 4, 8, 16
 };
