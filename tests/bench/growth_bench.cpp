@@ -49,10 +49,11 @@ public:
                                                 std::uint64_t{1} << 50);
         mover_ = std::make_unique<mover>(calls_, *limits_, 0, true, false,
                                          nullptr, [](const char *) {});
-        held_ = std::make_unique<memory>(
-            calls_, std::vector<ledger *>{limits_.get()}, host_,
-            report_kind::total, nullptr, false,
-            std::vector<mover *>{mover_.get()});
+        held_ =
+            std::make_unique<memory>(memory::options{.calls = calls_,
+                                                     .host = host_,
+                                                     .ledgers = {limits_.get()},
+                                                     .movers = {mover_.get()}});
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)

@@ -39,12 +39,17 @@ protected:
                                  bool (*asks_again)() = nullptr)
     {
         return std::make_unique<memory>(
-            card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
-            [](const spill_notice &notice) {
-                last_notice = notice;
-                notices++;
-            },
-            exportable, std::vector<mover *>{}, asks_again);
+            memory::options{.calls = card_.calls,
+                            .host = *host_,
+                            .ledgers = {limits_.get()},
+                            .report = report,
+                            .notice =
+                                [](const spill_notice &notice) {
+                                    last_notice = notice;
+                                    notices++;
+                                },
+                            .exportable = exportable,
+                            .asks_again = asks_again});
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)

@@ -78,10 +78,11 @@ protected:
         moves_ = std::make_unique<mover>(
             card_.calls, *limits_, 0, true, unmaps_, nullptr,
             [](const char *why) { ADD_FAILURE() << why; }, &pinned_, check_);
-        held_ = std::make_unique<memory>(
-            card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
-            report_kind::total, nullptr, false,
-            std::vector<mover *>{moves_.get()});
+        held_ =
+            std::make_unique<memory>(memory::options{.calls = card_.calls,
+                                                     .host = *host_,
+                                                     .ledgers = {limits_.get()},
+                                                     .movers = {moves_.get()}});
         for (std::size_t i = 0; i < units_.size(); i++)
             ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
                       CUDA_SUCCESS);

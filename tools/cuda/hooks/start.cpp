@@ -278,11 +278,18 @@ CUresult start_locked()
         std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
     if (reclaims)
         prepare_callers();
-    made->held = new memory(
-        made->calls, ledgers, *host, asked.report, tell_spill, asked.ipc,
-        made->movers, reclaims ? is_caching_allocator : nullptr,
-        asked.charge == charged_kind::all ? make_footprints(ledgers, devices)
-                                          : std::vector<footprint *>());
+    made->held =
+        new memory({.calls = made->calls,
+                    .host = *host,
+                    .ledgers = ledgers,
+                    .footprints = asked.charge == charged_kind::all
+                                      ? make_footprints(ledgers, devices)
+                                      : std::vector<footprint *>(),
+                    .movers = made->movers,
+                    .report = asked.report,
+                    .notice = tell_spill,
+                    .exportable = asked.ipc,
+                    .asks_again = reclaims ? is_caching_allocator : nullptr});
     // Either this sees that, or that sees this.
     active.store(made);
     if (unseen)

@@ -14,18 +14,22 @@
 
 namespace emuv::cuda {
 
-memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
-               report_kind report, void (*notice)(const spill_notice &),
-               bool exportable, std::vector<mover *> movers,
-               bool (*asks_again)(), std::vector<footprint *> footprints)
-    : calls_(calls), host_(host), movers_(std::move(movers)),
-      budget_({calls, std::move(ledgers), std::move(footprints), report,
-               asks_again}),
-      first_spill_(calls, host, notice), exportable_(exportable),
-      graphs_(calls, budget_.stream_pools()),
-      handles_(calls, budget_, host, first_spill_),
-      ranges_({calls, budget_, host, movers_, first_spill_}), pieces_(ranges_),
-      order_(calls, budget_.stream_pools(), movers_)
+memory::memory(const options &asked)
+    : calls_(asked.calls), host_(asked.host), movers_(asked.movers),
+      budget_({.calls = asked.calls,
+               .ledgers = asked.ledgers,
+               .footprints = asked.footprints,
+               .report = asked.report,
+               .asks_again = asked.asks_again}),
+      first_spill_(calls_, host_, asked.notice), exportable_(asked.exportable),
+      graphs_(calls_, budget_.stream_pools()),
+      handles_(calls_, budget_, host_, first_spill_),
+      ranges_({.calls = calls_,
+               .shares = budget_,
+               .host = host_,
+               .moving = movers_,
+               .spills = first_spill_}),
+      pieces_(ranges_), order_(calls_, budget_.stream_pools(), movers_)
 {
     // What is kept for later makes way before what movement needs.
     budget_.add(*this);

@@ -1,5 +1,25 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Every piece of memory the program holds: where it lies, what it is charged.
+//
+// Locks. Each part has one of its own, for look-ups only:
+//
+//   memory::lock_         which allocation is at which address
+//   stream_order::lock_   what is freed, and is kept or on its way out
+//   pieces::lock_         which parts of shared chunks are taken
+//   ranges::lock_         which ranges there are, and which peers read them
+//   handles::lock_        the program's own handles, and where they are mapped
+//   budget::lock_         in which contexts memory was asked for
+//
+//  1. None of them is taken while another one is held.
+//  2. None is held while the driver, a mover or a relief is called. A call may
+//     wait, and other threads free memory meanwhile.
+//  3. A ledger may be charged under any of them. Ledgers' own locks come last.
+//  4. An allocation is in one table, or else in the hands of the one thread
+//     that took it out. It is out before the driver is given it back: whoever
+//     is given the address next may be there before the driver's answer is.
+//  5. A range is entered behind its device's mover, and leaves before it. What
+//     was enabled for peers meanwhile is made up for as it is entered.
+//  6. A relief makes way under the lock of a footprint, and asks for none.
 #pragma once
 
 #include "account/budget.hpp"
@@ -25,28 +45,36 @@
 
 namespace emuv::cuda {
 
-/// All that one process holds. Every call may come from any thread; none holds
-/// a lock while it is in the driver.
+/// All that one process holds: the table of allocations, and the face of the
+/// parts behind it. Every call may come from any thread.
 class memory final : relief
 {
 public:
-    /// @param calls  the real driver
-    /// @param ledgers  by device ordinal; the last one serves the devices
-    ///   behind it. Both outlive this object, as does @p host
-    /// @param notice  called once, when memory first goes to the host
-    /// @param exportable  what lies wholly in VRAM is the driver's own, and has
-    ///   an IPC handle; it can then not be moved
-    /// @param movers  by device ordinal; none where memory does not move
-    /// @param footprints  as many as ledgers; none where what CUDA itself takes
-    ///   does not count
-    /// @param asks_again  whether who allocates just now gives back what it
-    ///   caches, and asks again, when memory is refused (see reclaim); null:
-    ///   nobody does
-    memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
-           report_kind report, void (*notice)(const spill_notice &),
-           bool exportable = false, std::vector<mover *> movers = {},
-           bool (*asks_again)() = nullptr,
-           std::vector<footprint *> footprints = {});
+    struct options
+    {
+        const driver &calls; ///< the real one
+        store &host;
+        /// By device ordinal; the last one serves the devices behind it. All
+        /// that is named here outlives the object.
+        std::vector<ledger *> ledgers = {};
+        /// As many as ledgers; none where what CUDA itself takes does not
+        /// count.
+        std::vector<footprint *> footprints = {};
+        /// By device ordinal; none where memory does not move.
+        std::vector<mover *> movers = {};
+        report_kind report = report_kind::total;
+        /// Called once, when memory first goes to the host; null: nobody is
+        /// told.
+        void (*notice)(const spill_notice &) = nullptr;
+        /// What lies wholly in VRAM is the driver's own, and has an IPC handle;
+        /// it can then not be moved.
+        bool exportable = false;
+        /// Whether who allocates just now gives back what it caches, and asks
+        /// again, when memory is refused (see reclaim); null: nobody does.
+        bool (*asks_again)() = nullptr;
+    };
+
+    explicit memory(const options &asked);
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 
@@ -346,6 +374,7 @@ private:
         }
         return result;
     }
+
     const driver &calls_;
     store &host_;
     movers movers_;
@@ -358,8 +387,7 @@ private:
     pieces pieces_;
     stream_order order_;
 
-    // Guards everything below. Taken for look-ups only.
-    std::mutex lock_;
+    std::mutex lock_;                        // guards all below
     std::map<CUcontext, unsigned> attached_; // beyond the first time
     allocations allocations_;
     allocations arrays_;

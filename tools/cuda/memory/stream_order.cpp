@@ -168,10 +168,11 @@ void stream_order::give_up(const vacancies::vacancy &unused)
     {
         const std::lock_guard guard(lock_);
         if (!is_behind) {
-            vacancies_.put(unused);
+            if (vacant_.contains(unused.base))
+                vacancies_.put(unused);
             return;
         }
-        freed = vacant_.extract(unused.base);
+        freed = vacant_.extract(unused.base); // or none by now
         if (!freed.empty() && !is_pooled) {
             leaving_.push_back({event, std::move(freed)});
             return;
