@@ -15,18 +15,18 @@ namespace {
 constexpr std::uint64_t MiB = 1ull << 20;
 
 // Frees what it has, and writes down who was asked.
-struct Helper final : relief
+struct Friend final : relief
 {
-    Helper(char letter, std::string &list) : name(letter), asked(list) {}
+    Friend(char letter, std::string &list) : called(letter), asked(list) {}
 
     bool give_up(int) override
     {
-        asked += name;
+        asked += called;
         return has_idle;
     }
     bool make_way(int device, std::uint64_t bytes) override
     {
-        asked += name;
+        asked += called;
         if (limits == nullptr || device != 0 || bytes > movable_bytes)
             return false;
         limits->uncharge_physical(movable_bytes);
@@ -34,7 +34,7 @@ struct Helper final : relief
         return limits->charge_physical(bytes);
     }
 
-    const char name;
+    const char called;
     std::string &asked;
     bool has_idle = false;
     ledger *limits = nullptr;
@@ -75,8 +75,8 @@ struct Budget : testing::Test
     ledger_file rows;
     std::unique_ptr<file_ledger> limits;
     std::string asked;
-    Helper first{'a', asked};
-    Helper second{'b', asked};
+    Friend first{'a', asked};
+    Friend second{'b', asked};
     std::unique_ptr<budget> shares;
 };
 
@@ -217,8 +217,7 @@ TEST_F(Budget, AnotherErrorThanOutOfMemoryIsTheAnswer)
 TEST_F(Budget, ForWhatCudaTakesOthersMakeWay)
 {
     // 20 MiB more than the ledger has.
-    footprint taken(
-        *limits, [](int) { return 84 * MiB; }, 0, 1, nullptr);
+    footprint taken({.limits = *limits, .ask = [](int) { return 84 * MiB; }});
     budget with(budget::options{.calls = card.calls,
                                 .ledgers = {limits.get()},
                                 .footprints = {&taken}});

@@ -134,8 +134,11 @@ std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
     const int last = static_cast<int>(ledgers.size()) - 1;
     for (int i = 0; i <= last && i < devices; i++)
         made.push_back(
-            new footprint(*ledgers[static_cast<std::size_t>(i)], process_vram,
-                          i, i == last ? devices - i : 1, tell_footprint));
+            new footprint({.limits = *ledgers[static_cast<std::size_t>(i)],
+                           .ask = process_vram,
+                           .first_device = i,
+                           .devices = i == last ? devices - i : 1,
+                           .told = tell_footprint}));
     return made;
 }
 
