@@ -47,8 +47,11 @@ public:
         rows_.open(nullptr);
         limits_ = std::make_unique<file_ledger>(rows_, 0, physical,
                                                 std::uint64_t{1} << 50);
-        mover_ = std::make_unique<mover>(calls_, *limits_, 0, true, false,
-                                         nullptr, [](const char *) {});
+        mover_ =
+            std::make_unique<mover>(mover::options{.calls = calls_,
+                                                   .limits = *limits_,
+                                                   .tell = [](const char *) {},
+                                                   .always = true});
         held_ =
             std::make_unique<memory>(memory::options{.calls = calls_,
                                                      .host = host_,

@@ -33,9 +33,11 @@ protected:
         ASSERT_EQ(rows_.open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(rows_, 0, 256 * MiB, 128 * MiB);
         host_ = std::make_unique<numa_store>(card_.calls);
-        moves_ = std::make_unique<mover>(
-            card_.calls, *limits_, 0, true, false, nullptr,
-            [](const char *why) { ADD_FAILURE() << why; });
+        moves_ = std::make_unique<mover>(mover::options{
+            .calls = card_.calls,
+            .limits = *limits_,
+            .tell = [](const char *why) { ADD_FAILURE() << why; },
+            .always = true});
         held_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,

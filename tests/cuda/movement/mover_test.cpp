@@ -75,9 +75,14 @@ protected:
         kept_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
         limits_ = std::make_unique<slow_ledger>(*kept_);
         host_ = std::make_unique<numa_store>(card_.calls);
-        moves_ = std::make_unique<mover>(
-            card_.calls, *limits_, 0, true, unmaps_, nullptr,
-            [](const char *why) { ADD_FAILURE() << why; }, &pinned_, check_);
+        moves_ = std::make_unique<mover>(mover::options{
+            .calls = card_.calls,
+            .limits = *limits_,
+            .tell = [](const char *why) { ADD_FAILURE() << why; },
+            .always = true,
+            .unmaps = unmaps_,
+            .host = &pinned_,
+            .checked = check_});
         held_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,

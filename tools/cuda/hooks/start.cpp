@@ -263,12 +263,16 @@ CUresult start_locked()
         if (asked.move_check)
             made->checked = new check(tell_reached);
         for (int device = 0; device < devices; device++)
-            made->movers.push_back(new mover(
-                made->calls,
-                *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
-                                               ledgers.size() - 1)],
-                device, asked.move_always, asked.away == away_kind::unmapped,
-                record, tell_stay, &made->host, made->checked));
+            made->movers.push_back(
+                new mover({.calls = made->calls,
+                           .limits = of_device(ledgers, device),
+                           .tell = tell_stay,
+                           .device = device,
+                           .always = asked.move_always,
+                           .unmaps = asked.away == away_kind::unmapped,
+                           .record = record,
+                           .host = &made->host,
+                           .checked = made->checked}));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)
