@@ -52,12 +52,16 @@ public:
         rows_.open(nullptr);
         limits_ = std::make_unique<file_ledger>(rows_, 0, physical,
                                                 std::uint64_t{1} << 50);
-        mover_ = std::make_unique<mover>(calls_, *limits_, 0, true, false,
-                                         nullptr, [](const char *) {});
-        held_ = std::make_unique<memory>(
-            calls_, std::vector<ledger *>{limits_.get()}, host_,
-            report_kind::total, nullptr, false,
-            std::vector<mover *>{mover_.get()});
+        mover_ =
+            std::make_unique<mover>(mover::options{.calls = calls_,
+                                                   .limits = *limits_,
+                                                   .tell = [](const char *) {},
+                                                   .always = true});
+        held_ =
+            std::make_unique<memory>(memory::options{.calls = calls_,
+                                                     .host = host_,
+                                                     .ledgers = {limits_.get()},
+                                                     .movers = {mover_.get()}});
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t mib = 1U << 20;
 
-std::uint64_t held[2]; // what NVML has of the process, by device
+std::uint64_t by_nvml[2]; // what NVML has of the process, by device
 unsigned asked;
 std::uint64_t said_taken;
 std::uint64_t said_missing;
@@ -21,14 +21,14 @@ class Footprint : public ::testing::Test
 protected:
     void SetUp() override
     {
-        held[0] = held[1] = 0;
+        by_nvml[0] = by_nvml[1] = 0;
         asked = said = 0;
         ASSERT_EQ(rows.open(nullptr), 0);
     }
     static std::uint64_t measure(int device)
     {
         asked++;
-        return held[device];
+        return by_nvml[device];
     }
     static void tell(std::uint64_t taken, std::uint64_t missing)
     {
@@ -54,7 +54,7 @@ protected:
     bool room = false;
     ledger_file rows;
     file_ledger limits{rows, 0, 1600 * mib, 0};
-    footprint taken{limits, measure, 0, 1, tell};
+    footprint taken{{.limits = limits, .ask = measure, .told = tell}};
 };
 
 } // namespace
@@ -68,7 +68,7 @@ TEST_F(Footprint, ADeviceThatIsNotInUseTakesNothing)
 TEST_F(Footprint, WhatNobodyAllocatedIsChargedAndRoomForCodeBesides)
 {
     ASSERT_TRUE(limits.charge_physical(300 * mib));
-    held[0] = 800 * mib;
+    by_nvml[0] = 800 * mib;
     follow();
     EXPECT_EQ(taken.charged_bytes(), 600 * mib); // and a sixteenth of 1600
     EXPECT_EQ(used(), 900 * mib);
@@ -77,12 +77,12 @@ TEST_F(Footprint, WhatNobodyAllocatedIsChargedAndRoomForCodeBesides)
 
 TEST_F(Footprint, CodeThatIsLoadedTakesTheRoomKeptForIt)
 {
-    held[0] = 500 * mib;
+    by_nvml[0] = 500 * mib;
     follow();
-    held[0] = 600 * mib;
+    by_nvml[0] = 600 * mib;
     follow();
     EXPECT_EQ(used(), 600 * mib);
-    held[0] = 610 * mib;
+    by_nvml[0] = 610 * mib;
     follow();
     EXPECT_EQ(used(), 610 * mib);
 }
@@ -93,13 +93,13 @@ TEST_F(Footprint, AContextThatComesIsMeasuredHoweverSoonAfterAQuestion)
         taken.follow(++now, [](std::uint64_t) { return false; });
     };
     soon();
-    held[0] = 500 * mib;
+    by_nvml[0] = 500 * mib;
     soon();
     EXPECT_EQ(used(), 0u);
     taken.expect();
     soon();
     EXPECT_EQ(used(), 600 * mib);
-    held[0] = 700 * mib;
+    by_nvml[0] = 700 * mib;
     soon();
     EXPECT_EQ(used(), 600 * mib); // once
 }
@@ -107,15 +107,15 @@ TEST_F(Footprint, AContextThatComesIsMeasuredHoweverSoonAfterAQuestion)
 TEST_F(Footprint, NoMoreThanItsOwnLimitIsKeptForCode)
 {
     file_ledger large{rows, 1, std::uint64_t{64} << 30, 0};
-    footprint of_large{large, measure, 0, 1, tell};
-    held[0] = mib;
+    footprint of_large{{.limits = large, .ask = measure, .told = tell}};
+    by_nvml[0] = mib;
     follow(of_large);
     EXPECT_EQ(of_large.charged_bytes(), mib + footprint::code_bytes);
 }
 
 TEST_F(Footprint, MemoryThatIsChargedAndNotThereGivesNothingBack)
 {
-    held[0] = 700 * mib;
+    by_nvml[0] = 700 * mib;
     follow();
     ASSERT_TRUE(limits.charge_physical(500 * mib)); // managed, say
     follow();
@@ -127,12 +127,12 @@ TEST_F(Footprint, MemoryThatIsChargedAndNotThereGivesNothingBack)
 
 TEST_F(Footprint, AContextThatGoesGivesItsPartBack)
 {
-    held[0] = 700 * mib;
+    by_nvml[0] = 700 * mib;
     follow();
-    held[0] = 0;
+    by_nvml[0] = 0;
     taken.shrink();
     EXPECT_EQ(used(), 0u);
-    held[0] = 400 * mib;
+    by_nvml[0] = 400 * mib;
     follow();
     EXPECT_EQ(used(), 500 * mib);
 }
@@ -140,14 +140,14 @@ TEST_F(Footprint, AContextThatGoesGivesItsPartBack)
 TEST_F(Footprint, WhereThereIsNoRoomWhatThereIsIsTakenAndTheRestLater)
 {
     ASSERT_TRUE(limits.charge_physical(1200 * mib));
-    held[0] = 1700 * mib;
+    by_nvml[0] = 1700 * mib;
     follow();
     EXPECT_EQ(used(), 1600 * mib);
     EXPECT_EQ(said, 1u);
     EXPECT_EQ(said_taken, 500 * mib);
     EXPECT_EQ(said_missing, 100 * mib);
     limits.uncharge_physical(300 * mib);
-    held[0] = 1400 * mib;
+    by_nvml[0] = 1400 * mib;
     follow();
     EXPECT_EQ(taken.charged_bytes(), 600 * mib);
     EXPECT_EQ(said, 1u); // once
@@ -156,16 +156,16 @@ TEST_F(Footprint, WhereThereIsNoRoomWhatThereIsIsTakenAndTheRestLater)
 TEST_F(Footprint, RoomIsMadeForWhatIsThereAndNotForCodeToCome)
 {
     ASSERT_TRUE(limits.charge_physical(1300 * mib));
-    held[0] = 1600 * mib; // 300 of them CUDA's, for which there is room
+    by_nvml[0] = 1600 * mib; // 300 of them CUDA's, for which there is room
     follow();
     EXPECT_EQ(wanted, 0u);
     EXPECT_EQ(used(), 1600 * mib);
-    held[0] = 1650 * mib;
+    by_nvml[0] = 1650 * mib;
     follow();
     EXPECT_EQ(wanted, 50 * mib);
     EXPECT_EQ(taken.charged_bytes(), 300 * mib); // none could be made
     room = true;
-    held[0] = 1720 * mib;
+    by_nvml[0] = 1720 * mib;
     follow();
     EXPECT_EQ(wanted, 120 * mib);
     EXPECT_EQ(taken.charged_bytes(), 420 * mib);
@@ -177,47 +177,49 @@ TEST_F(Footprint, MemoryThatComesAndGoesWhileItIsMeasuredIsNotTakenForCudas)
     theirs = &limits;
     ASSERT_TRUE(limits.charge_physical(300 * mib));
     // Another thread allocates 200 MiB, which is seen, and frees 300.
-    footprint watched{limits,
-                      [](int) {
-                          EXPECT_TRUE(theirs->charge_physical(200 * mib));
-                          theirs->uncharge_physical(300 * mib);
-                          return 1000 * mib;
-                      },
-                      0, 1, tell};
+    footprint watched{{.limits = limits,
+                       .ask =
+                           [](int) {
+                               EXPECT_TRUE(theirs->charge_physical(200 * mib));
+                               theirs->uncharge_physical(300 * mib);
+                               return 1000 * mib;
+                           },
+                       .told = tell}};
     follow(watched);
     EXPECT_EQ(watched.charged_bytes(), 600 * mib); // 500, and a sixteenth
 }
 
 TEST_F(Footprint, OneContextOfSeveralThatGoesTakesNoMoreForCode)
 {
-    held[0] = 500 * mib;
+    by_nvml[0] = 500 * mib;
     follow();
-    held[0] = 1000 * mib;
+    by_nvml[0] = 1000 * mib;
     follow();
     EXPECT_EQ(taken.charged_bytes(), 1000 * mib);
-    held[0] = 550 * mib;
+    by_nvml[0] = 550 * mib;
     taken.shrink();
     EXPECT_EQ(taken.charged_bytes(), 600 * mib);
 }
 
 TEST_F(Footprint, ItsOwnChargeIsNotTakenForTheProgramsMemory)
 {
-    held[0] = 500 * mib;
+    by_nvml[0] = 500 * mib;
     follow();
     for (int i = 0; i < 3; i++) {
-        held[0] += 50 * mib;
+        by_nvml[0] += 50 * mib;
         follow();
-        EXPECT_EQ(taken.charged_bytes(), std::max(600 * mib, held[0]));
+        EXPECT_EQ(taken.charged_bytes(), std::max(600 * mib, by_nvml[0]));
     }
 }
 
 TEST_F(Footprint, DevicesThatShareALedgerAddUp)
 {
-    footprint of_both{limits, measure, 0, 2, tell};
-    held[0] = 300 * mib;
+    footprint of_both{
+        {.limits = limits, .ask = measure, .devices = 2, .told = tell}};
+    by_nvml[0] = 300 * mib;
     follow(of_both);
     EXPECT_EQ(used(), 400 * mib);
-    held[1] = 300 * mib;
+    by_nvml[1] = 300 * mib;
     follow(of_both);
     EXPECT_EQ(used(), 800 * mib);
 }

@@ -19,17 +19,17 @@ struct Reclaim : testing::Test
     bool asks(std::uint64_t gives_back, std::uint64_t takes_ns = 0,
               int device = 0)
     {
-        EXPECT_FALSE(held.comes_again(1, device, size, false, now));
-        const bool refused = held.refuse(1, device, size, size, now);
+        EXPECT_FALSE(rule.comes_again(1, device, size, false, now));
+        const bool refused = rule.refuse(1, device, size, size, now);
         if (refused) {
-            held.returned(device, gives_back);
+            rule.returned(device, gives_back);
             now += takes_ns;
-            EXPECT_TRUE(held.comes_again(1, device, size, false, now));
+            EXPECT_TRUE(rule.comes_again(1, device, size, false, now));
         }
         return refused;
     }
 
-    reclaim held;
+    reclaim rule;
     std::uint64_t now = 1000000 * second;
 };
 
@@ -37,9 +37,9 @@ struct Reclaim : testing::Test
 
 TEST_F(Reclaim, WhatWasRefusedComesAgainOnce)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
-    EXPECT_TRUE(held.comes_again(1, 0, size, false, now));
-    EXPECT_FALSE(held.comes_again(1, 0, size, false, now));
+    EXPECT_TRUE(rule.refuse(1, 0, size, size, now));
+    EXPECT_TRUE(rule.comes_again(1, 0, size, false, now));
+    EXPECT_FALSE(rule.comes_again(1, 0, size, false, now));
 }
 
 TEST_F(Reclaim, WhereItHelpsEachIsRefusedOnce)
@@ -50,12 +50,12 @@ TEST_F(Reclaim, WhereItHelpsEachIsRefusedOnce)
 
 TEST_F(Reclaim, ItHelpsWhereTheRequestFitsOrWhatWasMissingIsGivenBack)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
-    EXPECT_TRUE(held.comes_again(1, 0, size, true, now));
-    EXPECT_TRUE(held.refuse(1, 0, size, size / 8, now));
-    held.returned(0, size / 8);
-    EXPECT_TRUE(held.comes_again(1, 0, size, false, now));
-    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
+    EXPECT_TRUE(rule.refuse(1, 0, size, size, now));
+    EXPECT_TRUE(rule.comes_again(1, 0, size, true, now));
+    EXPECT_TRUE(rule.refuse(1, 0, size, size / 8, now));
+    rule.returned(0, size / 8);
+    EXPECT_TRUE(rule.comes_again(1, 0, size, false, now));
+    EXPECT_TRUE(rule.refuse(1, 0, size, size, now));
 }
 
 TEST_F(Reclaim, WhereItDoesNotHelpMemoryIsGrantedBetweenRefusals)
@@ -80,7 +80,7 @@ TEST_F(Reclaim, WhatIsLargerThanWhatIsGrantedIsRefused)
 {
     EXPECT_TRUE(asks(0));
     const std::uint64_t large = reclaim::patience_bytes + 1;
-    EXPECT_TRUE(held.refuse(1, 0, large, large, now));
+    EXPECT_TRUE(rule.refuse(1, 0, large, large, now));
 }
 
 TEST_F(Reclaim, DevicesAskForThemselves)
@@ -88,32 +88,32 @@ TEST_F(Reclaim, DevicesAskForThemselves)
     EXPECT_TRUE(asks(0, 0, 0));
     EXPECT_FALSE(asks(0, 0, 0));
     // What one of them gives back is no help for the other.
-    EXPECT_TRUE(held.refuse(1, 1, size, size, now));
-    held.returned(0, size);
-    EXPECT_TRUE(held.comes_again(1, 1, size, false, now));
+    EXPECT_TRUE(rule.refuse(1, 1, size, size, now));
+    rule.returned(0, size);
+    EXPECT_TRUE(rule.comes_again(1, 1, size, false, now));
     EXPECT_FALSE(asks(0, 0, 1));
 }
 
 TEST_F(Reclaim, WhoeverAsksForSomethingElseInsteadIsNotRefusedAgain)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
-    EXPECT_FALSE(held.comes_again(1, 0, 2 * size, false, now));
+    EXPECT_TRUE(rule.refuse(1, 0, size, size, now));
+    EXPECT_FALSE(rule.comes_again(1, 0, 2 * size, false, now));
     for (int i = 0; i < 10; i++)
         EXPECT_FALSE(asks(size));
 }
 
 TEST_F(Reclaim, WhereAnotherThreadAsksInsteadNobodyIsRefusedAgain)
 {
-    EXPECT_TRUE(held.refuse(1, 0, size, size, now));
-    EXPECT_FALSE(held.comes_again(2, 0, size, false, now));
-    EXPECT_FALSE(held.refuse(2, 0, size, size, now));
+    EXPECT_TRUE(rule.refuse(1, 0, size, size, now));
+    EXPECT_FALSE(rule.comes_again(2, 0, size, false, now));
+    EXPECT_FALSE(rule.refuse(2, 0, size, size, now));
     for (int i = 0; i < 10; i++)
         EXPECT_FALSE(asks(size, 0, 1));
 }
 
 TEST_F(Reclaim, StoppedItRefusesNobody)
 {
-    held.stop();
+    rule.stop();
     EXPECT_FALSE(asks(size));
 }
 

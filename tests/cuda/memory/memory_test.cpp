@@ -39,12 +39,17 @@ protected:
                                  bool (*asks_again)() = nullptr)
     {
         return std::make_unique<memory>(
-            card_.calls, std::vector<ledger *>{limits_.get()}, *host_, report,
-            [](const spill_notice &notice) {
-                last_notice = notice;
-                notices++;
-            },
-            exportable, std::vector<mover *>{}, asks_again);
+            memory::options{.calls = card_.calls,
+                            .host = *host_,
+                            .ledgers = {limits_.get()},
+                            .report = report,
+                            .notice =
+                                [](const spill_notice &notice) {
+                                    last_notice = notice;
+                                    notices++;
+                                },
+                            .exportable = exportable,
+                            .asks_again = asks_again});
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)
@@ -801,87 +806,22 @@ TEST_F(Memory, AGraphThatCannotFitIsNotMade)
 
 // ---- The program's own handles
 
-TEST_F(Memory, OwnHandlesAreCountedUntilReleasedAndUnmapped)
+TEST_F(Memory, AnOwnHandleIsFoundWhereItIsMapped)
 {
     const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-    CUmemGenericAllocationHandle handle = 0;
-    ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
-    expect_used(20 * MiB, 0);
-    const auto done = [] { return CUDA_SUCCESS; };
-    held_->handle_mapped(0x1000000, 20 * MiB, handle);
-    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
-    expect_used(20 * MiB, 0);
-    held_->handle_retained(handle, 0x1000000 + 5 * MiB);
-    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
-    expect_used(20 * MiB, 0);
-    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
-    expect_used(0, 0);
-    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS)
-        << "one too many is the driver's to answer, and changes nothing";
-    expect_used(0, 0);
-}
-
-TEST_F(Memory, OwnHandlesThatTheDriverKeepsStayCounted)
-{
-    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-    const auto refused = [] { return CUDA_ERROR_INVALID_VALUE; };
     const auto done = [] { return CUDA_SUCCESS; };
     CUmemGenericAllocationHandle handle = 0;
     ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
-    EXPECT_EQ(held_->release_handle(handle, refused), CUDA_ERROR_INVALID_VALUE);
     held_->handle_mapped(0x1000000, 20 * MiB, handle);
+    range_view view;
+    ASSERT_TRUE(held_->find(0x1000000 + 100, view));
+    EXPECT_EQ(view.base, 0x1000000u);
+    EXPECT_FALSE(view.split);
+    EXPECT_FALSE(held_->is_allocation(0x1000000, 20 * MiB))
+        << "it is the program's to unmap";
+    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
+    EXPECT_FALSE(held_->find(0x1000000 + 100, view));
     EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
-    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, refused),
-              CUDA_ERROR_INVALID_VALUE);
-    expect_used(20 * MiB, 0);
-    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
-    expect_used(0, 0);
-}
-
-// As for addresses: what another thread does between the driver's work and its
-// answer here.
-TEST_F(Memory, AHandleGivenAnewWhileItIsReleasedIsCountedOnItsOwn)
-{
-    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-    CUmemGenericAllocationHandle first = 0;
-    CUmemGenericAllocationHandle second = 0;
-    ASSERT_EQ(held_->create_handle(&first, 10 * MiB, wanted, 0), CUDA_SUCCESS);
-    EXPECT_EQ(held_->release_handle(first,
-                                    [&] {
-                                        card_.calls.cuMemRelease(first);
-                                        card_.next_handle = first;
-                                        return held_->create_handle(
-                                            &second, 20 * MiB, wanted, 0);
-                                    }),
-              CUDA_SUCCESS);
-    ASSERT_EQ(first, second);
-    expect_used(20 * MiB, 0);
-    EXPECT_EQ(held_->release_handle(
-                  second, [&] { return card_.calls.cuMemRelease(second); }),
-              CUDA_SUCCESS);
-    expect_nothing_left();
-}
-
-TEST_F(Memory, AnAddressMappedAnewWhileItIsUnmappedKeepsItsMemory)
-{
-    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-    const auto done = [] { return CUDA_SUCCESS; };
-    CUmemGenericAllocationHandle first = 0;
-    CUmemGenericAllocationHandle second = 0;
-    ASSERT_EQ(held_->create_handle(&first, 10 * MiB, wanted, 0), CUDA_SUCCESS);
-    ASSERT_EQ(held_->create_handle(&second, 20 * MiB, wanted, 0), CUDA_SUCCESS);
-    held_->handle_mapped(0x1000000, 10 * MiB, first);
-    EXPECT_EQ(held_->unmap_handles(0x1000000, 10 * MiB,
-                                   [&] {
-                                       held_->handle_mapped(0x1000000, 20 * MiB,
-                                                            second);
-                                       return CUDA_SUCCESS;
-                                   }),
-              CUDA_SUCCESS);
-    EXPECT_EQ(held_->release_handle(first, done), CUDA_SUCCESS);
-    EXPECT_EQ(held_->release_handle(second, done), CUDA_SUCCESS);
-    expect_used(20 * MiB, 0);
-    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
     expect_used(0, 0);
 }
 
@@ -894,40 +834,6 @@ TEST_F(Memory, WhatANewContextOfTheSameHandleWasGivenStays)
     held_->context_gone(reinterpret_cast<CUcontext>(0x10), before);
     expect_used(20 * MiB, 0);
     EXPECT_EQ(held_->free(later), CUDA_SUCCESS);
-    expect_nothing_left();
-}
-
-TEST_F(Memory, OwnHandlesBeyondTheBudgetAreHostMemoryThatSaysDevice)
-{
-    const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-    CUmemGenericAllocationHandle first = 0;
-    CUmemGenericAllocationHandle second = 0;
-    ASSERT_EQ(held_->create_handle(&first, 60 * MiB, wanted, 0), CUDA_SUCCESS);
-    ASSERT_EQ(held_->create_handle(&second, 20 * MiB, wanted, 0), CUDA_SUCCESS);
-    EXPECT_TRUE(card_.handles[second].host);
-    expect_used(60 * MiB, 20 * MiB);
-    EXPECT_EQ(notices, 1u);
-    auto shown = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0);
-    held_->show_properties(second, shown);
-    EXPECT_EQ(shown.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
-    held_->handle_mapped(0x1000000, 20 * MiB, second);
-    range_view view;
-    ASSERT_TRUE(held_->find(0x1000000 + 100, view));
-    EXPECT_TRUE(view.host);
-    EXPECT_FALSE(view.split);
-    CUmemGenericAllocationHandle third = 0;
-    EXPECT_EQ(held_->create_handle(&third, 110 * MiB, wanted, 0),
-              CUDA_ERROR_OUT_OF_MEMORY);
-    expect_used(60 * MiB, 20 * MiB);
-}
-
-TEST_F(Memory, AHandleThatCannotBeHostMemoryIsOutOfMemory)
-{
-    auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
-    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(held_->create_handle(&handle, 100 * MiB, wanted, 0),
-              CUDA_ERROR_OUT_OF_MEMORY);
     expect_nothing_left();
 }
 

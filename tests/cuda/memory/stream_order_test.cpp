@@ -7,6 +7,7 @@
 #include "movement/mover.hpp"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -32,13 +33,16 @@ protected:
         ASSERT_EQ(rows_.open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(rows_, 0, 256 * MiB, 128 * MiB);
         host_ = std::make_unique<numa_store>(card_.calls);
-        moves_ = std::make_unique<mover>(
-            card_.calls, *limits_, 0, true, false, nullptr,
-            [](const char *why) { ADD_FAILURE() << why; });
-        held_ = std::make_unique<memory>(
-            card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
-            report_kind::total, nullptr, false,
-            std::vector<mover *>{moves_.get()});
+        moves_ = std::make_unique<mover>(mover::options{
+            .calls = card_.calls,
+            .limits = *limits_,
+            .tell = [](const char *why) { ADD_FAILURE() << why; },
+            .always = true});
+        held_ =
+            std::make_unique<memory>(memory::options{.calls = card_.calls,
+                                                     .host = *host_,
+                                                     .ledgers = {limits_.get()},
+                                                     .movers = {moves_.get()}});
     }
 
     CUdeviceptr allocate(std::uint64_t bytes, CUstream stream)
@@ -228,6 +232,34 @@ TEST_F(StreamOrder, WithItsContextGoesWhatIsKept)
     EXPECT_EQ(used(), 0u);
     const memory::pool_use now = held_->use_of(pool);
     EXPECT_EQ(now.used + now.reserved + now.kept, 0u);
+}
+
+TEST_F(StreamOrder, WhatItsContextTakesAlongWhileItIsGivenUpIsGoneOnce)
+{
+    static memory *under_way;
+    for (const std::uint64_t bytes : {std::uint64_t{1000}, 48 * MiB})
+        for (const bool is_refused : {false, true}) {
+            static bool refused;
+            refused = is_refused;
+            free(allocate(bytes, one), one);
+            under_way = held_.get();
+            card_.calls.cuCtxPushCurrent_v2 = [](CUcontext) {
+                if (memory *const now = std::exchange(under_way, nullptr))
+                    now->context_gone(reinterpret_cast<CUcontext>(0x10),
+                                      now->next_serial());
+                return refused ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+            };
+            held_->stream_goes(one);
+            card_.calls.cuCtxPushCurrent_v2 = [](CUcontext) {
+                return CUDA_SUCCESS;
+            };
+            EXPECT_EQ(under_way, nullptr);
+            EXPECT_EQ(held_->use_of(pool).kept, 0u);
+            EXPECT_EQ(held_->use_of(pool).reserved, 0u);
+            held_->stream_pools().settle();
+            EXPECT_EQ(used(), 0u) << bytes << is_refused;
+            EXPECT_TRUE(card_.reserved.empty());
+        }
 }
 
 TEST_F(StreamOrder, OfThreadsOwnStreamsNothingIsKept)

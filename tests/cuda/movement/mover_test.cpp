@@ -80,14 +80,19 @@ protected:
         kept_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
         limits_ = std::make_unique<slow_ledger>(*kept_);
         host_ = std::make_unique<numa_store>(card_.calls);
-        moves_ = std::make_unique<mover>(
-            card_.calls, *limits_, 0, true, unmaps_, nullptr,
-            [](const char *why) { EXPECT_EQ(why, expected_end_); }, &pinned_,
-            check_);
-        held_ = std::make_unique<memory>(
-            card_.calls, std::vector<ledger *>{limits_.get()}, *host_,
-            report_kind::total, nullptr, false,
-            std::vector<mover *>{moves_.get()});
+        moves_ = std::make_unique<mover>(mover::options{
+            .calls = card_.calls,
+            .limits = *limits_,
+            .tell = [](const char *why) { EXPECT_EQ(why, expected_end_); },
+            .always = true,
+            .unmaps = unmaps_,
+            .host = &pinned_,
+            .checked = check_});
+        held_ =
+            std::make_unique<memory>(memory::options{.calls = card_.calls,
+                                                     .host = *host_,
+                                                     .ledgers = {limits_.get()},
+                                                     .movers = {moves_.get()}});
         for (std::size_t i = 0; i < units_.size(); i++)
             ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
                       CUDA_SUCCESS);

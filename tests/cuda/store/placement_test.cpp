@@ -51,14 +51,6 @@ TEST(Placement, WhatIsLeftOverOfThoseIsCutIntoSuchToo)
     EXPECT_EQ(next_unit(22 * MiB, 64 * MiB), 22 * MiB);
 }
 
-TEST(Placement, TheCardGetsWholeChunksAndNoMoreThanItsShare)
-{
-    EXPECT_EQ(device_share(10 * MiB, 100 * MiB), 10 * MiB);
-    EXPECT_EQ(device_share(10 * MiB, 10 * MiB), 10 * MiB);
-    EXPECT_EQ(device_share(10 * MiB, 5 * MiB), 4 * MiB);
-    EXPECT_EQ(device_share(10 * MiB, 2 * MiB - 1), 0u);
-}
-
 TEST(Placement, RoundingUpPastTheEndGivesZero)
 {
     EXPECT_EQ(round_up(1, chunk_bytes), chunk_bytes);

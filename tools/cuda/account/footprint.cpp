@@ -4,11 +4,9 @@
 
 namespace emuv::cuda {
 
-footprint::footprint(ledger &limits, measure_call ask, int first_device,
-                     int devices,
-                     void (*told)(std::uint64_t taken, std::uint64_t missing))
-    : limits_(limits), ask_(ask), first_device_(first_device),
-      devices_(devices), told_(told)
+footprint::footprint(const options &asked)
+    : limits_(asked.limits), ask_(asked.ask), first_device_(asked.first_device),
+      devices_(asked.devices), told_(asked.told)
 {}
 
 void footprint::shrink()
@@ -33,17 +31,17 @@ void footprint::measure(bool anew)
     // What comes or goes meanwhile may be in the answer.
     const std::uint64_t before = limits_.ever_physical_bytes();
     const std::uint64_t own = limits_.own_physical_bytes();
-    std::uint64_t held = 0;
+    std::uint64_t in_vram = 0;
     unsigned in_use = 0;
     for (int device = first_device_; device < first_device_ + devices_;
          device++) {
         const std::uint64_t bytes = ask_(device);
-        held += bytes;
+        in_vram += bytes;
         in_use += bytes != 0;
     }
     const std::uint64_t counted =
         own + (limits_.ever_physical_bytes() - before) - charged_bytes_;
-    const std::uint64_t taken = held > counted ? held - counted : 0;
+    const std::uint64_t taken = in_vram > counted ? in_vram - counted : 0;
     taken_bytes_ = anew ? taken : std::max(taken_bytes_, taken);
     if (in_use > in_use_)
         first_bytes_ = taken_bytes_;

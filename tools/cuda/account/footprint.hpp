@@ -29,13 +29,20 @@ public:
     /// its libraries came to 158 to 178 MiB (H200, driver 580.159, CUDA 13.0).
     static constexpr std::uint64_t code_bytes = std::uint64_t{256} << 20;
 
-    /// @param limits  outlives this
-    /// @param ask  what a process holds
-    /// @param first_device, devices  whose VRAM the ledger is for
-    /// @param told  called once, when a share has no room for what is taken;
-    ///   with the bytes taken and those that found no room. Null: nobody is
-    footprint(ledger &limits, measure_call ask, int first_device, int devices,
-              void (*told)(std::uint64_t taken, std::uint64_t missing));
+    struct options
+    {
+        ledger &limits; ///< outlives this object
+        /// What a process holds.
+        measure_call ask;
+        /// Whose VRAM the ledger is for.
+        int first_device = 0;
+        int devices = 1;
+        /// Called once, when a share has no room for what is taken; with the
+        /// bytes taken and those that found no room. Null: nobody is told.
+        void (*told)(std::uint64_t taken, std::uint64_t missing) = nullptr;
+    };
+
+    explicit footprint(const options &asked);
     footprint(const footprint &) = delete;
     footprint &operator=(const footprint &) = delete;
 

@@ -84,7 +84,7 @@ int ledger_file::open(const char *path)
               : static_cast<int>(syscall(SYS_memfd_create, "emuv-ledger", 1u));
     if (fd_ < 0)
         return errno;
-    const update held(*this);
+    const update guard(*this);
     const off_t length = lseek(fd_, 0, SEEK_END);
     if (length != 0 && length != static_cast<off_t>(sizeof(layout)))
         return EINVAL;
@@ -138,7 +138,7 @@ void ledger_file::drop_dead_rows()
 bool ledger_file::charge(unsigned column, std::uint64_t bytes,
                          std::uint64_t limit)
 {
-    const update held(*this);
+    const update guard(*this);
     const auto fits = [&] {
         const std::uint64_t total = sum(column);
         return total <= limit && bytes <= limit - total;
@@ -159,7 +159,7 @@ void ledger_file::uncharge(unsigned column, std::uint64_t bytes)
 
 std::uint64_t ledger_file::used(unsigned column)
 {
-    const update held(*this);
+    const update guard(*this);
     drop_dead_rows();
     return sum(column);
 }

@@ -86,7 +86,7 @@ int pools::device_of(CUmemoryPool pool, int current)
 }
 
 // What the driver holds; where it does not say, what was allocated.
-std::uint64_t pools::held_by(const source &which, const state &of) const
+std::uint64_t pools::reserved_by(const source &which, const state &of) const
 {
     const beside_captures apart(calls_);
     cuuint64_t bytes = 0;
@@ -102,14 +102,14 @@ std::uint64_t pools::held_by(const source &which, const state &of) const
 // Under the lock. False when the driver holds more than can be charged.
 bool pools::settle(const source &which, state &of)
 {
-    const std::uint64_t held = held_by(which, of);
-    if (held > of.charged) {
-        if (!of.limits->charge_physical(held - of.charged))
+    const std::uint64_t reserved = reserved_by(which, of);
+    if (reserved > of.charged) {
+        if (!of.limits->charge_physical(reserved - of.charged))
             return false;
-        of.charged = held;
+        of.charged = reserved;
         return true;
     }
-    const std::uint64_t keep = std::max(held, of.allocated) + of.pending;
+    const std::uint64_t keep = std::max(reserved, of.allocated) + of.pending;
     if (of.charged > keep) {
         of.limits->uncharge_physical(of.charged - keep);
         of.charged = keep;
@@ -152,9 +152,9 @@ bool pools::end(const source &from, std::uint64_t bytes, bool granted,
         return true;
     // What it takes at once is the driver's to know. Next time there must be
     // room for as much.
-    const std::uint64_t held = held_by(from, of);
-    if (held > of.charged)
-        of.slack = std::max(of.slack, held - of.charged);
+    const std::uint64_t reserved = reserved_by(from, of);
+    if (reserved > of.charged)
+        of.slack = std::max(of.slack, reserved - of.charged);
     if (granted && from.pool != nullptr)
         of.allocated -= bytes;
     return false;
@@ -189,7 +189,7 @@ bool pools::trim(int device)
 {
     const ledger *limits = &of_device(ledgers_, device);
     const auto is_idle = [&](const source &which, const state &of) {
-        return of.limits == limits && held_by(which, of) > of.allocated;
+        return of.limits == limits && reserved_by(which, of) > of.allocated;
     };
     std::vector<source> idle;
     {

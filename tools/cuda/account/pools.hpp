@@ -99,7 +99,7 @@ private:
 
     orphan part_with(CUmemoryPool pool);
     void take_back(const orphan &left);
-    std::uint64_t held_by(const source &which, const state &of) const;
+    std::uint64_t reserved_by(const source &which, const state &of) const;
     bool settle(const source &which, state &of);
 
     const driver &calls_;

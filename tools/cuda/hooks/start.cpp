@@ -134,8 +134,11 @@ std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
     const int last = static_cast<int>(ledgers.size()) - 1;
     for (int i = 0; i <= last && i < devices; i++)
         made.push_back(
-            new footprint(*ledgers[static_cast<std::size_t>(i)], process_vram,
-                          i, i == last ? devices - i : 1, tell_footprint));
+            new footprint({.limits = *ledgers[static_cast<std::size_t>(i)],
+                           .ask = process_vram,
+                           .first_device = i,
+                           .devices = i == last ? devices - i : 1,
+                           .told = tell_footprint}));
     return made;
 }
 
@@ -258,13 +261,16 @@ CUresult start_locked()
         if (asked.move == move_kind::check)
             made->checked = new check(tell_reached);
         for (int device = 0; device < devices; device++)
-            made->movers.push_back(new mover(
-                made->calls,
-                *ledgers[std::min<std::size_t>(static_cast<std::size_t>(device),
-                                               ledgers.size() - 1)],
-                device, asked.move == move_kind::always,
-                asked.away == away_kind::unmapped, record, tell_stay,
-                &made->host, made->checked));
+            made->movers.push_back(
+                new mover({.calls = made->calls,
+                           .limits = of_device(ledgers, device),
+                           .tell = tell_stay,
+                           .device = device,
+                           .always = asked.move == move_kind::always,
+                           .unmaps = asked.away == away_kind::unmapped,
+                           .record = record,
+                           .host = &made->host,
+                           .checked = made->checked}));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)
@@ -277,11 +283,18 @@ CUresult start_locked()
         std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
     if (reclaims)
         prepare_callers();
-    made->held = new memory(
-        made->calls, ledgers, *host, asked.report, tell_spill, asked.ipc,
-        made->movers, reclaims ? is_caching_allocator : nullptr,
-        asked.charged == charged_kind::all ? make_footprints(ledgers, devices)
-                                           : std::vector<footprint *>());
+    made->held =
+        new memory({.calls = made->calls,
+                    .host = *host,
+                    .ledgers = ledgers,
+                    .footprints = asked.charged == charged_kind::all
+                                      ? make_footprints(ledgers, devices)
+                                      : std::vector<footprint *>(),
+                    .movers = made->movers,
+                    .report = asked.report,
+                    .notice = tell_spill,
+                    .exportable = asked.ipc,
+                    .asks_again = reclaims ? is_caching_allocator : nullptr});
     // Either this sees that, or that sees this.
     active.store(made);
     if (const char *const why = unseen.load())

@@ -2,31 +2,38 @@
 // Every piece of memory the program holds: where it lies, what it is charged.
 #include "memory/memory.hpp"
 
+#include "base/around.hpp"
 #include "base/captures.hpp"
-#include "base/stopwatch.hpp"
+#include "base/current.hpp"
+#include "base/size.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
-
-#include <pthread.h>
 
 namespace emuv::cuda {
 
-memory::memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
-               report_kind report, void (*notice)(const spill_notice &),
-               bool exportable, std::vector<mover *> movers,
-               bool (*asks_again)(), std::vector<footprint *> footprints)
-    : calls_(calls), ledgers_(std::move(ledgers)), host_(host),
-      movers_(std::move(movers)), footprints_(std::move(footprints)),
-      report_(report), notice_(notice), exportable_(exportable),
-      asks_again_(asks_again), pools_(calls, ledgers_), graphs_(calls, pools_)
-{}
-
-mover *memory::mover_of(int device) const
+memory::memory(const options &asked)
+    : calls_(asked.calls), host_(asked.host), movers_(asked.movers),
+      budget_({.calls = asked.calls,
+               .ledgers = asked.ledgers,
+               .footprints = asked.footprints,
+               .report = asked.report,
+               .asks_again = asked.asks_again}),
+      first_spill_(calls_, host_, asked.notice), exportable_(asked.exportable),
+      graphs_(calls_, budget_.stream_pools()),
+      handles_(calls_, budget_, host_, first_spill_),
+      ranges_({.calls = calls_,
+               .shares = budget_,
+               .host = host_,
+               .moving = movers_,
+               .spills = first_spill_}),
+      pieces_(ranges_), order_(calls_, budget_.stream_pools(), movers_)
 {
-    const auto at = static_cast<std::size_t>(device);
-    return at < movers_.size() ? movers_[at] : nullptr;
+    // What is kept for later makes way before what movement needs.
+    budget_.add(*this);
+    budget_.add(movers_);
 }
 
 void memory::context_ends(CUcontext context)
@@ -60,61 +67,12 @@ bool memory::context_detached(CUcontext context)
 
 int memory::current_device() const
 {
-    CUdevice device = 0;
-    return calls_.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
-}
-
-ledger &memory::ledger_of(int device) const
-{
-    return of_device(ledgers_, device);
+    return cuda::current_device(calls_);
 }
 
 bool memory::is_capturing(CUstream stream) const
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return calls_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-// Whether the current context is one in which nothing was asked for before.
-bool memory::is_new_context()
-{
-    CUcontext context = nullptr;
-    if (calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)
-        return false;
-    const std::lock_guard guard(lock_);
-    return contexts_.insert(context).second;
-}
-
-void memory::follow_footprint(int device)
-{
-    if (footprints_.empty())
-        return;
-    if (is_new_context())
-        of_device(footprints_, current_device()).expect();
-    of_device(footprints_, device).follow(now_ns(), [&](std::uint64_t missing) {
-        mover *const moves = mover_of(device);
-        return (pools_.trim(device) &&
-                ledger_of(device).charge_physical(missing)) ||
-               (moves != nullptr && moves->make_way(missing));
-    });
-}
-
-// What the driver keeps for later is given up before anything goes without.
-bool memory::charge_vram(int device, std::uint64_t bytes)
-{
-    follow_footprint(device);
-    ledger &limits = ledger_of(device);
-    return limits.charge_physical(bytes) ||
-           (pools_.trim(device) && limits.charge_physical(bytes));
-}
-
-// For what can only be there: what can be elsewhere makes way.
-bool memory::charge_vram_alone(int device, std::uint64_t bytes)
-{
-    mover *const moves = mover_of(device);
-    return charge_vram(device, bytes) ||
-           (moves != nullptr && moves->make_way(bytes));
+    return cuda::is_capturing(calls_, stream);
 }
 
 // ---- Plain allocations
@@ -124,58 +82,26 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
     collect(false);
     const int device = current_device();
     const bool large = bytes >= chunk_bytes;
-    if (large && is_refused(device, bytes))
+    if (large && budget_.is_refused(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (large && !exportable_)
-        return allocate_backed(pointer, bytes, device, true);
+        return allocate_range(pointer, bytes, device, placing::vram_first);
     // A large one takes whole chunks of the driver, too. What wraps is not to
     // be had in any case.
     const std::uint64_t taken =
         std::max(large ? round_up(bytes, chunk_bytes) : bytes, bytes);
-    if (charge_vram(device, taken)) {
+    if (budget_.charge_vram(device, taken)) {
         const CUresult result = calls_.cuMemAlloc_v2(pointer, bytes);
         if (result == CUDA_SUCCESS) {
-            remember(*pointer, taken, device, charge_kind::physical);
+            remember(*pointer, taken, device, {});
             return result;
         }
-        ledger_of(device).uncharge_physical(taken);
+        budget_.uncharge_vram(device, taken);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     }
-    return large ? allocate_backed(pointer, bytes, device, true)
+    return large ? allocate_range(pointer, bytes, device, placing::vram_first)
                  : allocate_host(pointer, bytes, device);
-}
-
-// What would spill may be refused, for what is given back then.
-bool memory::is_refused(int device, std::uint64_t bytes)
-{
-    if (asks_again_ == nullptr)
-        return false;
-    follow_footprint(device);
-    const auto room = [&] {
-        std::size_t free = 0;
-        std::size_t total = 0;
-        const std::uint64_t ours =
-            ledger_of(device).read().physical_free_bytes();
-        return calls_.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS
-                   ? std::min<std::uint64_t>(ours, free)
-                   : ours;
-    };
-    std::uint64_t free = room();
-    if (bytes > free && pools_.trim(device))
-        free = room();
-    const auto thread = pthread_self();
-    if (reclaim_.comes_again(thread, device, bytes, bytes <= free, now_ns()) ||
-        bytes <= free || !asks_again_())
-        return false;
-    // PyTorch asks in this mode in a capture only, and does not ask again then.
-    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (calls_.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
-        return false;
-    const bool captures = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-    calls_.cuThreadExchangeStreamCaptureMode(&mode);
-    return !captures &&
-           reclaim_.refuse(thread, device, bytes, bytes - free, now_ns());
 }
 
 CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -220,41 +146,28 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
 
 CUresult memory::free(CUdeviceptr pointer)
 {
-    if (is_vacant(pointer))
+    if (order_.has(pointer))
         return CUDA_ERROR_INVALID_VALUE;
     collect(false);
-    held entry;
-    bool ours = false;
-    {
-        // Out of the table first: whoever frees it again gets the driver's
-        // answer to an address it does not know.
-        const std::lock_guard guard(lock_);
-        const auto found = held_.find(pointer);
-        if (found != held_.end() && found->second.placed()) {
-            entry = std::move(found->second);
-            held_.erase(found);
-            ours = true;
-            count_use(entry, false);
-        }
+    // Out of the table first: whoever frees it again gets the driver's answer
+    // to an address it does not know.
+    allocations::node_type placed = take_placed(pointer);
+    if (placed.empty())
+        return free_counted(pointer, allocations_,
+                            [&] { return calls_.cuMemFree_v2(pointer); });
+    const allocation &of = placed.mapped();
+    // cuMemFree waits for the kernels that may still use the memory; unmapping
+    // does not, and would kill them.
+    const CUresult waited = synchronize(of.context);
+    if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+        // Nobody waits while a stream is captured: it stays, as with cuMemFree.
+        put_back(std::move(placed));
+        return waited;
     }
-    if (ours) {
-        // cuMemFree waits for the kernels that may still use the memory;
-        // unmapping does not, and would kill them.
-        const CUresult waited = synchronize(entry.context);
-        if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
-            // Nobody waits while a stream is captured: it stays, as with
-            // cuMemFree.
-            const std::lock_guard guard(lock_);
-            count_use(entry, true);
-            held_[pointer] = std::move(entry);
-            return waited;
-        }
-        given_back(entry.device, entry.bytes);
-        const CUresult dropped = drop(pointer, entry);
-        return waited != CUDA_SUCCESS ? waited : dropped;
-    }
-    return free_counted(pointer, held_,
-                        [&] { return calls_.cuMemFree_v2(pointer); });
+    order_.count_freed(of);
+    budget_.returned(of.device, of.bytes);
+    const CUresult dropped = drop(pointer, of);
+    return waited != CUDA_SUCCESS ? waited : dropped;
 }
 
 CUresult memory::synchronize(CUcontext context) const
@@ -271,682 +184,230 @@ CUresult memory::synchronize(CUcontext context) const
     return result;
 }
 
-// ---- Ranges of our own
+// ---- What we place
 
-// Puts a range where others find it, under the lock, and opens it to the peers
-// that were enabled while it was made.
-template <typename Put>
-void memory::publish(CUdeviceptr base, const held &made, Put put)
+CUresult memory::allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
+                                int device, placing where, bool in_order)
 {
-    const std::uint64_t handles = handle_bytes(made);
-    std::uint64_t who = 0;
-    {
-        const std::lock_guard guard(lock_);
-        who = new_peers(made);
-        put();
-    }
-    open(base, handles, who);
-}
-
-CUresult memory::allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
-                                 int device, bool use_vram)
-{
-    held entry;
-    entry.bytes = bytes;
-    entry.device = device;
-    CUdeviceptr base = 0;
-    const CUresult result = make_range(&base, entry, use_vram);
+    range made;
+    const CUresult result = ranges_.make(bytes, device, where, made);
     if (result != CUDA_SUCCESS)
         return result;
-    *pointer = base;
-    // What launches are given is searched for no other.
-    if (mover *const moves = mover_of(device);
-        moves != nullptr && may_be_address(base)) {
-        const auto charges = charges_by_unit(entry);
-        moves->add(base, entry.reserved_bytes, entry.context, entry.units,
-                   entry.first_host_unit, charges);
-        if (!charges.empty())
-            entry.regions.clear();
-    }
-    publish(base, entry, [&] {
-        entry.serial = next_serial_++;
-        held_[base] = std::move(entry);
-    });
+    *pointer = made.base;
+    const allocation entered{.made_by = allocation::maker::range,
+                             .bytes = bytes,
+                             .device = device,
+                             .context = made.context,
+                             .reserved_bytes = made.bytes,
+                             .spilled = made.spilled,
+                             .in_order = in_order};
+    order_.count_made(entered);
+    enter(allocations_, made.base, entered);
     return CUDA_SUCCESS;
 }
 
-CUresult memory::make_range(CUdeviceptr *base, held &entry, bool use_vram)
-{
-    const std::uint64_t rounded = round_up(entry.bytes, chunk_bytes);
-    if (rounded < entry.bytes) // wrapped
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    // What can never fit needs no address range.
-    const usage limits = ledger_of(entry.device).read();
-    if (rounded > limits.physical_bytes + limits.virtual_bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-
-    entry.kind = charge_kind::backed;
-    entry.reserved_bytes = rounded;
-    calls_.cuCtxGetCurrent(&entry.context);
-    CUresult result = reserve(base, rounded);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = back(*base, entry.device, entry, use_vram);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_up_all() && collect(true))
-        result = back(*base, entry.device, entry, use_vram);
-    if (mover *const moves = mover_of(entry.device);
-        result == CUDA_ERROR_OUT_OF_MEMORY && moves != nullptr) {
-        moves->shed();
-        result = back(*base, entry.device, entry, use_vram);
-    }
-    if (result != CUDA_SUCCESS) {
-        calls_.cuMemAddressFree(*base, rounded);
-        return result;
-    }
-    std::uint64_t spilled = 0;
-    for (const auto &region : entry.regions)
-        spilled += region.bytes;
-    if (spilled > 0)
-        first_spill(*base, entry, spilled);
-    return CUDA_SUCCESS;
-}
-
-// An address range. Left alone, the driver starts in the first GiB of the
-// address space, where any two small numbers in a launch's parameters make an
-// address; so the search starts where pointers look like nothing else. It may
-// still put it where it likes: its answer counts.
-CUresult memory::reserve(CUdeviceptr *base, std::uint64_t bytes)
-{
-#ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
-    // As far as any processor's user space reaches, and then again.
-    constexpr CUdeviceptr first_base = CUdeviceptr{0x2100} << 32;
-    constexpr CUdeviceptr bases = CUdeviceptr{0x4000} << 32;
-    // The driver (580) heeds multiples of so much.
-    constexpr std::uint64_t hint_bytes = std::uint64_t{32} << 20;
-    constexpr unsigned most_tries = 4;
-    // So that none begins where another ends.
-    const std::uint64_t apart = round_up(bytes + chunk_bytes, hint_bytes);
-    for (unsigned i = 0; !movers_.empty() && i < most_tries; i++) {
-        const CUdeviceptr hint =
-            first_base + next_base_.fetch_add(apart) % bases;
-        if (calls_.cuMemAddressReserve(base, bytes, chunk_bytes, hint, 0) !=
-            CUDA_SUCCESS)
-            break;
-        if (*base >= first_base)
-            return CUDA_SUCCESS;
-        calls_.cuMemAddressFree(*base, bytes);
-    }
-#endif
-    return calls_.cuMemAddressReserve(base, bytes, chunk_bytes, 0, 0);
-}
-
-// ---- System RAM, in whole chunks or in pieces of one
-
+// System RAM, in whole chunks or in pieces of one.
 CUresult memory::allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
                                int device)
 {
     if (bytes >= chunk_bytes)
-        return allocate_backed(pointer, bytes, device, false);
-    held entry;
-    entry.kind = charge_kind::piece;
-    entry.bytes = bytes;
-    entry.device = device;
-    calls_.cuCtxGetCurrent(&entry.context);
-    {
-        const std::lock_guard guard(lock_);
-        if (place_piece(pointer, entry))
-            return CUDA_SUCCESS;
-    }
-    shared_chunk fresh;
-    fresh.whole.bytes = chunk_bytes;
-    fresh.whole.device = device;
-    CUdeviceptr base = 0;
-    const CUresult result = make_range(&base, fresh.whole, false);
-    if (result != CUDA_SUCCESS) {
-        // There may be room where others left by now.
-        const std::lock_guard guard(lock_);
-        return place_piece(pointer, entry) ? CUDA_SUCCESS : result;
-    }
-    // In this chunk, whatever has become free in others: with its last piece a
-    // chunk goes, and one that never held any would stay.
-    publish(base, fresh.whole, [&] {
-        shared_chunk &chunk = chunks_[base] = std::move(fresh);
-        place_piece(pointer, entry, base, chunk);
-    });
+        return allocate_range(pointer, bytes, device, placing::ram);
+    pieces::piece made;
+    const CUresult result = pieces_.make(bytes, device, made);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *pointer = made.at;
+    enter(allocations_, made.at,
+          {.made_by = allocation::maker::piece,
+           .bytes = bytes,
+           .device = device,
+           .context = current_context(calls_),
+           .chunk = made.chunk,
+           .spilled = true});
     return CUDA_SUCCESS;
 }
 
-// Under the lock.
-bool memory::place_piece(CUdeviceptr *pointer, held &entry)
+CUresult memory::drop(CUdeviceptr at, const allocation &gone)
 {
-    for (auto &[base, chunk] : chunks_)
-        if (chunk.whole.device == entry.device &&
-            place_piece(pointer, entry, base, chunk))
-            return true;
-    return false;
+    return gone.made_by == allocation::maker::piece
+               ? pieces_.drop({at, gone.chunk, gone.bytes})
+               : ranges_.drop(at);
 }
 
-// Under the lock.
-bool memory::place_piece(CUdeviceptr *pointer, held &entry, CUdeviceptr base,
-                         shared_chunk &chunk)
+// ---- Stream order
+
+CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
+                                   int device)
 {
-    std::uint64_t offset = 0;
-    if (!chunk.pieces.take(entry.bytes, offset))
+    collect(false);
+    return allocate_range(pointer, bytes, device, placing::vram_first, true);
+}
+
+bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
+                       CUstream stream)
+{
+    allocations::node_type taken = order_.take(bytes, stream);
+    if (taken.empty())
         return false;
-    entry.token = base;
-    entry.serial = next_serial_++;
-    *pointer = base + offset;
-    held_[base + offset] = entry;
+    *pointer = taken.key();
+    const std::lock_guard guard(lock_);
+    taken.mapped().serial = next_serial_++;
+    allocations_.insert(std::move(taken));
     return true;
 }
 
-CUresult memory::drop_piece(CUdeviceptr at, const held &entry)
+// With the driver's answer.
+// @return whether that is the program's, too
+bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)
 {
-    std::map<CUdeviceptr, shared_chunk>::node_type unused;
-    {
-        const std::lock_guard guard(lock_);
-        const auto chunk = chunks_.find(entry.token);
-        chunk->second.pieces.give(at - chunk->first, entry.bytes);
-        if (chunk->second.pieces.empty())
-            unused = chunks_.extract(chunk);
-    }
-    return unused.empty() ? CUDA_SUCCESS
-                          : drop(unused.key(), unused.mapped().whole);
+    const bool granted = result == CUDA_SUCCESS;
+    const int device = asked.from.device;
+    std::uint64_t number = 0;
+    const bool fits =
+        budget_.stream_pools().end(asked.from, asked.bytes, granted, number);
+    if (granted && fits)
+        remember(at, asked.bytes, device, {charge_kind::pooled, number},
+                 asked.is_kept);
+    else if (granted)
+        order_.hand_back(at, asked.stream, device);
+    return granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Charges system RAM, whole or not at all: one region of the instance's if
-// there is a gap of that size in its offset space. Registered pages have to be
-// one; of handles a region is only the charge, and may be several. Where they
-// move, each handle has its own, since they may change hands; but what cannot
-// be had as a whole is asked for as one, not to take from others for a moment
-// what they may have.
-bool memory::charge_host(int device, std::uint64_t bytes,
-                         std::uint64_t unit_bytes, held &entry)
+// What was made in stream order, in the current context, for who asks next in
+// that stream.
+bool memory::keep(CUdeviceptr pointer, CUstream stream)
 {
-    ledger &limits = ledger_of(device);
-    std::uint64_t token = 0;
-    std::uint64_t left = bytes;
-    std::uint64_t piece = host_.by_handle() && mover_of(device) != nullptr &&
-                                  limits.read().virtual_free_bytes() >= bytes
-                              ? unit_bytes
-                              : bytes;
-    while (left > 0) {
-        piece = next_unit(left, piece);
-        if (limits.charge_virtual(piece, token)) {
-            entry.regions.push_back({piece, token});
-            left -= piece;
-        } else if (host_.by_handle() && piece > chunk_bytes &&
-                   limits.read().virtual_free_bytes() >= left) {
-            piece = round_up(piece / 2, chunk_bytes);
-        } else {
-            for (const auto &region : entry.regions)
-                limits.uncharge_virtual(region.bytes, region.token);
-            entry.regions.clear();
+    CUcontext context = nullptr;
+    if (!order_.keeps_for(stream) ||
+        calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        return false;
+    allocations::node_type freed;
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = allocations_.find(pointer);
+        if (found == allocations_.end() || !found->second.in_order ||
+            found->second.context != context)
             return false;
-        }
+        freed = allocations_.extract(found);
     }
+    order_.keep(std::move(freed), stream);
     return true;
 }
 
-// The charge of each unit in system RAM; none where they were not to be had so.
-std::vector<std::uint64_t> memory::charges_by_unit(const held &entry)
+CUresult memory::leave(allocations::node_type placed, CUstream stream)
 {
-    std::vector<std::uint64_t> tokens;
-    const std::size_t count = entry.units.size() - entry.first_host_unit;
-    if (entry.regions.size() != count)
-        return tokens;
-    for (std::size_t i = 0; i < count; i++) {
-        if (entry.regions[i].bytes !=
-            entry.units[entry.first_host_unit + i].bytes)
-            return {};
-        tokens.push_back(entry.regions[i].token);
-    }
-    return tokens;
-}
-
-// Charges and maps a whole range, or leaves nothing behind.
-CUresult memory::back(CUdeviceptr base, int device, held &entry, bool use_vram)
-{
-    ledger &limits = ledger_of(device);
-    const std::uint64_t bytes = entry.reserved_bytes;
-    const std::uint64_t unit_bytes =
-        unit_for(bytes, mover_of(device) != nullptr);
-
-    // Somebody else may charge between the question and the answer; each
-    // round asks for less, so it ends.
-    std::uint64_t vram = use_vram ? bytes : 0;
-    if (use_vram && !charge_vram(device, vram))
-        do
-            vram = device_share(vram - chunk_bytes,
-                                limits.read().physical_free_bytes());
-        while (vram > 0 && !limits.charge_physical(vram));
-    std::uint64_t mapped = 0;
-    CUresult result = CUDA_SUCCESS;
-    if (vram > 0) {
-        // A card that is full before the budget is: what it still has in
-        // smaller pieces, and the rest spills.
-        std::uint64_t piece = unit_bytes;
-        do {
-            const std::size_t before = entry.units.size();
-            result = map_handles(
-                calls_, properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
-                base + mapped, vram - mapped, piece, entry.units);
-            for (std::size_t i = before; i < entry.units.size(); i++)
-                mapped += entry.units[i].bytes;
-            piece = round_up(piece / 2, chunk_bytes);
-        } while (result == CUDA_ERROR_OUT_OF_MEMORY && piece > chunk_bytes);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY)
-            result = CUDA_SUCCESS;
-        if (mapped < vram)
-            limits.uncharge_physical(vram - mapped);
-    }
-    entry.physical_bytes = mapped;
-    entry.first_host_unit = entry.units.size();
-    if (result == CUDA_SUCCESS && mapped < bytes) {
-        const std::uint64_t rest = bytes - mapped;
-        host_.choose(device, limits);
-        if (!charge_host(device, rest, unit_bytes, entry))
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        else
-            result = host_.map(base + mapped, rest, unit_bytes, device,
-                               limits.region_fd(), entry.regions[0].token,
-                               entry.units);
-    }
-    const std::uint64_t handles = handle_bytes(entry);
-    if (result == CUDA_SUCCESS && handles > 0)
-        result = set_access(base, handles, device, entry.open_to);
-    if (result == CUDA_SUCCESS && mapped < bytes)
-        seams_.store(true, std::memory_order_release);
+    const CUresult result = order_.leave(placed, stream);
     if (result != CUDA_SUCCESS)
-        drop(0, entry);
+        put_back(std::move(placed));
     return result;
 }
 
-// Unmaps and uncharges; frees the range as well unless base is 0.
-CUresult memory::drop(CUdeviceptr base, held &entry)
+// Drops what was freed in stream order and whose stream has come that far. With
+// wait, all of it. Says whether anything was dropped.
+bool memory::collect(bool wait)
 {
-    if (entry.kind == charge_kind::piece)
-        return drop_piece(base, entry);
-    ledger &limits = ledger_of(entry.device);
-    CUresult result = CUDA_SUCCESS;
-    mover::remains left;
-    mover *const moves = base != 0 ? mover_of(entry.device) : nullptr;
-    if (moves != nullptr && moves->remove(base, left)) {
-        entry.units = std::move(left.units);
-        entry.physical_bytes = left.physical_bytes;
-        for (const auto &more : left.charges)
-            entry.regions.push_back({more.bytes, more.token});
+    const beside_captures apart(calls_);
+    budget_.stream_pools().settle();
+    const auto gone = order_.take_gone(wait);
+    for (const auto &each : gone) {
+        const allocation &of = each.mapped();
+        budget_.returned(of.device, of.bytes);
+        drop(each.key(), of);
     }
-    for (std::size_t i = 0; i < entry.units.size(); i++) {
-        const unit &each = entry.units[i];
-        CUresult dropped = CUDA_SUCCESS;
-        const bool in_host =
-            left.host.empty() ? i >= entry.first_host_unit : left.host[i];
-        if (!left.away.empty() && left.away[i])
-            dropped = calls_.cuMemRelease(each.handle);
-        else if (in_host)
-            dropped = host_.unmap(each);
-        else {
-            dropped = calls_.cuMemUnmap(each.at, each.bytes);
-            const CUresult released = calls_.cuMemRelease(each.handle);
-            if (dropped == CUDA_SUCCESS)
-                dropped = released;
-        }
-        if (result == CUDA_SUCCESS)
-            result = dropped;
-    }
-    entry.units.clear();
-    if (base != 0) {
-        const CUresult freed =
-            calls_.cuMemAddressFree(base, entry.reserved_bytes);
-        if (result == CUDA_SUCCESS)
-            result = freed;
-    }
-    if (entry.physical_bytes > 0)
-        limits.uncharge_physical(entry.physical_bytes);
-    entry.physical_bytes = 0;
-    for (const auto &region : entry.regions)
-        limits.uncharge_virtual(region.bytes, region.token);
-    entry.regions.clear();
-    return result;
+    return !gone.empty();
 }
 
-// Access is set on handles; registered pages have it.
-std::uint64_t memory::handle_bytes(const held &entry) const
+bool memory::give_up(int)
 {
-    return host_.by_handle() ? entry.reserved_bytes : entry.physical_bytes;
-}
-
-CUresult memory::set_access(CUdeviceptr base, std::uint64_t bytes, int device,
-                            std::uint64_t &who)
-{
-    {
-        const std::lock_guard guard(lock_);
-        who = peers_[static_cast<unsigned>(device) % max_devices];
-    }
-    who |= std::uint64_t{1} << (static_cast<unsigned>(device) % max_devices);
-    return open(base, bytes, who);
-}
-
-CUresult memory::open(CUdeviceptr base, std::uint64_t bytes,
-                      std::uint64_t who) const
-{
-    CUmemAccessDesc access[max_devices];
-    std::size_t count = 0;
-    for (unsigned each = 0; each < max_devices; each++)
-        if ((who >> each & 1) != 0)
-            access[count++] = access_of(static_cast<int>(each));
-    return count == 0 || bytes == 0
-               ? CUDA_SUCCESS
-               : calls_.cuMemSetAccess(base, bytes, access, count);
-}
-
-// Under the lock, as an allocation is entered among those that peer_enabled()
-// finds: who was enabled while it was made.
-std::uint64_t memory::new_peers(const held &entry) const
-{
-    return peers_[static_cast<unsigned>(entry.device) % max_devices] &
-           ~entry.open_to;
-}
-
-void memory::peer_enabled(int device, int peer, bool enabled)
-{
-    // device now reads, or no longer reads, what lies on peer.
-    if (device < 0 || peer < 0 || device >= static_cast<int>(max_devices) ||
-        peer >= static_cast<int>(max_devices) || device == peer)
-        return;
-    // What another device reads is mapped for two, and its work is not
-    // followed.
-    if (mover *const moves = mover_of(peer); enabled && moves != nullptr)
-        moves->fix_all("the program gives a device access to another's");
-    std::vector<std::pair<CUdeviceptr, std::uint64_t>> ranges;
-    {
-        const std::lock_guard guard(lock_);
-        const std::uint64_t bit = std::uint64_t{1} << device;
-        if (enabled)
-            peers_[peer] |= bit;
-        else
-            peers_[peer] &= ~bit;
-        const auto add = [&](CUdeviceptr base, const held &entry) {
-            if (entry.kind == charge_kind::backed && entry.device == peer &&
-                handle_bytes(entry) > 0)
-                ranges.emplace_back(base, handle_bytes(entry));
-        };
-        for (const auto &[base, entry] : held_)
-            add(base, entry);
-        for (const auto &[base, entry] : vacant_)
-            add(base, entry);
-        for (const auto &[base, chunk] : chunks_)
-            add(base, chunk.whole);
-    }
-    CUmemAccessDesc access = access_of(device);
-    if (!enabled)
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    for (const auto &[base, bytes] : ranges)
-        calls_.cuMemSetAccess(base, bytes, &access, 1);
-}
-
-// ---- The first spill
-
-namespace {
-
-// VRAM for a moment, in chunks.
-class scratch_vram
-{
-public:
-    // @param bytes  0: none
-    scratch_vram(const driver &calls, int device, std::uint64_t bytes)
-        : calls_(calls), bytes_(round_up(bytes, chunk_bytes))
-    {
-        if (bytes_ == 0 ||
-            calls_.cuMemAddressReserve(&range_, bytes_, chunk_bytes, 0, 0) !=
-                CUDA_SUCCESS)
-            return;
-        const CUmemAccessDesc access = access_of(device);
-        usable_ =
-            map_handles(calls_,
-                        properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
-                        range_, bytes_, bytes_, units_) == CUDA_SUCCESS &&
-            calls_.cuMemSetAccess(range_, bytes_, &access, 1) == CUDA_SUCCESS;
-    }
-    scratch_vram(const scratch_vram &) = delete;
-    scratch_vram &operator=(const scratch_vram &) = delete;
-    ~scratch_vram()
-    {
-        for (const unit &each : units_) {
-            calls_.cuMemUnmap(each.at, each.bytes);
-            calls_.cuMemRelease(each.handle);
-        }
-        if (range_ != 0)
-            calls_.cuMemAddressFree(range_, bytes_);
-    }
-
-    // 0: there is none.
-    CUdeviceptr at() const { return usable_ ? range_ : 0; }
-
-private:
-    const driver &calls_;
-    const std::uint64_t bytes_;
-    CUdeviceptr range_ = 0;
-    std::vector<unit> units_;
-    bool usable_ = false;
-};
-
-} // namespace
-
-double memory::measure_link(CUdeviceptr base, const held &entry) const
-{
-    std::uint64_t bytes = 0;
-    CUdeviceptr from = base + entry.physical_bytes;
-    for (const auto &region : entry.regions)
-        bytes += region.bytes;
-    bytes = std::min(bytes, std::uint64_t{16} << 20);
-    CUdeviceptr to = base;
-    // Not by cuMemAlloc: to free that waits for all that the device has in
-    // hand.
-    const scratch_vram scratch(calls_, entry.device,
-                               entry.physical_bytes < bytes ? bytes : 0);
-    if (entry.physical_bytes < bytes) {
-        if (scratch.at() == 0)
-            return 0;
-        to = scratch.at();
-    }
-    const float ms = fastest_ms(calls_, 3, [&](CUstream stream) {
-        return calls_.cuMemcpyDtoDAsync_v2(to, from, bytes, stream) ==
-               CUDA_SUCCESS;
-    });
-    return ms > 0
-               ? static_cast<double>(bytes) / static_cast<double>(ms) * 1000.0
-               : 0;
-}
-
-void memory::first_spill(CUdeviceptr base, const held &entry,
-                         std::uint64_t spilled_bytes)
-{
-    ledger &limits = ledger_of(entry.device);
-    limits.report({.spills = 1});
-    if (noticed_.exchange(true) || notice_ == nullptr)
-        return;
-    spill_notice notice;
-    notice.spilled_bytes = spilled_bytes;
-    notice.allocation_bytes = entry.bytes;
-    notice.store_name = host_.name();
-    notice.trial = host_.trial();
-    notice.limits = limits.read();
-    {
-        const beside_captures apart(calls_);
-        notice.link_bytes_per_second = measure_link(base, entry);
-    }
-    notice_(notice);
+    order_.give_up_all();
+    return collect(true);
 }
 
 // ---- The table
 
-bool memory::is_placed(CUdeviceptr pointer)
+// What we placed, out of the table.
+allocations::node_type memory::take_placed(CUdeviceptr pointer)
 {
     const std::lock_guard guard(lock_);
-    const auto found = held_.find(pointer);
-    return found != held_.end() && found->second.placed();
+    const auto found = allocations_.find(pointer);
+    return found != allocations_.end() && found->second.placed()
+               ? allocations_.extract(found)
+               : allocations::node_type();
 }
 
-bool memory::take(int device, std::uint64_t bytes, bool may_be_virtual,
-                  charge &taken)
+void memory::put_back(allocations::node_type taken)
 {
-    if (may_be_virtual ? charge_vram(device, bytes)
-                       : charge_vram_alone(device, bytes))
-        return true;
-    taken.kind = charge_kind::host;
-    return may_be_virtual && bytes <= UINT64_MAX - chunk_bytes &&
-           ledger_of(device).charge_virtual(round_up(bytes, chunk_bytes),
-                                            taken.token);
-}
-
-void memory::give_back(int device, std::uint64_t bytes, const charge &taken)
-{
-    if (taken.kind == charge_kind::host)
-        ledger_of(device).uncharge_virtual(round_up(bytes, chunk_bytes),
-                                           taken.token);
-    else if (taken.kind == charge_kind::pooled)
-        pools_.freed(taken.token, bytes);
-    else
-        ledger_of(device).uncharge_physical(bytes);
-}
-
-void memory::remember(CUdeviceptr key, std::uint64_t bytes, int device,
-                      charge_kind kind, std::uint64_t token, bool in_order)
-{
-    held entry;
-    entry.in_order = in_order;
-    entry.reserved_bytes = in_order ? bytes : 0;
-    entry.kind = kind;
-    entry.bytes = bytes;
-    entry.device = device;
-    entry.token = token;
-    calls_.cuCtxGetCurrent(&entry.context);
     const std::lock_guard guard(lock_);
-    entry.serial = next_serial_++;
-    (kind == charge_kind::array ? arrays_ : held_)[key] = std::move(entry);
+    allocations_.insert(std::move(taken));
+}
+
+void memory::enter(allocations &table, CUdeviceptr key, allocation made)
+{
+    const std::lock_guard guard(lock_);
+    made.serial = next_serial_++;
+    table[key] = made;
+}
+
+void memory::remember(CUdeviceptr at, std::uint64_t bytes, int device,
+                      const charge &taken, bool in_order)
+{
+    enter(allocations_, at,
+          {.bytes = bytes,
+           .device = device,
+           .context = current_context(calls_),
+           .taken = taken,
+           .reserved_bytes = in_order ? bytes : 0,
+           .in_order = in_order});
+}
+
+void memory::remember_array(CUdeviceptr handle, std::uint64_t bytes, int device)
+{
+    enter(
+        arrays_, handle,
+        {.bytes = bytes, .device = device, .context = current_context(calls_)});
 }
 
 bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
 {
-    const std::lock_guard guard(lock_);
-    auto entry = held_.upper_bound(at);
-    if (entry != held_.begin()) {
-        const auto before = std::prev(entry);
-        if (before->second.kind == charge_kind::backed &&
-            at - before->first < before->second.reserved_bytes)
+    {
+        const std::lock_guard guard(lock_);
+        if (any_within(allocations_, at, bytes, &allocation::range_bytes))
             return true;
     }
-    for (; entry != held_.end() && entry->first - at < bytes; ++entry)
-        if (entry->second.kind == charge_kind::backed)
-            return true;
-    auto chunk = chunks_.upper_bound(at);
-    if (chunk != chunks_.end() && chunk->first - at < bytes)
-        return true;
-    return chunk != chunks_.begin() &&
-           at - std::prev(chunk)->first < chunk_bytes;
+    return pieces_.touches(at, bytes);
 }
 
 bool memory::find(CUdeviceptr address, range_view &view)
 {
-    const std::lock_guard guard(lock_);
-    auto entry = held_.upper_bound(address);
-    if (entry != held_.begin()) {
-        --entry;
-        const held &found = entry->second;
-        if (found.placed() && address - entry->first < found.bytes) {
-            view = {entry->first,
-                    found.bytes,
-                    found.device,
-                    found.context,
-                    true,
-                    found.kind == charge_kind::piece ||
-                        found.physical_bytes < found.reserved_bytes,
-                    found.serial};
+    {
+        const std::lock_guard guard(lock_);
+        const auto found =
+            around(allocations_, address, &allocation::placed_bytes);
+        if (found != allocations_.end()) {
+            const allocation &of = found->second;
+            view = {.base = found->first,
+                    .bytes = of.bytes,
+                    .device = of.device,
+                    .context = of.context,
+                    .split = true,
+                    .host = of.spilled,
+                    .serial = of.serial};
             return true;
         }
     }
-    auto mapped = mappings_.upper_bound(address);
-    if (mapped == mappings_.begin())
-        return false;
-    --mapped;
-    if (address - mapped->first >= mapped->second.bytes)
-        return false;
-    const auto handle = created_.find(mapped->second.id);
-    if (handle == created_.end())
-        return false;
-    view = {mapped->first,
-            mapped->second.bytes,
-            handle->second.device,
-            nullptr,
-            false,
-            handle->second.host,
-            0};
-    return true;
+    return handles_.find(address, view);
 }
 
-// Under the lock. The range of ours that holds an address, or the end.
-std::map<CUdeviceptr, memory::held>::const_iterator
-memory::range_around(CUdeviceptr at) const
+// Chunks of pieces have none: they are no allocation.
+std::optional<range_stretch> memory::stretch_around(CUdeviceptr at)
 {
-    auto entry = held_.upper_bound(at);
-    if (entry == held_.begin())
-        return held_.end();
-    --entry;
-    return entry->second.kind == charge_kind::backed &&
-                   at - entry->first < entry->second.reserved_bytes
-               ? entry
-               : held_.end();
-}
-
-// Handles in a row are one where they are of one kind; pages are as they were
-// registered.
-std::uint64_t memory::seam_after(const held &entry, CUdeviceptr at) const
-{
-    const auto &units = entry.units;
-    const auto first_host =
-        units.begin() + static_cast<std::ptrdiff_t>(entry.first_host_unit);
-    auto unit = std::upper_bound(
-        units.begin(), units.end(), at,
-        [](CUdeviceptr left, const auto &right) { return left < right.at; });
-    if (unit == units.begin())
-        return UINT64_MAX;
-    --unit;
-    if (unit->handle != 0)
-        while (std::next(unit) != units.end() &&
-               std::next(unit) != first_host && std::next(unit)->handle != 0)
-            ++unit;
-    return std::next(unit) == units.end() ? UINT64_MAX
-                                          : unit->at + unit->bytes - at;
-}
-
-std::optional<memory::stretch> memory::stretch_around(CUdeviceptr at)
-{
-    stretch out;
-    int device = 0;
     {
         const std::lock_guard guard(lock_);
-        const auto entry = range_around(at);
-        if (entry == held_.end())
+        if (around(allocations_, at, &allocation::range_bytes) ==
+            allocations_.end())
             return {};
-        const held &of = entry->second;
-        device = of.device;
-        out.left = of.reserved_bytes - (at - entry->first);
-        out.bytes = seam_after(of, at);
-        out.in_ram = std::any_of(
-            of.units.begin() + static_cast<std::ptrdiff_t>(of.first_host_unit),
-            of.units.end(),
-            [at](const unit &each) { return at - each.at < each.bytes; });
     }
-    // What moves lies elsewhere by now.
-    mover *const moves = mover_of(device);
-    if (const auto now = moves != nullptr ? moves->stretch_at(at)
-                                          : std::optional<mover::stretch>()) {
-        out.bytes = now->bytes;
-        out.in_ram = now->in_ram;
-    }
-    return out;
+    return ranges_.stretch_at(at);
 }
 
 std::uint64_t memory::seam_after(CUdeviceptr at)
@@ -967,51 +428,12 @@ bool memory::in_system_ram(CUdeviceptr at)
     return found && found->in_ram;
 }
 
-std::uint64_t memory::total_of(const usage &now, std::uint64_t real) const
-{
-    switch (report_) {
-    case report_kind::total:
-        return now.physical_bytes + now.virtual_bytes;
-    case report_kind::physical:
-        return now.physical_bytes;
-    case report_kind::free:
-        break;
-    }
-    return real;
-}
-
-void memory::show_total(int device, std::size_t &real_total) const
-{
-    real_total = total_of(ledger_of(device).read(), real_total);
-}
-
 void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {
     collect(false);
-    follow_footprint(device);
-    const usage now = ledger_of(device).read();
-    real_total = total_of(now, real_total);
-    // VRAM that others on the card hold is not there to be had; what does not
-    // fit then comes out of the virtual part.
-    const std::uint64_t physical_free =
-        std::min<std::uint64_t>(now.physical_free_bytes(), real_free);
-    std::uint64_t all_free = physical_free + now.virtual_free_bytes();
-    {
-        const std::lock_guard guard(lock_); // that makes way
-        all_free += vacancies_.bytes();
-    }
-    switch (report_) {
-    case report_kind::total:
-        real_free = all_free;
-        break;
-    case report_kind::physical:
-        real_free = physical_free;
-        break;
-    case report_kind::free:
-        real_free = std::min<std::uint64_t>(all_free, real_total);
-        break;
-    }
+    budget_.follow_footprint(device);
+    budget_.show_info(device, order_.kept_bytes(), real_free, real_total);
 }
 
 std::uint64_t memory::next_serial()
@@ -1024,50 +446,39 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
 {
     for (mover *each : movers_)
         each->gone(context);
-    const auto lost = [=](const held &entry) {
-        return entry.context == context && entry.serial < before;
+    budget_.forget_context(context);
+    const auto lost = [=](const allocation &each) {
+        return each.context == context && each.serial < before;
     };
-    std::vector<std::pair<CUdeviceptr, held>> entries;
+    std::vector<allocations::node_type> gone;
     {
         const std::lock_guard guard(lock_);
-        contexts_.erase(context);
         attached_.erase(context);
-        vacancies_.take_if([&](const vacancies::vacancy &each) {
-            return lost(vacant_[each.base]);
-        });
-        for (auto *table : {&held_, &arrays_, &vacant_})
+        for (allocations *table : {&allocations_, &arrays_})
             for (auto each = table->begin(); each != table->end();) {
-                if (!lost(each->second)) {
-                    ++each;
-                    continue;
-                }
-                if (table == &held_ && each->second.placed())
-                    count_use(each->second, false);
-                if (table == &vacant_ && !each->second.placed())
-                    count_use(each->second, true);
-                entries.emplace_back(each->first, std::move(each->second));
-                each = table->erase(each);
+                const auto next = std::next(each);
+                if (lost(each->second))
+                    gone.push_back(table->extract(each));
+                each = next;
             }
-        for (auto each = leaving_.begin(); each != leaving_.end();) {
-            if (!lost(each->what)) {
-                ++each;
-                continue;
-            }
-            entries.emplace_back(each->base, std::move(each->what));
-            each = leaving_.erase(each);
-        }
     }
-    for (auto &[base, entry] : entries) {
-        if (entry.placed())
-            drop(base, entry);
-        else
-            give_back(entry.device, entry.bytes, {entry.kind, entry.token});
-    }
-    for (footprint *each : footprints_)
-        each->shrink();
+    for (const auto &each : gone)
+        if (each.mapped().placed())
+            order_.count_freed(each.mapped());
+    for (auto &each : order_.context_gone(context, before))
+        gone.push_back(std::move(each));
+    for (const auto &each : gone)
+        give_back(each.key(), each.mapped());
+    budget_.shrink_footprints();
 }
 
-// ---- The program's own handles
+void memory::give_back(CUdeviceptr key, const allocation &gone)
+{
+    if (gone.placed())
+        drop(key, gone);
+    else
+        budget_.give_back(gone.device, gone.bytes, gone.taken);
+}
 
 CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
                                std::size_t bytes,
@@ -1075,154 +486,7 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
                                unsigned long long flags)
 {
     collect(false);
-    created entry;
-    entry.bytes = bytes;
-    entry.device = properties.location.id;
-    ledger &limits = ledger_of(entry.device);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (charge_vram(entry.device, bytes)) {
-        result = calls_.cuMemCreate(handle, bytes, &properties, flags);
-        if (result != CUDA_SUCCESS)
-            limits.uncharge_physical(bytes);
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && host_.can_create() && bytes > 0 &&
-        bytes % chunk_bytes == 0 &&
-        (properties.requestedHandleTypes &
-         ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) ==
-            0 &&
-        limits.charge_virtual(bytes, entry.token)) {
-        auto host = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                  numa_node_of(calls_, entry.device));
-        host.requestedHandleTypes = properties.requestedHandleTypes;
-        result = calls_.cuMemCreate(handle, bytes, &host, flags);
-        if (result == CUDA_SUCCESS)
-            entry.host = true;
-        else
-            limits.uncharge_virtual(bytes, entry.token);
-    }
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (entry.host) {
-        limits.report({.spills = 1});
-        if (!noticed_.exchange(true) && notice_ != nullptr)
-            notice_(
-                {bytes, bytes, "HOST_NUMA handles", limits.read(), 0, nullptr});
-    }
-    const std::lock_guard guard(lock_);
-    const std::uint64_t id = next_id_++;
-    names_[*handle] = {id, 1};
-    created_[id] = entry;
-    return result;
-}
-
-// Under the lock. The memory lives while a handle or a mapping does.
-void memory::handle_unused(std::map<std::uint64_t, created>::iterator found)
-{
-    const created &entry = found->second;
-    if (entry.references > 0 || entry.mappings > 0)
-        return;
-    if (entry.host)
-        ledger_of(entry.device).uncharge_virtual(entry.bytes, entry.token);
-    else
-        ledger_of(entry.device).uncharge_physical(entry.bytes);
-    created_.erase(found);
-}
-
-std::uint64_t memory::take_name(CUmemGenericAllocationHandle handle)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = names_.find(handle);
-    if (found == names_.end())
-        return 0;
-    const std::uint64_t id = found->second.id;
-    if (--found->second.references == 0)
-        names_.erase(found);
-    return id;
-}
-
-void memory::settle_name(CUmemGenericAllocationHandle handle, std::uint64_t id,
-                         bool released)
-{
-    const std::lock_guard guard(lock_);
-    const auto entry = created_.find(id);
-    if (released) {
-        entry->second.references--;
-        handle_unused(entry);
-        return;
-    }
-    name &kept = names_[handle];
-    kept.id = id;
-    kept.references++;
-}
-
-void memory::handle_mapped(CUdeviceptr at, std::uint64_t bytes,
-                           CUmemGenericAllocationHandle handle)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = names_.find(handle);
-    if (found == names_.end())
-        return;
-    mappings_[at] = {bytes, found->second.id};
-    created_[found->second.id].mappings++;
-}
-
-std::map<CUdeviceptr, memory::mapping>
-memory::take_mappings(CUdeviceptr at, std::uint64_t bytes)
-{
-    std::map<CUdeviceptr, mapping> taken;
-    const std::lock_guard guard(lock_);
-    auto each = mappings_.lower_bound(at);
-    while (each != mappings_.end() && each->first - at < bytes)
-        taken.insert(mappings_.extract(each++));
-    return taken;
-}
-
-void memory::settle_mappings(std::map<CUdeviceptr, mapping> taken,
-                             bool unmapped)
-{
-    const std::lock_guard guard(lock_);
-    if (!unmapped) {
-        mappings_.merge(taken);
-        return;
-    }
-    for (const auto &[at, gone] : taken) {
-        const auto entry = created_.find(gone.id);
-        entry->second.mappings--;
-        handle_unused(entry);
-    }
-}
-
-void memory::handle_retained(CUmemGenericAllocationHandle handle,
-                             CUdeviceptr at)
-{
-    const std::lock_guard guard(lock_);
-    auto mapped = mappings_.upper_bound(at);
-    if (mapped == mappings_.begin())
-        return;
-    --mapped;
-    if (at - mapped->first >= mapped->second.bytes)
-        return;
-    const auto entry = created_.find(mapped->second.id);
-    if (entry == created_.end())
-        return;
-    entry->second.references++;
-    name &given = names_[handle];
-    given.id = entry->first;
-    given.references++;
-}
-
-void memory::show_properties(CUmemGenericAllocationHandle handle,
-                             CUmemAllocationProp &properties)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = names_.find(handle);
-    if (found == names_.end())
-        return;
-    const auto entry = created_.find(found->second.id);
-    if (entry == created_.end() || !entry->second.host)
-        return;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = entry->second.device;
+    return handles_.create(handle, bytes, properties, flags);
 }
 
 } // namespace emuv::cuda

@@ -1,79 +1,80 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Every piece of memory the program holds: where it lies, what it is charged.
+//
+// Locks. Each part has one of its own, for look-ups only:
+//
+//   memory::lock_         which allocation is at which address
+//   stream_order::lock_   what is freed, and is kept or on its way out
+//   pieces::lock_         which parts of shared chunks are taken
+//   ranges::lock_         which ranges there are, and which peers read them
+//   handles::lock_        the program's own handles, and where they are mapped
+//   budget::lock_         in which contexts memory was asked for
+//
+//  1. None of them is taken while another one is held.
+//  2. None is held while the driver, a mover or a relief is called. A call may
+//     wait, and other threads free memory meanwhile.
+//  3. A ledger may be charged under any of them. Ledgers' own locks come last.
+//  4. An allocation is in one table, or else in the hands of the one thread
+//     that took it out. It is out before the driver is given it back: whoever
+//     is given the address next may be there before the driver's answer is.
+//  5. A range is entered behind its device's mover, and leaves before it. What
+//     was enabled for peers meanwhile is made up for as it is entered.
+//  6. A relief makes way under the lock of a footprint, and asks for none.
 #pragma once
 
-#include "account/footprint.hpp"
+#include "account/budget.hpp"
 #include "account/graph_memory.hpp"
-#include "account/ledger.hpp"
-#include "account/pools.hpp"
-#include "account/reclaim.hpp"
 #include "base/driver.hpp"
 #include "base/settings.hpp"
-#include "memory/vacancies.hpp"
+#include "memory/allocation.hpp"
+#include "memory/first_spill.hpp"
+#include "memory/handles.hpp"
+#include "memory/movers.hpp"
+#include "memory/pieces.hpp"
+#include "memory/range_view.hpp"
+#include "memory/ranges.hpp"
+#include "memory/stream_order.hpp"
 #include "movement/mover.hpp"
-#include "store/placement.hpp"
-#include "store/slab.hpp"
 #include "store/store.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <vector>
 
 namespace emuv::cuda {
 
-/// What the first spill is told with.
-struct spill_notice
-{
-    std::uint64_t spilled_bytes = 0;
-    std::uint64_t allocation_bytes = 0;
-    const char *store_name = nullptr;
-    usage limits;
-    /// The link's rate as one timed copy found it, in bytes a second; 0 when
-    /// none could be timed.
-    double link_bytes_per_second = 0;
-    const store_trial *trial = nullptr; ///< null when none was made
-};
-
-/// An address range of the program's that the library answers for.
-struct range_view
-{
-    CUdeviceptr base = 0;
-    std::uint64_t bytes = 0; ///< as the program asked for it
-    int device = 0;
-    CUcontext context = nullptr; ///< null where the driver says null, too
-    bool split = false; ///< what the program asked for and what the driver
-                        ///< mapped for it differ in extent
-    bool host = false;  ///< some of it lies in host memory
-    /// A number of our own for the allocation; 0 where the driver has a right
-    /// one.
-    std::uint64_t serial = 0;
-};
-
-/// All that one process holds. Every call may come from any thread; none holds
-/// a lock while it is in the driver.
-class memory
+/// All that one process holds: the table of allocations, and the face of the
+/// parts behind it. Every call may come from any thread.
+class memory final : relief
 {
 public:
-    /// @param calls  the real driver
-    /// @param ledgers  by device ordinal; the last one serves the devices
-    ///   behind it. Both outlive this object, as does @p host
-    /// @param notice  called once, when memory first goes to the host
-    /// @param exportable  what lies wholly in VRAM is the driver's own, and has
-    ///   an IPC handle; it can then not be moved
-    /// @param movers  by device ordinal; none where memory does not move
-    /// @param footprints  as many as ledgers; none where what CUDA itself takes
-    ///   does not count
-    /// @param asks_again  whether who allocates just now gives back what it
-    ///   caches, and asks again, when memory is refused (see reclaim); null:
-    ///   nobody does
-    memory(const driver &calls, std::vector<ledger *> ledgers, store &host,
-           report_kind report, void (*notice)(const spill_notice &),
-           bool exportable = false, std::vector<mover *> movers = {},
-           bool (*asks_again)() = nullptr,
-           std::vector<footprint *> footprints = {});
+    struct options
+    {
+        const driver &calls; ///< the real one
+        store &host;
+        /// By device ordinal; the last one serves the devices behind it. All
+        /// that is named here outlives the object.
+        std::vector<ledger *> ledgers = {};
+        /// As many as ledgers; none where what CUDA itself takes does not
+        /// count.
+        std::vector<footprint *> footprints = {};
+        /// By device ordinal; none where memory does not move.
+        std::vector<mover *> movers = {};
+        report_kind report = report_kind::total;
+        /// Called once, when memory first goes to the host; null: nobody is
+        /// told.
+        void (*notice)(const spill_notice &) = nullptr;
+        /// What lies wholly in VRAM is the driver's own, and has an IPC handle;
+        /// it can then not be moved.
+        bool exportable = false;
+        /// Whether who allocates just now gives back what it caches, and asks
+        /// again, when memory is refused (see reclaim); null: nobody does.
+        bool (*asks_again)() = nullptr;
+    };
+
+    explicit memory(const options &asked);
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 
@@ -83,7 +84,7 @@ public:
 
     /// A stream is going to be captured. A caching allocator may not ask again
     /// then, on other threads either, nor after a capture that failed.
-    void capture_begins() { reclaim_.stop(); }
+    void capture_begins() { budget_.refuse_no_more(); }
 
     /// cuMemAllocPitch, under the same conditions.
     CUresult allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
@@ -105,31 +106,21 @@ public:
                             CUmemoryPool pool, CUstream stream,
                             Call from_driver)
     {
-        pools::source from;
         if (is_capturing(stream))
             return from_driver();
-        const bool is_kept = keeps_for(stream) && is_usual(pool);
-        if (is_kept && take_vacant(pointer, bytes, stream))
+        const bool is_kept = order_.keeps(pool, stream);
+        if (is_kept && take_kept(pointer, bytes, stream))
             return CUDA_SUCCESS;
-        give_up_idle();
-        if (!find_pool(pool, from))
+        order_.give_up_idle();
+        pools::source from;
+        if (!order_.find_pool(pool, from))
             return from_driver();
         if (is_kept && bytes >= chunk_bytes)
             return allocate_in_order(pointer, bytes, from.device);
-        follow_footprint(from.device);
-        if (pools_.begin(from, bytes) ||
-            (give_up_all() && pools_.trim(from.device) &&
-             pools_.begin(from, bytes))) {
+        budget_.follow_footprint(from.device);
+        if (order_.begin(from, bytes)) {
             const CUresult result = from_driver();
-            const bool granted = result == CUDA_SUCCESS;
-            std::uint64_t number = 0;
-            const bool fits = pools_.end(from, bytes, granted, number);
-            if (granted && fits)
-                remember(*pointer, bytes, from.device, charge_kind::pooled,
-                         number, is_kept);
-            else if (granted)
-                give_up(*pointer, stream, from.device);
-            if (granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY)
+            if (end_pooled({from, bytes, stream, is_kept}, *pointer, result))
                 return result;
         }
         collect(false);
@@ -144,39 +135,37 @@ public:
     {
         if (is_capturing(stream))
             return from_driver();
-        if (vacate(pointer, stream))
+        if (keep(pointer, stream))
             return CUDA_SUCCESS;
-        if (is_vacant(pointer))
+        if (order_.has(pointer))
             return CUDA_ERROR_INVALID_VALUE;
-        if (is_placed(pointer))
-            return free_placed_async(pointer, stream);
-        return free_counted(pointer, held_, from_driver);
+        allocations::node_type placed = take_placed(pointer);
+        return placed.empty() ? free_counted(pointer, allocations_, from_driver)
+                              : leave(std::move(placed), stream);
     }
 
     /// Nothing can be put behind the work of a stream any more: it is about to
     /// go.
-    void stream_goes(CUstream stream);
+    void stream_goes(CUstream stream) { order_.stream_goes(stream); }
 
     /// cuDeviceSetMemPool and its like.
-    void pool_is_set() { usual_pool_.store(nullptr); }
+    void pool_is_set() { order_.pool_is_set(); }
 
-    /// What is ours of a pool, in bytes: allocated, and with what is kept for
-    /// later, now and at most; and what is kept that is the driver's, which
-    /// takes it for allocated.
-    struct pool_use
-    {
-        std::uint64_t used = 0;
-        std::uint64_t used_high = 0;
-        std::uint64_t reserved = 0;
-        std::uint64_t reserved_high = 0;
-        std::uint64_t kept = 0;
-    };
-    pool_use use_of(CUmemoryPool pool);
+    /// What is ours of a pool.
+    using pool_use = stream_order::pool_use;
+    pool_use use_of(CUmemoryPool pool) { return order_.use_of(pool); }
     /// The most is what there is now.
-    void reset_high(CUmemoryPool pool, bool used);
+    void reset_high(CUmemoryPool pool, bool used)
+    {
+        order_.reset_high(pool, used);
+    }
     /// Gives back what is kept for later, until no more than so many bytes of
     /// the pool are left, the driver's among them.
-    void trim_ours(CUmemoryPool pool, std::uint64_t keep);
+    void trim_ours(CUmemoryPool pool, std::uint64_t keep)
+    {
+        if (order_.trim(pool, keep))
+            collect(false);
+    }
 
     /// Memory that the driver makes in one piece: charged, never moved.
     /// @param may_be_virtual  what does not fit in VRAM may count as virtual
@@ -185,14 +174,14 @@ public:
                               bool may_be_virtual, Call from_driver)
     {
         const int device = current_device();
-        charge taken;
-        if (!take(device, bytes, may_be_virtual, taken))
+        const auto taken = budget_.take(device, bytes, may_be_virtual);
+        if (!taken)
             return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = from_driver();
         if (result == CUDA_SUCCESS)
-            remember(*pointer, bytes, device, taken.kind, taken.token);
+            remember(*pointer, bytes, device, *taken);
         else
-            give_back(device, bytes, taken);
+            budget_.give_back(device, bytes, *taken);
         return result;
     }
 
@@ -201,14 +190,14 @@ public:
     CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
     {
         const int device = current_device();
-        if (!charge_vram_alone(device, bytes))
+        if (!budget_.charge_vram_alone(device, bytes))
             return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = from_driver();
         if (result == CUDA_SUCCESS)
-            remember(reinterpret_cast<CUdeviceptr>(*handle), bytes, device,
-                     charge_kind::array);
+            remember_array(reinterpret_cast<CUdeviceptr>(*handle), bytes,
+                           device);
         else
-            ledger_of(device).uncharge_physical(bytes);
+            budget_.uncharge_vram(device, bytes);
         return result;
     }
     template <typename Handle, typename Call>
@@ -229,27 +218,29 @@ public:
     CUresult release_handle(CUmemGenericAllocationHandle handle,
                             Call from_driver)
     {
-        const std::uint64_t id = take_name(handle);
-        const CUresult result = from_driver();
-        if (id != 0)
-            settle_name(handle, id, result == CUDA_SUCCESS);
-        return result;
+        return handles_.release(handle, from_driver);
     }
     template <typename Call>
     CUresult unmap_handles(CUdeviceptr at, std::uint64_t bytes,
                            Call from_driver)
     {
-        auto taken = take_mappings(at, bytes);
-        const CUresult result = from_driver();
-        settle_mappings(std::move(taken), result == CUDA_SUCCESS);
-        return result;
+        return handles_.unmap(at, bytes, from_driver);
     }
     void handle_mapped(CUdeviceptr at, std::uint64_t bytes,
-                       CUmemGenericAllocationHandle handle);
-    void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at);
+                       CUmemGenericAllocationHandle handle)
+    {
+        handles_.mapped(at, bytes, handle);
+    }
+    void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at)
+    {
+        handles_.retained(handle, at);
+    }
     /// Puts the device the program asked for into what the driver answers.
     void show_properties(CUmemGenericAllocationHandle handle,
-                         CUmemAllocationProp &properties);
+                         CUmemAllocationProp &properties)
+    {
+        handles_.show_properties(handle, properties);
+    }
 
     /// Whether any of this lies in a range that we made for an allocation: to
     /// the program it is no mapping of its own, to be taken apart.
@@ -268,7 +259,7 @@ public:
     /// is a seam. No copy crosses one to registered pages; one to handles is
     /// crossed by single copies, but not by what graphs and batches hold. Most
     /// programs have none.
-    bool has_seams() const { return seams_.load(std::memory_order_acquire); }
+    bool has_seams() const { return ranges_.has_seams(); }
 
     /// Whether one lies inside these bytes, all of one allocation.
     bool crosses_seam(CUdeviceptr at, std::uint64_t bytes);
@@ -283,7 +274,10 @@ public:
 
     /// What a question for the size alone answers, which needs no context.
     /// @param real_total  in: the driver's answer. out: ours
-    void show_total(int device, std::size_t &real_total) const;
+    void show_total(int device, std::size_t &real_total) const
+    {
+        budget_.show_total(device, real_total);
+    }
 
     /// What memory queries answer.
     /// @param real_free, real_total  in: the driver's answer. out: ours
@@ -303,21 +297,20 @@ public:
     /// cuCtxDetach. @return whether somebody holds it still
     bool context_detached(CUcontext context);
 
-    void peer_enabled(int device, int peer, bool enabled);
+    void peer_enabled(int device, int peer, bool enabled)
+    {
+        ranges_.peer_enabled(device, peer, enabled);
+    }
 
     /// The driver's own stores of memory.
-    pools &stream_pools() { return pools_; }
+    pools &stream_pools() { return budget_.stream_pools(); }
     graphs &executable_graphs() { return graphs_; }
 
     int current_device() const;
     bool is_capturing(CUstream stream) const;
-    ledger &ledger_of(int device) const;
 
     /// Who moves a device's memory, or null.
-    mover *mover_of(int device) const;
-
-    /// Charges what CUDA itself has come to take on a device.
-    void follow_footprint(int device);
+    mover *mover_of(int device) const { return movers_.of(device); }
 
     /// Before a context goes: nothing moves in it any more.
     void context_ends(CUcontext context);
@@ -325,239 +318,81 @@ public:
     void context_stays(CUcontext context);
 
 private:
-    bool is_new_context();
-    std::uint64_t total_of(const usage &now, std::uint64_t real) const;
-
-    enum class charge_kind
+    struct ordered // of a pool of the driver's
     {
-        physical, ///< VRAM that the driver allocated
-        pooled,   ///< part of what a pool of the driver's is charged
-        host,     ///< counted as virtual, allocated by the driver
-        backed,   ///< our range, our units
-        piece,    ///< part of a chunk of ours
-        array,    ///< the key is an array's handle, not an address
-    };
-    struct charge
-    {
-        charge_kind kind = charge_kind::physical;
-        std::uint64_t token = 0;
-    };
-    struct held
-    {
-        charge_kind kind = charge_kind::physical;
+        const pools::source &from;
         std::uint64_t bytes = 0;
-        int device = 0;
-        CUcontext context = nullptr;
-        std::uint64_t token = 0;  // of a piece: where its chunk begins; of a
-                                  // pooled one: the pool's number
-        std::uint64_t serial = 0; // no two allocations have the same
-        // Backed ones only.
-        std::uint64_t reserved_bytes = 0;
-        std::uint64_t physical_bytes = 0;
-        struct region
-        {
-            std::uint64_t bytes;
-            std::uint64_t token;
-        };
-        std::vector<region> regions; // these, and the units, are the mover's
-        bool in_order = false;       // allocated so, to be kept when freed
-        std::vector<unit> units;     // while it has them
-        std::uint64_t first_host_unit = 0;
-        std::uint64_t open_to = 0; // devices, by bit
-
-        bool placed() const // by us, not by the driver
-        {
-            return kind == charge_kind::backed || kind == charge_kind::piece;
-        }
-    };
-    struct shared_chunk // of system RAM, by pieces of one device
-    {
-        held whole;
-        slab pieces;
-    };
-    struct created
-    {
-        std::uint64_t bytes = 0;
-        int device = 0;
-        bool host = false;
-        std::uint64_t token = 0;
-        unsigned references = 1;
-        unsigned mappings = 0;
-    };
-    struct mapping
-    {
-        std::uint64_t bytes = 0;
-        std::uint64_t id = 0;
-    };
-    struct name // of created memory, among those the driver gave out for it
-    {
-        std::uint64_t id = 0;
-        unsigned references = 0;
-    };
-    struct leaving
-    {
-        CUevent event;
-        CUdeviceptr base;
-        held what;
+        CUstream stream = nullptr;
+        bool is_kept = false; // when it is freed
     };
 
-    bool is_refused(int device, std::uint64_t bytes);
-    void given_back(int device, std::uint64_t bytes)
-    {
-        if (asks_again_ != nullptr)
-            reclaim_.returned(device, bytes);
-    }
-    CUresult allocate_backed(CUdeviceptr *pointer, std::uint64_t bytes,
-                             int device, bool use_vram);
-    CUresult reserve(CUdeviceptr *base, std::uint64_t bytes);
+    CUresult allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
+                            int device, placing where, bool in_order = false);
     CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
                            int device);
-    bool place_piece(CUdeviceptr *pointer, held &entry);
-    bool place_piece(CUdeviceptr *pointer, held &entry, CUdeviceptr base,
-                     shared_chunk &chunk);
-    CUresult drop_piece(CUdeviceptr at, const held &entry);
-    CUresult make_range(CUdeviceptr *base, held &entry, bool use_vram);
-    bool charge_host(int device, std::uint64_t bytes, std::uint64_t unit_bytes,
-                     held &entry);
-    static std::vector<std::uint64_t> charges_by_unit(const held &entry);
-    CUresult back(CUdeviceptr base, int device, held &entry, bool use_vram);
-    CUresult drop(CUdeviceptr base, held &entry);
+    CUresult drop(CUdeviceptr at, const allocation &gone);
     CUresult synchronize(CUcontext context) const;
-    CUresult free_placed_async(CUdeviceptr pointer, CUstream stream);
-    bool keeps_for(CUstream stream) const;
-    bool is_usual(CUmemoryPool pool);
-    bool keeps_from(CUmemoryPool pool);
-    bool take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
-                     CUstream stream);
     CUresult allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
                                int device);
-    bool vacate(CUdeviceptr pointer, CUstream stream);
-    bool is_vacant(CUdeviceptr pointer);
-    void give_up_idle();
-    bool give_up_all();
-    void give_up(const std::vector<vacancies::vacancy> &unused);
-    template <typename Which>
-    void give_up_if(Which which)
-    {
-        std::vector<vacancies::vacancy> taken;
-        {
-            const std::lock_guard guard(lock_);
-            taken = vacancies_.take_if(which);
-        }
-        give_up(taken);
-    }
-    void count_use(const held &of, bool is_used);
-    std::uint64_t reserved() const
-    {
-        return use_.used + vacancies_.bytes() - use_.kept;
-    }
+    bool take_kept(CUdeviceptr *pointer, std::uint64_t bytes, CUstream stream);
+    bool end_pooled(const ordered &asked, CUdeviceptr at, CUresult result);
+    bool keep(CUdeviceptr pointer, CUstream stream);
+    CUresult leave(allocations::node_type placed, CUstream stream);
     bool collect(bool wait);
-    CUresult set_access(CUdeviceptr base, std::uint64_t bytes, int device,
-                        std::uint64_t &who);
-    CUresult open(CUdeviceptr base, std::uint64_t bytes,
-                  std::uint64_t who) const;
-    template <typename Put>
-    void publish(CUdeviceptr base, const held &made, Put put);
-    std::uint64_t new_peers(const held &entry) const;
-    std::uint64_t handle_bytes(const held &entry) const;
-    std::uint64_t seam_after(const held &entry, CUdeviceptr at) const;
-    // How far from an address on memory is of one kind, and which.
-    struct stretch
-    {
-        std::uint64_t bytes = 0; // see seam_after()
-        std::uint64_t left = 0;  // to the end of the allocation
-        bool in_ram = false;
-    };
-    std::optional<stretch> stretch_around(CUdeviceptr at);
-    std::map<CUdeviceptr, held>::const_iterator
-    range_around(CUdeviceptr at) const;
-    void first_spill(CUdeviceptr base, const held &entry,
-                     std::uint64_t spilled_bytes);
-    double measure_link(CUdeviceptr base, const held &entry) const;
+    std::optional<range_stretch> stretch_around(CUdeviceptr at);
 
-    bool find_pool(CUmemoryPool pool, pools::source &from);
-    void give_up(CUdeviceptr pointer, CUstream stream, int device);
-    bool charge_vram(int device, std::uint64_t bytes);
-    bool charge_vram_alone(int device, std::uint64_t bytes);
-    bool is_placed(CUdeviceptr pointer);
-    bool take(int device, std::uint64_t bytes, bool may_be_virtual,
-              charge &taken);
-    void give_back(int device, std::uint64_t bytes, const charge &taken);
-    void remember(CUdeviceptr key, std::uint64_t bytes, int device,
-                  charge_kind kind, std::uint64_t token = 0,
-                  bool in_order = false);
+    allocations::node_type take_placed(CUdeviceptr pointer);
+    void put_back(allocations::node_type taken);
+    void enter(allocations &table, CUdeviceptr key, allocation made);
+    void remember(CUdeviceptr at, std::uint64_t bytes, int device,
+                  const charge &taken, bool in_order = false);
+    void remember_array(CUdeviceptr handle, std::uint64_t bytes, int device);
+    void give_back(CUdeviceptr key, const allocation &gone);
 
-    // What the driver takes back is out of the table while it does so: the
-    // next to be given that address, or that handle, may be there before the
-    // driver's answer is here. What was taken out is settled with the answer.
-    std::uint64_t take_name(CUmemGenericAllocationHandle handle);
-    void settle_name(CUmemGenericAllocationHandle handle, std::uint64_t id,
-                     bool released);
-    std::map<CUdeviceptr, mapping> take_mappings(CUdeviceptr at,
-                                                 std::uint64_t bytes);
-    void settle_mappings(std::map<CUdeviceptr, mapping> taken, bool unmapped);
+    bool give_up(int device) override;
+    bool make_way(int, std::uint64_t) override { return false; }
 
     // Frees what the driver allocated and we only count.
     template <typename Call>
-    CUresult free_counted(CUdeviceptr key, std::map<CUdeviceptr, held> &table,
-                          Call from_driver)
+    CUresult free_counted(CUdeviceptr key, allocations &table, Call from_driver)
     {
-        std::map<CUdeviceptr, held>::node_type entry;
+        allocations::node_type found;
         {
             const std::lock_guard guard(lock_);
-            entry = table.extract(key);
+            found = table.extract(key);
         }
         const CUresult result = from_driver();
-        if (entry.empty())
+        if (found.empty())
             return result;
         if (result == CUDA_SUCCESS) {
-            const held &freed = entry.mapped();
-            given_back(freed.device, freed.bytes);
-            give_back(freed.device, freed.bytes, {freed.kind, freed.token});
+            const allocation &freed = found.mapped();
+            budget_.returned(freed.device, freed.bytes);
+            budget_.give_back(freed.device, freed.bytes, freed.taken);
         } else {
             const std::lock_guard guard(lock_);
-            table.insert(std::move(entry));
+            table.insert(std::move(found));
         }
         return result;
     }
-    void handle_unused(std::map<std::uint64_t, created>::iterator found);
 
     const driver &calls_;
-    const std::vector<ledger *> ledgers_;
     store &host_;
-    const std::vector<mover *> movers_;
-    const std::vector<footprint *> footprints_;
-    const report_kind report_;
-    void (*const notice_)(const spill_notice &);
+    movers movers_;
+    budget budget_;
+    first_spill first_spill_;
     const bool exportable_;
-    bool (*const asks_again_)();
-    reclaim reclaim_;
-    std::atomic<bool> noticed_{false};
-    std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
-    std::atomic<bool> seams_{false};
-    // The default one, where it is the current one; null: not known.
-    std::atomic<CUmemoryPool> usual_pool_{nullptr};
-    pools pools_;
     graphs graphs_;
+    handles handles_;
+    ranges ranges_;
+    pieces pieces_;
+    stream_order order_;
 
-    // Guards everything below. Taken for look-ups only.
-    std::mutex lock_;
+    std::mutex lock_;                        // guards all below
     std::map<CUcontext, unsigned> attached_; // beyond the first time
-    std::set<CUcontext> contexts_;           // in which something was asked for
-    std::map<CUdeviceptr, held> held_;
-    std::map<CUdeviceptr, held> arrays_;
-    std::map<CUdeviceptr, shared_chunk> chunks_;
-    std::vector<leaving> leaving_;
-    vacancies vacancies_;                // of the one device there is then
-    std::map<CUdeviceptr, held> vacant_; // what those are of
-    pool_use use_;                       // of its default pool
-    std::map<std::uint64_t, created> created_; // by a number of our own
-    std::map<CUmemGenericAllocationHandle, name> names_;
-    std::map<CUdeviceptr, mapping> mappings_;
-    std::uint64_t next_id_ = 1;
+    allocations allocations_;
+    allocations arrays_;
     std::uint64_t next_serial_ = 1;
-    std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
-    std::size_t pitch_alignment_[3] = {};   // by element size: 4, 8, 16
+    std::size_t pitch_alignment_[3] = {}; // by element size: 4, 8, 16
 };
 
 } // namespace emuv::cuda

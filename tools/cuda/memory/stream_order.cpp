@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // What is allocated and freed in stream order.
+#include "memory/stream_order.hpp"
+
 #include "base/captures.hpp"
-#include "memory/memory.hpp"
+#include "base/current.hpp"
+#include "base/size.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace emuv::cuda {
 
-// False where the driver has no pool to name, or where the pool holds no VRAM.
-bool memory::find_pool(CUmemoryPool pool, pools::source &from)
+bool stream_order::find_pool(CUmemoryPool pool, pools::source &from) const
 {
-    from.device = current_device();
+    from.device = current_device(calls_);
     from.pool = pool;
     if (pool == nullptr &&
         calls_.cuDeviceGetMemPool(&from.pool, from.device) != CUDA_SUCCESS)
@@ -20,26 +23,27 @@ bool memory::find_pool(CUmemoryPool pool, pools::source &from)
     return from.device >= 0;
 }
 
-// Gives back what the driver had to take too much VRAM for. The program has
-// not seen it yet, so nothing but the allocation itself is waited for.
-void memory::give_up(CUdeviceptr pointer, CUstream stream, int device)
+bool stream_order::begin(const pools::source &from, std::uint64_t bytes)
+{
+    if (pools_.begin(from, bytes))
+        return true;
+    give_up_all(); // the driver may have something to give up then
+    return pools_.trim(from.device) && pools_.begin(from, bytes);
+}
+
+// The program has not seen it yet, so nothing but the allocation itself is
+// waited for.
+void stream_order::hand_back(CUdeviceptr at, CUstream stream, int device)
 {
     const beside_captures apart(calls_);
-    calls_.cuMemFreeAsync(pointer, stream);
+    calls_.cuMemFreeAsync(at, stream);
     calls_.cuStreamSynchronize(stream);
     pools_.trim(device);
 }
 
-// Of per-thread streams there is one name for several.
-bool memory::keeps_for(CUstream stream) const
-{
-    return movers_.size() == 1 && movers_[0] != nullptr &&
-           stream != CU_STREAM_PER_THREAD;
-}
-
 // Whether it is the device's default pool, which it has as its current one.
 // Others' memory is handed to other processes, or to other devices.
-bool memory::is_usual(CUmemoryPool pool)
+bool stream_order::is_usual(CUmemoryPool pool)
 {
     CUmemoryPool usual = usual_pool_.load();
     if (usual == nullptr) {
@@ -54,17 +58,24 @@ bool memory::is_usual(CUmemoryPool pool)
 }
 
 // Whether anything of a pool that the program names may be ours.
-bool memory::keeps_from(CUmemoryPool pool)
+bool stream_order::keeps_from(CUmemoryPool pool)
 {
     return pool != nullptr && keeps_for(CU_STREAM_LEGACY) && is_usual(pool);
 }
 
-// Under the lock: it is allocated, or no longer.
-void memory::count_use(const held &of, bool is_used)
+void stream_order::count(const allocation &of, bool is_used)
 {
     if (!of.in_order)
         return;
-    if (of.kind == charge_kind::pooled) {
+    const std::lock_guard guard(lock_);
+    count_locked(of, is_used);
+}
+
+void stream_order::count_locked(const allocation &of, bool is_used)
+{
+    if (!of.in_order)
+        return;
+    if (of.pooled()) {
         use_.kept = is_used ? use_.kept - of.reserved_bytes
                             : use_.kept + of.reserved_bytes;
         return;
@@ -75,85 +86,50 @@ void memory::count_use(const held &of, bool is_used)
     use_.reserved_high = std::max(use_.reserved_high, reserved());
 }
 
-// What was freed in this stream before. No question to the driver here: it maps
-// memory meanwhile, and lets others wait for that.
-bool memory::take_vacant(CUdeviceptr *pointer, std::uint64_t bytes,
-                         CUstream stream)
+// No question to the driver here but for the context: it maps memory meanwhile,
+// and lets others wait for that.
+allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
 {
-    CUcontext context = nullptr;
-    calls_.cuCtxGetCurrent(&context);
+    const CUcontext context = current_context(calls_);
     // Of what is the driver's it knows no more than was asked for.
     const std::uint64_t unit = bytes < chunk_bytes ? 1 : chunk_bytes;
-    bool is_moved = false;
+    allocations::node_type taken;
     {
         const std::lock_guard guard(lock_);
-        const auto taken =
+        const auto found =
             vacancies_.take(round_up(bytes, unit), {context, stream});
-        if (!taken)
-            return false;
-        *pointer = taken->base;
-        auto entry = vacant_.extract(taken->base);
-        held &of = entry.mapped();
-        of.serial = next_serial_++;
-        is_moved = of.placed();
-        if (is_moved)
-            of.bytes = bytes;
-        held_.insert(std::move(entry));
-        count_use(of, true);
+        if (!found)
+            return taken;
+        taken = vacant_.extract(found->base);
+        count_locked(taken.mapped(), true);
     }
-    if (is_moved)
-        movers_[0]->occupy(*pointer);
-    return true;
+    if (taken.mapped().placed()) {
+        taken.mapped().bytes = bytes;
+        movers_.only()->occupy(taken.key());
+    }
+    return taken;
 }
 
-CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
-                                   int device)
+void stream_order::keep(allocations::node_type freed, CUstream stream)
 {
-    collect(false);
-    const CUresult result = allocate_backed(pointer, bytes, device, true);
-    if (result != CUDA_SUCCESS)
-        return result;
-    const std::lock_guard guard(lock_);
-    held &made = held_[*pointer];
-    made.in_order = true;
-    count_use(made, true);
-    return CUDA_SUCCESS;
-}
-
-// Keeps what was allocated in stream order for who asks next in that stream.
-bool memory::vacate(CUdeviceptr pointer, CUstream stream)
-{
-    CUcontext context = nullptr;
-    if (!keeps_for(stream) || calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
-        return false;
-    std::map<CUdeviceptr, held>::node_type freed;
-    {
-        const std::lock_guard guard(lock_);
-        const auto found = held_.find(pointer);
-        if (found == held_.end() || !found->second.in_order ||
-            found->second.context != context)
-            return false;
-        freed = held_.extract(found);
-    }
-    const held &of = freed.mapped();
+    const allocation &of = freed.mapped();
     const vacancies::vacancy made{
-        pointer, of.reserved_bytes, {context, stream}};
+        freed.key(), of.reserved_bytes, {of.context, stream}};
     if (of.placed())
-        movers_[0]->vacate(pointer);
+        movers_.only()->vacate(made.base);
     const std::lock_guard guard(lock_);
-    count_use(of, false);
+    count_locked(of, false);
     vacant_.insert(std::move(freed));
     vacancies_.put(made);
-    return true;
 }
 
-bool memory::is_vacant(CUdeviceptr pointer)
+bool stream_order::has(CUdeviceptr at)
 {
     const std::lock_guard guard(lock_);
-    return vacant_.contains(pointer);
+    return vacant_.contains(at);
 }
 
-void memory::give_up_idle()
+void stream_order::give_up_idle()
 {
     std::vector<vacancies::vacancy> idle;
     {
@@ -163,56 +139,77 @@ void memory::give_up_idle()
     give_up(idle);
 }
 
-// @return true: the driver may have something to give up by now, in any case
-bool memory::give_up_all()
+void stream_order::give_up_all()
 {
     give_up_if([](const vacancies::vacancy &) { return true; });
-    return true;
 }
 
-// What was kept leaves once the work before it has ended.
-void memory::give_up(const std::vector<vacancies::vacancy> &unused)
+void stream_order::give_up(const std::vector<vacancies::vacancy> &unused)
 {
-    for (const vacancies::vacancy &each : unused) {
-        CUcontext popped = nullptr;
-        CUevent event = nullptr;
-        bool is_pooled = false;
-        {
-            const std::lock_guard guard(lock_);
-            is_pooled = vacant_[each.base].kind == charge_kind::pooled;
-        }
-        const CUstream stream = each.behind.stream;
-        bool is_behind = false;
-        if (stream != nullptr &&
-            calls_.cuCtxPushCurrent_v2(each.behind.context) == CUDA_SUCCESS) {
-            if (is_capturing(stream))
-                is_behind = false;
-            else if (is_pooled)
-                is_behind =
-                    calls_.cuMemFreeAsync(each.base, stream) == CUDA_SUCCESS;
-            else if (calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) ==
-                     CUDA_SUCCESS)
-                is_behind = calls_.cuEventRecord(event, stream) == CUDA_SUCCESS;
-            if (!is_behind && event != nullptr)
-                calls_.cuEventDestroy_v2(event);
-            calls_.cuCtxPopCurrent_v2(&popped);
-        }
-        const std::lock_guard guard(lock_);
-        if (!is_behind) { // it stays, then
-            vacancies_.put(each);
-            continue;
-        }
-        auto gone = vacant_.extract(each.base);
-        if (is_pooled) {
-            count_use(gone.mapped(), true); // as the driver does: not ours
-            pools_.freed(gone.mapped().token, gone.mapped().bytes);
-        } else {
-            leaving_.push_back({event, each.base, std::move(gone.mapped())});
-        }
-    }
+    for (const vacancies::vacancy &each : unused)
+        give_up(each);
 }
 
-void memory::stream_goes(CUstream stream)
+// What was kept leaves once the work before it has ended; where nothing can be
+// put behind that, it stays.
+void stream_order::give_up(const vacancies::vacancy &unused)
+{
+    bool is_pooled = false;
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = vacant_.find(unused.base);
+        if (found == vacant_.end()) // gone with its context
+            return;
+        is_pooled = found->second.pooled();
+    }
+    CUevent event = nullptr;
+    const bool is_behind = put_behind(unused, is_pooled, event);
+    allocations::node_type freed;
+    {
+        const std::lock_guard guard(lock_);
+        if (!is_behind) {
+            if (vacant_.contains(unused.base))
+                vacancies_.put(unused);
+            return;
+        }
+        freed = vacant_.extract(unused.base); // or none by now
+        if (!freed.empty() && !is_pooled) {
+            leaving_.push_back({event, std::move(freed)});
+            return;
+        }
+        if (!freed.empty())
+            count_locked(freed.mapped(), true); // as the driver does: not ours
+    }
+    if (event != nullptr)
+        calls_.cuEventDestroy_v2(event);
+    if (!freed.empty())
+        pools_.freed(freed.mapped().taken.token, freed.mapped().bytes);
+}
+
+// @param event  out: of what is not the driver's to free
+bool stream_order::put_behind(const vacancies::vacancy &which, bool is_pooled,
+                              CUevent &event) const
+{
+    const CUstream stream = which.behind.stream;
+    CUcontext popped = nullptr;
+    bool is_behind = false;
+    if (stream == nullptr ||
+        calls_.cuCtxPushCurrent_v2(which.behind.context) != CUDA_SUCCESS)
+        return false;
+    if (is_capturing(calls_, stream))
+        is_behind = false;
+    else if (is_pooled)
+        is_behind = calls_.cuMemFreeAsync(which.base, stream) == CUDA_SUCCESS;
+    else if (calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) ==
+             CUDA_SUCCESS)
+        is_behind = calls_.cuEventRecord(event, stream) == CUDA_SUCCESS;
+    if (!is_behind && event != nullptr)
+        calls_.cuEventDestroy_v2(event);
+    calls_.cuCtxPopCurrent_v2(&popped);
+    return is_behind;
+}
+
+void stream_order::stream_goes(CUstream stream)
 {
     const auto is_behind = [stream](const vacancies::vacancy &each) {
         return each.behind.stream == stream;
@@ -227,7 +224,7 @@ void memory::stream_goes(CUstream stream)
     }
 }
 
-memory::pool_use memory::use_of(CUmemoryPool pool)
+stream_order::pool_use stream_order::use_of(CUmemoryPool pool)
 {
     if (!keeps_from(pool))
         return {};
@@ -237,7 +234,7 @@ memory::pool_use memory::use_of(CUmemoryPool pool)
     return now;
 }
 
-void memory::reset_high(CUmemoryPool pool, bool used)
+void stream_order::reset_high(CUmemoryPool pool, bool used)
 {
     if (!keeps_from(pool))
         return;
@@ -248,24 +245,30 @@ void memory::reset_high(CUmemoryPool pool, bool used)
         use_.reserved_high = reserved();
 }
 
-void memory::trim_ours(CUmemoryPool pool, std::uint64_t keep)
+bool stream_order::trim(CUmemoryPool pool, std::uint64_t keep)
 {
     if (!keeps_from(pool))
-        return;
+        return false;
     cuuint64_t elsewhere = 0;
     calls_.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                                  &elsewhere);
-    std::uint64_t reserved = use_of(pool).reserved + elsewhere;
+    std::uint64_t left = use_of(pool).reserved + elsewhere;
     give_up_if([&](const vacancies::vacancy &each) {
-        if (reserved <= keep)
+        if (left <= keep)
             return false;
-        reserved -= each.bytes;
+        left -= each.bytes;
         return true;
     });
-    collect(false);
+    return true;
 }
 
-CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
+std::uint64_t stream_order::kept_bytes()
+{
+    const std::lock_guard guard(lock_);
+    return vacancies_.bytes();
+}
+
+CUresult stream_order::leave(allocations::node_type &freed, CUstream stream)
 {
     CUevent event = nullptr;
     CUresult result = calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
@@ -276,18 +279,10 @@ CUresult memory::free_placed_async(CUdeviceptr pointer, CUstream stream)
         calls_.cuEventDestroy_v2(event);
         return result;
     }
-    {
-        const std::lock_guard guard(lock_);
-        const auto found = held_.find(pointer);
-        if (found != held_.end() && found->second.placed()) {
-            count_use(found->second, false);
-            leaving_.push_back({event, pointer, std::move(found->second)});
-            held_.erase(found);
-            return CUDA_SUCCESS;
-        }
-    }
-    calls_.cuEventDestroy_v2(event);
-    return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard guard(lock_);
+    count_locked(freed.mapped(), false);
+    leaving_.push_back({event, std::move(freed)});
+    return CUDA_SUCCESS;
 }
 
 namespace {
@@ -311,22 +306,18 @@ bool has_come(CUresult answer)
 
 } // namespace
 
-// Drops what was freed in stream order and whose stream has come that far.
-// With wait, all of it. Says whether anything was dropped.
-bool memory::collect(bool wait)
+std::vector<allocations::node_type> stream_order::take_gone(bool wait)
 {
-    const beside_captures apart(calls_);
-    pools_.settle();
-    std::vector<leaving> ready;
+    std::vector<allocations::node_type> gone;
+    std::vector<leaving> all;
     {
         const std::lock_guard guard(lock_);
         if (leaving_.empty())
-            return false;
-        ready.swap(leaving_);
+            return gone;
+        all.swap(leaving_);
     }
-    bool dropped = false;
     std::vector<leaving> later;
-    for (leaving &each : ready) {
+    for (leaving &each : all) {
         const CUresult state = wait ? calls_.cuEventSynchronize(each.event)
                                     : calls_.cuEventQuery(each.event);
         if (!has_come(state)) {
@@ -334,14 +325,43 @@ bool memory::collect(bool wait)
             continue;
         }
         calls_.cuEventDestroy_v2(each.event);
-        given_back(each.what.device, each.what.bytes);
-        drop(each.base, each.what);
-        dropped = true;
+        gone.push_back(std::move(each.what));
     }
     const std::lock_guard guard(lock_);
     for (leaving &each : later)
         leaving_.push_back(std::move(each));
-    return dropped;
+    return gone;
+}
+
+std::vector<allocations::node_type>
+stream_order::context_gone(CUcontext context, std::uint64_t before)
+{
+    const auto lost = [=](const allocation &each) {
+        return each.context == context && each.serial < before;
+    };
+    std::vector<allocations::node_type> gone;
+    const std::lock_guard guard(lock_);
+    vacancies_.take_if([&](const vacancies::vacancy &each) {
+        return lost(vacant_[each.base]);
+    });
+    for (auto each = vacant_.begin(); each != vacant_.end();) {
+        const auto next = std::next(each);
+        if (lost(each->second)) {
+            if (each->second.pooled())
+                count_locked(each->second, true);
+            gone.push_back(vacant_.extract(each));
+        }
+        each = next;
+    }
+    for (auto each = leaving_.begin(); each != leaving_.end();) {
+        if (!lost(each->what.mapped())) {
+            ++each;
+            continue;
+        }
+        gone.push_back(std::move(each->what));
+        each = leaving_.erase(each);
+    }
+    return gone;
 }
 
 } // namespace emuv::cuda

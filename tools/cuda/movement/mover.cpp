@@ -26,15 +26,13 @@ constexpr std::uint64_t leave_after_ns = 2000000000;
 
 } // namespace
 
-mover::mover(const driver &calls, ledger &limits, int device, bool always,
-             bool unmaps, trace *record, void (*tell)(const char *why),
-             const pinned *host, check *checked)
-    : calls_(calls), limits_(limits), device_(device),
-      unmaps_(unmaps && checked == nullptr), trace_(record), tell_(tell),
-      check_(checked), gate_(blocks_, host),
-      pace_(always && checked == nullptr), flights_(calls),
-      frames_(calls, limits, device), rooms_(calls, limits, device),
-      events_(calls), digests_(calls), lanes_(calls)
+mover::mover(const options &asked)
+    : calls_(asked.calls), limits_(asked.limits), device_(asked.device),
+      unmaps_(asked.unmaps && asked.checked == nullptr), trace_(asked.record),
+      tell_(asked.tell), check_(asked.checked), gate_(blocks_, asked.host),
+      pace_(asked.always && asked.checked == nullptr), flights_(calls_),
+      frames_(calls_, limits_, device_), rooms_(calls_, limits_, device_),
+      events_(calls_), digests_(calls_), lanes_(calls_)
 {}
 
 mover::~mover()

@@ -54,18 +54,27 @@ namespace emuv::cuda {
 class mover
 {
 public:
-    /// @param calls, limits, record  outlive this object; @p record may be null
-    /// @param always  memory moves even where that is slower
-    /// @param unmaps  what has left VRAM is not mapped until it is wanted
-    /// @param tell  called when movement ends for good, with the reason
-    /// @param host  where kernels may find addresses that nobody copied to the
-    ///   device; outlives this object, and may be null
-    /// @param checked  what kernels have to keep to is checked: nothing moves,
-    ///   and nothing is mapped but what work in flight was given; outlives this
-    ///   object. Null: not so
-    mover(const driver &calls, ledger &limits, int device, bool always,
-          bool unmaps, trace *record, void (*tell)(const char *why),
-          const pinned *host = nullptr, check *checked = nullptr);
+    /// All that is named here outlives the object.
+    struct options
+    {
+        const driver &calls;
+        ledger &limits;
+        /// Called when movement ends for good, with the reason.
+        void (*tell)(const char *why);
+        int device = 0;
+        bool always = false; ///< memory moves even where that is slower
+        bool unmaps = false; ///< what has left VRAM is not mapped until it is
+                             ///< wanted
+        trace *record = nullptr; ///< or null
+        /// Where kernels may find addresses that nobody copied to the device;
+        /// or null.
+        const pinned *host = nullptr;
+        /// What kernels have to keep to is checked: nothing moves, and nothing
+        /// is mapped but what work in flight was given. Null: not so.
+        check *checked = nullptr;
+    };
+
+    explicit mover(const options &asked);
     mover(const mover &) = delete;
     mover &operator=(const mover &) = delete;
     ~mover();

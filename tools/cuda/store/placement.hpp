@@ -41,12 +41,4 @@ constexpr std::uint64_t next_unit(std::uint64_t left_bytes,
                : left_bytes;
 }
 
-/// The part of @p bytes that goes to VRAM when @p free_bytes of the budget are
-/// left: all that fits, in whole chunks.
-constexpr std::uint64_t device_share(std::uint64_t bytes,
-                                     std::uint64_t free_bytes)
-{
-    return std::min(bytes, free_bytes & ~(chunk_bytes - 1));
-}
-
 } // namespace emuv::cuda

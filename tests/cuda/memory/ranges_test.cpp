@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Address ranges that we make: finished, or not at all.
+#include "memory/ranges_fixture.hpp"
+
+#include <vector>
+
+using namespace emuv::cuda;
+
+namespace {
+
+struct Ranges : RangesFixture
+{
+    range make(std::uint64_t bytes, placing where)
+    {
+        range made;
+        EXPECT_EQ(all->make(bytes, 0, where, made), CUDA_SUCCESS);
+        return made;
+    }
+};
+
+} // namespace
+
+TEST_F(Ranges, OneIsMappedOpenAndChargedWhenItIsThere)
+{
+    const range made = make(63 * MiB, placing::vram_first);
+    EXPECT_EQ(made.bytes, 64 * MiB);
+    EXPECT_FALSE(made.spilled);
+    EXPECT_EQ(made.context, reinterpret_cast<CUcontext>(0x10));
+    EXPECT_EQ(card.accessible[made.base], 64 * MiB);
+    expect_used(64 * MiB, 0);
+    EXPECT_FALSE(all->has_seams());
+    EXPECT_EQ(all->drop(made.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Ranges, WhatDoesNotFitInVramLiesBehindItInSystemRam)
+{
+    const range made = make(100 * MiB, placing::vram_first);
+    EXPECT_TRUE(made.spilled);
+    expect_used(64 * MiB, 36 * MiB);
+    EXPECT_EQ(card.host_used, 36 * MiB);
+    EXPECT_TRUE(all->has_seams());
+    const auto first = all->stretch_at(made.base);
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(first->in_ram);
+    EXPECT_EQ(first->bytes, 64 * MiB);
+    EXPECT_EQ(first->left, 100 * MiB);
+    const auto last = all->stretch_at(made.base + 100 * MiB - 1);
+    ASSERT_TRUE(last);
+    EXPECT_TRUE(last->in_ram);
+    EXPECT_EQ(last->left, 1u);
+    EXPECT_FALSE(all->stretch_at(made.base + 100 * MiB));
+    EXPECT_EQ(all->drop(made.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Ranges, OneForSystemRamTakesNoVram)
+{
+    const range made = make(10 * MiB, placing::ram);
+    EXPECT_TRUE(made.spilled);
+    expect_used(0, 10 * MiB);
+    EXPECT_EQ(all->drop(made.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Ranges, OneThatCannotBeFinishedIsNotThere)
+{
+    const auto fails = [this](std::uint64_t bytes, CUresult why) {
+        range made{.base = 42};
+        EXPECT_EQ(all->make(bytes, 0, placing::vram_first, made), why);
+        EXPECT_EQ(made.base, 42u);
+        expect_nothing_left();
+    };
+    fails(194 * MiB, CUDA_ERROR_OUT_OF_MEMORY);
+    fails(UINT64_MAX, CUDA_ERROR_OUT_OF_MEMORY);
+    card.host_bytes = 20 * MiB;
+    fails(100 * MiB, CUDA_ERROR_OUT_OF_MEMORY);
+    card.fail_access = true;
+    fails(70 * MiB, CUDA_ERROR_UNKNOWN);
+    card.fail_access = false;
+    card.fail_map = true;
+    fails(MiB, CUDA_ERROR_UNKNOWN);
+}
+
+TEST_F(Ranges, OneIsDroppedOnce)
+{
+    const range made = make(2 * MiB, placing::vram_first);
+    EXPECT_EQ(all->drop(made.base + 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(all->drop(made.base), CUDA_SUCCESS);
+    EXPECT_EQ(all->drop(made.base), CUDA_ERROR_INVALID_VALUE);
+    expect_nothing_left();
+}
+
+TEST_F(Ranges, APeerReadsThoseThatAreThereAndThoseThatCome)
+{
+    static std::vector<CUdeviceptr> opened; // to device 1
+    static decltype(card.calls.cuMemSetAccess) real;
+    opened.clear();
+    real = card.calls.cuMemSetAccess;
+    card.calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
+                                   const CUmemAccessDesc *access,
+                                   std::size_t count) {
+        for (std::size_t i = 0; i < count; i++)
+            if (access[i].location.id == 1 &&
+                access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                opened.push_back(at);
+        return real(at, bytes, access, count);
+    };
+    const range first = make(2 * MiB, placing::vram_first);
+    EXPECT_TRUE(opened.empty());
+    all->peer_enabled(1, 0, true);
+    const range second = make(2 * MiB, placing::ram_for_good);
+    EXPECT_EQ(opened, (std::vector{first.base, second.base}));
+    all->peer_enabled(1, 0, false);
+    const range third = make(2 * MiB, placing::vram_first);
+    EXPECT_EQ(opened.size(), 2u);
+    for (const range &each : {first, second, third})
+        EXPECT_EQ(all->drop(each.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+namespace {
+
+struct Kept final : relief // system RAM that somebody holds for later
+{
+    Kept(ranges &of, CUdeviceptr at) : all(of), base(at) {}
+
+    bool give_up(int) override { return all.drop(base) == CUDA_SUCCESS; }
+    bool make_way(int, std::uint64_t) override { return false; }
+
+    ranges &all;
+    const CUdeviceptr base;
+};
+
+} // namespace
+
+TEST_F(Ranges, WhereThereIsNoRoomAReliefMakesSome)
+{
+    Kept kept(*all, make(100 * MiB, placing::ram).base);
+    shares->add(kept);
+    const range made = make(128 * MiB, placing::ram);
+    expect_used(0, 128 * MiB);
+    EXPECT_EQ(all->drop(made.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}

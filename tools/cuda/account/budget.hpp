@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What of a share's memory is charged, and who makes room when it is short.
+#pragma once
+
+#include "account/footprint.hpp"
+#include "account/ledger.hpp"
+#include "account/pools.hpp"
+#include "account/reclaim.hpp"
+#include "base/driver.hpp"
+#include "base/settings.hpp"
+#include "base/size.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// How much of @p bytes goes to VRAM when @p free_bytes of the budget are left:
+/// all that fits, in whole chunks.
+constexpr std::uint64_t device_share(std::uint64_t bytes,
+                                     std::uint64_t free_bytes)
+{
+    return std::min(bytes, free_bytes & ~(chunk_bytes - 1));
+}
+
+/// Somebody who can free memory when a budget is short of it. Asked by any
+/// thread, which holds no lock but a footprint's.
+class relief
+{
+public:
+    relief() = default;
+    relief(const relief &) = delete;
+    relief &operator=(const relief &) = delete;
+    virtual ~relief() = default;
+
+    /// Gives up what is kept for later: an allocation would fail otherwise.
+    /// @return whether to try again
+    virtual bool give_up(int device) = 0;
+
+    /// Charges VRAM for memory that cannot be anywhere else, with room that
+    /// this makes.
+    /// @return false where it makes none; nothing is charged then
+    virtual bool make_way(int device, std::uint64_t bytes) = 0;
+};
+
+/// As what memory counts.
+enum class charge_kind
+{
+    physical, ///< VRAM
+    pooled,   ///< part of what a pool of the driver's is charged
+    host,     ///< virtual
+};
+struct charge
+{
+    charge_kind kind = charge_kind::physical;
+    std::uint64_t token = 0; ///< a pool's number, or the ledger's word for it
+};
+
+/// The shares of one process, by device. It knows nobody who frees memory but
+/// as a relief. Every call may come from any thread; no lock is held while the
+/// driver or a relief is asked.
+class budget
+{
+public:
+    struct options
+    {
+        const driver &calls;
+        /// By device ordinal; the last one serves the devices behind it. Like
+        /// the footprints, they outlive this object.
+        std::vector<ledger *> ledgers = {};
+        /// As many as ledgers; none where what CUDA itself takes does not
+        /// count.
+        std::vector<footprint *> footprints = {};
+        report_kind report = report_kind::total;
+        /// Whether who allocates just now gives back what it caches, and asks
+        /// again, when memory is refused (see reclaim); null: nobody does.
+        bool (*asks_again)() = nullptr;
+    };
+
+    explicit budget(const options &asked);
+    budget(const budget &) = delete;
+    budget &operator=(const budget &) = delete;
+
+    /// Asked from now on, behind those who were added before. Before any other
+    /// call.
+    /// @param one  outlives this object
+    void add(relief &one) { reliefs_.push_back(&one); }
+
+    ledger &ledger_of(int device) const { return of_device(ledgers_, device); }
+
+    /// The driver's own stores of memory.
+    pools &stream_pools() { return pools_; }
+
+    /// Charges VRAM for what can be elsewhere. What the driver keeps for later
+    /// is given up before anything goes without.
+    bool charge_vram(int device, std::uint64_t bytes);
+    /// For what can only be there: what can be elsewhere makes way.
+    bool charge_vram_alone(int device, std::uint64_t bytes);
+    void uncharge_vram(int device, std::uint64_t bytes)
+    {
+        ledger_of(device).uncharge_physical(bytes);
+    }
+    /// As charge_vram(), but where there is not so much, as many whole chunks
+    /// as there are.
+    /// @return bytes charged
+    std::uint64_t charge_share_of_vram(int device, std::uint64_t bytes);
+
+    /// Charges what the driver is about to make in one piece.
+    /// @param may_be_virtual  what does not fit in VRAM may count as virtual
+    /// @return nothing where there is no room
+    std::optional<charge> take(int device, std::uint64_t bytes,
+                               bool may_be_virtual);
+    void give_back(int device, std::uint64_t bytes, const charge &taken);
+
+    /// Tries something that may run out of memory, and again behind each relief
+    /// that has given something up.
+    template <typename Try>
+    CUresult until_it_fits(int device, Try attempt)
+    {
+        CUresult result = attempt();
+        for (relief *each : reliefs_)
+            if (result == CUDA_ERROR_OUT_OF_MEMORY && each->give_up(device))
+                result = attempt();
+        return result;
+    }
+
+    /// Charges what CUDA itself has come to take on a device.
+    void follow_footprint(int device);
+
+    /// A context went, and what lay in it: less may be taken.
+    void forget_context(CUcontext context);
+    void shrink_footprints();
+
+    /// Whether a request that would spill is refused, for what is given back
+    /// then.
+    bool is_refused(int device, std::uint64_t bytes);
+    /// Memory of a device has been given back.
+    void returned(int device, std::uint64_t bytes)
+    {
+        if (asks_again_ != nullptr)
+            reclaim_.returned(device, bytes);
+    }
+    /// None is, from now on.
+    void refuse_no_more() { reclaim_.stop(); }
+
+    /// What a question for the size alone answers, which needs no context.
+    /// @param real_total  in: the driver's answer. out: ours
+    void show_total(int device, std::size_t &real_total) const;
+
+    /// What memory queries answer.
+    /// @param kept  bytes that are charged and make way
+    /// @param real_free, real_total  in: the driver's answer. out: ours
+    void show_info(int device, std::uint64_t kept, std::size_t &real_free,
+                   std::size_t &real_total) const;
+
+private:
+    bool is_new_context();
+    std::uint64_t total_of(const usage &now, std::uint64_t real) const;
+    bool make_way(int device, std::uint64_t bytes);
+
+    const driver &calls_;
+    const std::vector<ledger *> ledgers_;
+    const std::vector<footprint *> footprints_;
+    const report_kind report_;
+    bool (*const asks_again_)();
+    std::vector<relief *> reliefs_;
+    reclaim reclaim_;
+    pools pools_;
+
+    std::mutex lock_;              // guards all below
+    std::set<CUcontext> contexts_; // in which something was asked for
+};
+
+} // namespace emuv::cuda

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Who moves memory, by device.
+#pragma once
+
+#include "account/budget.hpp"
+#include "movement/mover.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The movers of one process, and what they do for a budget that is short: what
+/// they hold for movement alone goes, and units leave VRAM.
+class movers final : public relief
+{
+public:
+    /// @param all  by device ordinal; none where memory does not move
+    explicit movers(std::vector<mover *> all) : all_(std::move(all)) {}
+
+    bool empty() const { return all_.empty(); }
+    auto begin() const { return all_.begin(); }
+    auto end() const { return all_.end(); }
+
+    /// Or null.
+    mover *of(int device) const
+    {
+        const auto at = static_cast<std::size_t>(device);
+        return at < all_.size() ? all_[at] : nullptr;
+    }
+    /// Where there is one device, and its memory moves; else null.
+    mover *only() const { return all_.size() == 1 ? all_[0] : nullptr; }
+
+    bool give_up(int device) override
+    {
+        mover *const moves = of(device);
+        if (moves != nullptr)
+            moves->shed();
+        return moves != nullptr;
+    }
+    bool make_way(int device, std::uint64_t bytes) override
+    {
+        mover *const moves = of(device);
+        return moves != nullptr && moves->make_way(bytes);
+    }
+
+private:
+    const std::vector<mover *> all_;
+};
+
+} // namespace emuv::cuda

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Address ranges that we make: reserved, backed, charged, and open to who may
+// use them.
+#include "memory/ranges.hpp"
+
+#include "base/around.hpp"
+#include "base/current.hpp"
+#include "base/size.hpp"
+#include "base/work.hpp"
+#include "store/placement.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace emuv::cuda {
+
+namespace {
+
+std::uint64_t bit_of(int device)
+{
+    return std::uint64_t{1} << (static_cast<unsigned>(device) % max_devices);
+}
+
+template <typename All>
+std::uint64_t bytes_of(const All &all)
+{
+    std::uint64_t bytes = 0;
+    for (const auto &each : all)
+        bytes += each.bytes;
+    return bytes;
+}
+
+// The charge of each unit in system RAM; none where they were not to be had so.
+template <typename Backing>
+std::vector<std::uint64_t> charges_by_unit(const Backing &of)
+{
+    std::vector<std::uint64_t> tokens;
+    const std::size_t count = of.units.size() - of.first_host;
+    if (of.regions.size() != count)
+        return tokens;
+    for (std::size_t i = 0; i < count; i++) {
+        if (of.regions[i].bytes != of.units[of.first_host + i].bytes)
+            return {};
+        tokens.push_back(of.regions[i].token);
+    }
+    return tokens;
+}
+
+} // namespace
+
+ranges::ranges(const parts &of)
+    : calls_(of.calls), budget_(of.shares), host_(of.host), movers_(of.moving),
+      spills_(of.spills)
+{}
+
+CUresult ranges::make(std::uint64_t bytes, int device, placing where,
+                      range &made)
+{
+    place at{.bytes = round_up(bytes, chunk_bytes), .device = device};
+    if (at.bytes < bytes) // wrapped
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    // What can never fit needs no address range.
+    ledger &limits = budget_.ledger_of(device);
+    const usage now = limits.read();
+    if (at.bytes > now.physical_bytes + now.virtual_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUcontext context = current_context(calls_);
+    CUresult result = reserve(at.bytes, at.base);
+    if (result != CUDA_SUCCESS)
+        return result;
+    backing behind;
+    result =
+        budget_.until_it_fits(device, [&] { return back(at, where, behind); });
+    if (result != CUDA_SUCCESS) {
+        calls_.cuMemAddressFree(at.base, at.bytes);
+        return result;
+    }
+    const bool spilled = behind.vram_bytes < at.bytes;
+    if (spilled)
+        spills_.happened({at.base, device, bytes, behind.vram_bytes,
+                          at.bytes - behind.vram_bytes},
+                         limits);
+    if (where != placing::ram_for_good)
+        hand_over(at, context, behind);
+    enter(at, std::move(behind));
+    made = {at.base, at.bytes, context, spilled};
+    return CUDA_SUCCESS;
+}
+
+// Left alone, the driver starts in the first GiB of the address space, where
+// any two small numbers in a launch's parameters make an address; so the search
+// starts where pointers look like nothing else. The driver may still put it
+// where it likes: its answer counts.
+CUresult ranges::reserve(std::uint64_t bytes, CUdeviceptr &base)
+{
+#ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
+    // As far as any processor's user space reaches, and then again.
+    constexpr CUdeviceptr first_base = CUdeviceptr{0x2100} << 32;
+    constexpr CUdeviceptr bases = CUdeviceptr{0x4000} << 32;
+    // The driver (580) heeds multiples of so much.
+    constexpr std::uint64_t hint_bytes = std::uint64_t{32} << 20;
+    constexpr unsigned most_tries = 4;
+    // So that none begins where another ends.
+    const std::uint64_t apart = round_up(bytes + chunk_bytes, hint_bytes);
+    for (unsigned i = 0; !movers_.empty() && i < most_tries; i++) {
+        const CUdeviceptr hint =
+            first_base + next_base_.fetch_add(apart) % bases;
+        if (calls_.cuMemAddressReserve(&base, bytes, chunk_bytes, hint, 0) !=
+            CUDA_SUCCESS)
+            break;
+        if (base >= first_base)
+            return CUDA_SUCCESS;
+        calls_.cuMemAddressFree(base, bytes);
+    }
+#endif
+    return calls_.cuMemAddressReserve(&base, bytes, chunk_bytes, 0, 0);
+}
+
+std::uint64_t ranges::unit_bytes_at(const place &at) const
+{
+    return unit_for(at.bytes, movers_.of(at.device) != nullptr);
+}
+
+// Charges and maps a whole range, or leaves nothing behind.
+CUresult ranges::back(const place &at, placing where, backing &made)
+{
+    ledger &limits = budget_.ledger_of(at.device);
+    backing fresh;
+    CUresult result = CUDA_SUCCESS;
+    if (where == placing::vram_first) {
+        const std::uint64_t charged =
+            budget_.charge_share_of_vram(at.device, at.bytes);
+        result = map_vram(at, charged, fresh.units);
+        fresh.vram_bytes = bytes_of(fresh.units);
+        if (fresh.vram_bytes < charged)
+            limits.uncharge_physical(charged - fresh.vram_bytes);
+    }
+    fresh.first_host = fresh.units.size();
+    const std::uint64_t rest = at.bytes - fresh.vram_bytes;
+    if (result == CUDA_SUCCESS && rest > 0) {
+        host_.choose(at.device, limits);
+        const std::uint64_t unit_bytes = unit_bytes_at(at);
+        fresh.regions = charge_ram(at.device, rest, unit_bytes);
+        result = fresh.regions.empty()
+                     ? CUDA_ERROR_OUT_OF_MEMORY
+                     : host_.map(at.base + fresh.vram_bytes, rest, unit_bytes,
+                                 at.device, limits.region_fd(),
+                                 fresh.regions[0].token, fresh.units);
+    }
+    if (result == CUDA_SUCCESS) {
+        fresh.open_to = who_reads(at.device);
+        result = open(at.base, open_bytes(at, fresh), fresh.open_to);
+    }
+    if (result != CUDA_SUCCESS) {
+        unmap(fresh, {});
+        uncharge(at.device, fresh);
+        return result;
+    }
+    if (rest > 0)
+        seams_.store(true, std::memory_order_release);
+    made = std::move(fresh);
+    return CUDA_SUCCESS;
+}
+
+// A card that is full before the budget is: what it still has in smaller
+// pieces, and the rest spills.
+CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
+                          std::vector<unit> &units) const
+{
+    const auto vram = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, at.device);
+    std::uint64_t piece = unit_bytes_at(at);
+    CUresult result = CUDA_SUCCESS;
+    if (bytes == 0)
+        return result;
+    do {
+        const std::uint64_t mapped = bytes_of(units);
+        result = map_handles(calls_, vram, at.base + mapped, bytes - mapped,
+                             piece, units);
+        piece = round_up(piece / 2, chunk_bytes);
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY && piece > chunk_bytes);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+// Charges system RAM, whole or not at all: one region of the instance's if
+// there is a gap of that size in its offset space. Registered pages have to be
+// one; of handles a region is only the charge, and may be several. Where they
+// move, each handle has its own, since they may change hands; but what cannot
+// be had as a whole is asked for as one, not to take from others for a moment
+// what they may have.
+// @return none where there is no room
+std::vector<ranges::region> ranges::charge_ram(int device, std::uint64_t bytes,
+                                               std::uint64_t unit_bytes)
+{
+    ledger &limits = budget_.ledger_of(device);
+    std::vector<region> charged;
+    std::uint64_t token = 0;
+    std::uint64_t left = bytes;
+    std::uint64_t piece = host_.by_handle() && movers_.of(device) != nullptr &&
+                                  limits.read().virtual_free_bytes() >= bytes
+                              ? unit_bytes
+                              : bytes;
+    while (left > 0) {
+        piece = next_unit(left, piece);
+        if (limits.charge_virtual(piece, token)) {
+            charged.push_back({piece, token});
+            left -= piece;
+        } else if (host_.by_handle() && piece > chunk_bytes &&
+                   limits.read().virtual_free_bytes() >= left) {
+            piece = round_up(piece / 2, chunk_bytes);
+        } else {
+            for (const region &each : charged)
+                limits.uncharge_virtual(each.bytes, each.token);
+            return {};
+        }
+    }
+    return charged;
+}
+
+void ranges::hand_over(const place &at, CUcontext context, backing &made) const
+{
+    mover *const moves = movers_.of(at.device);
+    // Launches are searched for no other address.
+    if (moves == nullptr || !may_be_address(at.base))
+        return;
+    const auto charges = charges_by_unit(made);
+    moves->add(at.base, at.bytes, context, made.units, made.first_host,
+               charges);
+    if (!charges.empty())
+        made.regions.clear();
+}
+
+// Puts it where peer_enabled() finds it, and opens it to the peers that were
+// enabled while it was made.
+void ranges::enter(const place &at, backing made)
+{
+    const std::uint64_t bytes = open_bytes(at, made);
+    std::uint64_t late = 0;
+    {
+        const std::lock_guard guard(lock_);
+        late = peers_[static_cast<unsigned>(at.device) % max_devices] &
+               ~made.open_to;
+        all_[at.base] = {at, std::move(made)};
+    }
+    open(at.base, bytes, late);
+}
+
+CUresult ranges::drop(CUdeviceptr base)
+{
+    std::map<CUdeviceptr, record>::node_type gone;
+    {
+        const std::lock_guard guard(lock_);
+        gone = all_.extract(base);
+    }
+    if (gone.empty())
+        return CUDA_ERROR_INVALID_VALUE;
+    const place &at = gone.mapped().where;
+    backing &behind = gone.mapped().behind;
+    mover::remains left;
+    mover *const moves = movers_.of(at.device);
+    if (moves != nullptr && moves->remove(base, left)) {
+        behind.units = std::move(left.units);
+        behind.vram_bytes = left.physical_bytes;
+        for (const auto &more : left.charges)
+            behind.regions.push_back({more.bytes, more.token});
+    }
+    CUresult result = unmap(behind, left);
+    const CUresult freed = calls_.cuMemAddressFree(base, at.bytes);
+    if (result == CUDA_SUCCESS)
+        result = freed;
+    uncharge(at.device, behind);
+    return result;
+}
+
+// @param left  where its units lie, if a mover had them
+// @return the first error; all is tried
+CUresult ranges::unmap(const backing &gone, const mover::remains &left) const
+{
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < gone.units.size(); i++) {
+        const unit &each = gone.units[i];
+        const bool in_host =
+            left.host.empty() ? i >= gone.first_host : left.host[i];
+        CUresult dropped = CUDA_SUCCESS;
+        if (!left.away.empty() && left.away[i])
+            dropped = calls_.cuMemRelease(each.handle);
+        else if (in_host)
+            dropped = host_.unmap(each);
+        else {
+            dropped = calls_.cuMemUnmap(each.at, each.bytes);
+            const CUresult released = calls_.cuMemRelease(each.handle);
+            if (dropped == CUDA_SUCCESS)
+                dropped = released;
+        }
+        if (result == CUDA_SUCCESS)
+            result = dropped;
+    }
+    return result;
+}
+
+void ranges::uncharge(int device, const backing &gone) const
+{
+    ledger &limits = budget_.ledger_of(device);
+    if (gone.vram_bytes > 0)
+        limits.uncharge_physical(gone.vram_bytes);
+    for (const region &each : gone.regions)
+        limits.uncharge_virtual(each.bytes, each.token);
+}
+
+// Access is set on handles; registered pages have it.
+std::uint64_t ranges::open_bytes(const place &at, const backing &of) const
+{
+    return host_.by_handle() ? at.bytes : of.vram_bytes;
+}
+
+std::uint64_t ranges::who_reads(int device)
+{
+    const std::lock_guard guard(lock_);
+    return peers_[static_cast<unsigned>(device) % max_devices] | bit_of(device);
+}
+
+CUresult ranges::open(CUdeviceptr base, std::uint64_t bytes,
+                      std::uint64_t to) const
+{
+    CUmemAccessDesc access[max_devices];
+    std::size_t count = 0;
+    for (unsigned each = 0; each < max_devices; each++)
+        if ((to >> each & 1) != 0)
+            access[count++] = access_of(static_cast<int>(each));
+    return count == 0 || bytes == 0
+               ? CUDA_SUCCESS
+               : calls_.cuMemSetAccess(base, bytes, access, count);
+}
+
+void ranges::peer_enabled(int device, int peer, bool enabled)
+{
+    if (device < 0 || peer < 0 || device >= static_cast<int>(max_devices) ||
+        peer >= static_cast<int>(max_devices) || device == peer)
+        return;
+    // What another device reads is mapped for two, and its work is not
+    // followed.
+    if (mover *const moves = movers_.of(peer); enabled && moves != nullptr)
+        moves->fix_all("the program gives a device access to another's");
+    std::vector<std::pair<CUdeviceptr, std::uint64_t>> peers;
+    {
+        const std::lock_guard guard(lock_);
+        if (enabled)
+            peers_[peer] |= bit_of(device);
+        else
+            peers_[peer] &= ~bit_of(device);
+        for (const auto &[base, of] : all_)
+            if (const std::uint64_t bytes = open_bytes(of.where, of.behind);
+                of.where.device == peer && bytes > 0)
+                peers.emplace_back(base, bytes);
+    }
+    CUmemAccessDesc access = access_of(device);
+    if (!enabled)
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (const auto &[base, bytes] : peers)
+        calls_.cuMemSetAccess(base, bytes, &access, 1);
+}
+
+namespace {
+
+// Handles in a row are one where they are of one kind; pages are as they were
+// registered.
+template <typename Backing>
+std::uint64_t seam_after(const Backing &of, CUdeviceptr at)
+{
+    const auto &units = of.units;
+    const auto first_host =
+        units.begin() + static_cast<std::ptrdiff_t>(of.first_host);
+    auto unit = std::upper_bound(
+        units.begin(), units.end(), at,
+        [](CUdeviceptr left, const auto &right) { return left < right.at; });
+    if (unit == units.begin())
+        return UINT64_MAX;
+    --unit;
+    if (unit->handle != 0)
+        while (std::next(unit) != units.end() &&
+               std::next(unit) != first_host && std::next(unit)->handle != 0)
+            ++unit;
+    return std::next(unit) == units.end() ? UINT64_MAX
+                                          : unit->at + unit->bytes - at;
+}
+
+} // namespace
+
+std::optional<range_stretch> ranges::stretch_at(CUdeviceptr at)
+{
+    range_stretch out;
+    int device = 0;
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = around(
+            all_, at, [](const record &each) { return each.where.bytes; });
+        if (found == all_.end())
+            return {};
+        const auto &[where, behind] = found->second;
+        device = where.device;
+        out.left = where.bytes - (at - where.base);
+        out.bytes = seam_after(behind, at);
+        out.in_ram =
+            std::any_of(behind.units.begin() +
+                            static_cast<std::ptrdiff_t>(behind.first_host),
+                        behind.units.end(), [at](const unit &each) {
+                            return at - each.at < each.bytes;
+                        });
+    }
+    // What moves lies elsewhere by now.
+    mover *const moves = movers_.of(device);
+    if (const auto now = moves != nullptr ? moves->stretch_at(at)
+                                          : std::optional<mover::stretch>()) {
+        out.bytes = now->bytes;
+        out.in_ram = now->in_ram;
+    }
+    return out;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Address ranges that we make: reserved, backed, charged, and open to who may
+// use them.
+#pragma once
+
+#include "account/budget.hpp"
+#include "base/driver.hpp"
+#include "memory/first_spill.hpp"
+#include "memory/movers.hpp"
+#include "store/store.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// Where a range is to lie.
+enum class placing
+{
+    vram_first,   ///< as much as there is room for; the rest in system RAM
+    ram,          ///< until it moves
+    ram_for_good, ///< for those who share it
+};
+
+/// A range that is there: mapped, and open to its device and that device's
+/// peers.
+struct range
+{
+    CUdeviceptr base = 0;
+    std::uint64_t bytes = 0; ///< whole chunks
+    CUcontext context = nullptr;
+    bool spilled = false; ///< some of it was made in system RAM
+};
+
+/// From an address on, memory of one kind.
+struct range_stretch
+{
+    std::uint64_t bytes = 0; ///< to the next seam; UINT64_MAX: there is none
+    std::uint64_t left = 0;  ///< to the end of the range
+    bool in_ram = false;
+};
+
+/// All ranges of one process. One is entered here when it is finished, and
+/// leaves before it is taken apart. Every call may come from any thread; no
+/// lock is held while the driver is asked.
+class ranges
+{
+public:
+    /// All outlive the object.
+    struct parts
+    {
+        const driver &calls;
+        budget &shares;
+        store &host;
+        const movers &moving;
+        first_spill &spills;
+    };
+
+    explicit ranges(const parts &of);
+    ranges(const ranges &) = delete;
+    ranges &operator=(const ranges &) = delete;
+
+    /// Makes one in the current context, and hands it to the device's mover
+    /// unless it is to stay for good.
+    /// @param bytes  above 0
+    /// @param made  out: as it was on failure, when nothing is left
+    CUresult make(std::uint64_t bytes, int device, placing where, range &made);
+
+    /// Unmaps one, frees its addresses and uncharges it.
+    /// @param base  of one that make() made, once
+    CUresult drop(CUdeviceptr base);
+
+    /// @p device now reads, or no longer reads, what lies on @p peer.
+    void peer_enabled(int device, int peer, bool enabled);
+
+    /// Whether anything was ever put into system RAM. Where it meets VRAM there
+    /// is a seam.
+    bool has_seams() const { return seams_.load(std::memory_order_acquire); }
+
+    /// What lies at an address. Where memory moves, the answer holds for what
+    /// stays as it is.
+    /// @return nothing where there is no range
+    std::optional<range_stretch> stretch_at(CUdeviceptr at);
+
+private:
+    struct region // what a part in system RAM is charged as
+    {
+        std::uint64_t bytes = 0;
+        std::uint64_t token = 0;
+    };
+    struct place
+    {
+        CUdeviceptr base = 0;
+        std::uint64_t bytes = 0;
+        int device = 0;
+    };
+    // What is mapped at a place, and charged for it. Where memory moves it is
+    // as it was, until the mover gives back what it has.
+    struct backing
+    {
+        std::vector<unit> units; // from first_host on in system RAM
+        std::size_t first_host = 0;
+        std::uint64_t vram_bytes = 0;
+        std::vector<region> regions; // none where the mover has a charge a unit
+        std::uint64_t open_to = 0;   // devices, by bit
+    };
+    struct record
+    {
+        place where;
+        backing behind;
+    };
+
+    CUresult reserve(std::uint64_t bytes, CUdeviceptr &base);
+    CUresult back(const place &at, placing where, backing &made);
+    CUresult map_vram(const place &at, std::uint64_t bytes,
+                      std::vector<unit> &units) const;
+    std::vector<region> charge_ram(int device, std::uint64_t bytes,
+                                   std::uint64_t unit_bytes);
+    std::uint64_t unit_bytes_at(const place &at) const;
+    void hand_over(const place &at, CUcontext context, backing &made) const;
+    void enter(const place &at, backing made);
+    CUresult unmap(const backing &gone, const mover::remains &left) const;
+    void uncharge(int device, const backing &gone) const;
+    std::uint64_t open_bytes(const place &at, const backing &of) const;
+    std::uint64_t who_reads(int device);
+    CUresult open(CUdeviceptr base, std::uint64_t bytes,
+                  std::uint64_t to) const;
+
+    const driver &calls_;
+    budget &budget_;
+    store &host_;
+    const movers &movers_;
+    first_spill &spills_;
+    std::atomic<CUdeviceptr> next_base_{0}; // see reserve()
+    std::atomic<bool> seams_{false};
+
+    std::mutex lock_; // guards all below
+    std::map<CUdeviceptr, record> all_;
+    std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
+};
+
+} // namespace emuv::cuda
