@@ -851,11 +851,16 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     trace record;
     if (trace_file != nullptr)
         record.open(trace_file);
-    mover moves(calls, limits, 0, false, unmaps,
-                trace_file != nullptr ? &record : nullptr,
-                [](const char *why) { std::fprintf(stderr, "%s\n", why); });
-    memory held(calls, std::vector<ledger *>{&limits}, host, report_kind::total,
-                nullptr, false, std::vector<mover *>{&moves});
+    mover moves(
+        {.calls = calls,
+         .limits = limits,
+         .tell = [](const char *why) { std::fprintf(stderr, "%s\n", why); },
+         .unmaps = unmaps,
+         .record = trace_file != nullptr ? &record : nullptr});
+    memory held({.calls = calls,
+                 .host = host,
+                 .ledgers = {&limits},
+                 .movers = {&moves}});
     const std::vector<bool> kept = of.kept();
     std::vector<CUdeviceptr> at(of.blocks.size());
     for (std::size_t i = 0; i < at.size(); i++)
