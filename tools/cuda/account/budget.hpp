@@ -20,8 +20,8 @@
 
 namespace emuv::cuda {
 
-/// How much of @p bytes goes to VRAM when @p free_bytes of the budget are left:
-/// all that fits, in whole chunks.
+/// The part of @p bytes that goes to VRAM when @p free_bytes of the share are
+/// left: all that fits, in whole chunks.
 constexpr std::uint64_t device_share(std::uint64_t bytes,
                                      std::uint64_t free_bytes)
 {

@@ -13,7 +13,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
 {
     const entry ours;
     range_view view;
-    if (!ours || !ours.held().find(address, view) || !(view.split || view.host))
+    if (!ours || !ours.table().find(address, view) ||
+        !(view.split || view.host))
         return EMUV_REAL(cuMemGetAddressRange_v2)(base, bytes, address);
     if (base != nullptr)
         *base = view.base;
@@ -29,9 +30,9 @@ template <typename Call>
 CUresult while_mapped(const entry &ours, CUdeviceptr address, Call ask)
 {
     range_view view;
-    if (!ours || ours->movers.empty() || !ours.held().find(address, view))
+    if (!ours || ours->movers.empty() || !ours.table().find(address, view))
         return ask();
-    mover *const moves = ours.held().mover_of(view.device);
+    mover *const moves = ours.table().mover_of(view.device);
     return moves != nullptr ? moves->while_mapped(address, ask) : ask();
 }
 
@@ -86,7 +87,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
     const entry ours;
     range_view view;
     CUresult result = CUDA_SUCCESS;
-    if (ours && data != nullptr && ours.held().find(address, view) &&
+    if (ours && data != nullptr && ours.table().find(address, view) &&
         (view.split || view.host) &&
         answer(view, attribute, address, data, result))
         return result;
@@ -106,7 +107,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     });
     range_view view;
     if (!ours || result != CUDA_SUCCESS || attributes == nullptr ||
-        data == nullptr || !ours.held().find(address, view) ||
+        data == nullptr || !ours.table().find(address, view) ||
         !(view.split || view.host))
         return result;
     for (unsigned i = 0; i < count; i++) {
@@ -126,7 +127,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     // allocations, that this cannot.
     if (ours && value != nullptr &&
         attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
-        ours.held().find(address, view) && view.split)
+        ours.table().find(address, view) && view.split)
         return CUDA_ERROR_INVALID_VALUE;
     // It is the memory's that is there now, and would not go with it.
     if (ours)
@@ -147,7 +148,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     const entry ours;
     range_view view;
-    if (!ours || handle == nullptr || !ours.held().find(address, view) ||
+    if (!ours || handle == nullptr || !ours.table().find(address, view) ||
         !view.split)
         return EMUV_REAL(cuIpcGetMemHandle)(handle, address);
     static std::atomic<bool> said;

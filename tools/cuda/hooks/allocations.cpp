@@ -16,7 +16,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     const entry ours;
     const CUresult result = EMUV_REAL(cuDeviceTotalMem_v2)(bytes, device);
     if (ours && result == CUDA_SUCCESS && bytes != nullptr)
-        ours.held().show_total(device, *bytes);
+        ours.table().show_total(device, *bytes);
     return result;
 }
 
@@ -25,7 +25,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemGetInfo_v2)(free, total);
     if (ours && result == CUDA_SUCCESS && free != nullptr && total != nullptr)
-        ours.held().show_info(ours.held().current_device(), *free, *total);
+        ours.table().show_info(ours.table().current_device(), *free, *total);
     return result;
 }
 
@@ -36,7 +36,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     const entry ours;
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return EMUV_REAL(cuMemAlloc_v2)(pointer, bytes);
-    return ours.held().allocate(pointer, bytes);
+    return ours.table().allocate(pointer, bytes);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width,
@@ -47,8 +47,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width,
         height == 0 || !ours.has_context())
         return EMUV_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height,
                                              element_bytes);
-    return ours.held().allocate_pitch(pointer, pitch, width, height,
-                                      element_bytes);
+    return ours.table().allocate_pitch(pointer, pitch, width, height,
+                                       element_bytes);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer)
@@ -59,7 +59,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     // Managed memory, before somebody else is given it.
     void *const at = reinterpret_cast<void *>(pointer);
     const auto was = ours->host.remove(at);
-    const CUresult result = ours.held().free(pointer);
+    const CUresult result = ours.table().free(pointer);
     if (was.bytes > 0 && result != CUDA_SUCCESS)
         ours->host.add(at, was.bytes, was.managed);
     return result;
@@ -74,7 +74,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
     const CUresult result =
-        ours.held().allocate_counted(pointer, bytes, true, real);
+        ours.table().allocate_counted(pointer, bytes, true, real);
     // The program may write addresses there, and kernels find them.
     if (result == CUDA_SUCCESS && !ours->movers.empty())
         ours->host.add(reinterpret_cast<void *>(*pointer), bytes, true);

@@ -67,11 +67,11 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *wanted)
     };
     if (!ours || array == nullptr || wanted == nullptr || !ours.has_context())
         return real();
-    return ours.held().create_array(array,
-                                    array_bytes(wanted->Width, wanted->Height,
-                                                1, wanted->Format,
-                                                wanted->NumChannels),
-                                    real);
+    return ours.table().create_array(array,
+                                     array_bytes(wanted->Width, wanted->Height,
+                                                 1, wanted->Format,
+                                                 wanted->NumChannels),
+                                     real);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *array,
@@ -84,18 +84,18 @@ CUresult cuArray3DCreate_v2(CUarray *array,
     if (!ours || array == nullptr || wanted == nullptr ||
         !has_memory(*wanted) || !ours.has_context())
         return real();
-    return ours.held().create_array(array,
-                                    array_bytes(wanted->Width, wanted->Height,
-                                                wanted->Depth, wanted->Format,
-                                                wanted->NumChannels),
-                                    real);
+    return ours.table().create_array(array,
+                                     array_bytes(wanted->Width, wanted->Height,
+                                                 wanted->Depth, wanted->Format,
+                                                 wanted->NumChannels),
+                                     real);
 }
 
 CUresult cuArrayDestroy(CUarray array)
 {
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuArrayDestroy)(array); };
-    return ours ? ours.held().destroy_array(array, real) : real();
+    return ours ? ours.table().destroy_array(array, real) : real();
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
@@ -118,12 +118,12 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
                              wanted->Height >> level,
                              wanted->Depth >> (layered ? 0 : level),
                              wanted->Format, wanted->NumChannels);
-    return ours.held().create_array(array, bytes, real);
+    return ours.table().create_array(array, bytes, real);
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuMipmappedArrayDestroy)(array); };
-    return ours ? ours.held().destroy_array(array, real) : real();
+    return ours ? ours.table().destroy_array(array, real) : real();
 }

@@ -44,21 +44,21 @@ bool any_during_call(const Asked *asked, std::size_t count)
 
 // ---- In one dimension
 
-bool on_host(memory &held, CUdeviceptr at)
+bool on_host(memory &table, CUdeviceptr at)
 {
     range_view view;
     unsigned type = CU_MEMORYTYPE_HOST;
-    return !held.find(at, view) &&
+    return !table.find(at, view) &&
            (EMUV_REAL(cuPointerGetAttribute)(
                 &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) != CUDA_SUCCESS ||
             type == CU_MEMORYTYPE_HOST);
 }
 
-CUresult copy_one(memory &held, CUdeviceptr to, CUdeviceptr from,
+CUresult copy_one(memory &table, CUdeviceptr to, CUdeviceptr from,
                   std::size_t bytes, CUstream stream)
 {
-    const bool to_host = on_host(held, to);
-    const bool from_host = on_host(held, from);
+    const bool to_host = on_host(table, to);
+    const bool from_host = on_host(table, from);
     if (to_host == from_host)
         return cuMemcpyAsync(to, from, bytes, stream);
     if (to_host)
@@ -78,13 +78,13 @@ CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from,
                const CUmemcpyAttributes *attributes, std::size_t sets,
                std::size_t *failed, CUstream stream, Real real)
 {
-    memory *const held = memory_if_ours();
-    if (held == nullptr || to == nullptr || from == nullptr ||
+    memory *const table = memory_if_ours();
+    if (table == nullptr || to == nullptr || from == nullptr ||
         sizes == nullptr || attributes == nullptr)
         return real();
     bool ram = false;
     for (std::size_t i = 0; i < count && !ram; i++)
-        ram = touches_ram(*held, to[i]) || touches_ram(*held, from[i]);
+        ram = touches_ram(*table, to[i]) || touches_ram(*table, from[i]);
     if (!ram) {
         if (const state *ours = state_if_ours(); !ours->movers.empty())
             for (std::size_t i = 0; i < count; i++)
@@ -93,7 +93,7 @@ CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from,
     }
     for (std::size_t i = 0; i < count; i++) {
         const CUresult result =
-            copy_one(*held, to[i], from[i], sizes[i], stream);
+            copy_one(*table, to[i], from[i], sizes[i], stream);
         if (result != CUDA_SUCCESS) {
             if (failed != nullptr)
                 *failed = i;
@@ -181,7 +181,7 @@ bool can_be_cut(const copy_side &side, std::size_t element)
     return side.at % element == 0;
 }
 
-void cut(memory *held, const CUDA_MEMCPY3D_BATCH_OP &asked,
+void cut(memory *table, const CUDA_MEMCPY3D_BATCH_OP &asked,
          std::vector<CUDA_MEMCPY3D_BATCH_OP> &parts)
 {
     CUDA_MEMCPY3D_BATCH_OP copy = asked;
@@ -200,7 +200,7 @@ void cut(memory *held, const CUDA_MEMCPY3D_BATCH_OP &asked,
     whole.width = asked.extent.width * element;
     whole.height = asked.extent.height;
     whole.depth = asked.extent.depth;
-    in_parts(held, to, from, whole, [&](const copy_part &part) {
+    in_parts(table, to, from, whole, [&](const copy_part &part) {
         CUDA_MEMCPY3D_BATCH_OP piece = copy;
         narrow(piece.dst, to, part, element);
         narrow(piece.src, from, part, element);
@@ -218,8 +218,8 @@ template <typename Real>
 CUresult batch_3d(CUDA_MEMCPY3D_BATCH_OP *list, std::size_t count,
                   std::size_t *failed, CUstream stream, Real real)
 {
-    memory *const held = with_seams(memory_if_ours());
-    if (held == nullptr || list == nullptr)
+    memory *const table = with_seams(memory_if_ours());
+    if (table == nullptr || list == nullptr)
         return real(count, list);
     // What is cut as it lies has to stay so.
     if (const state *ours = state_if_ours(); !ours->movers.empty())
@@ -230,7 +230,7 @@ CUresult batch_3d(CUDA_MEMCPY3D_BATCH_OP *list, std::size_t count,
     std::vector<CUDA_MEMCPY3D_BATCH_OP> parts;
     origins of;
     for (std::size_t i = 0; i < count; i++) {
-        cut(held, list[i], parts);
+        cut(table, list[i], parts);
         while (of.size() < parts.size())
             of.add(i);
     }

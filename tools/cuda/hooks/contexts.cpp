@@ -12,15 +12,15 @@ CUresult ends_context(CUcontext context, Call real)
     const entry ours;
     if (!ours || context == nullptr)
         return real();
-    ours.held().context_ends(context);
-    const std::uint64_t before = ours.held().next_serial();
+    ours.table().context_ends(context);
+    const std::uint64_t before = ours.table().next_serial();
     const CUresult result = real();
     if (result != CUDA_SUCCESS) {
-        ours.held().context_stays(context);
+        ours.table().context_stays(context);
         return result;
     }
     ours->kernels->gone(context);
-    ours.held().context_gone(context, before);
+    ours.table().context_gone(context, before);
     return result;
 }
 
@@ -31,7 +31,7 @@ CUresult cuCtxAttach(CUcontext *context, unsigned flags)
     const entry ours;
     const CUresult result = EMUV_REAL(cuCtxAttach)(context, flags);
     if (ours && result == CUDA_SUCCESS && context != nullptr)
-        ours.held().context_attached(*context);
+        ours.table().context_attached(*context);
     return result;
 }
 
@@ -40,10 +40,10 @@ CUresult cuCtxDetach(CUcontext context)
     const auto real = [context] { return EMUV_REAL(cuCtxDetach)(context); };
     {
         const entry ours;
-        if (ours && ours.held().context_detached(context)) {
+        if (ours && ours.table().context_detached(context)) {
             const CUresult result = real();
             if (result != CUDA_SUCCESS)
-                ours.held().context_attached(context);
+                ours.table().context_attached(context);
             return result;
         }
     }
@@ -79,19 +79,19 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
         alive == 0 ||
         EMUV_REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
         return real();
-    ours.held().context_ends(context);
-    const std::uint64_t before = ours.held().next_serial();
+    ours.table().context_ends(context);
+    const std::uint64_t before = ours.table().next_serial();
     const CUresult result = real();
     EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
     if (ours->calls.cuDevicePrimaryCtxGetState(device, &flags, &alive) !=
         CUDA_SUCCESS)
         alive = 1;
     if (result != CUDA_SUCCESS || (!resets && alive != 0)) {
-        ours.held().context_stays(context);
+        ours.table().context_stays(context);
         return result;
     }
     ours->kernels->gone(context);
-    ours.held().context_gone(context, before);
+    ours.table().context_gone(context, before);
     return result;
 }
 
@@ -134,14 +134,14 @@ CUresult changes_peer(CUcontext peer, bool enabled, Call real)
     const CUresult result = real();
     if (!ours || result != CUDA_SUCCESS)
         return result;
-    const int device = ours.held().current_device();
+    const int device = ours.table().current_device();
     CUdevice other = 0;
     CUcontext popped = nullptr;
     if (ours->calls.cuCtxPushCurrent_v2(peer) != CUDA_SUCCESS)
         return result;
-    other = ours.held().current_device();
+    other = ours.table().current_device();
     ours->calls.cuCtxPopCurrent_v2(&popped);
-    ours.held().peer_enabled(device, other, enabled);
+    ours.table().peer_enabled(device, other, enabled);
     return result;
 }
 

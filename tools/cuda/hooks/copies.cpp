@@ -50,7 +50,7 @@ bool find_device(const state &ours, CUdeviceptr at, int &device,
                  CUcontext &context, bool &placed)
 {
     range_view view;
-    if (ours.held->find(at, view) && view.context != nullptr) {
+    if (ours.table->find(at, view) && view.context != nullptr) {
         device = view.device;
         context = view.context;
         placed = true;
@@ -110,8 +110,8 @@ bool goes_by_host(const state &ours, CUdeviceptr to, CUdeviceptr from)
     int devices[2] = {};
     CUcontext context = nullptr;
     bool placed = false;
-    return ours.devices > 1 && ours.held->by_handle() &&
-           (touches_ram(*ours.held, to) || touches_ram(*ours.held, from)) &&
+    return ours.devices > 1 && ours.table->by_handle() &&
+           (touches_ram(*ours.table, to) || touches_ram(*ours.table, from)) &&
            find_device(ours, to, devices[0], context, placed) &&
            find_device(ours, from, devices[1], context, placed) &&
            devices[0] != devices[1];
@@ -122,7 +122,7 @@ CUresult by_host(const state &ours, CUdeviceptr to, CUcontext there,
                  CUdeviceptr from, CUcontext here, std::size_t bytes,
                  CUstream stream)
 {
-    if (ours.held->is_capturing(stream))
+    if (ours.table->is_capturing(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUresult result = EMUV_REAL(cuStreamSynchronize)(stream);
     std::vector<unsigned char> buffer(

@@ -12,15 +12,15 @@ CUresult instantiate(CUgraphExec *made, CUgraph from, Call real)
     const entry ours;
     if (!ours || made == nullptr)
         return real();
-    return ours.held().executable_graphs().instantiate(made, from, real);
+    return ours.table().executable_graphs().instantiate(made, from, real);
 }
 
 template <typename Call>
 CUresult launch(CUgraphExec which, Call real)
 {
-    memory *const held = memory_if_ours();
-    return held != nullptr ? held->executable_graphs().launch(which, real)
-                           : real();
+    memory *const table = memory_if_ours();
+    return table != nullptr ? table->executable_graphs().launch(which, real)
+                            : real();
 }
 
 } // namespace
@@ -100,5 +100,6 @@ CUresult cuGraphExecDestroy(CUgraphExec which)
     const auto real = [&] { return EMUV_REAL(cuGraphExecDestroy)(which); };
     if (ours && ours->nodes.any())
         ours->nodes.take_uses(which);
-    return ours ? ours.held().executable_graphs().destroy(which, real) : real();
+    return ours ? ours.table().executable_graphs().destroy(which, real)
+                : real();
 }

@@ -16,14 +16,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties->location.id < 0 || properties->location.id >= ours->devices)
         return EMUV_REAL(cuMemCreate)(handle, bytes, properties, flags);
-    return ours.held().create_handle(handle, bytes, *properties, flags);
+    return ours.table().create_handle(handle, bytes, *properties, flags);
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuMemRelease)(handle); };
-    return ours ? ours.held().release_handle(handle, real) : real();
+    return ours ? ours.table().release_handle(handle, real) : real();
 }
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
@@ -33,24 +33,24 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
     const CUresult result =
         EMUV_REAL(cuMemMap)(at, bytes, offset, handle, flags);
     if (ours && result == CUDA_SUCCESS)
-        ours.held().handle_mapped(at, bytes, handle);
+        ours.table().handle_mapped(at, bytes, handle);
     return result;
 }
 
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
     const entry ours;
-    if (ours && ours.held().is_allocation(at, bytes))
+    if (ours && ours.table().is_allocation(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     const auto real = [&] { return EMUV_REAL(cuMemUnmap)(at, bytes); };
-    return ours ? ours.held().unmap_handles(at, bytes, real) : real();
+    return ours ? ours.table().unmap_handles(at, bytes, real) : real();
 }
 
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes,
                         const CUmemAccessDesc *access, size_t count)
 {
     const entry ours;
-    if (ours && ours.held().is_allocation(at, bytes))
+    if (ours && ours.table().is_allocation(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     return EMUV_REAL(cuMemSetAccess)(at, bytes, access, count);
 }
@@ -58,7 +58,7 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes,
 CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
 {
     const entry ours;
-    if (ours && ours.held().is_allocation(at, bytes))
+    if (ours && ours.table().is_allocation(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     return EMUV_REAL(cuMemAddressFree)(at, bytes);
 }
@@ -67,11 +67,13 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                      void *at)
 {
     const entry ours;
-    if (ours && ours.held().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
+    if (ours &&
+        ours.table().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
         return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
     if (ours && result == CUDA_SUCCESS)
-        ours.held().handle_retained(*handle, reinterpret_cast<CUdeviceptr>(at));
+        ours.table().handle_retained(*handle,
+                                     reinterpret_cast<CUdeviceptr>(at));
     return result;
 }
 
@@ -83,6 +85,6 @@ cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     const CUresult result =
         EMUV_REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
     if (ours && result == CUDA_SUCCESS && properties != nullptr)
-        ours.held().show_properties(handle, *properties);
+        ours.table().show_properties(handle, *properties);
     return result;
 }

@@ -8,23 +8,23 @@
 
 namespace emuv::cuda {
 
-bool in_system_ram(memory &held, const described_side &side)
+bool in_system_ram(memory &table, const described_side &side)
 {
     return (side.type == CU_MEMORYTYPE_DEVICE ||
             side.type == CU_MEMORYTYPE_UNIFIED) &&
-           held.in_system_ram(side.at + side.y * side.pitch + side.x);
+           table.in_system_ram(side.at + side.y * side.pitch + side.x);
 }
 
-std::vector<piece<CUDA_MEMCPY3D>> cut(memory &held, const CUDA_MEMCPY3D &asked)
+std::vector<piece<CUDA_MEMCPY3D>> cut(memory &table, const CUDA_MEMCPY3D &asked)
 {
     std::vector<piece<CUDA_MEMCPY3D>> pieces;
-    memory *const seams = with_seams(&held);
+    memory *const seams = with_seams(&table);
     as_described(seams, &asked, [&](const CUDA_MEMCPY3D *part) {
         CUDA_MEMCPY3D copy = *part;
         memory_kinds kinds = 0;
-        if (seams != nullptr && in_system_ram(held, destination_of(copy)))
+        if (seams != nullptr && in_system_ram(table, destination_of(copy)))
             kinds |= to_system_ram;
-        if (seams != nullptr && in_system_ram(held, source_of(copy)))
+        if (seams != nullptr && in_system_ram(table, source_of(copy)))
             kinds |= from_system_ram;
         pieces.push_back({copy, kinds});
         return CUDA_SUCCESS;
@@ -33,10 +33,10 @@ std::vector<piece<CUDA_MEMCPY3D>> cut(memory &held, const CUDA_MEMCPY3D &asked)
 }
 
 std::vector<piece<CUDA_MEMSET_NODE_PARAMS>>
-cut(memory &held, const CUDA_MEMSET_NODE_PARAMS &asked)
+cut(memory &table, const CUDA_MEMSET_NODE_PARAMS &asked)
 {
     std::vector<piece<CUDA_MEMSET_NODE_PARAMS>> pieces;
-    memory *const seams = with_seams(&held);
+    memory *const seams = with_seams(&table);
     // With one row its pitch means nothing.
     as_filled(seams, asked.dst, asked.height > 1 ? asked.pitch : 0,
               asked.elementSize, asked.width, asked.height,
@@ -46,7 +46,7 @@ cut(memory &held, const CUDA_MEMSET_NODE_PARAMS &asked)
                   fill.width = width;
                   fill.height = height;
                   pieces.push_back(
-                      {fill, seams != nullptr && held.in_system_ram(to)
+                      {fill, seams != nullptr && table.in_system_ram(to)
                                  ? to_system_ram
                                  : 0});
                   return CUDA_SUCCESS;

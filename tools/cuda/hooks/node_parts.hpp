@@ -22,13 +22,14 @@ struct piece
 };
 
 /// Whether one side of a copy begins in system RAM.
-bool in_system_ram(memory &held, const described_side &side);
+bool in_system_ram(memory &table, const described_side &side);
 
 /// Cuts a copy, or a fill, at the seams of the allocations that it names.
-std::vector<piece<CUDA_MEMCPY3D>> cut(memory &held, const CUDA_MEMCPY3D &asked);
+std::vector<piece<CUDA_MEMCPY3D>> cut(memory &table,
+                                      const CUDA_MEMCPY3D &asked);
 
 std::vector<piece<CUDA_MEMSET_NODE_PARAMS>>
-cut(memory &held, const CUDA_MEMSET_NODE_PARAMS &asked);
+cut(memory &table, const CUDA_MEMSET_NODE_PARAMS &asked);
 
 /// Fixes the memory that a node names: a graph holds addresses as they are.
 void stay(const state &ours, const CUDA_MEMCPY3D &asked);
@@ -73,7 +74,7 @@ CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
         (count > 0 && after == nullptr))
         return add(node, after, edges, count, asked);
     stay(*ours, *asked);
-    const auto pieces = cut(*ours->held, *asked);
+    const auto pieces = cut(*ours->table, *asked);
     cut_node made;
     made.graph = graph;
     made.context = or_current(*ours, context);
@@ -112,7 +113,7 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
     if (ours == nullptr || asked == nullptr)
         return set(node, asked);
     stay(*ours, *asked);
-    const auto pieces = cut(*ours->held, *asked);
+    const auto pieces = cut(*ours->table, *asked);
     auto found = ours->nodes.find(node);
     // A captured one: in which graph it is, nobody says.
     if (!found || !std::holds_alternative<Params>(found->asked))
@@ -166,7 +167,7 @@ CUresult set_executable(CUgraphExec exec, CUgraphNode node, const Params *asked,
     if (ours == nullptr || asked == nullptr)
         return set(node, asked);
     stay(*ours, *asked);
-    const auto pieces = cut(*ours->held, *asked);
+    const auto pieces = cut(*ours->table, *asked);
     const auto found = ours->nodes.find(node);
     if (!found || found->parts.size() == 1 ||
         !std::holds_alternative<Params>(found->asked))

@@ -8,48 +8,48 @@
 
 namespace emuv::cuda {
 
-/// @p held where there are seams to look for, else null: what the functions
+/// @p table where there are seams to look for, else null: what the functions
 /// here take.
-inline memory *with_seams(memory *held)
+inline memory *with_seams(memory *table)
 {
-    return held != nullptr && held->has_seams() ? held : nullptr;
+    return table != nullptr && table->has_seams() ? table : nullptr;
 }
 
 /// Whether any of the allocation lies in system RAM, or may at any moment.
-inline bool touches_ram(memory &held, CUdeviceptr at)
+inline bool touches_ram(memory &table, CUdeviceptr at)
 {
     range_view view;
-    return held.find(at, view) && (view.host || held.moves());
+    return table.find(at, view) && (view.host || table.moves());
 }
 
 /// Calls @p real with a part of what is asked for, until all is done: with all
 /// of it at once, where no seam is in the way.
 template <typename Real>
-CUresult in_parts(memory *held, const copy_side &to, const copy_side &from,
+CUresult in_parts(memory *table, const copy_side &to, const copy_side &from,
                   const copy_part &whole, Real real)
 {
-    if (held == nullptr || whole.width == 0 || whole.height == 0 ||
+    if (table == nullptr || whole.width == 0 || whole.height == 0 ||
         whole.depth == 0)
         return real(whole);
     const auto crosses = [&](const copy_side &side) {
-        return side.at != 0 && held->crosses_seam(start_of(side, whole),
-                                                  extent_of(side, whole));
+        return side.at != 0 && table->crosses_seam(start_of(side, whole),
+                                                   extent_of(side, whole));
     };
     if (!crosses(to) && !crosses(from))
         return real(whole);
     return cut_at_seams(
-        to, from, whole, [&](CUdeviceptr at) { return held->seam_after(at); },
+        to, from, whole, [&](CUdeviceptr at) { return table->seam_after(at); },
         real);
 }
 
 /// In one dimension: @p real takes an offset and a number of bytes.
 template <typename Real>
-CUresult in_line(memory *held, CUdeviceptr to, CUdeviceptr from,
+CUresult in_line(memory *table, CUdeviceptr to, CUdeviceptr from,
                  std::size_t bytes, Real real)
 {
     copy_part whole;
     whole.width = bytes;
-    return in_parts(held, {to, 0, 0}, {from, 0, 0}, whole,
+    return in_parts(table, {to, 0, 0}, {from, 0, 0}, whole,
                     [&](const copy_part &part) {
                         return real(static_cast<std::size_t>(part.x),
                                     static_cast<std::size_t>(part.width));
@@ -102,17 +102,17 @@ described_side source_of(Copy &copy)
 /// Calls a side by its name that is said to be the host's and is not: the
 /// driver finds out, too.
 template <typename Copy>
-void find_sides(memory &held, Copy &copy)
+void find_sides(memory &table, Copy &copy)
 {
     range_view view;
     const auto source = reinterpret_cast<CUdeviceptr>(copy.srcHost);
-    if (copy.srcMemoryType == CU_MEMORYTYPE_HOST && held.find(source, view)) {
+    if (copy.srcMemoryType == CU_MEMORYTYPE_HOST && table.find(source, view)) {
         copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
         copy.srcDevice = source;
     }
     const auto destination = reinterpret_cast<CUdeviceptr>(copy.dstHost);
     if (copy.dstMemoryType == CU_MEMORYTYPE_HOST &&
-        held.find(destination, view)) {
+        table.find(destination, view)) {
         copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
         copy.dstDevice = destination;
     }
@@ -163,12 +163,12 @@ inline void narrow(const described_side &asked, const copy_side &side,
 
 /// By a description, of two or three dimensions: @p real takes such a one.
 template <typename Copy, typename Real>
-CUresult as_described(memory *held, const Copy *asked, Real real)
+CUresult as_described(memory *table, const Copy *asked, Real real)
 {
-    if (asked == nullptr || held == nullptr)
+    if (asked == nullptr || table == nullptr)
         return real(asked);
     Copy copy = *asked;
-    find_sides(*held, copy);
+    find_sides(*table, copy);
     copy_part whole;
     whole.width = copy.WidthInBytes;
     whole.height = copy.Height;
@@ -176,7 +176,7 @@ CUresult as_described(memory *held, const Copy *asked, Real real)
         whole.depth = copy.Depth;
     const copy_side to = side_of(destination_of(copy), whole);
     const copy_side from = side_of(source_of(copy), whole);
-    return in_parts(held, to, from, whole, [&](const copy_part &part) {
+    return in_parts(table, to, from, whole, [&](const copy_part &part) {
         Copy piece = copy;
         narrow(destination_of(piece), to, part);
         narrow(source_of(piece), from, part);
@@ -192,7 +192,7 @@ CUresult as_described(memory *held, const Copy *asked, Real real)
 /// height. An address that is no multiple of an element is wrong, and one that
 /// is has no element across a seam.
 template <typename Real>
-CUresult as_filled(memory *held, CUdeviceptr to, std::size_t pitch,
+CUresult as_filled(memory *table, CUdeviceptr to, std::size_t pitch,
                    std::size_t element, std::size_t width, std::size_t height,
                    Real real)
 {
@@ -202,7 +202,7 @@ CUresult as_filled(memory *held, CUdeviceptr to, std::size_t pitch,
         __builtin_mul_overflow(width, element, &whole.width))
         return real(to, width, height);
     return in_parts(
-        held, {to, pitch, 0}, {}, whole, [&](const copy_part &part) {
+        table, {to, pitch, 0}, {}, whole, [&](const copy_part &part) {
             return real(to + part.y * pitch + part.x,
                         static_cast<std::size_t>(part.width / element),
                         static_cast<std::size_t>(part.height));

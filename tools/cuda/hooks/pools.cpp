@@ -12,8 +12,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
     };
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, nullptr, legacy(stream),
-                                      real);
+    return ours.table().allocate_async(pointer, bytes, nullptr, legacy(stream),
+                                       real);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
@@ -25,8 +25,8 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
     };
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, nullptr,
-                                      per_thread(stream), real);
+    return ours.table().allocate_async(pointer, bytes, nullptr,
+                                       per_thread(stream), real);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
@@ -39,8 +39,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
     if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
         !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, pool, legacy(stream),
-                                      real);
+    return ours.table().allocate_async(pointer, bytes, pool, legacy(stream),
+                                       real);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
@@ -54,8 +54,8 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
     if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
         !ours.has_context())
         return real();
-    return ours.held().allocate_async(pointer, bytes, pool, per_thread(stream),
-                                      real);
+    return ours.table().allocate_async(pointer, bytes, pool, per_thread(stream),
+                                       real);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
@@ -66,7 +66,7 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
     };
     if (!ours || pointer == 0)
         return real();
-    return ours.held().free_async(pointer, legacy(stream), real);
+    return ours.table().free_async(pointer, legacy(stream), real);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
@@ -77,7 +77,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
     };
     if (!ours || pointer == 0)
         return real();
-    return ours.held().free_async(pointer, per_thread(stream), real);
+    return ours.table().free_async(pointer, per_thread(stream), real);
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
@@ -85,8 +85,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemPoolCreate)(pool, wanted);
     if (ours && result == CUDA_SUCCESS)
-        ours.held().stream_pools().created(*pool, wanted->location,
-                                           wanted->allocType);
+        ours.table().stream_pools().created(*pool, wanted->location,
+                                            wanted->allocType);
     return result;
 }
 
@@ -98,7 +98,7 @@ CUresult names_pool(const CUmemoryPool *pool, const CUmemLocation *where,
 {
     const entry ours;
     if (ours && result == CUDA_SUCCESS && pool != nullptr && where != nullptr)
-        ours.held().stream_pools().named(*pool, *where, type);
+        ours.table().stream_pools().named(*pool, *where, type);
     return result;
 }
 
@@ -143,7 +143,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     const entry ours;
     const CUresult result = EMUV_REAL(cuDeviceSetMemPool)(device, pool);
     if (ours)
-        ours.held().pool_is_set();
+        ours.table().pool_is_set();
     return result;
 }
 
@@ -153,7 +153,7 @@ CUresult cuMemSetMemPool(CUmemLocation *where, CUmemAllocationType type,
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemSetMemPool)(where, type, pool);
     if (ours)
-        ours.held().pool_is_set();
+        ours.table().pool_is_set();
     return result;
 }
 
@@ -162,7 +162,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuMemPoolDestroy)(pool); };
     return ours && pool != nullptr
-               ? ours.held().stream_pools().destroy(pool, real)
+               ? ours.table().stream_pools().destroy(pool, real)
                : real();
 }
 
@@ -194,7 +194,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
         EMUV_REAL(cuMemPoolGetAttribute)(pool, which, value);
     if (!ours || result != CUDA_SUCCESS)
         return result;
-    const memory::pool_use use = ours.held().use_of(pool);
+    const memory::pool_use use = ours.table().use_of(pool);
     if (const std::uint64_t more = part_of(use, which); more > 0)
         *static_cast<cuuint64_t *>(value) += more;
     if (which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
@@ -211,7 +211,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
     if (ours && result == CUDA_SUCCESS &&
         (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
          which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH))
-        ours.held().reset_high(pool, which == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+        ours.table().reset_high(pool, which == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
     return result;
 }
 
@@ -219,6 +219,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     const entry ours;
     if (ours) // what is kept of the driver's goes back to it
-        ours.held().trim_ours(pool, keep);
+        ours.table().trim_ours(pool, keep);
     return EMUV_REAL(cuMemPoolTrimTo)(pool, keep);
 }

@@ -16,7 +16,7 @@ struct state
 {
     settings asked;
     driver calls;
-    memory *held = nullptr;
+    memory *table = nullptr;
     int devices = 0;
     functions *kernels = nullptr;
     cut_nodes nodes;
@@ -113,7 +113,7 @@ public:
 
     explicit operator bool() const { return state_ != nullptr; }
     state *operator->() const { return state_; }
-    memory &held() const { return *state_->held; }
+    memory &table() const { return *state_->table; }
 
     /// Who moves the current device's memory, or null.
     mover *moving() const
@@ -121,7 +121,7 @@ public:
         const auto &all = state_->movers;
         if (all.size() <= 1)
             return all.empty() ? nullptr : all.front();
-        const auto device = static_cast<std::size_t>(held().current_device());
+        const auto device = static_cast<std::size_t>(table().current_device());
         return device < all.size() ? all[device] : nullptr;
     }
 
@@ -157,7 +157,7 @@ inline state *state_if_ours()
 inline memory *memory_if_ours()
 {
     state *const ours = state_if_ours();
-    return ours != nullptr ? ours->held : nullptr;
+    return ours != nullptr ? ours->table : nullptr;
 }
 
 } // namespace emuv::cuda

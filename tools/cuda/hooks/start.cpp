@@ -283,7 +283,7 @@ CUresult start_locked()
         std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
     if (reclaims)
         prepare_callers();
-    made->held =
+    made->table =
         new memory({.calls = made->calls,
                     .host = *host,
                     .ledgers = ledgers,

@@ -31,7 +31,7 @@ CUresult begins(CUstream stream, Call real)
     // Before it begins: what is allocated from here on may be the capture's.
     const entry ours;
     if (ours)
-        ours.held().capture_begins();
+        ours.table().capture_begins();
     open_captures++;
     if (ours)
         ours->stream_waits();
@@ -135,7 +135,7 @@ CUresult goes(CUstream stream, Call real)
 {
     const entry ours;
     if (ours) {
-        ours.held().stream_goes(stream);
+        ours.table().stream_goes(stream);
         for (mover *each : ours->movers)
             each->stream_goes(stream);
     }

@@ -108,7 +108,7 @@ void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
                std::size_t bytes, Rest...)
 {
     range_view view;
-    if (!ours.held->find(words, view))
+    if (!ours.table->find(words, view))
         ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
 }
 
@@ -123,7 +123,7 @@ void from_rows(const state &ours, const Copy *copy)
                                   ? reinterpret_cast<CUdeviceptr>(copy->srcHost)
                                   : copy->srcDevice;
     range_view view;
-    if (ours.held->find(words, view))
+    if (ours.table->find(words, view))
         return;
     std::size_t pitch = copy->srcPitch;
     if (pitch == 0)
@@ -241,7 +241,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         };
         // What a capture takes down is for the memory as it lies; and movers
         // of other devices hear nothing of this work.
-        const bool later = ours.held().is_capturing(stream);
+        const bool later = ours.table().is_capturing(stream);
         if (later || ours->movers.size() > 1) {
             work named;
             collect(named);

@@ -33,7 +33,7 @@ struct allocation
     bool in_order = false; ///< made in stream order, to be kept when freed
 
     /// By us, not by the driver.
-    bool placed() const { return made_by != maker::driver; }
+    bool is_ours() const { return made_by != maker::driver; }
     bool pooled() const { return taken.kind == charge_kind::pooled; }
 
     /// The addresses of a range of our own; none of anything else.
@@ -42,7 +42,7 @@ struct allocation
         return made_by == maker::range ? reserved_bytes : 0;
     }
     /// What the program may use of what we placed; none of anything else.
-    std::uint64_t placed_bytes() const { return placed() ? bytes : 0; }
+    std::uint64_t our_bytes() const { return is_ours() ? bytes : 0; }
 };
 
 /// By address, or by an array's handle. An allocation that moves between two

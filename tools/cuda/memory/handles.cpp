@@ -38,7 +38,7 @@ CUresult handles::create(CUmemGenericAllocationHandle *handle,
         return result;
     const std::lock_guard guard(lock_);
     const std::uint64_t id = next_id_++;
-    given_[*handle] = {id, 1};
+    handles_[*handle] = {id, 1};
     created_[id] = made;
     return result;
 }
@@ -64,12 +64,12 @@ void handles::drop_if_unused(std::map<std::uint64_t, created>::iterator found)
 std::uint64_t handles::take_handle(CUmemGenericAllocationHandle handle)
 {
     const std::lock_guard guard(lock_);
-    const auto found = given_.find(handle);
-    if (found == given_.end())
+    const auto found = handles_.find(handle);
+    if (found == handles_.end())
         return 0;
     const std::uint64_t id = found->second.id;
     if (--found->second.references == 0)
-        given_.erase(found);
+        handles_.erase(found);
     return id;
 }
 
@@ -83,7 +83,7 @@ void handles::settle_handle(CUmemGenericAllocationHandle handle,
         drop_if_unused(of);
         return;
     }
-    given &kept = given_[handle];
+    handle_use &kept = handles_[handle];
     kept.id = id;
     kept.references++;
 }
@@ -92,8 +92,8 @@ void handles::mapped(CUdeviceptr at, std::uint64_t bytes,
                      CUmemGenericAllocationHandle handle)
 {
     const std::lock_guard guard(lock_);
-    const auto found = given_.find(handle);
-    if (found == given_.end())
+    const auto found = handles_.find(handle);
+    if (found == handles_.end())
         return;
     mappings_[at] = {bytes, found->second.id};
     created_[found->second.id].mapped++;
@@ -133,7 +133,7 @@ void handles::retained(CUmemGenericAllocationHandle handle, CUdeviceptr at)
     if (of == created_.end())
         return;
     of->second.references++;
-    given &again = given_[handle];
+    handle_use &again = handles_[handle];
     again.id = of->first;
     again.references++;
 }
@@ -142,8 +142,8 @@ void handles::show_properties(CUmemGenericAllocationHandle handle,
                               CUmemAllocationProp &properties)
 {
     const std::lock_guard guard(lock_);
-    const auto found = given_.find(handle);
-    if (found == given_.end())
+    const auto found = handles_.find(handle);
+    if (found == handles_.end())
         return;
     const auto of = created_.find(found->second.id);
     if (of == created_.end() || !of->second.host())

@@ -86,7 +86,7 @@ private:
         std::uint64_t bytes = 0;
         std::uint64_t id = 0;
     };
-    struct given // a handle, for created memory that may have several
+    struct handle_use // a handle, for created memory that may have several
     {
         std::uint64_t id = 0;
         unsigned references = 0;
@@ -109,7 +109,7 @@ private:
 
     std::mutex lock_;                          // guards all below
     std::map<std::uint64_t, created> created_; // by a number of our own
-    std::map<CUmemGenericAllocationHandle, given> given_;
+    std::map<CUmemGenericAllocationHandle, handle_use> handles_;
     mappings mappings_;
     std::uint64_t next_id_ = 1;
 };

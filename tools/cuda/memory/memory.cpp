@@ -113,11 +113,11 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
     std::size_t wide = 0;
     const bool known =
         element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
-    const auto slot = static_cast<std::size_t>(
+    const auto index = static_cast<std::size_t>(
         known ? std::countr_zero(element_bytes) - 2 : 0);
     {
         const std::lock_guard guard(lock_);
-        wide = known ? pitch_alignment_[slot] : 0;
+        wide = known ? pitch_alignment_[index] : 0;
     }
     if (wide == 0) {
         CUdeviceptr probe = 0;
@@ -128,7 +128,7 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
         calls_.cuMemFree_v2(probe);
         const std::lock_guard guard(lock_);
         if (known && std::has_single_bit(wide))
-            pitch_alignment_[slot] = wide;
+            pitch_alignment_[index] = wide;
     }
     std::size_t row = 0;
     std::size_t bytes = 0;
@@ -151,17 +151,17 @@ CUresult memory::free(CUdeviceptr pointer)
     collect(false);
     // Out of the table first: whoever frees it again gets the driver's answer
     // to an address it does not know.
-    allocations::node_type placed = take_placed(pointer);
-    if (placed.empty())
+    allocations::node_type ours = take_ours(pointer);
+    if (ours.empty())
         return free_counted(pointer, allocations_,
                             [&] { return calls_.cuMemFree_v2(pointer); });
-    const allocation &of = placed.mapped();
+    const allocation &of = ours.mapped();
     // cuMemFree waits for the kernels that may still use the memory; unmapping
     // does not, and would kill them.
     const CUresult waited = synchronize(of.context);
     if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
         // Nobody waits while a stream is captured: it stays, as with cuMemFree.
-        put_back(std::move(placed));
+        put_back(std::move(ours));
         return waited;
     }
     order_.count_freed(of);
@@ -294,11 +294,11 @@ bool memory::keep(CUdeviceptr pointer, CUstream stream)
     return true;
 }
 
-CUresult memory::leave(allocations::node_type placed, CUstream stream)
+CUresult memory::leave(allocations::node_type ours, CUstream stream)
 {
-    const CUresult result = order_.leave(placed, stream);
+    const CUresult result = order_.leave(ours, stream);
     if (result != CUDA_SUCCESS)
-        put_back(std::move(placed));
+        put_back(std::move(ours));
     return result;
 }
 
@@ -326,11 +326,11 @@ bool memory::give_up(int)
 // ---- The table
 
 // What we placed, out of the table.
-allocations::node_type memory::take_placed(CUdeviceptr pointer)
+allocations::node_type memory::take_ours(CUdeviceptr pointer)
 {
     const std::lock_guard guard(lock_);
     const auto found = allocations_.find(pointer);
-    return found != allocations_.end() && found->second.placed()
+    return found != allocations_.end() && found->second.is_ours()
                ? allocations_.extract(found)
                : allocations::node_type();
 }
@@ -382,7 +382,7 @@ bool memory::find(CUdeviceptr address, range_view &view)
     {
         const std::lock_guard guard(lock_);
         const auto found =
-            around(allocations_, address, &allocation::placed_bytes);
+            around(allocations_, address, &allocation::our_bytes);
         if (found != allocations_.end()) {
             const allocation &of = found->second;
             view = {.base = found->first,
@@ -463,7 +463,7 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
             }
     }
     for (const auto &each : gone)
-        if (each.mapped().placed())
+        if (each.mapped().is_ours())
             order_.count_freed(each.mapped());
     for (auto &each : order_.context_gone(context, before))
         gone.push_back(std::move(each));
@@ -474,7 +474,7 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
 
 void memory::give_back(CUdeviceptr key, const allocation &gone)
 {
-    if (gone.placed())
+    if (gone.is_ours())
         drop(key, gone);
     else
         budget_.give_back(gone.device, gone.bytes, gone.taken);

@@ -139,9 +139,9 @@ public:
             return CUDA_SUCCESS;
         if (order_.has(pointer))
             return CUDA_ERROR_INVALID_VALUE;
-        allocations::node_type placed = take_placed(pointer);
-        return placed.empty() ? free_counted(pointer, allocations_, from_driver)
-                              : leave(std::move(placed), stream);
+        allocations::node_type ours = take_ours(pointer);
+        return ours.empty() ? free_counted(pointer, allocations_, from_driver)
+                            : leave(std::move(ours), stream);
     }
 
     /// Nothing can be put behind the work of a stream any more: it is about to
@@ -337,11 +337,11 @@ private:
     bool take_kept(CUdeviceptr *pointer, std::uint64_t bytes, CUstream stream);
     bool end_pooled(const ordered &asked, CUdeviceptr at, CUresult result);
     bool keep(CUdeviceptr pointer, CUstream stream);
-    CUresult leave(allocations::node_type placed, CUstream stream);
+    CUresult leave(allocations::node_type ours, CUstream stream);
     bool collect(bool wait);
     std::optional<range_stretch> stretch_around(CUdeviceptr at);
 
-    allocations::node_type take_placed(CUdeviceptr pointer);
+    allocations::node_type take_ours(CUdeviceptr pointer);
     void put_back(allocations::node_type taken);
     void enter(allocations &table, CUdeviceptr key, allocation made);
     void remember(CUdeviceptr at, std::uint64_t bytes, int device,

@@ -37,12 +37,12 @@ std::vector<std::uint64_t> charges_by_unit(const Backing &of)
 {
     std::vector<std::uint64_t> tokens;
     const std::size_t count = of.units.size() - of.first_host;
-    if (of.regions.size() != count)
+    if (of.ram_charges.size() != count)
         return tokens;
     for (std::size_t i = 0; i < count; i++) {
-        if (of.regions[i].bytes != of.units[of.first_host + i].bytes)
+        if (of.ram_charges[i].bytes != of.units[of.first_host + i].bytes)
             return {};
-        tokens.push_back(of.regions[i].token);
+        tokens.push_back(of.ram_charges[i].token);
     }
     return tokens;
 }
@@ -141,12 +141,12 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     if (result == CUDA_SUCCESS && rest > 0) {
         host_.choose(at.device, limits);
         const std::uint64_t unit_bytes = unit_bytes_at(at);
-        fresh.regions = charge_ram(at.device, rest, unit_bytes);
-        result = fresh.regions.empty()
+        fresh.ram_charges = charge_ram(at.device, rest, unit_bytes);
+        result = fresh.ram_charges.empty()
                      ? CUDA_ERROR_OUT_OF_MEMORY
                      : host_.map(at.base + fresh.vram_bytes, rest, unit_bytes,
                                  at.device, limits.region_fd(),
-                                 fresh.regions[0].token, fresh.units);
+                                 fresh.ram_charges[0].token, fresh.units);
     }
     if (result == CUDA_SUCCESS) {
         fresh.open_to = who_reads(at.device);
@@ -169,16 +169,16 @@ CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
                           std::vector<unit> &units) const
 {
     const auto vram = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, at.device);
-    std::uint64_t piece = unit_bytes_at(at);
+    std::uint64_t size = unit_bytes_at(at);
     CUresult result = CUDA_SUCCESS;
     if (bytes == 0)
         return result;
     do {
         const std::uint64_t mapped = bytes_of(units);
         result = map_handles(calls_, vram, at.base + mapped, bytes - mapped,
-                             piece, units);
-        piece = round_up(piece / 2, chunk_bytes);
-    } while (result == CUDA_ERROR_OUT_OF_MEMORY && piece > chunk_bytes);
+                             size, units);
+        size = round_up(size / 2, chunk_bytes);
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY && size > chunk_bytes);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
@@ -189,27 +189,27 @@ CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
 // be had as a whole is asked for as one, not to take from others for a moment
 // what they may have.
 // @return none where there is no room
-std::vector<ranges::region> ranges::charge_ram(int device, std::uint64_t bytes,
-                                               std::uint64_t unit_bytes)
+std::vector<ranges::ram_charge>
+ranges::charge_ram(int device, std::uint64_t bytes, std::uint64_t unit_bytes)
 {
     ledger &limits = budget_.ledger_of(device);
-    std::vector<region> charged;
+    std::vector<ram_charge> charged;
     std::uint64_t token = 0;
     std::uint64_t left = bytes;
-    std::uint64_t piece = host_.by_handle() && movers_.of(device) != nullptr &&
-                                  limits.read().virtual_free_bytes() >= bytes
-                              ? unit_bytes
-                              : bytes;
+    std::uint64_t size = host_.by_handle() && movers_.of(device) != nullptr &&
+                                 limits.read().virtual_free_bytes() >= bytes
+                             ? unit_bytes
+                             : bytes;
     while (left > 0) {
-        piece = next_unit(left, piece);
-        if (limits.charge_virtual(piece, token)) {
-            charged.push_back({piece, token});
-            left -= piece;
-        } else if (host_.by_handle() && piece > chunk_bytes &&
+        size = next_unit(left, size);
+        if (limits.charge_virtual(size, token)) {
+            charged.push_back({size, token});
+            left -= size;
+        } else if (host_.by_handle() && size > chunk_bytes &&
                    limits.read().virtual_free_bytes() >= left) {
-            piece = round_up(piece / 2, chunk_bytes);
+            size = round_up(size / 2, chunk_bytes);
         } else {
-            for (const region &each : charged)
+            for (const ram_charge &each : charged)
                 limits.uncharge_virtual(each.bytes, each.token);
             return {};
         }
@@ -227,7 +227,7 @@ void ranges::hand_over(const place &at, CUcontext context, backing &made) const
     moves->add(at.base, at.bytes, context, made.units, made.first_host,
                charges);
     if (!charges.empty())
-        made.regions.clear();
+        made.ram_charges.clear();
 }
 
 // Puts it where peer_enabled() finds it, and opens it to the peers that were
@@ -262,7 +262,7 @@ CUresult ranges::drop(CUdeviceptr base)
         behind.units = std::move(left.units);
         behind.vram_bytes = left.physical_bytes;
         for (const auto &more : left.charges)
-            behind.regions.push_back({more.bytes, more.token});
+            behind.ram_charges.push_back({more.bytes, more.token});
     }
     CUresult result = unmap(behind, left);
     const CUresult freed = calls_.cuMemAddressFree(base, at.bytes);
@@ -303,7 +303,7 @@ void ranges::uncharge(int device, const backing &gone) const
     ledger &limits = budget_.ledger_of(device);
     if (gone.vram_bytes > 0)
         limits.uncharge_physical(gone.vram_bytes);
-    for (const region &each : gone.regions)
+    for (const ram_charge &each : gone.ram_charges)
         limits.uncharge_virtual(each.bytes, each.token);
 }
 

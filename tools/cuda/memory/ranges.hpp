@@ -88,7 +88,7 @@ public:
     std::optional<range_stretch> stretch_at(CUdeviceptr at);
 
 private:
-    struct region // what a part in system RAM is charged as
+    struct ram_charge // what a part in system RAM is charged as
     {
         std::uint64_t bytes = 0;
         std::uint64_t token = 0;
@@ -106,8 +106,9 @@ private:
         std::vector<unit> units; // from first_host on in system RAM
         std::size_t first_host = 0;
         std::uint64_t vram_bytes = 0;
-        std::vector<region> regions; // none where the mover has a charge a unit
-        std::uint64_t open_to = 0;   // devices, by bit
+        // None where the mover has a charge for each unit.
+        std::vector<ram_charge> ram_charges;
+        std::uint64_t open_to = 0; // devices, by bit
     };
     struct record
     {
@@ -119,8 +120,8 @@ private:
     CUresult back(const place &at, placing where, backing &made);
     CUresult map_vram(const place &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
-    std::vector<region> charge_ram(int device, std::uint64_t bytes,
-                                   std::uint64_t unit_bytes);
+    std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,
+                                       std::uint64_t unit_bytes);
     std::uint64_t unit_bytes_at(const place &at) const;
     void hand_over(const place &at, CUcontext context, backing &made) const;
     void enter(const place &at, backing made);

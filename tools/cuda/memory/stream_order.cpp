@@ -103,7 +103,7 @@ allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
         taken = vacant_.extract(found->base);
         count_locked(taken.mapped(), true);
     }
-    if (taken.mapped().placed()) {
+    if (taken.mapped().is_ours()) {
         taken.mapped().bytes = bytes;
         movers_.only()->occupy(taken.key());
     }
@@ -115,7 +115,7 @@ void stream_order::keep(allocations::node_type freed, CUstream stream)
     const allocation &of = freed.mapped();
     const vacancies::vacancy made{
         freed.key(), of.reserved_bytes, {of.context, stream}};
-    if (of.placed())
+    if (of.is_ours())
         movers_.only()->vacate(made.base);
     const std::lock_guard guard(lock_);
     count_locked(of, false);
