@@ -211,7 +211,7 @@ bool holds_back_freed();
 /// Page faults of this thread that needed no I/O.
 long minor_faults();
 bool wait_until(const std::function<bool()> &condition,
-                std::chrono::milliseconds limit = std::chrono::seconds(20));
+                std::chrono::milliseconds limit = std::chrono::seconds(120));
 /// Loads a module of the running kernel with modprobe; false if there is none.
 bool load_stock_module(const std::string &name_and_parameters);
 

@@ -35,7 +35,7 @@ inline descriptor open_vgem()
     if (!load_stock_module("vgem"))
         return descriptor();
     const char *const path = "/dev/dri/card0";
-    wait_until([=] { return exists(path); }, std::chrono::seconds(5));
+    wait_until([=] { return exists(path); });
     return descriptor(
         static_cast<int>(checked(open(path, O_RDWR | O_CLOEXEC), path)));
 }
