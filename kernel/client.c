@@ -47,6 +47,7 @@ struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
 struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset)
 {
 	struct emuv_instance *inst = client->inst;
+	struct emuv_region *region;
 	struct emuv_range *range;
 	u64 start = 0;
 
@@ -56,7 +57,13 @@ struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset
 		start = (u64)range->first << EMUV_CHUNK_SHIFT;
 	mutex_unlock(&inst->lock);
 	/* if it was not the client's, or has gone since, this finds nothing */
-	return range ? emuv_client_region(client, start) : NULL;
+	region = range ? emuv_client_region(client, start) : NULL;
+	/* the client may have put a shorter one in its place since */
+	if (region && offset >= emuv_region_end(region)) {
+		emuv_region_put(region);
+		return NULL;
+	}
+	return region;
 }
 
 static int emuv_client_open(struct inode *inode, struct file *file)

@@ -229,6 +229,11 @@ int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
 {
 	int err;
 
+	/* what lies outside is somebody else's */
+	if (offset < emuv_region_offset(region) ||
+	    offset > emuv_region_end(region) ||
+	    bytes > emuv_region_end(region) - offset)
+		return -EINVAL;
 	if (down_read_killable(&region->discard_sem))
 		return -EINTR;
 	if (atomic_read(&region->devices))
