@@ -42,7 +42,7 @@ static struct file_system_type emuv_fs = {
 	.kill_sb = kill_anon_super,
 };
 
-/* Mounted by whoever makes a file while there is no other. */
+/* Mounted with the first descriptor of a region, until the last one goes. */
 static struct vfsmount *emuv_mount;
 static int emuv_mount_users;
 
@@ -82,6 +82,13 @@ static const struct inode_operations emuv_regionfd_inode_ops = {
 };
 
 static int emuv_regionfd_release(struct inode *inode, struct file *file)
+{
+	emuv_region_put(file->private_data);
+	simple_release_fs(&emuv_mount, &emuv_mount_users);
+	return 0;
+}
+
+static int emuv_regionfd_mapped_release(struct inode *inode, struct file *file)
 {
 	emuv_region_put(file->private_data);
 	return 0;
@@ -132,7 +139,7 @@ static struct file *emuv_region_file(struct emuv_region *region,
 /* What a mapping of a region holds in place of the descriptor's own file. */
 static const struct file_operations emuv_regionfd_mapped_fops = {
 	.owner = THIS_MODULE,
-	.release = emuv_regionfd_release,
+	.release = emuv_regionfd_mapped_release,
 	.fsync = noop_fsync,	/* what msync() calls */
 };
 
@@ -232,8 +239,9 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	if (err)
 		return ERR_PTR(err);
 	file = emuv_region_file(region, emuv_mount, mode, &emuv_regionfd_fops);
-	/* the file holds the mount by itself */
-	simple_release_fs(&emuv_mount, &emuv_mount_users);
+	/* else its release does: one mount, and one device, for all there are */
+	if (IS_ERR(file))
+		simple_release_fs(&emuv_mount, &emuv_mount_users);
 	return file;
 }
 

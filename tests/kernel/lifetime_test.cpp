@@ -9,7 +9,9 @@
 #include <cstring>
 #include <memory>
 #include <ostream>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -481,6 +483,24 @@ TEST_F(lifetime, UnloadTakesUnusedInstancesAndTheirRawDataAlong)
     EXPECT_EQ(leftovers(), "");
     EXPECT_TRUE(
         wait_until([&] { return settled_available() + 8 * mib > before; }));
+}
+
+// A device's number is one of a million that the host has for all of them.
+TEST_F(lifetime, DescriptorsOfRegionsAreOfOneDevice)
+{
+    const int id = create(control, mib, 64 * mib);
+    const auto client = open_client(id);
+    const auto got = allocate(client, region_bytes);
+    std::vector<descriptor> exported;
+    std::set<dev_t> devices;
+    for (int i = 0; i < 100; i++) {
+        exported.push_back(export_region(client, got.offset));
+        struct stat status
+        {};
+        ASSERT_EQ(fstat(exported.back().get(), &status), 0);
+        devices.insert(status.st_dev);
+    }
+    EXPECT_EQ(devices.size(), 1U);
 }
 
 // O_PATH holds the mount and the inode, and no file that would hold the module.
