@@ -128,8 +128,9 @@ TEST_F(GateTest, AllIsMappedOnceNothingIsOnItsWayOrAway)
     which.set_away(*one, one->slots[0], true);
     EXPECT_FALSE(which.all_mapped());
     EXPECT_FALSE(one->mapped());
-    which.forget(one->slots[0]);
+    which.set_away(*one, one->slots[0], false);
     EXPECT_TRUE(which.all_mapped());
+    EXPECT_TRUE(one->mapped());
 }
 
 TEST_F(GateTest, ATableNamesWhatWorkWasGivenAndWhatBeginsThere)

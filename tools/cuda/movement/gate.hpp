@@ -103,8 +103,6 @@ public:
     /// Nothing is mapped at a unit's address from here on, or something again.
     void set_away(block &of, slot &one, bool away);
     unsigned away() const { return away_; }
-    /// A unit goes as it is.
-    void forget(const slot &one) { away_ -= one.away ? 1 : 0; }
 
 private:
     blocks &blocks_;

@@ -108,7 +108,9 @@ bool mover::remove(CUdeviceptr base, remains &left)
         left.units.push_back(next);
         left.host.push_back(!in_vram);
         left.away.push_back(each.away);
-        gate_.forget(each);
+        // Work may hold the block still, and must not bring home what is gone.
+        if (each.away)
+            gate_.set_away(*gone, each, false);
     }
     changed_.notify_all();
     return true;
