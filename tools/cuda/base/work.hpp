@@ -11,7 +11,7 @@
 namespace emuv::cuda {
 
 /// True if a number may be an address that moves: they are those of a process,
-/// of 47 to 57 bits, and none is in the first 4 GiB (see memory::reserve()).
+/// of 47 to 57 bits, and none is in the first 4 GiB (see ranges::reserve()).
 /// What is left are few.
 constexpr bool may_be_address(CUdeviceptr number)
 {

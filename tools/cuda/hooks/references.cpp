@@ -5,6 +5,17 @@
 
 using namespace emuv::cuda;
 
+namespace {
+
+// The current device's memory there stays where it is.
+void stay(const entry &ours, CUdeviceptr at)
+{
+    if (mover *const moves = ours ? ours.moving() : nullptr)
+        moves->fix(at);
+}
+
+} // namespace
+
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
                                        size_t bytes, CUmemRangeHandleType type,
                                        unsigned long long flags)
@@ -22,13 +33,11 @@ CUresult cuTexObjectCreate(CUtexObject *object,
                            const CUDA_RESOURCE_VIEW_DESC *view)
 {
     const entry ours;
-    mover *const moves = ours ? ours.moving() : nullptr;
-    if (moves != nullptr && resource != nullptr) {
-        if (resource->resType == CU_RESOURCE_TYPE_LINEAR)
-            moves->fix(resource->res.linear.devPtr);
-        else if (resource->resType == CU_RESOURCE_TYPE_PITCH2D)
-            moves->fix(resource->res.pitch2D.devPtr);
-    }
+    if (resource != nullptr && resource->resType == CU_RESOURCE_TYPE_LINEAR)
+        stay(ours, resource->res.linear.devPtr);
+    else if (resource != nullptr &&
+             resource->resType == CU_RESOURCE_TYPE_PITCH2D)
+        stay(ours, resource->res.pitch2D.devPtr);
     return EMUV_REAL(cuTexObjectCreate)(object, resource, texture, view);
 }
 
@@ -36,8 +45,7 @@ CUresult cuTexRefSetAddress_v2(size_t *offset, CUtexref reference,
                                CUdeviceptr address, size_t bytes)
 {
     const entry ours;
-    if (mover *const moves = ours ? ours.moving() : nullptr)
-        moves->fix(address);
+    stay(ours, address);
     return EMUV_REAL(cuTexRefSetAddress_v2)(offset, reference, address, bytes);
 }
 
@@ -46,8 +54,7 @@ CUresult cuTexRefSetAddress2D_v3(CUtexref reference,
                                  CUdeviceptr address, size_t pitch)
 {
     const entry ours;
-    if (mover *const moves = ours ? ours.moving() : nullptr)
-        moves->fix(address);
+    stay(ours, address);
     return EMUV_REAL(cuTexRefSetAddress2D_v3)(reference, array, address, pitch);
 }
 
@@ -56,7 +63,6 @@ CUresult cuTexRefSetAddress2D_v2(CUtexref reference,
                                  CUdeviceptr address, size_t pitch)
 {
     const entry ours;
-    if (mover *const moves = ours ? ours.moving() : nullptr)
-        moves->fix(address);
+    stay(ours, address);
     return EMUV_REAL(cuTexRefSetAddress2D_v2)(reference, array, address, pitch);
 }
