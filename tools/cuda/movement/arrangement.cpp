@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which units are in system RAM for good, where nothing moves.
+// Chooses the units that stay in system RAM while nothing moves.
 #include "movement/arrangement.hpp"
 
 #include "base/thread.hpp"
@@ -32,8 +32,8 @@ std::vector<bool> choose_places(const std::vector<placed_unit> &units,
         double alike = 0;
         for (auto each = at; each != end; ++each)
             alike += static_cast<double>(units[*each].bytes);
-        // What of those that are used as often is to be away: each time the
-        // units so far have fallen short of their part.
+        // The part of these equally used units that is to be away. A unit is
+        // chosen whenever the bytes chosen so far fall short of that part.
         const double part = std::min(1.0, static_cast<double>(excess) / alike);
         double passed = 0;
         std::uint64_t away = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Allocations whose units come and go, and what work touches of them.
+// Allocations whose units come and go, and the parts of them that work touches.
 #include "movement/block.hpp"
 
 namespace emuv::cuda {
@@ -88,7 +88,8 @@ void block::occupy()
     vacant = false;
     renewed = true;
     for (slot &each : slots) {
-        // It leaves without what it holds, which counts from here on.
+        // A unit on its way out would leave without its contents, which count
+        // from here on.
         each.cancel = each.cancel || each.where == place::evicting;
         each.blank = each.away;
         each.made = false;
@@ -101,7 +102,7 @@ touch block::touched_from(CUdeviceptr address)
     const std::uint64_t offset = address - base;
     auto next = std::upper_bound(starts.begin(), starts.end(), offset);
     if (next == starts.begin() || *std::prev(next) != offset) {
-        // Offsets that are never the same again tell of no end.
+        // Offsets that never come again tell of no end.
         if (starts.size() >= max_starts) {
             starts.clear();
             next = starts.begin();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Allocations whose units come and go, and what work touches of them.
+// Allocations whose units come and go, and the parts of them that work touches.
 #pragma once
 
 #include "base/driver.hpp"
@@ -18,7 +18,7 @@
 
 namespace emuv::cuda {
 
-/// Where a unit is.
+/// The place of a unit.
 enum class place
 {
     host,
@@ -27,50 +27,50 @@ enum class place
     evicting, ///< in VRAM, on its way out
 };
 
-/// For a unit that is not to leave at all.
+/// The leaves_for of a unit that never leaves.
 constexpr std::uint32_t never_leaves = UINT32_MAX;
 
-/// A unit's address, and what is known of it.
+/// A unit's address, and its state.
 struct slot
 {
     CUdeviceptr at = 0;
     std::uint64_t bytes = 0;
     place where = place::host;
-    bool unmapped = false; ///< at this moment, perhaps
+    bool unmapped = false; ///< perhaps, at this moment
     bool away = false;  ///< in system RAM, and nothing is mapped at its address
-    bool blank = false; ///< what it holds is of no use: see block::vacate()
-    bool made = false;  ///< it has come for who allocates it, and waits
+    bool blank = false; ///< its contents are of no use: see block::vacate()
+    bool made = false;  ///< in VRAM, where it awaits its next allocation
     bool cancel = false;  ///< its copy no longer counts
     unsigned waiting = 0; ///< launches
     CUmemGenericAllocationHandle vram = 0;
     CUdeviceptr vram_alias = 0;
     room host;
     schedule::memo next;
-    /// As planned: for gaps at least as long as the first, in steps, and
-    /// shorter than the second.
+    /// The plan: the unit leaves for gaps of at least leaves_for steps, but of
+    /// fewer than stays_for.
     std::uint32_t leaves_for = never_leaves;
     std::uint32_t stays_for = never_leaves;
-    bool stays_away = false; ///< as arranged: from VRAM
+    bool stays_away = false; ///< as arranged: in system RAM
     bool fresh = false;      ///< see block::fresh
-    bool digested = false;   ///< of what its room holds
-    bool changes = false;    ///< between its stays there, as far as was seen
+    bool digested = false;   ///< the digest is of its room's contents
+    bool changes = false;    ///< contents seen to change between evictions
     digests::value digest{};
 
     bool in_ram() const
     {
         return where == place::host || where == place::fetching;
     }
-    /// Whether it is there, or on its way, for who allocates it.
+    /// True if it is in VRAM, or on its way there, for its next allocation.
     bool is_made() const { return made || (blank && where == place::fetching); }
-    /// Whether there is room for it in system RAM, and it is in VRAM.
+    /// True if it is in VRAM, and has room in system RAM.
     bool has_idle_room() const
     {
         return where == place::vram && host.handle != 0;
     }
-    /// Takes over the room in system RAM of one in VRAM, of the same size.
+    /// Takes over the room of @p other, a unit in VRAM of the same size.
     void take_room_of(slot &other);
-    /// Whether it is planned to be away between its last use and its next. A
-    /// step too few in between makes no difference.
+    /// True if the plan has it away between its last use and its next. A gap
+    /// that is a sixteenth too short still counts.
     bool passes() const
     {
         return leaves_for != never_leaves &&
@@ -78,8 +78,8 @@ struct slot
     }
 };
 
-/// What each use of a unit changes: apart from the rest, which another thread
-/// looks through all the time.
+/// The part of a unit's state that each use changes. It lies apart from the
+/// slots, which another thread reads all the time.
 struct use_mark
 {
     std::uint64_t bytes = 0;
@@ -92,66 +92,66 @@ struct block
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t unit_bytes = 0; ///< of the first unit ...
-    std::size_t alike = 0;        ///< ... and of so many from there on
+    std::uint64_t unit_bytes = 0; ///< of the first unit
+    std::size_t alike = 0;        ///< units of that size, from the first on
     std::vector<slot> slots;
     std::vector<use_mark> marks; ///< of each of them
-    /// Every address that work was given. Safety rests on it: see give().
+    /// Every address that work was given. Safety depends on them: see give().
     known_offsets given;
-    /// Where tensors probably begin, and others end. A guess, begun anew when
-    /// there are too many.
+    /// Offsets at which tensors probably begin, and others end. A guess, begun
+    /// anew when there are too many.
     std::vector<std::uint64_t> starts;
     static constexpr std::size_t max_starts = 4096;
     unsigned in_flight = 0;
-    // Units, counted since every launch asks:
+    // Counts of units, since every launch asks for them:
     unsigned moving = 0; ///< on their way
     unsigned in_ram = 0; ///< in system RAM; see add() and put()
     unsigned away = 0;   ///< of those, mapped nowhere
     unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
-    bool small = false;  ///< not worth it, nor a sign of anything
+    bool small = false;  ///< not worth moving, and predicts nothing
     bool fixed = false;
     bool vacant = false;  ///< freed, to be allocated again
     bool renewed = false; ///< allocated again, and no work was given it since
     std::atomic<unsigned> holders{0};
 
     void add(const slot &one);
-    /// One of its units is there from here on.
+    /// Sets the place of one of its units.
     void put(slot &one, place where);
-    /// One of them has been fetched.
+    /// One of its units has been fetched.
     void has_come(slot &one);
-    /// A use of it has ended.
+    /// A use of the block has ended.
     void used();
-    /// Whether it need not stay, and nothing in flight was given it.
+    /// True if it is not fixed, and no work in flight was given it.
     bool is_idle() const { return !fixed && in_flight == 0; }
-    /// All of it, at this moment.
+    /// True if all of it is mapped at this moment.
     bool mapped() const;
-    /// All of it, for good: nobody need wait for it any more.
+    /// True if all of it is mapped for good: nobody need wait for it any more.
     bool is_settled() const { return fixed && mapped(); }
-    /// What moves is called off.
+    /// Calls off the motions of its units.
     void call_off();
-    /// From here on it stays as it is, and nothing of it moves.
+    /// Fixes it: from here on none of its units moves.
     void hold_still();
-    /// What lies in system RAM may be written there, over the link: what is
-    /// known of it holds no more.
+    /// Units in system RAM may be written there, over the link. Their digests
+    /// hold no more.
     void may_change();
-    /// It is freed: nobody needs what it holds any more, nor will write there
-    /// before occupy().
+    /// The block is freed. Nobody needs its contents any more, and nobody
+    /// writes to it before occupy().
     void vacate();
-    /// It is allocated again. From here on somebody may write wherever it is
-    /// mapped; what is mapped nowhere holds nothing before it is.
+    /// The block is allocated again. From here on the program may write to its
+    /// mapped units. A unit that is away holds nothing until it is mapped.
     void occupy();
     /// One of its units is mapped again.
     void has_been_mapped(slot &one) { one.blank = one.blank && vacant; }
-    /// Work is given an address in it, or its end: from here on whoever finds
-    /// that number in a table may reach the block.
+    /// Work is given an address in the block, or the address of its end. From
+    /// here on a kernel that finds this number in a table may reach the block.
     void give(CUdeviceptr address);
-    /// Whether a number in a table is an address of the block's: its base, or
-    /// what work was ever given.
+    /// True if a number in a table is an address of the block: its base, or one
+    /// that work was given.
     bool is_given(CUdeviceptr address) const;
-    /// The units from an address in it to where the next thing begins that was
+    /// The units from an address in the block up to the next address that work
     /// named, as far as is known.
     touch touched_from(CUdeviceptr address);
-    /// What of the units from @p first on, up to @p end, is in system RAM.
+    /// Bytes in system RAM of the units from @p first up to @p end.
     std::uint64_t ram_bytes(std::size_t first, std::size_t end) const;
 };
 
@@ -189,7 +189,7 @@ private:
     block *block_ = nullptr;
 };
 
-/// One unit, and how many steps away its next use is.
+/// A unit, and the number of steps until its next use.
 struct candidate
 {
     block_ref of;
@@ -199,20 +199,21 @@ struct candidate
     slot &unit() const { return of->slots[index]; }
 };
 
-/// What work touches of a block: units, or whatever of it, where none can be
-/// named.
+/// The part of a block that work touches: units, or an unknown part where none
+/// can be named.
 struct touched
 {
     block_ref of;
     touch part;
-    std::uint64_t work = 0;   ///< which, and of which block: see reach
-    std::uint64_t beyond = 0; ///< bytes in system RAM it was not given
-    bool complete = false;    ///< what it is taken to reach is in VRAM
+    std::uint64_t work = 0;   ///< which work, on which block: see reach
+    std::uint64_t beyond = 0; ///< bytes in system RAM behind the named units
+    bool complete = false;    ///< the part it is taken to reach is in VRAM
 
     bool names_units() const { return part.first <= part.last; }
-    /// Whether it says what has to be in VRAM: of a large block, only units do.
+    /// True if it says what has to be in VRAM. In a large block, only named
+    /// units do.
     bool says_what() const { return of->small || names_units(); }
-    /// The units that it is known or taken to touch: from the first, up to the
+    /// The units that it is known or taken to touch: from the first up to the
     /// second.
     std::pair<std::size_t, std::size_t> units() const
     {
@@ -224,7 +225,7 @@ struct touched
     }
 };
 
-/// What work that touches these should have in VRAM and has not, in bytes.
+/// Bytes that work which touches these should have in VRAM, and has not.
 std::uint64_t missing_bytes(const std::vector<touched> &all);
 
 } // namespace emuv::cuda

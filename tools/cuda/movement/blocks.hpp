@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The blocks there are, by address.
+// All blocks, by address.
 #pragma once
 
 #include "movement/block.hpp"
@@ -12,19 +12,19 @@
 
 namespace emuv::cuda {
 
-/// All of them. Whoever uses it locks.
+/// All blocks. The caller locks.
 ///
-/// Every address that work is given is looked up here, and a tree has each of
-/// its nodes in another line of the cache. So there is a table beside it, of
-/// the same blocks in the same order; it is made anew after a change, once
-/// there have been as many questions as there are blocks. So neither a change
-/// nor a question ever costs more than the tree does, by and large.
+/// Every address that work is given is looked up here, and each node of a tree
+/// lies in another cache line. So a sorted table lies beside the tree, with the
+/// same blocks. It is made anew after a change, once there have been as many
+/// look-ups as there are blocks. So neither a change nor a look-up costs much
+/// more than in the tree alone.
 class blocks
 {
 public:
     bool empty() const { return tree_.empty(); }
     const std::map<CUdeviceptr, block_ref> &all() const { return tree_; }
-    /// Another one after each change.
+    /// A new number after each change.
     std::uint64_t version() const { return version_; }
 
     void add(const block_ref &made)
@@ -33,8 +33,7 @@ public:
         changed();
     }
 
-    /// @return the block that begins there, which is no longer one of them; or
-    ///   none
+    /// @return the block that begins there, no longer one of them; or none
     block_ref remove(CUdeviceptr base)
     {
         const auto found = tree_.find(base);
@@ -46,12 +45,13 @@ public:
         return gone;
     }
 
-    /// The blocks that an address may be meant for, or null; until there is a
-    /// change.
+    /// The blocks that an address may be meant for, or null. Valid until the
+    /// next change.
     struct meant
     {
         block *around = nullptr;
-        /// That ends there: one past the end is all that some work is given.
+        /// The block that ends there: some work is given only the address one
+        /// past the end.
         block *before = nullptr;
 
         template <typename Use>
@@ -64,7 +64,7 @@ public:
     };
     meant meant_by(CUdeviceptr address)
     {
-        // Most numbers are no addresses, or of small memory.
+        // Most numbers are no addresses, or point to memory outside all blocks.
         if (tree_.empty() || address - lowest_ > span_)
             return {};
         if (asked_ < tree_.size()) {
@@ -85,7 +85,7 @@ public:
         return beside(before, table_[last], address);
     }
 
-    /// The first of them.
+    /// The block around an address, or null.
     block *around(CUdeviceptr address) { return meant_by(address).around; }
 
 private:
@@ -99,8 +99,8 @@ private:
                                     tree_.rbegin()->second->bytes - lowest_;
     }
 
-    // Of the last block that begins no later than there, and of the one before
-    // that, if it matters.
+    // @p last is the last block that begins no later than @p address, and @p
+    // before the one before it, if that matters.
     static meant beside(block *before, block *last, CUdeviceptr address)
     {
         const std::uint64_t offset = address - last->base;
@@ -125,8 +125,8 @@ private:
 
     std::map<CUdeviceptr, block_ref> tree_;
     std::uint64_t version_ = 0;
-    std::size_t asked_ = 0; // since the last change
-    // From the first to the last of them.
+    std::size_t asked_ = 0; // look-ups since the last change
+    // From the begin of the first block to the end of the last.
     CUdeviceptr lowest_ = 0;
     std::uint64_t span_ = 0;
     std::vector<CUdeviceptr> bases_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether a program's kernels keep to what they are given.
+// Checks that a program's kernels keep to the memory that they are given.
 #include "movement/check.hpp"
 
 #include <algorithm>

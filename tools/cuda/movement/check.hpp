@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether a program's kernels keep to what they are given.
+// Checks that a program's kernels keep to the memory that they are given.
 #pragma once
 
 #include "base/work.hpp"
@@ -12,36 +12,36 @@
 
 namespace emuv::cuda {
 
-/// What is found out of kernels where nothing moves, but while one runs that is
-/// vouched for nothing is mapped besides what it was given: one that reaches
-/// anything else ends with CUDA_ERROR_ILLEGAL_ADDRESS. Of all devices, by any
-/// thread.
+/// Findings about kernels while nothing moves. While a trusted kernel runs,
+/// only the memory that it was given is mapped. A kernel that reaches anything
+/// else ends with CUDA_ERROR_ILLEGAL_ADDRESS. One object serves all devices and
+/// all threads.
 class check
 {
 public:
     /// @param tell  called once, when the device reports an error, with the
-    ///   kernel that ran and what the driver calls that error
+    ///   kernel that ran and the driver's error
     explicit check(void (*tell)(const char *kernel, CUresult error))
         : tell_(tell)
     {}
     check(const check &) = delete;
     check &operator=(const check &) = delete;
 
-    /// A kernel is about to be launched. What is none does not count.
+    /// A kernel is about to be launched. Other work does not count.
     void begins(const work &launch);
 
     /// The device reports an error.
-    /// @param kernel  what ran, if it was one; else null
+    /// @param kernel  the kernel that ran; null for other work
     void failed(const char *kernel, CUresult error);
 
-    /// Names, between commas: as many as there is room for in a line.
+    /// Names between commas, as many as fit in a line.
     using names = std::array<char, 256>;
 
     struct result
     {
         std::uint64_t launches = 0; ///< that reached nothing else
-        std::size_t kernels = 0;    ///< of so many kernels
-        /// Likewise of others, that nobody vouches for.
+        std::size_t kernels = 0;    ///< in those launches
+        /// The same of kernels that are not trusted.
         std::uint64_t unvouched_launches = 0;
         std::size_t unvouched_kernels = 0;
         names unvouched{};

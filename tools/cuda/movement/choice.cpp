@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which unit moves next, and for which.
+// Chooses the unit that moves next, and the unit that makes way for it.
 #include "movement/mover.hpp"
 #include "store/placement.hpp"
 
@@ -9,32 +9,34 @@ namespace emuv::cuda {
 
 namespace {
 
-// What is under way at once. To VRAM: enough that the link has no pause. There,
-// but not mapped yet: mapping may lag behind a little. On its way out: what the
-// digest is taken of, since that waits for a gap between the program's own
-// kernels, and what need not leave yet.
+// Limits on motions under way at once. Coming: enough that the link has no
+// pause. Arrived, but not mapped yet: mapping may lag behind a little. Leaving:
+// digests wait for gaps between the program's kernels, and ready units wait
+// until their frames are wanted.
 constexpr std::size_t max_motions = 12;
 static_assert(max_motions <= digests::max_under_way);
 constexpr std::uint64_t max_coming_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t max_arrived_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t max_leaving_bytes = std::uint64_t{256} << 20;
-// What leaves as planned makes room for whatever is due next, as soon as it has
-// left. Other room is taken, and what was to stay leaves, only for what is due
-// within so many bytes.
+// A unit that leaves as planned makes room for whatever is due next, as soon as
+// it has left. Other room is taken, and a unit that was to stay leaves, only
+// for a unit due within so many bytes.
 constexpr std::uint64_t max_ahead_bytes = std::uint64_t{256} << 20;
-// What nothing is copied for comes in a moment, so no sooner than it is needed,
-// nearly: what leaves in its stead may have to come back.
+// A blank unit comes in a moment, since nothing is copied for it. So it comes
+// hardly sooner than it is needed: the unit that makes way may have to come
+// back.
 constexpr std::uint64_t max_made_bytes = std::uint64_t{256} << 20;
-// Looking for something to do takes time, in much of which launches have to
-// wait: they are let in after so many units, which are a microsecond's.
+// Looking for something to do takes time, and launches wait during much of it.
+// They are let in after so many units, about a microsecond's work.
 constexpr std::uint64_t look_again_ns = 100000;
 constexpr std::size_t let_in_after = 64;
 constexpr std::uint64_t min_spare_bytes = std::uint64_t{512} << 20;
 
-// Without a schedule, units change places for what they were used for. One that
-// comes has been used so often, lately, and so many times as often as the one
-// that leaves. All of that may take a part of the time, and looking for it,
-// too.
+// Without a schedule, units change places by how often they are used. The one
+// that comes was used at least hot_uses times lately, and times_as_hot times as
+// often as the one that leaves. Exchanges take about one part in exchange_part
+// of the time. A search for one begins exchange_look_ns after the last, at the
+// soonest.
 constexpr std::uint64_t hot_uses = 8;
 constexpr std::uint64_t times_as_hot = 2;
 constexpr std::uint64_t exchange_part = 20;
@@ -42,20 +44,20 @@ constexpr std::uint64_t exchange_look_ns = 10000000;
 constexpr std::uint64_t exchange_patience_ns = 200000000;
 constexpr std::size_t hottest_units = 16;
 
-// How long the past may show no way until what was left unmapped, since it did,
-// is mapped again: a third of a millisecond each, for which launches wait.
+// After so long without a prediction, units that were left unmapped are mapped
+// again. Each takes a third of a millisecond, for which launches wait.
 constexpr std::uint64_t astray_ns = 100000000;
 
 } // namespace
 
-// Whether the past shows the way, and following it is worth it.
+// True if the schedule predicts, and following it is worth it.
 bool mover::moves_ahead() const
 {
     return schedule_.predicts() && pace_.moves();
 }
 
-// Whether that has been otherwise for a while. A program that does something
-// else for a moment comes back to what it did.
+// True if moves_ahead() has not held for a while. A program that does something
+// else for a moment comes back to its old steps.
 bool mover::is_astray()
 {
     const std::uint64_t now = now_ns();
@@ -72,7 +74,7 @@ std::uint64_t mover::next_use_of(block &of, std::size_t index) const
                               of.slots[index].next);
 }
 
-// Whether no unit of the block is used sooner.
+// True if no unit of the block is used sooner.
 bool mover::is_first_of_block(block &of, std::size_t index) const
 {
     const std::uint64_t use = next_use_of(of, index);
@@ -82,7 +84,7 @@ bool mover::is_first_of_block(block &of, std::size_t index) const
     return true;
 }
 
-// What has been fetched for uses up to this one that have not ended.
+// Bytes fetched for uses, up to this one, that have not ended.
 std::uint64_t mover::ahead_bytes(std::uint64_t next_use) const
 {
     std::uint64_t bytes = 0;
@@ -111,7 +113,7 @@ mover::traffic mover::look_at_traffic() const
     return out;
 }
 
-// Whether anything is that far.
+// True if any motion is at that stage.
 bool mover::any_at(stage which) const
 {
     return std::any_of(
@@ -119,8 +121,8 @@ bool mover::any_at(stage which) const
         [which](const motion &each) { return each.at == which; });
 }
 
-// Whether a unit is on its way out, as planned or as arranged. Once half its
-// gap is over it is on its way back, and no sooner: it would leave again.
+// True if a unit is on its way out, as planned or as arranged. After half its
+// gap, a unit counts as on its way back. Any sooner, it would leave again.
 bool mover::is_passing(const slot &one, std::uint64_t next_use) const
 {
     return next_use > 0 &&
@@ -128,8 +130,8 @@ bool mover::is_passing(const slot &one, std::uint64_t next_use) const
                              : one.passes() && next_use >= one.next.gap / 2);
 }
 
-// Of the units that nothing in flight can touch, that which is needed last.
-// @param fits  whether one may be it, by when it is needed
+// Of the units that nothing in flight can touch, the one that is needed last.
+// @param fits  tells whether a unit may be it, given its next use
 template <typename Fits>
 candidate mover::needed_last(Fits fits) const
 {
@@ -146,17 +148,17 @@ candidate mover::needed_last(Fits fits) const
     return out;
 }
 
-// Whether there is a frame of that size, or one may be made without any other's
-// being given up.
+// True if there is a frame of that size, or one may be made without giving up
+// another.
 bool mover::may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const
 {
     return frames_.has(bytes) ||
            (bytes <= free_bytes && frames_.may_make(bytes));
 }
 
-// Launches do not wait for the end of it.
+// Launches do not wait for its end.
 // @param free_bytes  what is left of the share
-// @return nothing where there are other blocks meanwhile
+// @return nothing where blocks came or went meanwhile
 std::optional<mover::survey>
 mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
 {
@@ -165,7 +167,8 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     out.ram = look_for_rooms(rooms_.below());
     const bool arranges = pace_.arranges();
     const bool has_way = arranges || pace_.moves();
-    // Those found so far. Others hold a block, which would be counted at each.
+    // The candidates so far, as plain pointers. A candidate itself holds a
+    // reference to its block, which would be counted for each unit.
     struct found
     {
         block *of = nullptr;
@@ -183,8 +186,8 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     found passer;
     found victim;
     found newcomer;
-    // Where nobody waits for it, what has just been used has the most time to
-    // come; of the rest, a program that runs ahead may call off all.
+    // While arranged, nobody waits, and the unit used last has the most time to
+    // come. A program that runs ahead may call off any other.
     const auto is_sooner = [&](std::uint64_t use, std::uint64_t than) {
         if (!arranges || use == 0 || than == 0 || than == schedule::never)
             return use < than;
@@ -248,7 +251,7 @@ mover::look_around(std::unique_lock<std::mutex> &lock, std::uint64_t free_bytes)
     return out;
 }
 
-// Starts the one thing that is most worth it.
+// Starts the one move that is most worth it.
 bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!settled_ || !gate_.all_vouched() || host_bytes_ == 0 ||
@@ -262,7 +265,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         (exchange_.at == exchange::coming &&
          exchange_.in.unit().where != place::fetching))
         end_exchange();
-    // Nothing has changed since there was nothing to do.
+    // Without a change since the last search, there is still nothing to do.
     const std::uint64_t state = version_;
     if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
         return false;
@@ -276,7 +279,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const bool may_copy =
         may_map && (under_way.fetching == 0 ||
                     under_way.coming_bytes < std::min(max_coming_bytes, part));
-    // While copies come as fast as they can there is nothing to look for else.
+    // While copies come as fast as they can, there is nothing else to look for.
     const bool may_make = may_map && vacant_ > 0;
     const bool may_evict =
         under_way.evicting < max_motions && digests_.any_free() &&
@@ -290,8 +293,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     const auto seen = look_around(lock, share.physical_free_bytes());
     if (!seen)
         return true;
-    // Launches may have come in meanwhile, and all that was asked above be
-    // otherwise.
+    // Launches may have come in meanwhile, so the conditions above may no
+    // longer hold.
     if (!gate_.all_vouched() || stopping_ || gave_up_ || host_bytes_ == 0 ||
         wanted_bytes_ > 0)
         return false;
@@ -344,9 +347,9 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                        std::min(max_ahead_bytes, part);
         };
         const bool has_way = waiters_ > 0 || pace_.moves();
-        // Frames are made anew, of others, where none of that size comes free
-        // as planned, and only for what is due: it takes the driver as long as
-        // to fetch the unit.
+        // To make a frame of others takes the driver as long as to fetch the
+        // unit. So frames are remade only for a due unit, where none of that
+        // size comes free as planned.
         const bool fits = may_fit(size, share.physical_free_bytes());
         const auto is_alike = [&](const slot &one, std::uint64_t use) {
             return one.bytes == size && is_passing(one, use) &&
@@ -363,11 +366,12 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         const bool remakes =
             due && (wanted.next_use == 0 || !(comes_free || alike.of));
         const candidate &next = fits || remakes ? wanted : units.fitting;
-        // Standing still, what has come free may be of use all the same.
+        // While memory stands still, only a frame that has come free is of use.
         const auto is_left_there = [&] {
             return waiters_ == 0 && !pace_.moves() && room < next.unit().bytes;
         };
-        // What a launch names of the same block calls off what comes.
+        // A launch that names another unit of the block calls this fetch off.
+        // So only the block's first unit may come before it is due.
         const auto is_in_time = [&] {
             return (&next == &wanted ? due : is_due(next)) ||
                    (frames_.has(next.unit().bytes) &&
@@ -380,16 +384,16 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
                     pace_.disturb();
                 return true;
             }
-            // Its copy failed, and what was chosen may be gone meanwhile.
+            // Its copy failed, and the chosen units may be gone meanwhile.
             if (version_ != chosen_at)
                 return false;
         }
-        // Room for one more unit is slow to make and takes memory. As much
-        // again as lies there is enough to take turns with, and what stays away
-        // for clearly longer is worth it: sooner or later everything that
-        // leaves has just been used. Where another's room is at hand that is
-        // taken, and worth it if nothing is lost with it: else two would take
-        // turns to rob each other, and be written back each time.
+        // Room for one more unit is slow to make, and takes memory. Idle room
+        // of about the size of all units in system RAM is enough to take turns
+        // with. A unit that stays away clearly longer is worth a room: sooner
+        // or later every unit that leaves has just been used. A spare room is
+        // taken from another unit if nothing is lost with it. Otherwise the two
+        // units would rob each other in turn, and be written back each time.
         const auto worth_a_room = [&](std::uint64_t bytes) {
             const slot *const other = spare_room(bytes);
             return other != nullptr
@@ -402,8 +406,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             worth_a_room(units.newcomer.unit().bytes);
         const candidate &last =
             grows || !units.victim.of ? units.newcomer : units.victim;
-        // What stays in VRAM leaves only where nothing else can, and where the
-        // link would rest meanwhile: it has to come back.
+        // A unit that is to stay in VRAM leaves only where nothing else can,
+        // and where the link would rest. It has to come back.
         const bool as_planned = static_cast<bool>(units.passer.of);
         const candidate &leaves = alike.of && !comes_free ? alike
                                   : as_planned            ? units.passer
@@ -412,7 +416,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
             room < size && due &&
             under_way.coming_bytes + under_way.leaving_bytes <=
                 usual_unit_bytes;
-        // Where it is arranged, nobody waits for what comes.
+        // While arranged, no launch waits for a unit that comes.
         const bool arranges = pace_.arranges() && as_planned;
         const bool worth_it =
             arranges || (has_way && leaves.next_use > wanted.next_use + 1 &&
@@ -426,8 +430,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     }
     decided_ = state;
     look_again_ns_ = now_ns() + look_again_ns;
-    // Who waits, waits in vain if nothing is on its way or can end, and nobody
-    // has come in since.
+    // Launches wait in vain if nothing moves, nothing is in flight, and no work
+    // has begun since.
     if (waiters_ > 0 && version_ == state && motions_.empty() &&
         in_flight().empty()) {
         hopeless_ = progress_;
@@ -436,8 +440,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     return false;
 }
 
-// Where nobody can tell what comes next, what is used more often belongs into
-// VRAM: now and then a unit there and one in system RAM change places.
+// Without a prediction, the units used more often belong in VRAM. Now and then
+// a unit in VRAM and one in system RAM change places.
 bool mover::change_places(std::unique_lock<std::mutex> &lock)
 {
     if (exchange_.at == exchange::none)
@@ -449,7 +453,7 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
             return false;
         const bool possible = out == place::host && !in.of->fixed &&
                               in.unit().where == place::host;
-        // What is used often is in use now and then: just now, perhaps.
+        // A unit that is used often may be in use just now.
         if (possible && in.of->in_flight > 0 &&
             now_ns() - exchange_.begun_ns < exchange_patience_ns)
             return false;
@@ -458,7 +462,7 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
             if (start_fetch(lock, in))
                 return true;
         }
-        // VRAM that holds nothing is of no use to anybody.
+        // A frame that nobody fills is wasted VRAM.
         frames_.drop();
     } else if (in.unit().where == place::fetching) {
         return false;
@@ -467,7 +471,7 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
     return false;
 }
 
-// Whether it came to anything or not, it has taken its time.
+// An exchange has taken its time, even if it came to nothing.
 void mover::end_exchange()
 {
     const std::uint64_t now = now_ns();
@@ -507,7 +511,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
         limits_.read().physical_free_bytes() + frames_.bytes();
     leeway ram = look_for_rooms(rooms_.below());
     if (idle_room_bytes() >= host_bytes_ + min_spare_bytes)
-        ram = look_for_rooms(0); // that is enough: no more is made
+        ram = look_for_rooms(0); // enough: no more is made
     for (const unit_heat &each : hot) {
         exchange_ = {exchange::coming, {}, each.which, now};
         const std::uint64_t wanted = each.which.unit().bytes;
@@ -538,8 +542,8 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     return false;
 }
 
-// What changes places is there in a moment: work that needs it waits, where it
-// would keep it away for good otherwise.
+// A unit of an exchange is there in a moment. Work that needs the unit waits:
+// otherwise such work would keep the unit away for good.
 void mover::await_exchange(std::unique_lock<std::mutex> &lock,
                            const std::vector<touched> &all)
 {
@@ -559,8 +563,8 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
     unreported_.stalled_ns += now_ns() - start;
 }
 
-// Whether a unit has room in system RAM that it does not need, and another can
-// use: it is in VRAM, to stay there as far as is planned.
+// True if another unit may take this unit's room in system RAM. This unit is in
+// VRAM, and is to stay there as far as is planned.
 bool mover::is_room_spare(const block &of, const slot &one) const
 {
     const bool leaves =
@@ -569,9 +573,9 @@ bool mover::is_room_spare(const block &of, const slot &one) const
            (!leaves || of.fixed) && (one.host.alias != 0 || rooms_.maps());
 }
 
-// Such a one. With its room a unit loses what is left of it there, and has to
-// be written back as a whole: best one of which that is so anyway, and next one
-// that is mapped already.
+// A unit with a spare room of that size, or null. A unit that loses its room
+// has to be written back as a whole. So the best room is one that holds nothing
+// of use, and then one that is mapped already.
 slot *mover::spare_room(std::uint64_t bytes) const
 {
     slot *found = nullptr;
@@ -602,7 +606,7 @@ mover::leeway mover::look_for_rooms(std::uint64_t more_below) const
     return out;
 }
 
-// What there is of system RAM for units that are in VRAM.
+// Bytes of room in system RAM whose units are in VRAM.
 std::uint64_t mover::idle_room_bytes() const
 {
     std::uint64_t bytes = 0;
@@ -626,8 +630,8 @@ bool mover::leeway::may_leave(const slot &one) const
     return (maps && one.bytes < more_below) || spares(one.bytes);
 }
 
-// Whether the unit need not be mapped in system RAM: nothing of its block will
-// be used before it is back, for all that is known.
+// True if the unit need not be mapped in system RAM. As far as is known,
+// nothing of its block is used before it is back.
 bool mover::may_be_away(const motion &which) const
 {
     return unmaps_ && moves_ahead() && !stopping_ && !gave_up_ &&
@@ -656,12 +660,12 @@ bool mover::make_way(std::uint64_t bytes)
             left = given_up_;
             nearer = since = now;
         }
-        // Until it has settled, what ran before is waited for as a whole.
+        // Until movement has settled, it waits for all earlier work as a whole.
         if (progress_ != seen || !settled_) {
             seen = progress_;
             since = now;
         }
-        // What ends all the time may never let go of anything.
+        // Work that ends all the time may never let go of anything.
         if (now - since > (at_rest ? patience_ns : 10 * patience_ns) ||
             now - nearer > 50 * patience_ns)
             break;
@@ -671,8 +675,7 @@ bool mover::make_way(std::uint64_t bytes)
     return charged;
 }
 
-// Gives up frames, and sends away as much as is wanted: what is needed last
-// first.
+// Gives up frames, and evicts as much as is wanted: units needed last go first.
 bool mover::give_way()
 {
     const bool dropped = !frames_.empty();

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A digest of memory, by a kernel of our own: has it changed?
+// A digest of memory by a kernel of our own, which tells whether it has
+// changed.
 #pragma once
 
 namespace emuv::cuda {
 
-/// emuv_digest(at, count, scratch, out): sets two 64-bit words at @p out, in
-/// VRAM or page-locked memory, to a sum over @p count 16-byte words at @p at,
-/// in which the place of each counts. Two different contents have the same sum
-/// by chance, once in 2^128 tries; nobody is expected to search for such a pair
-/// in their own memory. At @p scratch are three 64-bit words in VRAM, 0 when it
-/// begins and when it ends, for one such kernel at a time. Its blocks are whole
+/// emuv_digest(at, count, scratch, out) sets two 64-bit words at @p out, in
+/// VRAM or pinned memory. They are a sum over @p count 16-byte words at @p at,
+/// in which the place of each counts. By chance, two different contents have
+/// the same sum once in 2^128 tries. Nobody is expected to search for such a
+/// pair in their own memory.
+///
+/// At @p scratch are three 64-bit words in VRAM, 0 when the kernel begins and
+/// when it ends. One such kernel uses them at a time. Its blocks are whole
 /// warps.
 ///
-/// The last warp to be done writes the sum and clears the scratch: what would
-/// else take three calls of the driver, whose lock launches take, takes one.
+/// The last warp to be done writes the sum and clears the scratch. Otherwise
+/// the driver would be called three times, and each call takes a lock that
+/// launches take.
 ///
 /// PTX, which any driver since CUDA 9 compiles for any card it knows.
 inline constexpr char digest_ptx[] = R"(.version 6.0

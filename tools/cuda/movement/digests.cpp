@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether memory has changed.
+// Tells whether memory has changed.
 #include "movement/digests.hpp"
 
 #include "movement/digest.hpp"
@@ -69,7 +69,7 @@ bool digests::begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
     const CUstream stream = streams_[number];
     std::uint64_t count = bytes / 16;
     CUdeviceptr scratch = scratch_ + number * scratch_bytes;
-    // Page-locked memory is where it is for the device, too.
+    // Pinned memory has the same address for the device.
     auto out = reinterpret_cast<CUdeviceptr>(&results_[number]);
     void *parameters[] = {&at, &count, &scratch, &out};
     if (calls_.cuLaunchKernel(kernel_, blocks, 1, 1, digest_threads, 1, 1, 0,
@@ -77,7 +77,7 @@ bool digests::begin(std::size_t number, CUdeviceptr at, std::uint64_t bytes,
         return false;
     if (calls_.cuEventRecord(done, stream) == CUDA_SUCCESS)
         return true;
-    // It reads the memory that the caller takes for free.
+    // The kernel reads memory that the caller takes for free.
     calls_.cuStreamSynchronize(stream);
     return false;
 }

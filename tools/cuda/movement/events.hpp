@@ -8,8 +8,7 @@
 
 namespace emuv::cuda {
 
-/// Events of one context that nobody uses at the moment. Whoever uses them
-/// locks.
+/// Events of one context that nobody uses at the moment. The caller locks.
 class events
 {
 public:
@@ -32,7 +31,7 @@ public:
         return event;
     }
 
-    /// @param event  null is none
+    /// @param event  may be null
     void put(CUevent event)
     {
         if (event != nullptr)
@@ -46,7 +45,7 @@ public:
         forget();
     }
 
-    /// The driver has gone, and they with it.
+    /// The driver has gone, and its events with it.
     void forget() { free_.clear(); }
 
 private:

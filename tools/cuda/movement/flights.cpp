@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Work that the device has in hand.
+// Work in flight.
 #include "movement/flights.hpp"
 
 #include "base/captures.hpp"
@@ -26,8 +26,8 @@ void flights::close()
     lost_.store(false);
 }
 
-// Whether the event of what comes next on its stream may stand for this: no
-// event becomes part of what is captured.
+// True if the event of the next work on its stream may stand for this work. No
+// event becomes part of a capture.
 bool flights::may_wait(const flight &begun) const
 {
     return begun.brief && !begun.failed && begun.event != nullptr &&
@@ -39,16 +39,16 @@ bool flights::may_wait(const flight &begun) const
 }
 
 // Locked.
-// @return what was unmarked until now
+// @return the work that was unmarked until now
 flights::unmarked flights::take_unmarked()
 {
     any_unmarked_.store(!being_marked_.empty());
     return std::exchange(unmarked_, {});
 }
 
-// Locked, but for the driver's call. The event of the last one stands for all.
-// Whoever asks without the lock whether there is any is told so until that is
-// recorded: its stream may be captured, or go, as soon as there is none.
+// Locked, but for the driver's call. The event of the last work stands for all.
+// any_unmarked() stays true until that event is recorded: afterwards the stream
+// may be captured, or go.
 void flights::mark_last(std::unique_lock<std::mutex> &lock)
 {
     const unmarked all = std::exchange(unmarked_, {});
@@ -137,7 +137,7 @@ flights::departure flights::depart(CUstream stream, flight &&begun)
     bool stands_for_others = false;
     {
         std::unique_lock lock = lock_soon(departing_);
-        // Of all threads that launch, another may have been faster.
+        // Another thread that launches may have been faster.
         while (open_ && unmarked_.count > 0 && stream != unmarked_.stream)
             mark_last(lock);
         if (!open_)
@@ -155,7 +155,7 @@ flights::departure flights::depart(CUstream stream, flight &&begun)
         stands_for_others = take_unmarked().count > 0;
         marking_++;
     }
-    // Without the lock, which others launch with.
+    // The lock is let go, since others launch with it.
     begun.marked = begun.event != nullptr &&
                    calls_.cuEventRecord(begun.event, stream) == CUDA_SUCCESS;
     const std::unique_lock guard = lock_soon(departing_);
@@ -171,8 +171,8 @@ flights::departure flights::depart(CUstream stream, flight &&begun)
     return departure::followed;
 }
 
-// @param pending  out, if not null: of what has arrived, whose event is being
-//   recorded
+// @param pending  out, if not null: of the arrived work, the events that are
+//   still being recorded
 void flights::arrive(std::vector<mark_made> *pending)
 {
     if (!any_departed_.load() && (pending == nullptr || !any_unmarked()))
@@ -228,13 +228,14 @@ std::uint64_t flights::behind_oldest_ns(CUstream stream) const
 std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
                                             bool &failed)
 {
-    // What stands first in a queue need not end first: threads that share a
-    // stream may change places here, and each has its own default stream.
+    // The first work in a queue need not end first. Threads that share a stream
+    // may change places here, and each thread has its own default stream.
     struct question
     {
         CUstream stream;
-        std::vector<std::pair<CUevent, std::size_t>> events; // and for how many
-        std::size_t ended = 0;                               // of those
+        // Each event, and the number of flights it stands for.
+        std::vector<std::pair<CUevent, std::size_t>> events;
+        std::size_t ended = 0; // of those events
     };
     std::vector<question> questions;
     for (const auto &[stream, of] : by_stream_) {
@@ -270,7 +271,7 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
     arrive(&pending);
     failed = failed || lost_.load();
     const std::uint64_t slack = now - looked_ns_;
-    // Of what was not asked for, nobody knows when it ended.
+    // Nobody knows the end of work that was not asked about.
     if (std::none_of(
             questions.begin(), questions.end(),
             [](const question &each) { return each.ended == asked_at_once; }))
@@ -281,7 +282,8 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         if (each.ended == 0)
             continue;
         const auto entry = by_stream_.find(each.stream);
-        // An event that is yet to be recorded is nobody else's before it is.
+        // Nobody else may be given an event before its recording is over. Until
+        // then, its flight does not land.
         const auto is_pending = [&](std::size_t count) {
             const auto &queue = entry->second.queue;
             return std::any_of(
@@ -307,7 +309,7 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
     return out;
 }
 
-// So many of a stream's, all together.
+// Lands the first @p count flights of a stream together.
 void flights::land(row &of, std::size_t count, bool is_first, std::uint64_t now,
                    std::uint64_t slack, std::vector<landing> &out)
 {
@@ -320,17 +322,16 @@ void flights::land(row &of, std::size_t count, bool is_first, std::uint64_t now,
         of.expected_ns -= next.which.expected_ns;
         next.busy_ns = (now - std::min(now, start)) / count;
         next.took = time_alone(next.which, now, slack, is_first);
-        // Any of them may have had all of the time, or none.
+        // Any of them may have taken all of the time, or none.
         if (next.took && count > 1)
             next.took->least_ns = 0;
         out.push_back(std::move(next));
     }
 }
 
-// It had the device for itself from its begin, or from the end of what was
-// before it; neither is known to the moment. Nobody had looked for so long as
-// slack says: all that was seen to end at once, but the first of it, began
-// since then.
+// The work had the device for itself since it began, or since earlier work
+// ended. Neither moment is known exactly: nobody had looked for @p slack ns. Of
+// work that was seen to end at once, all but the first began within that time.
 std::optional<reach::span> flights::time_alone(const flight &which,
                                                std::uint64_t now,
                                                std::uint64_t slack,

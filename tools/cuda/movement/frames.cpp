@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// VRAM that holds nothing at the moment, for what comes next.
+// VRAM that holds nothing at the moment, for the units that come next.
 #include "movement/frames.hpp"
 
 #include "base/thread.hpp"
@@ -70,7 +70,7 @@ bool frames::complete(frame &of, const std::vector<frame> &gone, bool filled)
     return refuse(of);
 }
 
-// Takes note of what was not to be had.
+// Takes note of the size that was refused.
 bool frames::refuse(frame &which)
 {
     refused_bytes_.store(which.bytes);

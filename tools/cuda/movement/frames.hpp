@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// VRAM that holds nothing at the moment, for what comes next.
+// VRAM that holds nothing at the moment, for the units that come next.
 #pragma once
 
 #include "account/ledger.hpp"
@@ -13,7 +13,7 @@
 
 namespace emuv::cuda {
 
-/// A piece of VRAM, charged, with an address of its own by which it is filled.
+/// VRAM, charged, with an address of its own by which it is filled.
 struct frame
 {
     CUmemGenericAllocationHandle handle = 0;
@@ -21,12 +21,13 @@ struct frame
     std::uint64_t bytes = 0;
 };
 
-/// One device's free frames. Whoever uses them locks, unless it says otherwise.
+/// One device's free frames. The caller locks, unless a function says
+/// otherwise.
 class frames
 {
 public:
     /// @param calls, limits  outlive this object
-    /// @param ask_again_ns  what was refused is not asked for again so soon
+    /// @param ask_again_ns  a refused size is not asked for again so soon
     frames(const driver &calls, ledger &limits, int device,
            std::uint64_t ask_again_ns = 100000000)
         : calls_(calls), limits_(limits), device_(device),
@@ -35,43 +36,45 @@ public:
     frames(const frames &) = delete;
     frames &operator=(const frames &) = delete;
 
-    /// Whether there is one of this size.
+    /// True if there is one of this size.
     bool has(std::uint64_t bytes) const { return this->bytes(bytes) > 0; }
 
-    /// Whether one may be made: none so small was refused lately.
+    /// True if one may be made: none of this size or smaller was refused
+    /// lately.
     bool may_make(std::uint64_t bytes) const;
 
-    /// A free frame, or what a new one is to be, for which the others handed
-    /// over have to go; complete() sees to both.
-    /// @param gone  out: those of other sizes, as few as can be
-    /// @return false where not even all of them would be enough, or none may be
-    ///   made
+    /// Takes a free frame, or describes a new one, for which the frames in
+    /// @p gone have to go. The next call, complete(), drops those and makes the
+    /// frame.
+    /// @param gone  out: frames of other sizes, as few as can be
+    /// @return false where not even all of those would be enough, or no frame
+    ///   may be made
     bool take(std::uint64_t bytes, frame &out, std::vector<frame> &gone);
 
-    /// Gives up those that have to go, and makes what the frame has not got:
+    /// Gives up the frames that have to go. Then makes what the frame lacks:
     /// its memory, its address. Takes the driver long, and needs no lock.
-    /// @param filled  by a copy: else it needs no address
+    /// @param filled  whether a copy fills the frame, and needs its address
     /// @return false where the share or the card has no more; nothing is left
     ///   of the frame then
     bool complete(frame &of, const std::vector<frame> &gone, bool filled);
 
-    /// Keeps a frame for the next one, or for what may be made of it.
+    /// Keeps a free frame, for the next unit or as part of another frame.
     void put(const frame &free)
     {
         free_.push_back(free);
         refused_ns_.store(0);
     }
 
-    /// Gives all of them up.
+    /// Gives up all free frames.
     void drop() { drop(take_all()); }
 
-    /// The same in two parts, the second of which needs no lock.
+    /// drop() in two parts, the second of which needs no lock.
     std::vector<frame> take_all() { return std::exchange(free_, {}); }
     void drop(const std::vector<frame> &all);
 
     bool empty() const { return free_.empty(); }
     std::uint64_t bytes() const;
-    /// Of those of this size.
+    /// Bytes of the frames of this size.
     std::uint64_t bytes(std::uint64_t size) const;
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What may be unmapped, and when work may go ahead.
+// Decides what may be unmapped, and when work may go ahead.
 #include "movement/gate.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void gate::begin(bool vouched)
 
 void gate::hold(block &of)
 {
-    // It may write there: what was copied does not count.
+    // The work may write to the block, so a copy made so far does not count.
     of.call_off();
     of.may_change();
     of.in_flight++;

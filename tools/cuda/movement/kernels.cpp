@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The program's kernels: how their parameters lie, and who vouches for them.
+// The program's kernels: how their parameters lie, and which are trusted.
 #include "movement/kernels.hpp"
 
 #include "base/glibc.hpp"
@@ -16,31 +16,32 @@ namespace emuv::cuda {
 
 namespace {
 
-// Libraries whose kernels get the addresses of what they touch as parameters.
-// NCCL and NVSHMEM, which keep addresses in memory, are not among them.
+// Libraries whose kernels get the addresses of all memory they touch as
+// parameters. NCCL and NVSHMEM keep addresses in memory, and are not among
+// them.
 constexpr const char *known_files[] = {
     "libcublas.so*",   "libcublasLt.so*",   "libcudnn*.so*",
     "libcufft.so*",    "libcurand.so*",     "libcusparse.so*",
     "libc10_cuda.so*", "libtorch_cuda.so*", "libggml-cuda.so*",
 };
-// Kernels that PyTorch's compiler makes. Those that it tries templates with are
-// called as anybody may call theirs (triton_mm), and are not among them.
+// Kernels that PyTorch's compiler makes. The kernels that it tries templates
+// with are not among them: anybody's kernel may have such a name (triton_mm).
 constexpr const char *known_kernels[] = {
     "triton_poi_*",
     "triton_red_*",
     "triton_per_*",
     "triton_tem_fused_*",
 };
-// Kernels of either that read tables of addresses from memory.
+// Kernels of both kinds that read tables of addresses from memory.
 constexpr const char *table_kernels[] = {
     "*rouped*",  "*roup_gemm*",   "*roupGemm*",  "*tr_array*",
     "*trArray*", "*ointerArray*", "*chunk_cat*", "*split_with_sizes_copy*",
     "*nccl*",    "*nvshmem*",
 };
 // Kernels that write such tables for products and factorizations of cuBLAS,
-// whose own kernels' names tell nothing: ggml's, CuPy's and MAGMA's, of what
-// they are given; and PyTorch's torch.arange(), of numbers that are addresses
-// (its get_device_pointers()).
+// whose own kernels' names tell nothing. Kernels of ggml, CuPy and MAGMA write
+// addresses that they are given. PyTorch's torch.arange() writes numbers that
+// are addresses (for its get_device_pointers()).
 constexpr const char *table_writers[] = {
     "*atched_ptrs*",
     "*mat_ptrs*",
@@ -58,7 +59,7 @@ bool matches(const char *name, const char *const (&patterns)[count])
     return false;
 }
 
-// Whether a word of the setting fits.
+// True if a word of the setting fits.
 template <typename Predicate>
 bool any_word(const char *list, Predicate fits)
 {
@@ -104,7 +105,7 @@ bool functions::distrusts(const char *name) const
     });
 }
 
-// Whether the user names the kernel, who has to know.
+// True if the user trusts the kernel by name. The user has to know.
 bool functions::asks_to_trust(const char *name) const
 {
     return any_word(trust_, [name](const char *word) {
@@ -135,12 +136,12 @@ void functions::derived(const void *from, const void *made, CUcontext context)
     if (from != made)
         origins_[made] = {found != origins_.end() && found->second.vouched,
                           from, context};
-    // The handle may be one that another kernel had before.
+    // Another kernel may have had this handle before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
     recent_.forget(reinterpret_cast<std::uintptr_t>(made));
 }
 
-// Locked. What goes, what came out of that, and so on.
+// Locked. Forgets the handles that go, all that came out of those, and so on.
 template <typename Goes>
 void functions::forget(Goes goes)
 {
@@ -174,13 +175,13 @@ void functions::gone(CUcontext context)
         [context](const auto &each) { return each.second.context == context; });
 }
 
-// By asking the driver.
+// Asks the driver how a kernel's parameters lie.
 functions::layout functions::look_at(const driver &calls, CUfunction function)
 {
     layout made;
     // A launch takes a CUkernel as well.
     const auto kernel = reinterpret_cast<CUkernel>(function);
-    // Which of the two it is, the first question tells.
+    // The first question tells which of the two it is.
     CUresult answer = CUDA_SUCCESS;
     const auto ask = [&](bool as_kernel) {
         parameter next{};
@@ -203,7 +204,7 @@ functions::layout functions::look_at(const driver &calls, CUfunction function)
     if (answer == CUDA_SUCCESS)
         while (ask(as_kernel)) {
         }
-    // Any other answer than that there are no more is no answer.
+    // Only the answer that there are no more parameters completes the layout.
     const bool all = answer == CUDA_ERROR_INVALID_VALUE;
     const char *name = nullptr;
     if (calls.cuFuncGetName(&name, function) != CUDA_SUCCESS &&
@@ -228,7 +229,7 @@ functions::layout functions::look_at(const driver &calls, CUfunction function)
 
 namespace {
 
-// Every place at which a pointer may lie in a packed structure.
+// Tries every place at which a pointer may lie in a packed structure.
 void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
 {
     for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
@@ -304,7 +305,7 @@ void functions::scan(const driver &calls, CUfunction function,
     }
     if (buffer != nullptr)
         scan_bytes(static_cast<const unsigned char *>(buffer), bytes, out);
-    // Which of it is a pointer is not asked.
+    // Nobody asks which part of the buffer is a pointer.
     out.left = known.leaves != leaving::nothing ? out.count : 0;
 }
 

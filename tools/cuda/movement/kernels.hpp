@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The program's kernels: how their parameters lie, and who vouches for them.
+// The program's kernels: how their parameters lie, and which are trusted.
 #pragma once
 
 #include "base/driver.hpp"
@@ -13,20 +13,20 @@
 
 namespace emuv::cuda {
 
-/// What is known of kernels.
+/// All that is known of kernels.
 ///
-/// A kernel is vouched for when it is known to reach memory only by addresses
-/// among its parameters. Nobody can tell that from outside: any kernel may
-/// hold addresses in memory, or add up new ones. It is taken to be so of the
-/// libraries named below, and of what the user names with EMUV_TRUST.
+/// A trusted kernel is taken to reach memory only by addresses among its
+/// parameters. Nobody can tell that from outside: any kernel may hold addresses
+/// in memory, or add up new ones. Kernels are trusted by the names in
+/// kernels.cpp, and by those that the user gives with EMUV_TRUST.
 class functions
 {
 public:
-    /// @param trust  the setting: "known", "none", "all", or names with
-    ///   wildcards of libraries' files and of kernels, between commas, "known"
-    ///   among them; a name with a minus before it is of what is not vouched
-    ///   for, whatever else fits it; outlives this object
-    /// @param record  told of each kernel that nobody vouches for; may be null
+    /// @param trust  the setting: "known", "none", "all", or names between
+    ///   commas, "known" among them. Names are those of libraries' files and of
+    ///   kernels, with wildcards. A name behind a minus is not trusted,
+    ///   whatever else fits it. Outlives this object.
+    /// @param record  told of each kernel that is not trusted; may be null
     functions(const char *trust, trace *record) : trust_(trust), trace_(record)
     {}
     functions(const functions &) = delete;
@@ -35,23 +35,24 @@ public:
     /// A module or library was loaded.
     /// @param image  what was given to the driver, or null
     /// @param caller  an address in the code that asked for it
-    /// @param context  a module's, with which it goes; or null
+    /// @param context  the context that a module goes with; or null
     void loaded(const void *handle, const void *image, const void *caller,
                 CUcontext context);
 
     /// A handle came out of another: a kernel, a module or a function.
-    /// @param context  with which it goes, if not with the other alone
+    /// @param context  goes with the handle; null: the handle goes with @p from
     void derived(const void *from, const void *made,
                  CUcontext context = nullptr);
 
-    /// A module or library is about to go, with all that came out of it: their
-    /// handles may be others' at once.
+    /// A module or library is about to go, with all handles that came out of
+    /// it. Those may be others' at once.
     void unloaded(const void *handle);
 
     /// A context has gone, and its modules with it.
     void gone(CUcontext context);
 
-    /// Adds what a launch is given to @p out, whether it is vouched for, too.
+    /// Adds to @p out what a launch is given, and whether its kernel is
+    /// trusted.
     void scan(const driver &calls, CUfunction function, void **parameters,
               void **extra, work &out);
 
@@ -77,7 +78,7 @@ private:
     {
         bool vouched = false;
         const char *name = nullptr; // the driver's
-        /// Which of what it is given it may leave in memory, for others.
+        /// Which of its arguments it may leave in memory, for other kernels.
         leaving leaves = leaving::nothing;
         std::vector<parameter> parameters;
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Addresses that work was given of a block.
+// Addresses in a block that work was given.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace emuv::cuda {
 
-/// Offsets in a block that work was ever given, from which a table of addresses
-/// is told from other numbers. None is ever forgotten: of a table's entry that
-/// is not known the block would move under the kernel that reads it. With too
-/// many to be kept one by one, the block is divided into cells, and one offset
+/// Offsets in a block that work was ever given. They tell a table of addresses
+/// from other numbers. None is ever forgotten: with an unknown entry in a
+/// table, the block would move under the kernel that reads it. If there are too
+/// many to keep one by one, the block is divided into cells. One offset then
 /// stands for all of its cell.
 class known_offsets
 {

@@ -8,7 +8,7 @@ namespace emuv::cuda {
 
 namespace {
 
-// Apart, so that two who poll do not meet.
+// Apart, so that two streams that poll do not meet.
 constexpr CUdeviceptr answer_offset = 256;
 constexpr std::size_t words_bytes = 512;
 
@@ -21,7 +21,7 @@ bool lanes::open(int priority)
                                               priority) != CUDA_SUCCESS)
             return false;
     turn_ = 0;
-    // Older drivers have no such operations, and do without.
+    // Older drivers lack these operations, and copies then take no turns.
     takes_turns_ =
         calls_.cuStreamWriteValue32_v2 != nullptr &&
         calls_.cuStreamWaitValue32_v2 != nullptr &&
@@ -54,7 +54,7 @@ bool lanes::fetch(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
            ended(in_);
 }
 
-// Waits for the part that was begun.
+// Waits for the part of a copy that was begun.
 bool lanes::ended(CUstream on)
 {
     calls_.cuStreamSynchronize(on);
@@ -73,14 +73,14 @@ bool lanes::write_back(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
         at += piece;
         if (at == bytes && calls_.cuEventRecord(done, out_) != CUDA_SUCCESS)
             return ended(out_);
-        // Behind the last one, too: the next copy may be waiting already.
+        // Also behind the last piece: the next copy may be waiting already.
         give_turn();
     }
     return true;
 }
 
-// Each waits only for what was begun before: where all streams share one queue
-// to the device (CUDA_DEVICE_MAX_CONNECTIONS=1), anything else never ends.
+// Each operation waits only for an earlier one. If all streams share one queue
+// to the device (CUDA_DEVICE_MAX_CONNECTIONS=1), any other wait never ends.
 void lanes::give_turn()
 {
     if (!takes_turns_)

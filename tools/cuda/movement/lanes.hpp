@@ -10,15 +10,17 @@ namespace emuv::cuda {
 
 /// The two copy streams of one context. Not for several threads at once.
 ///
-/// The driver maps memory with the help of the copy engine that takes bytes
-/// away from the card, and that engine stays with one who has more to copy for
-/// a whole slice of time, a millisecond: whoever maps meanwhile waits for half
-/// of it on an average, and for all of it the second time. An engine goes on to
-/// the next in turn as soon as what it does has to wait for something. So
-/// copies to system RAM come in pieces, each of which waits for another
-/// stream's answer (tests/bench/mapping.cu: with 8 MiB, mapping takes 0.17 ms
-/// instead of 0.66 for VRAM and 1.0 instead of 1.6 for 64 MiB of system RAM,
-/// where 44 GB/s leave the card instead of 51, both directions busy).
+/// The driver maps memory with the copy engine that takes bytes away from the
+/// card. While one client has more to copy, that engine stays with it for a
+/// whole time slice, a millisecond. So a mapping waits for half a slice on
+/// average, and for a whole one the second time. But an engine goes on to the
+/// next client as soon as it has to wait. So copies to system RAM come in
+/// pieces, each of which waits for another stream's answer.
+///
+/// Figures for pieces of 8 MiB, with both directions busy
+/// (tests/bench/mapping.cu): mapping VRAM takes 0.17 ms instead of 0.66.
+/// Mapping 64 MiB of system RAM takes 1.0 ms instead of 1.6. The card sends 44
+/// GB/s instead of 51.
 class lanes
 {
 public:
@@ -34,17 +36,17 @@ public:
     /// @return false where the driver has none; close() is due all the same
     bool open(int priority);
 
-    /// In the same context. Waits for what is under way.
+    /// Closes the streams, in the same context. Waits for copies under way.
     void close();
 
     /// Begins a copy from system RAM to VRAM.
     /// @param done  is recorded behind it
-    /// @return false where it could not be begun or not be followed; nothing of
+    /// @return false where it could not be begun, or not followed; nothing of
     ///   it runs then
     bool fetch(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
                CUevent done);
 
-    /// The same from VRAM to system RAM.
+    /// Begins a copy from VRAM to system RAM, likewise.
     bool write_back(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
                     CUevent done);
 

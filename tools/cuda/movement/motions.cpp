@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// How a unit moves, stage by stage, and what is mapped meanwhile.
+// The stages of a unit's move, and its mappings meanwhile.
 #include "base/captures.hpp"
 #include "movement/mover.hpp"
 #include "store/mapping.hpp"
@@ -10,8 +10,8 @@ namespace emuv::cuda {
 
 namespace {
 
-// Free, so that there is always a frame to go on with; more would only be VRAM
-// that holds nothing.
+// Free frames, so that there is always one to go on with. More would only be
+// VRAM that holds nothing.
 constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
 
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
@@ -24,7 +24,7 @@ void mover::progressed()
     version_++;
 }
 
-// Whether nothing of the block is to move now, or be mapped nowhere.
+// True if nothing of the block may begin to move, or be mapped nowhere.
 bool mover::must_stay(const block &of) const
 {
     return gate_.must_stay(of) || stopping_ || gave_up_;
@@ -35,7 +35,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     slot &one = which.unit();
     const bool evicts = at != stage::fetch;
     which.of->put(one, evicts ? place::evicting : place::fetching);
-    // Whoever came in before this has called off what there was.
+    // An earlier stop() or give_up() called off only the motions of that time.
     gate_.begin_move(*which.of, one, stopping_ || gave_up_);
     motion made;
     made.of = which.of;
@@ -48,13 +48,14 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     return motions_.insert(motions_.end(), std::move(made));
 }
 
-// Whether nothing in flight can touch the unit, nor has since it began.
+// True if nothing in flight can touch the unit, nor could since its motion
+// began.
 bool mover::may_move(const motion &which) const
 {
     return gate_.may_move(*which.of, which.unit());
 }
 
-// @param progress  whether anything has come of it
+// @param progress  whether the motion has come to anything
 void mover::end_motion(motion_ref which, place where, bool progress)
 {
     slot &of = which->unit();
@@ -73,11 +74,11 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     changed_.notify_all();
 }
 
-// Takes motions a stage further, or to their end.
+// Takes motions to their next stage, or to their end.
 bool mover::advance(std::unique_lock<std::mutex> &lock)
 {
-    // What has been handed to the device ends in its order, nearly: the first
-    // of a kind that has not ends the asking.
+    // The device ends operations nearly in their order. So the first of a kind
+    // that has not ended stops the asking.
     struct question
     {
         motion_ref about;
@@ -145,9 +146,9 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
     return any;
 }
 
-// Whether there are too few frames like the one that this motion would leave,
-// those counted that will be in a moment. Those of other sizes are of little
-// use for what it makes room for, and yet VRAM that holds nothing.
+// True if there are too few free frames of the size that this motion would
+// leave, with those counted that come free in a moment. Frames of other sizes
+// help little, and are VRAM that holds nothing.
 bool mover::wants_frame_of(const motion &which) const
 {
     const std::uint64_t size = which.unit().bytes;
@@ -162,7 +163,7 @@ bool mover::wants_frame_of(const motion &which) const
            (alike < max_free_bytes && bytes < 2 * max_free_bytes);
 }
 
-// Reads the unit that shall leave, to see whether it has changed.
+// Reads a unit that is to leave, to see whether it has changed.
 bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
 {
     if (!may_move(which))
@@ -180,7 +181,7 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
     return begun;
 }
 
-// What is the same as its copy in system RAM need not be written there.
+// A unit that equals its copy in system RAM need not be written there.
 void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
 {
     slot &of = which->unit();
@@ -193,7 +194,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
         which->at = stage::ready;
         return;
     }
-    // The copy in system RAM is of another time until this one is done.
+    // The copy in system RAM is not valid until the write-back is done.
     of.digested = false;
     which->at = stage::write_back;
     lock.unlock();
@@ -211,7 +212,7 @@ void mover::written(motion &which)
     which.at = stage::ready;
 }
 
-// Somebody needs the unit where it is.
+// Ends a motion, since somebody needs the unit where it is.
 void mover::call_off(motion_ref which)
 {
     if (trace_ != nullptr)
@@ -239,7 +240,7 @@ void mover::finish(motion_ref which)
         return;
     }
     if (which->evicts) {
-        // What waited for this may write there already.
+        // Work that waited for this motion may write to the unit already.
         if (!may_move(*which))
             of.digested = false;
         given_up_++;
@@ -289,8 +290,9 @@ void mover::serve(stage mine)
     std::unique_lock lock(lock_);
     while (!served_) {
         motion *next = nullptr;
-        // Without a frame of its size nothing can be fetched; with one, what
-        // has been fetched is what somebody waits for.
+        // Without a free frame of its size nothing can be fetched, so such an
+        // eviction comes first. With one, somebody may wait for the unit that
+        // has been fetched.
         const auto urgency = [this](const motion &which) {
             if (!which.evicts)
                 return 1;
@@ -344,8 +346,8 @@ void mover::serve(stage mine)
     calls_.cuCtxPopCurrent_v2(&popped);
 }
 
-// Maps a unit where it is, if nothing is mapped at its address. What a copy is
-// on its way for is mapped all the same: the copy may wait for the caller.
+// Maps a unit where it is, if nothing is mapped at its address. A unit that is
+// being fetched is mapped all the same: its copy may wait for the caller.
 bool mover::bring_home(block &around, slot &of)
 {
     if (!of.away || of.where == place::evicting || of.unmapped)
@@ -389,14 +391,14 @@ void mover::bring_all_home()
         return;
     for (const block_ref &each : large_)
         bring_home(*each);
-    // What is small is hidden only where kernels are checked.
+    // Small blocks are hidden only where kernels are checked.
     if (check_ != nullptr)
         for (const auto &[base, each] : blocks_.all())
             bring_home(*each);
 }
 
-// Has nothing mapped but what work in flight was given, and what is never to
-// move: who reaches anything else is found out.
+// Unmaps all blocks but the fixed ones, and those that work in flight was
+// given. A kernel that reaches any other memory is found out.
 void mover::hide_the_rest()
 {
     if (!gate_.all_vouched() || !settled_)
@@ -411,7 +413,7 @@ void mover::hide_the_rest()
     }
 }
 
-// The same, and waits for what is on its way.
+// Maps all blocks, and waits for the units on their way.
 void mover::map_all(std::unique_lock<std::mutex> &lock)
 {
     bring_all_home();
@@ -427,7 +429,7 @@ bool mover::bring_one_home()
     return false;
 }
 
-// The one moment at which an address of the program's is not mapped.
+// Here, for a moment, an address of the program is not mapped.
 bool mover::map(slot &of, CUmemGenericAllocationHandle to,
                 CUmemGenericAllocationHandle from)
 {
@@ -468,7 +470,7 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
 bool mover::start_evict(const candidate &which)
 {
     slot &one = which.unit();
-    bring_home(*which.of, one); // to be read there
+    bring_home(*which.of, one); // its digest is read at that address
     const motion_ref next = new_motion(which, stage::roomed);
     next->digest = digests_.take();
     if (next->event == nullptr) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Moving units between VRAM and system RAM, ahead of their use: what is moved,
-// and the thread that does.
+// Moves units between VRAM and system RAM, ahead of their use: the blocks, and
+// the thread that moves their units.
 #include "movement/mover.hpp"
 
 #include "base/captures.hpp"
@@ -17,11 +17,11 @@ namespace {
 
 constexpr std::uint64_t rest_after_ns = 10000000;
 constexpr std::uint64_t report_after_ns = 100000000;
-// In blocks below that frameworks keep their many small tensors, at ever new
-// places, which every kernel reads again and again. They come to VRAM at their
-// first use, and stay.
+// Frameworks keep many small tensors in smaller blocks, at ever new addresses,
+// and every kernel reads them again. Such blocks come to VRAM at their first
+// use, and stay.
 constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
-// How long the end of a process waits for what may never end.
+// How long the end of a process waits for work that may never end.
 constexpr std::uint64_t leave_after_ns = 2000000000;
 
 } // namespace
@@ -67,7 +67,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     }
     const std::lock_guard guard(lock_);
     for (use_mark &each : made->marks)
-        each.uses.use(uses_); // it has been made for something
+        each.uses.use(uses_); // a new block counts as used
     blocks_.add(made);
     if (!made->small)
         large_.push_back(made);
@@ -87,7 +87,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     vacant_ -= gone->vacant ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
-    if (gone->moving > 0) // others may wait until all is mapped
+    if (gone->moving > 0) // other threads may wait for all of it
         bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
@@ -108,7 +108,8 @@ bool mover::remove(CUdeviceptr base, remains &left)
         left.units.push_back(next);
         left.host.push_back(!in_vram);
         left.away.push_back(each.away);
-        // Work may hold the block still, and must not bring home what is gone.
+        // Work may still hold the block, and must not bring home a unit that is
+        // gone.
         if (each.away)
             gate_.set_away(*gone, each, false);
     }
@@ -151,7 +152,7 @@ void mover::fix(CUdeviceptr address)
         hold_still(*each);
         bring_home(*each);
     }
-    // What still moves is called off, and all of it is mapped meanwhile: its
+    // Motions are called off, and the blocks are mapped meanwhile: a motion's
     // end may wait for the caller.
     for (const block_ref &each : found)
         changed_.wait(lock, [&] { return each->mapped(); });
@@ -212,7 +213,8 @@ void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
         const std::unique_lock lock = enter();
         if (blocks_.empty() || gave_up_)
             return;
-        // What stays is not mapped yet where somebody else has just fixed it.
+        // A fixed block is not mapped yet where another thread has just fixed
+        // it.
         for (const CUdeviceptr word : words)
             gate_.each_unsettled(word, [&](block &) { found.push_back(word); });
     }
@@ -245,7 +247,7 @@ void mover::shed()
 {
     const std::lock_guard guard(lock_);
     frames_.drop();
-    // What is in VRAM needs no place in system RAM until it leaves.
+    // A unit in VRAM needs no room in system RAM until it leaves.
     for (const auto &[base, each] : blocks_.all()) {
         if (each->moving > 0)
             continue;
@@ -258,7 +260,7 @@ void mover::shed()
     }
 }
 
-// Tells the instance, now and then.
+// Reports the counters, now and then.
 void mover::report(std::unique_lock<std::mutex> &lock)
 {
     const std::uint64_t now = now_ns();
@@ -316,7 +318,7 @@ void mover::start(CUcontext context)
     share_bytes_ = limits_.read().physical_bytes;
     stopping_ = settled_ = false;
     preparing_ = true;
-    // Nobody followed what ran since the last time.
+    // Nobody followed the work that ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
     flights_.open(context_);
@@ -349,8 +351,8 @@ void mover::stop(CUcontext context)
         changed_.notify_all();
     }
     thread_.join();
-    // The context may live on, with work in flight that nobody follows now, and
-    // with the blocks that it is of.
+    // The context may live on, with work in flight that nobody follows any
+    // more. Its blocks are let go.
     const std::lock_guard guard(lock_);
     active_.store(false);
     flights_.close();
@@ -359,7 +361,7 @@ void mover::stop(CUcontext context)
     exchange_ = {};
     if (unreported_ != counters{})
         limits_.report(std::exchange(unreported_, {}));
-    // With the program the driver goes, too, and what this thread had of it.
+    // With the program the driver goes, too, and this thread's events with it.
     if (context != nullptr)
         events_.destroy();
     else
@@ -396,7 +398,7 @@ void mover::gone(CUcontext context)
     const std::lock_guard guard(lock_);
     if (context != context_)
         return;
-    // Who saw it alive a moment ago may yet say so.
+    // A thread that saw the context alive a moment ago may yet call resume().
     ending_it_ = 0;
     if (!active())
         context_ = nullptr;
@@ -409,8 +411,9 @@ bool mover::prepare()
     calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
     if (!lanes_.open(greatest) || !digests_.open(greatest))
         return false;
-    // What ran before anybody followed it, and what slips past just now; and
-    // captures, which waiting would break. The driver may refuse to wait.
+    // Waits for earlier work that nobody followed, and for work that slips past
+    // just now. Waiting would break captures, so they end first. The driver may
+    // refuse to wait.
     while (passing_.load() > 0 || open_captures.load() > 0) {
         {
             const std::lock_guard guard(lock_);
@@ -442,7 +445,7 @@ void mover::loop()
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
     ready = ready && prepare();
 
-    // Mapping takes half a millisecond for a unit, making room ten.
+    // Mapping a unit takes half a millisecond, making room ten.
     thread mapper;
     thread maker;
     served_ = false;
@@ -471,7 +474,8 @@ void mover::loop()
     std::uint64_t last_work_ns = 0;
     while (!stopping_ || !motions_.empty()) {
         report(lock);
-        // Here, since a thread that ends may have lost the driver already.
+        // This thread does it, since a thread that ends may have lost the
+        // driver already.
         if ((stopping_ || gave_up_) && gate_.away() > 0) {
             bring_all_home();
             changed_.notify_all();
@@ -492,18 +496,19 @@ void mover::loop()
                                         [](const motion &each) {
                                             return each.at != stage::ready;
                                         });
-        // What is over before anybody looks is work, too.
+        // Work that is over before anybody looks counts, too.
         if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
             last_work_ns = now;
-        // Whoever launches pays for waking a thread that sleeps, and for each
-        // of its questions to the driver.
+        // The thread that launches pays for waking a thread that sleeps, and
+        // for each of that thread's questions to the driver.
         if (waiting) {
             changed_.wait_for(lock, waiters_ > 0 ? 20000 : 50000);
         } else if (now - last_work_ns < rest_after_ns) {
             changed_.wait_for(lock, 200000);
         } else {
             resting_.store(true);
-            // From here on whoever hands over wakes it, with the lock.
+            // From here on a thread that hands work over wakes this one, under
+            // the lock.
             if (!flights_.any_departed())
                 changed_.wait_for(lock, 100000000);
             resting_.store(false);

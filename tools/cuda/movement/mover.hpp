@@ -39,22 +39,25 @@
 
 namespace emuv::cuda {
 
-/// One device's movement. It owns the units of the blocks it was given until
-/// it is asked for them back.
+/// One device's movement. It owns the units of the blocks given to it, until
+/// remove() gives them back.
 ///
-/// A unit is unmapped for a moment when it moves, and a touch at that moment
-/// would end the program's context. So it moves only while everything that the
-/// device has in hand is vouched for, and none of it was given an address in
-/// the unit's block; new work that was waits until the unit is there. Work
-/// that nobody vouches for stops all movement until it is done. Everything
-/// else is always mapped: a wrong guess costs time. Mapping system RAM is most
-/// of what moving costs, so there is another way, for those who trust their
-/// kernels: what leaves is mapped nowhere until it comes back, or until work is
-/// given an address in its block, or nobody vouches for work.
+/// A unit is unmapped for a moment when it moves. A touch at that moment would
+/// end the program's context. So a unit moves only while all work in flight is
+/// trusted, and none of it was given an address in the unit's block. New work
+/// that was given such an address waits until the unit is mapped again.
+/// Untrusted work stops all movement until it ends.
+///
+/// All other memory stays mapped, so a wrong guess costs only time. Mapping
+/// system RAM is most of the cost of a move. With options::unmaps, an evicted
+/// unit is mapped nowhere instead. It is mapped again when it comes back, or
+/// when work or a question to the driver names its block. Untrusted work, 100
+/// ms without a prediction, and the end of movement map it, too. That is for
+/// users who trust their kernels.
 class mover
 {
 public:
-    /// All that is named here outlives the object.
+    /// Everything named here outlives the object.
     struct options
     {
         const driver &calls;
@@ -63,14 +66,14 @@ public:
         void (*tell)(const char *why);
         int device = 0;
         bool always = false; ///< memory moves even where that is slower
-        bool unmaps = false; ///< what has left VRAM is not mapped until it is
-                             ///< wanted
+        /// An evicted unit is not mapped until it is wanted.
+        bool unmaps = false;
         trace *record = nullptr; ///< or null
-        /// Where kernels may find addresses that nobody copied to the device;
-        /// or null.
+        /// Host memory where kernels may find addresses that nobody copied to
+        /// the device; or null.
         const pinned *host = nullptr;
-        /// What kernels have to keep to is checked: nothing moves, and nothing
-        /// is mapped but what work in flight was given. Null: not so.
+        /// Checks that kernels keep to the rules: nothing moves, and only
+        /// memory that work in flight was given is mapped. Null: no check.
         check *checked = nullptr;
     };
 
@@ -80,19 +83,19 @@ public:
     ~mover();
 
     /// Takes a block over.
-    /// @param units  of which those from @p first_host on are in system RAM
-    /// @param tokens  the charges of those, one for each, which are taken over,
-    ///   too; or none: they are the caller's, and the block's as a whole
+    /// @param units  those from @p first_host on are in system RAM
+    /// @param tokens  the charge of each of those, taken over, too; if empty,
+    ///   the caller keeps the charges, for the block as a whole
     void add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
              const std::vector<unit> &units, std::size_t first_host,
              const std::vector<std::uint64_t> &tokens);
 
-    /// A block's remains: what is mapped at its addresses.
+    /// A block's remains: the memory behind its addresses.
     struct remains
     {
         std::vector<unit> units;
         std::vector<bool> host;
-        std::vector<bool> away; ///< in system RAM, and mapped nowhere
+        std::vector<bool> away; ///< in system RAM and mapped nowhere
         std::uint64_t physical_bytes = 0;
         struct charge
         {
@@ -102,18 +105,18 @@ public:
         std::vector<charge> charges; ///< virtual ones
     };
 
-    /// Gives a block back. Waits until none of it is on its way.
+    /// Gives a block back. Waits until none of its units moves.
     /// @return false where there is no such block
     bool remove(CUdeviceptr base, remains &left);
 
-    /// The block that begins there is freed, in the order of the program's work
-    /// so far, and kept to be allocated again: what it holds need not be copied
-    /// any more.
+    /// The block at @p base is freed, in the order of the program's work so
+    /// far, and kept for its next allocation. Nobody needs its contents, so
+    /// they are no longer copied.
     void vacate(CUdeviceptr base);
-    /// It is allocated again.
+    /// The block at @p base is allocated again.
     void occupy(CUdeviceptr base);
 
-    /// The block around an address stays as it is from now on.
+    /// Fixes the block around an address: it stays as it is from now on.
     void fix(CUdeviceptr address);
 
     /// Memory of one kind.
@@ -123,26 +126,25 @@ public:
         std::uint64_t bytes; ///< UINT64_MAX: to the end of the block
     };
 
-    /// From an address on, in a block that stays as it is.
+    /// The stretch from an address on. The answer holds for a fixed block.
     /// @return nothing where there is no such block
     std::optional<stretch> stretch_at(CUdeviceptr address);
 
-    /// As fix(), for blocks that begin at one of these addresses, or of which
-    /// work was given something that does: other numbers may look like
-    /// addresses.
+    /// As fix(), for each word that is a block's base, or an address in it that
+    /// work was given. Other numbers may only look like addresses.
     void fix_those_in(const std::vector<CUdeviceptr> &words);
 
-    /// Whether any of these is such an address.
+    /// True if any of these is such an address.
     bool names_any(const std::vector<CUdeviceptr> &words);
 
-    /// The same for all of them, for good.
-    /// @param why  for the user
+    /// Ends movement for good, and maps all blocks.
+    /// @param why  the reason, for the user
     void fix_all(const char *why);
     static constexpr char unreadable_why[] =
         "it may not be searched for addresses (process_vm_readv)";
 
-    /// Asks the driver about an address whose block is mapped meanwhile: of
-    /// nothing it knows nothing.
+    /// Asks the driver about an address while its block is mapped. The driver
+    /// knows nothing of an address that is not mapped.
     template <typename Call>
     CUresult while_mapped(CUdeviceptr address, Call ask)
     {
@@ -153,43 +155,44 @@ public:
         return result;
     }
 
-    /// Gives up VRAM and system RAM that are held for movement alone.
+    /// Gives up VRAM and system RAM that movement alone holds.
     void shed();
 
-    /// Charges VRAM for what cannot be anywhere else, and sends units away
-    /// until there is as much. Waits for work in flight, if need be.
-    /// @return false where there is not so much to be had
+    /// Charges VRAM for memory that can be nowhere else, and evicts units until
+    /// there is as much. Waits for work in flight, if need be.
+    /// @return false where so much is not to be had
     bool make_way(std::uint64_t bytes);
 
-    /// Ends movement in a context that is about to go; waits for it.
+    /// Ends movement in a context that is about to go, and waits for that end.
     /// @param context  null: for good
     void stop(CUcontext context);
 
-    /// The process ends: as stop(nullptr), but a thread that goes on waiting
-    /// for what the device had in hand before movement is left to that: it may
-    /// never end.
+    /// The process ends. As stop(nullptr), but leaves the thread behind if it
+    /// goes on waiting for work from before movement. Such work may never end.
     void leave();
 
-    /// The context did not go: movement in it goes on, unless somebody else is
-    /// about to end it.
+    /// The context did not go. Movement in it goes on, unless another thread is
+    /// about to end the context.
     void resume(CUcontext context);
 
-    /// It went.
+    /// The context went.
     void gone(CUcontext context);
 
-    /// A stream is about to be captured, or to wait for something else than
-    /// work that it has been given: what is on it ends before that.
+    /// A stream is about to be captured, or to wait for something other than
+    /// its own work. Missing events are recorded first, so that earlier work is
+    /// seen to end.
     void stream_waits();
 
-    /// A stream is about to go: nothing of what is on it needs it any more.
+    /// A stream is about to go. A missing event of its work is recorded first:
+    /// afterwards nothing needs the stream.
     void stream_goes(CUstream stream) { flights_.leave(stream); }
 
-    /// Whether work has to be announced.
+    /// True if work has to be announced.
     bool active() const { return active_.load(); }
 
-    /// Runs work: announced before, followed after.
+    /// Runs work: announces it before, and follows it after.
     /// @param stream  with the default streams named
-    /// @param collect  says what the work is, where that is asked for
+    /// @param collect  describes the work; called only while movement is active
     template <typename Collect, typename Call>
     CUresult run(CUstream stream, Collect collect, Call real)
     {
@@ -213,8 +216,8 @@ public:
     }
 
 private:
-    // A launch waits for memory that is on its way. If nothing at all arrives
-    // or ends for so long, then what it waits for may be waiting for it.
+    // A launch waits for memory that is on its way. If nothing arrives or ends
+    // for so long, that memory may itself wait for the launch.
     static constexpr std::uint64_t patience_ns = 200000000;
 
     enum class stage
@@ -224,8 +227,8 @@ private:
         roomed,
         digest,
         write_back,
-        ready, ///< may leave as soon as its frame is wanted
-        remap, ///< to where it shall be, under way
+        ready, ///< leaves as soon as its frame is wanted
+        remap, ///< its new memory is being mapped
         remapped,
     };
     struct motion
@@ -234,12 +237,12 @@ private:
         std::size_t index = 0;
         stage at = stage::fetch;
         bool evicts = false;
-        bool copies = false;     // what it fetches
-        bool done = false;       // what another thread was to do
-        bool called_off = false; // before it did
+        bool copies = false;     // a fetch has contents to copy
+        bool done = false;       // the other thread's job succeeded
+        bool called_off = false; // before that job began
         frame into;
         CUevent event = nullptr;
-        std::size_t digest = 0; // which of those under way
+        std::size_t digest = 0; // its number in digests_
         bool wrote = false;
         std::uint64_t started_ns = 0;
         std::uint64_t next_use = 0;
@@ -249,7 +252,7 @@ private:
 
     using motion_ref = std::list<motion>::iterator;
 
-    // What is under way, arrived being in VRAM and not mapped yet.
+    // Motions under way. Arrived units are in VRAM, and not mapped yet.
     struct traffic
     {
         std::size_t fetching = 0;
@@ -259,32 +262,31 @@ private:
         std::uint64_t leaving_bytes = 0;
     };
 
-    // Where what leaves VRAM finds room in system RAM.
+    // Room in system RAM for units that leave VRAM.
     struct leeway
     {
-        std::uint64_t more_below = 0; // smaller than this, more may be made
-        bool maps = true;             // what has no address yet
-        // The sizes of those that their units do not need, each once; known
-        // where not all may be made.
+        std::uint64_t more_below = 0; // smaller rooms may be made
+        bool maps = true;             // rooms without an address
+        // The sizes of rooms that their units do not need, each once. Left
+        // empty where every room may be made.
         std::vector<std::uint64_t> spare;
 
         bool spares(std::uint64_t size) const;
         bool may_leave(const slot &one) const;
     };
 
-    // What might move.
+    // Candidates for the next move.
     struct survey
     {
         leeway ram;
-        // The unit in system RAM that is needed first, the same of those for
-        // which there is room without remaking frames ...
+        // Of the units in system RAM, the one needed first. Then the same of
+        // those that fit without remaking frames.
         candidate wanted{{}, 0, schedule::never};
         candidate fitting{{}, 0, schedule::never};
-        // ... and, of those that hold nothing, the one that is needed first ...
+        // Of the blank units in system RAM, the one needed first.
         candidate hollow{{}, 0, schedule::never};
-        // ... and the one in VRAM that is needed last: of those that are meant
-        // to leave, of those that have room in system RAM, and of those that
-        // have not.
+        // Of the units in VRAM, the ones needed last: of those meant to leave,
+        // of those with room in system RAM, and of those without.
         candidate passer;
         candidate victim;
         candidate newcomer;
@@ -292,7 +294,8 @@ private:
         std::uint64_t vram_bytes = 0;
         std::uint64_t ram_bytes = 0;
         std::uint64_t idle_room_bytes = 0;
-        // VRAM that waits for who allocates it, sooner than that one.
+        // VRAM of units that wait for an earlier allocation than the hollow
+        // one.
         std::uint64_t made_bytes = 0;
     };
 
@@ -302,8 +305,8 @@ private:
         enum
         {
             none,
-            leaving, ///< the one from VRAM
-            coming,  ///< the other one
+            leaving, ///< the unit from VRAM moves
+            coming,  ///< the unit from system RAM moves
         } at = none;
         candidate out;
         candidate in;
@@ -311,7 +314,7 @@ private:
     };
 
     bool let_pass();
-    /// @return false where nobody follows it: it is passing then
+    /// @return false where nobody follows the work: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
     flights &in_flight();
@@ -405,21 +408,22 @@ private:
     std::atomic<bool> active_{false};
     std::atomic<unsigned> passing_{0}; // work that nobody follows
 
-    std::atomic<unsigned> entering_{0}; // who go before the mover
+    std::atomic<unsigned> entering_{0}; // threads that go before the mover
 
     std::mutex lock_; // guards all below
     condition changed_;
     condition to_map_;  // there is something to map ...
     condition to_make_; // ... or to make room for
     blocks blocks_;
-    gate gate_; // what may move, of all that follows
-    // What decisions look through, of what may be very many blocks: those whose
-    // units come and go, and small ones that a launch waits for.
+    gate gate_; // decides what may move
+    // Decisions look through these lists only, as there may be very many
+    // blocks. The first has blocks whose units come and go, the second small
+    // blocks that launches await.
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
     std::vector<touch> noted_; // of one piece of work
-    // Their memory is used again, by work that begins on another processor
-    // than work ends on.
+    // Lists of ended work, for new work to use. Otherwise one thread would
+    // allocate each list, and another would free it.
     std::vector<std::vector<touched>> spare_lists_;
     schedule schedule_;
     recurrence recurrence_;
@@ -439,30 +443,30 @@ private:
     unsigned waiters_ = 0;
     std::uint64_t progress_ = 0;          // what has arrived or ended
     std::uint64_t version_ = 0;           // of all that decisions rest on
-    std::uint64_t decided_ = UINT64_MAX;  // the state with nothing to do
+    std::uint64_t decided_ = UINT64_MAX;  // the version with nothing to do
     std::uint64_t hopeless_ = UINT64_MAX; // the progress at which to give up
     patience for_memory_;                 // launches wait for it
-    patience for_device_;                 // and, before, for less work in hand
-    std::uint64_t checked_ = 0;           // work that somebody waited for
-    const char *running_ = nullptr;       // the last of it, if it is a kernel
+    patience for_device_;                 // launches wait for less in flight
+    std::uint64_t checked_ = 0;           // calls of await_end()
+    const char *running_ = nullptr;       // the last kernel begun, or null
     std::uint64_t look_again_ns_ = 0;
-    std::uint64_t led_ns_ = 0; // when the past showed the way, lately
+    std::uint64_t led_ns_ = 0; // when moves_ahead() held last
     exchange exchange_;
-    std::uint64_t exchange_after_ns_ = 0; // the next one
+    std::uint64_t exchange_after_ns_ = 0; // no next one before
     std::uint64_t uses_ = 0;              // of anything
-    std::uint64_t host_bytes_ = 0;        // of blocks, in system RAM
+    std::uint64_t host_bytes_ = 0;        // of all units in system RAM
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
     std::uint64_t given_up_ = 0;          // units and frames that have left
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;    // of VRAM
-    std::uint64_t idle_since_ns_ = 0;  // 0: somebody has begun since
+    std::uint64_t idle_since_ns_ = 0;  // 0: work has begun since
     std::atomic<bool> resting_{false}; // the mover sleeps until it is woken
-    bool preparing_ = false;           // it waits for what nobody followed
-    bool settled_ = false;             // all that is in flight is followed
+    bool preparing_ = false;           // it awaits work that nobody followed
+    bool settled_ = false;             // all work in flight is followed
     bool stopping_ = false;
-    unsigned ending_it_ = 0; // who are about to end the context
-    bool served_ = false;    // nothing is left to be mapped
+    unsigned ending_it_ = 0; // threads about to end the context
+    bool served_ = false;    // the helper threads may end
     bool gave_up_ = false;
 
     thread thread_;

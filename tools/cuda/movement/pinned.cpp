@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Memory beside the device's that kernels can read.
+// Pinned and managed memory, which kernels can read.
 #include "movement/pinned.hpp"
 
 #include <cerrno>
@@ -12,8 +12,8 @@ namespace emuv::cuda {
 
 namespace {
 
-// What it is of may be the device's, or nobody's: a look at it would end the
-// program.
+// The memory may be the device's, or nobody's. To read it directly would end
+// the program.
 reading read_parts(const iovec *parts, std::size_t count,
                    std::vector<CUdeviceptr> &words)
 {

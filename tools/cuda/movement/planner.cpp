@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// When to plan anew which units leave VRAM after which uses.
+// Decides when to plan anew which units leave VRAM after which uses.
 #include "movement/planner.hpp"
 
 #include "base/thread.hpp"
@@ -16,8 +16,8 @@ bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
 {
     const std::uint64_t lag = uses.lag();
     const std::uint64_t now = uses.steps();
-    // Where what looks like now is several rounds back, one of them is enough:
-    // over all of them, its gaps would look short, and all alike.
+    // The step that looks like now may be several rounds back. Then one round
+    // is enough: over all of them, its gaps would look short, and all alike.
     const bool several = lag > round_ && same_kind_of_round(lag, round_);
     const std::uint64_t round = several ? round_ : lag;
     const std::uint64_t off =
@@ -35,19 +35,18 @@ bool planner::is_due(const schedule &uses, bool recurs, std::uint64_t excess)
 
 namespace {
 
-// A round is that long in the units of the plan.
+// The length of a round in the units of the plan.
 constexpr std::uint32_t ticks = 1u << 24;
 
-// The moment at which each step of a round begins, in ticks: of a training
-// step's launches a fifth may be an optimizer's, which are over in no time.
-// Steps are told by what is left when they are divided by the round's, so that
-// it always begins with the same one.
-// @param steps  there ever were
+// The moment at which each step of a round begins, in ticks. A fifth of a
+// training step's launches may be an optimizer's, which are over in no time. A
+// step is named by its number modulo the round, so that a round always begins
+// with the same one.
+// @param steps  all there ever were
 std::vector<std::uint32_t> moments_of(const step_times &times,
                                       std::uint64_t steps, std::uint64_t round)
 {
-    // Uses are told by how many steps were before; times are of the first, the
-    // second and so on.
+    // Uses count the steps before them, times count steps from the first.
     const std::uint64_t oldest = steps - round;
     std::vector<std::uint64_t> began(round + 1);
     for (std::uint64_t i = 0; i < round; i++) {
@@ -63,16 +62,16 @@ std::vector<std::uint32_t> moments_of(const step_times &times,
     return out;
 }
 
-// Gaps by how many steps they are: from the first, up to the second.
+// Gaps by their number of steps: from the first, up to the second.
 struct range
 {
     std::uint32_t from = never_leaves;
     std::uint32_t to = never_leaves;
 };
 
-// For which gaps each unit leaves, by their steps, which is what can be told
-// of those to come. Where gaps that it leaves for lie on both sides of one that
-// it stays for, those that are longer together.
+// The gaps for which each unit leaves, by their steps: of later gaps, only the
+// steps are known. The gaps to leave for may lie on both sides of one to stay
+// for. Then the side counts whose gaps are longer together.
 std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
                             const std::vector<bool> &leaves, std::size_t units)
 {
@@ -128,15 +127,15 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
     std::vector<std::uint64_t> last;
     std::vector<bool> begins_anew;
     const auto moments = moments_of(times, uses.steps(), round_);
-    // What has to be written back crosses the link twice. To map in system RAM
-    // what is away, because others of its block are used meanwhile, takes the
-    // driver as long as both copies.
+    // A unit that has to be written back crosses the link twice. A unit that is
+    // away has to be mapped in system RAM if others of its block are used
+    // meanwhile. That takes the driver as long as both copies.
     const auto cost_of = [&](const slot &one, bool alone) {
         return (one.changes ? 2u : 1u) * (unmaps && !alone ? 2 : 1);
     };
     const auto add = [&](std::size_t unit, std::uint64_t from, std::uint64_t to,
                          bool anew, std::uint32_t cost) {
-        // What was never seen before counts as part of the step before it.
+        // Work that was never seen before counts as part of the step before it.
         if (to == from)
             return;
         const auto which = static_cast<std::uint32_t>(unit);
@@ -153,7 +152,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         first.assign(count, none);
         last.assign(count, 0);
         begins_anew.assign(count, false);
-        // Of the block, which several units may be used in.
+        // Uses of the block, in which several units may be touched.
         std::uint64_t first_use = none;
         std::uint64_t last_use = 0;
         std::uint64_t use_before = 0;
@@ -178,8 +177,9 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
             });
         for (std::size_t i = 0; i < count; i++) {
             places.push_back({each, i, 0});
-            // Room in system RAM that there is need not be made. What was
-            // placed there first is no choice: it lies together, and may stay.
+            // Room in system RAM that is there need not be made. A unit that
+            // was placed there at first was not chosen: such units lie
+            // together, and may stay.
             const slot &one = each->slots[i];
             units.push_back(
                 {one.bytes,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// When to plan anew which units leave VRAM after which uses.
+// Decides when to plan anew which units leave VRAM after which uses.
 #pragma once
 
 #include "movement/block.hpp"
@@ -12,35 +12,35 @@
 
 namespace emuv::cuda {
 
-/// Has plan_absences() made again where what was planned no longer fits, soon,
-/// and else now and then, since what it rests on is learned by and by.
+/// Has plan_absences() make a new plan: soon where the old one no longer fits,
+/// and else now and then. The facts behind a plan are learned step by step.
 class planner
 {
 public:
-    /// Whether it is time to. If so, it counts as done.
-    /// @param recurs  whether what a round touches comes again in the next
+    /// True if it is time to plan. If so, it counts as done.
+    /// @param recurs  whether the next round touches what this one touches
     /// @param excess  bytes that do not fit
     bool is_due(const schedule &uses, bool recurs, std::uint64_t excess);
 
-    /// What is_due() was about: chooses for which gaps each unit leaves, with
-    /// the lock let go for that.
-    /// @param blocks, uses, times  what the lock guards
-    /// @param unmaps  whether what is away may be mapped nowhere
+    /// Does what is_due() asked for: chooses the gaps for which each unit
+    /// leaves. The lock is let go while they are chosen.
+    /// @param blocks, uses, times  guarded by the lock
+    /// @param unmaps  whether units that are away may be mapped nowhere
     /// @return bytes of the units that leave at all
     std::uint64_t plan(std::unique_lock<std::mutex> &lock,
                        const std::vector<block_ref> &blocks,
                        const schedule &uses, const step_times &times,
                        bool unmaps);
 
-    /// What the excess is has changed: a round is enough for the next.
+    /// The excess is another from here on: a round is enough for the next plan.
     void hurry() { age_ = round_; }
 
 private:
-    // What it was made for.
+    // The state that the plan was made for.
     std::uint64_t round_ = 0;
     std::uint64_t excess_ = 0;
     std::uint64_t made_at_ = 0; // steps
-    std::uint64_t age_ = 0;     // at which it is made anew
+    std::uint64_t age_ = 0;     // until it is made anew
 };
 
 } // namespace emuv::cuda

@@ -10,8 +10,8 @@
 
 namespace emuv::cuda {
 
-/// A piece of system RAM, with an address of its own by which it is filled.
-/// Nobody looks at one that is being made: its unit is on its way out.
+/// System RAM for one unit, with an address of its own by which it is filled.
+/// Nobody looks at a room that is being made: its unit is on its way out.
 struct room
 {
     CUmemGenericAllocationHandle handle = 0; ///< 0: there is none
@@ -25,7 +25,7 @@ class rooms
 {
 public:
     /// @param calls, limits  outlive this object
-    /// @param ask_again_ns  what was refused is not asked for again so soon
+    /// @param ask_again_ns  a refused size is not asked for again so soon
     rooms(const driver &calls, ledger &limits, int device,
           std::uint64_t ask_again_ns = 1000000000)
         : calls_(calls), limits_(limits), device_(device),
@@ -34,19 +34,19 @@ public:
     rooms(const rooms &) = delete;
     rooms &operator=(const rooms &) = delete;
 
-    /// Makes what is missing: the room, charged by itself, and its address.
-    /// Takes some 0.2 s a GiB. By one thread at a time.
+    /// Makes what a room lacks: its memory, charged by itself, and its address.
+    /// Takes some 0.2 s a GiB. For one thread at a time.
     /// @return false where that is not to be had; all is as it was then
     bool make(std::uint64_t bytes, room &of);
 
-    /// Gives one up. What was charged with its block stays charged.
+    /// Gives a room up. A charge that the block holds stays.
     void drop(std::uint64_t bytes, room &which);
 
-    /// The size below which there may be more; all of it was refused lately
-    /// that was larger.
+    /// A new room has to be smaller than this, a size that was refused lately.
+    /// UINT64_MAX: none was.
     std::uint64_t below() const;
 
-    /// Whether what is there may be mapped: it was not refused lately.
+    /// True if rooms may be mapped: mapping was not refused lately.
     bool maps() const;
 
 private:

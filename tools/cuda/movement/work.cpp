@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The program's work: what it needs is there before it begins, and it is
-// followed to its end.
+// The program's work: its memory is there before it begins, and it is followed
+// to its end.
 #include "movement/mover.hpp"
 
 #include <algorithm>
@@ -9,30 +9,29 @@ namespace emuv::cuda {
 
 namespace {
 
-// How long a round may stand still until it is clear that it should not: so
-// many times what moving everything would take over a slow link.
+// How long a round may stand still until it clearly should not: patient_rounds
+// times as long as moving everything over a slow link.
 constexpr std::uint64_t patient_rounds = 8;
 constexpr std::uint64_t slow_link_bytes_per_ns = 25;
-// Nothing to do for so long is the program's own affair, and no part of a
-// round.
+// A pause of this length is the program's own affair, and no part of a round.
 constexpr std::uint64_t pause_ns = 10000000;
 
-// How much work may wait behind what runs, where memory moves: all that the
-// device has in hand keeps its blocks where they are. Enough for the program to
-// do other things for a moment. And for how long one piece may keep it from
-// going on.
+// How much work may wait behind the oldest in flight while memory moves: all
+// work in flight keeps its blocks in place. It is enough for the program to do
+// other things for a moment. One piece of work may hold the program back for
+// lead_patience_ns.
 constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
-// Of work in flight; more are made, and given up again.
+// Lists of ended work to keep. More are made, and freed again.
 constexpr std::size_t max_spare_lists = 1024;
 
 } // namespace
 
-// What the work touches, by its addresses: once for each block. Where it may
-// reach more, nobody vouches for it.
-// @param what  out: what it is, with what it is given
+// The blocks that the work touches, by its addresses, each block once. Work
+// that may reach more is not trusted.
+// @param what  out: identifies the work, with what it is given
 std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
 {
     std::vector<touched> all;
@@ -44,7 +43,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     for (std::uint32_t i = 0; i < announced.count; i++) {
         const CUdeviceptr address = announced.names[i];
         const auto meant = blocks_.meant_by(address);
-        // What copies read there is searched by who announces them.
+        // The hooks that announce copies search the memory that those read.
         if (meant.around == nullptr && announced.kernel != nullptr) {
             const auto table = gate_.follow_table(address, all);
             announced.vouched =
@@ -55,13 +54,14 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
         meant.each([&](block &of) {
             of.give(address);
             touch part{of.base, UINT32_MAX, 0};
-            // Nothing that is worth moving begins at an odd place, or at the
-            // end.
+            // Nothing worth moving begins at an address that 16 does not
+            // divide, or at the end of a block.
             if (!of.small && address % 16 == 0 && &of == meant.around) {
                 what = (what ^ address) * 0x9e3779b97f4a7c15u;
                 part = of.touched_from(address);
             }
-            // First to last of what is touched there.
+            // Joins the units touched in a block to one run, from first to
+            // last.
             const auto same =
                 std::find_if(all.begin(), all.end(), [&](const touched &other) {
                     return &*other.of == &of;
@@ -74,8 +74,8 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             same->part.last = std::max(same->part.last, part.last);
         });
     }
-    // Where rounds vary, blocks are divided another way in each, and what was
-    // named there before tells no end.
+    // Rounds that vary divide blocks in ever new ways. So an address that was
+    // named earlier does not tell where a tensor ends.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
     for (touched &each : all)
         if (each.names_units() && (each.of->bytes <= whole_bytes ||
@@ -85,7 +85,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     return all;
 }
 
-// What names no unit says nothing of what comes next.
+// Notes a step in the schedule. Work that names no unit predicts nothing.
 bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 {
     noted_.clear();
@@ -98,7 +98,7 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
            schedule_.note(what, noted_.data(), noted_.size());
 }
 
-// Whether what these steps repeat is a round of the program's.
+// True if these steps repeat a round of the program.
 bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
 {
     const std::uint64_t step = schedule_.steps();
@@ -121,7 +121,7 @@ bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
     return recurrence_.holds();
 }
 
-// What work is about to use, by where it is.
+// Counts the bytes that work is about to use, by their place.
 void mover::count_use(const std::vector<touched> &all, bool foreseen)
 {
     uses_ += all.empty() ? 0 : 1;
@@ -139,20 +139,20 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
     unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
 }
 
-// Waits until little enough waits behind what runs. What runs may itself wait
-// for the program: then this is in vain, and seldom tried again. Where streams
-// have work side by side, one must not wait for another.
+// Waits until little enough work waits behind the oldest in flight. The oldest
+// may itself wait for the program: then this wait is in vain, and seldom tried
+// again. If several streams have work, none waits for another.
 // @return whether time has passed
 bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 {
-    // That one is several, of as many threads.
+    // This name stands for several streams, one for each thread.
     if (stream == CU_STREAM_PER_THREAD)
         return false;
     if (flights_.departed_ns() > max_departed_ns)
         in_flight();
     std::uint64_t start = 0;
     std::uint64_t since = 0;
-    std::uint64_t begun = 0; // what runs
+    std::uint64_t begun = 0; // when the oldest began
     while (settled_ && host_bytes_ > 0 && gate_.all_vouched() &&
            moves_ahead() && !gave_up_ && !stopping_ &&
            flights_.streams() == 1 &&
@@ -170,7 +170,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
             break;
         }
         changed_.wait_for(lock, lead_patience_ns / 8);
-        in_flight(); // others may launch meanwhile
+        in_flight(); // other threads may launch meanwhile
     }
     if (begun != 0 && trace_ != nullptr)
         trace_->span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
@@ -178,8 +178,9 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     return begun != 0;
 }
 
-// Waits for what the work needs, as long as anything moves at all: for what is
-// small, which then stays, and, where the past shows the way, for all of it.
+// Waits for the units that the work needs, as long as anything moves at all. It
+// waits for small blocks, which then stay in VRAM. While moves_ahead() holds,
+// it waits for all other units, too.
 void mover::await(std::unique_lock<std::mutex> &lock,
                   const std::vector<touched> &work)
 {
@@ -194,7 +195,8 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         !for_memory_.is_left(schedule_.steps()))
         return;
     const std::uint64_t start = now_ns();
-    if (flights_.any_unmarked()) { // it may be what keeps that from moving
+    // Unmarked work may keep those units from moving.
+    if (flights_.any_unmarked()) {
         lock.unlock();
         flights_.mark();
         lock_soon(lock);
@@ -236,7 +238,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
             least = bytes;
             nearer = now;
         }
-        // What moves all the time may be other threads' work alone.
+        // All that moves may be for other threads' work.
         if (now - since > patience_ns || now - nearer > 5 * patience_ns) {
             for_memory_.lose(schedule_.steps());
             break;
@@ -257,7 +259,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
                      all.front().part.base, bytes, 0);
 }
 
-// Nobody follows the work that begins now.
+// Lets work pass that nobody follows.
 bool mover::let_pass()
 {
     passing_.fetch_add(1);
@@ -270,8 +272,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     calls_.cuCtxGetCurrent(&current);
     std::unique_lock<std::mutex> lock;
     for (bool held = false;; held = true) {
-        // What is captured does not run now; whoever launches the graph is
-        // asked.
+        // Captured work does not run now. The launch of its graph is announced.
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
             status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -288,7 +289,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (!gave_up_ && !stopping_)
         begun.blocks = follow(announced, what);
     if (gave_up_ || stopping_) {
-        map_all(lock); // the last remap may be under way yet
+        map_all(lock); // the last remap may still be under way
         return let_pass();
     }
     begun.vouched = announced.vouched;
@@ -312,13 +313,14 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     begun.lag = schedule_.lag();
     if (begun.is_foreseen())
         begun.expected_ns = times_.of(begun.step - begun.lag);
-    // A stream's default for each thread is as many streams.
+    // CU_STREAM_PER_THREAD names a stream for each thread.
     begun.brief = announced.vouched && announced.open_ended &&
                   begun.is_foreseen() &&
                   begun.expected_ns < flights::max_unmarked_ns &&
                   stream != CU_STREAM_PER_THREAD;
     begun.recurs = recurs(all, begun.lag);
-    // Once, however many begin before the first of them is in flight.
+    // A pause counts once, even if several works begin before the first of them
+    // is in flight.
     if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
         since != 0 && now_ns() - since > pause_ns)
         pace_.paused(now_ns() - since);
@@ -336,7 +338,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     }
     for (touched &each : begun.blocks) {
         gate_.hold(*each.of);
-        // What is a large part of all VRAM would never be there as a whole.
+        // A block that is a large part of all VRAM would never be there as a
+        // whole.
         const bool learns = announced.vouched && announced.open_ended &&
                             each.names_units() && !each.of->fixed &&
                             each.of->bytes <= share_bytes_ / 4;
@@ -373,7 +376,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
     }
     begun.event = events_.take();
-    // Without the lock, as whatever the driver may wait with.
+    // The lock is let go, since the driver may wait in any call.
     lock.unlock();
     flights_.mark_before(stream, begun);
     begun.begun_ns = now_ns();
@@ -382,7 +385,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
 
 void mover::end(flight &&begun, CUstream stream, bool running)
 {
-    // What failed may have begun all the same.
+    // Work that failed may have begun all the same.
     begun.failed = !running;
     begun.handed_over_ns = now_ns();
     const auto how = flights_.depart(stream, std::move(begun));
@@ -391,9 +394,9 @@ void mover::end(flight &&begun, CUstream stream, bool running)
         return;
     }
     if (how == flights::departure::followed && !resting_.load())
-        return; // it looks again in a moment
+        return; // the mover looks again in a moment
     const std::unique_lock guard = enter();
-    // Whoever starts movement anew waits for all that is not followed.
+    // Movement that starts anew waits for all work that is not followed.
     if (how != flights::departure::followed) {
         if (running && how == flights::departure::lost)
             device_failed("work on a stream could not be followed");
@@ -402,7 +405,7 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     changed_.notify_all();
 }
 
-// What the driver was asked about work, it answered with an error.
+// The driver answered a question about work with an error.
 void mover::device_failed(const char *why)
 {
     if (check_ != nullptr)
@@ -412,9 +415,9 @@ void mover::device_failed(const char *why)
     give_up(why);
 }
 
-// Waits until the device has nothing in hand, so that what it reaches is seen
-// to be reached by the one that has just begun. That one may wait for the
-// program: then this is in vain, and seldom tried again.
+// Waits until nothing is in flight. So a forbidden access is seen to be one of
+// the work that has just begun. That work may wait for the program: then this
+// wait is in vain, and seldom tried again.
 void mover::await_end()
 {
     std::unique_lock lock = enter();
@@ -439,7 +442,7 @@ void mover::stream_waits()
     flights_.mark_all();
 }
 
-// What is in flight, with what has departed since somebody asked.
+// The work in flight, with the work that has departed since the last call.
 flights &mover::in_flight()
 {
     flights_.arrive();
@@ -457,10 +460,10 @@ void mover::ended(flight &which)
     events_.put(which.event);
 }
 
-// Takes note of work that has ended. Each question takes a lock of the driver's
-// that launching takes, so nobody asks again at once, but for what was not
-// asked about.
-// @return whether there may be more
+// Takes note of work that has ended. Each question takes a lock of the driver
+// that launches take, too. So nobody asks again at once, unless some work was
+// not asked about.
+// @return whether more may have ended
 bool mover::retire(std::unique_lock<std::mutex> &lock)
 {
     if (in_flight().empty())
@@ -488,7 +491,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     return landed.size() >= flights::asked_at_once;
 }
 
-// What work that has just been seen to end says of how far it reaches.
+// Learns from ended work how far it reaches.
 void mover::learn_reach(const flights::landing &from)
 {
     if (!from.took)
@@ -510,7 +513,7 @@ void mover::learn_reach(const flights::landing &from)
                          which.begun_ns, each.of->base, each.beyond, 0);
 }
 
-// A step has ended, as many after the one that looked like it.
+// A step has ended, @p lag steps after the one that looked like it.
 void mover::keep_pace(std::uint64_t lag, bool recurs)
 {
     const auto now_is = [this] {
@@ -518,7 +521,7 @@ void mover::keep_pace(std::uint64_t lag, bool recurs)
                : pace_.arranges() ? "is arranged from here"
                                   : "stands still from here";
     };
-    // On their way to their places, or not there yet.
+    // Units are on their way to their arranged places, or not there yet.
     if (pace_.arranges() &&
         std::any_of(motions_.begin(), motions_.end(), [](const motion &each) {
             return each.at != stage::ready && !each.of->small;
