@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the user is told when memory first goes to system RAM.
+// Tells the user when memory first goes to system RAM.
 #include "memory/first_spill.hpp"
 
 #include "base/captures.hpp"
@@ -62,8 +62,7 @@ double first_spill::measure_link(const spilled_range &of) const
     const std::uint64_t bytes = std::min(of.ram_bytes, std::uint64_t{16} << 20);
     const CUdeviceptr from = of.base + of.vram_bytes;
     CUdeviceptr to = of.base;
-    // Not by cuMemAlloc: to free that waits for all that the device has in
-    // hand.
+    // Not by cuMemAlloc: to free that waits for all work in flight.
     const scratch_vram scratch(calls_, of.device,
                                of.vram_bytes < bytes ? bytes : 0);
     if (of.vram_bytes < bytes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the user is told when memory first goes to system RAM.
+// Tells the user when memory first goes to system RAM.
 #pragma once
 
 #include "account/ledger.hpp"
@@ -11,7 +11,7 @@
 
 namespace emuv::cuda {
 
-/// What the first spill is told with.
+/// The facts that the user is told.
 struct spill_notice
 {
     std::uint64_t spilled_bytes = 0;
@@ -49,7 +49,7 @@ public:
     };
     void happened(const spilled_range &of, ledger &limits);
 
-    /// A handle of the program's is one in system RAM.
+    /// A handle that the program created is one in system RAM.
     void happened_to_handle(std::uint64_t bytes, ledger &limits);
 
 private:

@@ -16,8 +16,8 @@
 
 namespace emuv::cuda {
 
-/// The program's own handles: created memory lives, and is charged, while a
-/// handle or a mapping of it does. Every call may come from any thread.
+/// The program's own handles. Created memory lives, and is charged, while a
+/// handle or a mapping of it exists. Every call may come from any thread.
 class handles
 {
 public:
@@ -29,14 +29,15 @@ public:
     handles(const handles &) = delete;
     handles &operator=(const handles &) = delete;
 
-    /// cuMemCreate for device memory; becomes host memory beyond the budget.
+    /// cuMemCreate for device memory. Beyond the budget, it creates system RAM.
     CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
                     const CUmemAllocationProp &properties,
                     unsigned long long flags);
 
-    // What the driver takes back is out of the maps while it does so: the next
-    // to be given that address, or that handle, may be there before the
-    // driver's answer is here. What was taken out is settled with the answer.
+    // A handle or a mapping is out of the maps while the driver takes it back.
+    // Another thread may be given the same handle or address before the
+    // driver's answer is here. With that answer, the entries taken out are
+    // settled.
 
     /// cuMemRelease, which @p from_driver makes.
     template <typename Call>
@@ -63,7 +64,7 @@ public:
                 CUmemGenericAllocationHandle handle);
     void retained(CUmemGenericAllocationHandle handle, CUdeviceptr at);
 
-    /// Puts the device the program asked for into what the driver answers.
+    /// Puts the device that the program asked for into the driver's answer.
     void show_properties(CUmemGenericAllocationHandle handle,
                          CUmemAllocationProp &properties);
 
@@ -77,7 +78,7 @@ private:
         int device = 0;
         charge taken;
         unsigned references = 1;
-        unsigned mapped = 0; // so often
+        unsigned mapped = 0; // times
 
         bool host() const { return taken.kind == charge_kind::host; }
     };

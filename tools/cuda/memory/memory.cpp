@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Every piece of memory the program holds: where it lies, what it is charged.
+// All memory that the program holds: its place, and its charge.
 #include "memory/memory.hpp"
 
 #include "base/around.hpp"
@@ -31,7 +31,8 @@ memory::memory(const options &asked)
                .spills = first_spill_}),
       pieces_(ranges_), order_(calls_, budget_.stream_pools(), movers_)
 {
-    // What is kept for later makes way before what movement needs.
+    // Memory that is kept for later makes way before memory that movement
+    // needs.
     budget_.add(*this);
     budget_.add(movers_);
 }
@@ -86,8 +87,8 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (large && !exportable_)
         return allocate_range(pointer, bytes, device, placing::vram_first);
-    // A large one takes whole chunks of the driver, too. What wraps is not to
-    // be had in any case.
+    // The driver, too, takes whole chunks for a large one. A size that wraps is
+    // not to be had in any case.
     const std::uint64_t taken =
         std::max(large ? round_up(bytes, chunk_bytes) : bytes, bytes);
     if (budget_.charge_vram(device, taken)) {
@@ -108,8 +109,8 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
                                 std::size_t width, std::size_t height,
                                 unsigned element_bytes)
 {
-    // The driver's rule for pitches is its own: ask it once for each element
-    // size. What it says to arguments it does not like is its answer, too.
+    // The driver's rule for pitches is its own, so it is asked once for each
+    // element size. Its answer to bad arguments is passed on, too.
     std::size_t wide = 0;
     const bool known =
         element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
@@ -132,7 +133,8 @@ CUresult memory::allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
     }
     std::size_t row = 0;
     std::size_t bytes = 0;
-    // More than an address can count: the driver has an answer to that.
+    // This is more than an address can count, and the driver has an answer to
+    // it.
     if (__builtin_add_overflow(width, wide - 1, &row) ||
         __builtin_mul_overflow(row / wide * wide, height, &bytes))
         return calls_.cuMemAllocPitch_v2(pointer, pitch, width, height,
@@ -149,18 +151,19 @@ CUresult memory::free(CUdeviceptr pointer)
     if (order_.has(pointer))
         return CUDA_ERROR_INVALID_VALUE;
     collect(false);
-    // Out of the table first: whoever frees it again gets the driver's answer
-    // to an address it does not know.
+    // The entry leaves the table first. If the address is freed again, the
+    // driver then gives its answer to an unknown address.
     allocations::node_type ours = take_ours(pointer);
     if (ours.empty())
         return free_counted(pointer, allocations_,
                             [&] { return calls_.cuMemFree_v2(pointer); });
     const allocation &of = ours.mapped();
-    // cuMemFree waits for the kernels that may still use the memory; unmapping
-    // does not, and would kill them.
+    // cuMemFree waits for the kernels that may still use the memory. Unmapping
+    // does not wait, and would kill them.
     const CUresult waited = synchronize(of.context);
     if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
-        // Nobody waits while a stream is captured: it stays, as with cuMemFree.
+        // Nobody waits while a stream is captured. The memory stays, as with
+        // cuMemFree.
         put_back(std::move(ours));
         return waited;
     }
@@ -184,7 +187,7 @@ CUresult memory::synchronize(CUcontext context) const
     return result;
 }
 
-// ---- What we place
+// ---- Ranges and pieces
 
 CUresult memory::allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
                                 int device, placing where, bool in_order)
@@ -256,8 +259,8 @@ bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
     return true;
 }
 
-// With the driver's answer.
-// @return whether that is the program's, too
+// Settles an allocation from a pool with the driver's answer.
+// @return whether that is the program's answer, too
 bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)
 {
     const bool granted = result == CUDA_SUCCESS;
@@ -273,8 +276,8 @@ bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)
     return granted ? fits : result != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// What was made in stream order, in the current context, for who asks next in
-// that stream.
+// Keeps memory that was made in stream order, in the current context, for the
+// next request in that stream.
 bool memory::keep(CUdeviceptr pointer, CUstream stream)
 {
     CUcontext context = nullptr;
@@ -302,8 +305,9 @@ CUresult memory::leave(allocations::node_type ours, CUstream stream)
     return result;
 }
 
-// Drops what was freed in stream order and whose stream has come that far. With
-// wait, all of it. Says whether anything was dropped.
+// Drops memory that was freed in stream order, once its stream has come that
+// far; with @p wait, all of it.
+// @return whether anything was dropped
 bool memory::collect(bool wait)
 {
     const beside_captures apart(calls_);
@@ -325,7 +329,7 @@ bool memory::give_up(int)
 
 // ---- The table
 
-// What we placed, out of the table.
+// Takes memory that we placed out of the table.
 allocations::node_type memory::take_ours(CUdeviceptr pointer)
 {
     const std::lock_guard guard(lock_);
@@ -398,7 +402,7 @@ bool memory::find(CUdeviceptr address, range_view &view)
     return handles_.find(address, view);
 }
 
-// Chunks of pieces have none: they are no allocation.
+// A chunk of pieces has none: it is no allocation.
 std::optional<range_stretch> memory::stretch_around(CUdeviceptr at)
 {
     {

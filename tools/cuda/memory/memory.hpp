@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Every piece of memory the program holds: where it lies, what it is charged.
+// All memory that the program holds: its place, and its charge.
 //
 // Locks. Each part has one of its own, for look-ups only:
 //
-//   memory::lock_         which allocation is at which address
-//   stream_order::lock_   what is freed, and is kept or on its way out
-//   pieces::lock_         which parts of shared chunks are taken
-//   ranges::lock_         which ranges there are, and which peers read them
-//   handles::lock_        the program's own handles, and where they are mapped
-//   budget::lock_         in which contexts memory was asked for
+// - memory::lock_        the allocation at each address
+// - stream_order::lock_  freed memory that is kept, or on its way out
+// - pieces::lock_        the parts of shared chunks that are taken
+// - ranges::lock_        all ranges, and the peers that read them
+// - handles::lock_       the program's own handles, and their mappings
+// - budget::lock_        the contexts in which memory was asked for
 //
 //  1. None of them is taken while another one is held.
 //  2. None is held while the driver, a mover or a relief is called. A call may
 //     wait, and other threads free memory meanwhile.
 //  3. A ledger may be charged under any of them. Ledgers' own locks come last.
 //  4. An allocation is in one table, or else in the hands of the one thread
-//     that took it out. It is out before the driver is given it back: whoever
-//     is given the address next may be there before the driver's answer is.
-//  5. A range is entered behind its device's mover, and leaves before it. What
-//     was enabled for peers meanwhile is made up for as it is entered.
+//     that took it out. It is out before the driver is given it back: another
+//     thread may be given the address before the driver's answer is here.
+//  5. A range is entered behind its device's mover, and leaves before it. As it
+//     is entered, it is opened to peers that were enabled meanwhile.
 //  6. A relief makes way under the lock of a footprint, and asks for none.
 #pragma once
 
@@ -45,8 +45,8 @@
 
 namespace emuv::cuda {
 
-/// All that one process holds: the table of allocations, and the face of the
-/// parts behind it. Every call may come from any thread.
+/// All memory that one process holds: the table of allocations, and the face of
+/// the parts behind it. Every call may come from any thread.
 class memory final : relief
 {
 public:
@@ -54,23 +54,22 @@ public:
     {
         const driver &calls; ///< the real one
         store &host;
-        /// By device ordinal; the last one serves the devices behind it. All
-        /// that is named here outlives the object.
+        /// By device ordinal; the last one serves the devices behind it.
+        /// Everything named here outlives the object.
         std::vector<ledger *> ledgers = {};
-        /// As many as ledgers; none where what CUDA itself takes does not
-        /// count.
+        /// As many as ledgers; none if CUDA's own memory does not count.
         std::vector<footprint *> footprints = {};
         /// By device ordinal; none where memory does not move.
         std::vector<mover *> movers = {};
         report_kind report = report_kind::total;
-        /// Called once, when memory first goes to the host; null: nobody is
+        /// Called once, when memory first goes to system RAM; null: nobody is
         /// told.
         void (*notice)(const spill_notice &) = nullptr;
-        /// What lies wholly in VRAM is the driver's own, and has an IPC handle;
-        /// it can then not be moved.
+        /// Memory that lies wholly in VRAM is the driver's own, and has an IPC
+        /// handle. It can then not be moved.
         bool exportable = false;
-        /// Whether who allocates just now gives back what it caches, and asks
-        /// again, when memory is refused (see reclaim); null: nobody does.
+        /// Tells whether the current caller, if refused, gives back its cached
+        /// memory and asks again (see reclaim). Null: nobody does.
         bool (*asks_again)() = nullptr;
     };
 
@@ -94,9 +93,9 @@ public:
     /// cuMemFree. Addresses that are not this object's go to the driver.
     CUresult free(CUdeviceptr pointer);
 
-    /// A stream-ordered allocation. Where memory moves, it is what was freed
-    /// before, or else ours, if it is large; elsewhere it is the driver's while
-    /// the budget lasts. In a capture it is the graph's.
+    /// A stream-ordered allocation. If memory moves, it is memory that was
+    /// freed before, or else a range of ours if it is large. Otherwise it is
+    /// the driver's while the budget lasts. In a capture it is the graph's.
     /// @param pool  null for the device's current one
     /// @param from_driver  makes it; called at most once
     /// @param stream  with the default streams named: CU_STREAM_LEGACY or
@@ -127,9 +126,9 @@ public:
         return allocate_host(pointer, bytes, from.device);
     }
 
-    /// cuMemFreeAsync. @p from_driver frees what is the driver's own; a
-    /// capture can only free what it, or another graph, allocated, and the
-    /// driver has its own answer to anything else.
+    /// cuMemFreeAsync. @p from_driver frees the driver's own memory. A capture
+    /// can only free memory that it, or another graph, allocated. The driver
+    /// has its own answer to anything else.
     template <typename Call>
     CUresult free_async(CUdeviceptr pointer, CUstream stream, Call from_driver)
     {
@@ -144,22 +143,21 @@ public:
                             : leave(std::move(ours), stream);
     }
 
-    /// Nothing can be put behind the work of a stream any more: it is about to
-    /// go.
+    /// A stream is about to go: nothing can be put behind its work any more.
     void stream_goes(CUstream stream) { order_.stream_goes(stream); }
 
     /// cuDeviceSetMemPool and its like.
     void pool_is_set() { order_.pool_is_set(); }
 
-    /// What is ours of a pool.
+    /// Our part of a pool.
     using pool_use = stream_order::pool_use;
     pool_use use_of(CUmemoryPool pool) { return order_.use_of(pool); }
-    /// The most is what there is now.
+    /// Sets the high mark to the present value.
     void reset_high(CUmemoryPool pool, bool used)
     {
         order_.reset_high(pool, used);
     }
-    /// Gives back what is kept for later, until no more than so many bytes of
+    /// Gives back memory that is kept for later, until at most @p keep bytes of
     /// the pool are left, the driver's among them.
     void trim_ours(CUmemoryPool pool, std::uint64_t keep)
     {
@@ -168,7 +166,8 @@ public:
     }
 
     /// Memory that the driver makes in one piece: charged, never moved.
-    /// @param may_be_virtual  what does not fit in VRAM may count as virtual
+    /// @param may_be_virtual  memory that does not fit in VRAM may count as
+    ///   virtual
     template <typename Call>
     CUresult allocate_counted(CUdeviceptr *pointer, std::uint64_t bytes,
                               bool may_be_virtual, Call from_driver)
@@ -207,8 +206,8 @@ public:
                             from_driver);
     }
 
-    /// The program's own cuMemCreate for device memory; becomes host memory
-    /// beyond the budget.
+    /// The program's own cuMemCreate for device memory. Beyond the budget, it
+    /// creates system RAM.
     CUresult create_handle(CUmemGenericAllocationHandle *handle,
                            std::size_t bytes,
                            const CUmemAllocationProp &properties,
@@ -235,64 +234,64 @@ public:
     {
         handles_.retained(handle, at);
     }
-    /// Puts the device the program asked for into what the driver answers.
+    /// Puts the device that the program asked for into the driver's answer.
     void show_properties(CUmemGenericAllocationHandle handle,
                          CUmemAllocationProp &properties)
     {
         handles_.show_properties(handle, properties);
     }
 
-    /// Whether any of this lies in a range that we made for an allocation: to
-    /// the program it is no mapping of its own, to be taken apart.
+    /// True if any of these bytes lies in a range that we made for an
+    /// allocation. To the program that is no mapping of its own, to be taken
+    /// apart.
     bool is_allocation(CUdeviceptr at, std::uint64_t bytes);
 
     /// The range of ours around @p address, if there is one.
     bool find(CUdeviceptr address, range_view &view);
 
-    /// Whether memory may go from VRAM to system RAM at any moment.
+    /// True if memory may go from VRAM to system RAM at any moment.
     bool moves() const { return !movers_.empty(); }
 
-    /// Whether what is in system RAM is handles, and not registered pages.
+    /// True if memory in system RAM is handles, and not registered pages.
     bool by_handle() const { return host_.by_handle(); }
 
-    /// Whether anything was ever put into system RAM. Where it meets VRAM there
-    /// is a seam. No copy crosses one to registered pages; one to handles is
-    /// crossed by single copies, but not by what graphs and batches hold. Most
-    /// programs have none.
+    /// True if anything was ever put into system RAM. There is a seam where
+    /// such memory meets VRAM. No copy crosses a seam to registered pages.
+    /// Single copies cross a seam to handles, but copies in graphs and batches
+    /// do not. Most programs have no seams.
     bool has_seams() const { return ranges_.has_seams(); }
 
-    /// Whether one lies inside these bytes, all of one allocation.
+    /// True if a seam lies inside these bytes, all of one allocation.
     bool crosses_seam(CUdeviceptr at, std::uint64_t bytes);
 
-    /// The bytes from @p at to the next one; as many as there are addresses
-    /// where there is none.
+    /// The bytes from @p at to the next seam; UINT64_MAX where there is none.
     std::uint64_t seam_after(CUdeviceptr at);
 
-    /// Whether what was allocated there is in system RAM. Where memory moves,
-    /// these three answers hold for what stays as it is.
+    /// True if the memory allocated there is in system RAM. These three answers
+    /// hold for memory that stays as it is.
     bool in_system_ram(CUdeviceptr at);
 
-    /// What a question for the size alone answers, which needs no context.
+    /// The answer to a question for the size alone, which needs no context.
     /// @param real_total  in: the driver's answer. out: ours
     void show_total(int device, std::size_t &real_total) const
     {
         budget_.show_total(device, real_total);
     }
 
-    /// What memory queries answer.
+    /// The answer to memory queries.
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
 
-    /// The number that the next allocation gets. One taken before a context
-    /// ends tells what was in it from what a new context of the same handle
-    /// has been given since.
+    /// The number that the next allocation gets. Taken before a context ends,
+    /// it tells that context's allocations from those of a new context with the
+    /// same handle.
     std::uint64_t next_serial();
 
-    /// What lay in @p context, with a serial below @p before, is gone with the
-    /// context: the driver has freed its part.
+    /// Memory in @p context with a serial below @p before is gone with the
+    /// context. The driver has freed its part.
     void context_gone(CUcontext context, std::uint64_t before);
 
-    /// cuCtxAttach: the program holds a context that it has created once more.
+    /// cuCtxAttach: the program holds once more a context that it created.
     void context_attached(CUcontext context);
     /// cuCtxDetach. @return whether somebody holds it still
     bool context_detached(CUcontext context);
@@ -309,16 +308,16 @@ public:
     int current_device() const;
     bool is_capturing(CUstream stream) const;
 
-    /// Who moves a device's memory, or null.
+    /// The mover of a device, or null.
     mover *mover_of(int device) const { return movers_.of(device); }
 
-    /// Before a context goes: nothing moves in it any more.
+    /// A context is about to go: nothing moves in it any more.
     void context_ends(CUcontext context);
-    /// It did not go.
+    /// The context did not go.
     void context_stays(CUcontext context);
 
 private:
-    struct ordered // of a pool of the driver's
+    struct ordered // an allocation from a pool of the driver's
     {
         const pools::source &from;
         std::uint64_t bytes = 0;
@@ -352,7 +351,7 @@ private:
     bool give_up(int device) override;
     bool make_way(int, std::uint64_t) override { return false; }
 
-    // Frees what the driver allocated and we only count.
+    // Frees memory that the driver allocated and we only count.
     template <typename Call>
     CUresult free_counted(CUdeviceptr key, allocations &table, Call from_driver)
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Who moves memory, by device.
+// All movers, by device.
 #pragma once
 
 #include "account/budget.hpp"
@@ -12,8 +12,8 @@
 
 namespace emuv::cuda {
 
-/// The movers of one process, and what they do for a budget that is short: what
-/// they hold for movement alone goes, and units leave VRAM.
+/// The movers of one process. For a budget that is short, they give up the
+/// memory that movement alone holds, and evict units.
 class movers final : public relief
 {
 public:
@@ -24,13 +24,14 @@ public:
     auto begin() const { return all_.begin(); }
     auto end() const { return all_.end(); }
 
-    /// Or null.
+    /// @return null where there is none
     mover *of(int device) const
     {
         const auto at = static_cast<std::size_t>(device);
         return at < all_.size() ? all_[at] : nullptr;
     }
-    /// Where there is one device, and its memory moves; else null.
+    /// The one mover of a process with one device, if its memory moves; else
+    /// null.
     mover *only() const { return all_.size() == 1 ? all_[0] : nullptr; }
 
     bool give_up(int device) override

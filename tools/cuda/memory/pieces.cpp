@@ -18,11 +18,11 @@ CUresult pieces::make(std::uint64_t bytes, int device, piece &made)
     const CUresult result =
         ranges_.make(chunk_bytes, device, placing::ram_for_good, fresh);
     const std::lock_guard guard(lock_);
-    // There may be room where others left by now.
+    // Other threads may have left room by now.
     if (result != CUDA_SUCCESS)
         return take(bytes, device, made) ? CUDA_SUCCESS : result;
-    // In this chunk, whatever has become free in others: with its last piece a
-    // chunk goes, and one that never held any would stay.
+    // The piece goes into this chunk, whatever has become free in others. A
+    // chunk goes with its last piece, and one that never held any would stay.
     chunk &own = chunks_[fresh.base];
     own.device = device;
     take_from(fresh.base, own, bytes, made);

@@ -20,7 +20,7 @@ public:
     struct piece
     {
         CUdeviceptr at = 0;
-        CUdeviceptr chunk = 0; ///< where that begins
+        CUdeviceptr chunk = 0; ///< the begin of its chunk
         std::uint64_t bytes = 0;
     };
 
@@ -33,10 +33,10 @@ public:
     /// @param made  out: as it was on failure
     CUresult make(std::uint64_t bytes, int device, piece &made);
 
-    /// Gives one back that make() made, once.
+    /// Gives back a piece that make() made, once.
     CUresult drop(const piece &gone);
 
-    /// Whether any of this lies in a chunk.
+    /// True if any of these bytes lies in a chunk.
     bool touches(CUdeviceptr at, std::uint64_t bytes);
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the program may ask about an address.
+// Answers to the program's questions about an address.
 #pragma once
 
 #include "base/driver.hpp"
@@ -15,11 +15,10 @@ struct range_view
     std::uint64_t bytes = 0; ///< as the program asked for it
     int device = 0;
     CUcontext context = nullptr; ///< null where the driver says null, too
-    bool split = false; ///< what the program asked for and what the driver
-                        ///< mapped for it differ in extent
-    bool host = false;  ///< some of it lies in host memory
-    /// A number of our own for the allocation; 0 where the driver has a right
-    /// one.
+    /// The driver mapped another extent than the program asked for.
+    bool split = false;
+    bool host = false; ///< some of it lies in system RAM
+    /// A number of our own for the allocation; 0 where the driver's is right.
     std::uint64_t serial = 0;
 };
 

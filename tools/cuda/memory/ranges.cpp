@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Address ranges that we make: reserved, backed, charged, and open to who may
-// use them.
+// Address ranges that we make: reserved, backed, charged, and open to the
+// devices that may use them.
 #include "memory/ranges.hpp"
 
 #include "base/around.hpp"
@@ -31,7 +31,8 @@ std::uint64_t bytes_of(const All &all)
     return bytes;
 }
 
-// The charge of each unit in system RAM; none where they were not to be had so.
+// The charge of each unit in system RAM; none where the charges are not by
+// unit.
 template <typename Backing>
 std::vector<std::uint64_t> charges_by_unit(const Backing &of)
 {
@@ -60,7 +61,7 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
     place at{.bytes = round_up(bytes, chunk_bytes), .device = device};
     if (at.bytes < bytes) // wrapped
         return CUDA_ERROR_OUT_OF_MEMORY;
-    // What can never fit needs no address range.
+    // A range that can never fit needs no addresses.
     ledger &limits = budget_.ledger_of(device);
     const usage now = limits.read();
     if (at.bytes > now.physical_bytes + now.virtual_bytes)
@@ -88,20 +89,21 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
     return CUDA_SUCCESS;
 }
 
-// Left alone, the driver starts in the first GiB of the address space, where
-// any two small numbers in a launch's parameters make an address; so the search
-// starts where pointers look like nothing else. The driver may still put it
-// where it likes: its answer counts.
+// Left alone, the driver starts in the first GiB of the address space. There,
+// any two small numbers in a launch's parameters make an address. So the search
+// starts where pointers look like nothing else. The driver may still choose
+// another place: its answer counts.
 CUresult ranges::reserve(std::uint64_t bytes, CUdeviceptr &base)
 {
 #ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
-    // As far as any processor's user space reaches, and then again.
+    // As far as any processor's user space reaches, and then from the start
+    // again.
     constexpr CUdeviceptr first_base = CUdeviceptr{0x2100} << 32;
     constexpr CUdeviceptr bases = CUdeviceptr{0x4000} << 32;
-    // The driver (580) heeds multiples of so much.
+    // The driver (580) heeds hints that are multiples of this.
     constexpr std::uint64_t hint_bytes = std::uint64_t{32} << 20;
     constexpr unsigned most_tries = 4;
-    // So that none begins where another ends.
+    // So that no range begins where another ends.
     const std::uint64_t apart = round_up(bytes + chunk_bytes, hint_bytes);
     for (unsigned i = 0; !movers_.empty() && i < most_tries; i++) {
         const CUdeviceptr hint =
@@ -163,7 +165,7 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     return CUDA_SUCCESS;
 }
 
-// A card that is full before the budget is: what it still has in smaller
+// A card may be full before the budget is. Then VRAM is taken in smaller
 // pieces, and the rest spills.
 CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
                           std::vector<unit> &units) const
@@ -182,12 +184,14 @@ CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-// Charges system RAM, whole or not at all: one region of the instance's if
+// Charges system RAM, whole or not at all. It is one region of the instance if
 // there is a gap of that size in its offset space. Registered pages have to be
-// one; of handles a region is only the charge, and may be several. Where they
-// move, each handle has its own, since they may change hands; but what cannot
-// be had as a whole is asked for as one, not to take from others for a moment
-// what they may have.
+// one region. For handles a region is only the charge, and there may be
+// several.
+//
+// Handles that move are charged one by one, since they may change hands. If the
+// whole is not free, it is asked for as one. To charge it unit by unit would
+// take memory from others for a moment.
 // @return none where there is no room
 std::vector<ranges::ram_charge>
 ranges::charge_ram(int device, std::uint64_t bytes, std::uint64_t unit_bytes)
@@ -220,7 +224,7 @@ ranges::charge_ram(int device, std::uint64_t bytes, std::uint64_t unit_bytes)
 void ranges::hand_over(const place &at, CUcontext context, backing &made) const
 {
     mover *const moves = movers_.of(at.device);
-    // Launches are searched for no other address.
+    // Launches are searched only for addresses of that kind.
     if (moves == nullptr || !may_be_address(at.base))
         return;
     const auto charges = charges_by_unit(made);
@@ -230,7 +234,7 @@ void ranges::hand_over(const place &at, CUcontext context, backing &made) const
         made.ram_charges.clear();
 }
 
-// Puts it where peer_enabled() finds it, and opens it to the peers that were
+// Puts the range where peer_enabled() finds it. Opens it to the peers that were
 // enabled while it was made.
 void ranges::enter(const place &at, backing made)
 {
@@ -272,7 +276,7 @@ CUresult ranges::drop(CUdeviceptr base)
     return result;
 }
 
-// @param left  where its units lie, if a mover had them
+// @param left  the places of its units, if a mover had them
 // @return the first error; all is tried
 CUresult ranges::unmap(const backing &gone, const mover::remains &left) const
 {
@@ -337,8 +341,8 @@ void ranges::peer_enabled(int device, int peer, bool enabled)
     if (device < 0 || peer < 0 || device >= static_cast<int>(max_devices) ||
         peer >= static_cast<int>(max_devices) || device == peer)
         return;
-    // What another device reads is mapped for two, and its work is not
-    // followed.
+    // Memory that another device reads is mapped for two devices, and nobody
+    // follows that device's work.
     if (mover *const moves = movers_.of(peer); enabled && moves != nullptr)
         moves->fix_all("the program gives a device access to another's");
     std::vector<std::pair<CUdeviceptr, std::uint64_t>> peers;
@@ -362,8 +366,7 @@ void ranges::peer_enabled(int device, int peer, bool enabled)
 
 namespace {
 
-// Handles in a row are one where they are of one kind; pages are as they were
-// registered.
+// Handles of one kind in a row count as one. Pages are as they were registered.
 template <typename Backing>
 std::uint64_t seam_after(const Backing &of, CUdeviceptr at)
 {
@@ -407,7 +410,7 @@ std::optional<range_stretch> ranges::stretch_at(CUdeviceptr at)
                             return at - each.at < each.bytes;
                         });
     }
-    // What moves lies elsewhere by now.
+    // Units that move lie elsewhere by now.
     mover *const moves = movers_.of(device);
     if (const auto now = moves != nullptr ? moves->stretch_at(at)
                                           : std::optional<mover::stretch>()) {

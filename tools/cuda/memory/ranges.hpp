@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Address ranges that we make: reserved, backed, charged, and open to who may
-// use them.
+// Address ranges that we make: reserved, backed, charged, and open to the
+// devices that may use them.
 #pragma once
 
 #include "account/budget.hpp"
@@ -19,16 +19,15 @@
 
 namespace emuv::cuda {
 
-/// Where a range is to lie.
+/// The place that a range is to have.
 enum class placing
 {
     vram_first,   ///< as much as there is room for; the rest in system RAM
     ram,          ///< until it moves
-    ram_for_good, ///< for those who share it
+    ram_for_good, ///< for the pieces that share it
 };
 
-/// A range that is there: mapped, and open to its device and that device's
-/// peers.
+/// A finished range: mapped, and open to its device and that device's peers.
 struct range
 {
     CUdeviceptr base = 0;
@@ -37,7 +36,7 @@ struct range
     bool spilled = false; ///< some of it was made in system RAM
 };
 
-/// From an address on, memory of one kind.
+/// Memory of one kind, from an address on.
 struct range_stretch
 {
     std::uint64_t bytes = 0; ///< to the next seam; UINT64_MAX: there is none
@@ -45,7 +44,7 @@ struct range_stretch
     bool in_ram = false;
 };
 
-/// All ranges of one process. One is entered here when it is finished, and
+/// All ranges of one process. A range is entered here when it is finished, and
 /// leaves before it is taken apart. Every call may come from any thread; no
 /// lock is held while the driver is asked.
 class ranges
@@ -65,30 +64,30 @@ public:
     ranges(const ranges &) = delete;
     ranges &operator=(const ranges &) = delete;
 
-    /// Makes one in the current context, and hands it to the device's mover
+    /// Makes a range in the current context. Hands it to the device's mover,
     /// unless it is to stay for good.
     /// @param bytes  above 0
     /// @param made  out: as it was on failure, when nothing is left
     CUresult make(std::uint64_t bytes, int device, placing where, range &made);
 
-    /// Unmaps one, frees its addresses and uncharges it.
-    /// @param base  of one that make() made, once
+    /// Unmaps a range, frees its addresses and uncharges it.
+    /// @param base  of a range that make() made, once
     CUresult drop(CUdeviceptr base);
 
-    /// @p device now reads, or no longer reads, what lies on @p peer.
+    /// @p device now reads, or no longer reads, the memory of @p peer.
     void peer_enabled(int device, int peer, bool enabled);
 
-    /// Whether anything was ever put into system RAM. Where it meets VRAM there
-    /// is a seam.
+    /// True if anything was ever put into system RAM. There is a seam where
+    /// such memory meets VRAM.
     bool has_seams() const { return seams_.load(std::memory_order_acquire); }
 
-    /// What lies at an address. Where memory moves, the answer holds for what
-    /// stays as it is.
+    /// The memory at an address. The answer holds for memory that stays as it
+    /// is.
     /// @return nothing where there is no range
     std::optional<range_stretch> stretch_at(CUdeviceptr at);
 
 private:
-    struct ram_charge // what a part in system RAM is charged as
+    struct ram_charge // the charge of a part in system RAM
     {
         std::uint64_t bytes = 0;
         std::uint64_t token = 0;
@@ -99,8 +98,8 @@ private:
         std::uint64_t bytes = 0;
         int device = 0;
     };
-    // What is mapped at a place, and charged for it. Where memory moves it is
-    // as it was, until the mover gives back what it has.
+    // The memory mapped at a place, and its charges. If a mover has the range,
+    // this is its first state, until the mover gives back its units.
     struct backing
     {
         std::vector<unit> units; // from first_host on in system RAM

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What is allocated and freed in stream order.
+// Memory that is allocated and freed in stream order.
 #include "memory/stream_order.hpp"
 
 #include "base/captures.hpp"
@@ -31,8 +31,7 @@ bool stream_order::begin(const pools::source &from, std::uint64_t bytes)
     return pools_.trim(from.device) && pools_.begin(from, bytes);
 }
 
-// The program has not seen it yet, so nothing but the allocation itself is
-// waited for.
+// The program has not seen the allocation yet, so nothing else is waited for.
 void stream_order::hand_back(CUdeviceptr at, CUstream stream, int device)
 {
     const beside_captures apart(calls_);
@@ -41,8 +40,8 @@ void stream_order::hand_back(CUdeviceptr at, CUstream stream, int device)
     pools_.trim(device);
 }
 
-// Whether it is the device's default pool, which it has as its current one.
-// Others' memory is handed to other processes, or to other devices.
+// True if the pool is the device's default pool, and is its current one, too.
+// Other pools' memory is handed to other processes, or to other devices.
 bool stream_order::is_usual(CUmemoryPool pool)
 {
     CUmemoryPool usual = usual_pool_.load();
@@ -57,7 +56,7 @@ bool stream_order::is_usual(CUmemoryPool pool)
     return pool == nullptr || pool == usual;
 }
 
-// Whether anything of a pool that the program names may be ours.
+// True if any memory of a pool that the program names may be ours.
 bool stream_order::keeps_from(CUmemoryPool pool)
 {
     return pool != nullptr && keeps_for(CU_STREAM_LEGACY) && is_usual(pool);
@@ -86,12 +85,12 @@ void stream_order::count_locked(const allocation &of, bool is_used)
     use_.reserved_high = std::max(use_.reserved_high, reserved());
 }
 
-// No question to the driver here but for the context: it maps memory meanwhile,
-// and lets others wait for that.
+// Asks the driver for the context only. The driver may be mapping memory, and
+// lets others wait for that.
 allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
 {
     const CUcontext context = current_context(calls_);
-    // Of what is the driver's it knows no more than was asked for.
+    // The size of the driver's memory is known only as it was asked for.
     const std::uint64_t unit = bytes < chunk_bytes ? 1 : chunk_bytes;
     allocations::node_type taken;
     {
@@ -150,8 +149,8 @@ void stream_order::give_up(const std::vector<vacancies::vacancy> &unused)
         give_up(each);
 }
 
-// What was kept leaves once the work before it has ended; where nothing can be
-// put behind that, it stays.
+// Kept memory leaves once the work before it has ended. If nothing can be put
+// behind that work, the memory stays.
 void stream_order::give_up(const vacancies::vacancy &unused)
 {
     bool is_pooled = false;
@@ -186,7 +185,7 @@ void stream_order::give_up(const vacancies::vacancy &unused)
         pools_.freed(freed.mapped().taken.token, freed.mapped().bytes);
 }
 
-// @param event  out: of what is not the driver's to free
+// @param event  out: for memory that is not the driver's to free
 bool stream_order::put_behind(const vacancies::vacancy &which, bool is_pooled,
                               CUevent &event) const
 {
@@ -215,8 +214,8 @@ void stream_order::stream_goes(CUstream stream)
         return each.behind.stream == stream;
     };
     give_up_if(is_behind);
-    // Of what is left there nobody will know when it may be used again: the
-    // next stream may have that name.
+    // Nobody will know when the memory left there may be used again: the next
+    // stream may have the same handle.
     const std::lock_guard guard(lock_);
     for (vacancies::vacancy each : vacancies_.take_if(is_behind)) {
         each.behind.stream = nullptr;
@@ -287,8 +286,8 @@ CUresult stream_order::leave(allocations::node_type &freed, CUstream stream)
 
 namespace {
 
-// Whether a stream has come that far, by the driver's answer about an event, or
-// has gone with its context. Anything else is no answer: what was freed behind
+// True if a stream has come that far, by the driver's answer about an event, or
+// has gone with its context. No other answer tells that: memory freed behind
 // the event may be in use.
 bool has_come(CUresult answer)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What is allocated and freed in stream order: what is kept when it is freed,
-// and what leaves behind the work before it.
+// Memory that is allocated and freed in stream order. Freed memory is kept, or
+// leaves behind the work before it.
 #pragma once
 
 #include "account/pools.hpp"
@@ -16,15 +16,15 @@
 
 namespace emuv::cuda {
 
-/// Allocations between the program, which has freed them, and the driver. Those
-/// the program has are in the table, which this does not know. Every call may
-/// come from any thread; no lock is held while the driver is asked.
+/// Allocations between the program, which has freed them, and the driver. The
+/// program's own are in the table, which this class does not know. Every call
+/// may come from any thread; no lock is held while the driver is asked.
 class stream_order
 {
 public:
-    /// What is ours of a pool, in bytes: allocated, and with what is kept for
-    /// later, now and at most; and what is kept that is the driver's, which
-    /// takes it for allocated.
+    /// Our part of a pool, in bytes: allocated (used), and with vacancies
+    /// (reserved), now and at most. The field kept is the driver's memory in
+    /// vacancies, which the driver takes for allocated.
     struct pool_use
     {
         std::uint64_t used = 0;
@@ -41,8 +41,9 @@ public:
     stream_order(const stream_order &) = delete;
     stream_order &operator=(const stream_order &) = delete;
 
-    /// Whether what is allocated from a pool in a stream is kept when it is
-    /// freed. Of per-thread streams there is one name for several.
+    /// True if memory allocated from a pool in a stream is kept when it is
+    /// freed. A per-thread stream's name stands for several, so nothing is kept
+    /// there.
     /// @param pool  null for the device's current one
     bool keeps(CUmemoryPool pool, CUstream stream)
     {
@@ -60,57 +61,57 @@ public:
     ///   holds no VRAM
     bool find_pool(CUmemoryPool pool, pools::source &from) const;
 
-    /// Charges what the driver may have to take (see pools). What is kept here
-    /// makes way.
+    /// Charges the memory that the driver may have to take (see pools). Kept
+    /// memory makes way.
     bool begin(const pools::source &from, std::uint64_t bytes);
 
-    /// Gives back what the driver had to take too much VRAM for.
+    /// Gives back an allocation for which the driver had to take too much VRAM.
     void hand_back(CUdeviceptr at, CUstream stream, int device);
 
-    /// Takes what was freed in the stream before.
+    /// Takes memory that was freed in the stream before.
     /// @return none where there is nothing that will do
     allocations::node_type take(std::uint64_t bytes, CUstream stream);
 
-    /// Keeps what was made in stream order, in the current context, for who
-    /// asks next in that stream.
+    /// Keeps memory that was made in stream order, in the current context, for
+    /// the next request in that stream.
     void keep(allocations::node_type freed, CUstream stream);
 
-    /// Whether it is kept.
+    /// True if the allocation is kept.
     bool has(CUdeviceptr at);
 
-    /// Has what we placed leave once the stream has come that far.
+    /// Has memory that we placed leave once the stream has come that far.
     /// @param freed  left as it is on failure
     CUresult leave(allocations::node_type &freed, CUstream stream);
 
-    /// Takes out what has left by now.
-    /// @param wait  for all that is leaving
+    /// Takes out the memory that has left by now.
+    /// @param wait  waits for all that is leaving
     std::vector<allocations::node_type> take_gone(bool wait);
 
-    /// Has what is kept leave: what nobody asks for any more, all, and what is
-    /// kept for a stream that is about to go.
+    /// Has kept memory leave: memory that nobody asks for any more; all of it;
+    /// or that of a stream that is about to go.
     void give_up_idle();
     void give_up_all();
     void stream_goes(CUstream stream);
 
-    /// Takes out what was made in a context that is gone, with a serial below
-    /// that one.
+    /// Takes out memory that was made in a context that is gone, with a serial
+    /// below @p before.
     std::vector<allocations::node_type> context_gone(CUcontext context,
                                                      std::uint64_t before);
 
-    /// What the program has of what is kept when it is freed: one more, one
+    /// Counts the program's memory that is kept when it is freed: one more, one
     /// less.
     void count_made(const allocation &made) { count(made, true); }
     void count_freed(const allocation &freed) { count(freed, false); }
 
     pool_use use_of(CUmemoryPool pool);
-    /// The most is what there is now.
+    /// Sets the high mark to the present value.
     void reset_high(CUmemoryPool pool, bool used);
-    /// Has what is kept leave until no more than so many bytes of the pool are
-    /// left, the driver's among them.
+    /// Has kept memory leave until at most @p keep bytes of the pool are left,
+    /// the driver's among them.
     /// @return whether any of the pool may be ours
     bool trim(CUmemoryPool pool, std::uint64_t keep);
 
-    /// Bytes that are kept.
+    /// Bytes of kept memory.
     std::uint64_t kept_bytes();
 
 private:
@@ -146,13 +147,13 @@ private:
     const driver &calls_;
     pools &pools_;
     const movers &movers_;
-    // The default one, where it is the current one; null: not known.
+    // The device's default pool, if it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
 
     std::mutex lock_; // guards all below
     std::vector<leaving> leaving_;
     vacancies vacancies_; // of the one device there is then
-    allocations vacant_;  // what those are of
+    allocations vacant_;  // their allocations
     pool_use use_;        // of its default pool
 };
 

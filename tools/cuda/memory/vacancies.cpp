@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Memory that was freed in stream order, and is kept for who asks next.
+// Memory that was freed in stream order, and is kept for the next request.
 #include "memory/vacancies.hpp"
 
 namespace emuv::cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Memory that was freed in stream order, and is kept for who asks next.
+// Memory that was freed in stream order, and is kept for the next request.
 #pragma once
 
 #include <compare>
@@ -13,16 +13,16 @@
 
 namespace emuv::cuda {
 
-/// What is free, and behind which work. Whoever uses it locks.
+/// Free memory, and the work behind which it is free. The caller locks.
 ///
-/// A program that does the same again and again has to be given the same
-/// addresses again: only then is a round known by its past. So of what fits
-/// best that with the lowest address is taken, which depends on what is free
-/// alone, and not on the order in which it was freed.
+/// A program that repeats itself has to be given the same addresses again: only
+/// then is a round known by its past. So of the vacancies that fit best, the
+/// one with the lowest address is taken. That choice depends only on what is
+/// free, and not on the order in which it was freed.
 class vacancies
 {
 public:
-    /// What was freed in a stream is free for what comes behind that in it.
+    /// Memory that was freed in a stream is free for later work in that stream.
     struct stream_of
     {
         CUcontext context = nullptr;
@@ -36,18 +36,18 @@ public:
         stream_of behind;
     };
 
-    /// What has lain there for so many requests, nobody asks for any more.
+    /// After so many requests, nobody asks for an idle vacancy any more.
     static constexpr std::uint64_t max_idle_asks = 16384;
-    /// Which is looked for once in so many.
+    /// Idle ones are looked for once in so many requests.
     static constexpr std::uint64_t asks_between_looks = 1024;
 
     void put(const vacancy &freed);
 
-    /// @param bytes  wanted; what is up to an eighth larger will do
-    /// @return where it is, and no longer free; or nothing
+    /// @param bytes  wanted; up to an eighth more will do
+    /// @return the vacancy, no longer free; or nothing
     std::optional<vacancy> take(std::uint64_t bytes, const stream_of &behind);
 
-    /// Takes all of which @p which says so.
+    /// Takes all vacancies that @p which accepts.
     template <typename Which>
     std::vector<vacancy> take_if(Which which)
     {
@@ -66,10 +66,11 @@ public:
         return out;
     }
 
-    /// Takes what nobody asks for any more. For every request there may be.
+    /// Takes vacancies that nobody asks for any more. May be called for every
+    /// request.
     std::vector<vacancy> take_idle();
 
-    /// Of all of them.
+    /// Bytes of all of them.
     std::uint64_t bytes() const { return bytes_; }
 
 private:
@@ -80,10 +81,10 @@ private:
         CUdeviceptr base;
         auto operator<=>(const key &) const = default;
     };
-    std::map<key, std::uint64_t> free_; // since which ask
+    std::map<key, std::uint64_t> free_; // with asks_ at that time
     std::uint64_t bytes_ = 0;
     std::uint64_t asks_ = 0;
-    std::uint64_t next_look_ = 0; // at so many asks
+    std::uint64_t next_look_ = 0; // after so many requests
 };
 
 } // namespace emuv::cuda
