@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which units are in system RAM for good, and when that is decided anew.
+// The units that stay in system RAM while nothing moves, and when they are
+// chosen anew.
 #include "circle.hpp"
 #include "movement/arrangement.hpp"
 
@@ -59,7 +60,7 @@ TEST(Places, AllAreChosenWhereNothingFits)
 TEST(Places, WhatIsChosenIsSpreadOverTheRound)
 {
     auto units = in_a_row(128);
-    // Not in the order in which they are used.
+    // The units are not in the order of their uses.
     std::reverse(units.begin(), units.end());
     const auto chosen = choose_places(units, std::uint64_t{16} * 32 * mib);
     for (std::size_t part = 0; part < 16; part++) {
@@ -156,7 +157,7 @@ TEST_F(ArrangementTest, MarksWhatStaysAwayAndNothingThatIsFixed)
     EXPECT_TRUE(lock.owns_lock());
     const auto chosen = away();
     EXPECT_EQ(std::count(chosen.begin(), chosen.end(), true), 8);
-    // Not all at one end.
+    // The choice is spread over the round.
     const std::vector<bool> half(chosen.begin(), chosen.begin() + units / 2);
     EXPECT_EQ(std::count(half.begin(), half.end(), true), 4);
     blocks[0]->fixed = true;

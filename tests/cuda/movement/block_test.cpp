@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What work touches of an allocation, and what of that is not in VRAM.
+// The units of an allocation that work touches, and those not in VRAM.
 #include "movement/block.hpp"
 
 #include <vector>
@@ -55,7 +55,7 @@ TEST(BlockTest, WhereSomethingElseWasNamedItEnds)
     const touch part = of->touched_from(base);
     EXPECT_EQ(part.first, 0u);
     EXPECT_EQ(part.last, 1u);
-    // In the middle of a unit: that unit is part of both.
+    // A start in the middle of a unit: that unit is part of both runs.
     of->touched_from(base + unit_bytes / 2);
     EXPECT_EQ(of->touched_from(base).last, 0u);
     EXPECT_EQ(of->touched_from(base + unit_bytes / 2).first, 0u);
@@ -82,7 +82,7 @@ TEST(BlockTest, AnAddressIsInItsUnitWhateverTheirSizes)
             const touch part = of->touched_from(base + at);
             const slot &first = of->slots.at(part.first);
             EXPECT_TRUE(base + at - first.at < first.bytes);
-            EXPECT_EQ(part.first, part.last); // the next was named
+            EXPECT_EQ(part.first, part.last); // the next start was named
         }
     }
 }
@@ -103,7 +103,7 @@ TEST(BlockTest, AnAddressThatWorkWasGivenIsKnownForGood)
     EXPECT_TRUE(of->is_given(base));
     EXPECT_FALSE(of->is_given(base + 24));
     of->give(base + 24);
-    of->give(base + 31); // at a place that is no multiple of anything
+    of->give(base + 31); // a multiple of nothing
     of->give(base + of->bytes);
     const std::uint64_t many = 8 * known_offsets::max_single;
     for (std::uint64_t i = 1; i <= many; i++) {
@@ -214,9 +214,9 @@ TEST(BlockTest, WhatIsFreedHoldsNothingUntilItIsAllocatedAndMapped)
     for (const slot &each : of->slots)
         EXPECT_TRUE(each.blank);
     of->has_been_mapped(of->slots[2]);
-    EXPECT_TRUE(of->slots[2].blank); // nobody writes to what is free
+    EXPECT_TRUE(of->slots[2].blank); // nobody writes to free memory
     of->occupy();
-    // Whoever has it now may write to all but what is mapped nowhere.
+    // The program may now write to all units that are mapped.
     for (const slot &each : of->slots)
         EXPECT_EQ(each.blank, each.away);
     of->has_been_mapped(of->slots[1]);

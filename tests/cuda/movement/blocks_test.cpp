@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The blocks there are, by address.
+// All blocks, by address.
 #include "movement/blocks.hpp"
 
 #include <map>
@@ -31,7 +31,7 @@ TEST(Blocks, AnAddressIsInTheBlockAroundItAndInNoneBesideIt)
     const block_ref other = block_at(0x20000);
     all.add(other);
     all.add(one);
-    // By the tree, and by the table later on.
+    // The tree answers first, and the table later on.
     for (int i = 0; i < 4; i++) {
         EXPECT_EQ(all.around(0x10000), &*one);
         EXPECT_EQ(all.around(0x10000 + size - 1), &*one);
@@ -43,7 +43,7 @@ TEST(Blocks, AnAddressIsInTheBlockAroundItAndInNoneBesideIt)
     }
 }
 
-// Work that goes backwards may be given nothing but its end.
+// Work that goes backwards may be given only the end of its memory.
 TEST(Blocks, WhereOneEndsAnAddressMeansThatOneAndTheOneThatBeginsThere)
 {
     blocks all;
@@ -52,7 +52,7 @@ TEST(Blocks, WhereOneEndsAnAddressMeansThatOneAndTheOneThatBeginsThere)
     const block_ref apart = block_at(0x20000);
     for (const block_ref &each : {first, second, apart})
         all.add(each);
-    // By the tree, and by the table later on.
+    // The tree answers first, and the table later on.
     for (int i = 0; i < 4; i++) {
         auto meant = all.meant_by(0x10000 + size);
         EXPECT_EQ(meant.around, &*second);
@@ -104,7 +104,7 @@ TEST(Blocks, HoweverOftenTheyChangeTheSameIsFoundAsInATree)
                 model[base] = made;
             }
         }
-        // Now and then often enough for a table.
+        // Now and then there are look-ups enough for a table.
         for (std::uint64_t j = random() % 3 * (random() % 64); j > 0; j--) {
             const CUdeviceptr address = random() % (132 * size);
             const auto found = model.find(address / (2 * size) * (2 * size));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is found out of a program's kernels.
+// Findings about a program's kernels.
 #include "movement/check.hpp"
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Work that the device has in hand: what has ended, and how long it took.
+// Work in flight: when it has ended, and how long it took.
 #include "base/captures.hpp"
 #include "base/thread.hpp"
 #include "movement/flights.hpp"
@@ -71,8 +71,8 @@ struct FlightsTest : testing::Test
         return how == flights::departure::followed;
     }
 
-    // A kernel that is known to end soon. However long it takes to get here,
-    // all of them come together.
+    // A kernel that is known to end soon. All of them are handed over at the
+    // same time, however long it takes to get here.
     void add_brief(CUstream stream, std::uintptr_t number,
                    std::uint64_t expected_ns = 0)
     {
@@ -130,8 +130,8 @@ TEST_F(FlightsTest, WorkEndsInItsStreamsOrder)
     EXPECT_TRUE(all.empty());
 }
 
-// The driver may let an event wait until the device gets on, and what lets it
-// get on may be launched by another thread.
+// The driver may delay an event until the device goes on, and for that another
+// thread may have to launch.
 TEST_F(FlightsTest, WhileAnEventIsRecordedForOthersWorkDeparts)
 {
     bool has_departed = false;
@@ -139,7 +139,7 @@ TEST_F(FlightsTest, WhileAnEventIsRecordedForOthersWorkDeparts)
     while_recording = [&] { has_departed = depart(other, 2); };
     all.mark();
     EXPECT_TRUE(has_departed);
-    // The same for a launch that has others' event recorded.
+    // The same holds for a launch that records an event for others.
     add_brief(one, 3);
     has_departed = false;
     while_recording = [&] { has_departed = depart(one, 4); };
@@ -149,7 +149,7 @@ TEST_F(FlightsTest, WhileAnEventIsRecordedForOthersWorkDeparts)
     EXPECT_EQ(landed(), (numbers{1, 3, 4, 2, 5}));
 }
 
-// Its event would be somebody else's, and be recorded for that one.
+// Otherwise its event would be given to other work before it is recorded.
 TEST_F(FlightsTest, WhatIsYetToBeMarkedDoesNotEndByTheEventOfLaterWork)
 {
     numbers meanwhile{0};
@@ -202,7 +202,7 @@ TEST_F(FlightsTest, WhatIsExpectedIsOfThoseOfItsStreamBehindTheOldest)
 TEST_F(FlightsTest, WorkIsBusyFromTheEndBeforeItInItsStream)
 {
     add(one, 1);
-    add(one, 2); // before the other stream's
+    add(one, 2); // before the other stream has any
     usleep(3000);
     add(other, 3);
     usleep(3000);
@@ -270,7 +270,7 @@ TEST_F(FlightsTest, WhatIsAloneHasATimeBetweenItsEnds)
     ASSERT_TRUE(ended[0].took);
     EXPECT_GE(ended[0].took->most_ns, 2000000u);
     EXPECT_LE(ended[0].took->most_ns, now_ns() - begun);
-    // Somebody looked after those two milliseconds, and it had not ended.
+    // Somebody looked after those two milliseconds, before it had ended.
     EXPECT_GE(ended[0].took->least_ns, 2000000u);
     EXPECT_LE(ended[0].took->least_ns, ended[0].took->most_ns);
 }
@@ -337,7 +337,7 @@ TEST_F(FlightsTest, OneEventStandsForAllBriefWorkBeforeIt)
     add(one, 3);
     ASSERT_EQ(recorded.size(), 1u);
     EXPECT_EQ(recorded[0], std::make_pair(one, event(3)));
-    // That of work that was not followed says nothing.
+    // The events of 1 and 2 are not recorded, and say nothing.
     done = {event(1), event(2)};
     EXPECT_EQ(landed(), numbers{});
     EXPECT_EQ(questions, 1u);
@@ -382,7 +382,7 @@ TEST_F(FlightsTest, BriefWorkIsMarkedBeforeThatOfAnotherStream)
     all.mark_before(other, next);
     EXPECT_EQ(recorded, (std::vector{std::make_pair(one, event(1))}));
     add_brief(other, 2);
-    // A thread that was faster than its question.
+    // This work departs before anybody has called mark_before().
     add_brief(one, 3);
     EXPECT_EQ(recorded.back(), std::make_pair(other, event(2)));
     done = {event(1), event(2), event(3)};
@@ -440,7 +440,7 @@ TEST_F(FlightsTest, AStreamThatGoesLeavesNothingUnmarked)
     EXPECT_FALSE(all.any_unmarked());
 }
 
-// A stream that is about to be captured, or to go, waits for that.
+// A stream that is about to be captured, or to go, waits for the recording.
 TEST_F(FlightsTest, WhatIsBeingMarkedIsUnmarkedUntilItsEventIsRecorded)
 {
     static flights *seen;
@@ -476,7 +476,7 @@ TEST_F(FlightsTest, WhatOneEventStandsForIsAskedForWithItAlone)
         add_brief(one, i);
     for (const auto &[stream, event] : recorded)
         done.insert(event);
-    const std::size_t marked = recorded.size(); // and perhaps the last few
+    const std::size_t marked = recorded.size(); // the last few may be unmarked
     EXPECT_EQ(landed().size(), marked * flights::max_unmarked);
     EXPECT_EQ(questions, marked);
 }
@@ -490,7 +490,7 @@ TEST_F(FlightsTest, BesideAnotherStreamNobodyKnowsHowLongItTook)
     ASSERT_EQ(together.size(), 2u);
     for (const flights::landing &each : together)
         EXPECT_FALSE(each.took);
-    // What began since is alone again.
+    // Work that began since then is alone again.
     usleep(1);
     add(one, 3);
     done.insert(event(3));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Free VRAM, and memory under other addresses, against a driver of tables.
+// Free frames, and memory under other addresses, against a driver of tables.
 #include "fake_driver.hpp"
 #include "movement/frames.hpp"
 #include "store/mapping.hpp"
@@ -22,14 +22,14 @@ struct FramesTest : testing::Test
     FakeDriver card;
     ledger_file rows;
     file_ledger limits{rows, 0, 64 * MiB, 0};
-    // As the mover takes one.
+    // Takes a frame as the mover does.
     bool take(std::uint64_t bytes, frame &out)
     {
         std::vector<frame> gone;
         return free.take(bytes, out, gone) && free.complete(out, gone, true);
     }
 
-    // Free ones of so many MiB each.
+    // Puts free frames of these sizes, in MiB.
     void fill(const std::vector<std::uint64_t> &mib)
     {
         std::vector<frame> all(mib.size());
@@ -106,7 +106,7 @@ TEST_F(FramesTest, OneThatNothingIsCopiedToGetsAnAddressWhenSomethingIs)
 TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
 {
     ASSERT_NO_FATAL_FAILURE(fill({12, 20, 28}));
-    ASSERT_TRUE(take(40 * MiB, got)); // 4 are left of the share
+    ASSERT_TRUE(take(40 * MiB, got)); // 4 MiB are left of the share
     EXPECT_EQ(free.bytes(), 20 * MiB);
     EXPECT_TRUE(free.has(20 * MiB));
     EXPECT_EQ(used(), 60 * MiB);
@@ -118,7 +118,7 @@ TEST_F(FramesTest, OthersMakeRoomTheLargestFirst)
 TEST_F(FramesTest, OfThoseThatAreEnoughTheSmallestMakesRoom)
 {
     ASSERT_NO_FATAL_FAILURE(fill({8, 20, 32}));
-    ASSERT_TRUE(take(18 * MiB, got)); // 4 are left of the share
+    ASSERT_TRUE(take(18 * MiB, got)); // 4 MiB are left of the share
     EXPECT_TRUE(free.has(8 * MiB));
     EXPECT_FALSE(free.has(20 * MiB));
     EXPECT_TRUE(free.has(32 * MiB));
@@ -137,7 +137,8 @@ TEST_F(FramesTest, WhatTheCardRefusedIsNotAskedForAtOnce)
     card.card_bytes = 64 * MiB;
     EXPECT_FALSE(patient.may_make(16 * MiB));
     EXPECT_FALSE(patient.take(16 * MiB, got, gone));
-    // Less may be there, and where a frame comes free, as much.
+    // A smaller frame may be made. Once one comes free, the same size may be,
+    // too.
     ASSERT_TRUE(patient.take(8 * MiB, got, gone));
     ASSERT_TRUE(patient.complete(got, gone, true));
     patient.put(got);
@@ -192,7 +193,7 @@ struct MappingTest : testing::Test
             EXPECT_EQ(card.calls.cuMemCreate(each, bytes, &properties, 0),
                       CUDA_SUCCESS);
         at = map_alias(card.calls, first, bytes, 0);
-        // Fails as often as maps_fail says.
+        // Mapping fails as often as maps_fail says.
         static MappingTest *self;
         self = this;
         real_map = card.calls.cuMemMap;

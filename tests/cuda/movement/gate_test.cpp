@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What may be unmapped, and when work may go ahead.
+// Decisions of what may be unmapped, and when work may go ahead.
 #include "movement/gate.hpp"
 
 #include <vector>
@@ -36,7 +36,7 @@ struct GateTest : testing::Test
     void begin_move() { which.begin_move(*one, one->slots[0], false); }
     void end_move() { which.end_move(*one, one->slots[0]); }
 
-    // What a table of these names, that is to be waited for.
+    // The blocks named by a table of these words that have to be waited for.
     std::vector<CUdeviceptr> followed(const std::vector<CUdeviceptr> &words)
     {
         host.add(words.data(), words.size() * sizeof words[0]);
@@ -145,7 +145,7 @@ TEST_F(GateTest, ATableNamesWhatWorkWasGivenAndWhatBeginsThere)
     EXPECT_TRUE(other->fixed);
 }
 
-// Another thread has just come by the same table.
+// Another thread has just followed the same table.
 TEST_F(GateTest, WhatATableNamesIsWaitedForUntilItIsMapped)
 {
     begin_move();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which of a program's kernels are vouched for, and what of their parameters
-// they may leave in memory.
+// Trust in a program's kernels, and the parameters that they may leave in
+// memory.
 #include "idle_driver.hpp"
 #include "movement/kernels.hpp"
 
@@ -45,7 +45,7 @@ CUresult name_of(const char **name, CUfunction function)
     return CUDA_SUCCESS;
 }
 
-// In this very program, whose file is trusted.
+// An image in this very program, whose file is trusted.
 constexpr char image = 0;
 
 class Kernels : public ::testing::Test
@@ -68,7 +68,7 @@ protected:
         return reinterpret_cast<CUcontext>(number << 16);
     }
 
-    // A kernel of that name, of a module that nobody knows.
+    // A kernel of that name, in a module that nobody knows.
     bool is_vouched(const char *trust, const char *name)
     {
         functions all(trust, nullptr);
@@ -85,7 +85,7 @@ protected:
         return *out;
     }
 
-    // A module out of the trusted file, and its one kernel.
+    // Loads a module out of the trusted file, with its one kernel.
     void load(functions &all, std::uintptr_t module, std::uintptr_t function)
     {
         all.loaded(handle(module), &image, nullptr, context(1));
@@ -144,7 +144,7 @@ TEST_F(Kernels, AHandleOfAModuleThatIsUnloadedSaysNothingOfTheNext)
     EXPECT_TRUE(launch(all, handle(2)).vouched);
     EXPECT_EQ(launch(all, handle(2)).count, 1U);
     all.unloaded(handle(1));
-    // By a way that nobody follows, of a module that nobody knows.
+    // The kernel came by a way that nobody follows, in an unknown module.
     there[handle(2)] = {"others", {8, 8}};
     const work next = launch(all, handle(2));
     EXPECT_FALSE(next.vouched);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Copies between VRAM and system RAM: what is asked of the driver, in order.
+// Copies between VRAM and system RAM: the order of calls of the driver.
 #include "movement/lanes.hpp"
 
 #include <algorithm>
@@ -28,12 +28,12 @@ struct Operation
         wait,
     } what;
     CUstream on;
-    CUdeviceptr at = 0; // from, for a copy
+    CUdeviceptr at = 0; // the source, for a copy
     std::uint64_t value = 0;
     CUdeviceptr to = 0;
 };
 
-// A driver that writes down what it is asked, and does nothing.
+// A driver that writes down its calls, and does nothing.
 struct LanesTest : testing::Test
 {
     LanesTest()
@@ -105,7 +105,7 @@ struct LanesTest : testing::Test
             [&](const Operation &each) { return each.what == what; });
     }
 
-    // Every byte once, in order, and on one stream.
+    // Every byte is copied once, in order, and on one stream.
     void expect_whole() const
     {
         std::uint64_t at = 0;
@@ -118,7 +118,7 @@ struct LanesTest : testing::Test
         EXPECT_EQ(at, unit_bytes);
     }
 
-    // As if all streams shared one queue: nothing waits for what comes later.
+    // Nothing waits for a later call, as if all streams shared one queue.
     void expect_no_deadlock() const
     {
         std::map<CUdeviceptr, std::uint64_t> words;
@@ -153,7 +153,7 @@ TEST_F(LanesTest, BytesForSystemRamLeaveInPiecesThatGiveTheEngineAway)
     ASSERT_TRUE(both.write_back(ram, vram, unit_bytes, done));
     expect_whole();
     EXPECT_EQ(copies().size(), unit_bytes / lanes::piece_bytes);
-    // Behind each of them its stream waits for another's answer.
+    // Behind each piece, its stream waits for another's answer.
     const CUstream out = copies().front().on;
     for (auto each = all.begin(); each != all.end(); ++each) {
         if (each->what != Operation::copy)

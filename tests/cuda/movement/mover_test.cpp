@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What moves, and what it takes, against a driver of tables whose copies and
-// kernels are over at once. That the bytes are right is the harness's affair.
+// Movement, and what it takes, against a driver of tables whose copies and
+// kernels are over at once. The harness checks that the bytes are right.
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
 #include "memory/memory.hpp"
@@ -30,7 +30,7 @@ namespace {
 constexpr std::uint64_t MiB = 1ull << 20;
 constexpr std::uint64_t unit_bytes = usual_unit_bytes;
 
-// Limits that may be asked to take their time.
+// Limits that take their time to be read, if asked to.
 class slow_ledger final : public ledger
 {
 public:
@@ -51,7 +51,7 @@ public:
         return of_.read();
     }
 
-    std::atomic<unsigned> takes_us{0}; // to read them
+    std::atomic<unsigned> takes_us{0}; // microseconds to read them
 
 private:
     bool take_physical(std::uint64_t bytes) override
@@ -98,7 +98,7 @@ protected:
                       CUDA_SUCCESS);
     }
 
-    // Work that uses one of them.
+    // Launches work that uses one unit.
     void launch(std::size_t which, std::uint64_t what)
     {
         moves_->run(
@@ -110,19 +110,19 @@ protected:
             },
             [] { return CUDA_SUCCESS; });
     }
-    // ... and the next one a little later.
+    // Launches work, and lets a little time pass.
     void use(std::size_t which, std::uint64_t what)
     {
         launch(which, what);
         usleep(500);
     }
-    // ... each of them from this one on.
+    // Uses each unit from this one on.
     void round(std::size_t first)
     {
         for (std::size_t i = first; i < units_.size(); i++)
             use(i, i + 1);
     }
-    // ... each of them in turn, and then back to this one.
+    // Uses each unit in turn, and then each back to this one.
     void forth_and_back_to(std::size_t last)
     {
         for (std::size_t i = 0; i < units_.size(); i++)
@@ -131,14 +131,14 @@ protected:
             use(i, 100 + i);
     }
 
-    // How many handles there ever were.
+    // The number of handles there ever were.
     std::uint64_t made()
     {
         const std::lock_guard guard(card_.lock);
         return card_.next_handle;
     }
 
-    // How many of those are in VRAM.
+    // The number of units in VRAM, from the first on.
     std::size_t in_vram(std::size_t first)
     {
         const std::lock_guard guard(card_.lock);
@@ -195,7 +195,7 @@ protected:
     check *check_ = nullptr;
 };
 
-// The same, where nothing moves and kernels are checked.
+// A mover with which nothing moves and kernels are checked.
 class Checked : public Mover
 {
 protected:
@@ -224,7 +224,7 @@ protected:
             });
     }
 
-    // Which of them are mapped.
+    // The units that are mapped.
     std::vector<std::size_t> mapped()
     {
         const std::lock_guard guard(card_.lock);
@@ -244,7 +244,7 @@ protected:
     const those all_{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 };
 
-// ... in allocations in which frameworks keep their small tensors.
+// Units in the small allocations where frameworks keep small tensors.
 class CheckedSmall : public Checked
 {
 protected:
@@ -256,8 +256,8 @@ protected:
     }
 };
 
-// Before a driver that puts ranges where it likes: after one another, in the
-// first 4 GiB.
+// A driver that puts ranges where it likes: after one another, in the first 4
+// GiB.
 class CheckedPlaces : public Checked
 {
 protected:
@@ -333,8 +333,8 @@ TEST_F(Mover, AProgramIsHeldBackHoweverFastItLaunches)
     card_.calls.cuEventRecord = slow_card::record;
     card_.calls.cuEventQuery = slow_card::query;
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
-    // Whoever is not let run for a while waits in vain, and is not held back
-    // for some rounds after it: the best of them counts.
+    // A thread that is not let run for a while waits in vain, and is then not
+    // held back for some rounds. So the best round counts.
     std::uint64_t least_ns = UINT64_MAX;
     for (int each = 0; each < 24; each++) {
         for (std::size_t i = 0; i < units_.size(); i++)
@@ -344,25 +344,25 @@ TEST_F(Mover, AProgramIsHeldBackHoweverFastItLaunches)
             launch(0, 100 + i);
             most_ns = std::max(most_ns, slow_card::lead_ns());
         }
-        if (each >= 12) // it is known how long these take
+        if (each >= 12) // from here on their length is known
             least_ns = std::min(least_ns, most_ns);
     }
-    // Five of them, and what was launched since anybody looked.
+    // Five works may wait, with those launched since anybody looked.
     EXPECT_LT(least_ns, 12 * slow_card::work_ns);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
 namespace {
 
-// Work that nobody vouches for: it may change all there is, until it ends, and
-// nothing else ends before it.
+// Work that is not trusted. It may change all memory until it ends, and nothing
+// else ends before it.
 struct unvouched
 {
     static CUstream stream() { return reinterpret_cast<CUstream>(0x30); }
 
     static inline std::atomic<bool> runs{false};
     static inline std::mutex lock;
-    // Of what is mapped there, whether it was read last while that ran.
+    // For each mapping, whether it was last read while that work ran.
     static inline std::map<CUdeviceptr, bool> outdated;
     static inline unsigned lost = 0;
     static inline unsigned moved = 0;
@@ -414,7 +414,7 @@ TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
     card_.calls.cuMemcpyAsync = unvouched::copy;
     card_.calls.cuLaunchKernel = unvouched::digest;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
-    // It comes in while the mover looks for something to move.
+    // The work comes in while the mover looks for something to move.
     limits_->takes_us = 300;
     for (std::uint64_t i = 0; i < 200; i++) {
         round(0);
@@ -456,7 +456,7 @@ struct held_unmap
     }
 };
 
-// A thread that calls something which may wait.
+// A thread that makes a call which may wait.
 class caller
 {
 public:
@@ -470,7 +470,7 @@ public:
     {}
     ~caller() { thread_.join(); }
 
-    // Until it sleeps in the kernel, or is done.
+    // Waits until the thread sleeps in the kernel, or is done.
     void await_sleep() const
     {
         while (!has_returned_ && !sleeps())
@@ -496,8 +496,8 @@ private:
 
 } // namespace
 
-// Two threads copy the same table to the device, and a third launches what is
-// given one in pinned memory, while something that it names moves.
+// Two threads copy the same table to the device. A third launches work that is
+// given one in pinned memory, while a unit named by it moves.
 TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
 {
     held_unmap::is_held = held_unmap::let_go = false;
@@ -515,7 +515,7 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
     bool mapped_for_work = false;
     pinned_.add(table.data(), sizeof named);
     {
-        // It may come to wait for that one, too.
+        // This thread may come to wait for that unit, too.
         const caller using_all([&] {
             for (std::size_t i = 0; !held_unmap::is_held; i++)
                 use(i % units_.size(), i % units_.size() + 1);
@@ -555,7 +555,7 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
 
 namespace {
 
-// A driver that is done recording an event once something has been launched.
+// A driver that returns from recording an event once something is launched.
 struct patient_record
 {
     enum state
@@ -602,8 +602,8 @@ TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
             },
             [] { return CUDA_SUCCESS; });
     };
-    // Once these are known to be brief, some are unmarked until a stream waits,
-    // or until another stream is given work.
+    // Once these launches are known to be brief, some are unmarked until a
+    // stream waits, or until another stream is given work.
     for (const bool waits : {true, false}) {
         patient_record::is = patient_record::idle;
         EXPECT_TRUE(wait_until(
@@ -651,7 +651,7 @@ TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
     EXPECT_TRUE(moves_->active());
     moves_->stop(context);
     moves_->gone(context);
-    moves_->resume(context); // by one who saw it before
+    moves_->resume(context); // by a thread that saw it before
     EXPECT_FALSE(moves_->active());
     free_all();
 }
@@ -663,7 +663,7 @@ TEST_F(Mover, WhatStaysIsKnownToLieWhereItCameTo)
     card_share_ = 8 * unit_bytes;
     start(16 * unit_bytes);
     const auto made = units_;
-    // Where the driver has each unit, by what is mapped there.
+    // The place of each unit, by the handle that is mapped there.
     const auto is_there = [&](CUdeviceptr at) {
         const std::lock_guard guard(card_.lock);
         return card_.handles[card_.mapped.at(at)].host;
@@ -692,8 +692,8 @@ TEST_F(Mover, WhatStaysIsKnownToLieWhereItCameTo)
     free_all();
 }
 
-// Four units have room in system RAM, and one more may be made. Each that comes
-// to VRAM leaves its own to one that nobody uses.
+// Four units have room in system RAM, and one more room may be made. A unit
+// that comes to VRAM leaves its room to one that nobody uses.
 TEST_F(Mover, RoomInSystemRamChangesHands)
 {
     ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
@@ -701,7 +701,8 @@ TEST_F(Mover, RoomInSystemRamChangesHands)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
-// What is given back takes with it the room it has by then, whosever it was.
+// A unit that is freed takes with it the room it has by then, no matter whose
+// that was.
 TEST_F(Mover, RoomThatChangedHandsIsChargedUntilItsNewUnitIsFreed)
 {
     ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
@@ -745,8 +746,8 @@ TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
-// Where a program turns round, what it used last stays for its next use and
-// leaves after that. What comes next takes its room, however far ahead of it.
+// A program that turns round uses its last unit soon again: the unit stays for
+// that use, and then leaves. The next unit takes its frame, however early.
 TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)
 {
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
@@ -760,7 +761,7 @@ TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
-// Blocks of a model's layers, in a card that holds three quarters of them.
+// Blocks of a model's layers, on a card that holds three quarters of them.
 TEST_F(Mover, BlocksOfManySizesMoveWithoutAnythingBeingMadeAnew)
 {
     sizes_ = {112 * MiB, 32 * MiB, 66 * MiB, 20 * MiB, 96 * MiB, 40 * MiB};
@@ -793,8 +794,8 @@ TEST_F(Mover, BlocksOfManySizesMoveWithoutAnythingBeingMadeAnew)
 
 namespace {
 
-// What is copied, or read to see whether it has changed, between VRAM and
-// system RAM.
+// Units copied between VRAM and system RAM, or read to see whether they have
+// changed.
 std::atomic<unsigned> units_read{0};
 
 } // namespace
@@ -829,8 +830,8 @@ TEST_F(Mover, WhatIsFreedAndAllocatedAgainIsNeverCopied)
         const std::lock_guard guard(card_.lock);
         return card_.mapped;
     };
-    // At first some are in system RAM, mapped, where whoever allocates them
-    // may write.
+    // At first some are in system RAM, mapped, and the program may write to
+    // them there.
     EXPECT_TRUE(wait_until(
         std::chrono::seconds(120),
         [&] {
@@ -903,7 +904,7 @@ TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
     launch_what({at});
     EXPECT_EQ(mapped_then_, those{});
     pinned_.add(table.data(), table.size() * sizeof table[0]);
-    // What no work was ever given may be any number.
+    // A number that no work was given may be any number.
     launch_what({at});
     EXPECT_EQ(mapped_then_, (those{4}));
     launch_what({units_[1]});
@@ -965,8 +966,8 @@ TEST_F(Checked, WhereTablesMayNotBeReadMovementEndsBeforeWorkThatIsGivenOne)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
-// Five thousand places in an allocation, as a caching allocator hands them out,
-// the odd ones among them.
+// Five thousand places in an allocation, the odd ones among them, as a caching
+// allocator hands them out.
 TEST_F(Checked, WhatATableNamesStaysHoweverManyAddressesWorkWasGiven)
 {
     launch_what({units_[4] + 4096 + 8});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Memory beside the device's that kernels can read.
+// Pinned and managed memory, which kernels can read.
 #include "movement/pinned.hpp"
 #include "reading_denied.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// When the plan of what leaves VRAM is made anew, and for whom.
+// When a plan is due, and which units it lets leave VRAM.
 #include "circle.hpp"
 #include "movement/planner.hpp"
 
@@ -35,9 +35,9 @@ struct PlannerTest : Circle
             add_block(i * units * unit_bytes, 1);
     }
 
-    // Rounds of so many parts, of which part 1 takes nearly all the time. In
-    // some of the others all units are used, one after the other, and after
-    // each of the first block one of the others, if there are any.
+    // Rounds of several parts, of which part 1 takes nearly all the time. In
+    // the parts named, all units are used, one after the other. After each unit
+    // of the first block, one of the others is used, if there are any.
     void in_parts(std::uint64_t parts, const std::set<std::uint64_t> &used)
     {
         const std::uint64_t each = blocks.size() > 1 ? 2 : 1;
@@ -76,7 +76,7 @@ struct PlannerTest : Circle
         return bytes;
     }
 
-    // Of the first block.
+    // Bytes of the first block that leave.
     std::uint64_t leaving(std::uint64_t from = 0) const
     {
         return leaving_of(*blocks[0], from);
@@ -131,7 +131,7 @@ TEST_F(PlannerTest, ItLeavesForAGapThatTakesLongNotForOneOfMoreSteps)
 
 TEST_F(PlannerTest, WorkThatWasNeverSeenBeforeMakesNoGap)
 {
-    // It counts as part of the step before it, which uses the same unit.
+    // Such work counts as part of the step before it, which uses the same unit.
     for (std::uint64_t i = 0; i < 3 * units; i++) {
         step(1);
         const auto unit = static_cast<std::uint32_t>((at - 1) % units);
@@ -175,7 +175,7 @@ TEST_F(PlannerTest, WhatHasToBeWrittenBackStaysWhereOthersAreEnough)
 TEST_F(PlannerTest, WhatWouldBeMappedMeanwhileStaysWhereOthersAreEnough)
 {
     add_others();
-    in_parts(3, {0, 2}); // which a round has the long gap within
+    in_parts(3, {0, 2}); // a round has the long gap within
     plan_for_eight(true);
     EXPECT_EQ(leaving(), 0u);
     EXPECT_GE(others_leaving(), 8 * unit_bytes);
@@ -186,7 +186,7 @@ TEST_F(PlannerTest, SoItDoesWhereItIsAwayFromOneRoundToTheNext)
     add_others();
     in_parts(4, {2, 3});
     plan_for_eight(true);
-    // But for what the others do not cover, where the round begins.
+    // A few leave that the others do not cover, where the round begins.
     EXPECT_LE(leaving(), 2 * unit_bytes);
     EXPECT_GE(others_leaving(), 8 * unit_bytes);
 }
@@ -245,18 +245,18 @@ TEST_F(PlannerTest, IsDueSoonWhereMoreDoesNotFit)
 
 TEST_F(PlannerTest, IsNotDueWhereMemoryDoesNotComeAgain)
 {
-    // As that of a model's layers, which all look alike at first.
+    // A model's layers all look alike at first.
     step(3 * units);
     EXPECT_FALSE(made.is_due(uses, false, 8 * unit_bytes));
     EXPECT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
 }
 
-// What a program writes to one of two places in turn makes it look so, now and
+// A program that writes to two places in turn makes rounds look so, now and
 // then.
 TEST_F(PlannerTest, RoundsThatLookLikeOneAreNoOther)
 {
     constexpr std::uint32_t rounds = 3;
-    schedule several; // steps as many rounds back
+    schedule several; // its lag is so many rounds
     const auto note = [&](std::uint64_t count) {
         for (std::uint64_t i = 0; i < count; i++) {
             const std::uint64_t now = several.steps();
@@ -265,7 +265,7 @@ TEST_F(PlannerTest, RoundsThatLookLikeOneAreNoOther)
             several.note(1000 + now % (rounds * units), &part, 1);
         }
     };
-    step(8 * units); // the first of which are new, and count for none
+    step(8 * units); // the first are new, and count for none
     ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     while (several.steps() < 7 * units + units / 2)
         note(1);
