@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Memory that the program makes by cuMemCreate: how long it counts, and where
-// it lies.
+// Memory that the program makes by cuMemCreate: its charge, and its place.
 #include "fake_driver.hpp"
 #include "memory/handles.hpp"
 
@@ -16,7 +15,7 @@ constexpr std::uint64_t MiB = 1ull << 20;
 
 unsigned notices;
 
-// A share of 64 MiB + 128 MiB.
+// A share of 64 MiB of VRAM and 128 MiB of system RAM.
 class Handles : public ::testing::Test
 {
 protected:
@@ -90,8 +89,7 @@ TEST_F(Handles, OwnHandlesThatTheDriverKeepsStayCounted)
     expect_used(0, 0);
 }
 
-// As for addresses: what another thread does between the driver's work and its
-// answer here.
+// Another thread may act between the driver's work and its answer.
 TEST_F(Handles, AHandleGivenAnewWhileItIsReleasedIsCountedOnItsOwn)
 {
     const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the core does with allocations, against a driver of tables.
+// Allocations of all kinds, against a driver of tables.
 #include "fake_driver.hpp"
 #include "memory/memory.hpp"
 
@@ -59,7 +59,7 @@ protected:
         return pointer;
     }
 
-    // In stream order, from a pool that takes so many bytes for it.
+    // Allocates in stream order, from a pool that takes so many bytes for it.
     CUdeviceptr allocate_ordered(std::uint64_t bytes, CUmemoryPool pool,
                                  std::uint64_t reserved)
     {
@@ -74,7 +74,8 @@ protected:
         return pointer;
     }
 
-    // In stream order where VRAM is used up, so that the driver is not asked.
+    // Allocates in stream order with VRAM used up, so that nobody asks the
+    // driver.
     void allocate_beyond(CUdeviceptr &pointer, std::uint64_t bytes)
     {
         ASSERT_EQ(held_->allocate_async(&pointer, bytes, nullptr, nullptr,
@@ -131,7 +132,7 @@ TEST_F(Memory, WhatFitsIsAllInVram)
 
 namespace {
 
-// Whether who allocates gives back what it caches, and asks again.
+// True if the caller gives back its cached memory, and asks again.
 bool asks = true;
 
 struct Caching : Memory
@@ -159,11 +160,11 @@ TEST_F(Caching, IsRefusedOnceWhatWouldSpill)
     const CUdeviceptr cached = allocate(40 * MiB);
     expect_refused(30 * MiB);
     expect_used(40 * MiB, 0);
-    // What it gives back makes room ...
+    // Memory that the caller gives back makes room.
     EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
     const CUdeviceptr pointer = allocate(30 * MiB);
     expect_used(30 * MiB, 0);
-    // ... and where nothing is given back, memory spills.
+    // If nothing is given back, memory spills.
     expect_refused(40 * MiB);
     const CUdeviceptr other = allocate(40 * MiB);
     expect_used(64 * MiB, 6 * MiB);
@@ -172,8 +173,8 @@ TEST_F(Caching, IsRefusedOnceWhatWouldSpill)
     expect_nothing_left();
 }
 
-// It helps where as much is given back as was missing, wherever that lay: what
-// is asked for next is refused as well.
+// A refusal has helped if as much is given back as was missing, wherever that
+// lay. Then the next request is refused as well.
 TEST_F(Caching, IsRefusedAgainWhereWhatWasMissingIsGivenBack)
 {
     asks = false;
@@ -252,7 +253,7 @@ TEST_F(Caching, IsNotRefusedInACaptureNorAfterOne)
     EXPECT_EQ(card_.capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
     EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
     const CUdeviceptr second = allocate(10 * MiB);
-    // It helped, so that the next one would be refused.
+    // The refusal helped, so the next request would be refused.
     held_->capture_begins();
     const CUdeviceptr third = allocate(70 * MiB);
     for (const CUdeviceptr each : {second, third})
@@ -547,7 +548,7 @@ TEST_F(Memory, StreamOrderedMemoryIsTheDriversWithinTheBudgetAndOursBeyond)
     expect_nothing_left();
 }
 
-// As in a capture, which the question breaks as well.
+// The driver answers so during a capture, which the question breaks as well.
 TEST_F(Memory, WhatIsFreedInOrderStaysUntilTheDriverSaysThatItsStreamHasCome)
 {
     CUdeviceptr pointer = 0;
@@ -624,7 +625,7 @@ TEST_F(Memory, ACaptureFreesWhatTheDriverSaysItMay)
     expect_nothing_left();
 }
 
-// ---- What the driver keeps
+// ---- Memory that the driver keeps
 
 TEST_F(Memory, WhatAPoolKeepsAfterFreesStaysChargedUntilItGivesItUp)
 {
@@ -645,7 +646,7 @@ TEST_F(Memory, WhatAPoolKeepsAfterFreesStaysChargedUntilItGivesItUp)
         CUDA_SUCCESS);
     const CUdeviceptr beside = allocate(20 * MiB);
     expect_used(60 * MiB, 0);
-    // From what it keeps, it has to take nothing.
+    // From memory that it keeps, the driver has to take nothing.
     ASSERT_EQ(held_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
                                     from_driver(&pointer)),
               CUDA_SUCCESS);
@@ -655,7 +656,7 @@ TEST_F(Memory, WhatAPoolKeepsAfterFreesStaysChargedUntilItGivesItUp)
                           [&] { return card_.calls.cuMemFree_v2(pointer); }),
         CUDA_SUCCESS);
 
-    // Before anything spills, it is given up.
+    // The kept memory is given up before anything spills.
     card_.pool_used = 4 * MiB;
     const CUdeviceptr more = allocate(40 * MiB);
     expect_used(64 * MiB, 0);
@@ -770,7 +771,7 @@ TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
     expect_used(0, 0);
     const CUdeviceptr large = allocate(40 * MiB);
     const auto launch = [&] {
-        // One after the other, in the same memory.
+        // The graphs run one after the other, in the same memory.
         card_.graph_reserved = card_.graph_used = 20 * MiB;
         return CUDA_SUCCESS;
     };
@@ -781,7 +782,7 @@ TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
     EXPECT_EQ(all.launch(exec, launch), CUDA_SUCCESS);
     expect_used(20 * MiB, 0);
 
-    // What it is done with is kept, until somebody else needs it.
+    // Memory that a graph is done with is kept until somebody else needs it.
     card_.graph_used = 0;
     const CUdeviceptr beside = allocate(44 * MiB);
     expect_used(64 * MiB, 0);
@@ -837,7 +838,7 @@ TEST_F(Memory, WhatANewContextOfTheSameHandleWasGivenStays)
     expect_nothing_left();
 }
 
-// ---- What is only counted
+// ---- Memory that is only counted
 
 TEST_F(Memory, ArraysAreChargedAndCannotSpill)
 {
@@ -874,8 +875,8 @@ TEST_F(Memory, WhatTheDriverDoesNotFreeStaysCharged)
     expect_nothing_left();
 }
 
-// The driver may give an address to another thread before the one that freed
-// it has its answer.
+// The driver may give an address to another thread before the thread that freed
+// it has the driver's answer.
 TEST_F(Memory, AnAddressGivenAnewWhileItIsFreedIsChargedOnce)
 {
     const auto make = [](CUarray *array) {
@@ -933,12 +934,13 @@ TEST_F(Memory, WhatAContextHeldIsReturnedWithIt)
     EXPECT_TRUE(card_.handles.empty());
 }
 
-// ---- All at once
+// ---- Several threads
 
 TEST_F(Memory, APeerEnabledWhileAnAllocationIsMadeReachesIt)
 {
-    // Enabled between the moment access is given and that the allocation is
-    // entered: once for a large one, once for a chunk of small ones.
+    // The peer is enabled after access is set, and before the allocation is
+    // entered. That happens once for a large one, and once for a chunk of small
+    // ones.
     static memory *under_way;
     static std::vector<int> opened;
     static decltype(card_.calls.cuMemSetAccess) real;

@@ -76,7 +76,7 @@ TEST_F(Pieces, WithoutRoomForAChunkThereIsNone)
     expect_nothing_left();
 }
 
-// Another thread frees what was in the way while the chunk is made in vain.
+// Another thread frees a piece that was in the way, while the chunk is refused.
 TEST_F(Pieces, RoomThatComesWhileAChunkIsRefusedIsTaken)
 {
     static pieces *under_way;

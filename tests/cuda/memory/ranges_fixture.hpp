@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What ranges are made of, over a driver of tables.
+// The parts that ranges need, over a driver of tables.
 #pragma once
 
 #include "fake_driver.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Memory that is allocated and freed in stream order where memory moves: who
-// is given it next, and what it counts as meanwhile.
+// Stream-ordered memory where memory moves: its next owner, and its charge
+// meanwhile.
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
 #include "memory/memory.hpp"

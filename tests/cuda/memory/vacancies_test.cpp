@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Who is given what was freed in stream order.
+// The next owner of memory that was freed in stream order.
 #include "memory/vacancies.hpp"
 
 #include <gtest/gtest.h>
