@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The RAM behind an offset space: 2 MiB chunks, backed when first touched.
+ * The RAM behind an offset space: 2 MiB chunks, backed on first touch.
  *
- * A chunk is one piece of 2 MiB where the page allocator has one at hand: the
- * kernel's own mapping of all memory then serves it. Where memory is
- * fragmented it is 4 KiB pages put together by vmap(). Either way these are
- * ordinary reference-counted pages, which outlive the chunk for as long as
- * something that pinned them holds them.
+ * A chunk is one 2 MiB folio if the page allocator has one at hand. The
+ * kernel's linear mapping then serves it. In fragmented memory a chunk is 4 KiB
+ * pages, put together by vmap(). Both are ordinary reference-counted pages: a
+ * pinned page outlives its chunk until it is unpinned.
  */
 #include <linux/hash.h>
 #include <linux/memcontrol.h>
@@ -19,24 +18,24 @@
 #include "trace.h"
 
 /*
- * What is left free in a memory cgroup, in pages, for what its processes want
- * besides: above all page tables, one for each thread that touches.
+ * Pages left free in a memory cgroup for other needs of its processes: above
+ * all page tables, one for each touching thread.
  */
 #define EMUV_MEMCG_SLACK	128
 
-/* With less room than this, in pages, one touch at a time takes of it. */
+/* Pages of room in a cgroup below which touches allocate one by one. */
 #define EMUV_MEMCG_TIGHT	(64 * EMUV_CHUNK_PAGES)
 
-/* By cgroup; those of different ones that share a lock only wait a little. */
+/* Locks by hash of the cgroup; a collision costs only a short wait. */
 #define EMUV_TIGHT_BITS		4
 static struct mutex emuv_backing_tight[1 << EMUV_TIGHT_BITS];
 
-/* As many chunks are taken away at once, while those who fault wait. */
+/* Chunks that are unmapped in one go, while faults wait. */
 #define EMUV_SLICE_CHUNKS	16
 
 /*
- * struct emuv_kept - what a discard zeroes where it is
- * @from, @to: the bytes of @chunk
+ * struct emuv_kept - a part of a chunk that a discard zeroes in place
+ * @from, @to: Bytes of @chunk
  */
 struct emuv_kept {
 	struct emuv_chunk *chunk;
@@ -44,7 +43,7 @@ struct emuv_kept {
 	u32 to;
 };
 
-/* What is being taken of each node at this moment, by all instances together. */
+/* Bytes being allocated on each node now, by all instances together. */
 static atomic_long_t emuv_backing_in_flight[MAX_NUMNODES];
 
 void emuv_backing_init(void)
@@ -56,8 +55,8 @@ void emuv_backing_init(void)
 }
 
 /*
- * How many of @count bytes from @at on lie before the first page whose memory
- * has failed. Such pages are neither read nor written nor mapped.
+ * Count the bytes from @at on, at most @count, before the first page whose
+ * memory has failed. Failed pages are never read, written or mapped.
  */
 size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at, size_t count)
 {
@@ -75,13 +74,13 @@ size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at, size_t count)
 static void emuv_chunk_free(struct emuv_chunk *chunk)
 {
 	if (!chunk->folio)
-		vfree(chunk->vaddr);	/* the pages and their array with it */
+		vfree(chunk->vaddr);	/* frees pages and array too */
 	else if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) == EMUV_CHUNK_BYTES)
 		folio_put(chunk->folio);
 	/*
-	 * Else a page of it has failed, and the whole stays out of use: the page
-	 * allocator sees that of single pages, but gives a large piece to the
-	 * next who asks.
+	 * Otherwise a page has failed, and the folio stays out of use. The page
+	 * allocator holds back a failed single page, but would hand out the
+	 * folio again.
 	 */
 	kfree(chunk);
 }
@@ -89,12 +88,12 @@ static void emuv_chunk_free(struct emuv_chunk *chunk)
 static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int node)
 {
 	/*
-	 * As hard as the kernel tries for a huge page that was asked for
-	 * (MADV_HUGEPAGE): one round of compaction and reclaim. With
-	 * __GFP_NORETRY neither is tried where caches fill the host, and much
-	 * is backed page by page that need not be; __GFP_RETRY_MAYFAIL goes
-	 * round again for each chunk where no piece is to be had. At this
-	 * order neither of the three wakes the OOM killer.
+	 * Try as hard as for a huge page of MADV_HUGEPAGE: one round of
+	 * compaction and reclaim. With __GFP_NORETRY there would be neither
+	 * when caches fill the host, and many chunks would needlessly be single
+	 * pages. With __GFP_RETRY_MAYFAIL the round would be repeated for each
+	 * chunk when there is no folio. None of the three wakes the OOM killer
+	 * at this order.
 	 */
 	chunk->folio = __folio_alloc_node(EMUV_CHUNK_GFP | __GFP_THISNODE,
 					  EMUV_CHUNK_ORDER, node);
@@ -131,7 +130,7 @@ err_free_pages:
 	return false;
 }
 
-/* Try the nodes that can afford it, the nearest to @nid first. */
+/* Try the nodes that stay above their floor, the nearest to @nid first. */
 static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
 				  bool (*alloc)(struct emuv_chunk *chunk,
 						int node))
@@ -141,7 +140,7 @@ static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
 
 	while (!done &&
 	       (node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
-		/* what others are about to take shows in no counter yet */
+		/* no counter shows allocations in progress */
 		u64 in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
 						       &emuv_backing_in_flight[node]);
 
@@ -159,8 +158,8 @@ static int emuv_backing_nid(int numa_node)
 }
 
 /*
- * Is a large piece at hand, so that it was refused by a cgroup or the floor? Then
- * single pages are not tried: they would fill what is left of the cgroup.
+ * Is a folio free, so that a cgroup or the floor refused it? Then single pages
+ * are not tried: they would fill the cgroup's remaining room.
  */
 static bool emuv_chunk_is_refused(int nid)
 {
@@ -208,7 +207,7 @@ void emuv_chunk_put(struct emuv_chunk *chunk)
 	kref_put(&chunk->kref, emuv_chunk_release);
 }
 
-/* The chunk that backs @index, with a reference, or NULL. */
+/* Get the chunk that backs @index, with a reference, or NULL. */
 struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
 				  unsigned long index)
 {
@@ -240,9 +239,9 @@ bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
 }
 
 /*
- * A chunk at the expense of @memcg, all of it or nothing: a cgroup without room
- * for a whole one is not filled with a part, for others to run into its limit.
- * The caller is in a scope that charges @memcg.
+ * Allocate a chunk charged to @memcg, all of it or nothing. A cgroup without
+ * room for a whole chunk must not be filled by a part, or its processes would
+ * hit the limit. The caller has made @memcg active.
  */
 static struct emuv_chunk *emuv_chunk_charge(int numa_node,
 					    struct mem_cgroup *memcg)
@@ -261,7 +260,10 @@ static struct emuv_chunk *emuv_chunk_charge(int numa_node,
 	return chunk;
 }
 
-/* The chunk that backs @index now, @made or, if that came late, another. */
+/*
+ * Insert @made at @index, or drop it if another chunk came first. Returns the
+ * chunk that backs @index now, with a reference.
+ */
 static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
 					    unsigned long index,
 					    struct emuv_chunk *made)
@@ -290,9 +292,10 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
 }
 
 /*
- * The chunk that backs @index, with a reference, made if need be, at the expense
- * of @memcg or, with NULL, of the caller; -ENOMEM if the host cannot or may not
- * give it. Two who come at once get the same one.
+ * Get the chunk that backs @index, with a reference; allocate one if there is
+ * none. The memory is charged to @memcg or, with NULL, to the caller's cgroup.
+ * -ENOMEM if the host cannot or may not give it. Concurrent callers get the
+ * same chunk.
  */
 struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 				   unsigned long index,
@@ -312,7 +315,7 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 	return chunk;
 }
 
-/* Does anybody outside the driver hold the chunk's pages? */
+/* Does something outside the driver hold the chunk's pages? */
 static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 {
 	unsigned long i;
@@ -326,9 +329,9 @@ static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 }
 
 /*
- * Take the chunk out of the offset space, unless somebody but the instance
- * itself holds it or, without @force, its pages. The caller has seen to it that
- * the chunk is mapped nowhere and cannot be just now.
+ * Remove the chunk from the offset space. Without @force, a chunk that someone
+ * besides the instance holds, or whose pages are pinned, stays. The caller has
+ * unmapped the chunk, and map_sem keeps it unmapped.
  */
 static bool emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
 			      struct emuv_chunk *chunk, bool force,
@@ -337,7 +340,7 @@ static bool emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
 	bool held;
 
 	lockdep_assert_held_write(&inst->map_sem);
-	/* emuv_chunk_get() cannot come in between: what is held stays in place */
+	/* xa_lock keeps emuv_chunk_get() out: held chunks stay in place */
 	xa_lock(&inst->chunks);
 	held = kref_read(&chunk->kref) > 1 || emuv_chunk_is_pinned(chunk);
 	if (!held || force)
@@ -362,7 +365,7 @@ static void emuv_chunk_put_list(struct list_head *gone)
 	}
 }
 
-/* Take the range, some of which is backed, out of all mappings. */
+/* Remove the range from all mappings. */
 static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 			       unsigned long last)
 {
@@ -373,9 +376,8 @@ static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
 }
 
 /*
- * Take the page at @pos, whose memory has failed, out of all mappings, since
- * the kernel does that for pages of its own page cache only. Those who touch it
- * again come to the fault handler.
+ * Remove the failed page at @pos from all mappings; the kernel does so only for
+ * pages of its own page cache. The next touch comes to the fault handler.
  */
 void emuv_backing_fail(struct emuv_instance *inst, u64 pos)
 {
@@ -384,9 +386,9 @@ void emuv_backing_fail(struct emuv_instance *inst, u64 pos)
 }
 
 /*
- * The next slice of a range that is worth a look, from its first chunk that is
- * backed on; false if there is none. Whoever takes memory away does so slice by
- * slice, so that others who fault wait for no more than one.
+ * Find the next slice of a range, which starts at the first backed chunk; false
+ * if there is none. Memory is unmapped slice by slice, so that a fault waits
+ * for at most one.
  */
 static bool emuv_backing_slice(struct emuv_instance *inst, unsigned long *first,
 			       unsigned long *end, unsigned long last)
@@ -398,23 +400,23 @@ static bool emuv_backing_slice(struct emuv_instance *inst, unsigned long *first,
 	return true;
 }
 
-/* Let go of what emuv_backing_hold() holds. */
+/* Undo emuv_backing_hold(). */
 void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
 			 unsigned long count)
 {
 	unsigned long i;
 
 	for (i = first; i < first + count; i++) {
-		/* held, and so where it was */
+		/* a held chunk stays in place */
 		emuv_chunk_put(xa_load(&inst->chunks, i));
 		cond_resched();
 	}
 }
 
 /*
- * Back all of a range and hold every chunk of it where it is; -ENOMEM if the
- * host cannot; -EIO if memory of it has failed; -EINTR on a fatal signal. On
- * failure nothing is held, but what was backed stays so.
+ * Back a whole range and hold every chunk in place. -ENOMEM if the host cannot;
+ * -EIO if memory of the range has failed; -EINTR on a fatal signal. On failure
+ * nothing is held, but backed chunks stay backed.
  */
 int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 		      unsigned long count, struct mem_cgroup *memcg)
@@ -448,13 +450,13 @@ err_unhold:
 	return err;
 }
 
-/* Back all of a new range, where nothing is backed yet. */
+/* Back a whole new range, where nothing is backed yet. */
 int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, struct mem_cgroup *memcg)
 {
 	int err;
 
-	/* do not drive the host to its floor only to find that it ends there */
+	/* fail early, instead of filling the host to its floor first */
 	if (emuv_floor_bytes(emuv_backing_nid(inst->config.numa_node)) <
 	    (u64)count << EMUV_CHUNK_SHIFT ||
 	    !emuv_memcg_has_room(memcg, count << EMUV_CHUNK_ORDER))
@@ -466,8 +468,9 @@ int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
 }
 
 /*
- * Discard a slice: what nobody holds goes to @gone; what is held, or lies in the
- * range in part, goes to @kept with a reference. The number of those.
+ * Discard a slice. Whole chunks that nothing holds go to @gone. Held chunks,
+ * and chunks that lie in the range in part, go to @kept with a reference.
+ * Returns the number of kept chunks.
  */
 static unsigned int emuv_backing_detach(struct emuv_instance *inst,
 					unsigned long first, unsigned long end,
@@ -499,11 +502,10 @@ static unsigned int emuv_backing_detach(struct emuv_instance *inst,
 
 /*
  * Make [@offset, @offset + @bytes) read as zeros. Whole chunks go back to the
- * host; parts of chunks, and chunks that something outside holds, are zeroed
- * where they are: what is held stays within the instance's limit, and whoever
- * pinned it goes on seeing what everybody sees. They are zeroed under no lock,
- * as if their holders had written zeros. -EINTR on a fatal signal, when a part
- * of the range is done.
+ * host. Parts of chunks, and chunks held from outside, are zeroed in place.
+ * Held memory thus stays within the instance's limit, and pins and mappings
+ * keep seeing the same memory. No lock is held while zeroing, as if a holder
+ * wrote the zeros. -EINTR on a fatal signal, after part of the range is done.
  */
 int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
 {
@@ -535,9 +537,9 @@ int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
 }
 
 /*
- * Give back all of a range that nobody maps any more. True if nothing of it is
- * left; false if something outside still holds a part of it, unless @force:
- * then such pages are left to their holders.
+ * Free all chunks of a range that nothing maps any more. True if none is left;
+ * false if something outside still holds a part. With @force the result is
+ * always true, and held pages are left to their holders.
  */
 bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, bool force)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KUnit tests of backing.c: what is backed, what it holds and who holds it,
- * against a model; with chunks of one piece and with chunks of single pages.
+ * KUnit tests of backing.c against a model: backing, contents and holders of
+ * chunks. Each test runs with chunks of one folio and with chunks of single
+ * pages.
  */
 #include <kunit/test.h>
 #include <linux/random.h>
@@ -31,7 +32,7 @@ bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
 	return true;
 }
 
-/* A page allocator that has no large pieces, where a test says so. */
+/* Makes the page allocator refuse large folios. */
 static bool backing_fragmented;
 
 static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
@@ -44,15 +45,15 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
 #include "backing.c"
 
 #define CHUNKS		6
-#define PARTS		4	/* of a chunk, each with bytes of its own */
+#define PARTS		4	/* of a chunk, each written on its own */
 #define PART_BYTES	(EMUV_CHUNK_BYTES / PARTS)
 
 /*
- * struct backing_model - an instance and what it ought to have
- * @resident: whether a chunk is backed
- * @value: what is written at both ends of each part
- * @held: how often it is held within the driver
- * @pinned: a page of it that something outside holds
+ * struct backing_model - an instance and its expected state
+ * @resident: The chunk is backed
+ * @value: Byte at both ends of each part
+ * @held: Number of holds within the driver
+ * @pinned: Page of the chunk that something outside holds, or NULL
  */
 struct backing_model {
 	struct emuv_instance inst;
@@ -108,7 +109,7 @@ static void backing_kunit_exit(struct kunit *test)
 	xa_destroy(&model->inst.chunks);
 }
 
-/* Is all as the model has it? */
+/* Compare every chunk with the model. */
 static void backing_expect_model(struct kunit *test)
 {
 	struct backing_model *model = test->priv;
@@ -136,7 +137,7 @@ static void backing_expect_model(struct kunit *test)
 			resident * EMUV_CHUNK_BYTES);
 }
 
-/* Back a chunk, as a touch does; what was not there is zeros all over. */
+/* Back a chunk, as a touch does. A new chunk must be all zeros. */
 static void backing_touch(struct kunit *test, unsigned long i)
 {
 	struct backing_model *model = test->priv;
@@ -164,7 +165,7 @@ static void backing_write(struct kunit *test, unsigned long i,
 	at[0] = value;
 	at[PART_BYTES - 1] = value;
 	model->value[i][part] = value;
-	/* the kernel's view and the pages are one memory */
+	/* the kernel address must lead to the chunk's own page */
 	KUNIT_EXPECT_PTR_EQ(test,
 			    emuv_chunk_page(chunk, part * PART_BYTES >>
 					    PAGE_SHIFT),
@@ -178,7 +179,7 @@ static bool backing_is_held(const struct backing_model *model, unsigned long i)
 	return model->held[i] || model->pinned[i];
 }
 
-/* Discard parts [@from, @to), counted through all chunks. */
+/* Discard parts [@from, @to), numbered across all chunks. */
 static void backing_discard(struct kunit *test, unsigned long from,
 			    unsigned long to)
 {
@@ -239,7 +240,7 @@ static void backing_unhold(struct kunit *test, unsigned long i)
 	model->held[i]--;
 }
 
-/* Take or drop a page as something outside does that knows no chunks. */
+/* Pin or unpin a page, as something outside the driver does. */
 static void backing_pin(struct kunit *test, unsigned long i, unsigned long page)
 {
 	struct backing_model *model = test->priv;
@@ -328,7 +329,7 @@ static void backing_ends_at_the_floor(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->inst, 0, 2, NULL),
 			-ENOMEM);
 	backing_expect_model(test);
-	/* what is there stays in reach, and nobody holds it */
+	/* the backed chunk stays usable, and nothing holds it */
 	backing_write(test, 0, 1, 0x44);
 	backing_release(test, 0, CHUNKS);
 	backing_floor = 0;
@@ -338,7 +339,7 @@ static void backing_ends_at_the_floor(struct kunit *test)
 	backing_expect_model(test);
 }
 
-/* Chance, the same each time. */
+/* Random steps from a fixed seed, so that a failure can be repeated. */
 static void backing_agrees_with_the_model_whatever_comes(struct kunit *test)
 {
 	struct backing_model *model = test->priv;

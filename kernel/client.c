@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Clients: open files of /dev/emuvN, and what they may do with it.
+ * Clients: open files of /dev/emuvN, and their operations.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>
@@ -15,9 +15,9 @@
 #include "emuv.h"
 
 /*
- * May this file see the raw offset space? Whoever opened it and whoever uses
- * it must both be allowed to: handing a descriptor on hands on no power over
- * other clients' memory, in either direction.
+ * May this file access the raw offset space? Both its opener and its caller
+ * must have CAP_SYS_RAWIO. A descriptor that is passed on thus gives no access
+ * to other clients' memory, in either direction.
  */
 bool emuv_client_is_raw(const struct file *file)
 {
@@ -25,7 +25,7 @@ bool emuv_client_is_raw(const struct file *file)
 	       capable(CAP_SYS_RAWIO);
 }
 
-/* The region that the client knows as @offset, with a reference, or NULL. */
+/* Get the client's region that starts at @offset, with a reference, or NULL. */
 struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
 {
 	struct emuv_region *region = NULL;
@@ -41,8 +41,8 @@ struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
 }
 
 /*
- * The region of the client's that the byte at @offset lies in, with a
- * reference, or NULL.
+ * Get the client's region that contains the byte at @offset, with a reference,
+ * or NULL.
  */
 struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset)
 {
@@ -56,9 +56,9 @@ struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset
 	if (range)
 		start = (u64)range->first << EMUV_CHUNK_SHIFT;
 	mutex_unlock(&inst->lock);
-	/* if it was not the client's, or has gone since, this finds nothing */
+	/* NULL if the region is another client's, or has gone meanwhile */
 	region = range ? emuv_client_region(client, start) : NULL;
-	/* the client may have put a shorter one in its place since */
+	/* the client may have a shorter region there by now */
 	if (region && offset >= emuv_region_end(region)) {
 		emuv_region_put(region);
 		return NULL;
@@ -89,7 +89,7 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	}
 	client->number = ++inst->last_client;
 	list_add_tail(&client->node, &inst->clients);
-	/* read without the lock, too */
+	/* also read without the lock */
 	WRITE_ONCE(inst->client_count, inst->client_count + 1);
 	mutex_unlock(&inst->lock);
 
@@ -130,8 +130,9 @@ static u64 emuv_client_size(const struct emuv_client *client)
 }
 
 /*
- * How far from @pos on the file may read or write: up to the end of the region
- * of its own there, or to the end of the node. -EACCES if it may not at all.
+ * Find the end of a read or write at @pos. It is the end of the client's region
+ * there or, for raw access, of the node. -EACCES if the file may access
+ * neither.
  */
 static int emuv_client_reach(struct file *file, u64 pos, u64 *end,
 			     struct emuv_region **region)
@@ -235,7 +236,9 @@ static int emuv_client_ioctl_query(struct emuv_call *call)
 	return 0;
 }
 
-/* Describe the client with the smallest number from @arg->client on. */
+/*
+ * Describe the client with the smallest number that is at least @arg->client.
+ */
 int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg)
 {
 	struct emuv_client *client;
@@ -283,7 +286,7 @@ static int emuv_client_ioctl_alloc(struct emuv_call *call)
 
 	if (!arg->bytes)
 		return -EINVAL;
-	/* no instance is that large, and what follows cannot overflow */
+	/* no instance is that large; below, rounding up cannot overflow */
 	if (arg->bytes > EMUV_MAX_BYTES)
 		return -ENOSPC;
 	arg->bytes = round_up(arg->bytes, EMUV_CHUNK_BYTES);
@@ -429,7 +432,7 @@ static void emuv_client_ioctl_charge_finish(struct emuv_call *call, int err)
 	struct emuv_client *client = call->file->private_data;
 	u64 bytes = call->arg.charge.bytes, unused;
 
-	/* another thread of the client's may have returned them already */
+	/* another thread of the client may have uncharged them already */
 	if (err && !emuv_ledger_uncharge_prepare(&client->inst->ledger,
 						 &client->account, bytes,
 						 &unused))
@@ -578,7 +581,7 @@ const struct file_operations emuv_client_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_client_mmap,
-	.fsync = noop_fsync,	/* memory is written back nowhere */
+	.fsync = noop_fsync,	/* memory has no backing store */
 	.unlocked_ioctl = emuv_client_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.show_fdinfo = emuv_client_show_fdinfo,

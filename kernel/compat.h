@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What differs between the kernels that emuV builds for; the code itself is
- * written for the newest. The one place that checks versions.
+ * Differences between the kernels that emuV builds for. The code itself is
+ * written for the newest; only this file checks versions.
  */
 #ifndef EMUV_COMPAT_H
 #define EMUV_COMPAT_H
@@ -22,7 +22,7 @@
 #define EMUV_DEVNODE_CONST const
 #endif
 
-/* what stands for the mount's view of users in inode operations */
+/* type of a mount's id mapping in inode operations */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 #define EMUV_IDMAP struct user_namespace
 #else

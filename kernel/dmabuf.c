@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Regions as dma-bufs, for devices to work on.
+ * Regions as dma-bufs, for access by devices.
  *
- * The dma-buf holds the region, and with it the pages: while a device has it
- * mapped, nothing of it can be discarded.
+ * A dma-buf holds its region, and with it the pages. While a device has the
+ * dma-buf mapped, no part of the region can be discarded.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -19,8 +19,8 @@ EMUV_IMPORT_NS(DMA_BUF);
 
 /*
  * struct emuv_dmabuf - an exported region
- * @attachments: the devices that may map it
- * @vaddr: where the kernel has it mapped, for @vaddr_users
+ * @attachments: Devices that may map it
+ * @vaddr: Kernel mapping, shared by @vaddr_users
  */
 struct emuv_dmabuf {
 	struct emuv_region *region;
@@ -31,8 +31,8 @@ struct emuv_dmabuf {
 };
 
 /*
- * struct emuv_attachment - a device's view of it
- * @mapped: whether @table is mapped for the device now
+ * struct emuv_attachment - a device's attachment to a dma-buf
+ * @mapped: The device has @table mapped now
  */
 struct emuv_attachment {
 	struct list_head node;
@@ -41,7 +41,7 @@ struct emuv_attachment {
 	bool mapped;
 };
 
-/* Back all of it, and keep it from being discarded. */
+/* Back the whole region, and prevent discards of it. */
 static int emuv_dmabuf_pin(struct emuv_region *region)
 {
 	struct emuv_instance *inst = region->inst;
@@ -65,7 +65,9 @@ static void emuv_dmabuf_unpin(struct emuv_region *region)
 	atomic_dec(&region->devices);
 }
 
-/* All pages of a pinned region, in an array of the caller's to kvfree(). */
+/*
+ * Collect all pages of a pinned region; the caller frees the array by kvfree().
+ */
 static struct page **emuv_dmabuf_pages(struct emuv_region *region,
 				       unsigned long *count)
 {
@@ -134,7 +136,7 @@ static struct sg_table *emuv_dmabuf_table(struct emuv_region *region)
 		err = -ENOMEM;
 		goto err_free_table;
 	}
-	/* puts what lies side by side into one entry */
+	/* merges adjacent pages into one entry */
 	err = sg_alloc_table_from_pages(table, pages, count, 0,
 					emuv_region_bytes(region), GFP_KERNEL);
 	kvfree(pages);
@@ -237,7 +239,7 @@ static int emuv_dmabuf_mmap(struct dma_buf *dmabuf, struct vm_area_struct *vma)
 	struct emuv_dmabuf *buf = dmabuf->priv;
 	struct emuv_region *region = buf->region;
 
-	/* dma_buf_mmap() has checked that it lies within the buffer */
+	/* dma_buf_mmap() has checked that the VMA lies within the buffer */
 	vma->vm_pgoff += region->range.first << EMUV_CHUNK_ORDER;
 	return emuv_vm_mmap(region->inst, region, vma);
 }
@@ -307,7 +309,9 @@ static const struct dma_buf_ops emuv_dmabuf_ops = {
 	.release = emuv_dmabuf_release,
 };
 
-/* A dma-buf that takes over the caller's reference, unless it cannot be made. */
+/*
+ * Create a dma-buf, which takes over the caller's reference unless this fails.
+ */
 struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);

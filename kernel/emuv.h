@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The driver's nouns and what they offer each other.
+ * The driver's nouns, and the functions that its files offer each other.
  *
  * Lock order, outermost first:
  *
- *   emuv_instances_lock	which instances exist (instance.c)
- *   mmap_lock			the kernel's own: faults and VMA closes come with it
- *   a dma-buf's reservation	the kernel's own: a device maps and unmaps with it
- *   emuv_dmabuf->lock		attachments, the kernel's mapping (dmabuf.c)
- *   instance->lock		clients and regions of an instance
- *   region->discard_sem	discards, or one more device
- *   instance->map_sem		which chunks may be mapped
- *   xa_lock(instance->chunks), ledger->lock
+ *  1. emuv_instances_lock: the set of instances (instance.c)
+ *  2. mmap_lock: the kernel's; held in faults and VMA closes
+ *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
+ *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
+ *  5. instance->lock: clients and regions of an instance
+ *  6. region->discard_sem: discards, or one more device
+ *  7. instance->map_sem: which chunks may be mapped
+ *  8. xa_lock(instance->chunks), ledger->lock
  *
- * Beside these, under mmap_lock or a dma-buf's locks, and never with map_sem:
+ * emuv_backing_tight guards the room left in a memory cgroup. It is taken under
+ * mmap_lock or a dma-buf's locks, and never together with map_sem.
  *
- *   emuv_backing_tight	who takes what is left in a memory cgroup
- *
- * No user memory is touched under any of the driver's own locks, since the
- * memory touched may be a mapping of the very same instance.
+ * The driver touches no user memory under its own locks. The memory may be a
+ * mapping of the same instance, and a fault on it takes these locks.
  */
 #ifndef EMUV_EMUV_H
 #define EMUV_EMUV_H
@@ -48,7 +47,7 @@ struct emuv_client;
 struct emuv_region;
 struct mem_cgroup;
 
-/* ledger.c: who has been given how much */
+/* ledger.c: limits, sums and accounts */
 
 struct emuv_counters {
 	u64 fetched_bytes;
@@ -62,10 +61,10 @@ struct emuv_counters {
 
 /*
  * struct emuv_account - one client's entries in its instance's ledger
- * @physical: bytes of VRAM it charged
- * @virtual: bytes of the regions it allocated and has not let go of
- * @imported: bytes it holds of regions that others allocated
- * @counters: what it reported
+ * @physical: Bytes of VRAM charged to the client
+ * @virtual: Bytes of the regions that it allocated and still holds
+ * @imported: Bytes of other clients' regions that it holds
+ * @counters: Sums of its reports
  */
 struct emuv_account {
 	u64 physical;
@@ -75,12 +74,12 @@ struct emuv_account {
 };
 
 /*
- * struct emuv_ledger - what an instance may give and has given
- * @unowned: the part of @virtual_used that stands in no account, because the
- *	client that allocated it let go of it before others did
+ * struct emuv_ledger - an instance's limits, and the sums of its accounts
+ * @unowned: Part of @virtual_used that is in no account, because the allocating
+ *	client dropped the region before other holders did
  */
 struct emuv_ledger {
-	spinlock_t lock;	/* guards the rest, and every account in it */
+	spinlock_t lock;	/* guards the ledger and every account */
 	u64 physical_limit;
 	u64 virtual_limit;
 	u64 physical_used;
@@ -113,7 +112,7 @@ void emuv_ledger_read_account(struct emuv_ledger *ledger,
 			      const struct emuv_account *account,
 			      struct emuv_account *copy);
 
-/* range.c: who lies where in an offset space, in chunks */
+/* range.c: allocated ranges of an offset space, in chunks */
 
 struct emuv_range {
 	struct rb_node rb;
@@ -144,9 +143,9 @@ struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 /* instance.c: instances */
 
 /*
- * struct emuv_config - what an instance is asked to be
- * @physical_name, @virtual_name: what the caller calls the two sizes, so that
- *	a refusal speaks of what the caller wrote
+ * struct emuv_config - parameters of a new instance
+ * @physical_name, @virtual_name: The caller's names of the two sizes, for error
+ *	messages
  */
 struct emuv_config {
 	int id;
@@ -162,23 +161,22 @@ struct emuv_config {
 
 /*
  * struct emuv_instance - one contract, one node, one offset space
- * @dev: its device; the reference count of the whole
- * @cdev: its node
- * @config: what it was asked to be, unchanging; its id is the real one
- * @uuid: its name for good
- * @dead: no one may open it any more
- * @clients: its open files, in the order of their numbers
- * @ranges: the regions in its offset space
- * @lingering: regions that everybody let go of, while something outside the
- *	driver still holds pages of theirs
- * @reap_work: looks after @lingering while it is not empty
- * @map_sem: read while pages are being mapped, written while they are being
- *	taken away
- * @chunks: what backs the offset space, by chunk
- * @resident: how many @chunks there are
- * @inode: an inode of its own whose mapping all its mappings are in, however
- *	many device nodes or descriptors they came through
- * @ledger: who has been given how much
+ * @dev: Device; its reference count keeps the instance alive
+ * @cdev: Node
+ * @config: Parameters, constant; the id is the assigned one
+ * @uuid: Permanent name
+ * @dead: No client may open the instance any more
+ * @clients: Open files, in the order of their numbers
+ * @ranges: Regions in the offset space
+ * @lingering: Regions without holders, whose pages are still pinned by
+ *	something outside the driver
+ * @reap_work: Frees regions of @lingering while there are any
+ * @map_sem: Read while pages are mapped, written while pages are unmapped
+ * @chunks: Backing of the offset space, by chunk
+ * @resident: Number of @chunks
+ * @inode: Anonymous inode whose mapping has all VMAs of the instance, through
+ *	whichever device node or descriptor they came
+ * @ledger: Limits, sums and accounts
  */
 struct emuv_instance {
 	struct device dev;
@@ -227,11 +225,11 @@ static inline u64 emuv_instance_resident_bytes(struct emuv_instance *inst)
 
 /*
  * struct emuv_client - an open file
- * @node: its place in the instance's list
- * @number: its number, unique in the instance for good
- * @pid, @comm: the process that opened it
- * @account: what it has been given; under the ledger's lock
- * @regions: the regions it holds, by their first chunk
+ * @node: Entry in the instance's list
+ * @number: Number that is unique in the instance for good
+ * @pid, @comm: Process that opened the file
+ * @account: Charges and counters; under the ledger's lock
+ * @regions: Regions that the client holds, by first chunk
  */
 struct emuv_client {
 	struct emuv_instance *inst;
@@ -254,7 +252,7 @@ bool emuv_client_is_raw(const struct file *file);
 int emuv_control_init(void);
 void emuv_control_exit(void);
 
-/* ioctl.c: what all ioctls have in common */
+/* ioctl.c: the common part of all ioctls */
 
 union emuv_ioctl_arg {
 	struct {
@@ -277,8 +275,8 @@ union emuv_ioctl_arg {
 
 /*
  * struct emuv_call - an ioctl in progress
- * @file: the node it came through
- * @made: a file that it made and that has no descriptor yet
+ * @file: File of the node
+ * @made: File that the ioctl created and that has no descriptor yet
  */
 struct emuv_call {
 	struct file *file;
@@ -288,12 +286,12 @@ struct emuv_call {
 
 /*
  * struct emuv_ioctl - an ioctl that a node takes
- * @size: of its structure
- * @flags: the bits of its flags that mean something
- * @out: whether it answers in the structure
- * @run: does it
- * @finish: called with what writing the answer gave, 0 or -EFAULT, when @run
- *	has succeeded: makes it final or undoes it; may be NULL
+ * @size: Size of its structure
+ * @flags: Valid bits of the structure's flags
+ * @out: Copy the structure back to the caller
+ * @run: Carry out the ioctl
+ * @finish: Commit or undo a successful @run; @err is 0, or -EFAULT if the copy
+ *	to the caller failed. May be NULL
  */
 struct emuv_ioctl {
 	unsigned int cmd;
@@ -308,19 +306,18 @@ long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 			 struct file *file, unsigned int cmd, unsigned long arg);
 int emuv_ioctl_version(struct emuv_call *call);
 
-/* region.c: parts of an offset space that somebody holds */
+/* region.c: allocated parts of an offset space */
 
 /*
  * struct emuv_region - a range of an instance's offset space
- * @kref: holders: clients, mappings, descriptors
- * @owner: the client in whose account it stands, or NULL; under the
- *	instance's lock
- * @memcg: the memory cgroup that its memory is charged to, that of the process
- *	that allocated it; NULL where there are none
- * @lingering: its place among the instance's lingering regions
- * @discard_sem: read while some of it is being discarded, written when another
- *	device is about to map it
- * @devices: how many devices have it mapped; goes up under @discard_sem
+ * @kref: Holders: clients, mappings, descriptors
+ * @owner: Client whose account has the region, or NULL; under the instance's
+ *	lock
+ * @memcg: Memory cgroup of the allocating process, which pays for the memory;
+ *	NULL where there are no memory cgroups
+ * @lingering: Entry in the instance's list
+ * @discard_sem: Read during a discard, written while a new device is counted
+ * @devices: Mappings by devices and by the kernel; raised under @discard_sem
  */
 struct emuv_region {
 	struct kref kref;
@@ -367,12 +364,12 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
 
 /*
  * struct emuv_chunk - the pages behind one chunk
- * @kref: its place in the instance, and whoever works on it just now
- * @node: for lists of chunks on their way out
- * @folio: all its pages in one piece, or NULL
- * @pages: one by one where there is no such piece; they and this array belong
- *	to the vmalloc area at @vaddr
- * @vaddr: where the kernel reads and writes it
+ * @kref: References of the instance and of every current user
+ * @node: Entry in a list of chunks to free
+ * @folio: All pages in one piece, or NULL
+ * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
+ *	the pages and this array
+ * @vaddr: Kernel address
  */
 struct emuv_chunk {
 	struct kref kref;
@@ -410,9 +407,9 @@ int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes);
 bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
 			  unsigned long count, bool force);
 
-/* floor.c: how much of the host's memory may be taken */
+/* floor.c: the host memory that may be taken */
 
-/* What chunks are made of; the kind of memory is GFP_USER's. */
+/* Flags for a chunk's pages; GFP_USER excludes movable memory. */
 #define EMUV_CHUNK_GFP	(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN)
 
 u64 emuv_floor_node_bytes(int node);
@@ -420,7 +417,7 @@ u64 emuv_floor_bytes(int nid);
 u64 emuv_floor_backable_bytes(void);
 int emuv_floor_next_node(int nid, int after);
 
-/* memcg.c: what memory cgroups have room for */
+/* memcg.c: the room left in memory cgroups */
 
 #ifdef CONFIG_MEMCG
 bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages);
@@ -461,7 +458,7 @@ struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode);
 
 extern const struct attribute_group *emuv_sysfs_groups[];
 
-/* param.c: what the module was loaded with */
+/* param.c: module parameters */
 
 int emuv_param_create_instances(void);
 u64 emuv_param_floor(void);

@@ -2,10 +2,10 @@
 /*
  * The floor: host memory that is never taken.
  *
- * What counts is memory that a chunk could really come from. Zones of movable
- * memory do not give it, and what another node has is of no use to processes
- * that are bound to this one. So each node has its share of the floor, by the
- * memory of its that chunks can come from, and is left alone above that.
+ * Only memory that a chunk can come from counts. Zones of movable memory supply
+ * none. Memory of another node does not help processes that are bound to this
+ * node. So each node keeps a share of the floor, in proportion to its memory
+ * that chunks can come from. Memory above its share may be taken.
  */
 #include <linux/cpuset.h>
 #include <linux/mm.h>
@@ -34,7 +34,7 @@ static unsigned long emuv_floor_managed_by_all(void)
 	return pages;
 }
 
-/* Some of what can be reclaimed is in use, and had better stay. */
+/* Part of the reclaimable memory is in use and should stay. */
 static unsigned long emuv_floor_spare(unsigned long pages, unsigned long low)
 {
 	return pages - min(pages / 2, low);
@@ -43,13 +43,14 @@ static unsigned long emuv_floor_spare(unsigned long pages, unsigned long low)
 static unsigned long emuv_floor_node_state(pg_data_t *node,
 					   enum node_stat_item item)
 {
-	/* a sum over processors may be below zero for a moment */
+	/* a sum of per-CPU counters may be negative for a moment */
 	return max(atomic_long_read(&node->vm_stat[item]), 0L);
 }
 
 /*
- * Pages of a node that a chunk could come from, without swapping: as the kernel
- * estimates what is available in all (si_mem_available()), zone by zone.
+ * Count the pages of a node that a chunk could come from, without swapping. The
+ * estimate is the kernel's for available memory (si_mem_available()), zone by
+ * zone.
  */
 static unsigned long emuv_floor_available(int node)
 {
@@ -85,7 +86,7 @@ static unsigned long emuv_floor_share(int node)
 	return all ? div64_ul(floor * emuv_floor_managed(node), all) : 0;
 }
 
-/* How many bytes of a node may be taken. */
+/* Bytes that may be taken from a node. */
 u64 emuv_floor_node_bytes(int node)
 {
 	unsigned long available = emuv_floor_available(node);
@@ -94,7 +95,7 @@ u64 emuv_floor_node_bytes(int node)
 	       << PAGE_SHIFT;
 }
 
-/* How many bytes may be taken where memory near @nid is wanted. */
+/* Bytes that may be taken for memory near @nid. */
 u64 emuv_floor_bytes(int nid)
 {
 	int node = NUMA_NO_NODE;
@@ -105,7 +106,7 @@ u64 emuv_floor_bytes(int nid)
 	return bytes;
 }
 
-/* How many bytes could be taken if the host did nothing else. */
+/* Bytes that could be taken if the host did nothing else. */
 u64 emuv_floor_backable_bytes(void)
 {
 	u64 bytes = (u64)emuv_floor_managed_by_all() << PAGE_SHIFT;
@@ -114,8 +115,9 @@ u64 emuv_floor_backable_bytes(void)
 }
 
 /*
- * Where memory near @nid comes from when node @after has none, NUMA_NO_NODE to
- * begin with; NUMA_NO_NODE when there is no more. The caller's cpuset is kept to.
+ * Find the node that supplies memory near @nid after node @after has none,
+ * within the caller's cpuset. Pass NUMA_NO_NODE as @after to get the first
+ * node. NUMA_NO_NODE means that there are no more nodes.
  */
 int emuv_floor_next_node(int nid, int after)
 {

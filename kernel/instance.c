@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Instances: how they come to be, are found, and go.
+ * Instances: creation, lookup and removal.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -9,7 +9,7 @@
 
 #include "emuv.h"
 
-/* Which instances exist, and how much virtual VRAM they were promised. */
+/* All instances, and the sum of the virtual VRAM promised to them. */
 static DEFINE_MUTEX(emuv_instances_lock);
 static DEFINE_XARRAY_ALLOC(emuv_instances);
 static u64 emuv_promised_bytes;
@@ -18,7 +18,7 @@ static dev_t emuv_devt;
 
 static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 {
-	/* the node is the permission; its group is udev's to set */
+	/* the node's mode is the permission; udev sets the group */
 	if (mode)
 		*mode = 0660;
 	return NULL;
@@ -56,7 +56,9 @@ static bool emuv_model_is_valid(const char *model)
 	return true;
 }
 
-/* @node may come from outside, and will be an index. */
+/*
+ * @node may come from user space, and becomes an array index.
+ */
 static bool emuv_node_is_valid(int node)
 {
 	if (node == EMUV_ANY)
@@ -66,7 +68,7 @@ static bool emuv_node_is_valid(int node)
 	return node_online(array_index_nospec(node, MAX_NUMNODES));
 }
 
-/* -EINVAL, and one line that says what is wrong, or 0. */
+/* Returns 0, or -EINVAL with one line in the log that names the error. */
 int emuv_config_validate(const struct emuv_config *config)
 {
 	u64 physical = config->physical_bytes, virtual = config->virtual_bytes;
@@ -133,7 +135,7 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	return inst;
 }
 
-/* Reserve the number that @inst asks for, or any; nobody finds it there yet. */
+/* Reserve the id that @inst asks for, or any; lookups do not find it yet. */
 static int emuv_instance_reserve(struct emuv_instance *inst)
 {
 	const int any = inst->config.id == EMUV_ANY;
@@ -167,7 +169,7 @@ static int emuv_instance_publish(struct emuv_instance *inst)
 	return cdev_device_add(&inst->cdev, &inst->dev);
 }
 
-/* Make an instance; its id, or why not. */
+/* Create an instance. Returns its id or an error. */
 int emuv_instance_create(const struct emuv_config *config)
 {
 	struct emuv_instance *inst;
@@ -181,7 +183,7 @@ int emuv_instance_create(const struct emuv_config *config)
 		return PTR_ERR(inst);
 
 	mutex_lock(&emuv_instances_lock);
-	/* an instance of VRAM alone adds nothing to a promise, kept or not */
+	/* an instance of VRAM alone adds nothing to the promised bytes */
 	if (config->virtual_bytes && !config->overcommit &&
 	    emuv_promised_bytes + config->virtual_bytes >
 	    emuv_floor_backable_bytes()) {
@@ -212,7 +214,7 @@ err_free:
 	return err;
 }
 
-/* Stop new clients; -EBUSY if somebody still holds some of it. */
+/* Refuse new clients from now on; -EBUSY if a client or a region is left. */
 static int emuv_instance_kill(struct emuv_instance *inst)
 {
 	int err = 0;
@@ -254,7 +256,7 @@ int emuv_instance_destroy(int id)
 	return err;
 }
 
-/* The instance with this id, with a reference, or NULL. */
+/* Get the instance with this id, with a reference, or NULL. */
 struct emuv_instance *emuv_instance_get(int id)
 {
 	struct emuv_instance *inst = NULL;
@@ -268,7 +270,7 @@ struct emuv_instance *emuv_instance_get(int id)
 	return inst;
 }
 
-/* The instance with the smallest id from @id on, likewise. */
+/* Get the instance with the smallest id that is at least @id, or NULL. */
 struct emuv_instance *emuv_instance_get_next(int id)
 {
 	unsigned long index = max(id, 0);
@@ -282,7 +284,7 @@ struct emuv_instance *emuv_instance_get_next(int id)
 	return inst;
 }
 
-/* What @inst is and holds, as ioctls tell it. */
+/* Fill in the answer that describes @inst. */
 void emuv_instance_query(struct emuv_instance *inst,
 			 struct emuv_query_instance *arg)
 {
@@ -323,7 +325,7 @@ int emuv_instance_init(void)
 	return err;
 }
 
-/* Remove all instances. None has clients: they would hold the module. */
+/* Remove all instances. None has clients, since a client holds the module. */
 void emuv_instance_exit(void)
 {
 	struct emuv_instance *inst;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reading and writing an offset space through descriptors. Reading what was
- * never touched gives zeros and backs nothing.
+ * Reads and writes of an offset space through descriptors. A read of memory
+ * that was never touched gives zeros and backs nothing.
  */
 #include <linux/sched/signal.h>
 #include <linux/uio.h>
@@ -15,7 +15,7 @@ static size_t emuv_io_span(u64 pos, u64 end, size_t count)
 	return min3((u64)count, end - pos, in_chunk);
 }
 
-/* Read from @pos, at most up to @end; what is copied holds no lock. */
+/* Read from @pos, at most up to @end. No lock is held while copying. */
 ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		     struct iov_iter *to)
 {
@@ -33,7 +33,9 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		chunk = emuv_chunk_get(inst, pos >> EMUV_CHUNK_SHIFT);
 		if (chunk) {
 			sound = emuv_chunk_sound(chunk, at, span);
-			/* memory may fail just now: not a reason to panic */
+			/*
+			 * memory may fail during the copy; this must not panic
+			 */
 			copied = _copy_mc_to_iter(chunk->vaddr + at, sound, to);
 			emuv_chunk_put(chunk);
 		} else {
@@ -53,8 +55,8 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 }
 
 /*
- * Write from @pos, at most up to @end. What lies in @region is backed at its
- * expense, and the rest, if there is any, at the writer's.
+ * Write from @pos, at most up to @end. Chunks within @region are charged to its
+ * cgroup. Chunks outside, if any, are charged to the writer's.
  */
 ssize_t emuv_io_write(struct emuv_instance *inst,
 		      const struct emuv_region *region, u64 pos, u64 end,

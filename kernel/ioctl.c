@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What all ioctls have in common: how their structures come in and go out.
+ * The common part of all ioctls: copying their structures in and out.
  */
 #include <linux/uaccess.h>
 
 #include "emuv.h"
 
-/* Larger than any structure will be, small enough to be scanned for zeros. */
+/* Larger than any structure, yet small enough to scan for zeros. */
 #define EMUV_IOCTL_MAX_SIZE	4096
 
 static const struct emuv_ioctl *emuv_ioctl_find(const struct emuv_ioctl *table,
@@ -40,7 +40,7 @@ long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 	err = copy_struct_from_user(&call.arg, ioctl->size, user, size);
 	if (err)
 		return err;
-	/* it may have been changed between the two reads */
+	/* user space may have changed the size between the two reads */
 	call.arg.size = size;
 	if (call.arg.flags & ~ioctl->flags)
 		return -EINVAL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The ledger of an instance: what it may give, what it has given, and to whom.
+ * The ledger of an instance: limits, sums, and the accounts behind the sums.
  *
- * Every sum changes together with the account it is the sum of, under one
- * lock, so that a reader never sees more in the accounts than in the sum.
+ * Each sum changes together with its account, under one lock. A reader thus
+ * never sees more in the accounts than in the sum.
  */
 #include "emuv.h"
 
@@ -14,7 +14,7 @@ void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual)
 	ledger->virtual_limit = virtual;
 }
 
-/* Give @bytes of VRAM, or -ENOSPC. */
+/* Charge @bytes of VRAM to an account, or -ENOSPC. */
 int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes)
 {
@@ -33,9 +33,9 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 }
 
 /*
- * Take @bytes of VRAM out of an account, or -EINVAL. Nobody else is given them
- * before emuv_ledger_uncharge_finish(), so that they can still be put back;
- * @free_bytes tells what will be free then.
+ * Take @bytes of VRAM out of an account, or -EINVAL. The sum keeps the bytes
+ * until emuv_ledger_uncharge_finish(), so that they can still be put back.
+ * @free_bytes is the room that will be free then.
  */
 int emuv_ledger_uncharge_prepare(struct emuv_ledger *ledger,
 				 struct emuv_account *account, u64 bytes,
@@ -65,7 +65,7 @@ void emuv_ledger_uncharge_finish(struct emuv_ledger *ledger,
 	spin_unlock(&ledger->lock);
 }
 
-/* Give @bytes of virtual VRAM, or -ENOSPC. */
+/* Charge @bytes of virtual VRAM to an account, or -ENOSPC. */
 int emuv_ledger_take(struct emuv_ledger *ledger, struct emuv_account *account,
 		     u64 bytes)
 {
@@ -82,7 +82,7 @@ int emuv_ledger_take(struct emuv_ledger *ledger, struct emuv_account *account,
 	return err;
 }
 
-/* Move @bytes of virtual VRAM out of an account; they stay used. */
+/* Move @bytes of virtual VRAM out of an account; the bytes stay used. */
 void emuv_ledger_disown(struct emuv_ledger *ledger, struct emuv_account *account,
 			u64 bytes)
 {
@@ -92,7 +92,7 @@ void emuv_ledger_disown(struct emuv_ledger *ledger, struct emuv_account *account
 	spin_unlock(&ledger->lock);
 }
 
-/* Take disowned virtual VRAM back. */
+/* Free @bytes of disowned virtual VRAM. */
 void emuv_ledger_return(struct emuv_ledger *ledger, u64 bytes)
 {
 	spin_lock(&ledger->lock);
@@ -101,7 +101,7 @@ void emuv_ledger_return(struct emuv_ledger *ledger, u64 bytes)
 	spin_unlock(&ledger->lock);
 }
 
-/* Note that an account holds @bytes more, or less, of others' regions. */
+/* Add @bytes of other clients' regions to an account; negative to subtract. */
 void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account,
 			s64 bytes)
 {
@@ -140,9 +140,10 @@ static void emuv_counters_add(struct emuv_counters *to,
 }
 
 /*
- * Add to an account's counters, or -EOVERFLOW, when nothing is added. Counters
- * never go back: the sum of them stops at its largest value, so that a client
- * that reports nonsense does not have the reports of others refused.
+ * Add to an account's counters; -EOVERFLOW if one does not fit, and then
+ * nothing is added. Counters never go back. The ledger's own counters stop at
+ * their largest value, so that one client's false reports do not block those of
+ * others.
  */
 int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
 		       const struct emuv_counters *delta)
@@ -160,7 +161,7 @@ int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
 	return err;
 }
 
-/* Take back the VRAM of an account that is about to go. */
+/* Uncharge all VRAM of an account that is about to go. */
 void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account)
 {
 	spin_lock(&ledger->lock);
@@ -169,7 +170,7 @@ void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account)
 	spin_unlock(&ledger->lock);
 }
 
-/* Copy the sums as they are at one moment; the copy's lock means nothing. */
+/* Copy limits and sums as of one moment; the copy's lock is not valid. */
 void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy)
 {
 	spin_lock(&ledger->lock);

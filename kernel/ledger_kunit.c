@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KUnit tests of ledger.c: limits hold, and sums are those of the accounts.
+ * KUnit tests of ledger.c: limits hold, and sums equal the accounts.
  */
 #include <kunit/test.h>
 #include <linux/module.h>
@@ -188,7 +188,7 @@ static void ledger_counters_never_go_back(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, model->ledger.counters.faults, 2);
 }
 
-/* Chance, the same each time: a failure can be looked at again. */
+/* Random steps from a fixed seed, so that a failure can be repeated. */
 static void ledger_sums_are_the_accounts_whatever_comes(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;

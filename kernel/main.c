@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * emuV: virtual VRAM in system RAM, and a ledger of who may use how much.
+ * emuV: virtual VRAM in system RAM, and a ledger of limits and charges.
  */
 #include <linux/module.h>
 
@@ -23,7 +23,7 @@ static int __init emuv_init(void)
 	err = emuv_param_create_instances();
 	if (err)
 		goto err_instance;
-	/* last: from here on others can make instances too */
+	/* last: from here on user space can create instances */
 	err = emuv_control_init();
 	if (err)
 		goto err_instance;

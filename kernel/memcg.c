@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory cgroups: how much one of them has room for.
+ * Memory cgroups: the room left in one.
  *
- * A region's memory is charged to the cgroup of the process that allocated it,
- * whoever touches it: a reader, or a kernel thread that works for a device. The
- * charge goes with the allocations (__GFP_ACCOUNT in a set_active_memcg()
- * scope); what is here keeps a touch that does not fit from filling the cgroup,
- * where the OOM killer would be called for whatever its processes want next.
+ * A region's memory is charged to the cgroup of the process that allocated the
+ * region. The toucher does not pay, be it a reader or a kernel thread that
+ * works for a device. The charge is part of each allocation (__GFP_ACCOUNT in a
+ * set_active_memcg() scope). This file keeps a touch that does not fit from
+ * filling the cgroup. In a full cgroup, the next allocation of its processes
+ * would wake the OOM killer.
  */
 #include <linux/memcontrol.h>
 #include <linux/page_counter.h>
@@ -16,7 +17,9 @@
 
 #ifdef CONFIG_MEMCG
 
-/* Which of the kernel's two ways of ageing pages is in use, it alone counts. */
+/*
+ * Adds both of the kernel's ways of ageing pages; only the one in use counts.
+ */
 static unsigned long emuv_memcg_lru(const struct mem_cgroup_per_node *node,
 				    int zone, bool file)
 {
@@ -29,14 +32,14 @@ static unsigned long emuv_memcg_lru(const struct mem_cgroup_per_node *node,
 	for (int gen = 0; gen < MAX_NR_GENS; gen++) {
 		const long *sizes = node->lruvec.lrugen.nr_pages[gen][file];
 
-		/* they may be off by a little, and so below zero */
+		/* a size may be slightly off, and so negative */
 		pages += max(READ_ONCE(sizes[zone]), 0L);
 	}
 #endif
 	return pages;
 }
 
-/* Pages that the kernel would take from the cgroup's processes for more. */
+/* Pages that the kernel could reclaim from the cgroup's own processes. */
 static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
 {
 	unsigned long anon = 0, file = 0;
@@ -54,10 +57,10 @@ static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
 }
 
 /*
- * Can the cgroup have @pages more within its limit, and those of the cgroups that
- * it lies in? What others use of the latter is left out: the kernel may reclaim
- * it, and tells when it is to be charged. What processors keep at hand for the
- * cgroup counts as used, as in memory.current. Without a cgroup there is always
+ * Do @pages more fit within the limits of the cgroup and of its ancestors?
+ * Other cgroups' use of an ancestor is left out: the kernel may reclaim it, and
+ * a charge fails if it cannot. Charges that processors keep in stock for the
+ * cgroup count as used, as in memory.current. Without a cgroup there is always
  * room.
  */
 bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)

@@ -2,8 +2,8 @@
 /*
  * Module parameters, and the instances that they ask for.
  *
- * A bad value is refused with one line that names the parameter and its range,
- * before anything has been made.
+ * A bad value is refused before anything has been made. One line in the log
+ * names the parameter and its range.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -13,10 +13,10 @@
 
 #include "emuv.h"
 
-/* How many instances one load can make. */
+/* Largest number of instances that one load can make. */
 #define EMUV_PARAM_MAX		64
 
-/* A whole number in a range; @unit is for the message that refuses others. */
+/* Parse a whole number in a range; @unit is for the error message. */
 static int emuv_param_parse(const char *val, const struct kernel_param *kp,
 			    long long min, long long max, const char *unit,
 			    long long *number)
@@ -30,7 +30,7 @@ static int emuv_param_parse(const char *val, const struct kernel_param *kp,
 	return -EINVAL;
 }
 
-/* All numbers are kept as they were given, each list in its own unit. */
+/* Numbers are kept as given, each list in its own unit. */
 static int emuv_param_get(char *buf, const struct kernel_param *kp)
 {
 	return sysfs_emit(buf, "%lld\n", *(long long *)kp->arg);
@@ -116,7 +116,7 @@ module_param(instance_id, emuv_id, 0444);
 MODULE_PARM_DESC(instance_id,
 		 "Number of the first instance, 0 to 1023 (default: 0)");
 
-/* the kernel has a numa_node of its own */
+/* the kernel has a per-CPU variable numa_node */
 static long long nodes[EMUV_PARAM_MAX];
 static unsigned int node_count;
 module_param_array_named(numa_node, nodes, emuv_node, &node_count, 0444);
@@ -157,8 +157,8 @@ MODULE_PARM_DESC(host_floor_mb,
 		 "Host memory in MiB that is never taken, 0 to 1073741824 (default: 1/16 of RAM, at most 4096)");
 
 /*
- * Bytes of host memory that are never taken. The default leaves the host what
- * its own programs need to go on, without holding back much of a large one.
+ * Bytes of host memory that are never taken. The default leaves enough for the
+ * host's own programs, without holding back much of a large host.
  */
 u64 emuv_param_floor(void)
 {
@@ -169,7 +169,7 @@ u64 emuv_param_floor(void)
 	return min(ram / 16, 4ULL * SZ_1G);
 }
 
-/* A size that may be given in one of two units. */
+/* A size, given in one of two units. */
 struct emuv_param_size {
 	const char *name;
 	const long long *values;
@@ -196,7 +196,9 @@ static u64 emuv_param_bytes(const struct emuv_param_size *size, unsigned int i)
 	return size->count ? size->values[i] * size->unit : 0;
 }
 
-/* Has a list one value for each of @count instances, or @shared or none? */
+/*
+ * Does a list have one value for each of @count instances, or @shared or none?
+ */
 static bool emuv_param_fits(const char *name, unsigned int values,
 			    unsigned int count, bool shared)
 {
@@ -207,7 +209,7 @@ static bool emuv_param_fits(const char *name, unsigned int values,
 	return false;
 }
 
-/* Which value of a list that fits is instance @i's. */
+/* Index of instance @i's value in a list that fits. */
 static unsigned int emuv_param_index(unsigned int values, unsigned int i)
 {
 	return values == 1 ? 0 : i;
@@ -245,7 +247,7 @@ static int emuv_param_config(struct emuv_config *config,
 	return emuv_config_validate(config);
 }
 
-/* Make the instances that the parameters ask for: all of them or none. */
+/* Create the instances that the parameters ask for. */
 int emuv_param_create_instances(void)
 {
 	struct emuv_param_size physical, virtual;

@@ -2,8 +2,8 @@
 /*
  * Ranges of chunks in an offset space: first fit, in logarithmic time.
  *
- * A red-black tree ordered by position; each node knows the free gap before it
- * and the widest one in its subtree. Taking a range out needs no memory and
+ * A red-black tree ordered by position. Each node knows the free gap before it
+ * and the widest gap in its subtree. Removing a range needs no memory and
  * cannot fail, which a maple tree does not promise.
  */
 #include <linux/rbtree_augmented.h>
@@ -30,7 +30,7 @@ static unsigned long emuv_range_widest(struct rb_node *node)
 	return node ? to_range(node)->widest_gap : 0;
 }
 
-/* The first range in the tree that has a gap of @count before it, or NULL. */
+/* Find the first range with a gap of @count before it, or NULL. */
 static struct emuv_range *emuv_range_fit(struct emuv_range_tree *tree,
 					 unsigned long count)
 {
@@ -51,7 +51,10 @@ static void emuv_range_set_gap(struct emuv_range *range, unsigned long gap)
 	emuv_range_callbacks_propagate(&range->rb, NULL);
 }
 
-/* Find the lowest free place for @count chunks, above 0, or -ENOSPC. */
+/*
+ * Insert @range at the lowest free place for @count chunks, above 0; or
+ * -ENOSPC.
+ */
 int emuv_range_insert(struct emuv_range_tree *tree, struct emuv_range *range,
 		      unsigned long count)
 {
@@ -61,7 +64,7 @@ int emuv_range_insert(struct emuv_range_tree *tree, struct emuv_range *range,
 
 	if (next) {
 		range->first = next->first - next->gap;
-		/* just before @next: where its left subtree ends on the right */
+		/* just before @next: the right end of its left subtree */
 		parent = &next->rb;
 		link = &parent->rb_left;
 	} else {
@@ -95,7 +98,7 @@ void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range)
 		emuv_range_set_gap(next, next->gap + range->gap + range->count);
 }
 
-/* The range that chunk @index lies in, or NULL. */
+/* Find the range that contains chunk @index, or NULL. */
 struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 				   unsigned long index)
 {

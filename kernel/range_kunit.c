@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KUnit tests of range.c: against a map of which chunk is whose.
+ * KUnit tests of range.c against a map of each chunk's range.
  */
 #include <kunit/test.h>
 #include <linux/random.h>
@@ -10,8 +10,8 @@
 #define SIZE	64
 
 /*
- * struct range_model - an offset space beside the tree, chunk by chunk
- * @owner: which of @ranges a chunk belongs to, or NULL
+ * struct range_model - the tree, and a map with one entry per chunk
+ * @owner: Range that a chunk belongs to, one of @ranges, or NULL
  */
 struct range_model {
 	struct emuv_range_tree tree;
@@ -31,7 +31,7 @@ static int range_kunit_init(struct kunit *test)
 	return 0;
 }
 
-/* The lowest place with @count free chunks, or -ENOSPC. */
+/* Find the lowest place with @count free chunks, or -ENOSPC. */
 static int range_model_fit(const struct range_model *model, unsigned long count)
 {
 	unsigned long i, run = 0;
@@ -44,7 +44,7 @@ static int range_model_fit(const struct range_model *model, unsigned long count)
 	return -ENOSPC;
 }
 
-/* Insert, and see that it comes where the model says. */
+/* Insert a range, and expect it at the model's place. */
 static int range_insert(struct kunit *test, struct emuv_range *range,
 			unsigned long count)
 {
@@ -77,7 +77,7 @@ static void range_erase(struct kunit *test, struct emuv_range *range)
 			model->owner[i] = NULL;
 }
 
-/* Does the tree know whose each chunk is, and how wide the gaps are? */
+/* Compare each chunk's range, and the widths of gaps, with the model. */
 static void range_expect_model(struct kunit *test)
 {
 	struct range_model *model = test->priv;
@@ -146,7 +146,7 @@ static void range_of_an_empty_space_fits_nothing(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, emuv_range_find(&model->tree, 0));
 }
 
-/* Chance, the same each time: a failure can be looked at again. */
+/* Random steps from a fixed seed, so that a failure can be repeated. */
 static void range_agrees_with_the_map_whatever_comes(struct kunit *test)
 {
 	struct range_model *model = test->priv;

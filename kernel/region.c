@@ -3,10 +3,10 @@
  * Regions: parts of an offset space that clients, mappings, descriptors and
  * devices hold together.
  *
- * When the last of them lets go, the memory returns to the instance. Pages may
- * then still be held by something the driver does not know (a GPU driver or
- * io_uring that pinned them): the region stays in the ledger until those are
- * gone too, since what is held is not free.
+ * When the last holder lets go, the memory returns to the instance. Something
+ * that the driver does not know, such as a GPU driver or io_uring, may still
+ * pin pages. The region then stays in the ledger until they are unpinned, since
+ * pinned memory is not free.
  */
 #include <linux/memcontrol.h>
 #include <linux/slab.h>
@@ -30,7 +30,7 @@ static void emuv_region_free(struct emuv_region *region)
 }
 
 /*
- * Free what nobody outside holds any more of the regions that linger; with
+ * Free the lingering regions whose pages nothing outside holds any more; with
  * @force all of them.
  */
 static void emuv_region_reap_locked(struct emuv_instance *inst, bool force)
@@ -74,7 +74,7 @@ static void emuv_region_release(struct kref *kref)
 	struct emuv_instance *inst = region->inst;
 	bool released;
 
-	/* a large one takes its time: not under the instance's lock */
+	/* a large region takes long: not under the instance's lock */
 	released = emuv_backing_release(inst, region->range.first,
 					region->range.count, false);
 	mutex_lock(&inst->lock);
@@ -114,9 +114,10 @@ static int emuv_region_place(struct emuv_client *client,
 }
 
 /*
- * Allocate a region for a client, which then holds it. @bytes is a multiple of
- * a chunk, above 0. @offset is set before anybody else can know the region;
- * afterwards it is the only way to speak of it.
+ * Allocate a region for a client, which then holds it. It has @bytes, a
+ * multiple of a chunk above 0. The call sets @offset before anybody else can
+ * find the region. After the call only @offset may name the region, since
+ * another thread may have freed it.
  */
 int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 		       u64 *offset)
@@ -150,7 +151,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	*offset = emuv_region_offset(region);
 	trace_emuv_region_create(inst->config.id, *offset, bytes);
 
-	/* what a holder of the raw offset space left here is not the client's */
+	/* a raw write may have left data here; it is not the client's */
 	emuv_backing_release(inst, region->range.first, region->range.count,
 			     true);
 	if (populate) {
@@ -174,8 +175,8 @@ err_put_region:
 }
 
 /*
- * Make a client hold a region that it was handed. It takes a reference of its
- * own; the caller needs one of his.
+ * Make a client hold a region that it was handed. The caller must hold a
+ * reference; the client takes one of its own.
  */
 int emuv_region_import(struct emuv_client *client, struct emuv_region *region)
 {
@@ -196,7 +197,7 @@ int emuv_region_import(struct emuv_client *client, struct emuv_region *region)
 	return err == -EBUSY ? -EEXIST : err;
 }
 
-/* Make a client let go of the region at @offset; -ENOENT if it holds none. */
+/* Make a client drop its region at @offset; -ENOENT if it holds none. */
 int emuv_region_drop(struct emuv_client *client, u64 offset)
 {
 	struct emuv_instance *inst = client->inst;
@@ -222,14 +223,14 @@ int emuv_region_drop(struct emuv_client *client, u64 offset)
 }
 
 /*
- * Discard part of a region; @offset is one of the instance's offset space.
+ * Discard part of a region; @offset counts from the start of the offset space.
  * -EBUSY while devices have the region mapped.
  */
 int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
 {
 	int err;
 
-	/* what lies outside is somebody else's */
+	/* memory outside belongs to others */
 	if (offset < emuv_region_offset(region) ||
 	    offset > emuv_region_end(region) ||
 	    bytes > emuv_region_end(region) - offset)
@@ -244,7 +245,7 @@ int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
 	return err;
 }
 
-/* Has a device some of the range mapped, whosever region it is? */
+/* Does a device have some of the range mapped, in any region? */
 bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes)
 {
 	struct rb_node *node;

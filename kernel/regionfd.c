@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Descriptors of regions: what one process hands to another.
+ * Descriptors of regions, which one process hands to another.
  *
- * They are regular files of a file system of the driver's own, which is never
- * mounted where anybody sees it: that is what lets fallocate() reach them.
+ * They are regular files, so that fallocate() reaches them. Their file system
+ * is the driver's own, and is never mounted where anybody sees it.
  *
- * That file system is module text, and a file is not all that holds it: an
- * O_PATH descriptor holds mount and inode and no file. So the file system has
- * an .owner, and is mounted only while there are files: whoever holds anything
- * of it holds the module.
+ * That file system's code is in the module, and not only files hold it: an
+ * O_PATH descriptor holds mount and inode, but no file. So the file system has
+ * an .owner, and is mounted only while there are files. Any holder of a part of
+ * the file system thus holds the module.
  */
 #include <linux/anon_inodes.h>
 #include <linux/compat.h>
@@ -24,7 +24,7 @@
 
 #define EMUV_FS_MAGIC	0x656d7556	/* "emuV" */
 
-/* A file of where the inodes of instances live. */
+/* A file of the kernel's file system that has the inodes of instances. */
 static struct file *emuv_anon_file;
 
 static int emuv_fs_init_context(struct fs_context *fc)
@@ -42,11 +42,11 @@ static struct file_system_type emuv_fs = {
 	.kill_sb = kill_anon_super,
 };
 
-/* Mounted with the first descriptor of a region, until the last one goes. */
+/* Mounted from the first region descriptor until the last one is released. */
 static struct vfsmount *emuv_mount;
 static int emuv_mount_users;
 
-/* The operations are the kernel's, since fput() calls them when we are gone. */
+/* The kernel's operations: fput() calls them when the module is gone. */
 int emuv_regionfd_init(void)
 {
 	emuv_anon_file = anon_inode_getfile("[emuv]", &generic_ro_fops, NULL,
@@ -60,8 +60,8 @@ void emuv_regionfd_exit(void)
 }
 
 /*
- * An inode whose mapping gathers an instance's. Instances do not hold the
- * module, so this is not one of the driver's file system.
+ * Create the inode whose mapping has all VMAs of an instance. Instances do not
+ * hold the module, so the inode is not of the driver's file system.
  */
 struct inode *emuv_inode_create(void)
 {
@@ -71,7 +71,7 @@ struct inode *emuv_inode_create(void)
 static int emuv_regionfd_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
 				 struct iattr *attr)
 {
-	/* a region is as large as it was allocated */
+	/* the size of a region is fixed */
 	if (attr->ia_valid & ATTR_SIZE)
 		return -EPERM;
 	return simple_setattr(idmap, dentry, attr);
@@ -136,17 +136,17 @@ static struct file *emuv_region_file(struct emuv_region *region,
 				     struct vfsmount *mount, fmode_t mode,
 				     const struct file_operations *fops);
 
-/* What a mapping of a region holds in place of the descriptor's own file. */
+/* For the file that a region's mapping holds instead of the descriptor's. */
 static const struct file_operations emuv_regionfd_mapped_fops = {
 	.owner = THIS_MODULE,
 	.release = emuv_regionfd_mapped_release,
-	.fsync = noop_fsync,	/* what msync() calls */
+	.fsync = noop_fsync,	/* for msync() */
 };
 
 /*
- * The mapping's offsets are those of the instance's offset space from here on,
- * and madvise(MADV_REMOVE) would hand them to fallocate(), which takes a
- * region's: so the mapping gets a file that has no fallocate().
+ * The VMA gets a file without fallocate(). From here on its offsets are those
+ * of the instance's offset space. madvise(MADV_REMOVE) would pass them to
+ * fallocate(), which takes offsets in a region.
  */
 static int emuv_regionfd_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -180,7 +180,7 @@ static long emuv_regionfd_fallocate(struct file *file, int mode, loff_t offset,
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
 		return -EOPNOTSUPP;
-	/* as in other files, what lies beyond the end is not there to punch */
+	/* as in other files, a hole beyond the end is not an error */
 	if (offset >= bytes)
 		return 0;
 	return emuv_region_discard(region, emuv_region_offset(region) + offset,
@@ -200,7 +200,7 @@ static const struct file_operations emuv_regionfd_fops = {
 	.fallocate = emuv_regionfd_fallocate,
 };
 
-/* A file that takes over the caller's reference, unless it cannot be made. */
+/* Create a file, which takes over the caller's reference unless this fails. */
 static struct file *emuv_region_file(struct emuv_region *region,
 				     struct vfsmount *mount, fmode_t mode,
 				     const struct file_operations *fops)
@@ -211,11 +211,11 @@ static struct file *emuv_region_file(struct emuv_region *region,
 
 	if (IS_ERR(inode))
 		return ERR_CAST(inode);
-	/* opened anew, by way of /proc, it has no operations: ENXIO */
+	/* reopened through /proc, the file has no operations: ENXIO */
 	inode->i_mode |= S_IFREG;
 	inode->i_op = &emuv_regionfd_inode_ops;
 	i_size_write(inode, emuv_region_bytes(region));
-	/* what fput() gives back; the call came through a file that has one */
+	/* fput() drops this; the caller's own file holds the module */
 	__module_get(THIS_MODULE);
 	file = alloc_file_pseudo(inode, mount, "emuv-region",
 				 flags | O_LARGEFILE, fops);
@@ -239,13 +239,13 @@ struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode)
 	if (err)
 		return ERR_PTR(err);
 	file = emuv_region_file(region, emuv_mount, mode, &emuv_regionfd_fops);
-	/* else its release does: one mount, and one device, for all there are */
+	/* otherwise its release does; all files share one mount */
 	if (IS_ERR(file))
 		simple_release_fs(&emuv_mount, &emuv_mount_users);
 	return file;
 }
 
-/* The region that a file is a descriptor of, as long as the file lives. */
+/* Get the region of a descriptor, valid as long as the file lives, or NULL. */
 struct emuv_region *emuv_regionfd_region(const struct file *file)
 {
 	return file->f_op == &emuv_regionfd_fops ? file->private_data : NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /sys/class/emuv/emuvN: one value a file, and vram_info, the one summary that
- * is meant to be read by people. docs/ABI/sysfs-class-emuv describes them all.
+ * /sys/class/emuv/emuvN: one value a file, except vram_info, which is a summary
+ * for people. docs/ABI/sysfs-class-emuv describes all files.
  */
 #include <linux/ctype.h>
 #include <linux/sizes.h>
@@ -14,7 +14,7 @@ static struct emuv_instance *to_instance(struct device *dev)
 	return container_of(dev, struct emuv_instance, dev);
 }
 
-/* A file that holds one number of the ledger as it is at one moment. */
+/* A file that shows one number of the ledger. */
 #define EMUV_LEDGER_ATTR(_name, _expr)					\
 static ssize_t _name##_show(struct device *dev,				\
 			    struct device_attribute *attr, char *buf)	\
@@ -40,7 +40,7 @@ EMUV_LEDGER_ATTR(hit_bytes, ledger.counters.hit_bytes);
 EMUV_LEDGER_ATTR(miss_bytes, ledger.counters.miss_bytes);
 EMUV_LEDGER_ATTR(stalled_ns, ledger.counters.stalled_ns);
 
-/* A file that holds something else. */
+/* A file that shows any other value. */
 #define EMUV_ATTR(_name, _format, ...)					\
 static ssize_t _name##_show(struct device *dev,				\
 			    struct device_attribute *attr, char *buf)	\
@@ -60,8 +60,8 @@ EMUV_ATTR(numa_node, "%d", inst->config.numa_node);
 EMUV_ATTR(pci_device_id, "0x%04x", inst->config.pci_device_id);
 
 /*
- * People say 4070, or 4070 Ti SUPER, and mean a GeForce: the name in front of
- * a model that is a number, with or without such a suffix, or nothing.
+ * Get the family name to show in front of a model, or "". A number with or
+ * without one of the suffixes means a GeForce, as in 4070 or 4070 Ti SUPER.
  */
 static const char *emuv_model_family(const char *model)
 {

@@ -3,23 +3,23 @@
  * Mapping an offset space: shared mappings of ordinary pages, a whole chunk a
  * fault.
  *
- * Pages are put in by us, all of the chunk that lies in the mapping at once
- * (VM_MIXEDMAP). Handing the kernel a 2 MiB folio to map with one large entry
- * would be quicker, but only in mappings of whole, aligned chunks: in all others,
- * and for chunks of single pages, it would map one page a fault.
+ * A fault inserts all pages of the chunk that lie in the mapping (VM_MIXEDMAP).
+ * A 2 MiB folio in one large entry would map faster, but only in mappings of
+ * whole, aligned chunks. Other mappings, and chunks of single pages, would get
+ * one page a fault.
  */
 #include <linux/sched/signal.h>
 
 #include "emuv.h"
 #include "trace.h"
 
-/* Pages handed to the kernel at once; they stand on the stack. */
+/* Pages inserted at once; their array is on the stack. */
 #define EMUV_VM_BATCH	32
 
 /*
- * A mapping belongs to a region (vm_private_data), which it keeps alive, or it
- * shows the raw offset space (NULL). Its vm_pgoff is always the place in the
- * offset space, whatever descriptor it came through.
+ * A mapping keeps its region alive (vm_private_data); NULL there means the raw
+ * offset space. Its vm_pgoff is always a place in the offset space, through
+ * whichever descriptor the mapping came.
  */
 static struct emuv_instance *emuv_vm_instance(struct vm_area_struct *vma)
 {
@@ -48,7 +48,7 @@ static void emuv_vm_close(struct vm_area_struct *vma)
 		emuv_region_put(region);
 }
 
-/* Collect at most @count pages of a chunk, up to one whose memory has failed. */
+/* Collect at most @count pages of a chunk, up to the first failed page. */
 static unsigned long emuv_vm_pages(const struct emuv_chunk *chunk,
 				   unsigned long first, unsigned long count,
 				   struct page **pages)
@@ -64,8 +64,8 @@ static unsigned long emuv_vm_pages(const struct emuv_chunk *chunk,
 }
 
 /*
- * Map what of a chunk lies in the mapping. A page that is there already was
- * put there by somebody who faults beside us, and is the same one.
+ * Map the part of a chunk that lies in the mapping. A concurrent fault may have
+ * inserted a page already; that page is the same one.
  */
 static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 			     const struct emuv_chunk *chunk)
@@ -122,7 +122,7 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		down_read(&inst->map_sem);
 		if (emuv_chunk_is_current(inst, index, chunk))
 			break;
-		/* discarded in between */
+		/* discarded meanwhile */
 		up_read(&inst->map_sem);
 		emuv_chunk_put(chunk);
 		if (fatal_signal_pending(current))
@@ -150,15 +150,15 @@ static const struct vm_operations_struct emuv_vm_ops = {
 };
 
 /*
- * Set up a mapping whose vm_pgoff is a place in the offset space, of a region
- * (which it then holds) or, with NULL, of the raw offset space.
+ * Set up a mapping of a region, which the mapping then holds. With NULL it maps
+ * the raw offset space. vm_pgoff is a place in the offset space.
  */
 int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
 		 struct vm_area_struct *vma)
 {
 	pgoff_t first = 0, last = (pgoff_t)inst->ranges.size << EMUV_CHUNK_ORDER;
 
-	/* there is no copy on write here: a private mapping would promise it */
+	/* no private mappings: they would promise copy-on-write */
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
 	if (region) {
@@ -169,7 +169,7 @@ int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
 	    vma_pages(vma) > last - vma->vm_pgoff)
 		return -EINVAL;
 
-	/* MIXEDMAP: ordinary pages, put in by the chunk under the map_sem */
+	/* VM_MIXEDMAP: ordinary pages, inserted chunk by chunk under map_sem */
 	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = region;
 	vma->vm_ops = &emuv_vm_ops;
