@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// /dev/emuvN: a client, the regions it holds, and mappings of them.
+// /dev/emuvN: a client, its regions, and mappings of them.
 #pragma once
 
 #include <emuv/kernel_api.hpp>
@@ -16,7 +16,7 @@
 
 namespace emuv {
 
-/// A shared mapping of a range of virtual VRAM, unmapped when it goes.
+/// A shared mapping of a range of virtual VRAM, unmapped by the destructor.
 /// Move-only. It keeps the memory alive, not the client.
 class mapping
 {
@@ -27,7 +27,7 @@ public:
     {
         std::uint64_t offset = 0;
         std::size_t bytes = 0;
-        bool writable = true; ///< for reading and writing, not reading alone
+        bool writable = true; ///< false: for reading only
     };
     /// Maps a part of @p fd. @param node  the node's name in an error
     /// @throws emuv::error
@@ -51,7 +51,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// A region of virtual VRAM that a client holds; let go of when it goes.
+/// A region of virtual VRAM that a client holds, freed by the destructor.
 /// Move-only. It keeps the client's file open.
 class region
 {
@@ -63,33 +63,34 @@ public:
     region &operator=(const region &) = delete;
     ~region();
 
-    /// Its place in the node's offset space, in bytes.
+    /// Place in the node's offset space, in bytes.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-    /// Its size in bytes, whole chunks.
+    /// Size in bytes, whole chunks.
     [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
     explicit operator bool() const noexcept { return file_ != nullptr; }
 
-    /// Maps all of it. @throws emuv::error
+    /// Maps the whole region. @throws emuv::error
     [[nodiscard]] mapping map(bool writable = true) const;
-    /// Maps a part of it. @param offset  from the region's start, in bytes
+    /// Maps a part of the region.
+    /// @param offset  from the region's start, in bytes
     /// @throws emuv::error
     [[nodiscard]] mapping map(std::uint64_t offset, std::size_t bytes,
                               bool writable = true) const;
 
-    /// Gives a range's memory back; it then reads as zeros.
+    /// Gives a range's memory back; the range then reads as zeros.
     /// @param offset  from the region's start, in bytes
-    /// @throws emuv::error EBUSY a device has it mapped, EINVAL
+    /// @throws emuv::error EBUSY a device has the range mapped, EINVAL
     void discard(std::uint64_t offset, std::uint64_t bytes) const;
 
     /// A descriptor that another process can import. @throws emuv::error
     [[nodiscard]] unique_fd export_region() const;
-    /// A dma-buf of it. @throws emuv::error
+    /// A dma-buf of the region. @throws emuv::error
     [[nodiscard]] unique_fd export_dmabuf() const;
 
-    /// Lets go of it now and says so if that fails.
+    /// Frees the region now, and reports a failure.
     /// @throws emuv::error ENOENT
     void free();
-    /// Leaves it to the client: it lives until the client's file is closed.
+    /// Leaves the region to the client, until the client's file is closed.
     /// @return its offset
     std::uint64_t release() noexcept;
 
@@ -105,8 +106,8 @@ private:
     std::uint64_t bytes_ = 0;
 };
 
-/// An open file of /dev/emuvN. Move-only. Its allocations and charges return
-/// to the instance when it and its regions are gone. All calls throw
+/// An open file of /dev/emuvN. Move-only. Its allocations and charges return to
+/// the instance once the client and its regions are gone. All calls throw
 /// emuv::error.
 class client
 {
@@ -124,21 +125,22 @@ public:
 
     /// Allocates at least @p bytes, rounded up to whole chunks.
     /// @param populate  back it now: ENOMEM here instead of SIGBUS later
-    /// @throws emuv::error ENOSPC the instance has not so much left, ENOMEM
+    /// @throws emuv::error ENOSPC the instance has less left, ENOMEM
     [[nodiscard]] region alloc(std::uint64_t bytes, bool populate = false);
 
-    /// Holds the region behind a descriptor that region::export_region() gave.
-    /// @throws emuv::error EXDEV another instance's, EEXIST held already,
+    /// Holds the region behind a descriptor from region::export_region().
+    /// @throws emuv::error EXDEV of another instance, EEXIST held already,
     ///   EBADF, EINVAL not a region's descriptor
     [[nodiscard]] region import(int fd);
 
-    /// Enters physical bytes into the ledger.
+    /// Charges physical bytes in the ledger.
     /// @return the bytes that the instance has left
-    /// @throws emuv::error ENOSPC it has not so much; nothing changed then
+    /// @throws emuv::error ENOSPC the instance has less left; nothing has
+    ///   changed
     std::uint64_t charge(std::uint64_t bytes);
-    /// Takes physical bytes out of the ledger.
+    /// Uncharges physical bytes in the ledger.
     /// @return the bytes that the instance has left
-    /// @throws emuv::error EINVAL the client has not charged so much
+    /// @throws emuv::error EINVAL the client has charged less
     std::uint64_t uncharge(std::uint64_t bytes);
 
     /// Adds to the client's and the instance's counters.
@@ -148,9 +150,9 @@ public:
     /// @throws emuv::error EACCES not the client's, EINVAL beyond the node
     void discard(std::uint64_t offset, std::uint64_t bytes);
 
-    /// The instance this is a client of.
+    /// The client's instance.
     [[nodiscard]] instance_info query() const;
-    /// All clients of the instance, this one among them, by number.
+    /// All clients of the instance, this one included, by number.
     [[nodiscard]] std::vector<client_info> clients() const;
     [[nodiscard]] driver_version version() const;
 

@@ -25,23 +25,24 @@ public:
 
     [[nodiscard]] driver_version version() const;
 
-    /// Makes an instance; its node and attributes exist on return.
+    /// Creates an instance; its node and attributes exist on return.
     /// @return its id
-    /// @throws emuv::error EEXIST the id is in use, ENOSPC no id is free,
-    ///   ENOMEM the host could not back it, EINVAL a value out of its range
+    /// @throws emuv::error EEXIST the id is in use. ENOSPC no id is free.
+    ///   ENOMEM the host could not back the instance. EINVAL a value is out of
+    ///   its range
     int create(const instance_spec &spec);
 
     /// Removes an instance.
-    /// @throws emuv::error ENODEV there is none, EBUSY it is in use
+    /// @throws emuv::error ENODEV there is none, EBUSY the instance is in use
     void destroy(int id);
-    /// The same, for a way back out of something that failed.
+    /// Removes an instance while another failure is handled.
     /// @return 0 or -errno
     [[nodiscard]] int try_destroy(int id) const noexcept;
 
     /// @throws emuv::error ENODEV there is no such instance
     [[nodiscard]] instance_info query(int id) const;
 
-    /// The instance with the smallest id that is not below @p id, if any.
+    /// The instance with the smallest id that is at least @p id, if any.
     [[nodiscard]] std::optional<instance_info> query_next(int id) const;
 
     /// All instances, by id.

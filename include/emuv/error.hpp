@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The exception that every failed call on one of emuV's nodes becomes.
+// The exception thrown for every failed call on one of emuV's nodes.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ public:
     [[nodiscard]] const std::string &node() const noexcept { return node_; }
     /// The name of the call that failed.
     [[nodiscard]] const std::string &call() const noexcept { return call_; }
-    /// The instance it was about, or -1.
+    /// The instance that the call was about, or -1.
     [[nodiscard]] int id() const noexcept { return id_; }
     /// The errno.
     [[nodiscard]] int number() const noexcept { return code().value(); }
@@ -33,8 +33,8 @@ private:
     int id_;
 };
 
-/// The module speaks another version of the ABI than this library: calls may
-/// mean something else to it, so none is made. code() holds EPROTO.
+/// The module speaks another version of the ABI than this library. Calls may
+/// have another meaning there, so none is made. code() holds EPROTO.
 class abi_mismatch : public error
 {
 public:

@@ -28,17 +28,17 @@ struct gpu_model
 /// The whole table, in the order of generations.
 std::span<const gpu_model> gpu_models() noexcept;
 
-/// The cards that a name may mean: none, one, or several when the name leaves
+/// The cards that a name may mean. There are several when the name leaves
 /// something open, as "3080" does (10 and 12 GB). Case, spaces and hyphens do
-/// not matter; NVIDIA, GeForce, Quadro, Tesla and RTX may be left out;
-/// "mobile" means "laptop".
+/// not matter. NVIDIA, GeForce, Quadro, Tesla and RTX may be left out; "mobile"
+/// means "laptop".
 std::vector<const gpu_model *> find_gpu_models(std::string_view name);
 
-/// True if two names are equal, or stand for the same cards.
+/// True if two names are equal, or mean the same cards.
 bool same_gpu_model(std::string_view a, std::string_view b);
 
-/// The name to show for an instance's label: the known card's, if the label
-/// names one by whatever alias, else the label itself.
+/// The name to show for an instance's label: the card's name if the label is an
+/// alias of a known card, else the label itself.
 std::string gpu_display_name(std::string_view label);
 
 } // namespace emuv

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The library's edge towards the kernel, so that a test can stand in for it.
+// The library's interface to the kernel, which tests can replace.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,9 @@
 
 namespace emuv {
 
-/// The calls that open and drive emuV's nodes. A stand-in must open real
-/// descriptors as well: mmap(), pread() and the like are used on them directly.
+/// The calls that open and drive emuV's nodes. A replacement must open real
+/// descriptors too: the library calls mmap(), pread() and the like on them
+/// directly.
 class kernel_api
 {
 public:
@@ -21,19 +22,19 @@ public:
     virtual int open(const std::string &path, int flags) = 0;
     /// ioctl(2), repeated after EINTR. @return 0, or -errno
     virtual int ioctl(int fd, unsigned long request, void *argument) = 0;
-    /// close(2) of a descriptor that open() gave.
+    /// close(2) of a descriptor from open().
     virtual void close(int fd) noexcept = 0;
 
     /// The running kernel.
     static kernel_api &system();
 };
 
-/// An open node. It is shared by the handles that depend on it, and closed
-/// with the last of them.
+/// An open node, shared by the handles that depend on it. The last one closes
+/// it.
 class node_file
 {
 public:
-    /// @throws emuv::error if it cannot be opened
+    /// @throws emuv::error if the node cannot be opened
     node_file(kernel_api &kernel, std::string path, int flags);
     node_file(const node_file &) = delete;
     node_file &operator=(const node_file &) = delete;
@@ -44,7 +45,7 @@ public:
 
     /// Runs an ioctl and throws emuv::error if it fails.
     /// @param name  the request's name, for the message
-    /// @param id    the instance it is about, or -1
+    /// @param id  the instance that the ioctl is about, or -1
     template <typename T>
     void call(unsigned long request, const char *name, T &argument,
               int id = -1) const

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The kernel module as a file: loading, unloading, and the file's own fields.
+// The kernel module: loading, unloading, and the fields of its file.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,20 @@
 
 namespace emuv {
 
-/// The fields that a module's file holds about itself.
+/// The fields in a module's file.
 struct module_file
 {
     std::string path;
     std::string version;
-    std::string vermagic; ///< begins with the kernel release it was built for
-    std::string signer;   ///< empty if it is not signed
+    std::string vermagic; ///< starts with the kernel release it is for
+    std::string signer;   ///< empty if unsigned
     /// Names and descriptions of its parameters.
     std::vector<std::pair<std::string, std::string>> parameters;
 };
 
-/// The kernel's module loader. All calls throw emuv::error. Its node() is the
-/// module, its call() one of "init_module", "delete_module" and "lookup":
-/// "lookup" if there is no such file or it cannot be read.
+/// The kernel's module loader. All calls throw emuv::error. The error's node()
+/// is the module, and its call() is "init_module", "delete_module" or "lookup".
+/// After a "lookup" there is no such file, or it cannot be read.
 class module_api
 {
 public:
@@ -31,17 +31,17 @@ public:
     module_api &operator=(const module_api &) = delete;
     virtual ~module_api();
 
-    /// Puts a module into the kernel.
-    /// @param module      a path with a slash, or a name that is looked up in
+    /// Loads a module into the kernel.
+    /// @param module  a path with a slash, or a name that is looked up in
     ///   /lib/modules for the running kernel
-    /// @param parameters  as on insmod's command line, "a=1 b=2"
-    /// @throws emuv::error EEXIST it is there already, ENOENT no file,
-    ///   ENOEXEC built for another kernel, EKEYREJECTED, EINVAL, EPERM ...
+    /// @param parameters  as on insmod's command line, "a=1 b=2".
+    /// @throws emuv::error EEXIST loaded already. ENOENT no file. ENOEXEC built
+    ///   for another kernel. EKEYREJECTED, EINVAL, EPERM ...
     virtual void load(const std::string &module,
                       const std::string &parameters) = 0;
-    /// Takes a module out of the kernel.
-    /// @throws emuv::error EWOULDBLOCK or EBUSY it is in use, ENOENT it
-    ///   is not there, EPERM
+    /// Unloads a module from the kernel.
+    /// @throws emuv::error EWOULDBLOCK or EBUSY the module is in use, ENOENT it
+    ///   is not loaded, EPERM
     virtual void unload(const std::string &name) = 0;
     /// Reads a module's file, if there is one. @param module  as for load()
     virtual std::optional<module_file> info(const std::string &module) = 0;

@@ -18,15 +18,15 @@ struct profile
 {
     std::string name;
     instance_spec spec; ///< with count above 1, spec.id is the first one's
-    unsigned count = 1; ///< how many instances it stands for
-    std::string file;   ///< the file it was read from
+    unsigned count = 1; ///< number of instances
+    std::string file;   ///< the profile's file
     int line = 0;       ///< the section's line there
 
-    /// The instances it stands for, one by one.
+    /// The profile's instances, one by one.
     [[nodiscard]] std::vector<instance_spec> instances() const;
 };
 
-/// Profile files are wrong. messages() holds all that is, each "FILE:LINE:
+/// Profile files have errors. messages() holds all of them, each "FILE:LINE:
 /// message" (or "FILE: message"), in the order of files and lines.
 class profile_error : public std::runtime_error
 {
@@ -41,7 +41,7 @@ private:
     std::vector<std::string> messages_;
 };
 
-/// Reads profiles from texts. A text may be anything at all.
+/// Reads profiles from texts, whatever a text contains.
 class profile_parser
 {
 public:
@@ -49,8 +49,8 @@ public:
     void add(std::string_view text, const std::string &file);
     /// Notes a file that cannot be read. @param why  lower case
     void fail(const std::string &file, const std::string &why);
-    /// All profiles in the order they were read.
-    /// @throws profile_error if anything was wrong
+    /// All profiles in the order of reading.
+    /// @throws profile_error if a text or file had an error
     [[nodiscard]] std::vector<profile> finish();
 
 private:
@@ -75,8 +75,8 @@ private:
 std::vector<profile> parse_profiles(std::string_view text,
                                     const std::string &file);
 
-/// Reads a profile file, then the files FILE.d/*.conf in lexical order; "-"
-/// is standard input. FILE itself may be missing if there is such a one.
+/// Reads a profile file, then the files FILE.d/*.conf in lexical order; "-" is
+/// standard input. FILE itself may be missing if there is a file in FILE.d.
 /// @throws profile_error
 std::vector<profile> load_profiles(const std::filesystem::path &file);
 
@@ -88,13 +88,13 @@ std::string format_profile(const profile &what);
 
 /// The PCI device id in "0x2684". @throws std::invalid_argument
 std::uint16_t parse_pci_device_id(std::string_view text);
-/// A decimal number. @throws std::invalid_argument if it is not one, or not
-///   between @p low and @p high
+/// A decimal number. @throws std::invalid_argument if the text is no number, or
+/// the number is not between @p low and @p high
 long long parse_integer(std::string_view text, long long low, long long high);
-/// Throws std::invalid_argument if the driver could not take @p label, or a
-/// profile file not hold it.
+/// Throws std::invalid_argument if the driver would refuse @p label, or a
+/// profile file could not hold it.
 void check_gpu_model_label(std::string_view label);
-/// Throws std::invalid_argument if the driver could not take these sizes.
+/// Throws std::invalid_argument if the driver would refuse these sizes.
 void check_instance_sizes(std::uint64_t physical_bytes,
                           std::uint64_t virtual_bytes);
 

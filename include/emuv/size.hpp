@@ -8,21 +8,22 @@
 
 namespace emuv {
 
-/// Reads a size: digits, perhaps a fraction, perhaps a unit K, M, G, T or P,
-/// alone or followed by B or iB, in any case; units are powers of 1024. "12G",
-/// "1.5 GiB" and "512m" are sizes; so is "4096", in bytes.
-/// @param unit_shift  a number without a unit counts 1 << unit_shift bytes;
-///   other than 0, no unit may be written
-/// @throws std::invalid_argument with a message that names the mistake: not a
-///   number, an unknown unit, not a whole number of bytes, or 2^64 and more
+/// Reads a size: digits, with an optional fraction and an optional unit. The
+/// unit is K, M, G, T or P, alone or followed by B or iB, in any case. Units
+/// are powers of 1024. "12G", "1.5 GiB" and "512m" are sizes; so is "4096", in
+/// bytes.
+/// @param unit_shift  a number without a unit counts 1 << unit_shift bytes. A
+///   shift other than 0 forbids a unit.
+/// @throws std::invalid_argument  The message names the mistake. It is no
+///   number, an unknown unit, not a whole number of bytes, or 2^64 and more.
 std::uint64_t parse_size(std::string_view text, unsigned unit_shift = 0);
 
 /// For tables: three or four digits and a unit, "12G", "1.5G", "900M", "0".
 /// Rounded to a tenth.
 std::string format_size(std::uint64_t bytes);
 
-/// For sentences: "12 GiB", "1.5 GiB", "512 bytes". Exact: it takes a smaller
-/// unit if a larger one would round.
+/// For sentences: "12 GiB", "1.5 GiB", "512 bytes". The result is exact: a size
+/// that a larger unit would round gets a smaller one.
 std::string format_size_exact(std::uint64_t bytes);
 
 /// Bytes as a decimal number of units of 1 << shift bytes, exact: "1.5".

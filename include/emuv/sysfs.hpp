@@ -33,13 +33,13 @@ public:
 
     /// The ids of all instances, in rising order.
     [[nodiscard]] std::vector<int> ids() const;
-    /// All instances by id; without any that went away meanwhile.
+    /// All instances by id, without any that were removed during the call.
     /// @throws emuv::error an attribute cannot be read or makes no sense
     [[nodiscard]] std::vector<instance_info> instances() const;
     /// One instance, if it exists.
     /// @throws emuv::error an attribute cannot be read or makes no sense
     [[nodiscard]] std::optional<instance_info> instance(int id) const;
-    /// An instance's readable summary, if it exists.
+    /// An instance's vram_info, a summary for people, if the instance exists.
     [[nodiscard]] std::optional<std::string> vram_info(int id) const;
 
     static std::filesystem::path default_root();

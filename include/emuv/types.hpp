@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Instances and clients as plain values, however they were learnt of.
+// Instances and clients as plain values, from ioctls or from sysfs.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@ struct counters
     std::uint64_t fetched_bytes = 0; ///< moved from system RAM to VRAM
     std::uint64_t evicted_bytes = 0; ///< moved from VRAM to system RAM
     std::uint64_t spills = 0;        ///< allocations placed in system RAM
-    /// Work whose memory should have been prefetched, and was not.
+    /// Work whose memory should have been prefetched but was not.
     std::uint64_t faults = 0;
-    std::uint64_t hit_bytes = 0;  ///< that work was given, found in VRAM
-    std::uint64_t miss_bytes = 0; ///< that it was given, found in system RAM
-    std::uint64_t stalled_ns = 0; ///< that work waited for memory
+    std::uint64_t hit_bytes = 0;  ///< given to work, found in VRAM
+    std::uint64_t miss_bytes = 0; ///< given to work, found in system RAM
+    std::uint64_t stalled_ns = 0; ///< work's wait for memory
 
     bool operator==(const counters &) const = default;
 };
@@ -51,8 +51,8 @@ struct instance_info
     std::uint64_t virtual_bytes = 0;
     std::uint64_t physical_used_bytes = 0; ///< charged by its clients
     std::uint64_t virtual_used_bytes = 0;  ///< held by its regions
-    std::uint64_t unowned_bytes = 0; ///< of those, kept alive after their owner
-    std::uint64_t resident_bytes = 0; ///< system RAM that backs it now
+    std::uint64_t unowned_bytes = 0;       ///< used, but freed by owner
+    std::uint64_t resident_bytes = 0;      ///< system RAM that backs it now
     std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
     std::uint32_t clients = 0;
     int numa_node = any;
@@ -75,8 +75,8 @@ struct instance_info
 struct client_info
 {
     std::uint64_t client = 0; ///< its number, from 1, never used again
-    int pid = 0;              ///< of its opener; 0: not visible from here
-    std::string comm;         ///< that process's name at the time
+    int pid = 0;              ///< of the opener; 0: not visible from here
+    std::string comm;         ///< the opener's name at the time
     std::uint64_t physical_bytes = 0; ///< charged
     std::uint64_t virtual_bytes = 0;  ///< allocated
     std::uint64_t imported_bytes = 0; ///< held of other clients' regions

@@ -11,29 +11,29 @@
 /**
  * DOC: general format
  *
- * An *instance* is a contract: so many bytes of physical VRAM and so many of
- * virtual VRAM (system RAM), under the name of a GPU model. /dev/emuv-control
- * creates, destroys and describes instances; /dev/emuvN is one of them. An
- * open file of /dev/emuvN is a *client*. It owns its allocations and charges
- * until its last descriptor is closed and its last mapping is gone: a mapping
- * keeps its file open, as for any file.
+ * An *instance* is a contract about two numbers of bytes: of physical VRAM, and
+ * of virtual VRAM (system RAM). It has the name of a GPU model.
+ * /dev/emuv-control creates, destroys and describes instances; /dev/emuvN is
+ * one of them. An open file of /dev/emuvN is a *client*. A client owns its
+ * allocations and charges until its last descriptor is closed and its last
+ * mapping is gone. A mapping keeps its file open, as for any file.
  *
  * Every ioctl takes a pointer to a structure that begins with:
  *
- * @size:  sizeof the structure as the caller was built, in bytes.
- * @flags: bits that the structure's own description names; 0 if it names none.
+ * @size:  Size of the structure that the caller was built with, in bytes.
+ * @flags: Bits that the structure's own description names; 0 if it names none.
  *
- * Structures only ever grow at the end. A caller may pass a shorter one than
- * the driver's, down to the first published version: the driver reads zeros
- * behind it. A caller may pass a longer one if every byte behind the driver's
- * structure is zero. On success the driver writes back as much of the
+ * Structures only ever grow at the end. A caller may pass a shorter structure
+ * than the driver's, down to the first published version: the driver reads
+ * zeros behind it. A caller may pass a longer structure if every byte behind
+ * the driver's is zero. On success the driver writes back as much of the
  * structure as the caller has; on failure nothing is written back.
  *
- * Errors that any of them may give:
+ * Errors that any ioctl may give:
  *
  * - ENOTTY: this node has no such ioctl.
- * - EINVAL: @size is below the first version's, an unknown bit of @flags or a
- *   reserved field is not zero, or an argument is out of its range.
+ * - EINVAL: @size is below the first version's, or an argument is out of its
+ *   range. An unknown bit of @flags or a reserved field is not zero.
  * - E2BIG: @size is larger than the driver's structure, and a byte behind
  *   the driver's structure is not zero; or @size is above 4096.
  * - EFAULT: the structure cannot be read or written.
@@ -43,16 +43,16 @@
  * 32-bit and 64-bit programs.
  */
 
-/** EMUV_ABI_VERSION: raised when an existing call changes its meaning. */
+/** EMUV_ABI_VERSION: raised when a call changes its meaning. */
 #define EMUV_ABI_VERSION	1
 
-/** EMUV_CHUNK_BYTES: the unit in which virtual VRAM is backed, 2 MiB. */
+/** EMUV_CHUNK_BYTES: virtual VRAM is backed in chunks of 2 MiB. */
 #define EMUV_CHUNK_BYTES	(2ULL << 20)
 
 /** EMUV_MAX_BYTES: the most physical plus virtual bytes of an instance, 1 PiB. */
 #define EMUV_MAX_BYTES		(1ULL << 50)
 
-/** EMUV_MAX_INSTANCES: how many instances can exist; ids lie below it. */
+/** EMUV_MAX_INSTANCES: most instances that can exist; ids lie below it. */
 #define EMUV_MAX_INSTANCES	1024
 
 /** EMUV_MODEL_LEN: room for a GPU model's name, its final NUL included. */
@@ -91,11 +91,11 @@
 /**
  * struct emuv_version - ioctl(EMUV_IOC_VERSION)
  * @size: sizeof(struct emuv_version)
- * @flags: must be 0
- * @abi: out: EMUV_ABI_VERSION of the driver
- * @reserved: must be 0
- * @chunk_bytes: out: EMUV_CHUNK_BYTES of the driver
- * @module_version: out: the driver's version, "MAJOR.MINOR.PATCH", with a NUL
+ * @flags: Must be 0
+ * @abi: Out: EMUV_ABI_VERSION of the driver
+ * @reserved: Must be 0
+ * @chunk_bytes: Out: EMUV_CHUNK_BYTES of the driver
+ * @module_version: Out: the driver's version, "MAJOR.MINOR.PATCH", with a NUL
  *
  * Describe the driver that answers. No errors of its own.
  */
@@ -109,9 +109,9 @@ struct emuv_version {
 };
 
 /**
- * EMUV_QUERY_NEXT: describe the instance with the smallest id that is not
- * below @id. A caller that starts at 0, and goes on at the returned id plus
- * one, sees them all.
+ * EMUV_QUERY_NEXT: describe the instance with the smallest id that is at least
+ * @id. A caller that starts at 0, and goes on at the returned id plus one, sees
+ * all instances.
  */
 #define EMUV_QUERY_NEXT		(1U << 0)
 
@@ -119,28 +119,29 @@ struct emuv_version {
  * struct emuv_query_instance - ioctl(EMUV_IOC_QUERY_INSTANCE)
  * @size: sizeof(struct emuv_query_instance)
  * @flags: EMUV_QUERY_NEXT, on the control node only
- * @id: in, on the control node: the instance. out: the instance described
- * @clients: out: how many clients it has
- * @physical_bytes: out: its limit of physical VRAM
- * @virtual_bytes: out: its limit of virtual VRAM, and the size of its node
- * @physical_used_bytes: out: the bytes that its clients have charged
- * @virtual_used_bytes: out: the bytes that its regions hold
- * @unowned_bytes: out: the part of @virtual_used_bytes that is kept alive by
- *	mappings, descriptors or imports after its owner let go of it
- * @resident_bytes: out: how much system RAM backs it now
- * @fetched_bytes: out: the sum of its clients' reports, as all counters here
- * @evicted_bytes: out: see struct emuv_report
- * @spills: out: see struct emuv_report
- * @faults: out: see struct emuv_report
- * @numa_node: out: the node its memory comes from, or EMUV_ANY
- * @pci_device_id: out: the PCI device id of the card it belongs to, or 0
- * @uuid: out: its UUID
- * @gpu_model: out: its GPU model as it was given, with a NUL
- * @hit_bytes: out: see struct emuv_report
- * @miss_bytes: out: see struct emuv_report
- * @stalled_ns: out: see struct emuv_report
+ * @id: In, on the control node: the instance. Out: the instance described
+ * @clients: Out: the number of its clients
+ * @physical_bytes: Out: its limit of physical VRAM
+ * @virtual_bytes: Out: its limit of virtual VRAM, and the size of its node
+ * @physical_used_bytes: Out: the bytes that its clients have charged
+ * @virtual_used_bytes: Out: the bytes that its regions hold
+ * @unowned_bytes: Out: the part of @virtual_used_bytes that mappings,
+ *	descriptors or imports keep alive after its owner freed it
+ * @resident_bytes: Out: the system RAM that backs it now
+ * @fetched_bytes: Out: the sum of its clients' reports, as all counters here
+ * @evicted_bytes: Out: see struct emuv_report
+ * @spills: Out: see struct emuv_report
+ * @faults: Out: see struct emuv_report
+ * @numa_node: Out: the NUMA node of its memory, or EMUV_ANY
+ * @pci_device_id: Out: the PCI device id of its card, or 0
+ * @uuid: Out: its UUID
+ * @gpu_model: Out: its GPU model as it was given, with a NUL
+ * @hit_bytes: Out: see struct emuv_report
+ * @miss_bytes: Out: see struct emuv_report
+ * @stalled_ns: Out: see struct emuv_report
  *
- * Describe an instance. On /dev/emuvN it is the node's own, whatever @id says.
+ * Describe an instance. On /dev/emuvN it is always the node's own; @id is not
+ * read there.
  *
  * - ENODEV: there is no such instance (with EMUV_QUERY_NEXT: no further one).
  */
@@ -171,26 +172,26 @@ struct emuv_query_instance {
 /**
  * struct emuv_query_client - ioctl(EMUV_IOC_QUERY_CLIENT)
  * @size: sizeof(struct emuv_query_client)
- * @flags: must be 0
- * @id: in, on the control node: the instance
- * @pid: out: the process that opened the node, as the caller's PID namespace
- *	numbers it; 0 if it is not visible there
- * @client: in: describe the client with the smallest number that is not below
- *	this one. out: its number; numbers start at 1 and are never used again
- * @physical_bytes: out: the bytes it has charged
- * @virtual_bytes: out: the bytes it has allocated and not freed
- * @imported_bytes: out: the bytes it holds of other clients' regions
- * @fetched_bytes: out: see struct emuv_report
- * @evicted_bytes: out: see struct emuv_report
- * @spills: out: see struct emuv_report
- * @faults: out: see struct emuv_report
- * @comm: out: the name of that process when it opened the node, with a NUL
- * @hit_bytes: out: see struct emuv_report
- * @miss_bytes: out: see struct emuv_report
- * @stalled_ns: out: see struct emuv_report
+ * @flags: Must be 0
+ * @id: In, on the control node: the instance
+ * @pid: Out: the process that opened the node, by its number in the caller's
+ *	PID namespace; 0 if it is not visible there
+ * @client: In: describe the client with the smallest number that is at least
+ *	this. Out: its number; numbers start at 1 and are never used again
+ * @physical_bytes: Out: the bytes it has charged
+ * @virtual_bytes: Out: the bytes it has allocated and not freed
+ * @imported_bytes: Out: the bytes it holds of other clients' regions
+ * @fetched_bytes: Out: see struct emuv_report
+ * @evicted_bytes: Out: see struct emuv_report
+ * @spills: Out: see struct emuv_report
+ * @faults: Out: see struct emuv_report
+ * @comm: Out: the process's name when it opened the node, with a NUL
+ * @hit_bytes: Out: see struct emuv_report
+ * @miss_bytes: Out: see struct emuv_report
+ * @stalled_ns: Out: see struct emuv_report
  *
- * List the clients of an instance, one a call. The caller's own open file is
- * one of them on /dev/emuvN.
+ * List the clients of an instance, one per call. On /dev/emuvN the caller's own
+ * open file is one of the clients.
  *
  * - ENODEV: there is no such instance.
  * - ENOENT: there is no further client.
@@ -216,7 +217,7 @@ struct emuv_query_client {
 
 /**
  * EMUV_CREATE_OVERCOMMIT: promise the instance's virtual VRAM even if the host
- * could never back all that it has promised.
+ * could never back all promised virtual VRAM.
  */
 #define EMUV_CREATE_OVERCOMMIT	(1U << 0)
 
@@ -224,27 +225,27 @@ struct emuv_query_client {
  * struct emuv_create - ioctl(EMUV_IOC_CREATE), control node
  * @size: sizeof(struct emuv_create)
  * @flags: EMUV_CREATE_OVERCOMMIT
- * @id: in: the number the instance is to have, 0 to EMUV_MAX_INSTANCES - 1, or
- *	EMUV_ANY for the lowest free one. out: the number it has
- * @numa_node: the node its memory should come from, or EMUV_ANY for the node
- *	of the process that touches it first
- * @physical_bytes: its share of VRAM, 0 to EMUV_MAX_BYTES
- * @virtual_bytes: its share of system RAM, 0 to EMUV_MAX_BYTES; a multiple of
- *	EMUV_CHUNK_BYTES. Not both sizes may be 0, and their sum must not pass
- *	EMUV_MAX_BYTES
- * @pci_device_id: the PCI device id of the card it belongs to, 1 to 0xffff, or
- *	0 for none. A label: no PCI device is made
- * @reserved: must be 0
- * @gpu_model: printable ASCII with a NUL, not empty
+ * @id: In: the instance's id, 0 to EMUV_MAX_INSTANCES - 1, or EMUV_ANY for
+ *	the lowest free id. Out: the assigned id
+ * @numa_node: The NUMA node of its memory, or EMUV_ANY for the node of the
+ *	process that touches the memory first
+ * @physical_bytes: Its share of VRAM, 0 to EMUV_MAX_BYTES
+ * @virtual_bytes: Its share of system RAM, 0 to EMUV_MAX_BYTES; a multiple of
+ *	EMUV_CHUNK_BYTES. At least one of the two sizes must be above 0. Their
+ *	sum must not pass EMUV_MAX_BYTES
+ * @pci_device_id: The PCI device id of its card, 1 to 0xffff, or 0 for none. It
+ *	is a label: no PCI device is created
+ * @reserved: Must be 0
+ * @gpu_model: Printable ASCII with a NUL, not empty
  *
- * Make an instance. Its node and its attributes exist when this returns.
+ * Create an instance. Its node and its attributes exist when the call returns.
  *
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - EEXIST: @id is in use.
  * - ENOSPC: no id is free.
  * - ENOMEM: the virtual VRAM of all instances together would pass the host's
- *   RAM less the floor (module parameter host_floor_mb). Never if @virtual_bytes
- *   is 0 or EMUV_CREATE_OVERCOMMIT is given.
+ *   RAM less the floor (module parameter host_floor_mb). This never happens if
+ *   @virtual_bytes is 0 or EMUV_CREATE_OVERCOMMIT is set.
  */
 struct emuv_create {
 	__u32 size;
@@ -261,16 +262,16 @@ struct emuv_create {
 /**
  * struct emuv_destroy - ioctl(EMUV_IOC_DESTROY), control node
  * @size: sizeof(struct emuv_destroy)
- * @flags: must be 0
- * @id: the instance
- * @reserved: must be 0
+ * @flags: Must be 0
+ * @id: The instance
+ * @reserved: Must be 0
  *
  * Remove an instance and its node.
  *
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - ENODEV: there is no such instance.
- * - EBUSY: it has clients, or a region of it is still mapped, exported or
- *   pinned.
+ * - EBUSY: the instance has clients, or a region of it is still mapped,
+ *   exported or pinned.
  */
 struct emuv_destroy {
 	__u32 size;
@@ -289,20 +290,20 @@ struct emuv_destroy {
  * struct emuv_alloc - ioctl(EMUV_IOC_ALLOC)
  * @size: sizeof(struct emuv_alloc)
  * @flags: EMUV_ALLOC_POPULATE
- * @bytes: in: how much, above 0. out: the same, rounded up to whole chunks
- * @offset: out: the region's place in the node's offset space, for mmap(),
- *	pread() and pwrite(), and the region's name in the other calls
+ * @bytes: In: the size, above 0. Out: the size rounded up to whole chunks
+ * @offset: Out: the region's place in the node's offset space. It is for
+ *	mmap(), pread() and pwrite(), and names the region in the other calls
  *
- * Allocate a region of virtual VRAM. It reads as zeros. The descriptor's
- * holders alone may map, read and write it, until EMUV_IOC_FREE or until the
- * client ends. What backs it is charged to the caller's memory cgroup, whoever
- * touches it.
+ * Allocate a region of virtual VRAM. It reads as zeros. Only holders of the
+ * descriptor may map, read and write it, until EMUV_IOC_FREE or until the
+ * client ends. The caller's memory cgroup pays for its memory, whichever
+ * process touches it.
  *
- * - ENOSPC: the instance has not so many virtual bytes left, or no gap that
- *   is large enough.
+ * - ENOSPC: the instance has too few virtual bytes left, or no gap that is
+ *   large enough.
  * - ENOMEM: with EMUV_ALLOC_POPULATE: the host cannot back it, or the caller's
  *   memory cgroup has no room.
- * - EINTR: a fatal signal came while it was being populated.
+ * - EINTR: a fatal signal came while the region was being populated.
  */
 struct emuv_alloc {
 	__u32 size;
@@ -314,11 +315,11 @@ struct emuv_alloc {
 /**
  * struct emuv_free - ioctl(EMUV_IOC_FREE)
  * @size: sizeof(struct emuv_free)
- * @flags: must be 0
- * @offset: the region, as EMUV_IOC_ALLOC or EMUV_IOC_IMPORT named it
+ * @flags: Must be 0
+ * @offset: The region, as EMUV_IOC_ALLOC or EMUV_IOC_IMPORT named it
  *
- * Let go of a region. Its memory returns to the instance when nothing else
- * holds it: no mapping, no exported descriptor, no client that imported it.
+ * Free a region. Its memory returns to the instance when nothing else holds it:
+ * no mapping, no exported descriptor, no client that imported it.
  *
  * - ENOENT: the client holds no region of that name.
  */
@@ -335,15 +336,15 @@ struct emuv_free {
  * struct emuv_export - ioctl(EMUV_IOC_EXPORT)
  * @size: sizeof(struct emuv_export)
  * @flags: EMUV_EXPORT_DMABUF
- * @offset: the region, as EMUV_IOC_ALLOC or EMUV_IOC_IMPORT named it
- * @fd: out: a descriptor of it, close-on-exec
- * @reserved: must be 0
+ * @offset: The region, as EMUV_IOC_ALLOC or EMUV_IOC_IMPORT named it
+ * @fd: Out: the descriptor, close-on-exec
+ * @reserved: Must be 0
  *
  * Make a descriptor that can be passed to another process. A region
  * descriptor takes mmap(), read(), write(), lseek(), splice(), fsync() and
  * fallocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) at offsets from the
- * region's start, and EMUV_IOC_IMPORT. It is open as the node is: for reading,
- * or for reading and writing.
+ * region's start, and EMUV_IOC_IMPORT. It is open for reading and, if the node
+ * is, for writing.
  *
  * - ENOENT: the client holds no region of that name.
  * - EACCES: the node is not open for reading.
@@ -360,19 +361,19 @@ struct emuv_export {
 /**
  * struct emuv_import - ioctl(EMUV_IOC_IMPORT)
  * @size: sizeof(struct emuv_import)
- * @flags: must be 0
- * @fd: a region descriptor, open for reading and writing
- * @reserved: must be 0
- * @offset: out: the region's name in this client
- * @bytes: out: its size
+ * @flags: Must be 0
+ * @fd: A region descriptor, open for reading and writing
+ * @reserved: Must be 0
+ * @offset: Out: the region's name in this client
+ * @bytes: Out: its size
  *
- * Hold another client's region as one's own. It stays charged to the instance
- * once, under the client that allocated it.
+ * Hold a region of another client. The region stays charged once, to the
+ * client that allocated it.
  *
  * - EBADF: @fd is not open, or not for reading and writing.
  * - EINVAL: @fd is not a region descriptor.
- * - EXDEV: it belongs to another instance.
- * - EEXIST: the client holds it already.
+ * - EXDEV: the region belongs to another instance.
+ * - EEXIST: the client holds the region already.
  */
 struct emuv_import {
 	__u32 size;
@@ -386,23 +387,23 @@ struct emuv_import {
 /**
  * struct emuv_discard - ioctl(EMUV_IOC_DISCARD)
  * @size: sizeof(struct emuv_discard)
- * @flags: must be 0
- * @offset: the range's start in the node's offset space
- * @bytes: how much, above 0; the range must lie in a region of the client, or
- *	anywhere for a holder of CAP_SYS_RAWIO
+ * @flags: Must be 0
+ * @offset: The range's start in the node's offset space
+ * @bytes: The range's size, above 0. The range must lie in a region of the
+ *	client, or anywhere for a holder of CAP_SYS_RAWIO
  *
- * Give a range's memory back and keep the region: afterwards it reads as
+ * Give a range's memory back and keep the region. The range then reads as
  * zeros, through every mapping and for every holder of pinned pages. Whole
  * chunks return to the host. Chunks with pinned pages, and parts of chunks at
- * either end, are zeroed in place instead. (A character device cannot take
- * fallocate(); region descriptors can.) Other clients, and other parts of the
- * region, go on being touched meanwhile.
+ * either end, are zeroed in place. Other clients, and other parts of the
+ * region, can be touched meanwhile. A character device cannot take fallocate();
+ * region descriptors can.
  *
  * - EINTR: the process is being killed; a part of the range is done.
  * - EINVAL: the range ends beyond the node.
- * - EACCES: part of it is not the caller's, or the node is not open for
+ * - EACCES: part of the range is not the caller's, or the node is not open for
  *   writing.
- * - EBUSY: a device has it mapped through a dma-buf.
+ * - EBUSY: a device has the range mapped through a dma-buf.
  */
 struct emuv_discard {
 	__u32 size;
@@ -414,15 +415,15 @@ struct emuv_discard {
 /**
  * struct emuv_charge - ioctl(EMUV_IOC_CHARGE), ioctl(EMUV_IOC_UNCHARGE)
  * @size: sizeof(struct emuv_charge)
- * @flags: must be 0
- * @bytes: how much physical VRAM, in bytes; no rounding
- * @free_bytes: out: the bytes that the instance has left afterwards
+ * @flags: Must be 0
+ * @bytes: Bytes of physical VRAM, not rounded
+ * @free_bytes: Out: the bytes that the instance has left after the call
  *
- * Enter physical VRAM into the ledger, or take it out again. Both happen
- * whole or not at all.
+ * Charge physical VRAM in the ledger, or uncharge it. Both happen whole or not
+ * at all.
  *
- * - ENOSPC: EMUV_IOC_CHARGE: the instance has not so much left.
- * - EINVAL: EMUV_IOC_UNCHARGE: the client has not charged so much.
+ * - ENOSPC: EMUV_IOC_CHARGE: the instance has less left.
+ * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
  */
 struct emuv_charge {
 	__u32 size;
@@ -434,19 +435,19 @@ struct emuv_charge {
 /**
  * struct emuv_report - ioctl(EMUV_IOC_REPORT)
  * @size: sizeof(struct emuv_report)
- * @flags: must be 0
- * @fetched_bytes: bytes moved from system RAM to VRAM since the last report
- * @evicted_bytes: bytes moved from VRAM to system RAM since then
- * @spills: allocations placed in system RAM since then
- * @faults: work that ran on memory in system RAM which should have been
- *	prefetched for it, since then
- * @hit_bytes: bytes that work was given and found in VRAM, since then
- * @miss_bytes: bytes that it was given and found in system RAM, since then
- * @stalled_ns: nanoseconds that work waited for memory to arrive, since then
+ * @flags: Must be 0
+ * @fetched_bytes: Bytes moved from system RAM to VRAM since the last report
+ * @evicted_bytes: Bytes moved from VRAM to system RAM since then
+ * @spills: Allocations placed in system RAM since then
+ * @faults: Work since then that ran on memory in system RAM, which should have
+ *	been prefetched for it
+ * @hit_bytes: Bytes of memory given to work and found in VRAM since then
+ * @miss_bytes: Bytes of memory given to work and found in system RAM since then
+ * @stalled_ns: Nanoseconds that work waited for memory to arrive, since then
  *
- * Add to the client's and the instance's counters, which only grow. They rest
- * on the client's word alone; no limit depends on them. A counter of the
- * instance stays at 2^64 - 1 once it has come so far.
+ * Add to the client's and the instance's counters, which only grow. Nobody
+ * checks the client's numbers, and no limit depends on them. A counter of the
+ * instance stops at 2^64 - 1.
  *
  * - EOVERFLOW: a counter of the client would pass 2^64 - 1; none has changed.
  */
