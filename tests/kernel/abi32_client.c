@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A 32-bit caller of every ioctl, with no C library: abi_test runs it and takes
- * its exit status, which is 0 or the number of the step that went wrong.
+ * A 32-bit caller of every ioctl, with no C library. abi_test runs it and takes
+ * its exit status. The status is 0, or the number of the step that went wrong.
  */
 #include "abi_layout.h"
 
@@ -199,14 +199,14 @@ static void run(void)
 	syscall6(SYS_CLOSE, control, 0, 0, 0, 0, 0);
 }
 
-/* The stack comes aligned by 16, and nothing called this. */
+/* Nothing called this function: the stack comes aligned by 16. */
 __attribute__((force_align_arg_pointer)) void _start(void)
 {
 	run();
 	leave(0);
 }
 
-/* What the compiler calls on its own. */
+/* The compiler inserts calls of this function. */
 void *memset(void *to, int value, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The layout of every structure of the ABI, asserted alike in 32-bit C and in
- * 64-bit C++: these figures may never change. A structure may get new members
- * behind those that stand here; they are then entered, and so is its new size.
+ * 64-bit C++. These figures may never change. A structure may get new members
+ * at its end; enter them here, and its new size.
  */
 #ifndef EMUV_TESTS_ABI_LAYOUT_H
 #define EMUV_TESTS_ABI_LAYOUT_H

@@ -54,7 +54,7 @@ protected:
     descriptor dmabuf;
 };
 
-/// One ioctl: a call that is in order, and where what is reserved in it lies.
+/// One ioctl: a valid call, and the places of its reserved fields.
 struct form
 {
     const char *name;
@@ -66,7 +66,7 @@ struct form
     std::function<std::vector<unsigned char>(int id, const region &held,
                                              int exported)>
         in_order;
-    /// Takes back what one successful call did.
+    /// Undoes one successful call.
     std::function<void(const descriptor &node, int id,
                        const std::vector<unsigned char> &argument)>
         undo = nullptr;
@@ -93,7 +93,7 @@ T read_as(const std::vector<unsigned char> &bytes)
     return argument;
 }
 
-/// A structure in order: zeros, its size, and what `fill` puts in.
+/// A valid structure: zeros, its size, and the values that `fill` sets.
 template <class T>
 auto order(void (*fill)(T &, int, const region &, int))
 {
@@ -227,7 +227,7 @@ const std::vector<form> &forms()
          {},
          order<emuv_report>(
              [](emuv_report &a, int, const region &, int) { a.spills = 1; })},
-        // The last: it ends what the others hold.
+        // The last, since it frees the region that the other calls use.
         {"Free",
          EMUV_IOC_FREE,
          false,
@@ -250,7 +250,7 @@ protected:
         abi::SetUp();
         if (HasFatalFailure())
             return;
-        // What Destroy is to remove and Uncharge to take back.
+        // Give Destroy an instance to remove, and Uncharge bytes to take back.
         create(control, creation(mib, 0, id + 1));
         ASSERT_EQ(charge(client, 16 * mib), 0);
     }
@@ -274,8 +274,7 @@ protected:
         std::memcpy(argument.data(), &size, sizeof size);
     }
 
-    /// The call that is in order still succeeds: what was refused had no other
-    /// reason.
+    /// The valid call still succeeds, so the refusals had no other reason.
     void expect_in_order()
     {
         auto argument = in_order();
@@ -284,7 +283,7 @@ protected:
             GetParam().undo(node(), id, argument);
     }
 
-    /// Refused, with nothing written back, and nothing done.
+    /// The call is refused, writes nothing back and changes nothing.
     void expect_refused(std::vector<unsigned char> argument, int error,
                         const std::string &why)
     {
@@ -398,7 +397,7 @@ TEST_P(call_form, UnreadableArgumentGivesEfault)
 {
     EXPECT_EQ(call(node().get(), GetParam().request, nullptr), EFAULT);
     EXPECT_EQ(call(node().get(), GetParam().request, MAP_FAILED), EFAULT);
-    // The first bytes are there, the rest lies in a page that is not.
+    // The first bytes lie in a mapped page, the rest in an unmapped one.
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     auto *pages = static_cast<unsigned char *>(
         mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
@@ -547,7 +546,7 @@ TEST_F(abi, SizeStaysTheCallers)
 
 TEST_F(abi, OutFieldsAreWrittenWhole)
 {
-    // What stands behind a name's NUL is not the kernel's stack.
+    // Bytes behind a name's NUL must not come from the kernel's stack.
     auto instance = fresh<emuv_query_instance>();
     instance.id = id;
     std::memset(instance.gpu_model, 0xee, sizeof instance.gpu_model);

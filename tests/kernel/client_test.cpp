@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Clients and the ledger: what each may take, what comes back, who is listed,
-// and what passes from one to another.
+// Clients and the ledger: charges and their limits, frees, listings, and
+// passing regions and descriptors on.
 #include "support.hpp"
 
 #include <algorithm>
@@ -206,7 +206,8 @@ TEST_F(client, NoReportTakesACounterBack)
         report.*counter = 1000;
         ASSERT_EQ(call(one, EMUV_IOC_REPORT, report), 0) << name;
 
-        // Its own counter would wrap: refused, and nothing else is added.
+        // The client's counter would wrap: refused, and no other counter
+        // changes.
         auto wrapping = fresh<emuv_report>();
         wrapping.spills = 5;
         wrapping.faults = 5;
@@ -216,7 +217,8 @@ TEST_F(client, NoReportTakesACounterBack)
         EXPECT_EQ(read_number(attribute_path(id, name)), before + 1000) << name;
         EXPECT_EQ(read_number(attribute_path(id, "spills")), spills) << name;
 
-        // The instance's would: it stops, and others go on reporting.
+        // The instance's counter would wrap: it stops, and other clients can
+        // report.
         auto most = fresh<emuv_report>();
         most.*counter = ~u64{0} - 999;
         EXPECT_EQ(call(two, EMUV_IOC_REPORT, most), 0) << name;
@@ -226,7 +228,7 @@ TEST_F(client, NoReportTakesACounterBack)
     }
 }
 
-// --- what comes back ---
+// --- freeing ---
 
 TEST_F(client, CloseReturnsEverything)
 {
@@ -278,8 +280,7 @@ TEST_F(client, LivesOnInAForkedChild)
     expect_idle();
 }
 
-/// A process that holds everything a client can hold, in every way, when it
-/// dies.
+/// A process that holds all that a client can hold, in every way, when it dies.
 std::string hold_everything(int id, channel &us)
 {
     const auto one = open_client(id);
@@ -468,7 +469,7 @@ TEST_F(client, FdinfoTellsWhatItHolds)
     EXPECT_EQ(value("emuv-imported-bytes"), 0U) << text;
 }
 
-// --- passing on ---
+// --- passing to others ---
 
 TEST_F(client, NodeDescriptorPassedOnIsTheSameClient)
 {
@@ -724,7 +725,7 @@ TEST_F(client, UnownedBytesAreThoseTheirOwnerLetGoOf)
     EXPECT_EQ(now().unowned_bytes, 7 * chunk);
     EXPECT_EQ(now().virtual_used_bytes, 7 * chunk);
     EXPECT_EQ(clients()[0].virtual_bytes, 0U);
-    // They count against the limit as any others do.
+    // Bytes without an owner count against the limit too.
     region got;
     EXPECT_EQ(try_allocate(two, virtual_limit - 6 * chunk, got), ENOSPC);
     map.reset();
@@ -785,8 +786,8 @@ TEST_F(client, ExportedDescriptorsCloseOnExec)
 
 // --- many at once ---
 
-/// Takes and returns at random until told to stop; what it does stays within
-/// what it was given.
+/// Charges and uncharges at random until told to stop. Each step must stay
+/// within the bytes that this thread holds.
 void hammer(const descriptor &own, unsigned seed, const std::atomic<bool> &done)
 {
     std::mt19937_64 random(seed);
@@ -834,8 +835,8 @@ TEST_F(client, SumsNeverPassTheLimitsHoweverManyTakeAtOnce)
                 std::vector<std::thread> hammering;
                 for (unsigned t = 0; t < threads; t++)
                     hammering.emplace_back([&, t] {
-                        // Two of the threads have a client of their own, the
-                        // others share one.
+                        // Two threads have clients of their own; the others
+                        // share one.
                         if (t == 0) {
                             hammer(open_client(id), p * 100 + t, done);
                         } else {
@@ -867,10 +868,10 @@ TEST_F(client, SumsNeverPassTheLimitsHoweverManyTakeAtOnce)
             ASSERT_LE(one.virtual_bytes, virtual_limit);
         }
     }
-    // Otherwise nothing was tried.
+    // Otherwise the test has tried nothing.
     EXPECT_GT(highest_physical, physical_limit / 2);
     EXPECT_GT(highest_virtual, virtual_limit / 2);
-    // One is killed, the others end: both ways all of it returns.
+    // One process is killed, the others end: both ways all memory returns.
     running[0]->kill_now();
     for (unsigned p = 1; p < processes; p++) {
         running[p]->conversation().send();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Carries out every sequence of calls that fuzzing of the ABI has kept; after
-// each the driver is as it was. See tests/fuzz.
+// Replays every sequence of calls that fuzzing of the ABI has kept. The driver
+// must be back in its first state after each. See tests/fuzz.
 #include "abi_executor.hpp"
 
 #include <cstdio>
@@ -24,7 +24,7 @@ TEST(corpus, LeavesTheDriverAsItWas)
             const std::vector<char> text{std::istreambuf_iterator<char>(file),
                                          {}};
             const std::vector<std::uint8_t> bytes(text.begin(), text.end());
-            // What comes last is what it was.
+            // After a crash, the last name printed is the input that caused it.
             std::printf("%s\n", entry.path().filename().c_str());
             std::fflush(stdout);
             EXPECT_EQ(driver.run(bytes), "") << entry.path();

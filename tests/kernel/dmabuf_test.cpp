@@ -186,8 +186,8 @@ TEST_F(dmabuf, ThousandsComeAndGo)
     EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
 }
 
-// --- a device that imports it: vgem, a stock driver that maps what it imports
-// for DMA at once ---
+// --- a device that imports it: vgem, a stock driver. It maps each import for
+// DMA at once ---
 
 /// The running kernel's major and minor version.
 std::pair<int, int> kernel_version()
@@ -271,7 +271,7 @@ TEST_F(importer, HoldsTheRegionWhenAllElseIsClosed)
     EXPECT_EQ(query(control, id).clients, 0U);
     EXPECT_EQ(query(control, id).unowned_bytes, region_bytes);
     EXPECT_EQ(destroy(control, id), EBUSY);
-    // Out of the device again it is the same buffer.
+    // Exported again by the device, it is still the same buffer.
     drm_prime_handle out{handle, O_RDWR | O_CLOEXEC, -1};
     ASSERT_EQ(call(device.get(), prime_handle_to_fd, &out), 0);
     {
@@ -318,8 +318,8 @@ TEST_F(importer, KilledImporterLetsGo)
 
 TEST_F(importer, ThatCannotBeServedFailsCleanly)
 {
-    // More than the host may give: the import fails, and nothing stays backed
-    // or held.
+    // The region exceeds the host's memory: the import fails, and nothing stays
+    // backed or held.
     exported.reset();
     client.reset();
     ASSERT_EQ(destroy(control, id), 0);

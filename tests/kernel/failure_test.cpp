@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What becomes of a call in which something fails: every allocation in it, of
-// objects and of pages, and every copy from and to the caller, one at a time.
-// Only a kernel that injects faults can do that: see scripts/debug-kernel.
+// Calls in which one thing fails: each allocation of objects and pages, and
+// each copy from and to the caller, one at a time. This needs a kernel that
+// injects faults: see scripts/debug-kernel.
 #include "support.hpp"
 #include "vgem.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 using namespace guest;
 
-/// Makes the n-th thing that can fail in this thread fail.
+/// Makes the n-th operation that can fail in this thread fail.
 class injector
 {
 public:
@@ -31,7 +31,8 @@ public:
 
     bool usable() const { return usable_; }
 
-    /// How much in a call can fail: it is told to fail something far beyond.
+    /// Counts the operations in a call that can fail, by failing one far
+    /// beyond.
     unsigned count(const std::function<void()> &call)
     {
         constexpr unsigned beyond = 1'000'000;
@@ -50,16 +51,16 @@ public:
         checked(pwrite(file_.get(), text.data(), text.size(), 0), "fail-nth");
     }
 
-    /// Whether it came to the n-th.
+    /// Stops injecting. True if the n-th operation was reached.
     bool disarm()
     {
-        // Reading copies the number out, and so may be what fails: then it had
-        // not come to it before.
+        // Reading copies the number out, and this copy may be the one that
+        // fails. Then the call itself had not reached the n-th operation.
         std::array<char, 16> text{};
         const bool struck =
             pread(file_.get(), text.data(), text.size(), 0) > 0 &&
             text[0] == '0';
-        // Likewise, and then there is nothing left to disarm.
+        // This write may fail likewise, and then nothing is left to disarm.
         static_cast<void>(!pwrite(file_.get(), "0", 1, 0));
         return struck;
     }
@@ -69,19 +70,19 @@ private:
     bool usable_;
 };
 
-/// A call to be tried, and what it leaves to be undone.
+/// A call to try, and how to undo it.
 struct attempt
 {
     /// 0 or the errno.
     std::function<int()> call;
-    /// Puts all back as it was before a call that succeeded.
+    /// Restores the state from before a successful call.
     std::function<void()> undo = [] {};
-    /// Puts back what a call that failed may leave: memory of the caller's own
-    /// that has been backed, say.
+    /// Restores what a failed call may change, such as backed memory of the
+    /// caller.
     std::function<void()> settle = [] {};
 };
 
-/// What a call that failed must not have changed.
+/// State that a failed call must not change.
 struct state
 {
     u64 physical_used;
@@ -112,7 +113,7 @@ protected:
     {
         if (!inject.usable())
             GTEST_SKIP() << "this kernel injects no faults";
-        // Faults of the test's own memory are not what is to fail.
+        // No fault of the test's own memory may be the operation that fails.
         checked(mlockall(MCL_CURRENT), "mlockall");
         driver_test::SetUp();
         if (HasFatalFailure())
@@ -152,11 +153,11 @@ protected:
                 names_in("/proc/self/fd").size()};
     }
 
-    /// Fails the first, second, ... thing in a call, until nothing is left in
-    /// it that could fail.
+    /// Fails the first, second, ... operation of a call, until the call has no
+    /// more operations that can fail.
     void sweep(const attempt &of)
     {
-        // Once untouched, so that what is made once and kept is there.
+        // Run once without failures, so that allocations made only once exist.
         ASSERT_EQ(of.call(), 0);
         of.undo();
         of.settle();
@@ -188,7 +189,7 @@ protected:
         EXPECT_GT(refused, 0U) << "nothing in this call can fail";
     }
 
-    /// ioctl(), and nothing else that could fail; 0 or the errno.
+    /// Calls only ioctl(), so that nothing else can fail; 0 or the errno.
     template <class T>
     static int ask(const descriptor &on, unsigned long request, T &argument)
     {
@@ -276,7 +277,7 @@ TEST_F(failure, InReportLeavesTheCountersAsTheyWere)
 {
     auto argument = fresh<emuv_report>();
     argument.spills = 1;
-    // Counters only grow: it takes another one to take it back.
+    // The undo reports 2^64 - 1, to wrap the counter back to its old value.
     sweep({.call = [&] { return ask(client, EMUV_IOC_REPORT, argument); },
            .undo =
                [&] {
@@ -371,7 +372,7 @@ TEST_F(failing_memory, DiscardZeroesAllOrNothing)
 TEST_F(failing_memory, WriteFailsOrWrites)
 {
     const std::vector<char> data(8192, 'w');
-    // Over the border of two chunks, so that it may come up short.
+    // Across the border of two chunks, so that the call may come up short.
     const auto where = static_cast<off_t>(got.offset + chunk - 4096);
     sweep({.call =
                [&] {
@@ -389,7 +390,7 @@ TEST_F(failing_memory, ReadFailsOrReads)
     ASSERT_EQ(pwrite(client.get(), "x", 1, where), 1);
     sweep({.call = [&] {
         const auto read = pread(client.get(), data.data(), data.size(), where);
-        // What could not be copied any more.
+        // The copy of the remaining bytes failed.
         return read == 4096 ? EFAULT : error_of(read);
     }});
 }
@@ -417,7 +418,7 @@ TEST_F(failing_memory, MmapMapsOrLeavesNothing)
 
 TEST_F(failing_memory, TouchBacksOrRaisesSigbus)
 {
-    // A mapping of its own each time, so that there are page tables to make.
+    // Map anew each time, so that page tables must be allocated.
     mapping map(client.get(), got.bytes, got.offset);
     sweep({.call =
                [&] {
@@ -437,7 +438,7 @@ TEST_F(failing_memory, PunchingHolesNeedsNothing)
     const mapping map(client.get(), got.bytes, got.offset);
     const auto fill = [&] { std::memset(map.data(), 'x', map.size()); };
     fill();
-    // Not even a copy from the caller: so there is nothing to sweep through.
+    // The call copies nothing, not even from the caller: no sweep is possible.
     inject.arm(1);
     const int error = error_of(
         fallocate(exported.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -457,7 +458,7 @@ TEST_F(failing_memory, ImportIntoADeviceMapsAllOrLeavesNothingHeld)
     const auto dmabuf = export_region(client, got.offset, EMUV_EXPORT_DMABUF);
     __u32 handle = 0;
     bool lost = false;
-    // With nothing backed beforehand, and with all of it.
+    // First with no chunk backed beforehand, then with all chunks.
     for (const bool backed : {false, true})
         sweep({.call =
                    [&] {
@@ -472,13 +473,13 @@ TEST_F(failing_memory, ImportIntoADeviceMapsAllOrLeavesNothingHeld)
                    },
                .settle =
                    [&] {
-                       // An answer that could not be written leaves vgem with
-                       // a handle that nobody knows, until it is closed.
+                       // If the answer could not be written, vgem keeps an
+                       // unknown handle until it is closed.
                        if (lost) {
                            device.reset();
                            device = open_vgem();
                        }
-                       // Held by no device any more.
+                       // No device holds the region any more.
                        empty();
                        if (backed) {
                            const mapping map(client.get(), got.bytes,
@@ -505,9 +506,9 @@ TEST(module, FailureInLoadingLeavesNothing)
     ASSERT_EQ(insert(good), 0);
     ASSERT_EQ(unload(), 0);
 
-    // Most of a load is the kernel's own: copying and relocating the module.
-    // The parameters come right before it is entered in sysfs (some hundred
-    // allocations) and started; begin at some point of that.
+    // Most of a load is the kernel's own work: it copies and relocates the
+    // module. Then it parses parameters, enters the module in sysfs (some
+    // hundred allocations) and starts it. Begin soon after the parsing.
     const unsigned first =
         32 + inject.count([&] { ASSERT_EQ(insert("instance_id=-1"), EINVAL); });
     unsigned refused = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The host's floor on hosts whose memory is not all of one kind: what is left
-// to each node of the memory that chunks can come from. Where there are movable
-// zones or several nodes (scripts/test boots such a guest), sums over the whole
-// host do not tell.
+// The host's floor on hosts with memory of several kinds. Each node must keep
+// its share of the memory that chunks can come from. With movable zones or
+// several nodes, sums over the whole host prove nothing; scripts/test boots
+// such a guest.
 #include "support.hpp"
 
 #include <cerrno>
@@ -62,7 +62,7 @@ protected:
         : driver_test("host_floor_mb=" + std::to_string(floor_bytes / mib))
     {}
 
-    /// Touches memory near a node until no more is to be had.
+    /// Touches memory near a node until no more is available.
     void exhaust(int numa_node)
     {
         auto argument =
@@ -117,9 +117,10 @@ TEST_F(host_floor_by_node, LeavesOthersRoomForProcesses)
 {
     kernel_log log;
     exhaust(EMUV_ANY);
-    // The memory stays the region's; page tables would be each child's.
+    // The region keeps the memory. A mapping would cost each child its own page
+    // tables.
     map.reset();
-    // What processes are made of is none of movable memory either.
+    // Processes need unmovable memory too.
     std::vector<pid_t> children;
     for (int i = 0; i < 200; i++) {
         const pid_t child = fork();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Fragmented memory: chunks that are no longer to be had in one piece, and
-// mappings that large entries do not fit.
+// Fragmented memory: chunks for which there is no folio, and mappings that
+// large entries do not fit.
 #include "pin.hpp"
 
 #include <atomic>
@@ -19,15 +19,16 @@ namespace {
 
 using namespace guest;
 
-/// Leaves the host with half of its memory free, hardly any of it in pieces of
-/// 2 MiB: every second run of pages is held by pipes, whose pages the kernel
-/// cannot move.
+/// Leaves half of the host's memory free, with hardly any pieces of 2 MiB.
+/// Pipes hold every second run of pages, and the kernel cannot move their
+/// pages.
 class fragmentation
 {
 public:
     fragmentation()
     {
-        // Runs too short for a large piece, and long enough to be made quickly.
+        // Runs are too short for a large piece, yet long enough to be made
+        // quickly.
         constexpr std::size_t run = 32 * kib;
         const std::vector<char> data(run, 'f');
         while (meminfo("MemFree") > 96 * mib &&
@@ -103,10 +104,10 @@ protected:
         id = create(control,
                     creation(mib, gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
         client = open_client(id);
-        // What large pieces there still are go first; what lies behind them is
-        // backed by single pages. They come back from test to test, as kernels
-        // compact memory, and have to fit into the instance with what the tests
-        // take.
+        // The first chunks take the remaining large pieces; single pages back
+        // the rest. Large pieces come back from test to test, as kernels
+        // compact memory. They and the tests' own memory must fit into the
+        // instance.
         const auto large = fragmentation::in_large_pieces();
         ASSERT_LT(large, 512 * mib) << "memory is not fragmented";
         ballast = allocate(client, large + 32 * mib, EMUV_ALLOC_POPULATE);
@@ -144,13 +145,13 @@ TEST_F(fragmented, MemoryIsBackedAllTheSame)
 TEST_F(fragmented, AFaultMapsTheWholeChunk)
 {
     const mapping map(client.get(), region_bytes, got.offset);
-    // The first call of it has faults of its own.
+    // The first call causes faults of its own.
     static_cast<void>(minor_faults());
     const long before = minor_faults();
     for (u64 page = 0; page < region_bytes; page += 4096)
         map[page] = 1;
-    // Memory is short here: the program's own pages may have gone and come back
-    // meanwhile. A fault a page would be 512 a chunk.
+    // Memory is short, so the program's own pages may have gone and come back.
+    // A fault a page would be 512 a chunk.
     constexpr long own = 16;
     EXPECT_LE(minor_faults() - before,
               static_cast<long>(region_bytes / chunk) + own);
@@ -211,8 +212,8 @@ TEST_F(fragmented, MemoryComesBackWhole)
         EXPECT_LT(settled_available(), before - 90 * mib);
         ASSERT_EQ(release(client, more.offset), 0);
     }
-    // A quarter of one round: where memory lies in pieces, what the rest of the
-    // system has of it changes by some megabytes, too.
+    // A quarter of one round. In unfragmented memory, the rest of the system
+    // changes its use by some megabytes too.
     EXPECT_TRUE(wait_until([&] {
         return settled_available() + 32 * mib > before;
     })) << settled_available()
@@ -288,7 +289,7 @@ protected:
         driver_test::TearDown();
     }
 
-    /// How many faults it takes to write to every page.
+    /// Counts the faults of writing to every page.
     static long faults_of(volatile unsigned char *data, u64 bytes)
     {
         const long before = minor_faults();
@@ -347,8 +348,7 @@ TEST_F(odd_mapping, WithPartsUnmappedTakesAFaultAChunk)
 {
     const mapping map(client.get(), 4 * chunk, got.offset);
     std::memset(map.data(), 'x', map.size());
-    // Out of the middle of a chunk: what is left of it is touched anew, at
-    // worst.
+    // Unmap the middle of a chunk. At worst the rest of the chunk faults anew.
     ASSERT_EQ(munmap(map.data() + chunk + 8192, 4096), 0);
     EXPECT_EQ(map[chunk], 'x');
     const long before = minor_faults();

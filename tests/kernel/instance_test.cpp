@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Instances: creating, describing and destroying them through the control node,
-// and how sysfs shows them.
+// and their files in sysfs.
 #include "support.hpp"
 
 #include <algorithm>
@@ -220,7 +220,7 @@ TEST_F(instance, ThousandsCreatedAndDestroyedLeaveNothing)
         auto argument = creation(mib, 4 * chunk);
         ASSERT_EQ(call(control, EMUV_IOC_CREATE, argument), 0)
             << "round " << round;
-        // Some of them have been used, and have data, before they go.
+        // Some instances have data before they are destroyed.
         if (round % 4 == 0) {
             const auto client = open_client(argument.id);
             const auto got = allocate(client, chunk);
@@ -251,8 +251,8 @@ TEST_F(instance, ThousandsCreatedAndDestroyedLeaveNothing)
     EXPECT_LT(vmalloc_areas(), areas + rounds / 10);
     if (holds_back_freed())
         return;
-    // Less than a kibibyte a round is noise; the smallest thing an instance is
-    // made of is larger.
+    // Less than 1 KiB a round is noise: the smallest part of an instance is
+    // larger.
     EXPECT_TRUE(wait_until([&] {
         return meminfo("SUnreclaim") < slab + rounds * kib;
     })) << "slab grew by "
@@ -440,7 +440,7 @@ TEST_F(busy_instance, NotBecauseSomebodyReadsItsAttributes)
         << "an attribute of nothing can be read";
 }
 
-// --- what the host could back ---
+// --- the host's capacity ---
 
 TEST_F(instance, MoreThanTheHostCouldBackIsRefusedUnlessAskedFor)
 {

@@ -23,8 +23,8 @@ using namespace guest;
 
 constexpr u64 region_bytes = 4 * chunk;
 
-/// Holds pages without the driver's knowledge: an io_uring pin, or, where
-/// io_uring takes no such memory, a pipe.
+/// Holds pages without the driver's knowledge: by an io_uring pin or, if
+/// io_uring refuses such memory, by a pipe.
 class page_holder
 {
 public:
@@ -42,7 +42,7 @@ public:
         checked(vmsplice(in_.get(), &pages, 1, 0), "vmsplice");
     }
 
-    /// Do the pages that it holds still have this byte? May be asked once.
+    /// Do the held pages still have this byte? May be called once.
     bool sees(const unsigned char *at, unsigned char value)
     {
         unsigned char bytes[4096];
@@ -90,7 +90,7 @@ std::ostream &operator<<(std::ostream &out, const held_case &row)
     return out << row.name;
 }
 
-/// Holds an instance in one of the ways, in the process that makes it.
+/// Holds an instance in one of the ways, in the process that constructs it.
 class holding
 {
 public:
@@ -157,7 +157,7 @@ public:
     holding(const holding &) = delete;
     holding &operator=(const holding &) = delete;
 
-    /// Is everything as it was made? Empty if so.
+    /// Is everything still as constructed? Empty if so.
     std::string check()
     {
         if (node_) {
@@ -191,7 +191,7 @@ public:
         return "";
     }
 
-    /// What can be handed to another process.
+    /// The descriptor that can be passed to another process.
     int descriptor_to_pass() const
     {
         return node_ ? node_.get() : passed_.get();
@@ -203,8 +203,8 @@ private:
         std::vector<unsigned char> buffer(chunk);
         while (!done_) {
             if (how_ == way::faulting) {
-                // Given back and touched again, so that there is always
-                // something to fault in.
+                // Discard and touch again, so that there is always a page to
+                // fault in.
                 discard(node_, got_.offset + me * 2 * chunk, 2 * chunk);
                 for (u64 place = 0; place < 2 * chunk; place += chunk / 4)
                     map_[me * 2 * chunk + place] = 'h';
@@ -231,7 +231,7 @@ private:
     std::atomic<u64> turns_ = 0;
 };
 
-/// Holds until it is told to end; checks whenever it is told 1.
+/// Holds until told to end; checks whenever it receives 1.
 std::string hold_until_told(int id, way how, channel &us)
 {
     holding held(id, how);
@@ -278,8 +278,8 @@ protected:
         control = open_control();
     }
 
-    /// Nothing is held any more: it can be destroyed, the module unloaded, and
-    /// the memory is the host's.
+    /// Nothing holds the instance: it can be destroyed, the module can be
+    /// unloaded, and the memory returns to the host.
     void expect_all_back()
     {
         EXPECT_TRUE(wait_until([&] {
@@ -316,7 +316,7 @@ TEST_P(held_instance, IsNotDestroyedAndNotDisturbed)
         expect_destroy_refused();
         expect_undisturbed(holder);
         if (GetParam().how == way::pinned)
-            break; // its check can be made once
+            break; // this check works only once
     }
     holder.conversation().send(0);
     EXPECT_EQ(holder.join(), "");
@@ -346,8 +346,8 @@ TEST_P(held_instance, ComesBackWholeWhenItsHolderIsKilled)
 
 TEST_P(held_instance, IsHeldByAForkedChildAlone)
 {
-    // The holder forks, and then is killed: what it had lives on in the child,
-    // until that is killed too.
+    // The holder forks and is killed. The child keeps the holder's objects
+    // alive until the child is killed too.
     process holder([&](channel &us) -> std::string {
         holding held(id, GetParam().how);
         const pid_t child = fork();
@@ -420,7 +420,7 @@ INSTANTIATE_TEST_SUITE_P(, held_instance, testing::ValuesIn(held_cases),
                              return std::string(row.param.name);
                          });
 
-// --- what outlives the driver ---
+// --- objects that outlive the driver ---
 
 using lifetime = driver_test;
 
@@ -437,8 +437,8 @@ TEST_F(lifetime, PagesThatArePinnedAreSafeFromDestroy)
     const unsigned char *place = map->data();
     map.reset();
     client.reset();
-    // Whether pages that only something outside holds are the instance's still
-    // is the driver's choice; that they stay what they are is not.
+    // The driver may or may not keep an instance whose pages are only pinned
+    // from outside. The pages must keep their contents either way.
     const int error = destroy(control, id);
     EXPECT_TRUE(error == 0 || error == EBUSY) << error;
     EXPECT_TRUE(pages->sees(place, 'h'));
@@ -485,7 +485,7 @@ TEST_F(lifetime, UnloadTakesUnusedInstancesAndTheirRawDataAlong)
         wait_until([&] { return settled_available() + 8 * mib > before; }));
 }
 
-// A device's number is one of a million that the host has for all of them.
+// The host has a million device numbers in all; descriptors share one.
 TEST_F(lifetime, DescriptorsOfRegionsAreOfOneDevice)
 {
     const int id = create(control, mib, 64 * mib);
@@ -520,8 +520,8 @@ TEST_F(lifetime, PathOfARegionDescriptorKeepsTheModuleAndNoMemory)
     EXPECT_EQ(query(control, id).resident_bytes, 0U);
     EXPECT_EQ(destroy(control, id), 0);
     control.reset();
-    // Where this succeeded, whatever is done with the descriptor would be done
-    // in memory that the module has left.
+    // If this succeeded, any use of the descriptor would run code of a module
+    // that is gone.
     ASSERT_EQ(unload(), EWOULDBLOCK);
 
     struct stat status
@@ -620,8 +620,8 @@ TEST_F(lifetime, OpenAttributeKeepsNothing)
 
 // --- races ---
 
-/// Runs each in a thread, over and over, for some seconds, and on a slow kernel
-/// until they have met often enough.
+/// Runs each body in a thread, over and over, for some seconds. On a slow
+/// kernel it goes on until the bodies have met often enough.
 void race(const std::function<bool()> &enough,
           const std::vector<std::function<void()>> &bodies)
 {
@@ -658,7 +658,8 @@ TEST_F(lifetime, DestroyRacesWithOpenMapAndQuery)
             },
             [&] { destroyed += destroy(control, 5) == 0; },
             [&] {
-                // An open node cannot be destroyed: it must not be open always.
+                // An instance with an open node cannot be destroyed: pause
+                // between opens.
                 std::this_thread::sleep_for(std::chrono::milliseconds(3));
                 const descriptor node(open("/dev/emuv5", O_RDWR | O_CLOEXEC));
                 if (!node) {
@@ -764,7 +765,7 @@ TEST_F(lifetime, FreeRacesWithMapTouchExportAndImport)
 TEST_F(lifetime, UnloadRacesWithLoadAndOpen)
 {
     control.reset();
-    // An open node keeps the module: what opens must not do so all the time.
+    // An open node keeps the module loaded: pause between opens.
     const auto breathe = [] {
         std::this_thread::sleep_for(std::chrono::milliseconds(3));
     };

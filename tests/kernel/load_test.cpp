@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Many clients at once, short of memory: they allocate, touch, discard, export,
-// fork and die, while others eat the host's memory, cgroups have limits, the
-// OOM killer is at work and instances come and go. EMUV_LOAD_SECONDS and
-// EMUV_LOAD_CLIENTS make it longer and wider, EMUV_SEED another one.
+// Many clients at once, short of memory. They allocate, touch, discard, export,
+// fork and die. Meanwhile others eat the host's memory, cgroups have limits,
+// the OOM killer is at work, and instances come and go. EMUV_LOAD_SECONDS makes
+// the test longer, EMUV_LOAD_CLIENTS wider; EMUV_SEED gives another one.
 #include "support.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 constexpr u64 chunk_words = chunk / sizeof(u64);
 constexpr u64 largest = 8; // chunks in a region
 
-/// What all processes see.
+/// State that all processes share.
 struct board
 {
     std::atomic<bool> stop{false};
@@ -51,7 +51,7 @@ struct board
     }
 };
 
-/// Runs `body` in a child of its own, which ends without a destructor.
+/// Runs `body` in a child, which ends without destructors.
 template <typename Body>
 pid_t spawn(Body &&body)
 {
@@ -68,14 +68,14 @@ pid_t spawn(Body &&body)
     _exit(status);
 }
 
-/// Status of a child that ended as it may: by itself, or killed.
+/// True if a child ended as allowed: by itself, or killed.
 bool ended_well(int status)
 {
     return (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
            (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/// A region that goes to whoever takes it out of the socket, filled.
+/// A filled region on its way to any process that reads the socket.
 struct parcel
 {
     u64 tag;
@@ -94,7 +94,7 @@ descriptor receive_parcel(int socket, parcel &what)
     return fd;
 }
 
-/// A client: what it wrote is all that it may ever read.
+/// A client that may read only its own writes.
 class worker
 {
 public:
@@ -102,7 +102,7 @@ public:
         : shared_(shared), id_(id), take_(take), give_(give), random_(seed)
     {}
 
-    /// Works until it is told to stop, or dies young, with all it has.
+    /// Works until told to stop, or exits early while it holds its objects.
     int run()
     {
         const auto age = random_() % 400;
@@ -113,7 +113,7 @@ public:
                     node_ = open_client(id_);
                 one_step();
             } catch (const std::system_error &error) {
-                // Opening and mapping want memory of the kernel's own.
+                // Opening and mapping need kernel memory too.
                 if (error.code().value() != ENOMEM)
                     throw;
                 shared_.enomem++;
@@ -160,7 +160,7 @@ private:
             random_() % 4 ? charge_some() : have_child();
             break;
         default:
-            if (random_() % 8 == 0) { // another client, from here on
+            if (random_() % 8 == 0) { // a new client from here on
                 pieces_.clear();
                 node_.reset();
                 charged_ = 0;
@@ -208,7 +208,7 @@ private:
     {
         const u64 tag = random_() | 1;
         u64 *const at = words(of, which);
-        // The first byte backs it all, or nothing.
+        // The first byte backs the whole chunk or nothing.
         volatile auto *const first = reinterpret_cast<unsigned char *>(at);
         const int signal = signal_of([&] { *first = *first; });
         expect(signal == 0 || signal == SIGBUS, "a touch raised no SIGBUS");
@@ -261,7 +261,7 @@ private:
             return;
         const auto which =
             static_cast<std::ptrdiff_t>(random_() % pieces_.size());
-        // Half of them let go of the mapping last.
+        // Half of the regions are freed before their mapping.
         if (random_() % 2)
             pieces_[static_cast<std::size_t>(which)].map.reset();
         expect(release(node_,
@@ -286,7 +286,7 @@ private:
             of->tags[i] = 0;
     }
 
-    /// Fills a small region, sends its descriptor off and forgets it.
+    /// Fills a small region, sends its descriptor and forgets the region.
     void hand_on()
     {
         piece made;
@@ -308,7 +308,7 @@ private:
                "a region that was handed on could not be freed");
     }
 
-    /// What another client filled and sent, and nothing else.
+    /// A received region holds the sender's data and nothing else.
     void take_over()
     {
         parcel what{};
@@ -372,13 +372,13 @@ private:
     u64 charged_ = 0;
 };
 
-/// Takes so much of the host's memory as leaves `least` available; with 0 all,
+/// Takes host memory until `least` bytes are available. With 0 it takes all,
 /// until it is killed.
 int eat(board &shared, u64 least)
 {
     constexpr u64 bite = 16 * mib;
     std::vector<void *> bites;
-    // Not one among many.
+    // Get more processor time than each of the many clients.
     setpriority(PRIO_PROCESS, 0, -10);
     while (!shared.stop && !shared.failed) {
         if (least == 0 || meminfo("MemAvailable") > least + 2 * bite) {
@@ -389,7 +389,7 @@ int eat(board &shared, u64 least)
                 break;
             bites.push_back(at);
         } else {
-            // And gives it back, a quarter a second.
+            // Give memory back, a quarter a second.
             std::this_thread::sleep_for(250ms);
             for (std::size_t i = 0; i < 1 + bites.size() / 4 && !bites.empty();
                  i++) {
@@ -401,7 +401,7 @@ int eat(board &shared, u64 least)
     return 0;
 }
 
-/// Makes and removes instances, one after the other, with a client in each.
+/// Creates and destroys instances, one after the other, with a client in each.
 int come_and_go(board &shared, u64 seed)
 {
     std::mt19937_64 random(seed);
@@ -444,7 +444,7 @@ class load : public driver_test
 protected:
     load() : driver_test("host_floor_mb=" + std::to_string(floor_mb())) {}
 
-    /// The host has less above it than the clients want.
+    /// In MiB. It leaves less memory above the floor than the clients want.
     static u64 floor_mb()
     {
         const auto available = settled_available();
@@ -467,8 +467,8 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
     const auto seed = from_environment("EMUV_SEED", 6);
     std::mt19937_64 random(seed);
 
-    // More than the host has, on purpose; without asking for it that is
-    // refused.
+    // Promises more than the host has, on purpose. That is refused without
+    // overcommit.
     const u64 promised = 2 * meminfo("MemTotal") / chunk * chunk;
     auto refused = creation(gib, promised);
     ASSERT_EQ(call(control, EMUV_IOC_CREATE, refused), ENOMEM);
@@ -506,7 +506,7 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
         spawn([&] { return eat(shared, floor_bytes() + 64 * mib); });
     const pid_t instances = spawn([&] { return come_and_go(shared, seed); });
 
-    // What the test's own processes need besides lies below the floor, too.
+    // The test's own processes may also take memory from below the floor.
     const u64 slack = (64 + count * (holds_back_freed() ? 8 : 2)) * mib;
     u64 lowest = ~u64{0};
     u64 highest_resident = 0;
@@ -521,7 +521,7 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
     auto next_drought = begun + 60s;
     while (std::chrono::steady_clock::now() - begun < limit && !shared.failed) {
         std::this_thread::sleep_for(20ms);
-        // Whoever has died is followed by another.
+        // A new worker replaces each dead one.
         for (std::size_t i = 0; i < workers.size(); i++) {
             int status = 0;
             if (waitpid(workers[i], &status, WNOHANG) != workers[i])
@@ -535,12 +535,13 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
             kill(workers[random() % workers.size()], SIGKILL);
             kills++;
         }
-        // The OOM killer, in a cgroup: again and again.
+        // The OOM killer of a cgroup, again and again.
         if (doomed == -1)
             doomed = spawn([&] { return fatal.enter() ? eat(shared, 0) : 1; });
         else if (waitpid(doomed, nullptr, WNOHANG) == doomed)
             doomed = -1;
-        // And that of the host: somebody takes all of it, floor or no floor.
+        // The host's OOM killer: a process takes all memory, whatever the
+        // floor.
         if (thirsty == -1 && std::chrono::steady_clock::now() > next_drought) {
             thirsty = spawn([&] {
                 write_text("/proc/self/oom_score_adj", "1000");
@@ -604,7 +605,7 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
         static_cast<unsigned long long>(lowest / mib),
         static_cast<unsigned long long>(floor_bytes() / mib));
 
-    // It was all there.
+    // Each kind of work has happened.
     EXPECT_GT(shared.checked, 0U);
     EXPECT_GT(shared.handed_on, 0U);
     EXPECT_GT(shared.instances, 0U);
@@ -615,7 +616,7 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
     }
     EXPECT_GT(lowest + slack, floor_bytes()) << "the host's floor was passed";
 
-    // And nothing is.
+    // Nothing is left.
     take.reset();
     give.reset();
     EXPECT_TRUE(wait_until([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Virtual VRAM as memory: lazy backing, reading and writing, mapping, giving
-// back, and what protects the host.
+// Virtual VRAM as memory: lazy backing, reads and writes, mappings, discards,
+// and protection of the host.
 #include "support.hpp"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ TEST_F(memory, AllocatingAndMappingCostsNoRam)
     const mapping map(client.get(), got.bytes, got.offset);
     EXPECT_EQ(resident(), 0U);
     EXPECT_GT(settled_available() + 8 * mib, before);
-    // The same bytes, once touched, do cost it: the measure measures.
+    // Touching the same bytes does cost RAM, so the measurement works.
     for (u64 chunk_start = 0; chunk_start < got.bytes; chunk_start += chunk)
         map[chunk_start] = 1;
     EXPECT_EQ(resident(), instance_bytes);
@@ -156,8 +156,7 @@ TEST_F(memory, FreeGivesTheRamBack)
 
 TEST_F(memory, AGibibyteIsFirstTouchedInAtMost512Faults)
 {
-    // As much of a gibibyte as this guest can spare; the count is held to the
-    // same measure.
+    // Use as much of a gibibyte as this guest can spare, and scale the limit.
     const auto spare = meminfo("MemAvailable") / 2;
     const auto bytes = std::min(gib, spare / chunk * chunk);
     ASSERT_GE(bytes, 64 * mib);
@@ -385,7 +384,7 @@ TEST_F(memory, BadBufferGivesEfaultAndSparesTheRest)
 {
     const auto got = allocate(client, chunk);
     ASSERT_EQ(pwrite(client.get(), "abc", 3, at(got)), 3);
-    // volatile, or the compiler sees through it and objects.
+    // volatile, since the compiler would object to a constant bad address.
     void *volatile nowhere = reinterpret_cast<void *>(8);
     EXPECT_EQ(error_of(pread(client.get(), nowhere, 3, at(got))), EFAULT);
     EXPECT_EQ(error_of(pwrite(client.get(), nowhere, 3, at(got))), EFAULT);
@@ -503,7 +502,7 @@ TEST_F(memory, PagesSplicedOutOfAMappingStayWhatTheyWere)
     ASSERT_EQ(vmsplice(pipe.in.get(), &part, 1, 0), 4096);
     map.reset();
     ASSERT_EQ(release(client, got.offset), 0);
-    // Whoever gets the memory next neither sees the pipe's pages nor writes
+    // The next owner of the memory neither sees the pipe's pages nor writes
     // into them.
     const auto next = open_client(id);
     const auto again = allocate(next, instance_bytes / 2);
@@ -515,7 +514,7 @@ TEST_F(memory, PagesSplicedOutOfAMappingStayWhatTheyWere)
     EXPECT_FALSE(first_other(bytes, sizeof bytes, 'a'));
 }
 
-// --- giving memory back ---
+// --- discarding ---
 
 TEST_F(memory, DiscardOfWholeChunksReturnsThemAndReadsZero)
 {
@@ -683,8 +682,7 @@ TEST_F(memory, RegionDescriptorPunchStaysInItsRegion)
 
 TEST_F(memory, MadviseRemoveGivesBackItsRangeOrNothing)
 {
-    // Not the first region of the node, so that the two do not count from the
-    // same place.
+    // Not the first region of the node: offsets in node and region differ.
     allocate(client, 2 * chunk);
     const auto got = allocate(client, 4 * chunk);
     const auto exported = export_region(client, got.offset);
@@ -826,7 +824,7 @@ TEST_F(memory, FreeTakesARegionsStartOnly)
     EXPECT_EQ(release(client, got.offset), 0);
 }
 
-// --- mapping: what is refused ---
+// --- mapping: refusals ---
 
 TEST_F(memory, PrivateMappingsAreRefused)
 {
@@ -928,7 +926,7 @@ TEST_F(memory, MappingsCanBeMovedAndSplit)
                                           MAP_SHARED, client.get(), at(got)));
     ASSERT_NE(start, MAP_FAILED);
     fill_pattern(start, size, 9);
-    // Out of the middle, at no chunk's border.
+    // Unmap the middle, at no chunk's border.
     ASSERT_EQ(munmap(start + chunk + 4096, chunk), 0);
     auto *room =
         mmap(nullptr, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -968,7 +966,7 @@ TEST_F(memory, FutexesArePrivate)
     *word = 0;
     EXPECT_EQ(futex(FUTEX_WAIT_PRIVATE, 1), EAGAIN);
     EXPECT_EQ(futex(FUTEX_WAKE_PRIVATE, 1), 0);
-    // As the manual says: shared ones need the page cache.
+    // Shared futexes need the page cache, as the manual says.
     EXPECT_EQ(futex(FUTEX_WAIT, 1), EFAULT);
     EXPECT_EQ(futex(FUTEX_WAKE, 1), EFAULT);
     *word = 0;
@@ -1096,8 +1094,8 @@ TEST_F(memory, NodeReadsIntoAMappingOfItself)
 {
     const auto got = allocate(client, 4 * chunk);
     const mapping map(client.get(), got.bytes, got.offset);
-    // Neither side backed; then one, then the other, then both; and the very
-    // same chunk.
+    // First neither side is backed, then one, then the other, then both. Last,
+    // both sides are the same chunk.
     ASSERT_EQ(pread(client.get(), map.data() + 2 * chunk, chunk, at(got)),
               static_cast<ssize_t>(chunk));
     EXPECT_FALSE(first_other(map.data() + 2 * chunk, chunk));
@@ -1425,13 +1423,13 @@ TEST_F(memory, ChargeEndsWithTheRegionAndOutlivesItsProcess)
         offset = owner.got().offset;
     }
     {
-        // The owner has ended; its cgroup pays all the same.
+        // The owner has ended; its cgroup still pays.
         const auto exported = export_region(client, offset);
         const mapping map(exported.get(), 64 * mib);
         for (u64 place = 0; place < map.size(); place += chunk)
             map[place] = 1;
         ASSERT_EQ(release(client, offset), 0);
-        // The mapping and the region descriptor hold the region still.
+        // The mapping and the region descriptor still hold the region.
         EXPECT_GE(group.current(), 60 * mib);
     }
     EXPECT_TRUE(wait_until([&] { return group.current() < 8 * mib; }))
@@ -1525,8 +1523,7 @@ TEST_F(memory, CgroupLimitKillsNobodyWhereManyThreadsTouch)
     EXPECT_LE(resident(), 64 * mib);
 }
 
-// Reads files until they fill `limit` bytes of the cgroup that the process is
-// in.
+// Reads files until they fill `limit` bytes of the process's cgroup.
 void read_files(const memory_cgroup &group, u64 limit)
 {
     std::vector<char> data(mib);
@@ -1540,7 +1537,7 @@ void read_files(const memory_cgroup &group, u64 limit)
     }
 }
 
-// What files have left in memory gives way to a region, as to any memory.
+// Cached files give way to a region, as they do to any memory.
 TEST_F(memory, CgroupFullOfCachedFilesStillHasRoom)
 {
     const memory_cgroup group("memory-test");
@@ -1551,7 +1548,7 @@ TEST_F(memory, CgroupFullOfCachedFilesStillHasRoom)
             CHILD_EXPECT(group.enter());
             CHILD_EXPECT(group.limit(80 * mib));
             read_files(group, 78 * mib);
-            // Otherwise there is nothing to give way.
+            // Otherwise there is nothing to reclaim.
             CHILD_EXPECT(group.current() > 60 * mib);
             const auto got = allocate(client, 64 * mib);
             const mapping map(client.get(), got.bytes, got.offset);
@@ -1598,8 +1595,7 @@ TEST_F(memory, FilesCachedForAnotherCgroupGiveWayToo)
 class host_floor : public memory
 {
 protected:
-    // So much below what is free that some of it can be had, and the rest
-    // cannot.
+    // The floor lets the test take some of the free memory, but not all.
     host_floor() : memory("host_floor_mb=" + std::to_string(floor_mb())) {}
 
     static u64 floor_mb() { return settled_available() / mib - 192; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The module's parameters: what loads, what is refused, and how it says so.
+// The module's parameters: valid values, refusals, and their messages.
 #include "support.hpp"
 
 #include <algorithm>
@@ -11,8 +11,7 @@ namespace {
 
 using namespace guest;
 
-/// What the module itself said, without what the kernel's loader says of any
-/// such module.
+/// The module's own messages, without the kernel loader's.
 std::vector<std::string> module_messages(kernel_log &log)
 {
     std::vector<std::string> own;
@@ -39,8 +38,8 @@ struct refusal
 {
     const char *name;
     std::string parameters;
-    /// The parameter that the message must name; any one of them where several
-    /// are at fault.
+    /// The parameter that the message must name; any one of them if several are
+    /// wrong.
     std::vector<std::string> named;
     int error = EINVAL;
 };
@@ -78,7 +77,7 @@ TEST_P(bad_parameter, IsRefusedWithOneLineThatNamesItAndLeavesNothing)
         row.named.begin(), row.named.end(),
         [&](const auto &name) { return line.find(name) != std::string::npos; }))
         << line;
-    // A range has figures. (A length has, too.)
+    // A message about a range or a length has figures.
     const auto behind = line.substr(line.find(':') + 1);
     EXPECT_TRUE(std::any_of(behind.begin(), behind.end(), [](unsigned char c) {
         return std::isdigit(c);
@@ -228,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(, bad_parameter, testing::ValuesIn(refusals),
                              return std::string(row.param.name);
                          });
 
-/// Loads what the test says itself.
+/// Does not load the module: each test loads it itself.
 class parameters : public testing::Test
 {
 protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Permissions: the table of docs/reference/tenancy.md, cell by cell, and what
-// it has no room for.
+// Permissions: the table of docs/reference/tenancy.md, cell by cell, and rules
+// outside the table.
 #include "support.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 using namespace guest;
 
-/// The group that the udev rule gives the nodes to; it has no name here.
+/// The group of the nodes by the udev rule; it has no name here.
 constexpr gid_t render = 4711;
 
 class permission : public driver_test
@@ -42,7 +42,7 @@ protected:
         ASSERT_EQ(pwrite(raw.get(), "secret", 6, 32 * mib), 6);
     }
 
-    /// As an administrator would who lets everybody use it.
+    /// Opens the node's mode to all users, as an administrator may.
     void open_to_all() const
     {
         ASSERT_EQ(chmod(node_path(id).c_str(), 0666), 0);
@@ -51,8 +51,8 @@ protected:
     int id = -1;
 };
 
-/// What a client with no right to it gets of the raw offset space: nothing, in
-/// any way. Empty if so.
+/// Checks that a client without the right can use no raw offset space in any
+/// way. Empty if so.
 std::string check_no_raw(const descriptor &node)
 {
     char byte = 'x';
@@ -86,7 +86,7 @@ std::string check_raw(const descriptor &node)
     return "";
 }
 
-/// Leaves the process nothing of root's powers but one capability.
+/// Drops all of root's capabilities but one.
 void keep_one_capability(int capability)
 {
     checked(prctl(PR_SET_KEEPCAPS, 1), "PR_SET_KEEPCAPS");
@@ -175,8 +175,8 @@ TEST_F(permission, RawioGivenUpAfterOpeningIsGone)
 
 TEST_F(permission, MappingOfTheRawSpaceStaysWithWhoeverMadeIt)
 {
-    // A mapping was allowed when it was made; a child that has given up its
-    // powers cannot make another.
+    // The mapping is made with the right. A child without capabilities could
+    // not make one.
     const auto node = open_raw(id);
     const mapping map(node.get(), chunk, 32 * mib);
     const auto said = in_child({.uid = nobody, .keep = {node.get()}},
@@ -200,7 +200,7 @@ TEST_F(permission, RegionDescriptorNeedsNoPower)
             CHILD_EXPECT(map[0] == 'a');
             map[0] = 'b';
             CHILD_EXPECT(map_error(exported.get(), chunk, chunk) == EINVAL);
-            // Not even to the same file by another name.
+            // Not by reopening the same file under another name either.
             const auto path = "/proc/self/fd/" + std::to_string(exported.get());
             const descriptor again(open(path.c_str(), O_RDWR | O_CLOEXEC));
             if (again) {
@@ -232,8 +232,8 @@ TEST_F(permission, ReadOnlyRegionDescriptorCannotBeOpenedForWriting)
 
 // --- the table ---
 
-/// A table of docs/reference/tenancy.md: by the first word of a row, its cells
-/// by the first word of their column.
+/// A table of docs/reference/tenancy.md. The keys are the first word of a row,
+/// then the first word of a column.
 using table = std::map<std::string, std::map<std::string, std::string>>;
 
 std::vector<std::string> cells_of(const std::string &line)
@@ -272,17 +272,17 @@ table documented()
     return rows;
 }
 
-/// What a tenant was handed, and whom it meets.
+/// A tenant's surroundings: descriptors handed to it, and other tenants.
 struct world
 {
-    int id;       ///< the instance whose node it may have
-    int other_id; ///< another tenant's
-    u64 others;   ///< where another client's region lies
+    int id;       ///< the instance of its own node
+    int other_id; ///< another tenant's instance
+    u64 others;   ///< offset of another client's region
     const descriptor *node = nullptr;
     const descriptor *control = nullptr;
 };
 
-/// How a process becomes a tenant: what root does beforehand, and the process.
+/// How a process becomes a tenant: root's preparation, and the process.
 struct tenant
 {
     std::string name;
@@ -306,7 +306,7 @@ void become_other_user()
     become_user(nobody, nobody);
 }
 
-/// Takes a capability from this process for good.
+/// Drops a capability of this process for good.
 void give_up(int capability)
 {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -319,11 +319,11 @@ void give_up(int capability)
     checked(syscall(SYS_capset, &header, sets), "capset");
 }
 
-/// Root of a user namespace in which nobody else is.
+/// Makes the process root of a user namespace of its own.
 void become_root_of_user_namespace(unsigned long with = 0)
 {
     const auto uid = geteuid();
-    // setresuid() left the process undumpable, and its maps not its own.
+    // setresuid() left the process undumpable, so it does not own its maps.
     checked(prctl(PR_SET_DUMPABLE, 1), "PR_SET_DUMPABLE");
     checked(unshare(CLONE_NEWUSER | static_cast<int>(with)), "unshare");
     write_text("/proc/self/setgroups", "deny");
@@ -331,8 +331,8 @@ void become_root_of_user_namespace(unsigned long with = 0)
         throw std::runtime_error("uid_map");
 }
 
-/// The mounts of a container, as a runtime would make them, in a mount and PID
-/// namespace that the process has already.
+/// Makes the mounts of a container, as a runtime would. The process already has
+/// its own mount and PID namespace.
 void enter_container(const std::string &node)
 {
     const auto must = [](int result, const char *what) {
@@ -357,7 +357,8 @@ void enter_container(const std::string &node)
     must(mount("proc", "/proc", "proc", 0, nullptr), "/proc");
 }
 
-/// What container runtimes leave root by default, without CAP_MKNOD.
+/// Keeps the capabilities that container runtimes leave root by default,
+/// without CAP_MKNOD.
 void keep_container_capabilities(std::set<int> kept = {})
 {
     kept.merge(std::set<int>{CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FSETID,
@@ -369,8 +370,8 @@ void keep_container_capabilities(std::set<int> kept = {})
             give_up(capability);
 }
 
-/// A control group whose processes may make any device node, as container
-/// runtimes have it by default, and open none.
+/// A control group whose processes may create any device node, as container
+/// runtimes allow by default, but may open none.
 class device_cgroup
 {
 public:
@@ -414,7 +415,7 @@ private:
     bool usable_ = false;
 };
 
-/// The driver's nodes by kind and number, as whoever makes them anew needs it.
+/// The driver's nodes with their device numbers, for creating them again.
 std::map<std::string, dev_t> nodes_there_are()
 {
     std::map<std::string, dev_t> nodes;
@@ -429,7 +430,7 @@ std::map<std::string, dev_t> nodes_there_are()
 
 constexpr uid_t container_user = 100000;
 
-/// All who stand in the table.
+/// All tenants of the table.
 std::vector<tenant> tenants(int id, const device_cgroup &confined)
 {
     const auto node = node_path(id);
@@ -523,8 +524,7 @@ std::vector<tenant> tenants(int id, const device_cgroup &confined)
     return all;
 }
 
-/// How a page of the table writes what calls ended with: one word if all ended
-/// alike.
+/// The word in the table for the results of calls: one word if all are alike.
 std::string word(const std::set<int> &errors)
 {
     std::string text;
@@ -558,7 +558,8 @@ std::string own_memory(const descriptor &node)
         errors.insert(call(node, EMUV_IOC_EXPORT, exported));
         const descriptor file(exported.fd);
         region imported;
-        // Its own it holds already; a dma-buf is no region descriptor.
+        // The tenant already holds its own region; a dma-buf is no region
+        // descriptor.
         if (import_region(node, file, imported) != (flags ? EINVAL : EEXIST))
             errors.insert(EPROTO);
     }
@@ -586,7 +587,7 @@ std::string not_its_own(const descriptor &node, u64 offset)
     close(ends[1]);
     if (!errors.contains(0) && byte != 'x')
         errors.insert(EPROTO);
-    // As its own it has it never.
+    // The tenant can never export the region as its own.
     auto exported = fresh<emuv_export>();
     exported.offset = offset;
     if (release(node, offset) != ENOENT ||
@@ -595,7 +596,7 @@ std::string not_its_own(const descriptor &node, u64 offset)
     return word(errors);
 }
 
-/// The row of whoever asks.
+/// Tries the calling tenant's row.
 std::map<std::string, std::string> row(const world &around)
 {
     std::map<std::string, std::string> cells;
@@ -640,7 +641,7 @@ std::map<std::string, std::string> row(const world &around)
     return cells;
 }
 
-/// Rows that were tried against those of the page.
+/// Compares the tried rows with the rows of the page.
 class who_may_do_what : public permission
 {
 protected:
@@ -657,7 +658,7 @@ protected:
         }
     }
 
-    /// What a tenant got, cell by cell, or one cell that says what went wrong.
+    /// A tenant's results, cell by cell, or one cell with the failure.
     std::map<std::string, std::string> ask(const tenant &who)
     {
         const auto neighbour = open_client(id);
@@ -692,7 +693,7 @@ protected:
         for (std::string part; std::getline(in, part, ';');)
             cells[part.substr(0, part.find('='))] =
                 part.substr(part.find('=') + 1);
-        // Whoever may not, has not.
+        // A tenant without access has changed nothing.
         if (cells["others' memory"] != "yes") {
             const mapping map(neighbour.get(), chunk, theirs.offset);
             EXPECT_FALSE(first_other(map.data(), chunk, 'n'));
@@ -728,9 +729,9 @@ TEST_F(who_may_do_what, DeviceCgroupsAreThereToBeTried)
         GTEST_SKIP() << "this kernel has none (CONFIG_CGROUP_BPF)";
 }
 
-/// As kernel.unprivileged_userns_clone or a sysctl of Debian's would have it,
-/// the rows of user namespaces cannot be tried; nor are they skipped in
-/// silence.
+/// The rows of user namespaces cannot be tried if a sysctl such as
+/// kernel.unprivileged_userns_clone forbids them. This test then fails, so that
+/// they are not skipped in silence.
 TEST_F(who_may_do_what, UserNamespacesAreThereToBeTried)
 {
     EXPECT_EQ(in_child({.uid = nobody},
@@ -741,11 +742,11 @@ TEST_F(who_may_do_what, UserNamespacesAreThereToBeTried)
               "");
 }
 
-// --- what a tenant sees ---
+// --- numbers that a tenant sees ---
 
 TEST_F(who_may_do_what, NumbersOnANodeAreTheTenantsOwn)
 {
-    // Another tenant, with more of everything.
+    // Another tenant has more clients and more memory.
     const auto theirs = open_client(other_id);
     for (int i = 0; i < 3; i++)
         open_client(other_id);
@@ -777,12 +778,12 @@ TEST_F(who_may_do_what, NumbersOnANodeAreTheTenantsOwn)
         EXPECT_EQ(clients[0].id, id);
         EXPECT_EQ(clients[0].pid, getpid());
     }
-    // Another tenant's coming and going shows in no number here.
+    // Clients of another tenant come and go: no number here shows them.
     for (int i = 0; i < 5; i++)
         open_client(other_id);
     open_client(id);
     EXPECT_EQ(list_clients(open_client(id)).back().client, first + 2);
-    // Nor is a region of another's to be had by its descriptor.
+    // Another tenant's region cannot be imported by its descriptor.
     const auto exported = export_region(theirs, region_there.offset);
     region imported;
     EXPECT_EQ(import_region(node, exported, imported), EXDEV);

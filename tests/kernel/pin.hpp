@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Long-term pins, as a GPU driver's registration of memory takes them: by
-// io_uring's registered buffers, and by the memory of an AF_XDP socket.
+// Long-term pins, as a GPU driver takes them to register memory. They come from
+// io_uring's registered buffers and from the memory of an AF_XDP socket.
 #pragma once
 
 #include "support.hpp"
@@ -70,8 +70,8 @@ private:
 };
 
 /// Pins a range of memory as that of an AF_XDP socket, until the object goes.
-/// It cannot be read or written this way, but kernels before 6.5, whose
-/// io_uring registers no memory of device files, do take it.
+/// Such a pin cannot be read or written. It works before 6.5 too, where
+/// io_uring registers no memory of device files.
 class socket_pin
 {
 public:

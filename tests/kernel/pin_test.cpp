@@ -54,7 +54,7 @@ protected:
     unsigned char *place = nullptr;
 };
 
-/// Pinned by io_uring, which can read and write what it pinned.
+/// Pages pinned by io_uring, which can read and write them.
 class pinned : public pages
 {
 protected:
@@ -68,7 +68,7 @@ protected:
         }
     }
 
-    /// What the pin sees of the region, in `contents`.
+    /// Reads the region through the pin, into `contents`.
     void read_pin(pin &by)
     {
         std::memset(contents.data(), 0xee, region_bytes);
@@ -76,7 +76,7 @@ protected:
                   static_cast<int>(region_bytes));
     }
 
-    /// Writes `value` all over the region through the pin.
+    /// Fills the region with `value` through the pin.
     void write_pin(pin &by, unsigned char value)
     {
         std::memset(contents.data(), value, region_bytes);
@@ -84,7 +84,7 @@ protected:
                   static_cast<int>(region_bytes));
     }
 
-    /// Pins the region as it is mapped now; the address is kept, since the
+    /// Pins the region as it is mapped now. Keeps the address, since the
     /// mapping may go.
     std::unique_ptr<pin> pin_region()
     {
@@ -94,8 +94,7 @@ protected:
         return made;
     }
 
-    /// Takes all the memory of the instance that is to be had and expects it to
-    /// be zero, then fills it.
+    /// Takes all free memory of the instance, expects zeros in it and fills it.
     void expect_next_owner_undisturbed(pin &by, unsigned char pins_value)
     {
         const auto next = open_client(id);
@@ -171,7 +170,7 @@ TEST_F(pinned, PinOutlivesTheMapping)
     read_pin(*by);
     EXPECT_FALSE(first_pattern_error(contents.data(), region_bytes, 2));
     write_pin(*by, 'd');
-    // The region is still the same memory.
+    // The region still has the same memory.
     map = mapping(client.get(), region_bytes, got.offset);
     EXPECT_FALSE(first_other(map.data(), region_bytes, 'd'));
 }
@@ -183,7 +182,7 @@ TEST_F(pinned, DiscardReadsZeroThroughMappingAndPinAlike)
     ASSERT_EQ(discard(client, got.offset + 100, region_bytes - 200), 0);
     EXPECT_FALSE(first_other(map.data(), 100, 'p'));
     EXPECT_FALSE(first_other(map.data() + 100, region_bytes - 200));
-    // Whoever pinned it and whoever maps it see one memory, as before.
+    // Pins and mappings still see the same memory.
     read_pin(*by);
     EXPECT_EQ(std::memcmp(contents.data(), map.data(), region_bytes), 0);
     write_pin(*by, 'd');
@@ -241,7 +240,7 @@ TEST_F(pinned, RawPagesCanBePinned)
     map.reset();
     read_pin(*by);
     EXPECT_FALSE(first_other(contents.data(), region_bytes, 'p'));
-    // A region that comes to lie there is new memory.
+    // A new region at this offset has new memory.
     client.reset();
     client = open_client(id);
     const auto all = allocate(client, 56 * mib);
@@ -267,9 +266,9 @@ TEST_F(pinned, PinsOfManyRegionsComeAndGo)
 
 // --- pinned by a socket, on any kernel ---
 
-// As many of another client's touches as eight discards let by, each of which
-// zeroes half a gibibyte where it is. Where they were let by between discards
-// only, these would be one or two each.
+// Counts another client's touches during eight discards. Each discard zeroes
+// half a gibibyte in place. If touches could run only between discards, there
+// would be one or two for each.
 TEST_F(pages, PinnedOnesAreDiscardedWhileOtherClientsTouch)
 {
     const int large =
@@ -297,7 +296,7 @@ TEST_F(pages, PinnedOnesAreDiscardedWhileOtherClientsTouch)
     for (u64 here = 0; done < discards; here += chunk) {
         if (here == map_of_theirs.size())
             here = 0;
-        // Out of the mapping, and in again with the fault.
+        // Drop the pages from the mapping, and fault them in again.
         ASSERT_EQ(madvise(map_of_theirs.data() + here, chunk, MADV_DONTNEED),
                   0);
         map_of_theirs[here] = 1;
@@ -407,7 +406,7 @@ TEST_F(direct, ReadIntoUntouchedMemoryBacksIt)
     fill_pattern(aligned, region_bytes, 4);
     ASSERT_EQ(pwrite(disk.get(), aligned, region_bytes, 0),
               static_cast<ssize_t>(region_bytes));
-    // From the middle of a chunk over its border.
+    // From the middle of a chunk across its border.
     ASSERT_EQ(pread(disk.get(), map.data() + chunk / 2, chunk, 0),
               static_cast<ssize_t>(chunk))
         << std::strerror(errno);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Memory that fails: who touches, reads or writes a page that the kernel has
-// taken out of use is told so, and nobody is given its bytes.
+// Memory that fails. The kernel takes a failed page out of use. A touch, read
+// or write of it then gets an error, and no client gets the page's bytes.
 #include "support.hpp"
 
 #include <cerrno>
@@ -28,8 +28,7 @@ protected:
         got = allocate(client, 2 * chunk);
         map = mapping(client.get(), got.bytes, got.offset);
         std::memset(map.data(), 'p', map.size());
-        // Kernels differ in what they answer; what they have done is in the
-        // page's flags.
+        // Kernels differ in the answer; the page's flags show the effect.
         signal_of([&] {
             error = error_of(
                 madvise(map.data() + bad, page, 100 /* MADV_HWPOISON */));

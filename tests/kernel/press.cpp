@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Presses an instance past its physical size: charges all of its physical VRAM,
-// then fills all of its virtual VRAM with a pattern and checks every byte of
-// it. Used by the demo; prints what it does.
+// Presses an instance past its physical size, for the demo. It charges all
+// physical VRAM, fills all virtual VRAM with a pattern and checks every byte.
+// It prints its steps.
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
 #include <emuv/size.hpp>
@@ -24,15 +24,15 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t most_regions = 8;
 
-/// Says a line at once, whoever reads it.
+/// Prints a line at once, even into a pipe.
 void say(const std::string &line)
 {
     std::printf("press: %s\n", line.c_str());
     std::fflush(stdout);
 }
 
-/// The eight bytes that belong at an offset: no two offsets have the same, so
-/// that a chunk in another's place, or an old one, shows.
+/// The eight bytes that belong at an offset. They differ between offsets, so
+/// that a misplaced or old chunk shows.
 std::uint64_t pattern(std::uint64_t offset)
 {
     std::uint64_t x = offset + 0x9e3779b97f4a7c15;
@@ -40,8 +40,8 @@ std::uint64_t pattern(std::uint64_t offset)
     return x ^ (x >> 29);
 }
 
-/// Goes through all mappings a MiB at a time, calling each(words, offset, n)
-/// for its n 64-bit words at the node's offset, and reports how far it is.
+/// Goes through all mappings, a MiB at a time, and reports progress. It calls
+/// each(words, offset, n) for n 64-bit words at the node's offset.
 template <typename Each>
 void sweep(const std::string &verb, const std::vector<emuv::region> &regions,
            const std::vector<emuv::mapping> &mappings, Each each)
@@ -81,8 +81,8 @@ void sweep(const std::string &verb, const std::vector<emuv::region> &regions,
     }
 }
 
-/// Runs what the limit must refuse, and says that it did.
-/// @throws std::runtime_error it did not
+/// Runs a call that the limit must refuse, and reports the refusal.
+/// @throws std::runtime_error the call succeeded
 template <typename Call>
 void must_be_refused(const std::string &what, Call call)
 {
@@ -116,7 +116,7 @@ void press(const std::string &node)
     const std::uint64_t left = before.virtual_bytes - before.virtual_used_bytes;
     if (left == 0)
         throw std::runtime_error("no virtual VRAM is left to press");
-    // Whole chunks in every region but the last, which takes the rest.
+    // Every region but the last has whole chunks; the last has the rest.
     const std::uint64_t share =
         left / most_regions / before.chunk_bytes * before.chunk_bytes;
     std::vector<emuv::region> regions;
@@ -163,7 +163,7 @@ void press(const std::string &node)
         " in use of an instance with " +
         emuv::format_size_exact(before.physical_bytes) + " of physical VRAM");
 
-    // What was written is not to be found by whoever comes next.
+    // The next client must not find the written data.
     mappings.clear();
     regions.clear();
     client.uncharge(before.physical_bytes - before.physical_used_bytes);

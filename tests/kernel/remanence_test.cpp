@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Data remanence: what was given back, in whatever way, reads as zeros before
-// anybody else can read it.
+// Data remanence: memory given back in any way reads as zeros before anybody
+// else can read it.
 #include "pin.hpp"
 #include "support.hpp"
 
@@ -40,7 +40,7 @@ std::set<u64> frames_of(const mapping &map)
     return frames;
 }
 
-/// Moves this thread among the processors, and lets it go anywhere at the end.
+/// Moves this thread between processors, and lifts the restriction at the end.
 class on_processor
 {
 public:
@@ -64,7 +64,7 @@ private:
     cpu_set_t all_{};
 };
 
-/// Memory of an instance that holds the pattern, and who has it.
+/// Memory of an instance with the pattern, and its client.
 struct holding
 {
     int id = -1;
@@ -102,8 +102,8 @@ void PrintTo(const way &of, std::ostream *out)
     *out << of.name;
 }
 
-/// Hands the region to a process that maps it and waits; the region is its
-/// alone afterwards.
+/// Hands the region to a process that maps it and waits. Afterwards only that
+/// process holds the region.
 process holder_of(holding &held)
 {
     const auto exported = export_region(held.client, held.where.offset);
@@ -212,7 +212,7 @@ const std::array ways = {
     way{"FreedWhilePinned",
         [](holding &held) {
             const auto map = held.map();
-            // What keeps it from everybody else, and then does not.
+            // A pin keeps the memory from everybody else until it ends.
             const socket_pin pinned(map.data(), map.size());
             ASSERT_EQ(pinned.error(), 0);
             held.client.reset();
@@ -251,7 +251,7 @@ protected:
         id = create(control, mib, 2 * dirty_bytes);
     }
 
-    /// All that another client of the instance can have.
+    /// Takes all memory that another client can have, and expects zeros.
     static void expect_zeros(int instance)
     {
         const auto next = open_client(instance);
@@ -264,8 +264,8 @@ protected:
         EXPECT_FALSE(first_other(map.data(), map.size()));
     }
 
-    /// Takes memory in another instance until some of it is of these pages: if
-    /// need be all that the host gives.
+    /// Takes memory in another instance until some of it is of these pages. If
+    /// need be it takes all that the host gives.
     void expect_zeros_in(const std::set<u64> &frames)
     {
         ASSERT_FALSE(frames.empty());
@@ -275,7 +275,7 @@ protected:
         const auto next = open_client(other);
         std::size_t met = 0;
         region got;
-        // What a processor has freed it keeps at hand for itself.
+        // Each processor keeps the pages that it has freed for itself.
         const auto processors = static_cast<unsigned>(get_nprocs());
         const on_processor elsewhere;
         for (unsigned turn = 0;
@@ -291,7 +291,7 @@ protected:
                               "has shown nothing";
     }
 
-    /// Fills the whole instance as a holder of its raw space; the pages.
+    /// Fills the whole instance through its raw space, and returns the pages.
     std::set<u64> fill_raw() const
     {
         const auto raw = open_raw(id);

@@ -450,8 +450,8 @@ u64 meminfo(const std::string &name)
 
 namespace {
 
-/// Free pages that a processor keeps at hand (a good part of memory, since
-/// 6.7), which are in no count of free ones.
+/// Free pages that processors keep at hand, in bytes. No count of free pages
+/// has them; since 6.7 they are a good part of memory.
 u64 at_hand()
 {
     u64 all = 0;
@@ -470,8 +470,8 @@ u64 settled_available()
 {
     sync();
     write_text("/proc/sys/vm/drop_caches", "3");
-    // A processor gives back tens of megabytes at once: between the two
-    // readings they would be counted twice (17.8 MiB of it were seen on 6.1).
+    // A processor gives back tens of megabytes at once. Between the two
+    // readings they would be counted twice (17.8 MiB were seen on 6.1).
     u64 before = at_hand();
     for (int left = 100;; left--) {
         const u64 available = meminfo("MemAvailable");
@@ -525,8 +525,8 @@ void on_fault(int number)
 {
     if (fault_target)
         siglongjmp(*fault_target, number);
-    // Not one that was asked for: it ends the program, unless it was of a
-    // moment, as when a failure that was injected hit the program's own pages.
+    // An unexpected signal ends the program. A momentary fault does not repeat,
+    // as when an injected failure hit the program's own pages.
     signal(number, SIG_DFL);
     faults_caught = false;
 }
@@ -571,8 +571,8 @@ int signal_of_write(volatile unsigned char *at)
 std::optional<u64> first_other(const unsigned char *data, u64 bytes,
                                unsigned char value)
 {
-    // memcmp against itself, one byte on, is far quicker under emulation than a
-    // loop.
+    // memcmp() of the range with itself, shifted by a byte, is far faster than
+    // a loop under emulation.
     if (bytes == 0 ||
         (data[0] == value && std::memcmp(data, data + 1, bytes - 1) == 0))
         return std::nullopt;
@@ -689,7 +689,7 @@ capability_sets capabilities()
     return sets;
 }
 
-/// @return true if that could be done
+/// @return true on success
 bool set_effective(int capability, bool on)
 {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -776,7 +776,7 @@ void send_message(int socket, const message &what, int fd)
     checked(send_with(socket, &what, sizeof what, fd, 0), "sendmsg");
 }
 
-/// Nothing at the end of the conversation.
+/// Returns nothing when the other end has closed.
 std::optional<message> receive_message(int socket, descriptor *fd)
 {
     pollfd waiting{socket, POLLIN, 0};

@@ -29,11 +29,10 @@ inline constexpr u64 gib = 1024 * mib;
 inline constexpr u64 chunk = EMUV_CHUNK_BYTES;
 inline constexpr uid_t nobody = 65534;
 
-/// The errno of a call that answered -1, or 0 if it did not fail.
+/// The errno of a call that returned -1, or 0 if it did not fail.
 int error_of(long result);
 
-/// Throws std::system_error for a call that answered -1; passes the answer on
-/// otherwise.
+/// Throws std::system_error if a call returned -1; else returns its result.
 long checked(long result, const char *what);
 
 /// An owned file descriptor.
@@ -81,8 +80,8 @@ private:
     u64 size_ = 0;
 };
 
-/// The errno of mmap() with these arguments; 0 (and nothing stays mapped) if it
-/// succeeds.
+/// The errno of mmap() with these arguments. 0 if it succeeds; nothing stays
+/// mapped.
 int map_error(int fd, u64 bytes, u64 offset,
               int protection = PROT_READ | PROT_WRITE, int flags = MAP_SHARED);
 
@@ -105,25 +104,25 @@ int call(const descriptor &fd, unsigned long request, T &argument)
     return call(fd.get(), request, static_cast<void *>(&argument));
 }
 
-/// A create call as most tests want it: physical and virtual bytes of a 4070.
+/// The usual create call of tests: physical and virtual bytes of a 4070.
 emuv_create creation(u64 physical_bytes, u64 virtual_bytes, int id = EMUV_ANY,
                      unsigned flags = 0);
 
 descriptor open_control();
-/// Creates an instance and answers its id; throws if that fails.
+/// Creates an instance and returns its id; throws on failure.
 int create(const descriptor &control, emuv_create argument);
 int create(const descriptor &control, u64 physical_bytes, u64 virtual_bytes);
 /// 0 or the errno.
 int destroy(const descriptor &control, int id);
-/// Tries for some seconds, because the kernel may let go of a killed holder a
-/// moment later; the last errno.
+/// Tries for some seconds and returns the last errno. The kernel may release a
+/// killed holder a moment later.
 int destroy_eventually(const descriptor &control, int id);
 
 std::string node_path(int id);
-/// A client without CAP_SYS_RAWIO, for any caller: it sees only its own
+/// A client without CAP_SYS_RAWIO, for any caller; it can access only its own
 /// regions.
 descriptor open_client(int id, int flags = O_RDWR);
-/// A client with all the capabilities of the caller.
+/// A client with all of the caller's capabilities.
 descriptor open_raw(int id, int flags = O_RDWR);
 
 emuv_query_instance query(const descriptor &node, int id = 0);
@@ -158,14 +157,14 @@ std::string module_file();
 int load(const std::string &parameters);
 /// delete_module(); 0 or the errno.
 int unload();
-/// Tries for some seconds, because a killed process's files may close a moment
-/// later; the last errno.
+/// Tries for some seconds and returns the last errno. A killed process's files
+/// may close a moment later.
 int unload_eventually();
 bool loaded();
 /// The visible traces of the module, one line each; empty if there are none.
 std::string leftovers();
 
-/// Reads the kernel's messages from the moment it is made.
+/// Reads the kernel's messages since the object was made.
 class kernel_log
 {
 public:
@@ -177,11 +176,10 @@ private:
     descriptor device_;
 };
 
-/// A number from the environment, for tests that can be made to run longer.
+/// A number from the environment, with which some tests run longer.
 u64 from_environment(const char *name, u64 otherwise);
 
-/// sendmsg() and recvmsg() of some data and, if there is one (not -1), a
-/// descriptor with it.
+/// sendmsg() and recvmsg() of data and, unless -1, a descriptor.
 long send_with(int socket, const void *data, std::size_t bytes, int fd,
                int flags);
 long receive_with(int socket, void *data, std::size_t bytes, descriptor &fd,
@@ -192,8 +190,8 @@ std::string read_text(const std::string &path);
 u64 read_number(const std::string &path);
 bool write_text(const std::string &path, std::string_view text);
 bool exists(const std::string &path);
-/// Lets everything fail that the kernel can be told to fail, without a word in
-/// its log; false if it cannot.
+/// Enables every fault injection of the kernel, without messages in its log;
+/// false if there is none.
 bool make_failures_silent();
 std::string attribute_path(int id, const std::string &name);
 std::string attribute(int id, const std::string &name);
@@ -204,9 +202,8 @@ u64 meminfo(const std::string &name);
 /// MemAvailable after caches have been dropped, with the pages that processors
 /// keep free for themselves.
 u64 settled_available();
-/// True if the kernel holds back freed memory, as KASAN does to catch its use:
-/// then sums of memory tell of no leak. kmemleak, which such a kernel has,
-/// does.
+/// True if the kernel holds back freed memory, as KASAN does to catch uses of
+/// it. Then sums of memory show no leak; such a kernel has kmemleak for that.
 bool holds_back_freed();
 /// Page faults of this thread that needed no I/O.
 long minor_faults();
@@ -217,20 +214,20 @@ bool load_stock_module(const std::string &name_and_parameters);
 
 // --- memory ---
 
-/// The signal (SIGBUS, SIGSEGV) that `access` raised, or 0. It must only touch
-/// memory: objects that it holds are not unwound.
+/// The signal (SIGBUS, SIGSEGV) that `access` raised, or 0. `access` must only
+/// touch memory: its objects are not unwound.
 int signal_of(const std::function<void()> &access);
 int signal_of_read(const volatile unsigned char *at);
 int signal_of_write(volatile unsigned char *at);
 /// The first byte that is not `value`, if there is one.
 std::optional<u64> first_other(const unsigned char *data, u64 bytes,
                                unsigned char value = 0);
-/// Fills with bytes that depend on the place and on the seed, so that neither
-/// shifts nor swaps go unseen.
+/// Fills with bytes that depend on place and seed, so that shifts and swaps
+/// show.
 void fill_pattern(unsigned char *data, u64 bytes, u64 seed);
 std::optional<u64> first_pattern_error(const unsigned char *data, u64 bytes,
                                        u64 seed);
-/// True if the whole of a range of a descriptor reads as zeros.
+/// True if a whole range of a descriptor reads as zeros.
 bool reads_zero(int fd, u64 offset, u64 bytes);
 
 /// A group of the memory controller, removed with the object.
@@ -243,11 +240,11 @@ public:
     memory_cgroup(const memory_cgroup &) = delete;
     memory_cgroup &operator=(const memory_cgroup &) = delete;
 
-    /// True if there is a memory controller, and so the group.
+    /// True if the memory controller, and so the group, exists.
     bool usable = false;
 
     u64 current() const;
-    /// Puts the calling process into it; false if that cannot be done.
+    /// Moves the calling process into the group; false on failure.
     bool enter() const;
     /// Sets memory.max.
     bool limit(u64 bytes) const;
@@ -260,8 +257,8 @@ private:
 
 // --- capabilities and processes ---
 
-/// Takes a capability out of this thread's effective set for as long as it
-/// lives.
+/// Removes a capability from this thread's effective set during the object's
+/// life.
 class without_capability
 {
 public:
@@ -285,7 +282,7 @@ public:
     void send_descriptor(int fd);
     descriptor receive_descriptor();
     void finish(const std::string &text);
-    /// The last word of the other end; nothing if it ended without one.
+    /// The last message of the other end; nothing if it ended without one.
     std::optional<std::string> receive_last();
     int get() const { return socket_.get(); }
 
@@ -294,12 +291,12 @@ private:
     descriptor socket_;
 };
 
-/// A child process that runs `body`; it inherits no descriptor but those in
+/// A child process that runs `body`. It inherits only the descriptors in
 /// `keep`, and is killed with the object.
 class process
 {
 public:
-    /// Answers an empty text if all was well, and the failure otherwise.
+    /// Returns an empty text on success, and the failure otherwise.
     using body = std::function<std::string(channel &)>;
 
     struct options
@@ -329,8 +326,7 @@ private:
 /// Runs `body` in a child and returns its answer.
 std::string in_child(const process::options &how, const process::body &run);
 
-/// For the body of a child: ends it with a text that names the failed
-/// condition.
+/// For the body of a child: returns a text that names the failed condition.
 std::string failed(const char *expression, int line);
 #define CHILD_EXPECT(condition)                                                \
     do {                                                                       \
@@ -340,8 +336,8 @@ std::string failed(const char *expression, int line);
 
 // --- fixture ---
 
-/// Loads the module for each test and, at its end, expects it to unload and to
-/// leave nothing.
+/// Loads the module for each test. Expects at the end that it unloads and
+/// leaves nothing.
 class driver_test : public ::testing::Test
 {
 protected:
@@ -351,7 +347,7 @@ protected:
     void SetUp() override;
     void TearDown() override;
 
-    /// Loads anew with other parameters: nothing may be open.
+    /// Reloads the module with other parameters; no node may be open.
     void reload(const std::string &parameters);
 
     descriptor control;

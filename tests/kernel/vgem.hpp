@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A device that imports dma-bufs: vgem, a DRM device of memory alone, which
-// maps an imported dma-buf for as long as it holds it.
+// A device that imports dma-bufs: vgem, a DRM device without hardware. It maps
+// an imported dma-buf for as long as it holds the buffer.
 #pragma once
 
 #include "support.hpp"
@@ -29,7 +29,7 @@ constexpr unsigned long prime_fd_to_handle = _IOWR('d', 0x2e, drm_prime_handle);
 constexpr unsigned long prime_handle_to_fd = _IOWR('d', 0x2d, drm_prime_handle);
 constexpr unsigned long gem_close = _IOW('d', 0x09, drm_gem_close);
 
-/// The device; nothing on a kernel that has none.
+/// Opens the device; empty on a kernel without it.
 inline descriptor open_vgem()
 {
     if (!load_stock_module("vgem"))
@@ -40,7 +40,7 @@ inline descriptor open_vgem()
         static_cast<int>(checked(open(path, O_RDWR | O_CLOEXEC), path)));
 }
 
-/// Attaches and maps a dma-buf; 0 or the errno, and the device's handle of it.
+/// Attaches and maps a dma-buf; 0 or the errno, and the device's handle.
 inline int vgem_import(const descriptor &device, const descriptor &buffer,
                        __u32 &handle)
 {
@@ -51,7 +51,7 @@ inline int vgem_import(const descriptor &device, const descriptor &buffer,
     return error;
 }
 
-/// Unmaps and detaches it; 0 or the errno.
+/// Unmaps and detaches the buffer; 0 or the errno.
 inline int vgem_drop(const descriptor &device, __u32 handle)
 {
     drm_gem_close argument{handle, 0};
