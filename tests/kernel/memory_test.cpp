@@ -514,7 +514,7 @@ TEST_F(memory, PagesSplicedOutOfAMappingStayWhatTheyWere)
     EXPECT_FALSE(first_other(bytes, sizeof bytes, 'a'));
 }
 
-// --- discarding ---
+// --- giving memory back ---
 
 TEST_F(memory, DiscardOfWholeChunksReturnsThemAndReadsZero)
 {
