@@ -236,9 +236,7 @@ static int emuv_client_ioctl_query(struct emuv_call *call)
 	return 0;
 }
 
-/*
- * Describe the client with the smallest number that is at least @arg->client.
- */
+/* Describe the client with the smallest number from @arg->client on. */
 int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg)
 {
 	struct emuv_client *client;

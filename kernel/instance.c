@@ -56,9 +56,7 @@ static bool emuv_model_is_valid(const char *model)
 	return true;
 }
 
-/*
- * @node may come from user space, and becomes an array index.
- */
+/* @node may come from user space, and becomes an array index. */
 static bool emuv_node_is_valid(int node)
 {
 	if (node == EMUV_ANY)

@@ -33,9 +33,7 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		chunk = emuv_chunk_get(inst, pos >> EMUV_CHUNK_SHIFT);
 		if (chunk) {
 			sound = emuv_chunk_sound(chunk, at, span);
-			/*
-			 * memory may fail during the copy; this must not panic
-			 */
+			/* memory may fail during the copy: do not panic */
 			copied = _copy_mc_to_iter(chunk->vaddr + at, sound, to);
 			emuv_chunk_put(chunk);
 		} else {

@@ -3,11 +3,12 @@
  * Memory cgroups: the room left in one.
  *
  * A region's memory is charged to the cgroup of the process that allocated the
- * region. The toucher does not pay, be it a reader or a kernel thread that
- * works for a device. The charge is part of each allocation (__GFP_ACCOUNT in a
- * set_active_memcg() scope). This file keeps a touch that does not fit from
- * filling the cgroup. In a full cgroup, the next allocation of its processes
- * would wake the OOM killer.
+ * region. Others that touch it do not pay, such as a reader or a kernel thread
+ * that works for a device. The charge is part of each allocation (__GFP_ACCOUNT
+ * in a set_active_memcg() scope).
+ *
+ * This file keeps a touch that does not fit from filling the cgroup. In a full
+ * cgroup, the next allocation of its processes would wake the OOM killer.
  */
 #include <linux/memcontrol.h>
 #include <linux/page_counter.h>
@@ -17,9 +18,7 @@
 
 #ifdef CONFIG_MEMCG
 
-/*
- * Adds both of the kernel's ways of ageing pages; only the one in use counts.
- */
+/* Adds both of the kernel's LRU schemes; only the one in use counts pages. */
 static unsigned long emuv_memcg_lru(const struct mem_cgroup_per_node *node,
 				    int zone, bool file)
 {

@@ -5,10 +5,10 @@
  * They are regular files, so that fallocate() reaches them. Their file system
  * is the driver's own, and is never mounted where anybody sees it.
  *
- * That file system's code is in the module, and not only files hold it: an
- * O_PATH descriptor holds mount and inode, but no file. So the file system has
- * an .owner, and is mounted only while there are files. Any holder of a part of
- * the file system thus holds the module.
+ * That file system's code is in the module, and files are not its only holders.
+ * An O_PATH descriptor holds mount and inode, but no file. So the file system
+ * has an .owner, and is mounted only while there are files. Any holder of a
+ * part of the file system thus holds the module.
  */
 #include <linux/anon_inodes.h>
 #include <linux/compat.h>

@@ -41,7 +41,7 @@ protected:
         return list_clients(control, id);
     }
 
-    /// Nobody holds anything of the instance.
+    /// No client holds any part of the instance.
     void expect_idle() const
     {
         EXPECT_TRUE(wait_until([&] { return now().clients == 0; }));
