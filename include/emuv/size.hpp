@@ -14,8 +14,8 @@ namespace emuv {
 /// bytes.
 /// @param unit_shift  a number without a unit counts 1 << unit_shift bytes. A
 ///   shift other than 0 forbids a unit.
-/// @throws std::invalid_argument  The message names the mistake. It is no
-///   number, an unknown unit, not a whole number of bytes, or 2^64 and more.
+/// @throws std::invalid_argument  The message names the mistake. Mistakes
+///   are no number, an unknown unit, a part of a byte, and 2^64 or more.
 std::uint64_t parse_size(std::string_view text, unsigned unit_shift = 0);
 
 /// For tables: three or four digits and a unit, "12G", "1.5G", "900M", "0".

@@ -32,8 +32,8 @@
  * Errors that any ioctl may give:
  *
  * - ENOTTY: this node has no such ioctl.
- * - EINVAL: @size is below the first version's, or an argument is out of its
- *   range. An unknown bit of @flags or a reserved field is not zero.
+ * - EINVAL: @size is below the first version's, a bit of @flags is unknown, a
+ *   reserved field is nonzero, or an argument is out of range.
  * - E2BIG: @size is larger than the driver's structure, and a byte behind
  *   the driver's structure is not zero; or @size is above 4096.
  * - EFAULT: the structure cannot be read or written.
