@@ -80,6 +80,12 @@ class CheckLinksTest(unittest.TestCase):
             "<!-- [d](gone.md)\n[e](gone.md) -->\n"
             "[f](https://example.org/x#y) [g](mailto:a@example.org)\n"), [])
 
+    def test_help_is_given(self):
+        done = subprocess.run([self.script, "--help"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("lead nowhere", done.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()
