@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a budget charges, and whom it asks for room.
+// A budget's charges, and the reliefs that it asks for room.
 #include "account/budget.hpp"
 #include "fake_driver.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What CUDA itself takes of VRAM, charged to a ledger.
+// The VRAM that CUDA itself takes is charged to a ledger.
 #include "account/footprint.hpp"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@ constexpr std::uint64_t second = 1000000000;
 // A program that asks, and asks again when it is refused.
 struct Reclaim : testing::Test
 {
-    // Whether it was refused; it gives back so much before it asks again, and
+    // True if it was refused. It gives back so much before it asks again, and
     // nothing of the size fits all the time.
     bool asks(std::uint64_t gives_back, std::uint64_t takes_ns = 0,
               int device = 0)
@@ -87,7 +87,7 @@ TEST_F(Reclaim, DevicesAskForThemselves)
 {
     EXPECT_TRUE(asks(0, 0, 0));
     EXPECT_FALSE(asks(0, 0, 0));
-    // What one of them gives back is no help for the other.
+    // Memory that one of them gives back does not help the other.
     EXPECT_TRUE(rule.refuse(1, 1, size, size, now));
     rule.returned(0, size);
     EXPECT_TRUE(rule.comes_again(1, 1, size, false, now));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What of a share's memory is charged, and who makes room when it is short.
+// Charges what a process holds to its share, and asks for room if it is short.
 #include "account/budget.hpp"
 
 #include "base/current.hpp"
@@ -15,7 +15,7 @@ budget::budget(const options &asked)
       asks_again_(asked.asks_again), pools_(asked.calls, asked.ledgers)
 {}
 
-// Whether the current context is one in which nothing was asked for before.
+// True if nothing was asked for in the current context before.
 bool budget::is_new_context()
 {
     const CUcontext context = current_context(calls_);

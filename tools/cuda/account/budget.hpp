@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What of a share's memory is charged, and who makes room when it is short.
+// Charges what a process holds to its share, and asks for room if it is short.
 #pragma once
 
 #include "account/footprint.hpp"
@@ -77,8 +77,8 @@ public:
         /// count.
         std::vector<footprint *> footprints = {};
         report_kind report = report_kind::total;
-        /// Whether who allocates just now gives back what it caches, and asks
-        /// again, when memory is refused (see reclaim); null: nobody does.
+        /// True if the allocating code, when refused, gives back what it
+        /// caches and asks again (see reclaim). Null: nobody does.
         bool (*asks_again)() = nullptr;
     };
 
@@ -96,8 +96,8 @@ public:
     /// The driver's own stores of memory.
     pools &stream_pools() { return pools_; }
 
-    /// Charges VRAM for what can be elsewhere. What the driver keeps for later
-    /// is given up before anything goes without.
+    /// Charges VRAM for memory that can be elsewhere. The driver gives up
+    /// what it keeps for later before a charge fails.
     bool charge_vram(int device, std::uint64_t bytes);
     /// For what can only be there: what can be elsewhere makes way.
     bool charge_vram_alone(int device, std::uint64_t bytes);
@@ -136,8 +136,8 @@ public:
     void forget_context(CUcontext context);
     void shrink_footprints();
 
-    /// Whether a request that would spill is refused, for what is given back
-    /// then.
+    /// True if a request that would spill is refused, so that its program
+    /// gives memory back.
     bool is_refused(int device, std::uint64_t bytes);
     /// Memory of a device has been given back.
     void returned(int device, std::uint64_t bytes)
@@ -148,11 +148,11 @@ public:
     /// None is, from now on.
     void refuse_no_more() { reclaim_.stop(); }
 
-    /// What a question for the size alone answers, which needs no context.
+    /// The answer to a question for the size alone, which needs no context.
     /// @param real_total  in: the driver's answer. out: ours
     void show_total(int device, std::size_t &real_total) const;
 
-    /// What memory queries answer.
+    /// The answer to memory queries.
     /// @param kept  bytes that are charged and make way
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::uint64_t kept, std::size_t &real_free,

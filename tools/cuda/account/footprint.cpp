@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What CUDA itself takes of VRAM for a program.
+// Measures and charges the VRAM that CUDA itself takes for a program.
 #include "account/footprint.hpp"
 
 namespace emuv::cuda {
@@ -22,13 +22,13 @@ std::uint64_t footprint::charged_bytes()
     return charged_bytes_;
 }
 
-// What is held and not in the ledger.
+// Measures what is held and not in the ledger.
 // @param anew  it may have become less
 void footprint::measure(bool anew)
 {
     // A charge comes before its memory and goes after it, so the ledger may
-    // have more than is there, and hardly ever less: a pool's, for a moment.
-    // What comes or goes meanwhile may be in the answer.
+    // have more than is there. It hardly ever has less: a pool's, for a moment.
+    // The answer may hold memory that comes or goes meanwhile.
     const std::uint64_t before = limits_.ever_physical_bytes();
     const std::uint64_t own = limits_.own_physical_bytes();
     std::uint64_t in_vram = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What CUDA itself takes of VRAM for a program: its contexts, the code of its
-// modules, the driver's heaps.
+// Measures and charges the VRAM that CUDA itself takes for a program: its
+// contexts, the code of its modules, the driver's heaps.
 #pragma once
 
 #include "account/ledger.hpp"
@@ -14,8 +14,9 @@
 namespace emuv::cuda {
 
 /// Charges to a ledger what nobody allocates. The driver makes contexts and
-/// loads code as it likes, so this is measured, not foreseen: what the process
-/// holds, less what the ledger has for it. Every call may come from any thread.
+/// loads code as it likes, so this is measured, not foreseen. The measure is
+/// what the process holds, less what the ledger has for it. Every call may
+/// come from any thread.
 class footprint
 {
 public:
@@ -23,16 +24,16 @@ public:
     ///   ordinal, contexts and all; 0 where that is not to be had
     using measure_call = std::uint64_t (*)(int device);
 
-    /// Most of a program's code is loaded when it is first launched, which is
-    /// when a share may be full: so much is kept for it from the first
-    /// measurement on, at most, and of a small share a sixteenth. PyTorch and
-    /// its libraries came to 158 to 178 MiB (H200, driver 580.159, CUDA 13.0).
+    /// VRAM kept for code from the first measurement on, at most; of a small
+    /// share a sixteenth. Most of a program's code is loaded at its first
+    /// launch, when the share may be full. PyTorch and its libraries took 158
+    /// to 178 MiB (H200, driver 580.159, CUDA 13.0).
     static constexpr std::uint64_t code_bytes = std::uint64_t{256} << 20;
 
     struct options
     {
         ledger &limits; ///< outlives this object
-        /// What a process holds.
+        /// Asks how much a process holds.
         measure_call ask;
         /// Whose VRAM the ledger is for.
         int first_device = 0;
@@ -47,9 +48,8 @@ public:
     footprint &operator=(const footprint &) = delete;
 
     /// Measures, ten times a second at most unless a context is expected, and
-    /// charges what has come. Where the ledger has no room for it, room is
-    /// made, and if there is none, as much is charged as there is; the rest
-    /// when there is.
+    /// charges what has come. If the ledger has no room, room is made. If none
+    /// can be made, as much is charged as there is, and the rest later.
     /// @param now_ns  of a clock that does not go back
     /// @param make_room  charges so many bytes, with room that it makes; false
     ///   where it cannot
@@ -79,15 +79,15 @@ public:
         next_ns_.store(now_ns + took + pause, std::memory_order_relaxed);
     }
 
-    /// A context has come that was not there when this was last measured: the
-    /// next call of follow() measures, however soon it comes. What a program
-    /// allocates first may be all of its share.
+    /// A context has come that was not there when this was last measured. The
+    /// next call of follow() measures, however soon it comes, since the first
+    /// allocation of a program may take all of its share.
     void expect() { expected_.fetch_add(1); }
 
     /// A context is gone: measures now, and gives back what went with it.
     void shrink();
 
-    /// What is charged, in bytes.
+    /// The bytes that are charged.
     std::uint64_t charged_bytes();
 
 private:

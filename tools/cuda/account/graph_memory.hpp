@@ -15,8 +15,8 @@
 namespace emuv::cuda {
 
 /// Which graphs take memory, and how much at most. The driver takes it when it
-/// likes, at the latest when a graph is launched; what it has taken is known
-/// afterwards (pools), so there must be room for all of a graph's allocations
+/// likes, at the latest when a graph is launched. Only afterwards it is known
+/// how much that was (pools). So all of a graph's allocations must have room
 /// before. Every call may come from any thread.
 class graphs
 {

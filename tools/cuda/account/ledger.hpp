@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Who holds how much: the limits of a device, and what is charged to them.
+// Ledgers: the limits of a device, and what is charged to them, by process.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct usage
     }
 };
 
-/// What a process has done, as emuv_report counts it.
+/// Counts of what a process has done, as emuv_report has them.
 struct counters
 {
     std::uint64_t fetched_bytes = 0; ///< moved to VRAM
@@ -73,7 +73,7 @@ public:
         own_physical_bytes_ -= bytes;
     }
 
-    /// What of VRAM is charged here to this process, in bytes.
+    /// The bytes of VRAM that are charged here to this process.
     std::uint64_t own_physical_bytes() const { return own_physical_bytes_; }
 
     /// All that ever was, whatever has been uncharged since.
@@ -110,7 +110,7 @@ private:
 /// How many devices a shared ledger has columns for.
 inline constexpr unsigned max_devices = 64;
 
-/// What a device has of these; those behind the last one share it.
+/// The one of these that a device has; devices behind the last one share it.
 /// @param all  one at least
 template <typename Kind>
 Kind &of_device(const std::vector<Kind *> &all, int device)
@@ -118,9 +118,9 @@ Kind &of_device(const std::vector<Kind *> &all, int device)
     return *all[std::min(static_cast<std::size_t>(device), all.size() - 1)];
 }
 
-/// A file in which every process that shares the limits has a row. A row is
-/// its process's as long as that process holds a lock on it, which the kernel
-/// drops when the process ends however it ends: what a dead one held is
+/// A file in which every process that shares the limits has a row. A process
+/// owns its row as long as it holds a lock on it. The kernel drops the lock
+/// when the process ends, however it ends. The memory of a dead one is
 /// returned when somebody next runs into the limit.
 class ledger_file
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// VRAM that the driver sets aside by itself, for stream-ordered allocations
-// and for graphs: charged by what it holds, not by what the program has of it.
+// VRAM that the driver sets aside for stream-ordered allocations and graphs.
+// The charge is what the driver holds, not what the program has of it.
 #include "account/pools.hpp"
 
 #include "base/captures.hpp"
@@ -85,7 +85,7 @@ int pools::device_of(CUmemoryPool pool, int current)
     return found == known_.end() ? current : found->second;
 }
 
-// What the driver holds; where it does not say, what was allocated.
+// The bytes that the driver holds; if it does not say, those allocated.
 std::uint64_t pools::reserved_by(const source &which, const state &of) const
 {
     const beside_captures apart(calls_);
@@ -150,8 +150,8 @@ bool pools::end(const source &from, std::uint64_t bytes, bool granted,
         of.allocated += bytes;
     if (settle(from, of))
         return true;
-    // What it takes at once is the driver's to know. Next time there must be
-    // room for as much.
+    // Only the driver knows how much it takes at once. Next time there must
+    // be room for as much.
     const std::uint64_t reserved = reserved_by(from, of);
     if (reserved > of.charged)
         of.slack = std::max(of.slack, reserved - of.charged);

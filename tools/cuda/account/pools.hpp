@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// VRAM that the driver sets aside by itself, for stream-ordered allocations
-// and for graphs: charged by what it holds, not by what the program has of it.
+// VRAM that the driver sets aside for stream-ordered allocations and graphs.
+// The charge is what the driver holds, not what the program has of it.
 #pragma once
 
 #include "account/ledger.hpp"
@@ -14,8 +14,8 @@
 namespace emuv::cuda {
 
 /// The pools of one process. Every call may come from any thread. Unlike the
-/// table of allocations, this one asks the driver under its lock: a question
-/// that waits for nothing, and whose answers must not overtake one another.
+/// table of allocations, this one asks the driver under its lock. The question
+/// waits for nothing, and its answers must not overtake one another.
 class pools
 {
 public:
@@ -43,7 +43,7 @@ public:
     void named(CUmemoryPool pool, const CUmemLocation &where,
                CUmemAllocationType type);
 
-    /// cuMemPoolDestroy. What is allocated from the pool lives on, and counts.
+    /// cuMemPoolDestroy. Allocations from the pool live on, and count.
     template <typename Call>
     CUresult destroy(CUmemoryPool pool, Call from_driver)
     {

@@ -8,26 +8,25 @@
 
 namespace emuv::cuda {
 
-/// Whether a request for memory that VRAM has no room for is to be refused.
+/// Decides whether to refuse a request for memory that VRAM has no room for.
 ///
-/// A caching allocator keeps what the program has freed. One that gives it back
-/// when it is told that there is no more, and asks for the same again at once,
-/// holds less for it: what nobody uses need not spill. So such a request is
-/// refused once, and granted when it comes again. Where that makes no room,
-/// some memory is granted before the next refusal; whoever does not ask again
-/// is not refused again.
+/// A caching allocator keeps what the program has freed. When it is refused,
+/// it may give that back, and ask for the same again at once. Then unused
+/// memory need not spill. So such a request is refused once, and granted when
+/// it comes again. If that makes no room, some memory is granted before the
+/// next refusal. A thread that does not ask again is not refused again.
 ///
 /// For several threads at once.
 class reclaim
 {
 public:
-    /// How many refusals a device gets before the time counts that passes until
-    /// requests come again, and which part of all time that may be then: one in
+    /// A device gets so many refusals before the time counts that passes until
+    /// requests come again. After these, that may be one part of all time in
     /// so many.
     static constexpr unsigned free_refusals = 64;
     static constexpr std::uint64_t part_of_time = 20;
-    /// What is granted after a refusal that did not help, after the second in
-    /// a row twice as much, and so on to four times as much.
+    /// So much is granted after a refusal that did not help. After the second
+    /// in a row it is twice as much, and so on to four times as much.
     static constexpr std::uint64_t patience_bytes = std::uint64_t{128} << 20;
 
     /// Memory of a device has been given back.
@@ -41,8 +40,8 @@ public:
     bool comes_again(std::uintptr_t thread, int device, std::uint64_t bytes,
                      bool fits, std::uint64_t now_ns);
 
-    /// What does not come again, VRAM has no room for, and is of one who would
-    /// ask again.
+    /// Takes a request that does not come again, that VRAM has no room for,
+    /// and whose program would ask again.
     /// @param missing  bytes of room that it would take
     /// @return whether to refuse it
     bool refuse(std::uintptr_t thread, int device, std::uint64_t bytes,
