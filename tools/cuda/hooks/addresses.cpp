@@ -157,6 +157,6 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
                 ? "cuIpcGetMemHandle: memory in system RAM has no IPC handle"
                 : "cuIpcGetMemHandle: allocations of 2 MiB and more have an "
                   "IPC handle only with EMUV_IPC=1");
-    // What the driver says of any memory that is mapped from handles.
+    // The driver's answer for any memory that is mapped from handles.
     return CUDA_ERROR_INVALID_VALUE;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Copies in batches. Those that touch system RAM are made one by one; of
-// several dimensions, one that crosses a seam is several in the batch that the
-// driver gets.
+// Copies in batches. Those that touch system RAM are made one by one. A copy of
+// several dimensions that crosses a seam becomes several in the driver's batch.
 #include "hooks/parts.hpp"
 #include "hooks/watch.hpp"
 
@@ -28,10 +27,10 @@ private:
     std::vector<std::size_t> from_;
 };
 
-// A copy that shall be over when the call returns is made by the processor, if
-// the driver takes both sides for system RAM: and it does for handles there,
-// which the processor cannot reach (driver 580 ends the program). So these are
-// made in the stream's order, and waited for.
+// The processor makes a copy that shall be over when the call returns, if the
+// driver takes both sides for system RAM. The driver (580) does so for handles
+// there, which the processor cannot reach, and the program ends. So these
+// copies are made in the stream's order, and waited for.
 // @param asked  sets of attributes, or copies
 template <typename Asked>
 bool any_during_call(const Asked *asked, std::size_t count)
@@ -68,9 +67,9 @@ CUresult copy_one(memory &table, CUdeviceptr to, CUdeviceptr from,
                                 stream);
 }
 
-// A batch that reads or writes what lies in system RAM is made copy by copy:
-// the driver (580) takes handles there for memory of the processor's, copies
-// from and to the program's own by the processor, and ends the program.
+// A batch that reads or writes system RAM is made copy by copy. The driver
+// (580) takes handles there for the processor's memory. Copies between them
+// and the program's own memory are then the processor's, and end the program.
 // @param stream  with the default streams named
 template <typename Real>
 CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from,
@@ -174,7 +173,7 @@ void narrow(CUmemcpy3DOperand &asked, const copy_side &side,
     }
 }
 
-// Whether all of its cuts fall between elements: seams lie at multiples of
+// True if all of its cuts fall between elements. Seams lie at multiples of
 // more than any element has bytes.
 bool can_be_cut(const copy_side &side, std::size_t element)
 {
@@ -221,7 +220,7 @@ CUresult batch_3d(CUDA_MEMCPY3D_BATCH_OP *list, std::size_t count,
     memory *const table = with_seams(memory_if_ours());
     if (table == nullptr || list == nullptr)
         return real(count, list);
-    // What is cut as it lies has to stay so.
+    // The cuts fit the memory as it lies, so it has to stay.
     if (const state *ours = state_if_ours(); !ours->movers.empty())
         for (std::size_t i = 0; i < count; i++)
             for (const auto *side : {&list[i].dst, &list[i].src})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Who is behind a call.
+// Finds which library a call comes from.
 #include "hooks/callers.hpp"
 
 #include <algorithm>

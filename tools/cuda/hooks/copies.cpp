@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The driver's copies and fills. Where handles and registered pages meet in one
-// allocation, it refuses to go across; these do it in parts.
+// The driver's copies and fills. The driver refuses those that cross from
+// handles to registered pages in one allocation; these do them in parts.
 #include "hooks/parts.hpp"
 #include "hooks/watch.hpp"
 
@@ -35,9 +35,9 @@ CUresult fill(CUdeviceptr to, std::size_t pitch, std::size_t element,
     return as_filled(seams(), to, pitch, element, width, height, real);
 }
 
-// The contexts that two sides of a copy lie in, where these are of different
-// devices and the library has placed one of them: it is open to its own device
-// alone, then, and only a copy between contexts reaches it.
+// The contexts of a copy's two sides, if these are of different devices and the
+// library has placed one of them. That side is open to its own device alone,
+// and only a copy between contexts reaches it.
 struct apart
 {
     CUcontext to = nullptr;
@@ -103,8 +103,8 @@ private:
     CUresult result_;
 };
 
-// Whether the driver (580) would end the program: copies between devices with
-// handles in system RAM.
+// True if the driver (580) would end the program: it does for copies between
+// devices with handles in system RAM.
 bool goes_by_host(const state &ours, CUdeviceptr to, CUdeviceptr from)
 {
     int devices[2] = {};

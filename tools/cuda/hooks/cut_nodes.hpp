@@ -22,9 +22,9 @@ using memory_kinds = unsigned;
 inline constexpr memory_kinds to_system_ram = 1;
 inline constexpr memory_kinds from_system_ram = 2;
 
-/// A copy or a fill that the program has added to a graph by hand. What it
-/// holds as a node is the last of the parts, which comes after all the others;
-/// these come after whatever it comes after.
+/// A copy or a fill that the program has added to a graph by hand. The program
+/// holds the last of the parts as the node. That one comes after all the
+/// others, which depend on all that the node depends on.
 struct cut_node
 {
     struct part
@@ -34,11 +34,11 @@ struct cut_node
     };
     CUgraph graph = nullptr;
     CUcontext context = nullptr; ///< in which it runs
-    /// What the program asked for.
+    /// The parameters that the program gave.
     std::variant<CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS> asked;
     std::vector<part> parts;
 
-    /// Whether an executable graph's can be changed at all.
+    /// True if it can be changed in an executable graph at all.
     bool one_row() const
     {
         if (const auto *copy = std::get_if<CUDA_MEMCPY3D>(&asked))
@@ -52,7 +52,7 @@ struct cut_node
 class cut_nodes
 {
 public:
-    /// Whether there ever was one: most programs add none.
+    /// True if there ever was one: most programs add none.
     bool any() const { return any_.load(std::memory_order_acquire); }
     void remember(CUgraphNode node, cut_node what);
     std::optional<cut_node> find(CUgraphNode node);

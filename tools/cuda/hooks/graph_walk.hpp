@@ -9,7 +9,7 @@
 
 namespace emuv::cuda {
 
-/// What stands for several nodes does so in a copy of the graph, too.
+/// A node that stands for several does so in a copy of the graph, too.
 void follow_clone(cut_nodes &nodes, CUgraph original, CUgraph clone);
 
 /// The graph goes, and its children with it.

@@ -7,7 +7,7 @@ using namespace emuv::cuda;
 
 namespace {
 
-// What it is told of, where memory moves at all.
+// The record of pinned host memory, if memory moves at all; else null.
 pinned *known(const entry &ours)
 {
     return ours && !ours->movers.empty() ? &ours->host : nullptr;

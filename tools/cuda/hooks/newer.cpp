@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Functions of a driver that is newer than our headers. A runtime asks for all
-// that it knows of, and calls few; so each that matters is behind a stub, which
+// that it knows of, and calls few. So each that matters is behind a stub, which
 // tells of the first call, or of each.
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What a copy or fill in a graph is cut into.
+// The parts that a copy or a fill in a graph is cut into.
 #include "hooks/node_parts.hpp"
 
 #include "interpose/message.hpp"

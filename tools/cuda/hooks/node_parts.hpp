@@ -21,7 +21,7 @@ struct piece
     memory_kinds kinds = 0;
 };
 
-/// Whether one side of a copy begins in system RAM.
+/// True if one side of a copy begins in system RAM.
 bool in_system_ram(memory &table, const described_side &side);
 
 /// Cuts a copy, or a fill, at the seams of the allocations that it names.
@@ -156,9 +156,9 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
     return result;
 }
 
-// The same in an executable graph, which has the parts it has: one that has
-// nothing to do any more is disabled, and each of the others goes on between
-// the kinds of memory it was made for.
+// The same in an executable graph, whose parts are given. A part that has
+// nothing to do any more is disabled. Each of the others goes on between the
+// kinds of memory it was made for.
 template <typename Params, typename Set>
 CUresult set_executable(CUgraphExec exec, CUgraphNode node, const Params *asked,
                         Set set)

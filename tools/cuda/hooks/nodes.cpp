@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Copies and fills that a program adds to graphs by hand. Where one crosses a
-// seam of an allocation it becomes several nodes: what the program holds is the
-// last of them, a node of the kind it asked for.
+// Copies and fills that a program adds to graphs by hand. One that crosses a
+// seam of an allocation becomes several nodes. The program holds the last of
+// them, a node of the kind it asked for.
 #include "hooks/graph_walk.hpp"
 #include "hooks/node_parts.hpp"
 #include "hooks/session.hpp"

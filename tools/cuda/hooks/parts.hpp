@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Copies and fills of the driver's, in each of the ways they are described, cut
-// into parts that it takes where VRAM and system RAM meet in an allocation.
+// Cuts the driver's copies and fills, in each of the ways they are described,
+// at the seams of allocations, into parts that the driver takes.
 #pragma once
 
 #include "memory/memory.hpp"
@@ -15,15 +15,15 @@ inline memory *with_seams(memory *table)
     return table != nullptr && table->has_seams() ? table : nullptr;
 }
 
-/// Whether any of the allocation lies in system RAM, or may at any moment.
+/// True if any of the allocation lies in system RAM, or may at any moment.
 inline bool touches_ram(memory &table, CUdeviceptr at)
 {
     range_view view;
     return table.find(at, view) && (view.host || table.moves());
 }
 
-/// Calls @p real with a part of what is asked for, until all is done: with all
-/// of it at once, where no seam is in the way.
+/// Calls @p real with one part of the request after the other. If no seam is
+/// in the way, that is all of it at once.
 template <typename Real>
 CUresult in_parts(memory *table, const copy_side &to, const copy_side &from,
                   const copy_part &whole, Real real)
@@ -56,7 +56,7 @@ CUresult in_line(memory *table, CUdeviceptr to, CUdeviceptr from,
                     });
 }
 
-/// Where a description says that one side of a copy is: its own fields.
+/// A description's own fields that place one side of a copy.
 struct described_side
 {
     CUmemorytype type;
@@ -148,8 +148,8 @@ inline void narrow(const described_side &asked, const copy_side &side,
             *asked.z += part.z;
         return;
     }
-    // The driver looks at all there is between the address it is given and the
-    // last byte, and so is told no more than what is touched.
+    // The driver looks at all memory between the address it is given and the
+    // last byte. So it is told no more than what is touched.
     asked.at = start_of(side, part);
     asked.x = asked.y = 0;
     if (asked.z != nullptr)

@@ -36,8 +36,9 @@ bool is_among(std::string_view name, const std::string_view (&names)[count])
     return std::find(names, names + count, name) != names + count;
 }
 
-// Of what only the name is known, nothing is taken to be harmless that is not
-// known to be: the device may work on memory, or keep work for later.
+// True if a function of which only the name is known is harmless. None is taken
+// to be that is not known to be: the device may work on memory, or keep work
+// for later.
 bool is_harmless(std::string_view name)
 {
     // Answers, and what reaches no memory of the device's.
@@ -60,7 +61,7 @@ bool is_harmless(std::string_view name)
                        });
 }
 
-// What a stream waits for besides, of which the memory is the program's own.
+// Other things that a stream waits for, in memory of the program's own.
 constexpr std::string_view waits[] = {
     "cuLaunchHostFunc",
     "cuStreamAddCallback",
@@ -90,8 +91,8 @@ bool is_known(std::string_view name)
     return false;
 }
 
-// Whether it is a function that our headers do not have, or a new one of a name
-// that they do.
+// True if our headers do not have the function, or have an older one by its
+// name.
 bool is_newer(const char *name, int version, bool per_thread, void *real)
 {
     if (!is_known(name))

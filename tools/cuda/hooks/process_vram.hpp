@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the driver says that this process holds of VRAM.
+// Asks the driver how much VRAM this process holds.
 #pragma once
 
 #include <cstdint>

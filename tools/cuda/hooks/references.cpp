@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What keeps an address beyond one launch: textures, and handles of ranges. The
-// memory there stays where it is.
+// Textures and handles of ranges keep an address beyond one launch. The memory
+// there stays where it is.
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;

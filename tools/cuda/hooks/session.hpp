@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the hooks share: the state that cuInit makes, and the way into it.
+// The hooks share this: the state that cuInit makes, and the way into it.
 #pragma once
 
 #include "base/settings.hpp"
@@ -22,7 +22,7 @@ struct state
     cut_nodes nodes;
     /// By device ordinal; empty where memory does not move.
     std::vector<mover *> movers;
-    /// Where kernels are checked and nothing moves; else null.
+    /// Set if kernels are checked and nothing moves; else null.
     check *checked = nullptr;
     pinned host;
 
@@ -79,7 +79,7 @@ state *current_state();
 /// @param name  the function that does it; outlives the process
 void work_unseen(const char *name);
 
-/// What a function may do that is newer than this library, by its name.
+/// The effects that a function newer than this library may have, by its name.
 struct newer_does
 {
     bool allocate = false; ///< hands out memory
@@ -115,7 +115,7 @@ public:
     state *operator->() const { return state_; }
     memory &table() const { return *state_->table; }
 
-    /// Who moves the current device's memory, or null.
+    /// The mover of the current device's memory, or null.
     mover *moving() const
     {
         const auto &all = state_->movers;
@@ -125,7 +125,7 @@ public:
         return device < all.size() ? all[device] : nullptr;
     }
 
-    /// Whether a context is current; without one every answer is the driver's.
+    /// True if a context is current; without one every answer is the driver's.
     bool has_context() const
     {
         CUdevice device = 0;
@@ -147,8 +147,8 @@ inline CUstream per_thread(CUstream stream)
     return stream != nullptr ? stream : CU_STREAM_PER_THREAD;
 }
 
-/// What is behind the hooks, for one that makes its calls outside: what it
-/// calls may then be a hook's, too. Null where a hook shall only forward.
+/// The state behind the hooks, for a hook that makes its calls outside: these
+/// may then be hooks', too. Null if a hook shall only forward.
 inline state *state_if_ours()
 {
     const entry ours;

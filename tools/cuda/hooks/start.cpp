@@ -65,8 +65,8 @@ void tell_footprint(std::uint64_t taken, std::uint64_t missing)
         show_size(taken).text, show_size(taken - missing).text);
 }
 
-// The parent's state is not the child's: the driver does not work across a
-// fork, and a child that starts anew must not share the parent's client.
+// The child drops its parent's state. The driver does not work across a fork,
+// and a child that starts anew must not share the parent's client.
 void in_child()
 {
     forward_after_fork();
@@ -191,7 +191,7 @@ void tell_reached(const char *kernel, CUresult error)
 
 std::atomic<const char *> unseen; // why, of what nobody follows
 
-// What was found out of the program's kernels, as it ends.
+// Tells at the program's end what was found out about its kernels.
 void tell_checked(const check &checked)
 {
     const check::result found = checked.so_far();
@@ -321,8 +321,7 @@ CUresult start()
 void state::fix_those_in(const void *words, std::size_t bytes) const
 {
     const auto is_read = [&](reading result) {
-        // What is pinned is there: nothing else than a refusal keeps it from
-        // being read.
+        // Pinned memory is there: only a refusal keeps it from being read.
         if (result == reading::denied ||
             (result == reading::absent &&
              host.from(reinterpret_cast<CUdeviceptr>(words)).bytes > 0))

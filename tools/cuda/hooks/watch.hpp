@@ -12,7 +12,7 @@
 
 namespace emuv::cuda::watching {
 
-// What an argument says of the work: the addresses it names ...
+// Tells what an argument says of the work: the addresses it names ...
 template <typename T>
 inline void name(work &, T)
 {}
@@ -85,7 +85,7 @@ inline void name(work &out, CUDA_LAUNCH_PARAMS *)
     out.vouched = false;
 }
 
-// Where it runs.
+// The stream that the work runs in.
 template <typename T>
 void pick(CUstream &, T)
 {}
@@ -95,7 +95,7 @@ inline void pick(CUstream &where, CUstream stream)
         where = stream;
 }
 
-// What is copied to the device may be addresses.
+// Bytes that are copied to the device may be addresses.
 template <typename... Rest>
 void from_host(const state &ours, CUdeviceptr, const void *words,
                std::size_t bytes, Rest...)
@@ -239,8 +239,8 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
             out.vouched = true;
             (name(out, arguments), ...);
         };
-        // What a capture takes down is for the memory as it lies; and movers
-        // of other devices hear nothing of this work.
+        // A capture records work for the memory as it lies, and movers of
+        // other devices hear nothing of this work.
         const bool later = ours.table().is_capturing(stream);
         if (later || ours->movers.size() > 1) {
             work named;
@@ -256,7 +256,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
     }
 };
 
-/// Whether a symbol's null stream is the calling thread's own.
+/// True if a symbol's null stream is the calling thread's own.
 constexpr bool is_per_thread(std::string_view symbol_name)
 {
     return symbol_name.ends_with("_ptsz") || symbol_name.ends_with("_ptds");
