@@ -6,7 +6,7 @@
 # Usage: complete.fish FILE-OF-COMPLETION
 source $argv[1]; or exit
 while read -l line
-    # What stands behind a tabulator explains the word before it.
+    # The text behind a tabulator explains the word before it.
     echo (complete -C $line | string replace -r '\t.*' '')
 end
 exit 0 # a completion may fail

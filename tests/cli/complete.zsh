@@ -12,7 +12,7 @@ PS1= RPS1= PS2=
 stty -echo
 fpath=(${(q)1:A:h} \$fpath)
 autoload -Uz compinit && compinit -D
-# What would be shown is kept.
+# Keeps the words that would be shown.
 compadd() {
     if [[ \${@[1,(i)(-|--)]} == *-[OAD]* ]]; then
         builtin compadd "\$@"

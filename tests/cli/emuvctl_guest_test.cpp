@@ -110,7 +110,7 @@ protected:
 
     static void unload()
     {
-        // What was killed may hold on for a moment.
+        // A killed process may hold on for a moment.
         for (int i = 0; i < 100 && emuv::sysfs().loaded(); i++) {
             ::syscall(SYS_delete_module, "emuv", O_NONBLOCK);
             if (emuv::sysfs().loaded())

@@ -2,9 +2,9 @@
 // Runs the transcripts in golden/ with the real emuvctl, on a machine that was
 // recorded in machine/, and expects every character of them again.
 //
-// A transcript is a series of lines "$ COMMAND", each followed by what the
-// command printed, on stdout and stderr as they came, and "[exit N]" unless N
-// is 0. EMUV_UPDATE_GOLDEN=1 writes them anew from what is printed.
+// A transcript is a series of lines "$ COMMAND". Behind each is the output of
+// the command, stdout and stderr as they came, and "[exit N]" unless N is 0.
+// EMUV_UPDATE_GOLDEN=1 writes them anew from what is printed.
 #include <algorithm>
 #include <array>
 #include <cstdio>

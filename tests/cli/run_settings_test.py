@@ -197,7 +197,7 @@ class RunSettingsTest(unittest.TestCase):
                       "this run", shown)
         self.assertFalse([line for line in shown
                           if line.startswith(("EMUV_VIRTUAL", "EMUV_REPORT"))])
-        # What a shell makes of the last line is what would be run.
+        # A shell would run the words that it makes of the last line.
         words = subprocess.run(
             ["sh", "-c", "printf '%s\\n' " + shown[-1]], check=True,
             stdout=subprocess.PIPE, text=True).stdout

@@ -383,7 +383,7 @@ private:
     {
         const std::string name = "CUDA driver";
         const cuda_state state = env_.cuda();
-        // Where no card is, nobody needs CUDA to work.
+        // Without a card nobody needs CUDA to work.
         if (!state.present && cards_.empty())
             return {name, status::skip, state.problem};
         if (!state.present)

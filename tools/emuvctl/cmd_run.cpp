@@ -97,7 +97,7 @@ std::vector<int> instances_of(const std::string &text)
     return ids;
 }
 
-// Whether the program has limits of its own.
+// True if the program has limits of its own.
 bool own_limits(const run_options &options)
 {
     const auto all = options.settings.all();
@@ -106,7 +106,7 @@ bool own_limits(const run_options &options)
     });
 }
 
-// What was given on the command line, wrong together or by itself.
+// Refuses options that are wrong, together or by themselves.
 void check(const run_options &options)
 {
     const auto &settings = options.settings;

@@ -71,7 +71,7 @@ struct sample
     std::vector<measured> instances;
 };
 
-// What an interval's rates are taken from; client 0 is the whole instance.
+// The counts that an interval began with; client 0 is the whole instance.
 using baseline = std::map<std::pair<int, std::uint64_t>, emuv::counters>;
 
 std::string utc_now()

@@ -188,7 +188,7 @@ private:
                            printable(first));
     }
 
-    // What the usage of the verb calls the argument that it lacks.
+    // The name of the argument that the verb lacks, by its usage.
     std::string missing_argument() const
     {
         const CLI::App *verb = &app_;

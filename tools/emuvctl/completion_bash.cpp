@@ -15,7 +15,7 @@ namespace emuvctl {
 
 namespace {
 
-// What is offered in the place of a value, with the words that belong to it.
+// The offer in the place of a value, with the words that belong to it.
 std::string offer(offered what, std::span<const word> words, const verb &of)
 {
     std::string text(name_of(what));

@@ -82,7 +82,7 @@ std::string fish_words(std::span<const word> words)
     return list;
 }
 
-// What `complete` is told of the value of an option, or of an argument.
+// The arguments of `complete` for the value of an option, or for an argument.
 std::string fish_offer(offered what, std::span<const word> words,
                        const verb &of)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the completion files of all shells are made from.
+// The parts that the completion files of all shells are made from.
 #include "completion_parts.hpp"
 
 #include <algorithm>

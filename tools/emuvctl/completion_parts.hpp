@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the completion files of all shells are made from.
+// The parts that the completion files of all shells are made from.
 #pragma once
 
 #include "verb.hpp"
@@ -11,7 +11,7 @@
 
 namespace emuvctl {
 
-/// What a command line begins with, and what may follow.
+/// A beginning of a command line, and the verbs that may follow.
 struct place
 {
     std::string path; ///< "profile show"; empty for emuvctl alone

@@ -66,7 +66,7 @@ std::string zsh_words(std::span<const word> words)
     return "((" + list + "))";
 }
 
-// What _arguments is to do in the place of a value.
+// The action that _arguments takes in the place of a value.
 std::string zsh_action(offered what, std::span<const word> words,
                        const verb &of)
 {

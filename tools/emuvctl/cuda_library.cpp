@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where emuV's CUDA library lies.
+// Finds emuV's CUDA library.
 #include "cuda_library.hpp"
 
 namespace emuvctl {

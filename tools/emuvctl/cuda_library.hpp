@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where emuV's CUDA library lies.
+// Finds emuV's CUDA library.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace emuvctl {
 /// built in; nullopt if it is in neither.
 std::optional<std::filesystem::path> find_cuda_library();
 
-/// What to say where there is none.
+/// The message if there is none.
 std::string no_cuda_library();
 
 } // namespace emuvctl

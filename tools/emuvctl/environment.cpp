@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the commands' environment can do on its own.
+// The part of the commands' environment that needs no machine.
 #include "environment.hpp"
 
 namespace emuvctl {

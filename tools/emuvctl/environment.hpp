@@ -17,11 +17,11 @@ class module_api;
 
 namespace emuvctl {
 
-/// Whoever read the output has gone; nothing more is to be said.
+/// The reader of the output has gone; nothing more is to be said.
 struct closed_pipe
 {};
 
-/// Where text goes.
+/// A place that text is written to.
 class sink
 {
 public:
@@ -31,13 +31,13 @@ public:
     virtual ~sink();
     /// Writes all of it at once. @throws closed_pipe, std::system_error
     virtual void write(std::string_view text) = 0;
-    /// Whether a person looks at it.
+    /// True if a person looks at it.
     [[nodiscard]] virtual bool terminal() const { return false; }
     /// Its width in columns, or 0 if it has none.
     [[nodiscard]] virtual unsigned width() const { return 0; }
 };
 
-/// What the CUDA driver said when it was asked.
+/// The CUDA driver's answers about itself.
 struct cuda_state
 {
     bool present = false; ///< there is a libcuda.so.1

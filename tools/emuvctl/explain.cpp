@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What went wrong in a call on the driver, in words for a person.
+// Explains in words for a person what went wrong in a call on the driver.
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
@@ -161,7 +161,7 @@ std::string explain_promise(const environment &env)
 
 std::string explain(const emuv::error &problem, const environment &env)
 {
-    // Whatever was asked, nothing was done.
+    // Nothing was done, for any call.
     if (dynamic_cast<const emuv::abi_mismatch *>(&problem) != nullptr)
         return problem.what();
     const std::string &call = problem.call();

@@ -44,8 +44,8 @@ private:
     int number_;
 };
 
-/// What went wrong in a call on the driver, in words for a person; asks the
-/// driver who holds an instance that is in use.
+/// Explains in words for a person what went wrong in a call on the driver. Asks
+/// the driver who holds an instance that is in use.
 std::string explain(const emuv::error &problem, const environment &env);
 
 /// Why the host cannot back more virtual VRAM, with figures where known.

@@ -15,7 +15,7 @@ struct host_memory
     std::uint64_t available_bytes = 0;
     std::uint64_t floor_bytes = 0; ///< what backing leaves free
 
-    /// What instances can be promised without overcommit.
+    /// The bytes that instances can be promised without overcommit.
     [[nodiscard]] std::uint64_t promisable() const
     {
         return total_bytes < floor_bytes ? 0 : total_bytes - floor_bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What several verbs do with instances: find, describe, make and unmake them.
+// Finds, describes, makes and unmakes instances, for several verbs.
 #include "instances.hpp"
 
 #include "environment.hpp"
@@ -166,8 +166,8 @@ read_clients(int id, const environment &env)
             clients.erase(std::next(own).base());
         return clients;
     } catch (const emuv::error &) {
-        // It may go away, or its rights change, at any time: then there is
-        // nothing to be told of its clients, and that is no failure.
+        // It may go away, or its rights change, at any time. Then nothing is
+        // known of its clients, and that is no failure.
         return std::nullopt;
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What several verbs do with instances: find, describe, make and unmake them.
+// Finds, describes, makes and unmakes instances, for several verbs.
 #pragma once
 
 #include "output.hpp"
@@ -53,7 +53,7 @@ std::uint64_t promised_bytes(const environment &env);
 
 /// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
 std::string describe(const emuv::instance_spec &spec);
-/// What an instance would have to be made with.
+/// The values that would make the same instance anew.
 emuv::instance_spec to_spec(const emuv::instance_info &info);
 
 /// Loads the module if it is not there.

@@ -48,7 +48,7 @@ std::string printer::json_text(const listing &what) const
                 !chosen_by_user_ ||
                 std::any_of(chosen_.begin(), chosen_.end(),
                             [i](const chosen &one) { return one.index == i; });
-            // What only some rows can have is a key of those alone.
+            // A value that only some rows can have is a key of those alone.
             const bool client = has(what.child_columns, id);
             const bool none =
                 std::holds_alternative<std::monostate>(from.cells[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the kernel says about the module while a command is at work.
+// Reads what the kernel says about the module while a command is at work.
 #pragma once
 
 #include <emuv/unique_fd.hpp>

@@ -14,7 +14,7 @@ namespace emuvctl {
 
 struct environment;
 
-/// What a column's values are, and so how they are shown.
+/// The kind of a column's values, which decides how they are shown.
 enum class kind
 {
     text,
@@ -31,7 +31,7 @@ struct column
     std::string_view heading; ///< in tables and -o
     emuvctl::kind kind;
     std::string_view help;
-    /// What nvidia-smi calls it; empty if it has no such thing.
+    /// Its name in nvidia-smi; empty if that has no such thing.
     std::string_view alias = {};
 };
 
@@ -44,7 +44,7 @@ struct row
 {
     std::vector<cell> cells;   ///< one for each of the columns
     std::vector<row> children; ///< shown as a tree below it
-    /// What to show in the table's first column instead; not in --raw.
+    /// Shown in the table's first column instead; not in --raw.
     std::string label = {};
 };
 
@@ -56,11 +56,11 @@ struct listing
     std::string_view child_name = {}; ///< the JSON key of their children
     /// Which of the columns are the children's, in JSON.
     std::vector<std::string_view> child_columns = {};
-    /// What stands beside the rows in JSON.
+    /// Keys that stand beside the rows in JSON.
     std::vector<std::pair<std::string_view, cell>> beside = {};
 };
 
-/// What the options of a listing verb ask for.
+/// The options of a listing verb.
 struct output_options
 {
     bool json = false;
@@ -71,7 +71,7 @@ struct output_options
     std::string query;   ///< --query
     std::string format;  ///< --format
 
-    /// Whether anything but the default form is wanted.
+    /// True if anything but the default form is wanted.
     [[nodiscard]] bool any() const
     {
         return json || bytes || raw || noheadings || !columns.empty() ||

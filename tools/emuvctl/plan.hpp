@@ -19,7 +19,7 @@ struct plan_item
     emuv::instance_spec wanted;
     /// The instance that it is, or that stands where it should be.
     std::optional<emuv::instance_info> found;
-    /// Whether found is as wanted.
+    /// True if found is as wanted.
     bool matches = false;
 
     [[nodiscard]] bool missing() const { return !found.has_value(); }
@@ -34,13 +34,13 @@ struct plan
 };
 
 /// Finds for each wanted instance its own. An instance's profile is not
-/// recorded anywhere, so one with an instance_id is matched by that id, and
-/// the others by their values: each takes the lowest instance that has them
-/// and that no other has taken.
+/// recorded anywhere. So a profile with an instance_id is matched by that id,
+/// and the others by their values. Each of these takes the lowest instance that
+/// has them and that no other has taken.
 plan match(std::span<const emuv::profile> profiles,
            std::span<const emuv::instance_info> instances);
 
-/// Whether an instance is as a profile wants it.
+/// True if an instance is as a profile wants it.
 bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has);
 
 } // namespace emuvctl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What several verbs do with profiles.
+// Reads profiles, and makes rows of them, for several verbs.
 #include "profiles.hpp"
 
 #include <emuv/gpu_model.hpp>

@@ -43,7 +43,7 @@ struct setting
     const char *help;
     std::vector<setting_value> values; ///< the default first
 
-    /// Whether it is part of the limits that a program has to keep.
+    /// True if it is part of the limits that a program has to keep.
     [[nodiscard]] bool limits() const
     {
         return kind == setting_kind::instances || kind == setting_kind::size ||
@@ -64,7 +64,7 @@ struct asked_setting
     [[nodiscard]] bool given() const { return flag || !text.empty(); }
 };
 
-/// What the command line gives to all settings.
+/// The values that the command line gives to all settings.
 class asked_settings
 {
 public:

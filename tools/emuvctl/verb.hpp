@@ -17,7 +17,7 @@ namespace emuvctl {
 
 struct environment;
 
-/// What a shell offers in the place of a value.
+/// The kinds of words that a shell offers in the place of a value.
 enum class offered
 {
     nothing,
