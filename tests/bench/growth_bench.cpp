@@ -134,9 +134,9 @@ std::vector<double> launches(std::size_t small, bool spills)
 }
 
 // A model's step of 2,000 launches, each given a weight and three places in
-// activations, which all are in VRAM; the program does something else between
-// them that goes through so many bytes of its own. The fastest tenth, the
-// median and the slowest tenth, in microseconds.
+// activations, which all are in VRAM. Between them the program does something
+// else, which goes through so many bytes of its own. Returns the fastest tenth,
+// the median and the slowest tenth, in microseconds.
 std::vector<double> beside(std::size_t bytes)
 {
     std::vector<std::uint64_t> mib;
@@ -215,7 +215,7 @@ void all_launches(results &into)
     std::puts(
         "what the library adds to a launch, in us, and keeps in memory\n"
         "allocations  has gone       mean     median       99 %   bytes each");
-    into.table("What the library adds to a launch", "µs",
+    into.table("Time that the library adds to a launch", "µs",
                {{"allocations", "small allocations", ""},
                 {"spilled", "has spilled"},
                 {"mean", "mean"},
