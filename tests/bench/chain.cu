@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A chain of matrix products over weights that need not fit, by a program that
-// knows nothing of emuV: timed, with a hash of all results.
+// Times a chain of matrix products over weights that need not fit, by a program
+// that knows nothing of emuV, and hashes all results.
 //
 //   chain WEIGHTS_GIB [M...]
 //

@@ -38,7 +38,7 @@ struct table
     unsigned char *blocks[max_blocks];
 };
 
-// A circle through all nodes: the multiplier is 1 modulo 4 and the increment is
+// A circle through all nodes. The multiplier is 1 modulo 4 and the increment is
 // odd, so it has the full period of a power of two.
 __host__ __device__ static unsigned long long after(unsigned long long i,
                                                     unsigned long long count)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The costs of CUDA to a program whose memory all fits: a launch, an allocation
-// of each size, kernels that do nothing but read and write, and host memory. Or
-// the costs of system RAM to a program whose memory does not fit. Prints lines
-// of "name value". See tests/bench/run-cuda, which runs it with and without the
-// library, and with each store.
+// Measures the costs of CUDA to a program whose memory all fits. These are a
+// launch, an allocation of each size, kernels that do nothing but read and
+// write, and host memory. Or it measures the costs of system RAM to a program
+// whose memory does not fit. Prints lines of "name value". tests/bench/run-cuda
+// runs it with and without the library, and with each store.
 #include "../cuda/harness/driver.hpp"
 #include "../cuda/harness/kernels.hpp"
 

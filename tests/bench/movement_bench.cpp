@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Movement before a card that takes its time: copies, kernels and mappings last
-// as long as they did on an H200 (docs/notebook/2026-11-measurements.md), and
-// nothing is computed. Rounds of made-up programs are timed with it. The result
-// measures no card: it compares one way of moving with another on machines
+// Times rounds of made-up programs whose memory moves, before a simulated card.
+// Copies, kernels and mappings last as long as they did on an H200
+// (docs/notebook/2026-11-measurements.md), and nothing is computed. The result
+// measures no card. It compares one way of moving with another on machines
 // without one.
 //
 //     movement_bench [--json FILE] [TEXT [TRACE]]

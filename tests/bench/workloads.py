@@ -25,8 +25,8 @@ import time
 # As deterministic cuBLAS wants it, before it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 # Attention as PyTorch does it on the cards of people who run out of memory. On an
-# H100 or H200 it prefers cuDNN's, for which the program's thread makes a plan at
-# each length that is new: most of the time of a decoded token.
+# H100 or H200 it prefers cuDNN's. For that the program's thread makes a plan at
+# each new length, which takes most of the time of a decoded token.
 os.environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
 
 import torch  # noqa: E402

@@ -183,7 +183,7 @@ TEST_F(Preload, MemoryBeyondTheShareHoldsWhatIsWritten)
     ASSERT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
 }
 
-// What the harness has no use for; it has the rest.
+// The harness has no use for these kinds; it has the rest.
 TEST_F(Preload, CopiesOfTheRarerKindsCrossTheSeam)
 {
     constexpr std::size_t pitch = 4096;
@@ -273,7 +273,7 @@ TEST_F(Preload, CopiesOfTheRarerKindsCrossTheSeam)
     ASSERT_EQ(CU(cuMemcpyDtoH_v2_ptds)(back.data(), at, bytes), CUDA_SUCCESS);
     for (std::size_t i = 0; i < back.size(); i++)
         ASSERT_EQ(back[i], i * 4 % pitch < pitch / 2 ? 0x12341234u : 0u) << i;
-    // What is wrong is the driver's to say, and changes nothing.
+    // The driver says what is wrong, and nothing changes.
     EXPECT_EQ(CU(cuMemsetD32_v2)(at + 2, 7, 100), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(CU(cuMemsetD8_v2)(at, 7, 48 * MiB), CUDA_ERROR_INVALID_VALUE);
     unsigned first = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Holds so many MiB of a card's memory, has kernels write to all of it and
-// checks every byte; then waits for the end of its standard input. An ordinary
-// CUDA program, which knows nothing of emuV. Used by the demo; prints what it
-// does.
+// Holds so many MiB of a card's memory, has kernels write to all of it, and
+// checks every byte. Then it waits for the end of its standard input. This is
+// an ordinary CUDA program, which knows nothing of emuV. Used by the demo;
+// prints what it does.
 #include "harness/driver.hpp"
 #include "harness/kernels.hpp"
 

@@ -39,7 +39,7 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 """
 
-# What has been fetched, in a program whose movement is traced.
+# Prints the fetched bytes of a program whose movement is traced.
 TRACED = r"""
 import json, os, time
 def fetched():

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Tenants of one instance, each a process that emuvctl run started over the
-// simulated CUDA driver: the module's ledger holds their limits together, and
-// is right after one is killed. Needs the module: runs in a guest.
+// simulated CUDA driver. The module's ledger holds their limits together, and
+// is right after one is killed. Needs the module, so it runs in a guest.
 #include <emuv/control.hpp>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ int hold(CUresult result)
 }
 
 // --- the tenant: allocates so much device memory, whole or in pieces of
-// EMUV_TEST_PIECE bytes, fills it, checks it, answers with the CUresult, and
+// EMUV_TEST_PIECE bytes. It fills and checks it, answers with the CUresult, and
 // holds it until its standard input ends.
 
 int tenant(std::uint64_t bytes, int ordinal)
@@ -102,7 +102,7 @@ int tenant(std::uint64_t bytes, int ordinal)
         if (result != CUDA_SUCCESS)
             break;
     }
-    // Whatever came after it, what was set is there.
+    // The bytes that were set are there, whatever came after.
     std::vector<unsigned char> got(piece);
     for (std::size_t which = 0; which < places.size(); which++)
         if (cuda<CUresult(void *, CUdeviceptr, std::size_t)>(
@@ -116,8 +116,8 @@ int tenant(std::uint64_t bytes, int ordinal)
 }
 
 // --- the circling tenant: sets one allocation after the other, twice as much
-// as there is VRAM: once round for each byte on its standard input, answered by
-// the CUresult. Ends with 0 if every byte is what it has set.
+// as there is VRAM. It goes round once for each byte on its standard input, and
+// answers with the CUresult. Ends with 0 if every byte is what it has set.
 
 int circling_tenant()
 {
@@ -168,8 +168,8 @@ int starting_tenant()
 }
 
 // --- the busy tenant: allocates, frees, copies and checks device memory at
-// random, from a seed: a step for each 's' on its standard input, answered by
-// what it holds then, or without end after a 'g'.
+// random, from a seed. It takes a step for each 's' on its standard input, and
+// answers how much it holds then. After a 'g' it goes on without end.
 
 struct holdings
 {
@@ -351,7 +351,7 @@ std::filesystem::path this_program()
     return std::filesystem::read_symlink("/proc/self/exe");
 }
 
-/// What a command says, on both outputs, when a user in no group runs it, and
+/// The words of a command on both outputs when a user in no group runs it, and
 /// its exit status.
 std::pair<std::string, int> said_to_nobody(std::vector<std::string> words)
 {
@@ -392,7 +392,7 @@ public:
     tenant_process &operator=(const tenant_process &) = delete;
     ~tenant_process() { end(0); }
 
-    /// What its allocation gave; nothing if it ended before that.
+    /// The result of its allocation; nothing if it ended before that.
     std::optional<CUresult> answer() const
     {
         unsigned char result = 0;
@@ -548,7 +548,7 @@ TEST_F(tenants, LeaveTheLedgerRightWhenOneIsKilled)
     EXPECT_EQ(three.answer(), CUDA_SUCCESS) << "what it held is there again";
 }
 
-/// What is left is there to be had, though it lies between what others hold.
+/// The rest can be allocated, though it lies between what others hold.
 TEST_F(tenants, GetWhatIsLeftInOneAllocation)
 {
     ASSERT_EQ(setenv("EMUV_STORE", "numa", 1), 0);
@@ -728,8 +728,8 @@ TEST_F(tenants, AreToldHowMuchWasMovedForEach)
     ASSERT_EQ(still.answer(), CUDA_SUCCESS);
     tenant_process circling("1", {"circling"});
     unsetenv("EMUV_MOVE");
-    // How soon it moves is not for this test to say: on a slow machine the
-    // next round may call off what has not arrived, so the pauses grow.
+    // This test does not say how soon it moves. On a slow machine the next
+    // round may call off what has not arrived, so the pauses grow.
     auto sums = ledger(1).moved;
     for (int round = 0;
          round < 60 && (sums.fetched_bytes == 0 || sums.evicted_bytes == 0);
@@ -742,7 +742,7 @@ TEST_F(tenants, AreToldHowMuchWasMovedForEach)
     EXPECT_GT(sums.fetched_bytes, 0U);
     EXPECT_GT(sums.evicted_bytes, 0U);
     EXPECT_GT(sums.hit_bytes, 0U);
-    // What is under way comes to an end.
+    // Movement that is under way comes to an end.
     for (auto before = emuv::counters{}; before != sums;) {
         before = sums;
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -814,7 +814,7 @@ TEST_F(tenants, ThatBothMoveKeepToTheirLimitsEach)
 
 TEST_F(tenants, AreTurnedAwayWhereTheNodeIsNotTheirs)
 {
-    // Where everybody may read it.
+    // A place where everybody may read it.
     namespace fs = std::filesystem;
     const fs::path open = "/tmp/emuv-tenants-test";
     fs::create_directories(open);

@@ -23,9 +23,9 @@ namespace {
 constexpr std::size_t code_bytes = 128 * 1024;
 constexpr std::size_t trace_words = 256 * 1024;
 
-// libFuzzer takes the bytes of this section for its own counters: one for each
-// byte of the module's code, one for each of a page's bytes when the module has
-// not stayed, and the calls' outcomes.
+// libFuzzer takes the bytes of this section for its own counters. There is one
+// for each byte of the module's code, and one for each of a page's bytes when
+// the module has not stayed. The others are the calls' outcomes.
 [[gnu::section("__libfuzzer_extra_counters")]] std::uint8_t
     counters[code_bytes + 4096 + fuzz::executor::outcome_count];
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A driver in memory, behind the library's edge: enough of the ABI, of sysfs
-// and of the module loader to run libemuv and emuvctl with no module.
+// A driver in memory, behind the library's edge. It has enough of the ABI, of
+// sysfs and of the module loader to run libemuv and emuvctl with no module.
 #pragma once
 
 #include <emuv/kernel_api.hpp>

@@ -343,7 +343,7 @@ OPERATIONS = {
         lambda a, w: F.layer_norm(a @ w, (2048,)), rand(2048, 2048), rand(2048, 2048)),
     "regions": regions,
 }
-# What adds up in whatever order, and need not come to the same twice.
+# These add up in any order, and need not come to the same twice.
 VARIES = {"attended.flash", "attended.efficient", "attended.cudnn", "sparse"}
 
 

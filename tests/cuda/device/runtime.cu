@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What ./run runs on a card, with and without the library: a program of CUDA's
-// static runtime. Prints lines of "name value".
+// A program of CUDA's static runtime, which ./run runs on a card, with and
+// without the library. Prints lines of "name value".
 #include <cuda.h>
 #include <cuda_runtime.h>
 

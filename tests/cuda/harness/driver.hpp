@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The CUDA driver as an application sees it: the libcuda.so.1 found at run
-// time, be it a card's, the simulated one, or the library in front.
+// time. That is a card's, the simulated one, or the library in front.
 #pragma once
 
 #include <cuda.h>

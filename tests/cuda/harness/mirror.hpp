@@ -28,9 +28,9 @@ private:
     CUstream pool_ = nullptr;
 };
 
-// One copy or fill of a random kind and shape, into `to`, from `from` or from
-// the host, on the stream or (synchronous) by the calls that wait. The models
-// follow.
+// Makes one copy or fill of a random kind and shape into `to`, from `from` or
+// from the host. It goes by the stream or, if synchronous, by the calls that
+// wait. The models follow.
 void random_copy(mirror &to, mirror &from, std::mt19937 &random,
                  CUstream stream, bool synchronous);
 

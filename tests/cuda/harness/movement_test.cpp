@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Programs that come back to their memory again and again, in an order that
-// can be learned or not: the bytes are right, whichever units move meanwhile.
+// can be learned or not. The bytes are right, whichever units move meanwhile.
 #include "fixture.hpp"
 
 #include <algorithm>

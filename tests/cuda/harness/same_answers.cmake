@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Runs the table of answers on a driver and on the same with the library in
-# front, with each of its stores, and fails if they differ. DRIVER is the
+# Runs the table of answers on a driver, and on the same with the library in
+# front and each of its stores. Fails if they differ. DRIVER is the
 # simulated one; without it, the machine's own. Each table is left in WORK.
 cmake_minimum_required(VERSION 3.20)
 

@@ -182,7 +182,7 @@ TEST(Plan, TwoRoundsThatAreNearlyOneMoveNoMoreThanOne)
 }
 
 // A short gap that is chosen with a long one of as many steps says nothing of
-// gaps in between: here one unit may leave in each part of the round.
+// gaps in between. Here one unit may leave in each part of the round.
 TEST(Plan, AGapOfOtherStepsIsChosenForItself)
 {
     std::vector<idle_gap> gaps;

@@ -18,7 +18,7 @@ namespace sim {
 namespace {
 
 // ThreadSanitizer does not look at the bytes of device memory that a copy
-// moves, or a fill sets: the library starts copies that the program's own work
+// moves, or a fill sets. The library starts copies that the program's own work
 // may overtake, and throws such copies away.
 class unwatched
 {
@@ -47,8 +47,8 @@ struct place
     int memory = 0; // its kinds, as bits
 };
 
-// Seen on an H200: a node of an executable graph that went over handles in VRAM
-// and in system RAM cannot be made to go over one of them.
+// Seen on an H200. A node of an executable graph that went over handles in VRAM
+// and system RAM cannot be made to go over one of them.
 int kind_of(const mapping &of)
 {
     return of.in_vram()               ? 1

@@ -91,8 +91,7 @@ protected:
         OK(cuModuleGetFunction(&touch_, module, "touch"));
     }
 
-    // Whatever a test did, its work went well, and the driver holds nothing of
-    // it afterwards.
+    // After any test its work went well, and the driver holds nothing of it.
     void TearDown() override
     {
         held = false;

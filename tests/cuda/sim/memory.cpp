@@ -213,8 +213,8 @@ CUresult cuMemFree(CUdeviceptr dptr)
     return CUDA_SUCCESS;
 }
 
-// As on a card: of memory on the host that was mapped by handle, the base
-// that is named lies nowhere near the address that was asked about.
+// As on a card: for host memory that was mapped by handle, the answer is a base
+// nowhere near the address that was asked about.
 CUresult cuMemGetAddressRange(CUdeviceptr *pbase, size_t *psize,
                               CUdeviceptr dptr)
 {
