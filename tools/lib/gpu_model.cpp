@@ -5,8 +5,8 @@
 // from NVIDIA's product pages, data sheets and architecture whitepapers:
 // Turing, Ampere GA102 and A100, Ada, Hopper, Blackwell. A width is the card's
 // own wiring, not its slot's. The PCI device ids are those under vendor 10de in
-// the PCI ID database (https://pci-ids.ucw.cz); a model whose id the database
-// does not name has none here.
+// the PCI ID database (https://pci-ids.ucw.cz). If that does not name a model's
+// id, the model has none here.
 #include <emuv/gpu_model.hpp>
 
 #include <algorithm>
@@ -170,8 +170,9 @@ word_list split(std::string_view name)
     return words;
 }
 
-// Counts the words at @p begin of @p asked that say @p what: all its words, or
-// its beginning ("40" and "40G" for "40GB", "SXM" for "SXM4"); 0: none.
+// Counts the words at @p begin of @p asked that say @p what. They are all its
+// words, or its beginning ("40" and "40G" for "40GB", "SXM" for "SXM4"). 0:
+// none.
 std::size_t said(const word_list &asked, std::size_t begin,
                  std::string_view what)
 {

@@ -21,7 +21,7 @@ auto around(Map &map, typename Map::key_type at, Bytes bytes)
                                                                  : map.end();
 }
 
-/// Whether any entry has one of @p size addresses from @p at on. What is of 0
+/// True if any entry has one of @p size addresses from @p at on. An entry of 0
 /// bytes has none.
 template <typename Map, typename Bytes>
 bool any_within(Map &map, typename Map::key_type at,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the calling thread works with, by the driver's answer.
+// Asks the driver for the calling thread's device, context and captures.
 #pragma once
 
 #include "base/driver.hpp"
@@ -20,7 +20,7 @@ inline CUcontext current_context(const driver &calls)
     return calls.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-/// Whether work for a stream becomes part of a graph just now.
+/// True if work for a stream becomes part of a graph just now.
 inline bool is_capturing(const driver &calls, CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

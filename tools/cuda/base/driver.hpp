@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The calls of the CUDA driver that the core makes, so that tests can answer
-// them. cuda.h is included by this file only: with every version of each call
+// them. Only this file includes cuda.h, with every version of each call
 // declared, under its own name.
 #pragma once
 

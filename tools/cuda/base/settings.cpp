@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the user asked for, read once from the environment.
+// The user's settings, read once from the environment.
 #include "base/settings.hpp"
 
 #include "base/size.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the user asked for, read once from the environment.
+// The user's settings, read once from the environment.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace emuv::cuda {
     EMUV_KIND_##kind(member, values)
 #include "base/settings.def"
 
-/// What settings.def lists, each as its member.
+/// The settings that settings.def lists, each as its member.
 struct settings
 {
 #define EMUV_MEMBER_CHOICE(member) member##_kind member{};
@@ -47,14 +47,14 @@ struct settings
     const char *wrong_value = nullptr;
     const char *wrong_why = nullptr;
 
-    /// Whether there is a limit to keep at all.
+    /// True if there is a limit to keep at all.
     bool limited() const
     {
         return !disabled &&
                (physical_bytes || virtual_bytes || !instances.empty());
     }
 
-    /// Whether memory moves, or looks as if.
+    /// True if memory moves, or looks as if.
     bool moves() const
     {
         return move != move_kind::off;

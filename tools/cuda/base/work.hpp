@@ -10,9 +10,9 @@
 
 namespace emuv::cuda {
 
-/// True if a number may be an address that moves: they are those of a process,
-/// of 47 to 57 bits, and none is in the first 4 GiB (see ranges::reserve()).
-/// What is left are few.
+/// True if a number may be an address that moves. These are a process's, of 47
+/// to 57 bits, and none is in the first 4 GiB (see ranges::reserve()). Few
+/// other numbers are in this range.
 constexpr bool may_be_address(CUdeviceptr number)
 {
     return number >> 32 != 0 && number >> 57 == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Stands in for parts of libstdc++ that the C++ headers need. libstdc++'s own
+// Stands in for parts of libstdc++ that the C++ headers need. Its own
 // allocation and errors bring in exceptions, an unwinder, and symbols of glibc
 // that older systems do not have. Everything here stays inside the library.
 #include <cstdlib>

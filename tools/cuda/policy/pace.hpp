@@ -13,7 +13,7 @@ namespace emuv::cuda {
 /// A round is as many steps as lie between now and the place in the past that
 /// looks like now. Rounds of one kind follow each other; when the past is lost
 /// or lies elsewhere, another kind begins. Each kind is measured standing still
-/// first: that costs no more than a library without movement, and is cut short
+/// first. That costs no more than a library without movement, and is cut short
 /// once moving can only be better. Arranging is tried last, and only if
 /// standing still was not much slower than moving: the same bytes cross the
 /// link, at better times.

@@ -10,8 +10,8 @@ namespace emuv::cuda {
 
 /// Compares the memory that a round touches with that of the round before.
 ///
-/// The layers of a model look alike to a schedule until it has seen one twice:
-/// the same kernels work on the same activations, and each layer has weights of
+/// The layers of a model look alike to a schedule until it has seen one twice.
+/// The same kernels work on the same activations, and each layer has weights of
 /// its own. All layers take equally long, and yet the best place for one's
 /// memory is of no use to the others.
 class recurrence

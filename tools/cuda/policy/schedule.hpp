@@ -27,8 +27,8 @@ bool same_kind_of_round(std::uint64_t steps, std::uint64_t other);
 /// Programs of this kind repeat themselves: training steps, tokens, layers. So
 /// the next step is taken to be the one that followed the last time the same
 /// few steps came in the same order. Several shapes that take turns are found
-/// again at their first steps; a step too many or too few is stepped over, and
-/// one that was never seen before says nothing about the place.
+/// again at their first steps. A step too many or too few is stepped over. One
+/// that was never seen before says nothing about the place.
 ///
 /// If no step comes again, landmarks tell the place. The work between two of
 /// them is then predicted from the work between them before. A wrong prediction
@@ -55,7 +55,7 @@ public:
     }
 
     /// True if a place in the past looks like now, and at most half of the late
-    /// steps were surprises: with few kinds of steps some place always looks
+    /// steps were surprises. With few kinds of steps some place always looks
     /// like now. Landmarks are noisier: up to three quarters may be surprises.
     bool predicts() const
     {
