@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What every target of this project is compiled with: emuv::options.
+# The options that every target of this project is compiled with: emuv::options.
 
 add_library(emuv_options INTERFACE)
 add_library(emuv::options ALIAS emuv_options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# How tests are compiled: they run once, so a quick build is worth more than
+# How tests are compiled. They run once, so a quick build is worth more than
 # quick code, and lines are all that a report needs of the debugger's data.
 
 add_compile_options(-O1 -g1)

@@ -89,8 +89,8 @@ choose_apt() {
 }
 
 # available_release SERIES: the newest generic kernel release of a series (as
-# 6.1), or of Debian 13's backports, that apt knows of, with headers; nothing if
-# it knows none.
+# 6.1), or of Debian 13's backports, for which apt knows headers. Prints nothing
+# if it knows none.
 available_release() (
     choose_apt "$1"
     prefix=linux-headers-$1.
@@ -300,8 +300,8 @@ can_build() {
 }
 
 # build_tools [--preset PRESET] [TARGET]...: configure and build everything but
-# the kernel module, or these targets, in build/PRESET (default), with a line for
-# every tenth of the way.
+# the kernel module, or these targets, in build/PRESET (default). Prints a line
+# for every tenth of the way.
 build_tools() {
     local preset=default log
     if [[ ${1:-} == --preset ]]; then
