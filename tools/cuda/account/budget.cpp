@@ -70,8 +70,8 @@ bool budget::charge_vram_alone(int device, std::uint64_t bytes)
     return charge_vram(device, bytes) || make_way(device, bytes);
 }
 
-// Somebody else may charge between the question and the answer; each round asks
-// for less, so it ends.
+// Another thread may charge between the question and the answer. Each round
+// asks for less, so it ends.
 std::uint64_t budget::charge_share_of_vram(int device, std::uint64_t bytes)
 {
     if (charge_vram(device, bytes))
@@ -163,8 +163,8 @@ void budget::show_info(int device, std::uint64_t kept, std::size_t &real_free,
 {
     const usage now = ledger_of(device).read();
     real_total = total_of(now, real_total);
-    // VRAM that others on the card hold is not there to be had; what does not
-    // fit then comes out of the virtual part.
+    // VRAM that others on the card hold cannot be had. Memory that does not fit
+    // then comes out of the virtual part.
     const std::uint64_t physical_free =
         std::min<std::uint64_t>(now.physical_free_bytes(), real_free);
     const std::uint64_t all_free =

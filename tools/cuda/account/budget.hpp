@@ -28,7 +28,7 @@ constexpr std::uint64_t device_share(std::uint64_t bytes,
     return std::min(bytes, free_bytes & ~(chunk_bytes - 1));
 }
 
-/// Somebody who can free memory when a budget is short of it. Asked by any
+/// A part that can free memory when a budget is short of it. Asked by any
 /// thread, which holds no lock but a footprint's.
 class relief
 {
@@ -38,17 +38,18 @@ public:
     relief &operator=(const relief &) = delete;
     virtual ~relief() = default;
 
-    /// Gives up what is kept for later: an allocation would fail otherwise.
-    /// @return whether to try again
+    /// Gives up memory that is kept for later: an allocation would fail
+    /// otherwise.
+    /// @return true if it is worth trying again
     virtual bool give_up(int device) = 0;
 
     /// Charges VRAM for memory that cannot be anywhere else, with room that
     /// this makes.
-    /// @return false where it makes none; nothing is charged then
+    /// @return false if it makes none; nothing is charged then
     virtual bool make_way(int device, std::uint64_t bytes) = 0;
 };
 
-/// As what memory counts.
+/// The limit that memory counts toward.
 enum class charge_kind
 {
     physical, ///< VRAM
@@ -61,9 +62,9 @@ struct charge
     std::uint64_t token = 0; ///< a pool's number, or the ledger's word for it
 };
 
-/// The shares of one process, by device. It knows nobody who frees memory but
-/// as a relief. Every call may come from any thread; no lock is held while the
-/// driver or a relief is asked.
+/// The shares of one process, by device. It knows the parts that free memory
+/// only as reliefs. Every call may come from any thread. No lock is held while
+/// the driver or a relief is asked.
 class budget
 {
 public:
@@ -73,8 +74,7 @@ public:
         /// By device ordinal; the last one serves the devices behind it. Like
         /// the footprints, they outlive this object.
         std::vector<ledger *> ledgers = {};
-        /// As many as ledgers; none where what CUDA itself takes does not
-        /// count.
+        /// As many as ledgers; none if CUDA's own memory does not count.
         std::vector<footprint *> footprints = {};
         report_kind report = report_kind::total;
         /// True if the allocating code, when refused, gives back what it
@@ -99,20 +99,22 @@ public:
     /// Charges VRAM for memory that can be elsewhere. The driver gives up
     /// what it keeps for later before a charge fails.
     bool charge_vram(int device, std::uint64_t bytes);
-    /// For what can only be there: what can be elsewhere makes way.
+    /// Charges VRAM for memory that can only be there: memory that can be
+    /// elsewhere makes way.
     bool charge_vram_alone(int device, std::uint64_t bytes);
     void uncharge_vram(int device, std::uint64_t bytes)
     {
         ledger_of(device).uncharge_physical(bytes);
     }
-    /// As charge_vram(), but where there is not so much, as many whole chunks
-    /// as there are.
+    /// As charge_vram(), but if there is not so much, charges as many whole
+    /// chunks as there are.
     /// @return bytes charged
     std::uint64_t charge_share_of_vram(int device, std::uint64_t bytes);
 
-    /// Charges what the driver is about to make in one piece.
-    /// @param may_be_virtual  what does not fit in VRAM may count as virtual
-    /// @return nothing where there is no room
+    /// Charges memory that the driver is about to make in one piece.
+    /// @param may_be_virtual  memory that does not fit in VRAM may count as
+    ///   virtual
+    /// @return nothing if there is no room
     std::optional<charge> take(int device, std::uint64_t bytes,
                                bool may_be_virtual);
     void give_back(int device, std::uint64_t bytes, const charge &taken);
@@ -129,10 +131,10 @@ public:
         return result;
     }
 
-    /// Charges what CUDA itself has come to take on a device.
+    /// Charges the VRAM that CUDA itself has come to take on a device.
     void follow_footprint(int device);
 
-    /// A context went, and what lay in it: less may be taken.
+    /// A context is gone, and the memory in it: CUDA may take less.
     void forget_context(CUcontext context);
     void shrink_footprints();
 
@@ -145,7 +147,7 @@ public:
         if (asks_again_ != nullptr)
             reclaim_.returned(device, bytes);
     }
-    /// None is, from now on.
+    /// Refuses nothing from now on.
     void refuse_no_more() { reclaim_.stop(); }
 
     /// The answer to a question for the size alone, which needs no context.

@@ -51,8 +51,8 @@ void footprint::measure(bool anew)
         in_use_ = in_use;
 }
 
-// Charges what was measured and what is kept for code, as far as there is room.
-// @return what of the former is missing
+// Charges the measured bytes, and those kept for code, as far as there is room.
+// @return how many of the measured bytes are missing
 std::uint64_t footprint::charge()
 {
     const usage now = limits_.read();
@@ -72,7 +72,7 @@ std::uint64_t footprint::charge()
     return taken_bytes_ - std::min(taken_bytes_, charged_bytes_);
 }
 
-// Once, where a share is too small.
+// Says once that a share is too small.
 void footprint::tell()
 {
     if (charged_bytes_ >= taken_bytes_ || said_ || told_ == nullptr ||

@@ -21,7 +21,7 @@ class footprint
 {
 public:
     /// @return bytes of VRAM that this process holds on a device, by its
-    ///   ordinal, contexts and all; 0 where that is not to be had
+    ///   ordinal, contexts and all; 0 if unknown
     using measure_call = std::uint64_t (*)(int device);
 
     /// VRAM kept for code from the first measurement on, at most; of a small
@@ -35,7 +35,7 @@ public:
         ledger &limits; ///< outlives this object
         /// Asks how much a process holds.
         measure_call ask;
-        /// Whose VRAM the ledger is for.
+        /// The devices whose VRAM the ledger is for.
         int first_device = 0;
         int devices = 1;
         /// Called once, when a share has no room for what is taken; with the
@@ -72,7 +72,7 @@ public:
             charged_bytes_ += missing;
         known_.store(expected);
         tell();
-        // Room that could not be made takes long to wait for.
+        // Looking in vain for room takes long.
         const std::uint64_t took = emuv::cuda::now_ns() - start;
         const std::uint64_t pause =
             std::clamp(20 * took, interval_ns, 50 * interval_ns);
@@ -84,7 +84,8 @@ public:
     /// allocation of a program may take all of its share.
     void expect() { expected_.fetch_add(1); }
 
-    /// A context is gone: measures now, and gives back what went with it.
+    /// A context is gone: measures now, and uncharges the memory that went with
+    /// it.
     void shrink();
 
     /// The bytes that are charged.

@@ -11,7 +11,7 @@
 
 namespace emuv::cuda {
 
-/// Limits and what counts against them, in bytes, over everybody who shares
+/// Limits and the sums against them, in bytes, over all processes that share
 /// the ledger.
 struct usage
 {
@@ -76,7 +76,7 @@ public:
     /// The bytes of VRAM that are charged here to this process.
     std::uint64_t own_physical_bytes() const { return own_physical_bytes_; }
 
-    /// All that ever was, whatever has been uncharged since.
+    /// The sum of all bytes that were ever charged, uncharged ones included.
     std::uint64_t ever_physical_bytes() const { return ever_physical_bytes_; }
 
     /// @param bytes  a multiple of chunk_bytes
@@ -87,15 +87,15 @@ public:
 
     virtual usage read() = 0;
 
-    /// Adds to the counters that the instance shows. Does nothing where there
-    /// is no instance. A call costs a system call, so whoever moves much adds
-    /// up first.
+    /// Adds to the counters that the instance shows. Does nothing if there is
+    /// no instance. A call costs a system call, so a caller that moves much
+    /// adds up first.
     virtual void report(const counters &since_last_report)
     {
         (void)since_last_report;
     }
 
-    /// The open /dev/emuvN whose regions the charges are; -1 where there is no
+    /// The open /dev/emuvN whose regions the charges are; -1 if there is no
     /// instance.
     virtual int region_fd() const { return -1; }
 

@@ -16,7 +16,8 @@ pools::pools(const driver &calls, std::vector<ledger *> ledgers)
 
 namespace {
 
-// Of what is neither, the processor may have need: no handle stands in for it.
+// The device of pinned device memory; -1 for other memory. The processor may
+// need that, so no handle stands in for it.
 int device_with(const CUmemLocation &where, CUmemAllocationType type)
 {
     return where.type == CU_MEM_LOCATION_TYPE_DEVICE &&

@@ -35,7 +35,7 @@ public:
     /// @param ledgers  by device ordinal, as for memory
     pools(const driver &calls, std::vector<ledger *> ledgers);
 
-    /// The program made a pool of such memory at @p where.
+    /// The program made a pool, of memory at @p where.
     void created(CUmemoryPool pool, const CUmemLocation &where,
                  CUmemAllocationType type);
 
@@ -54,7 +54,7 @@ public:
         return result;
     }
 
-    /// The device whose VRAM is in the pool: @p current, where nobody made or
+    /// The device whose VRAM is in the pool: @p current, if nobody made or
     /// named it. -1: it holds no VRAM, or VRAM that comes and goes.
     int device_of(CUmemoryPool pool, int current);
 
@@ -63,8 +63,8 @@ public:
     /// @return false when the limit leaves no room
     bool begin(const source &from, std::uint64_t bytes);
 
-    /// With the driver's answer. An allocation of a pool goes on to count
-    /// until freed(); what graphs have is only known as a whole.
+    /// Takes the driver's answer. An allocation of a pool counts until freed().
+    /// The memory of graphs is only known as a whole.
     /// @param number  out: what freed() takes
     /// @return false when the driver took more than the limit leaves; the
     ///   allocation should go back then
@@ -75,8 +75,8 @@ public:
     /// Brings the charges to what the driver holds by now.
     void settle();
 
-    /// Has the driver give up what nobody uses of @p device's share.
-    /// @return whether the charges went down
+    /// Has the driver give up unused memory of @p device's share.
+    /// @return true if the charges went down
     bool trim(int device);
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Requests that would spill, refused once for what is given back then.
+// Refuses requests that would spill once, so that their program frees memory.
 #include "account/reclaim.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Requests that would spill, refused once for what is given back then.
+// Refuses requests that would spill once, so that their program frees memory.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace emuv::cuda {
 /// it may give that back, and ask for the same again at once. Then unused
 /// memory need not spill. So such a request is refused once, and granted when
 /// it comes again. If that makes no room, some memory is granted before the
-/// next refusal. A thread that does not ask again is not refused again.
+/// next refusal. Once a refused request is not repeated, none is refused again.
 ///
 /// For several threads at once.
 class reclaim
@@ -32,10 +32,11 @@ public:
     /// Memory of a device has been given back.
     void returned(int device, std::uint64_t bytes);
 
-    /// Somebody asks for memory: whether it is a request that was refused.
-    /// Each has to be told, what VRAM has room for as well.
-    /// @param thread  who
-    /// @param fits  whether VRAM has room for it
+    /// A thread asks for memory. Every request has to be told, also one that
+    /// VRAM has room for.
+    /// @param thread  the one that asks
+    /// @param fits  true if VRAM has room for it
+    /// @return true if it is the request that was refused
     /// @param now_ns  of a clock that does not go back
     bool comes_again(std::uintptr_t thread, int device, std::uint64_t bytes,
                      bool fits, std::uint64_t now_ns);
@@ -43,11 +44,11 @@ public:
     /// Takes a request that does not come again, that VRAM has no room for,
     /// and whose program would ask again.
     /// @param missing  bytes of room that it would take
-    /// @return whether to refuse it
+    /// @return true if it is to be refused
     bool refuse(std::uintptr_t thread, int device, std::uint64_t bytes,
                 std::uint64_t missing, std::uint64_t now_ns);
 
-    /// None is, from now on.
+    /// Refuses nothing from now on.
     void stop();
 
 private:
