@@ -123,13 +123,14 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 {
     const entry ours;
     range_view view;
-    // Of handles the driver says that nothing can be set; of its own
-    // allocations, that this cannot.
+    // The driver says of handles that nothing can be set, and of its own
+    // allocations that this cannot.
     if (ours && value != nullptr &&
         attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
         ours.table().find(address, view) && view.split)
         return CUDA_ERROR_INVALID_VALUE;
-    // It is the memory's that is there now, and would not go with it.
+    // The attribute belongs to the memory that is there now, and would not move
+    // with a unit.
     if (ours)
         ours->fix(address);
     return EMUV_REAL(cuPointerSetAttribute)(value, attribute, address);

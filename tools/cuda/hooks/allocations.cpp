@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The driver is asked for memory: allocations that may spill, and what there
-// is.
+// The driver is asked for memory: allocations that may spill, and how much
+// there is.
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
@@ -56,7 +56,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     const entry ours;
     if (!ours || pointer == 0)
         return EMUV_REAL(cuMemFree_v2)(pointer);
-    // Managed memory, before somebody else is given it.
+    // Managed memory, before it is given out anew.
     void *const at = reinterpret_cast<void *>(pointer);
     const auto was = ours->host.remove(at);
     const CUresult result = ours.table().free(pointer);

@@ -49,8 +49,8 @@ std::uint64_t array_bytes(std::uint64_t width, std::uint64_t height,
            std::max<std::uint64_t>(depth, 1) * format_bytes(format) * channels;
 }
 
-// Arrays without memory of their own: what is mapped into them is counted
-// where it is made.
+// Arrays without memory of their own: memory that is mapped into them is
+// counted when it is made.
 bool has_memory(const CUDA_ARRAY3D_DESCRIPTOR &wanted)
 {
     return (wanted.Flags &

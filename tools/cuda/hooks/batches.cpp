@@ -11,7 +11,7 @@ using namespace emuv::cuda;
 
 namespace {
 
-// Which copy of the program's each of ours is of; and says so of a failed one.
+// Finds for each of our copies the program's, and names that of a failed one.
 class origins
 {
 public:
@@ -246,7 +246,7 @@ CUresult batch_3d(CUDA_MEMCPY3D_BATCH_OP *list, std::size_t count,
 
 } // namespace
 
-// Each of them twice, as in the driver; the first version says which one
+// Each of them twice, as in the driver. The first version says which copy
 // failed.
 
 #define EMUV_BATCH(name, named)                                                \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Contexts end, with all memory in them; peers read what is ours.
+// Contexts end, with all memory in them; peers read our memory.
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
@@ -64,8 +64,8 @@ CUresult cuCtxDestroy(CUcontext context)
 
 namespace {
 
-// Runs a call that may end a device's primary context, and follows it. The
-// context's handle is only to be had by holding it, so it is held across.
+// Runs a call that may end a device's primary context, and follows it. Only by
+// holding the context can its handle be had, so it is held across.
 template <typename Call>
 CUresult ends_primary(CUdevice device, bool resets, Call real)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Nodes of graphs that copy or fill, and that are several where an allocation
-// has a seam.
+// Nodes of graphs that copy or fill across a seam of an allocation, and so are
+// several.
 #pragma once
 
 #include "base/driver.hpp"
@@ -15,9 +15,9 @@
 
 namespace emuv::cuda {
 
-/// Which kinds of memory a part of a copy goes between: bits, set where a side
-/// is in system RAM. The driver changes a node of an executable graph only
-/// from one address to another of the same kind.
+/// The kinds of memory that a part of a copy goes between: a bit for each side,
+/// set if that is in system RAM. The driver changes a node of an executable
+/// graph only from one address to another of the same kind.
 using memory_kinds = unsigned;
 inline constexpr memory_kinds to_system_ram = 1;
 inline constexpr memory_kinds from_system_ram = 2;
@@ -63,7 +63,7 @@ public:
     /// Drops them, as the graph goes.
     void drop_all(CUgraph graph);
 
-    /// How a node of several parts is in one executable graph.
+    /// The state of a node of several parts in one executable graph.
     struct use
     {
         bool enabled = true;
@@ -71,7 +71,7 @@ public:
     };
     use use_of(CUgraphExec exec, CUgraphNode node);
     void set_use(CUgraphExec exec, CUgraphNode node, use how);
-    /// Takes out all that differs from how it was made executable.
+    /// Forgets all changes since the graph was made executable.
     std::map<CUgraphNode, use> take_uses(CUgraphExec exec);
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Graphs as a whole: what stands for several nodes follows its graph into
+// Graphs as a whole: a node that stands for several follows its graph into
 // copies, and goes with it.
 #pragma once
 
@@ -15,7 +15,8 @@ void follow_clone(cut_nodes &nodes, CUgraph original, CUgraph clone);
 /// The graph goes, and its children with it.
 void forget(cut_nodes &nodes, CUgraph graph);
 
-/// A child graph is a copy of what it was made from, or that itself, moved.
+/// A child graph is a copy of the graph it was made from, or that itself,
+/// moved.
 /// @param node  the child graph's
 void follow_child(CUgraphNode node, CUgraph original);
 

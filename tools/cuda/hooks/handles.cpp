@@ -9,8 +9,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      unsigned long long flags)
 {
     const entry ours;
-    // Wrong properties must not become memory of ours where the share is used
-    // up.
+    // Wrong properties must not become memory of ours if the share is used up.
     if (!ours || handle == nullptr || properties == nullptr || bytes == 0 ||
         properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The host's memory that the program has the driver pin: kernels may find
-// addresses there.
+// Host memory that the program has the driver pin: kernels may find addresses
+// there.
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
@@ -29,7 +29,7 @@ CUresult let_go(const void *at, Call real)
 {
     const entry ours;
     pinned *const all = known(ours);
-    // Before somebody else is given it.
+    // Before it is given out anew.
     const auto was = all != nullptr ? all->remove(at) : pinned::stretch{};
     const CUresult result = real();
     if (was.bytes > 0 && result != CUDA_SUCCESS)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Modules and libraries: where a kernel comes from decides whether it is
-// trusted.
+// Modules and libraries: the origin of a kernel decides whether it is trusted.
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
 
 namespace {
 
-// A handle, by what the driver wrote it to.
+// A handle, by the place that the driver wrote it to.
 template <typename Handle>
 const void *made_at(const Handle *at)
 {
@@ -157,7 +156,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     return result;
 }
 
-// Before somebody else is given its handles. A module that does not go after
+// Called before its handles are given out anew. A module that does not go after
 // all is not trusted from here on.
 
 CUresult cuModuleUnload(CUmodule module)

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstring>
 
-// Generated: the stubs, and where each goes on to.
+// Generated: the stubs, and the function that each goes on to.
 extern "C" {
 [[gnu::visibility("hidden")]] extern void *const emuv_newer_stubs[];
 [[gnu::visibility("hidden")]] extern void *emuv_newer[];
@@ -53,8 +53,7 @@ void called(const char *name, newer_does what)
 
 void *newer_function(const char *name, void *real, newer_does what)
 {
-    // Two threads may come to have two stubs for one function, which is as
-    // good.
+    // Two threads may make two stubs for one function, which is as good.
     for (unsigned i = 0; i < EMUV_NEWER_STUBS && i < taken; i++)
         if (all[i].real.load(std::memory_order_acquire) == real)
             return emuv_newer_stubs[i];

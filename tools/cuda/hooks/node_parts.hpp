@@ -43,7 +43,7 @@ CUcontext or_current(const state &ours, CUcontext context);
 CUresult refuse();
 
 /// The nodes before @p node, other parts of the same node left out. The driver
-/// refuses where an edge has data.
+/// refuses if an edge has data.
 CUresult before_node(CUgraphNode node, const cut_node &what,
                      std::vector<CUgraphNode> &all);
 
@@ -61,8 +61,8 @@ std::size_t rows_of(const CUDA_MEMCPY3D &copy);
 
 std::size_t rows_of(const CUDA_MEMSET_NODE_PARAMS &fill);
 
-// Adds what is asked for, as however many nodes it takes.
-// @param add  makes one: its place, what it comes after, with the data of these
+// Adds a copy or a fill, as however many nodes it takes.
+// @param add  makes one: its place, the nodes before it, with the data of these
 //   edges or null, and its piece
 template <typename Params, typename Add>
 CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
@@ -115,7 +115,7 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
     stay(*ours, *asked);
     const auto pieces = cut(*ours->table, *asked);
     auto found = ours->nodes.find(node);
-    // A captured one: in which graph it is, nobody says.
+    // A captured one: the driver does not tell its graph.
     if (!found || !std::holds_alternative<Params>(found->asked))
         return pieces.size() == 1 ? set(node, &pieces.front().params)
                                   : refuse();
@@ -173,8 +173,8 @@ CUresult set_executable(CUgraphExec exec, CUgraphNode node, const Params *asked,
         !std::holds_alternative<Params>(found->asked))
         return pieces.size() == 1 ? set(node, &pieces.front().params)
                                   : refuse();
-    // The driver changes what has one row, into the same. A part may have one
-    // where the whole has more.
+    // The driver changes a node of one row only into one of one row. A part may
+    // have one row though the whole has more.
     if (!found->one_row() || rows_of(*asked) != 1)
         return CUDA_ERROR_INVALID_VALUE;
     std::vector<const Params *> next(found->parts.size());

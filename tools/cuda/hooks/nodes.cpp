@@ -189,8 +189,9 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
 
 namespace {
 
-// @param change  set_node() or set_executable(): takes what is asked for, and
-//   what changes one of the driver's nodes
+// @param change  set_node() or set_executable(): takes the new parameters, and
+// a
+//   call that changes one of the driver's nodes
 // @param set  changes a node of any kind
 template <typename Change, typename Set>
 CUresult set_any(CUgraphNode node, CUgraphNodeParams *params, Change change,

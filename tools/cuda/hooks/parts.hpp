@@ -8,8 +8,8 @@
 
 namespace emuv::cuda {
 
-/// @p table where there are seams to look for, else null: what the functions
-/// here take.
+/// The table that the functions here take: @p table if there are seams to look
+/// for, else null.
 inline memory *with_seams(memory *table)
 {
     return table != nullptr && table->has_seams() ? table : nullptr;
@@ -99,7 +99,7 @@ described_side source_of(Copy &copy)
     return side;
 }
 
-/// Calls a side by its name that is said to be the host's and is not: the
+/// Corrects the kind of a side that is said to be the host's and is not. The
 /// driver finds out, too.
 template <typename Copy>
 void find_sides(memory &table, Copy &copy)

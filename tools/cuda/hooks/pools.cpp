@@ -92,7 +92,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
 
 namespace {
 
-// Of a pool that the driver has by itself, or that was made for a place.
+// Follows a pool that the driver has by itself, or that was made for a place.
 CUresult names_pool(const CUmemoryPool *pool, const CUmemLocation *where,
                     CUmemAllocationType type, CUresult result)
 {
@@ -218,7 +218,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     const entry ours;
-    if (ours) // what is kept of the driver's goes back to it
+    if (ours) // kept memory of the driver's goes back to it
         ours.table().trim_ours(pool, keep);
     return EMUV_REAL(cuMemPoolTrimTo)(pool, keep);
 }

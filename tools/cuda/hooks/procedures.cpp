@@ -41,7 +41,7 @@ bool is_among(std::string_view name, const std::string_view (&names)[count])
 // for later.
 bool is_harmless(std::string_view name)
 {
-    // Answers, and what reaches no memory of the device's.
+    // Questions, and functions that reach no memory of the device's.
     static constexpr std::string_view families[] = {
         "cuCoredump",  "cuCtxGet",       "cuDeviceGet", "cuEventGet",
         "cuFuncGet",   "cuGraphExecGet", "cuGraphGet",  "cuGraphNodeGet",
@@ -113,8 +113,8 @@ bool is_newer(const char *name, int version, bool per_thread, void *real)
 
 void *own_procedure(const char *name, int version, bool per_thread, void *real)
 {
-    // Of the versions that the program's headers know, the newest; of that,
-    // the stream variant it asked for, where there are two.
+    // The newest of the versions that the program's headers know; if that has
+    // two stream variants, the one it asked for.
     const procedure *chosen = nullptr;
     for (const procedure &each : procedures) {
         if (each.base != name || each.version > version ||

@@ -6,14 +6,14 @@
 
 namespace emuv::cuda {
 
-/// Opens NVML. Not from within an allocation: whoever allocates may hold locks
+/// Opens NVML. Not to be called within an allocation: its caller may hold locks
 /// that a library which is loaded at that moment waits for.
 void open_process_vram();
 
 /// By NVML, which counts all that the process holds: allocations, contexts,
 /// code. Takes 0.1 ms (H200, driver 580.159).
 /// @param device  a CUDA ordinal
-/// @return bytes; 0 where there is no NVML, or it does not know of the process
+/// @return bytes; 0 if there is no NVML, or it does not know of the process
 ///   (WSL, and containers whose processes it knows by other numbers)
 std::uint64_t process_vram(int device);
 

@@ -20,7 +20,7 @@ struct state
     int devices = 0;
     functions *kernels = nullptr;
     cut_nodes nodes;
-    /// By device ordinal; empty where memory does not move.
+    /// By device ordinal; empty if memory does not move.
     std::vector<mover *> movers;
     /// Set if kernels are checked and nothing moves; else null.
     check *checked = nullptr;
@@ -35,9 +35,9 @@ struct state
                 each->fix(at);
     }
 
-    /// The same for allocations whose addresses are among what is copied to a
-    /// device: kernels may take them from there. Of much only what looks like
-    /// a table of them is searched.
+    /// The same for allocations whose addresses are among words that are copied
+    /// to a device: kernels may take them from there. Of many words only those
+    /// are searched that look like a table of addresses.
     /// @param words  in the host's memory, as far as the program says
     void fix_those_in(const void *words, std::size_t bytes) const;
     /// The same of rows.
@@ -51,7 +51,7 @@ struct state
         for (mover *each : movers)
             each->fix_all(why);
     }
-    /// The same of what moves just now, but for one device's.
+    /// The same for allocations that move just now, but for one device's.
     void fix_others(const mover *but, const char *why) const
     {
         for (mover *each : movers)
@@ -74,9 +74,9 @@ CUresult start();
 /// no limit set, and in the child of a process that had used CUDA.
 state *current_state();
 
-/// Work can reach memory that nobody follows: memory stays where it is, from
-/// the return on and once the state is made.
-/// @param name  the function that does it; outlives the process
+/// Work can reach memory in ways that nobody follows. All memory stays where it
+/// is, from the return on and once the state is made.
+/// @param name  the function that starts such work; outlives the process
 void work_unseen(const char *name);
 
 /// The effects that a function newer than this library may have, by its name.
@@ -89,16 +89,16 @@ struct newer_does
     bool any() const { return allocate || work || wait; }
 };
 
-/// A function that says what it does when it is called, before it is.
-/// @param name  what the program knows it as
+/// A stub that tells the effects of a function before it calls it.
+/// @param name  the program's name for it
 /// @param real  the driver's own
-/// @return a stub of ours; @p real where there are none left, and then all has
-///         been said
+/// @return a stub of ours; @p real if there are none left, and then all its
+///         effects have been told
 void *newer_function(const char *name, void *real, newer_does what);
 
-/// Our own function for what a program asks cuGetProcAddress for.
-/// @param real  what the driver answers
-/// @return @p real where we have nothing to put in its place
+/// Our own function in place of one that a program asks cuGetProcAddress for.
+/// @param real  the driver's answer
+/// @return @p real if we have none
 void *own_procedure(const char *name, int version, bool per_thread, void *real);
 
 /// A hook's way in: null where it shall only forward, also when the driver

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Starting: from the settings to limits that are kept.
+// Starts the library: turns the settings into limits that are kept.
 #include "base/size.hpp"
 #include "hooks/callers.hpp"
 #include "hooks/process_vram.hpp"
@@ -125,7 +125,7 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
     return true;
 }
 
-// One for each ledger; the last one is of all devices from there on.
+// Makes one for each ledger; the last serves all devices from there on.
 std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
                                          int devices)
 {
@@ -175,7 +175,7 @@ void tell_stay(const char *why)
     say("memory stays where it is from now on: %s", why);
 }
 
-// Of the kernels that are checked, whatever the device.
+// Tells of a kernel that is checked, on any device.
 void tell_reached(const char *kernel, CUresult error)
 {
     if (kernel == nullptr)
@@ -189,7 +189,7 @@ void tell_reached(const char *kernel, CUresult error)
             kernel);
 }
 
-std::atomic<const char *> unseen; // why, of what nobody follows
+std::atomic<const char *> unseen; // why all memory stays where it is
 
 // Tells at the program's end what was found out about its kernels.
 void tell_checked(const check &checked)
@@ -295,7 +295,8 @@ CUresult start_locked()
                     .notice = tell_spill,
                     .exportable = asked.ipc,
                     .asks_again = reclaims ? is_caching_allocator : nullptr});
-    // Either this sees that, or that sees this.
+    // Both sides store, then load (seq_cst): at least one sees the other and
+    // calls fix_all().
     active.store(made);
     if (const char *const why = unseen.load())
         made->fix_all(why);

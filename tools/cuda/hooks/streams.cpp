@@ -28,7 +28,7 @@ constinit std::multiset<CUstream> *captured = nullptr; // made once, and kept
 template <typename Call>
 CUresult begins(CUstream stream, Call real)
 {
-    // Before it begins: what is allocated from here on may be the capture's.
+    // Before it begins: an allocation from here on may be the capture's.
     const entry ours;
     if (ours)
         ours.table().capture_begins();

@@ -2,7 +2,7 @@
 // The functions that are watched and nothing else.
 #include "hooks/watch.hpp"
 
-// By place in the table of symbols: where the exported functions go.
+// The functions that the exported ones go to, by place in the table of symbols.
 extern "C" {
 [[gnu::visibility("hidden")]] extern void *const emuv_watched[];
 void *const emuv_watched[] = {

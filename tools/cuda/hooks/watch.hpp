@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Work for the device whose arguments say all that it touches: copies, sets,
-// waits; and what a stream waits for besides. One template stands for all of
-// these functions.
+// Work for the device whose arguments say all that it touches: copies, sets and
+// waits. Other things that a stream waits for are here, too. One template
+// stands for all of these functions.
 #pragma once
 
 #include "hooks/session.hpp"
@@ -20,7 +20,7 @@ inline void name(work &out, CUdeviceptr address)
 {
     out.name(address);
 }
-// The driver takes the device's where it is said to be the host's, too.
+// The driver takes an address of the device's as the host's, too.
 inline void name(work &out, const void *address)
 {
     out.name(reinterpret_cast<CUdeviceptr>(address));
@@ -102,7 +102,7 @@ void from_host(const state &ours, CUdeviceptr, const void *words,
 {
     ours.fix_those_in(words, bytes);
 }
-// Which side is whose, the driver finds out.
+// The driver finds out which side is whose.
 template <typename... Rest>
 void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
                std::size_t bytes, Rest...)
@@ -179,7 +179,7 @@ constexpr bool only_waits(symbol which)
                 symbol::cuWaitExternalSemaphoresAsync_ptsz});
 }
 
-// Copies of which the program's memory may be the source.
+// Copies whose source may be the program's memory.
 constexpr bool copies_from_host(symbol which)
 {
     return is_among(which, {symbol::cuMemcpyHtoD_v2,
