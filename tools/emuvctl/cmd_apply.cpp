@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl apply: makes what the profiles ask for and is not there yet.
+// emuvctl apply: makes the instances of the profiles that are not there yet.
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl bugreport: gathers what a maintainer asks for, and no secrets.
+// emuvctl bugreport: gathers facts that a maintainer asks for, and no secrets.
 #include "environment.hpp"
 #include "failure.hpp"
 #include "kernel_log.hpp"

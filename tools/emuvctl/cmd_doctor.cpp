@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl doctor: what keeps emuV from working here, and what to do about it.
+// emuvctl doctor: finds what keeps emuV from working here, and says what to do.
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl profile list, profile show: what the profile files say.
+// emuvctl profile list, profile show: print the profiles of the files.
 #include "environment.hpp"
 #include "failure.hpp"
 #include "profiles.hpp"

@@ -47,8 +47,8 @@ using variables = std::vector<std::pair<std::string, std::string>>;
 
 std::filesystem::path library_folder(const run_options &options)
 {
-    // The dynamic linker only warns of what it cannot preload, and the program
-    // would run without any limit.
+    // The dynamic linker only warns if it cannot preload a library, and the
+    // program would run without any limit.
     if (!options.cuda_library_dir.empty()) {
         const auto folder = std::filesystem::absolute(options.cuda_library_dir);
         if (!std::filesystem::is_regular_file(folder / "libcuda.so.1"))
@@ -76,7 +76,7 @@ std::string preload(const std::filesystem::path &folder)
     return others == nullptr || *others == '\0' ? list : list + ":" + others;
 }
 
-// Finds out now, in words, what the program would only be told as a number.
+// Finds out now, in words, a mistake that the program would see as a number.
 void check_instance(int id, environment &env)
 {
     const emuv::client client(env.dev / fmt::format("emuv{}", id),
@@ -116,8 +116,7 @@ void check(const run_options &options)
     settings.check();
 }
 
-// Makes a file that the library will open, where it is missing; what is in it
-// stays.
+// Makes a file that the library will open, if it is missing; its contents stay.
 void touch(const std::string &path)
 {
     const emuv::unique_fd fd(
@@ -155,7 +154,7 @@ void remove_at_end(const std::string &ledger)
     if (::fork() != 0)
         ::_exit(0);
     ::setsid();
-    // Nothing of the program's may stay open here: who reads its output waits
+    // Nothing of the program's may stay open here: a reader of its output waits
     // for the end of it.
     ::close_range(0, static_cast<unsigned>(self.get()) - 1, 0);
     ::close_range(static_cast<unsigned>(self.get()) + 1, ~0U, 0);

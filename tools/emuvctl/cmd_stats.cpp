@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl stats: who holds and moves how much, once or again and again.
+// emuvctl stats: prints how much each client holds and moves, once or again and
+// again.
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The command line: parses it, words what is wrong with it, prints the help.
+// Parses the command line, words its mistakes, and prints the help.
 // All of CLI11 is here; the verbs are plain structures.
 #include "command_line.hpp"
 

@@ -53,7 +53,7 @@ cuda_state probe_cuda(const char *library)
                         "cuDeviceGetCount";
         return state;
     }
-    // The version is known even where no device is.
+    // The version is known even without a device.
     if (version(&state.version) != 0)
         state.version = 0;
     const auto check = [&](const char *call, int result) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How a command says that it cannot do what it was asked to.
+// The exceptions by which a command fails, and their words.
 #pragma once
 
 #include <stdexcept>

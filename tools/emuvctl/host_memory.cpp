@@ -50,7 +50,7 @@ std::optional<host_memory> read_host_memory(const environment &env)
     host_memory host;
     host.total_bytes = *total;
     host.available_bytes = *available;
-    // Without the module, what it would keep by default.
+    // Without the module: the floor that it would keep by default.
     const auto floor = env.sysfs().parameter("host_floor_mb");
     host.floor_bytes =
         floor ? number(*floor).value_or(0) << 20U

@@ -282,8 +282,8 @@ emuv::instance_info creation::make(const emuv::instance_spec &spec)
             "{}: {} did not appear; is devtmpfs mounted there, or udev at "
             "work?",
             emuv::instance_name(id), env_.node(id)));
-    // udev then gives the node to its group; whoever waits for this command
-    // will want to open it.
+    // udev then gives the node to its group; a program that waits for this
+    // command will want to open it.
     poll(udev_timeout, [&] { return !exists(env_.run / "udev/queue"); });
     return control_.query(id);
 }

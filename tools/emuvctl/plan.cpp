@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Profiles against instances: what is there, missing, different or too much.
+// Compares profiles with instances: finds those that are there, missing,
+// different or too many.
 #include "plan.hpp"
 
 #include <emuv/gpu_model.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Profiles against instances: what is there, missing, different or too much.
+// Compares profiles with instances: finds those that are there, missing,
+// different or too many.
 #pragma once
 
 #include <emuv/profile.hpp>
@@ -12,7 +13,7 @@
 
 namespace emuvctl {
 
-/// One wanted instance, and what the machine has in its place.
+/// One wanted instance, and the one that the machine has in its place.
 struct plan_item
 {
     const emuv::profile *from = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Runs one command line; the one place where failures become messages.
+// Runs one command line. Only here failures become messages.
 #include "command_line.hpp"
 #include "environment.hpp"
 #include "failure.hpp"

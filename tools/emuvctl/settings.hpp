@@ -54,7 +54,7 @@ struct setting
 /// All of them.
 std::span<const setting> settings();
 
-/// A setting, and what the command line gives it.
+/// A setting, and the value that the command line gives it.
 struct asked_setting
 {
     const setting *what;
