@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""scripts/check-prose names long sentences and clauses at a beginning, no others."""
+
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LONG = "One" + " word" * 25 + "."  # 26 words
+RIGHT = "One" + " word" * 24 + "."
+
+
+class CheckProseTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_with(self, *arguments):
+        return subprocess.run([ROOT / "scripts/check-prose", *arguments],
+                              cwd=self.folder, text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def lines_of(self, text, name="a.md"):
+        """The numbers of the lines at which findings are."""
+        (self.folder / name).write_text(text, encoding="utf-8")
+        done = self.run_with(name)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [int(line.split(":")[1]) for line in done.stdout.splitlines()]
+
+    def test_a_sentence_of_26_words_is_named_with_its_line(self):
+        (self.folder / "a.md").write_text(f"Short.\n\nA sentence.\n\n{LONG}\n")
+        found = self.run_with("a.md").stdout
+        self.assertRegex(found, r"^a\.md:5: a sentence of 26 words: One word .*\.\.\.\n$")
+
+    def test_sentences_of_25_words_are_not_named(self):
+        self.assertEqual(self.lines_of(f"{RIGHT} {RIGHT}\n{RIGHT}\n"), [])
+
+    def test_words_are_counted_over_lines(self):
+        self.assertEqual(self.lines_of(LONG.replace(" ", "\n")), [1])
+        self.assertEqual(self.lines_of("// " + LONG.replace(" ", "\n// "), "a.cpp"), [1])
+
+    def test_code_is_one_word_and_a_links_target_is_none(self):
+        self.assertEqual(self.lines_of(f"`{'a ' * 30}` is code.\n"), [])
+        self.assertEqual(self.lines_of(f"[A link]({'a/' * 9}#b-c) {'word ' * 23}.\n"), [])
+
+    def test_a_clause_at_the_beginning_is_named(self):
+        for word in ("What", "Who", "Where", "Whether", "Whatever", "Whoever", "Wherever"):
+            with self.subTest(word):
+                self.assertEqual(self.lines_of(f"It is so. {word} it is, is so.\n"), [1])
+                self.assertEqual(self.lines_of(f"It is so: **{word}** is so.\n"), [1])
+
+    def test_questions_and_other_beginnings_are_not_named(self):
+        self.assertEqual(self.lines_of(
+            "What is it? If it is so, it is what it is. Whose is it? When it is "
+            "so, it is where it was. Which one it is, it says. Whatsoever.\n"), [])
+
+    def test_items_cells_and_paragraphs_are_apart(self):
+        half = "one" + " word" * 19
+        self.assertEqual(self.lines_of(
+            f"{half}:\n- {half}\n- {half}\n1. {half}\n\n| {half} | {half} |\n"), [])
+        self.assertEqual(self.lines_of(f"- short\n- {LONG}\n\n| short | {LONG} |\n"), [2, 4])
+
+    def test_headings_and_code_of_documents_are_left_alone(self):
+        self.assertEqual(self.lines_of(
+            f"# What it is\n\n```\n{LONG}\n```\n<!-- {LONG} -->\n"), [])
+
+    def test_comments_of_c_and_nothing_else_are_looked_at(self):
+        self.assertEqual(self.lines_of(
+            f'const char *a = "// What it is"; // short\n'
+            f'const char *b = R"(/* {LONG} */)";\n'
+            f"int c = 1'000; // What it counts.\n"
+            f"/// @param what  Where it is.\n"
+            f"/// @return {LONG}\n"
+            f"/**\n * Short.\n *\n * {LONG}\n */\n", "a.cpp"), [3, 4, 5, 9])
+
+    def test_comments_at_other_columns_are_other_comments(self):
+        half = "one" + " word" * 19
+        self.assertEqual(self.lines_of(
+            f"int a; // {half}\n// {half}\nint b; // {half}\n", "a.hpp"), [])
+
+    def test_examples_and_columns_in_comments_are_apart(self):
+        half = "one" + " word" * 19
+        self.assertEqual(self.lines_of(
+            f"// {half}\n//     {half}\n// a{'  ' * 4}{half}\n// b{'  ' * 4}{half}\n",
+            "a.c"), [])
+
+    def test_licences_are_no_prose(self):
+        self.assertEqual(self.lines_of(
+            f"// SPDX-License-Identifier: MIT\n// {RIGHT}\n", "a.h"), [])
+        self.assertEqual(self.lines_of(
+            "# SPDX-License-Identifier: MIT\n# What it is.\n", "a.sh"), [2])
+
+    def test_comments_of_scripts_have_lines_of_their_own(self):
+        self.assertEqual(self.lines_of(
+            f"#!/bin/sh\n# What it is.\necho '# What' # Where it is.\n    # {LONG}\n",
+            "script"), [2, 4])
+
+    def test_help_is_given(self):
+        done = self.run_with("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("at most 25 words", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
