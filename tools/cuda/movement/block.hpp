@@ -8,6 +8,7 @@
 #include "movement/rooms.hpp"
 #include "policy/heat.hpp"
 #include "policy/schedule.hpp"
+#include "policy/view.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -17,15 +18,6 @@
 #include <vector>
 
 namespace emuv::cuda {
-
-/// The place of a unit.
-enum class place
-{
-    host,
-    vram,
-    fetching, ///< in system RAM, a copy to a frame under way
-    evicting, ///< in VRAM, on its way out
-};
 
 /// The leaves_for of a unit that never leaves.
 constexpr std::uint32_t never_leaves = UINT32_MAX;

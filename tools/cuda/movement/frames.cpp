@@ -10,11 +10,11 @@
 
 namespace emuv::cuda {
 
-bool frames::may_make(std::uint64_t bytes) const
+std::uint64_t frames::below() const
 {
     const std::uint64_t then = refused_ns_.load();
-    return then == 0 || bytes < refused_bytes_.load() ||
-           now_ns() - then >= ask_again_ns_;
+    const bool lately = then != 0 && now_ns() - then < ask_again_ns_;
+    return lately ? refused_bytes_.load() : UINT64_MAX;
 }
 
 bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
@@ -28,7 +28,7 @@ bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
         return true;
     }
     std::uint64_t room = limits_.read().physical_free_bytes();
-    if (!may_make(bytes) || room + this->bytes() < bytes)
+    if (bytes >= below() || room + this->bytes() < bytes)
         return false;
     while (room < bytes) {
         // The smallest that is enough, else the largest.

@@ -39,9 +39,8 @@ public:
     /// True if there is one of this size.
     bool has(std::uint64_t bytes) const { return this->bytes(bytes) > 0; }
 
-    /// True if one may be made: none of this size or smaller was refused
-    /// lately.
-    bool may_make(std::uint64_t bytes) const;
+    /// The size below which one may be made; larger ones were refused lately.
+    std::uint64_t below() const;
 
     /// Takes a free frame, or describes a new one, for which the frames in
     /// @p gone have to go. The next call, complete(), drops those and makes the
@@ -74,6 +73,7 @@ public:
 
     bool empty() const { return free_.empty(); }
     std::uint64_t bytes() const;
+    const std::vector<frame> &all() const { return free_; }
     /// Bytes of the frames of this size.
     std::uint64_t bytes(std::uint64_t size) const;
 

@@ -467,7 +467,8 @@ bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
     return false;
 }
 
-bool mover::start_evict(const candidate &which)
+// @param spare  a unit whose room this one takes over; or null
+bool mover::start_evict(const candidate &which, slot *spare)
 {
     slot &one = which.unit();
     bring_home(*which.of, one); // its digest is read at that address
@@ -477,8 +478,7 @@ bool mover::start_evict(const candidate &which)
         end_motion(next, place::vram);
         return false;
     }
-    if (slot *const spare =
-            one.host.handle == 0 ? spare_room(one.bytes) : nullptr)
+    if (spare != nullptr)
         one.take_room_of(*spare);
     next->done = one.host.alias != 0;
     if (!next->done) {

@@ -485,7 +485,7 @@ void mover::loop()
         busy = advance(lock) || busy;
         let_in(lock);
         if (!stopping_ && !gave_up_)
-            busy = (wanted_bytes_ > 0 ? give_way() : decide(lock)) || busy;
+            busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
         let_in(lock);
         const std::uint64_t now = now_ns();
         headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now);

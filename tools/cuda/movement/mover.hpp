@@ -20,6 +20,7 @@
 #include "movement/pinned.hpp"
 #include "movement/planner.hpp"
 #include "movement/rooms.hpp"
+#include "policy/choice.hpp"
 #include "policy/headroom.hpp"
 #include "policy/pace.hpp"
 #include "policy/patience.hpp"
@@ -27,6 +28,7 @@
 #include "policy/recurrence.hpp"
 #include "policy/schedule.hpp"
 #include "policy/step_times.hpp"
+#include "policy/view.hpp"
 #include "store/store.hpp"
 
 #include <atomic>
@@ -252,53 +254,6 @@ private:
 
     using motion_ref = std::list<motion>::iterator;
 
-    // Motions under way. Arrived units are in VRAM, and not mapped yet.
-    struct traffic
-    {
-        std::size_t fetching = 0;
-        std::size_t evicting = 0;
-        std::uint64_t coming_bytes = 0;
-        std::uint64_t arrived_bytes = 0;
-        std::uint64_t leaving_bytes = 0;
-    };
-
-    // Room in system RAM for units that leave VRAM.
-    struct leeway
-    {
-        std::uint64_t more_below = 0; // smaller rooms may be made
-        bool maps = true;             // rooms without an address
-        // The sizes of rooms that their units do not need, each once. Left
-        // empty where every room may be made.
-        std::vector<std::uint64_t> spare;
-
-        bool spares(std::uint64_t size) const;
-        bool may_leave(const slot &one) const;
-    };
-
-    // Candidates for the next move.
-    struct survey
-    {
-        leeway ram;
-        // Of the units in system RAM, the one needed first. Then the same of
-        // those that fit without remaking frames.
-        candidate wanted{{}, 0, schedule::never};
-        candidate fitting{{}, 0, schedule::never};
-        // Of the blank units in system RAM, the one needed first.
-        candidate hollow{{}, 0, schedule::never};
-        // Of the units in VRAM, the ones needed last: of those meant to leave,
-        // of those with room in system RAM, and of those without.
-        candidate passer;
-        candidate victim;
-        candidate newcomer;
-        std::uint64_t used_bytes = 0; // by the schedule
-        std::uint64_t vram_bytes = 0;
-        std::uint64_t ram_bytes = 0;
-        std::uint64_t idle_room_bytes = 0;
-        // VRAM of units that wait for an earlier allocation than the hollow
-        // one.
-        std::uint64_t made_bytes = 0;
-    };
-
     // A unit in VRAM and one in system RAM that change places.
     struct exchange
     {
@@ -349,28 +304,28 @@ private:
     condition &jobs(stage of);
     void hand_over(motion &which, stage to);
     void serve(stage mine);
-    traffic look_at_traffic() const;
     bool any_at(stage which) const;
-    std::optional<survey> look_around(std::unique_lock<std::mutex> &lock,
-                                      std::uint64_t free_bytes);
-    bool is_passing(const slot &one, std::uint64_t next_use) const;
-    template <typename Fits>
-    candidate needed_last(Fits fits) const;
-    bool may_fit(std::uint64_t bytes, std::uint64_t free_bytes) const;
+    traffic look_at_traffic() const;
+    void look_around();
+    unit_view describe(block &of, std::size_t index) const;
+    bool look_at_units(std::unique_lock<std::mutex> &lock, bool heats);
+    candidate seen_unit(std::size_t number) const;
+    bool may_begin() const;
+    template <typename Choose>
+    auto choose(std::unique_lock<std::mutex> &lock, Choose policy)
+        -> std::optional<decltype(policy(std::declval<const view &>()))>;
+    bool carry_out(std::unique_lock<std::mutex> &lock, const intent &wish);
+    bool plan_anew(std::unique_lock<std::mutex> &lock);
     bool decide(std::unique_lock<std::mutex> &lock);
     bool change_places(std::unique_lock<std::mutex> &lock);
     void end_exchange();
     bool begin_exchange(std::unique_lock<std::mutex> &lock);
     void await_exchange(std::unique_lock<std::mutex> &lock,
                         const std::vector<touched> &all);
-    bool give_way();
+    bool give_way(std::unique_lock<std::mutex> &lock);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
-    bool start_evict(const candidate &which);
-    bool is_room_spare(const block &of, const slot &one) const;
-    slot *spare_room(std::uint64_t bytes) const;
-    leeway look_for_rooms(std::uint64_t more_below) const;
-    std::uint64_t idle_room_bytes() const;
+    bool start_evict(const candidate &which, slot *spare);
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
@@ -390,7 +345,6 @@ private:
     bool may_move(const motion &which) const;
     std::uint64_t next_use_of(block &of, std::size_t index) const;
     bool is_first_of_block(block &of, std::size_t index) const;
-    std::uint64_t ahead_bytes(std::uint64_t next_use) const;
     std::unique_lock<std::mutex> enter();
     void enter(std::unique_lock<std::mutex> &lock);
     void let_in(std::unique_lock<std::mutex> &lock);
@@ -421,6 +375,9 @@ private:
     // blocks that launches await.
     std::vector<block_ref> large_;
     std::vector<block_ref> awaited_;
+    // Filled in by the mover's thread, and read by it without the lock.
+    view seen_;
+    std::vector<std::pair<block *, std::size_t>> seen_units_; // of the view
     std::vector<touch> noted_; // of one piece of work
     // Lists of ended work, for new work to use. Otherwise one thread would
     // allocate each list, and another would free it.

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The choice of the unit that moves next, and of the one that leaves for it.
+#include "policy/choice.hpp"
+#include "policy/heat.hpp"
+
+#include <gtest/gtest.h>
+
+using emuv::cuda::allowance;
+using emuv::cuda::allowed_motions;
+using emuv::cuda::choose_exchanges;
+using emuv::cuda::choose_motion;
+using emuv::cuda::choose_to_give_way;
+using emuv::cuda::excess_at_rest;
+using emuv::cuda::excess_of_round;
+using emuv::cuda::heat;
+using emuv::cuda::intent;
+using emuv::cuda::place;
+using emuv::cuda::schedule;
+using emuv::cuda::unit_view;
+using emuv::cuda::view;
+
+namespace {
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t usual = 32 * MiB;
+
+using action = intent::action;
+
+unit_view in_ram(std::uint64_t next_use, std::uint64_t bytes = usual)
+{
+    unit_view one;
+    one.bytes = bytes;
+    one.next_use = next_use;
+    one.has_room = one.room_has_alias = one.room_is_charged = true;
+    return one;
+}
+
+unit_view in_vram(std::uint64_t next_use, std::uint64_t bytes = usual)
+{
+    unit_view one;
+    one.where = place::vram;
+    one.bytes = bytes;
+    one.next_use = next_use;
+    one.has_frame = true;
+    return one;
+}
+
+// The plan has it leave, in a gap that has just begun.
+unit_view passing(std::uint64_t next_use, std::uint64_t bytes = usual)
+{
+    unit_view one = in_vram(next_use, bytes);
+    one.leaves = one.passes = true;
+    one.gap = next_use;
+    return one;
+}
+
+unit_view with_room(unit_view one)
+{
+    one.has_room = one.room_has_alias = one.room_is_charged = true;
+    return one;
+}
+
+class ChoiceTest : public testing::Test
+{
+protected:
+    ChoiceTest()
+    {
+        now.vram.share_bytes = 8192 * MiB;
+        now.host_bytes = 1024 * MiB;
+        now.predicts = now.moves = now.may_digest = true;
+    }
+
+    std::size_t add(const unit_view &one)
+    {
+        now.units.push_back(one);
+        now.units.back().allocation =
+            static_cast<std::uint32_t>(now.units.size());
+        return now.units.size() - 1;
+    }
+
+    // The first wish, or one for no unit.
+    intent first() const
+    {
+        const auto all = choose_motion(now);
+        return all.empty() ? intent{} : all.front();
+    }
+
+    view now;
+};
+
+TEST_F(ChoiceTest, NothingIsToDoWithoutUnitsInRam)
+{
+    add(in_vram(3));
+    add(passing(90));
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(ChoiceTest, TheUnitNeededFirstComes)
+{
+    now.vram.frames = {usual};
+    add(in_ram(7));
+    const auto wanted = add(in_ram(3));
+    add(in_ram(schedule::never));
+    EXPECT_EQ(first(), (intent{action::fetch, wanted, intent::none, false}));
+}
+
+TEST_F(ChoiceTest, AUnitThatALaunchWaitsForComesBeforeAllOthers)
+{
+    now.vram.frames = {usual};
+    now.launch_waits = true;
+    add(in_ram(1));
+    unit_view small = in_ram(0, 2 * MiB);
+    small.small = true;
+    const auto wanted = add(small);
+    now.vram.free_bytes = 2 * MiB;
+    EXPECT_EQ(first().unit, wanted);
+}
+
+TEST_F(ChoiceTest, UnitsThatStayOrAreInUseDoNotMove)
+{
+    now.vram.frames = {usual};
+    unit_view fixed = in_ram(1);
+    fixed.fixed = true;
+    add(fixed);
+    unit_view busy = in_ram(2);
+    busy.busy = true;
+    add(busy);
+    EXPECT_TRUE(choose_motion(now).empty());
+
+    const auto free = add(in_ram(3));
+    EXPECT_EQ(first().unit, free);
+}
+
+TEST_F(ChoiceTest, WithoutVramTheUnitThatPassesItsGapElsewhereLeaves)
+{
+    add(in_ram(3));
+    add(in_vram(500));
+    add(passing(40));
+    const auto leaves = add(passing(90));
+    EXPECT_EQ(first(), (intent{action::evict, leaves, intent::none, false}));
+}
+
+TEST_F(ChoiceTest, AUnitPastTheMiddleOfItsGapDoesNotLeaveAnyMore)
+{
+    add(in_ram(3));
+    unit_view back = passing(40);
+    back.gap = 90;
+    add(back);
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(ChoiceTest, AUnitThatThePlanKeepsLeavesOnlyWhileTheLinkWouldRest)
+{
+    add(in_ram(3));
+    const auto kept = add(with_room(in_vram(90)));
+    EXPECT_EQ(first(), (intent{action::evict, kept, intent::none, false}));
+
+    now.under_way.fetching = 2;
+    now.under_way.coming_bytes = 2 * usual;
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(ChoiceTest, AUnitNeverUsedAgainLeavesAtAnyTime)
+{
+    now.under_way.fetching = 2;
+    now.under_way.coming_bytes = 2 * usual;
+    add(in_ram(3));
+    const auto dead = add(with_room(in_vram(schedule::never)));
+    EXPECT_EQ(first().unit, dead);
+}
+
+TEST_F(ChoiceTest, NoUnitLeavesForOneThatIsNeededLater)
+{
+    add(in_ram(90));
+    add(with_room(in_vram(40)));
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(ChoiceTest, UnitsComeAheadOfTheirUseUpToALimit)
+{
+    now.vram.frames = {usual, usual};
+    const auto wanted = add(in_ram(50));
+    for (int i = 0; i < 7; i++) {
+        unit_view ahead = in_vram(10);
+        ahead.fresh = true;
+        add(ahead);
+    }
+    EXPECT_EQ(first().unit, wanted);
+
+    // With 256 MiB fetched ahead, only the first unit of an allocation comes.
+    unit_view ahead = in_vram(10);
+    ahead.fresh = true;
+    add(ahead);
+    EXPECT_EQ(first().unit, wanted);
+    now.units.insert(now.units.begin(), in_vram(20));
+    now.units.front().allocation = now.units[wanted + 1].allocation;
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(ChoiceTest, AFrameOfAnotherSizeIsRemadeOnlyIfNoneComesFreeAsPlanned)
+{
+    now.vram.frames = {16 * MiB, 16 * MiB};
+    const auto wanted = add(in_ram(3));
+    EXPECT_EQ(first(), (intent{action::fetch, wanted, intent::none, false}));
+
+    const auto alike = add(passing(90));
+    EXPECT_EQ(first(), (intent{action::evict, alike, intent::none, false}));
+
+    // A launch does not wait for that.
+    now.launch_waits = true;
+    now.units[wanted].next_use = 0;
+    EXPECT_EQ(first().unit, wanted);
+}
+
+TEST_F(ChoiceTest, AUnitThatFitsComesWhileAnEarlierOneWaitsForItsFrame)
+{
+    now.vram.frames = {16 * MiB};
+    add(in_ram(3));
+    add(passing(90));
+    const auto fitting = add(in_ram(5, 16 * MiB));
+    EXPECT_EQ(first(), (intent{action::fetch, fitting, intent::none, false}));
+}
+
+TEST_F(ChoiceTest, AnEvictedUnitTakesTheRoomOfOneThatStays)
+{
+    now.rooms.below = 0; // no more rooms are made
+    add(in_ram(3));
+    EXPECT_TRUE(choose_motion(now).empty());
+
+    const auto leaves = add(passing(90));
+    EXPECT_TRUE(choose_motion(now).empty());
+
+    unit_view known = with_room(in_vram(2));
+    known.room_is_known = true;
+    add(known);
+    const auto owner = add(with_room(in_vram(2)));
+    EXPECT_EQ(first(), (intent{action::evict, leaves, owner, false}));
+}
+
+TEST_F(ChoiceTest, ABlankUnitGetsVramWithoutACopyAndNotTooMuchOfIt)
+{
+    now.any_vacant = true;
+    now.vram.frames = {usual};
+    now.under_way.fetching = 1;
+    now.under_way.coming_bytes = 128 * MiB; // copies have to wait
+    unit_view blank = in_ram(9);
+    blank.blank = blank.vacant = true;
+    const auto hollow = add(blank);
+    EXPECT_EQ(first(), (intent{action::fetch, hollow, intent::none, false}));
+
+    for (int i = 0; i < 8; i++) {
+        unit_view made = in_vram(5);
+        made.made = true;
+        add(made);
+    }
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(ChoiceTest, StandingStillNothingLeavesAndFreeVramIsFilled)
+{
+    now.moves = false;
+    const auto wanted = add(in_ram(3));
+    add(passing(90));
+    EXPECT_TRUE(choose_motion(now).empty());
+    now.vram.free_bytes = usual;
+    EXPECT_EQ(first().unit, wanted);
+}
+
+TEST_F(ChoiceTest, AnArrangementIsCarriedOutWhicheverUseIsNext)
+{
+    now.moves = false;
+    now.arranges = true;
+    add(in_ram(50));
+    unit_view away = with_room(in_vram(2));
+    away.stays_away = true;
+    const auto leaves = add(away);
+    EXPECT_EQ(first(), (intent{action::evict, leaves, intent::none, true}));
+}
+
+TEST_F(ChoiceTest, MotionsUnderWayAreLimited)
+{
+    EXPECT_TRUE(allowed_motions(now).copies);
+    EXPECT_TRUE(allowed_motions(now).evicts);
+    EXPECT_FALSE(allowed_motions(now).makes_place);
+
+    now.under_way.fetching = 4;
+    now.under_way.coming_bytes = 128 * MiB;
+    now.under_way.leaving_bytes = 256 * MiB;
+    EXPECT_FALSE(allowed_motions(now).any());
+
+    // One may always be under way, however small the share.
+    now.under_way = {};
+    now.vram.share_bytes = 8 * MiB;
+    EXPECT_TRUE(allowed_motions(now).copies);
+    now.may_digest = false;
+    EXPECT_FALSE(allowed_motions(now).evicts);
+}
+
+TEST_F(ChoiceTest, TheExcessOfARoundIsWhatIsUsedAndDoesNotFit)
+{
+    now.headroom_bytes = 64 * MiB;
+    now.vram.frames = {usual};
+    for (int i = 0; i < 4; i++)
+        add(in_vram(3));
+    for (int i = 0; i < 2; i++)
+        add(in_ram(3));
+    add(in_ram(schedule::never));
+    // 6 units are used; 5 frames less the headroom hold 3.
+    EXPECT_EQ(excess_of_round(now), 3 * usual);
+    EXPECT_EQ(excess_at_rest(now), 2 * usual);
+}
+
+TEST_F(ChoiceTest, VramIsGivenUpByTheUnitNeededLastUntilEnoughIsOnItsWay)
+{
+    now.wanted_bytes = 2 * usual;
+    add(with_room(in_vram(5)));
+    const auto last = add(with_room(in_vram(schedule::never)));
+    ASSERT_EQ(choose_to_give_way(now).size(), 1u);
+    EXPECT_EQ(choose_to_give_way(now).front(),
+              (intent{action::evict, last, intent::none, false}));
+    now.under_way.leaving_bytes = 2 * usual;
+    EXPECT_TRUE(choose_to_give_way(now).empty());
+}
+
+TEST_F(ChoiceTest, AHotUnitChangesPlacesWithTheColdestInVram)
+{
+    now.predicts = now.moves = false;
+    unit_view hot = in_ram(schedule::never);
+    hot.heat = 32 * heat::one_use;
+    const auto in = add(hot);
+    unit_view warm = with_room(in_vram(schedule::never));
+    warm.heat = 10 * heat::one_use;
+    add(warm);
+    warm.heat = 2 * heat::one_use;
+    const auto out = add(warm);
+    const auto all = choose_exchanges(now);
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all.front().in.unit, in);
+    EXPECT_FALSE(all.front().fits);
+    EXPECT_EQ(all.front().out.unit, out);
+    EXPECT_EQ(all.front().out.what, action::evict);
+}
+
+TEST_F(ChoiceTest, UnitsAboutAsHotKeepTheirPlaces)
+{
+    now.predicts = now.moves = false;
+    unit_view hot = in_ram(schedule::never);
+    hot.heat = 12 * heat::one_use;
+    add(hot);
+    unit_view warm = with_room(in_vram(schedule::never));
+    warm.heat = 7 * heat::one_use;
+    add(warm);
+    const auto all = choose_exchanges(now);
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all.front().out.unit, intent::none);
+
+    now.units.front().heat = 7 * heat::one_use; // not hot by itself
+    EXPECT_TRUE(choose_exchanges(now).empty());
+}
+
+} // namespace

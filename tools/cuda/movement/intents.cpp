@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The policy's wishes, carried out as far as the gate lets them.
+#include "movement/mover.hpp"
+
+#include <algorithm>
+
+namespace emuv::cuda {
+
+namespace {
+
+// A look that found nothing is not repeated sooner, unless a launch waits.
+constexpr std::uint64_t look_again_ns = 100000;
+
+// The part of the time that exchanges take, that looking for them takes, and
+// how long one may be under way.
+constexpr std::uint64_t exchange_part = 20;
+constexpr std::uint64_t exchange_look_ns = 10000000;
+constexpr std::uint64_t exchange_patience_ns = 200000000;
+
+// After so long without a prediction, units left unmapped are mapped again: a
+// third of a millisecond each, for which launches wait.
+constexpr std::uint64_t astray_ns = 100000000;
+
+} // namespace
+
+// True if the past shows the way, and following it is worth it.
+bool mover::moves_ahead() const
+{
+    return schedule_.predicts() && pace_.moves();
+}
+
+// True if that has been otherwise for a while. A program that does something
+// else for a moment comes back to what it did.
+bool mover::is_astray()
+{
+    const std::uint64_t now = now_ns();
+    if (moves_ahead())
+        led_ns_ = now;
+    return now - led_ns_ > astray_ns;
+}
+
+// True if motions are at stage @p which.
+bool mover::any_at(stage which) const
+{
+    return std::any_of(
+        motions_.begin(), motions_.end(),
+        [which](const motion &each) { return each.at == which; });
+}
+
+// True if a motion may begin, whichever it is.
+bool mover::may_begin() const
+{
+    return settled_ && gate_.all_vouched() && !stopping_ && !gave_up_ &&
+           host_bytes_ > 0;
+}
+
+// Has the policy choose without the lock: launches go on meanwhile.
+// @return nothing if blocks have come or gone, or nothing may begin any more
+template <typename Choose>
+auto mover::choose(std::unique_lock<std::mutex> &lock, Choose policy)
+    -> std::optional<decltype(policy(std::declval<const view &>()))>
+{
+    const std::uint64_t version = blocks_.version();
+    lock.unlock();
+    auto wishes = policy(seen_);
+    lock_soon(lock);
+    if (version != blocks_.version() || !may_begin())
+        return {};
+    return wishes;
+}
+
+// Begins the motion, unless the view is no longer true of its unit.
+bool mover::carry_out(std::unique_lock<std::mutex> &lock, const intent &wish)
+{
+    const candidate which = seen_unit(wish.unit);
+    const bool fetches = wish.what == intent::action::fetch;
+    if (!which.of->is_idle() ||
+        which.unit().where != (fetches ? place::host : place::vram))
+        return false;
+    slot *spare = nullptr;
+    if (wish.room_of != intent::none) {
+        spare = &seen_unit(wish.room_of).unit();
+        if (!spare->has_idle_room() || !spare->host.charged)
+            return false;
+    }
+    if (!(fetches ? start_fetch(lock, which) : start_evict(which, spare)))
+        return false;
+    if (wish.arranges)
+        pace_.disturb();
+    return true;
+}
+
+// Begins the one motion that is most worth it.
+// @return true if there may be more to do at once
+bool mover::decide(std::unique_lock<std::mutex> &lock)
+{
+    if (!may_begin() || check_ != nullptr)
+        return false;
+    if (gate_.away() > 0 && is_astray() && bring_one_home())
+        return true;
+    if (!schedule_.predicts() && waiters_ == 0)
+        return change_places(lock);
+    if (exchange_.at == exchange::leaving ||
+        (exchange_.at == exchange::coming &&
+         exchange_.in.unit().where != place::fetching))
+        end_exchange();
+    const std::uint64_t state = version_;
+    if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
+        return false;
+    look_around();
+    if (allowed_motions(seen_).any()) {
+        if (!look_at_units(lock, false))
+            return true;
+        if (!may_begin() || wanted_bytes_ > 0)
+            return false;
+        if (plan_anew(lock))
+            return true;
+        const auto wishes = choose(lock, choose_motion);
+        if (!wishes)
+            return true;
+        const std::uint64_t chosen_at = version_;
+        for (const intent &each : *wishes) {
+            if (carry_out(lock, each))
+                return true;
+            // A copy failed, and the other choices may be gone meanwhile.
+            if (version_ != chosen_at)
+                return false;
+        }
+        // A wait is in vain if nothing is on its way or can end, and no work
+        // has come in since.
+        if (waiters_ > 0 && version_ == state && motions_.empty() &&
+            in_flight().empty()) {
+            hopeless_ = progress_;
+            changed_.notify_all();
+        }
+    }
+    decided_ = state;
+    look_again_ns_ = now_ns() + look_again_ns;
+    return false;
+}
+
+// Plans or arranges anew, if that is due.
+bool mover::plan_anew(std::unique_lock<std::mutex> &lock)
+{
+    if (moves_ahead() && planner_.is_due(schedule_, recurrence_.has_been_seen(),
+                                         excess_of_round(seen_))) {
+        const std::uint64_t bytes =
+            planner_.plan(lock, large_, schedule_, times_, unmaps_);
+        if (headroom_.choose(now_ns()))
+            planner_.hurry();
+        if (trace_ != nullptr) {
+            const std::uint64_t now = now_ns();
+            trace_->span(trace::row::waits, "planned", now, now, 0, bytes,
+                         schedule_.lag());
+        }
+        version_++;
+        return true;
+    }
+    if (!pace_.arranges() ||
+        !arrangement_.is_due(schedule_, excess_at_rest(seen_)))
+        return false;
+    arrangement_.arrange(lock, large_, schedule_);
+    version_++;
+    return true;
+}
+
+// Without a prediction, a unit in VRAM and a hotter one in system RAM change
+// places now and then.
+bool mover::change_places(std::unique_lock<std::mutex> &lock)
+{
+    if (exchange_.at == exchange::none)
+        return begin_exchange(lock);
+    const candidate &in = exchange_.in;
+    if (exchange_.at == exchange::leaving) {
+        const place out = exchange_.out.unit().where;
+        if (out == place::evicting)
+            return false;
+        const bool possible = out == place::host && !in.of->fixed &&
+                              in.unit().where == place::host;
+        // A hot unit is in use often: perhaps at this moment.
+        if (possible && in.of->in_flight > 0 &&
+            now_ns() - exchange_.begun_ns < exchange_patience_ns)
+            return false;
+        if (possible && in.of->in_flight == 0) {
+            exchange_.at = exchange::coming;
+            if (start_fetch(lock, in))
+                return true;
+        }
+        // VRAM that holds nothing is of no use to anybody.
+        frames_.drop();
+    } else if (in.unit().where == place::fetching) {
+        return false;
+    }
+    end_exchange();
+    return false;
+}
+
+// The exchange has taken its time, even if nothing came of it.
+void mover::end_exchange()
+{
+    const std::uint64_t now = now_ns();
+    const std::uint64_t took =
+        std::min(now - exchange_.begun_ns, exchange_patience_ns);
+    exchange_after_ns_ =
+        std::max(exchange_after_ns_, now + exchange_part * took);
+    exchange_ = {};
+    changed_.notify_all();
+}
+
+bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
+{
+    const std::uint64_t now = now_ns();
+    if (now < exchange_after_ns_ || !motions_.empty() || !digests_.any_free())
+        return false;
+    exchange_after_ns_ = now + exchange_look_ns;
+    look_around();
+    if (!look_at_units(lock, true) || !may_begin())
+        return false;
+    const auto wishes = choose(lock, choose_exchanges);
+    if (!wishes)
+        return false;
+    for (const exchange_intent &each : *wishes) {
+        const candidate in = seen_unit(each.in.unit);
+        exchange_ = {exchange::coming, {}, in, now};
+        const std::uint64_t state = version_;
+        if (each.fits && carry_out(lock, each.in))
+            return true;
+        exchange_ = {};
+        if (version_ != state)
+            return false;
+        // The card may be full before the share is.
+        if (each.out.unit == intent::none || !carry_out(lock, each.out))
+            continue;
+        exchange_ = {exchange::leaving, seen_unit(each.out.unit), in, now};
+        return true;
+    }
+    return false;
+}
+
+// A unit that changes places is there in a moment. Work that needs it waits:
+// otherwise that work would keep it away for good.
+void mover::await_exchange(std::unique_lock<std::mutex> &lock,
+                           const std::vector<touched> &all)
+{
+    const auto comes = [&] {
+        return exchange_.at == exchange::coming && !gave_up_ && !stopping_ &&
+               exchange_.in.unit().where == place::fetching &&
+               !exchange_.in.unit().cancel &&
+               std::any_of(all.begin(), all.end(), [&](const touched &each) {
+                   return each.of == exchange_.in.of;
+               });
+    };
+    if (!comes())
+        return;
+    const std::uint64_t start = now_ns();
+    while (comes() && now_ns() - start < patience_ns)
+        changed_.wait_for(lock, 20000000);
+    unreported_.stalled_ns += now_ns() - start;
+}
+
+// True if the unit need not be mapped in system RAM: no unit of its block is
+// predicted to be used before it is back.
+bool mover::may_be_away(const motion &which) const
+{
+    return unmaps_ && moves_ahead() && !stopping_ && !gave_up_ &&
+           next_use_of(*which.of, which.index) != schedule::never &&
+           is_first_of_block(*which.of, which.index);
+}
+
+bool mover::make_way(std::uint64_t bytes)
+{
+    std::unique_lock lock = enter();
+    if (!active() || bytes > limits_.read().physical_bytes)
+        return limits_.charge_physical(bytes);
+    wanted_bytes_ += bytes;
+    std::uint64_t left = given_up_;
+    std::uint64_t seen = progress_;
+    std::uint64_t nearer = now_ns();
+    std::uint64_t since = nearer;
+    bool charged = false;
+    while (!(charged = limits_.charge_physical(bytes)) && !gave_up_ &&
+           !stopping_) {
+        changed_.notify_all();
+        changed_.wait_for(lock, 1000000);
+        const std::uint64_t now = now_ns();
+        const bool at_rest = in_flight().empty() && motions_.empty();
+        if (given_up_ != left) {
+            left = given_up_;
+            nearer = since = now;
+        }
+        // Until movement has settled, it waits for all earlier work as a whole.
+        if (progress_ != seen || !settled_) {
+            seen = progress_;
+            since = now;
+        }
+        // Work that ends all the time may never let go of anything.
+        if (now - since > (at_rest ? patience_ns : 10 * patience_ns) ||
+            now - nearer > 50 * patience_ns)
+            break;
+    }
+    wanted_bytes_ -= bytes;
+    version_++;
+    return charged;
+}
+
+// Gives up frames, and evicts as much as is wanted: units needed last go first.
+bool mover::give_way(std::unique_lock<std::mutex> &lock)
+{
+    const bool dropped = !frames_.empty();
+    frames_.drop();
+    if (dropped) {
+        given_up_++;
+        changed_.notify_all();
+    }
+    look_around();
+    if (!settled_ || !gate_.all_vouched() || !look_at_units(lock, false) ||
+        !settled_ || !gate_.all_vouched())
+        return dropped;
+    for (const intent &each : choose_to_give_way(seen_))
+        return carry_out(lock, each) || dropped;
+    return dropped;
+}
+
+} // namespace emuv::cuda

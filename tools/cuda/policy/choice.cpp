@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The choice of the unit that moves next, and of the one that leaves for it.
+#include "policy/choice.hpp"
+
+#include "policy/heat.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace emuv::cuda {
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+// Motions under way at once. Fetches: enough that the link has no pause.
+// Arrived and not mapped yet: mapping may lag behind a little. Evictions: the
+// digest waits for a gap between the program's own kernels, and a clean unit
+// waits until its frame is wanted.
+constexpr std::size_t max_motions = 12;
+constexpr std::uint64_t max_coming_bytes = 128 * mib;
+constexpr std::uint64_t max_arrived_bytes = 128 * mib;
+constexpr std::uint64_t max_leaving_bytes = 256 * mib;
+// A unit that leaves as planned makes room for any next use at once. Other
+// units leave only for a use within so many bytes.
+constexpr std::uint64_t max_ahead_bytes = 256 * mib;
+// Blank units come without a copy, so they come late: a unit that leaves for
+// them may have to come back.
+constexpr std::uint64_t max_made_bytes = 256 * mib;
+// Rooms of units in VRAM, beyond the bytes in system RAM: enough to take turns.
+constexpr std::uint64_t min_spare_bytes = 512 * mib;
+// While fewer bytes than a usual unit cross the link, it is about to rest.
+constexpr std::uint64_t resting_bytes = 32 * mib;
+
+// A unit comes to VRAM by its heat once it was used so often, and so many times
+// as often as the unit that leaves.
+constexpr std::uint64_t hot_uses = 8;
+constexpr std::uint64_t times_as_hot = 2;
+constexpr std::size_t hottest_units = 16;
+
+// An eighth of the share: the measure of a small share's limits.
+std::uint64_t part_of(const view &now)
+{
+    return now.vram.share_bytes / 8;
+}
+
+std::uint64_t arriving_bytes(const view &now)
+{
+    return now.under_way.coming_bytes + now.under_way.arrived_bytes;
+}
+
+std::uint64_t less(std::uint64_t bytes, std::uint64_t by)
+{
+    return bytes - std::min(bytes, by);
+}
+
+// A unit is on its way out, as planned or as arranged. Past the middle of its
+// gap it is on its way back: it would leave again at once.
+bool is_passing(const view &now, const unit_view &one)
+{
+    return one.next_use > 0 &&
+           (now.arranges ? one.stays_away
+                         : one.passes && one.next_use >= one.gap / 2);
+}
+
+// The room of a unit in VRAM that needs none: it is to stay there.
+bool is_room_spare(const view &now, const unit_view &one)
+{
+    const bool leaves = now.arranges ? one.stays_away : one.leaves;
+    return one.where == place::vram && one.room_is_charged &&
+           (!leaves || one.fixed) && (one.room_has_alias || now.rooms.maps);
+}
+
+// The best such room. Its owner loses the clean copy there, and will be written
+// back as a whole: best is an owner whose room is unknown anyway, next a room
+// that has an address.
+std::size_t spare_room(const view &now, std::uint64_t bytes)
+{
+    const auto worth = [](const unit_view &one) {
+        return (one.room_is_known ? 0 : 2) + (one.room_has_alias ? 1 : 0);
+    };
+    std::size_t found = intent::none;
+    for (std::size_t i = 0; i < now.units.size(); i++) {
+        const unit_view &one = now.units[i];
+        if (!one.small && one.bytes == bytes && is_room_spare(now, one) &&
+            (found == intent::none || worth(one) > worth(now.units[found])))
+            found = i;
+    }
+    return found;
+}
+
+// The room that units leaving VRAM can have.
+class leeway
+{
+public:
+    // @param below  larger rooms are not made
+    leeway(const view &now, std::uint64_t below)
+        : below_(below), maps_(now.rooms.maps)
+    {
+        if (below_ == UINT64_MAX && maps_)
+            return;
+        for (const unit_view &one : now.units)
+            if (!one.small && is_room_spare(now, one) && !spares(one.bytes))
+                spare_.push_back(one.bytes);
+    }
+
+    bool may_leave(const unit_view &one) const
+    {
+        if (one.where != place::vram)
+            return false;
+        if (one.has_room)
+            return one.room_has_alias || maps_;
+        return (maps_ && one.bytes < below_) || spares(one.bytes);
+    }
+
+private:
+    bool spares(std::uint64_t size) const
+    {
+        return std::find(spare_.begin(), spare_.end(), size) != spare_.end();
+    }
+
+    std::uint64_t below_;
+    bool maps_;
+    std::vector<std::uint64_t> spare_; // sizes of spare rooms, each once
+};
+
+// A unit of the view, or none.
+struct choice
+{
+    std::size_t unit = intent::none;
+    std::uint64_t next_use = 0;
+
+    explicit operator bool() const { return unit != intent::none; }
+};
+
+// Of the units that no work in flight reaches, the one needed last.
+template <typename Fits>
+choice needed_last(const view &now, Fits fits)
+{
+    choice out;
+    for (std::size_t i = 0; i < now.units.size(); i++) {
+        const unit_view &one = now.units[i];
+        if (!one.small && one.is_idle() &&
+            (!out || one.next_use > out.next_use) && fits(one))
+            out = {i, one.next_use};
+    }
+    return out;
+}
+
+std::uint64_t idle_room_bytes(const view &now)
+{
+    std::uint64_t bytes = 0;
+    for (const unit_view &one : now.units)
+        bytes += !one.small && one.has_idle_room() ? one.bytes : 0;
+    return bytes;
+}
+
+intent evict(const view &now, std::size_t unit)
+{
+    const unit_view &one = now.units[unit];
+    return {intent::action::evict, unit,
+            one.has_room ? intent::none : spare_room(now, one.bytes), false};
+}
+
+// The units that might move next.
+struct candidates
+{
+    static constexpr choice none{intent::none, schedule::never};
+
+    choice wanted = none;  // in system RAM, needed first
+    choice fitting = none; // the same, of those for which VRAM is at hand
+    choice hollow = none;  // blank, needed first
+    choice passer;         // in VRAM, planned to leave, needed last
+    choice victim;         // in VRAM, with room in system RAM, needed last
+    choice newcomer;       // in VRAM, without, needed last
+    std::uint64_t made_bytes = 0; // held for owners to come before `hollow`'s
+};
+
+// True if the one use is to be served before the other. A launch that waits
+// goes first. Memory that is arranged has the most time until its next use just
+// after the last one. A program that runs ahead would call off all else.
+bool is_sooner(const view &now, std::uint64_t use, std::uint64_t than)
+{
+    if (!now.arranges || use == 0 || than == 0 || than == schedule::never)
+        return use < than;
+    return use != schedule::never && use > than;
+}
+
+candidates look(const view &now, const leeway &ram)
+{
+    candidates out;
+    const bool has_way = now.arranges || now.moves;
+    for (std::size_t i = 0; i < now.units.size(); i++) {
+        const unit_view &one = now.units[i];
+        if (!one.is_idle())
+            continue;
+        const std::uint64_t use = one.next_use;
+        const bool passing = !one.small && is_passing(now, one);
+        const bool may_come =
+            one.where == place::host && (!passing || !has_way);
+        if (may_come && !one.small && one.blank && one.vacant && now.moves) {
+            if (use < out.hollow.next_use)
+                out.hollow = {i, use};
+        } else if (may_come) {
+            if (is_sooner(now, use, out.wanted.next_use))
+                out.wanted = {i, use};
+            if (!one.small && is_sooner(now, use, out.fitting.next_use) &&
+                now.vram.may_fit(one.bytes))
+                out.fitting = {i, use};
+        }
+        if (one.small || !ram.may_leave(one))
+            continue;
+        choice &leaves = passing        ? out.passer
+                         : one.has_room ? out.victim
+                                        : out.newcomer;
+        if (use > leaves.next_use)
+            leaves = {i, use};
+    }
+    for (const unit_view &one : now.units)
+        out.made_bytes += !one.small && !one.fixed && one.made &&
+                                  one.next_use < out.hollow.next_use
+                              ? one.bytes
+                              : 0;
+    return out;
+}
+
+// Fetched bytes whose use has not ended, for uses up to the given one.
+std::uint64_t ahead_bytes(const view &now, std::uint64_t next_use)
+{
+    std::uint64_t bytes = 0;
+    for (const unit_view &one : now.units)
+        if (!one.small && one.fresh && one.where == place::vram &&
+            (one.busy || one.next_use <= next_use))
+            bytes += one.bytes;
+    return bytes;
+}
+
+// True if no unit of the same allocation is used sooner.
+bool is_first_of_allocation(const view &now, std::size_t unit)
+{
+    const auto same = [&](std::size_t other) {
+        return now.units[other].allocation == now.units[unit].allocation;
+    };
+    std::size_t first = unit;
+    while (first > 0 && same(first - 1))
+        first--;
+    for (std::size_t i = first; i < now.units.size() && same(i); i++)
+        if (now.units[i].next_use < now.units[unit].next_use)
+            return false;
+    return true;
+}
+
+// The choice of one fetch, and of the eviction that makes room for it.
+class motion_choice
+{
+public:
+    explicit motion_choice(const view &now)
+        : now_(now), may_(allowed_motions(now)), ram_(now, now.rooms.below),
+          units_(look(now, ram_)),
+          makes_place_(may_.makes_place && units_.hollow &&
+                       units_.wanted.next_use > 0 &&
+                       units_.made_bytes < max_made_bytes),
+          wanted_(makes_place_ ? units_.hollow : units_.wanted)
+    {
+        if (!wanted_)
+            return;
+        due_ = is_due(wanted_);
+        const std::uint64_t size = now_.units[wanted_.unit].bytes;
+        fits_ = now_.vram.may_fit(size);
+        comes_free_ = std::find(now_.under_way.leaving_sizes.begin(),
+                                now_.under_way.leaving_sizes.end(),
+                                size) != now_.under_way.leaving_sizes.end();
+        if (!fits_ && may_.evicts)
+            alike_ = needed_last(now_, [&](const unit_view &one) {
+                return one.bytes == size && is_passing(now_, one) &&
+                       ram_.may_leave(one) &&
+                       (now_.arranges ||
+                        (has_way() && one.next_use > wanted_.next_use + 1));
+            });
+    }
+
+    std::vector<intent> intents() const
+    {
+        std::vector<intent> out;
+        if (!wanted_)
+            return out;
+        if (const choice in = to_fetch())
+            out.push_back({intent::action::fetch, in.unit, intent::none,
+                           now_.arranges && !now_.units[in.unit].small});
+        if (auto leaves = to_evict())
+            out.push_back(*leaves);
+        return out;
+    }
+
+private:
+    bool has_way() const { return now_.launch_waits || now_.moves; }
+    std::uint64_t room_bytes() const
+    {
+        return now_.vram.free_bytes + now_.vram.frame_bytes();
+    }
+    const unit_view &of(const choice &which) const
+    {
+        return now_.units[which.unit];
+    }
+
+    bool is_due(const choice &which) const
+    {
+        return which.next_use == 0 || !now_.moves ||
+               ahead_bytes(now_, which.next_use) + arriving_bytes(now_) <
+                   std::min(max_ahead_bytes, part_of(now_));
+    }
+
+    choice to_fetch() const
+    {
+        // A frame is made of others only for a unit that is due, if no frame of
+        // its size comes free as planned: that takes the driver as long as to
+        // fetch the unit.
+        const bool remakes =
+            due_ && (wanted_.next_use == 0 || !(comes_free_ || alike_));
+        const bool first = fits_ || remakes;
+        const choice &next = first ? wanted_ : units_.fitting;
+        if (!next || !(may_.copies || (makes_place_ && first)))
+            return {};
+        const std::uint64_t size = of(next).bytes;
+        // Memory that stands still may yet use VRAM that has come free.
+        if (!has_way() && room_bytes() < size)
+            return {};
+        // A launch that names the same allocation calls off what comes: its
+        // first unit may come before it is due.
+        const bool in_time = (first ? due_ : is_due(next)) ||
+                             (now_.vram.has_frame(size) &&
+                              is_first_of_allocation(now_, next.unit));
+        return in_time ? next : choice{};
+    }
+
+    // A new room is slow to make and takes memory. It is worth that for a unit
+    // that stays away for clearly longer, up to enough rooms to take turns.
+    // Another unit's room is worth it if nothing is lost with it: else two
+    // units would rob each other in turns, and be written back each time.
+    bool is_worth_a_room(const choice &newcomer) const
+    {
+        if (newcomer.next_use / 8 * 7 < units_.victim.next_use)
+            return false;
+        const std::size_t other = spare_room(now_, of(newcomer).bytes);
+        return other != intent::none
+                   ? !now_.units[other].room_is_known
+                   : idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
+    }
+
+    std::optional<intent> to_evict() const
+    {
+        if (!may_.evicts)
+            return {};
+        const bool grows = units_.newcomer && is_worth_a_room(units_.newcomer);
+        const choice &last =
+            grows || !units_.victim ? units_.newcomer : units_.victim;
+        const bool as_planned = static_cast<bool>(units_.passer);
+        const choice &leaves = alike_ && !comes_free_ ? alike_
+                               : as_planned           ? units_.passer
+                                                      : last;
+        if (!leaves)
+            return {};
+        const bool short_of_frames =
+            room_bytes() < of(wanted_).bytes && due_ &&
+            now_.under_way.coming_bytes + now_.under_way.leaving_bytes <=
+                resting_bytes;
+        const bool arranges = now_.arranges && as_planned;
+        const bool worth_it =
+            arranges ||
+            (has_way() && leaves.next_use > wanted_.next_use + 1 &&
+             (as_planned || leaves.next_use == schedule::never ||
+              short_of_frames));
+        if (!worth_it)
+            return {};
+        intent out = evict(now_, leaves.unit);
+        out.arranges = arranges;
+        return out;
+    }
+
+    const view &now_;
+    const allowance may_;
+    const leeway ram_;
+    const candidates units_;
+    const bool makes_place_;
+    const choice wanted_;
+    choice alike_; // leaves a frame of the wanted unit's size, as planned
+    bool due_ = false;
+    bool fits_ = false;
+    bool comes_free_ = false; // a frame of that size, in a moment
+};
+
+} // namespace
+
+allowance allowed_motions(const view &now)
+{
+    const traffic &moving = now.under_way;
+    const std::uint64_t part = part_of(now);
+    const bool may_map =
+        moving.fetching == 0 ||
+        (moving.fetching < max_motions &&
+         moving.arrived_bytes < std::min(max_arrived_bytes, part));
+    allowance out;
+    out.copies = may_map &&
+                 (moving.fetching == 0 ||
+                  moving.coming_bytes < std::min(max_coming_bytes, part));
+    out.makes_place = may_map && now.any_vacant;
+    out.evicts = moving.evicting < max_motions && now.may_digest &&
+                 (moving.leaving_bytes == 0 ||
+                  moving.leaving_bytes < std::min(max_leaving_bytes, part));
+    return out;
+}
+
+std::uint64_t excess_of_round(const view &now)
+{
+    std::uint64_t used = 0;
+    std::uint64_t vram = now.vram.frame_bytes() + arriving_bytes(now);
+    for (const unit_view &one : now.units) {
+        if (one.small || one.fixed)
+            continue;
+        used += one.next_use != schedule::never ? one.bytes : 0;
+        vram += one.has_frame ? one.bytes : 0;
+    }
+    return less(used,
+                less(vram, std::min(now.headroom_bytes, 2 * part_of(now))));
+}
+
+std::uint64_t excess_at_rest(const view &now)
+{
+    std::uint64_t in_ram = 0;
+    for (const unit_view &one : now.units)
+        in_ram += !one.small && !one.fixed && one.in_ram() ? one.bytes : 0;
+    return less(in_ram, now.vram.frame_bytes() + arriving_bytes(now) +
+                            now.vram.free_bytes);
+}
+
+std::vector<intent> choose_motion(const view &now)
+{
+    return motion_choice(now).intents();
+}
+
+std::vector<intent> choose_to_give_way(const view &now)
+{
+    if (!now.may_digest || now.vram.free_bytes + now.under_way.leaving_bytes >=
+                               now.wanted_bytes)
+        return {};
+    const leeway ram(now, now.rooms.below);
+    const choice leaves = needed_last(
+        now, [&](const unit_view &one) { return ram.may_leave(one); });
+    if (!leaves)
+        return {};
+    return {evict(now, leaves.unit)};
+}
+
+std::vector<exchange_intent> choose_exchanges(const view &now)
+{
+    std::vector<std::size_t> hot;
+    for (std::size_t i = 0; i < now.units.size(); i++) {
+        const unit_view &one = now.units[i];
+        if (!one.small && one.is_idle() && one.where == place::host &&
+            one.heat >= hot_uses * heat::one_use)
+            hot.push_back(i);
+    }
+    std::stable_sort(hot.begin(), hot.end(), [&](std::size_t a, std::size_t b) {
+        return now.units[a].heat > now.units[b].heat;
+    });
+    hot.resize(std::min(hot.size(), hottest_units));
+    const std::uint64_t space = now.vram.free_bytes + now.vram.frame_bytes();
+    const bool enough_rooms =
+        idle_room_bytes(now) >= now.host_bytes + min_spare_bytes;
+    const leeway ram(now, enough_rooms ? 0 : now.rooms.below);
+    std::vector<exchange_intent> out;
+    for (const std::size_t in : hot) {
+        const std::uint64_t wanted = now.units[in].bytes;
+        exchange_intent next;
+        next.in.unit = in;
+        next.fits = space >= wanted;
+        std::uint64_t coldest = now.units[in].heat / times_as_hot;
+        std::size_t leaves = intent::none;
+        for (std::size_t i = 0; i < now.units.size(); i++) {
+            const unit_view &one = now.units[i];
+            if (!one.small && one.is_idle() && ram.may_leave(one) &&
+                one.bytes + space >= wanted && one.heat < coldest) {
+                coldest = one.heat;
+                leaves = i;
+            }
+        }
+        if (leaves != intent::none)
+            next.out = evict(now, leaves);
+        out.push_back(next);
+    }
+    return out;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The choice of the unit that moves next, and of the one that leaves for it.
+#pragma once
+
+#include "policy/view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The wish that a unit should move. A wish and no more: whoever carries it out
+/// asks the gate first, and drops what has become untrue.
+struct intent
+{
+    enum class action
+    {
+        fetch, ///< copy to VRAM
+        evict, ///< copy to system RAM, as far as it is dirty
+    };
+    static constexpr std::size_t none = SIZE_MAX;
+
+    action what = action::fetch;
+    std::size_t unit = none; ///< in view::units
+    /// Evicted, it takes over the room of this one; none: it has a room, or is
+    /// to be given a new one.
+    std::size_t room_of = none;
+    bool arranges = false; ///< part of an arrangement, no step of a round
+
+    bool operator==(const intent &) const = default;
+};
+
+/// The kinds of motion that may begin now.
+struct allowance
+{
+    bool copies = false;      ///< fetch a unit by a copy
+    bool makes_place = false; ///< give a blank unit VRAM, without a copy
+    bool evicts = false;
+
+    bool any() const { return copies || makes_place || evicts; }
+};
+
+/// Keeps the link busy, and no queue behind it. Needs no units.
+allowance allowed_motions(const view &now);
+
+/// Bytes that are used in a round and do not fit in VRAM, less the headroom:
+/// what has to move.
+std::uint64_t excess_of_round(const view &now);
+
+/// Bytes in system RAM that would not fit in VRAM if nothing had to be free.
+std::uint64_t excess_at_rest(const view &now);
+
+/// Chooses the motion most worth its cost, by the next use of each unit.
+///
+/// A fetch is for the unit needed first. If it lacks VRAM, then the unit needed
+/// last leaves: one that is planned to pass its gap in system RAM; else one
+/// that stays away for clearly longer. Belady's rule, but for two costs. A
+/// frame of another size has to be made anew, which takes the driver as long as
+/// the copy. A unit that the plan keeps in VRAM leaves only while the link
+/// would rest, since it has to come back.
+/// @return what to try in order, until one begins; empty: nothing is worth it
+std::vector<intent> choose_motion(const view &now);
+
+/// Chooses the unit to evict when VRAM has to be given up: of those that may,
+/// the one needed last.
+/// @return empty: there is none
+std::vector<intent> choose_to_give_way(const view &now);
+
+/// A unit in system RAM, and the one in VRAM that leaves for it.
+struct exchange_intent
+{
+    intent in;
+    bool fits = false; ///< try to fetch it first, with no unit leaving
+    intent out;        ///< unit == intent::none: no unit is cold enough
+};
+
+/// Chooses units that change places where nothing predicts the next use: those
+/// used most often lately come to VRAM, for those used half as often or less.
+/// @param now  with each unit's heat
+/// @return what to try in order, hottest first, until one begins
+std::vector<exchange_intent> choose_exchanges(const view &now);
+
+} // namespace emuv::cuda
