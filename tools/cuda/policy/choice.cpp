@@ -73,8 +73,8 @@ bool is_room_spare(const view &now, const unit_view &one)
 }
 
 // The best such room. Its owner loses the clean copy there, and will be written
-// back as a whole: best is an owner whose room is unknown anyway, next a room
-// that has an address.
+// back as a whole. An owner without a known copy loses nothing, so its room is
+// best. Next is a room that has an address.
 std::size_t spare_room(const view &now, std::uint64_t bytes)
 {
     const auto worth = [](const unit_view &one) {
@@ -313,9 +313,9 @@ private:
 
     choice to_fetch() const
     {
-        // A frame is made of others only for a unit that is due, if no frame of
-        // its size comes free as planned: that takes the driver as long as to
-        // fetch the unit.
+        // To make a frame of others takes the driver as long as to fetch the
+        // unit. So that is for a unit that is due, and only if no frame of its
+        // size comes free as planned.
         const bool remakes =
             due_ && (wanted_.next_use == 0 || !(comes_free_ || alike_));
         const bool first = fits_ || remakes;
@@ -336,7 +336,7 @@ private:
 
     // A new room is slow to make and takes memory. It is worth that for a unit
     // that stays away for clearly longer, up to enough rooms to take turns.
-    // Another unit's room is worth it if nothing is lost with it: else two
+    // Another unit's room is worth it if nothing is lost with it. Else two
     // units would rob each other in turns, and be written back each time.
     bool is_worth_a_room(const choice &newcomer) const
     {
@@ -367,10 +367,9 @@ private:
                 resting_bytes;
         const bool arranges = now_.arranges && as_planned;
         const bool worth_it =
-            arranges ||
-            (has_way() && leaves.next_use > wanted_.next_use + 1 &&
-             (as_planned || leaves.next_use == schedule::never ||
-              short_of_frames));
+            arranges || (has_way() && leaves.next_use > wanted_.next_use + 1 &&
+                         (as_planned || leaves.next_use == schedule::never ||
+                          short_of_frames));
         if (!worth_it)
             return {};
         intent out = evict(now_, leaves.unit);
@@ -401,9 +400,9 @@ allowance allowed_motions(const view &now)
         (moving.fetching < max_motions &&
          moving.arrived_bytes < std::min(max_arrived_bytes, part));
     allowance out;
-    out.copies = may_map &&
-                 (moving.fetching == 0 ||
-                  moving.coming_bytes < std::min(max_coming_bytes, part));
+    out.copies =
+        may_map && (moving.fetching == 0 ||
+                    moving.coming_bytes < std::min(max_coming_bytes, part));
     out.makes_place = may_map && now.any_vacant;
     out.evicts = moving.evicting < max_motions && now.may_digest &&
                  (moving.leaving_bytes == 0 ||
@@ -441,8 +440,8 @@ std::vector<intent> choose_motion(const view &now)
 
 std::vector<intent> choose_to_give_way(const view &now)
 {
-    if (!now.may_digest || now.vram.free_bytes + now.under_way.leaving_bytes >=
-                               now.wanted_bytes)
+    if (!now.may_digest ||
+        now.vram.free_bytes + now.under_way.leaving_bytes >= now.wanted_bytes)
         return {};
     const leeway ram(now, now.rooms.below);
     const choice leaves = needed_last(

@@ -53,12 +53,12 @@ std::uint64_t excess_at_rest(const view &now);
 
 /// Chooses the motion most worth its cost, by the next use of each unit.
 ///
-/// A fetch is for the unit needed first. If it lacks VRAM, then the unit needed
-/// last leaves: one that is planned to pass its gap in system RAM; else one
-/// that stays away for clearly longer. Belady's rule, but for two costs. A
-/// frame of another size has to be made anew, which takes the driver as long as
-/// the copy. A unit that the plan keeps in VRAM leaves only while the link
-/// would rest, since it has to come back.
+/// A fetch is for the unit needed first. If VRAM is short, the unit needed last
+/// leaves. That is one that the plan has away in this gap. Without one, it is a
+/// unit that stays away for clearly longer. So this is Belady's rule, but for
+/// two costs. A frame of another size has to be made anew, which takes the
+/// driver as long as the copy. A unit that the plan keeps in VRAM has to come
+/// back, so it leaves only while the link would rest.
 /// @return what to try in order, until one begins; empty: nothing is worth it
 std::vector<intent> choose_motion(const view &now);
 
@@ -75,7 +75,7 @@ struct exchange_intent
     intent out;        ///< unit == intent::none: no unit is cold enough
 };
 
-/// Chooses units that change places where nothing predicts the next use: those
+/// Chooses units that change places while no next use is predicted. The units
 /// used most often lately come to VRAM, for those used half as often or less.
 /// @param now  with each unit's heat
 /// @return what to try in order, hottest first, until one begins

@@ -73,8 +73,8 @@ struct traffic
 /// VRAM at hand.
 struct vram_view
 {
-    std::uint64_t share_bytes = 0; ///< of the ledger
-    std::uint64_t free_bytes = 0;  ///< of the share, charged to nobody
+    std::uint64_t share_bytes = 0;     ///< of the ledger
+    std::uint64_t free_bytes = 0;      ///< of the share, charged to nobody
     std::vector<std::uint64_t> frames; ///< the sizes of free frames
     std::uint64_t frames_below = UINT64_MAX; ///< the driver refused larger ones
 
@@ -115,8 +115,8 @@ struct view
     std::uint64_t host_bytes = 0;     ///< in system RAM, of all allocations
     std::uint64_t headroom_bytes = 0; ///< VRAM to keep for units on the move
     std::uint64_t wanted_bytes = 0;   ///< VRAM that must be given up
-    bool predicts = false;     ///< the past shows the way
-    bool moves = false;        ///< memory moves ahead of its use
+    bool predicts = false;            ///< the past shows the way
+    bool moves = false;               ///< memory moves ahead of its use
     bool arranges = false;     ///< memory is arranged once, and then stays
     bool launch_waits = false; ///< a launch waits for memory
     bool any_vacant = false;   ///< freed allocations are kept
