@@ -4,80 +4,85 @@
 
 using namespace emuv::cuda;
 
-CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+namespace {
+
+// @param stream  with the default streams named
+template <typename Call>
+CUresult allocate(CUdeviceptr *pointer, std::size_t bytes, CUstream stream,
+                  Call real)
 {
     const entry ours;
-    const auto real = [&] {
-        return EMUV_REAL(cuMemAllocAsync)(pointer, bytes, stream);
-    };
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    return ours.table().allocate_async(pointer, bytes, nullptr, legacy(stream),
-                                       real);
+    return ours.table().allocate_async(pointer, bytes, nullptr, stream, real);
+}
+
+template <typename Call>
+CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer,
+                       std::size_t bytes, CUstream stream, Call real)
+{
+    const entry ours;
+    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
+        !ours.has_context())
+        return real();
+    return ours.table().allocate_async(pointer, bytes, pool, stream, real);
+}
+
+template <typename Call>
+CUresult free_in_order(CUdeviceptr pointer, CUstream stream, Call real)
+{
+    const entry ours;
+    if (!ours || pointer == 0)
+        return real();
+    return ours.table().free_async(pointer, stream, real);
+}
+
+} // namespace
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    return allocate(pointer, bytes, legacy(stream), [&] {
+        return EMUV_REAL(cuMemAllocAsync)(pointer, bytes, stream);
+    });
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
                               CUstream stream)
 {
-    const entry ours;
-    const auto real = [&] {
+    return allocate(pointer, bytes, per_thread(stream), [&] {
         return EMUV_REAL(cuMemAllocAsync_ptsz)(pointer, bytes, stream);
-    };
-    if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
-        return real();
-    return ours.table().allocate_async(pointer, bytes, nullptr,
-                                       per_thread(stream), real);
+    });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes,
                                  CUmemoryPool pool, CUstream stream)
 {
-    const entry ours;
-    const auto real = [&] {
+    return allocate_from(pool, pointer, bytes, legacy(stream), [&] {
         return EMUV_REAL(cuMemAllocFromPoolAsync)(pointer, bytes, pool, stream);
-    };
-    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
-        !ours.has_context())
-        return real();
-    return ours.table().allocate_async(pointer, bytes, pool, legacy(stream),
-                                       real);
+    });
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
                                       CUmemoryPool pool, CUstream stream)
 {
-    const entry ours;
-    const auto real = [&] {
+    return allocate_from(pool, pointer, bytes, per_thread(stream), [&] {
         return EMUV_REAL(cuMemAllocFromPoolAsync_ptsz)(pointer, bytes, pool,
                                                        stream);
-    };
-    if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
-        !ours.has_context())
-        return real();
-    return ours.table().allocate_async(pointer, bytes, pool, per_thread(stream),
-                                       real);
+    });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
-    const entry ours;
-    const auto real = [&] {
+    return free_in_order(pointer, legacy(stream), [&] {
         return EMUV_REAL(cuMemFreeAsync)(pointer, stream);
-    };
-    if (!ours || pointer == 0)
-        return real();
-    return ours.table().free_async(pointer, legacy(stream), real);
+    });
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
-    const entry ours;
-    const auto real = [&] {
+    return free_in_order(pointer, per_thread(stream), [&] {
         return EMUV_REAL(cuMemFreeAsync_ptsz)(pointer, stream);
-    };
-    if (!ours || pointer == 0)
-        return real();
-    return ours.table().free_async(pointer, per_thread(stream), real);
+    });
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
