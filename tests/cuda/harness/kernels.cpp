@@ -143,7 +143,8 @@ void fill(const emuv_sim_launch *launch, void *const *params)
 {
     auto *at = words(params);
     const auto seed = param<std::uint32_t>(params, 2);
-    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+    const std::uint64_t count = covered(launch, params);
+    for (std::uint64_t i = 0; i < count; ++i)
         at[i] = pattern(seed, i);
 }
 
@@ -151,7 +152,8 @@ void add(const emuv_sim_launch *launch, void *const *params)
 {
     auto *at = words(params);
     const auto value = param<std::uint32_t>(params, 2);
-    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+    const std::uint64_t count = covered(launch, params);
+    for (std::uint64_t i = 0; i < count; ++i)
         at[i] += value;
 }
 
@@ -162,7 +164,8 @@ void add_found(const emuv_sim_launch *launch, void *const *params, Find find)
     const auto value = param<std::uint32_t>(params, 2);
     auto *at = reinterpret_cast<std::uint32_t *>(
         find(given, param<std::uint64_t>(params, 3)));
-    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+    const std::uint64_t count = covered(launch, params);
+    for (std::uint64_t i = 0; i < count; ++i)
         at[i] += value;
 }
 
@@ -227,7 +230,8 @@ void checksum(const emuv_sim_launch *launch, void *const *params)
     const auto *at = words(params);
     auto *sum =
         reinterpret_cast<std::uint64_t *>(param<std::uint64_t>(params, 2));
-    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+    const std::uint64_t count = covered(launch, params);
+    for (std::uint64_t i = 0; i < count; ++i)
         *sum += at[i] * (2 * i + 1);
 }
 

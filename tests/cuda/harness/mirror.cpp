@@ -16,9 +16,11 @@ void mirror::allocate(std::size_t bytes, std::uint32_t seed,
     else
         OK(cuda().cuMemAlloc(&at_, bytes));
     model.resize(bytes);
-    for (std::size_t i = 0; i < bytes; ++i)
-        model[i] =
-            static_cast<unsigned char>(pattern(seed, i / 4) >> (i % 4 * 8));
+    unsigned char *at = model.data();
+    for (std::size_t i = 0; i < bytes; i += 4) {
+        const std::uint32_t word = pattern(seed, i / 4);
+        std::memcpy(at + i, &word, std::min<std::size_t>(4, bytes - i));
+    }
     // On the stream that may use the memory, if it is a pool's.
     OK(cuda().cuMemcpyHtoDAsync(at_, model.data(), bytes, pool_));
     OK(cuda().cuStreamSynchronize(pool_));
@@ -41,17 +43,21 @@ void mirror::check(std::mt19937 &random) const
     const std::size_t count = 1 + random() % std::min(bytes() - offset, MiB);
     std::vector<unsigned char> got(count);
     OK(cuda().cuMemcpyDtoH(got.data(), at_ + offset, count));
-    for (std::size_t i = 0; i < count; ++i)
-        ASSERT_EQ(got[i], model[offset + i]) << "byte " << offset + i;
+    const auto here = model.begin() + static_cast<std::ptrdiff_t>(offset);
+    const auto where = std::mismatch(got.begin(), got.end(), here);
+    if (where.first != got.end())
+        FAIL() << "byte " << offset + (where.first - got.begin()) << " is "
+               << int{*where.first} << ", not " << int{*where.second};
 }
 
 void mirror::add(std::uint32_t value)
 {
-    for (std::size_t i = 0; i + 4 <= bytes(); i += 4) {
+    unsigned char *at = model.data();
+    for (unsigned char *const end = at + bytes() / 4 * 4; at != end; at += 4) {
         std::uint32_t word = 0;
-        std::memcpy(&word, &model[i], 4);
+        std::memcpy(&word, at, 4);
         word += value;
-        std::memcpy(&model[i], &word, 4);
+        std::memcpy(at, &word, 4);
     }
 }
 
@@ -162,11 +168,35 @@ void copy_3d(mirror &to, CUmemorytype type, const void *host,
     copy_model(to.model, model, b);
 }
 
+// Repeats the first @p period bytes up to @p bytes.
+void repeat(unsigned char *at, std::size_t period, std::size_t bytes)
+{
+    for (std::size_t done = std::min(period, bytes); done < bytes;) {
+        const std::size_t next = std::min(done, bytes - done);
+        std::memcpy(at + done, at, next);
+        done += next;
+    }
+}
+
 template <typename T>
 void fill_model(mirror &to, std::size_t start, std::size_t count, T value)
 {
-    for (std::size_t i = 0; i < count; ++i)
-        std::memcpy(&to.model[start + i * sizeof value], &value, sizeof value);
+    if (count == 0)
+        return;
+    unsigned char *const at = &to.model[start];
+    std::memcpy(at, &value, sizeof value);
+    repeat(at, sizeof value, count * sizeof value);
+}
+
+// Bytes that count up by @p step, whose period is at most 256.
+std::vector<unsigned char> ramp(std::size_t bytes, std::uint32_t first,
+                                std::uint32_t step)
+{
+    std::vector<unsigned char> out(bytes);
+    for (std::size_t i = 0; i < std::min<std::size_t>(bytes, 256); ++i)
+        out[i] = static_cast<unsigned char>(first + i * step);
+    repeat(out.data(), 256, bytes);
+    return out;
 }
 
 } // namespace
@@ -200,9 +230,7 @@ void random_copy(mirror &to, mirror &from, std::mt19937 &random,
         break;
     case 2:
     case 3: {
-        std::vector<unsigned char> data(std::min(count, MiB));
-        for (std::size_t i = 0; i < data.size(); ++i)
-            data[i] = static_cast<unsigned char>(value + i * 7);
+        const auto data = ramp(std::min(count, MiB), value, 7);
         if (synchronous)
             OK(d.cuMemcpyHtoD(to.at() + dst, data.data(), data.size()));
         else
@@ -284,10 +312,8 @@ void random_copy(mirror &to, mirror &from, std::mt19937 &random,
         break;
     }
     default: { // from the host, in three dimensions
-        std::vector<unsigned char> data(
-            std::min(from.bytes(), std::size_t{200000}));
-        for (std::size_t i = 0; i < data.size(); ++i)
-            data[i] = static_cast<unsigned char>(value + i * 13);
+        const auto data =
+            ramp(std::min(from.bytes(), std::size_t{200000}), value, 13);
         const box b = random_box(to.bytes(), data.size(), random, false);
         ASSERT_NO_FATAL_FAILURE(copy_3d(to, CU_MEMORYTYPE_HOST,
                                         data.data() + b.start[1], 0, data, b,
