@@ -140,13 +140,18 @@ TEST_F(ChoiceTest, WithoutVramTheUnitThatPassesItsGapElsewhereLeaves)
     EXPECT_EQ(first(), (intent{action::evict, leaves, intent::none, false}));
 }
 
-TEST_F(ChoiceTest, AUnitPastTheMiddleOfItsGapDoesNotLeaveAnyMore)
+TEST_F(ChoiceTest, AUnitPastTheMiddleOfItsGapLeavesAsPlannedNoMore)
 {
+    now.under_way.fetching = 2;
+    now.under_way.coming_bytes = 2 * usual;
     add(in_ram(3));
     unit_view back = passing(40);
     back.gap = 90;
-    add(back);
+    const auto unit = add(back);
     EXPECT_TRUE(choose_motion(now).empty());
+
+    now.units[unit].gap = 80;
+    EXPECT_EQ(first().unit, unit);
 }
 
 TEST_F(ChoiceTest, AUnitThatThePlanKeepsLeavesOnlyWhileTheLinkWouldRest)

@@ -323,8 +323,8 @@ private:
         if (!next || !(may_.copies || (makes_place_ && first)))
             return {};
         const std::uint64_t size = of(next).bytes;
-        // Memory that stands still may yet use VRAM that has come free.
-        if (!has_way() && room_bytes() < size)
+        if (!now_.vram.has_frame(size) &&
+            (room_bytes() < size || size >= now_.vram.frames_below))
             return {};
         // A launch that names the same allocation calls off what comes: its
         // first unit may come before it is due.
