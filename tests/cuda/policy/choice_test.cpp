@@ -67,7 +67,7 @@ protected:
     {
         now.vram.share_bytes = 8192 * MiB;
         now.host_bytes = 1024 * MiB;
-        now.predicts = now.moves = now.may_digest = true;
+        now.moves = now.may_digest = true;
     }
 
     std::size_t add(const unit_view &one)
@@ -184,21 +184,63 @@ TEST_F(ChoiceTest, NoUnitLeavesForOneThatIsNeededLater)
 TEST_F(ChoiceTest, UnitsComeAheadOfTheirUseUpToALimit)
 {
     now.vram.frames = {usual, usual};
+    const auto sooner = add(in_vram(20));
     const auto wanted = add(in_ram(50));
-    for (int i = 0; i < 7; i++) {
-        unit_view ahead = in_vram(10);
-        ahead.fresh = true;
-        add(ahead);
-    }
-    EXPECT_EQ(first().unit, wanted);
-
-    // With 256 MiB fetched ahead, only the first unit of an allocation comes.
+    now.units[sooner].allocation = now.units[wanted].allocation;
     unit_view ahead = in_vram(10);
     ahead.fresh = true;
-    add(ahead);
+    for (int i = 0; i < 7; i++)
+        add(ahead);
     EXPECT_EQ(first().unit, wanted);
-    now.units.insert(now.units.begin(), in_vram(20));
-    now.units.front().allocation = now.units[wanted + 1].allocation;
+
+    // That of a fixed allocation counts, too, and of one in use.
+    ahead.fixed = true;
+    const auto last = add(ahead);
+    EXPECT_TRUE(choose_motion(now).empty());
+    now.units[last].next_use = 60;
+    EXPECT_EQ(first().unit, wanted);
+    now.units[last].busy = true;
+    EXPECT_TRUE(choose_motion(now).empty());
+
+    // The first unit of an allocation comes all the same: a launch that names
+    // the allocation would call off what comes.
+    now.units[sooner].next_use = 70;
+    EXPECT_EQ(first().unit, wanted);
+}
+
+TEST_F(ChoiceTest, ACardThatRefusedAFrameIsNotAskedForOneAsLarge)
+{
+    now.vram.free_bytes = 64 * MiB;
+    const auto wanted = add(in_ram(3));
+    EXPECT_EQ(first().unit, wanted);
+    now.vram.frames_below = usual;
+    EXPECT_TRUE(choose_motion(now).empty());
+    now.vram.frames = {usual};
+    EXPECT_EQ(first().unit, wanted);
+}
+
+TEST_F(ChoiceTest, ANewRoomIsMadeForAUnitThatStaysAwayForClearlyLonger)
+{
+    add(in_ram(3));
+    const auto victim = add(with_room(in_vram(80)));
+    const auto newcomer = add(in_vram(90)); // 7/8 of that is less than 80
+    EXPECT_EQ(first().unit, victim);
+    now.units[newcomer].next_use = 100;
+    EXPECT_EQ(first(), (intent{action::evict, newcomer, victim, false}));
+
+    // The victim's room holds a clean copy, and there are enough rooms.
+    now.units[victim].room_is_known = true;
+    EXPECT_EQ(first().unit, victim);
+}
+
+TEST_F(ChoiceTest, ARoomThatCannotBeMappedIsNotUsed)
+{
+    add(in_ram(3));
+    unit_view unmapped = in_vram(schedule::never);
+    unmapped.has_room = true;
+    const auto last = add(unmapped);
+    EXPECT_EQ(first().unit, last);
+    now.rooms.maps = false;
     EXPECT_TRUE(choose_motion(now).empty());
 }
 
@@ -230,8 +272,6 @@ TEST_F(ChoiceTest, AnEvictedUnitTakesTheRoomOfOneThatStays)
 {
     now.rooms.below = 0; // no more rooms are made
     add(in_ram(3));
-    EXPECT_TRUE(choose_motion(now).empty());
-
     const auto leaves = add(passing(90));
     EXPECT_TRUE(choose_motion(now).empty());
 
@@ -323,13 +363,15 @@ TEST_F(ChoiceTest, VramIsGivenUpByTheUnitNeededLastUntilEnoughIsOnItsWay)
     ASSERT_EQ(choose_to_give_way(now).size(), 1u);
     EXPECT_EQ(choose_to_give_way(now).front(),
               (intent{action::evict, last, intent::none, false}));
+    now.units[last].busy = true;
+    EXPECT_EQ(choose_to_give_way(now).front().unit, 0u);
     now.under_way.leaving_bytes = 2 * usual;
     EXPECT_TRUE(choose_to_give_way(now).empty());
 }
 
 TEST_F(ChoiceTest, AHotUnitChangesPlacesWithTheColdestInVram)
 {
-    now.predicts = now.moves = false;
+    now.moves = false;
     unit_view hot = in_ram(schedule::never);
     hot.heat = 32 * heat::one_use;
     const auto in = add(hot);
@@ -348,7 +390,7 @@ TEST_F(ChoiceTest, AHotUnitChangesPlacesWithTheColdestInVram)
 
 TEST_F(ChoiceTest, UnitsAboutAsHotKeepTheirPlaces)
 {
-    now.predicts = now.moves = false;
+    now.moves = false;
     unit_view hot = in_ram(schedule::never);
     hot.heat = 12 * heat::one_use;
     add(hot);

@@ -26,6 +26,8 @@ public:
     const std::map<CUdeviceptr, block_ref> &all() const { return tree_; }
     /// A new number after each change.
     std::uint64_t version() const { return version_; }
+    /// A new number after each block that has gone.
+    std::uint64_t removals() const { return removals_; }
 
     void add(const block_ref &made)
     {
@@ -41,6 +43,7 @@ public:
             return {};
         const block_ref gone = found->second;
         tree_.erase(found);
+        removals_++;
         changed();
         return gone;
     }
@@ -125,6 +128,7 @@ private:
 
     std::map<CUdeviceptr, block_ref> tree_;
     std::uint64_t version_ = 0;
+    std::uint64_t removals_ = 0;
     std::size_t asked_ = 0; // look-ups since the last change
     // From the begin of the first block to the end of the last.
     CUdeviceptr lowest_ = 0;

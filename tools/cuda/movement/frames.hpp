@@ -39,7 +39,7 @@ public:
     /// True if there is one of this size.
     bool has(std::uint64_t bytes) const { return this->bytes(bytes) > 0; }
 
-    /// The size below which one may be made; larger ones were refused lately.
+    /// The size below which one may be made: this one was refused lately.
     std::uint64_t below() const;
 
     /// Takes a free frame, or describes a new one, for which the frames in

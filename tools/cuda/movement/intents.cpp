@@ -51,20 +51,20 @@ bool mover::any_at(stage which) const
 bool mover::may_begin() const
 {
     return settled_ && gate_.all_vouched() && !stopping_ && !gave_up_ &&
-           host_bytes_ > 0;
+           host_bytes_ > 0 && wanted_bytes_ == 0;
 }
 
 // Has the policy choose without the lock: launches go on meanwhile.
-// @return nothing if blocks have come or gone, or nothing may begin any more
+// @return nothing if blocks have gone, or nothing may begin any more
 template <typename Choose>
 auto mover::choose(std::unique_lock<std::mutex> &lock, Choose policy)
     -> std::optional<decltype(policy(std::declval<const view &>()))>
 {
-    const std::uint64_t version = blocks_.version();
+    const std::uint64_t removals = blocks_.removals();
     lock.unlock();
     auto wishes = policy(seen_);
     lock_soon(lock);
-    if (version != blocks_.version() || !may_begin())
+    if (removals != blocks_.removals() || !may_begin())
         return {};
     return wishes;
 }
@@ -74,7 +74,7 @@ bool mover::carry_out(std::unique_lock<std::mutex> &lock, const intent &wish)
 {
     const candidate which = seen_unit(wish.unit);
     const bool fetches = wish.what == intent::action::fetch;
-    if (!which.of->is_idle() ||
+    if (must_stay(*which.of) ||
         which.unit().where != (fetches ? place::host : place::vram))
         return false;
     slot *spare = nullptr;
@@ -111,7 +111,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
     if (allowed_motions(seen_).any()) {
         if (!look_at_units(lock, false))
             return true;
-        if (!may_begin() || wanted_bytes_ > 0)
+        if (!may_begin())
             return false;
         if (plan_anew(lock))
             return true;
@@ -217,7 +217,7 @@ bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
     if (!look_at_units(lock, true) || !may_begin())
         return false;
     const auto wishes = choose(lock, choose_exchanges);
-    if (!wishes)
+    if (!wishes || schedule_.predicts() || waiters_ > 0)
         return false;
     for (const exchange_intent &each : *wishes) {
         const candidate in = seen_unit(each.in.unit);
@@ -312,9 +312,11 @@ bool mover::give_way(std::unique_lock<std::mutex> &lock)
         given_up_++;
         changed_.notify_all();
     }
+    if (!settled_ || !gate_.all_vouched())
+        return dropped;
     look_around();
-    if (!settled_ || !gate_.all_vouched() || !look_at_units(lock, false) ||
-        !settled_ || !gate_.all_vouched())
+    if (!must_give_way(seen_) || !look_at_units(lock, false) ||
+        wanted_bytes_ == 0)
         return dropped;
     for (const intent &each : choose_to_give_way(seen_))
         return carry_out(lock, each) || dropped;

@@ -167,6 +167,7 @@ block_ref mover::hold(CUdeviceptr address)
     if (!found)
         return {};
     found->in_flight++; // as work that changes nothing
+    version_++;
     bring_home(*found);
     changed_.wait(lock, [&] { return found->mapped(); });
     return found;
@@ -246,6 +247,7 @@ void mover::fix_all(const char *why)
 void mover::shed()
 {
     const std::lock_guard guard(lock_);
+    version_++;
     frames_.drop();
     // A unit in VRAM needs no room in system RAM until it leaves.
     for (const auto &[base, each] : blocks_.all()) {

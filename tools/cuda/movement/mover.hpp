@@ -305,7 +305,7 @@ private:
     void hand_over(motion &which, stage to);
     void serve(stage mine);
     bool any_at(stage which) const;
-    traffic look_at_traffic() const;
+    void look_at_traffic();
     void look_around();
     unit_view describe(block &of, std::size_t index) const;
     bool look_at_units(std::unique_lock<std::mutex> &lock, bool heats);

@@ -3,13 +3,14 @@
 #include "movement/mover.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace emuv::cuda {
 
 namespace {
 
 // A look at very many units takes time, and launches wait for the lock: they
-// are let in after so many units, about a microsecond.
+// are let in after so many units, a few microseconds.
 constexpr std::size_t let_in_after = 64;
 
 } // namespace
@@ -32,9 +33,13 @@ bool mover::is_first_of_block(block &of, std::size_t index) const
     return true;
 }
 
-traffic mover::look_at_traffic() const
+void mover::look_at_traffic()
 {
-    traffic out;
+    traffic &out = seen_.under_way;
+    auto sizes = std::move(out.leaving_sizes); // to use its memory again
+    sizes.clear();
+    out = {};
+    out.leaving_sizes = std::move(sizes);
     for (const motion &each : motions_) {
         const std::uint64_t bytes = each.unit().bytes;
         if (each.evicts) {
@@ -47,14 +52,13 @@ traffic mover::look_at_traffic() const
                 bytes;
         }
     }
-    return out;
 }
 
 // Describes all but the units.
 void mover::look_around()
 {
     const usage share = limits_.read();
-    seen_.under_way = look_at_traffic();
+    look_at_traffic();
     seen_.vram.share_bytes = share.physical_bytes;
     seen_.vram.free_bytes = share.physical_free_bytes();
     seen_.vram.frames_below = frames_.below();
@@ -65,7 +69,6 @@ void mover::look_around()
     seen_.host_bytes = host_bytes_;
     seen_.headroom_bytes = headroom_.bytes();
     seen_.wanted_bytes = wanted_bytes_;
-    seen_.predicts = schedule_.predicts();
     seen_.moves = pace_.moves();
     seen_.arranges = pace_.arranges();
     seen_.launch_waits = waiters_ > 0;

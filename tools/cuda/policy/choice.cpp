@@ -438,10 +438,15 @@ std::vector<intent> choose_motion(const view &now)
     return motion_choice(now).intents();
 }
 
+bool must_give_way(const view &now)
+{
+    return now.may_digest &&
+           now.vram.free_bytes + now.under_way.leaving_bytes < now.wanted_bytes;
+}
+
 std::vector<intent> choose_to_give_way(const view &now)
 {
-    if (!now.may_digest ||
-        now.vram.free_bytes + now.under_way.leaving_bytes >= now.wanted_bytes)
+    if (!must_give_way(now))
         return {};
     const leeway ram(now, now.rooms.below);
     const choice leaves = needed_last(

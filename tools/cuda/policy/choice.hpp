@@ -54,15 +54,19 @@ std::uint64_t excess_at_rest(const view &now);
 /// Chooses the motion most worth its cost, by the next use of each unit.
 ///
 /// A fetch is for the unit needed first. If VRAM is short, the unit needed last
-/// leaves. That is one that the plan has away in this gap. Without one, it is a
-/// unit that stays away for clearly longer. So this is Belady's rule, but for
-/// two costs. A frame of another size has to be made anew, which takes the
-/// driver as long as the copy. A unit that the plan keeps in VRAM has to come
-/// back, so it leaves only while the link would rest.
+/// leaves, if that is later. First choice is one that the plan has away in this
+/// gap. So this is Belady's rule, but for two costs. A frame of another size
+/// has to be made anew, which takes the driver as long as the copy. A unit that
+/// the plan keeps in VRAM has to come back, so it leaves only while the link
+/// would rest. A unit that is never used again leaves at any time.
 /// @return what to try in order, until one begins; empty: nothing is worth it
 std::vector<intent> choose_motion(const view &now);
 
-/// Chooses the unit to evict when VRAM has to be given up: of those that may,
+/// True if VRAM has to be given up, and more than is on its way out. Needs no
+/// units.
+bool must_give_way(const view &now);
+
+/// Chooses the unit to evict if VRAM has to be given up: of those that may,
 /// the one needed last.
 /// @return empty: there is none
 std::vector<intent> choose_to_give_way(const view &now);
@@ -76,7 +80,8 @@ struct exchange_intent
 };
 
 /// Chooses units that change places while no next use is predicted. The units
-/// used most often lately come to VRAM, for those used half as often or less.
+/// used most often lately come to VRAM, for those used less than half
+/// as often.
 /// @param now  with each unit's heat
 /// @return what to try in order, hottest first, until one begins
 std::vector<exchange_intent> choose_exchanges(const view &now);

@@ -26,7 +26,8 @@ struct unit_view
 {
     std::uint64_t bytes = 0;
     /// Steps until its next use; 0 while a launch waits for it;
-    /// schedule::never if no use is predicted.
+    /// schedule::never if no use is predicted. Not asked for of a fixed unit,
+    /// unless it is fresh.
     std::uint64_t next_use = schedule::never;
     /// The same steps, counted from its last use.
     std::uint64_t gap = 0;
@@ -39,7 +40,8 @@ struct unit_view
     bool busy = false;       ///< work in flight may reach its allocation
     bool vacant = false;     ///< its allocation is freed, and kept
     bool blank = false;      ///< its contents are of no use: no copy needed
-    bool made = false;       ///< it holds VRAM for the next owner
+    bool made = false;       ///< it holds VRAM for the next owner, or is
+                             ///< about to
     bool fresh = false;      ///< fetched, and not used since
     bool leaves = false;     ///< planned to leave VRAM in some of its gaps
     bool passes = false;     ///< planned to leave VRAM in this gap
@@ -76,7 +78,7 @@ struct vram_view
     std::uint64_t share_bytes = 0;     ///< of the ledger
     std::uint64_t free_bytes = 0;      ///< of the share, charged to nobody
     std::vector<std::uint64_t> frames; ///< the sizes of free frames
-    std::uint64_t frames_below = UINT64_MAX; ///< the driver refused larger ones
+    std::uint64_t frames_below = UINT64_MAX; ///< the driver refused this size
 
     std::uint64_t frame_bytes() const
     {
@@ -101,7 +103,7 @@ struct vram_view
 /// System RAM for units that leave VRAM.
 struct rooms_view
 {
-    std::uint64_t below = UINT64_MAX; ///< larger rooms were refused lately
+    std::uint64_t below = UINT64_MAX; ///< this size was refused lately
     bool maps = true; ///< a room without an address can be given one
 };
 
