@@ -10,10 +10,12 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include <linux/capability.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -618,6 +620,94 @@ TEST_F(memory, DiscardRefusesWhatIsNotInOneRegionOfTheClient)
     EXPECT_EQ(discard(client, got.offset, ~0ULL), EINVAL);
     EXPECT_EQ(discard(client, ~0ULL - 4095, 8192), EINVAL);
     EXPECT_EQ(discard(open_client(id, O_RDONLY), got.offset, chunk), EACCES);
+}
+
+/// Lets the kernel's own code be preempted, if it can be told so.
+class preemption
+{
+public:
+    preemption()
+    {
+        std::istringstream modes(exists(file) ? read_text(file) : "");
+        for (std::string mode; modes >> mode;)
+            if (mode.starts_with('('))
+                before_ = mode.substr(1, mode.size() - 2);
+        if (!before_.empty())
+            write_text(file, "full");
+    }
+    ~preemption()
+    {
+        if (!before_.empty())
+            write_text(file, before_);
+    }
+    preemption(const preemption &) = delete;
+    preemption &operator=(const preemption &) = delete;
+
+private:
+    static constexpr auto file = "/sys/kernel/debug/sched/preempt";
+    std::string before_;
+};
+
+void move_to_processor(int number)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<unsigned>(number), &one);
+    checked(sched_setaffinity(0, sizeof one, &one), "sched_setaffinity");
+}
+
+// One thread discards the end of a region. Another, which preempts it wherever
+// it happens to be, puts a shorter region there and a neighbour's behind that.
+TEST_F(memory, DiscardSparesTheNeighbourOfAShorterRegionPutInPlaceMeanwhile)
+{
+    const preemption full;
+    const auto neighbour = open_client(id);
+    auto longer = allocate(client, 3 * chunk);
+    const u64 place = longer.offset + 2 * chunk;
+    std::atomic<bool> done = false;
+    std::atomic<u64> discarded = 0, refused = 0, replaced = 0;
+    std::thread discarding([&] {
+        move_to_processor(0);
+        while (!done)
+            (discard(client, place, chunk) == 0 ? discarded : refused)++;
+    });
+    std::thread replacing([&] {
+        move_to_processor(0);
+        const sched_param first{.sched_priority = 1};
+        checked(sched_setscheduler(0, SCHED_FIFO, &first),
+                "sched_setscheduler");
+        for (unsigned round = 0; round < 1500 && !HasFailure(); round++) {
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(100 + round % 37));
+            EXPECT_EQ(release(client, longer.offset), 0);
+            const auto shorter = allocate(client, chunk);
+            const auto theirs = allocate(neighbour, 2 * chunk);
+            // A discard in progress keeps the longer one there.
+            if (theirs.offset + chunk == place) {
+                const auto at = static_cast<off_t>(place);
+                char byte = 'n';
+                EXPECT_EQ(pwrite(neighbour.get(), &byte, 1, at), 1);
+                std::this_thread::sleep_for(std::chrono::microseconds(100));
+                EXPECT_EQ(pread(neighbour.get(), &byte, 1, at), 1);
+                EXPECT_EQ(byte, 'n') << "round " << round;
+                replaced++;
+            }
+            EXPECT_EQ(release(client, shorter.offset), 0);
+            EXPECT_EQ(release(neighbour, theirs.offset), 0);
+            longer = allocate(client, 3 * chunk);
+            while (longer.offset + 2 * chunk != place) {
+                EXPECT_EQ(release(client, longer.offset), 0);
+                std::this_thread::sleep_for(std::chrono::microseconds(100));
+                longer = allocate(client, 3 * chunk);
+            }
+        }
+    });
+    replacing.join();
+    done = true;
+    discarding.join();
+    EXPECT_GT(replaced, 0U);
+    EXPECT_GT(discarded, 0U);
+    EXPECT_GT(refused, 0U);
 }
 
 TEST_F(memory, DiscardNeedsTheNodeOpenForWriting)
