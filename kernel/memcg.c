@@ -38,21 +38,59 @@ static unsigned long emuv_memcg_lru(const struct mem_cgroup_per_node *node,
 	return pages;
 }
 
-/* Pages that the kernel could reclaim from the cgroup's own processes. */
+/* Pages of swap that the limits of the cgroup and its ancestors leave it. */
+static unsigned long emuv_memcg_swap(struct mem_cgroup *memcg)
+{
+	long pages = get_nr_swap_pages();
+
+	/* cgroup v1 limits memory and swap together: swapping needs no room */
+	if (!cgroup_subsys_on_dfl(memory_cgrp_subsys))
+		return max(pages, 0L);
+	for (; memcg; memcg = parent_mem_cgroup(memcg)) {
+		long max = READ_ONCE(memcg->swap.max);
+
+		pages = min_t(long, pages,
+			      max - (long)page_counter_read(&memcg->swap));
+	}
+	return max(pages, 0L);
+}
+
+/*
+ * Pages that the kernel could reclaim from the processes of the cgroup and of
+ * the cgroups below it.
+ */
 static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
 {
+	struct cgroup_subsys_state *css;
 	unsigned long anon = 0, file = 0;
 	int nid, zone;
 
-	for_each_node_state(nid, N_MEMORY) {
-		for (zone = 0; zone < MAX_NR_ZONES; zone++) {
-			anon += emuv_memcg_lru(memcg->nodeinfo[nid], zone,
-					       false);
-			file += emuv_memcg_lru(memcg->nodeinfo[nid], zone,
-					       true);
+	rcu_read_lock();
+	css_for_each_descendant_pre(css, &memcg->css) {
+		struct mem_cgroup *below = mem_cgroup_from_css(css);
+
+		for_each_node_state(nid, N_MEMORY) {
+			for (zone = 0; zone < MAX_NR_ZONES; zone++) {
+				anon += emuv_memcg_lru(below->nodeinfo[nid],
+						       zone, false);
+				file += emuv_memcg_lru(below->nodeinfo[nid],
+						       zone, true);
+			}
 		}
 	}
-	return file + min_t(unsigned long, anon, max(get_nr_swap_pages(), 0L));
+	rcu_read_unlock();
+	return file + min(anon, emuv_memcg_swap(memcg));
+}
+
+static bool emuv_memcg_fits(struct mem_cgroup *memcg, unsigned long pages,
+			    unsigned long reclaimable)
+{
+	unsigned long used = page_counter_read(&memcg->memory);
+
+	for (; memcg; memcg = parent_mem_cgroup(memcg))
+		if (READ_ONCE(memcg->memory.max) + reclaimable < used + pages)
+			return false;
+	return true;
 }
 
 /*
@@ -64,16 +102,8 @@ static unsigned long emuv_memcg_reclaimable(struct mem_cgroup *memcg)
  */
 bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
 {
-	unsigned long reclaimable, used;
-
-	if (!memcg)
-		return true;
-	reclaimable = emuv_memcg_reclaimable(memcg);
-	used = page_counter_read(&memcg->memory);
-	for (; memcg; memcg = parent_mem_cgroup(memcg))
-		if (READ_ONCE(memcg->memory.max) + reclaimable < used + pages)
-			return false;
-	return true;
+	return !memcg || emuv_memcg_fits(memcg, pages, 0) ||
+	       emuv_memcg_fits(memcg, pages, emuv_memcg_reclaimable(memcg));
 }
 
 #endif /* CONFIG_MEMCG */

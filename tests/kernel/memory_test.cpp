@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -1678,6 +1679,107 @@ TEST_F(memory, FilesCachedForAnotherCgroupGiveWayToo)
     EXPECT_GE(touched, 30U);
     EXPECT_LE(touched, 40U);
     EXPECT_EQ(both.event("oom_kill"), 0U);
+}
+
+TEST_F(memory, FilesCachedForACgroupBelowGiveWayToo)
+{
+    const memory_cgroup above("memory-above");
+    if (!above.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    ASSERT_TRUE(above.limit(80 * mib));
+    u64 offset = 0;
+    {
+        const owner_in_group owner(above, client, 128 * mib);
+        offset = owner.got().offset;
+    }
+    // A cgroup with others below it has no processes.
+    ASSERT_TRUE(
+        write_text(above.folder() + "/cgroup.subtree_control", "+memory"));
+    const memory_cgroup below("memory-above/below");
+    ASSERT_TRUE(below.usable);
+    EXPECT_EQ(in_child({},
+                       [&](channel &) -> std::string {
+                           CHILD_EXPECT(below.enter());
+                           read_files(above, 78 * mib);
+                           CHILD_EXPECT(below.current() > 60 * mib);
+                           return "";
+                       }),
+              "");
+    const mapping map(client.get(), 128 * mib, offset);
+    u64 touched = 0;
+    for (u64 place = 0; place < map.size(); place += chunk)
+        touched += signal_of_write(map.data() + place) == 0 ? 1 : 0;
+    EXPECT_GE(touched, 30U);
+    EXPECT_LE(touched, 40U);
+    EXPECT_EQ(above.event("oom_kill"), 0U);
+}
+
+/// A swap device of compressed memory.
+class swap_device
+{
+public:
+    explicit swap_device(u64 bytes)
+    {
+        if (!load_stock_module("zram") ||
+            !write_text("/sys/block/zram0/disksize", std::to_string(bytes)))
+            return;
+        // What mkswap would write.
+        std::vector<char> page(4096);
+        const std::uint32_t head[] = {
+            1, static_cast<std::uint32_t>(bytes / page.size() - 1)};
+        std::memcpy(page.data() + 1024, head, sizeof head);
+        std::memcpy(page.data() + page.size() - 10, "SWAPSPACE2", 10);
+        const descriptor device(open(path, O_RDWR | O_CLOEXEC));
+        usable_ = write(device.get(), page.data(), page.size()) ==
+                      static_cast<ssize_t>(page.size()) &&
+                  fsync(device.get()) == 0 && swapon(path, 0) == 0;
+    }
+    ~swap_device()
+    {
+        if (usable_)
+            swapoff(path);
+        write_text("/sys/block/zram0/reset", "1");
+        syscall(SYS_delete_module, "zram", O_NONBLOCK);
+    }
+    swap_device(const swap_device &) = delete;
+    swap_device &operator=(const swap_device &) = delete;
+
+    bool usable() const { return usable_; }
+
+private:
+    static constexpr auto path = "/dev/zram0";
+    bool usable_ = false;
+};
+
+// Room for a chunk and little else: only memory that can be swapped makes more.
+TEST_F(memory, MemoryThatTheCgroupMayNotSwapGivesNoWay)
+{
+    const memory_cgroup group("memory-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    const swap_device swap(256 * mib);
+    if (!swap.usable())
+        GTEST_SKIP() << "no zram here";
+    for (const bool may_swap : {false, true}) {
+        SCOPED_TRACE(may_swap);
+        ASSERT_TRUE(write_text(group.folder() + "/memory.swap.max",
+                               may_swap ? "max" : "0"));
+        ASSERT_TRUE(write_text(group.folder() + "/memory.max", "max"));
+        const auto said =
+            in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
+                CHILD_EXPECT(group.enter());
+                std::vector<char> own(64 * mib, 'x');
+                CHILD_EXPECT(group.limit(group.current() + chunk + 128 * kib));
+                region got;
+                CHILD_EXPECT(
+                    try_allocate(client, chunk, got, EMUV_ALLOC_POPULATE) ==
+                    (may_swap ? 0 : ENOMEM));
+                CHILD_EXPECT(own.front() == 'x' && own.back() == 'x');
+                return "";
+            });
+        EXPECT_EQ(said, "");
+    }
+    EXPECT_EQ(group.event("oom_kill"), 0U);
 }
 
 // --- the host's floor ---
