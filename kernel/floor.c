@@ -20,7 +20,8 @@ static unsigned long emuv_floor_managed(int node)
 	int i;
 
 	for (i = 0; i <= gfp_zone(EMUV_CHUNK_GFP); i++)
-		pages += zone_managed_pages(&zones[i]);
+		pages += zone_managed_pages(&zones[i]) -
+			 zone_cma_pages(&zones[i]);
 	return pages;
 }
 
@@ -66,7 +67,9 @@ static unsigned long emuv_floor_available(int node)
 		if (!managed_zone(zone))
 			continue;
 		reserve = high_wmark_pages(zone) + zone->lowmem_reserve[highest];
+		/* the contiguous memory allocator lends to movable pages only */
 		free = zone_page_state(zone, NR_FREE_PAGES);
+		free -= min(free, zone_page_state(zone, NR_FREE_CMA_PAGES));
 		cache = zone_page_state(zone, NR_ZONE_ACTIVE_FILE) +
 			zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
 		pages += free - min(free, reserve);

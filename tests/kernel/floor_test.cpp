@@ -47,9 +47,13 @@ std::map<int, usable> usable_by_node()
             words >> pages;
             if (word == "managed")
                 nodes[node].managed += pages * 4096;
+            else if (word == "cma")
+                nodes[node].managed -= pages * 4096;
             else if (word == "free" || word == "nr_zone_active_file" ||
                      word == "nr_zone_inactive_file")
                 nodes[node].available += pages * 4096;
+            else if (word == "nr_free_cma")
+                nodes[node].available -= pages * 4096;
         }
     }
     return nodes;
