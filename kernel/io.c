@@ -15,6 +15,13 @@ static size_t emuv_io_span(u64 pos, u64 end, size_t count)
 	return min3((u64)count, end - pos, in_chunk);
 }
 
+/* Tell why a copy to the reader ended early. */
+static int emuv_io_read_error(const struct iov_iter *to)
+{
+	/* if the reader's memory takes a byte, ours has failed */
+	return fault_in_iov_iter_writeable(to, 1) ? -EFAULT : -EIO;
+}
+
 /* Read from @pos, at most up to @end. No lock is held while copying. */
 ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		     struct iov_iter *to)
@@ -42,7 +49,7 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		done += copied;
 		pos += copied;
 		if (copied < sound)
-			return done ?: -EFAULT;
+			return done ?: emuv_io_read_error(to);
 		if (sound < span) {
 			emuv_backing_fail(inst, pos);
 			return done ?: -EIO;
