@@ -294,8 +294,8 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
 /*
  * Get the chunk that backs @index, with a reference; allocate one if there is
  * none. The memory is charged to @memcg or, with NULL, to the caller's cgroup.
- * -ENOMEM if the host cannot or may not give it. Concurrent callers get the
- * same chunk.
+ * -ENOMEM if the host cannot or may not give it; -EINTR if that is for a fatal
+ * signal. Concurrent callers get the same chunk.
  */
 struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 				   unsigned long index,
@@ -309,8 +309,11 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
 		return chunk;
 	before = set_active_memcg(memcg);
 	chunk = emuv_chunk_charge(inst->config.numa_node, memcg);
-	chunk = chunk ? emuv_chunk_insert(inst, index, chunk) :
-			ERR_PTR(-ENOMEM);
+	if (chunk)
+		chunk = emuv_chunk_insert(inst, index, chunk);
+	else
+		chunk = ERR_PTR(fatal_signal_pending(current) ? -EINTR :
+								-ENOMEM);
 	set_active_memcg(before);
 	return chunk;
 }

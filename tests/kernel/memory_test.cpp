@@ -10,18 +10,21 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -1780,6 +1783,75 @@ TEST_F(memory, MemoryThatTheCgroupMayNotSwapGivesNoWay)
         EXPECT_EQ(said, "");
     }
     EXPECT_EQ(group.event("oom_kill"), 0U);
+}
+
+/// What a thread of a process that is being killed was answered by the system
+/// call that it was in. It must be traced from PTRACE_O_TRACEEXIT on.
+std::optional<long> last_answer(pid_t thread)
+{
+    for (int status = 0; waitpid(thread, &status, __WALL) == thread;) {
+        if (status >> 8 == (SIGTRAP | (PTRACE_EVENT_EXIT << 8))) {
+            user_regs_struct registers{};
+            const bool known =
+                ptrace(PTRACE_GETREGS, thread, nullptr, &registers) == 0;
+            ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
+            if (!known)
+                break;
+            return static_cast<long>(registers.rax);
+        }
+        if (!WIFSTOPPED(status))
+            break;
+        ptrace(PTRACE_CONT, thread, nullptr, nullptr);
+    }
+    return {};
+}
+
+// At most one of them at a time can take of what is left, and that one is
+// slowed down: the others wait for it.
+TEST_F(memory, ThreadsThatAreKilledAtACgroupsLimitAreToldOfNoLackOfMemory)
+{
+    const memory_cgroup group("memory-test");
+    if (!group.usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    ASSERT_TRUE(group.limit(96 * mib));
+    ASSERT_TRUE(write_text(group.folder() + "/memory.high",
+                           std::to_string(4 * mib)));
+    process writers(
+        {.keep = {client.get()}}, [&](channel &us) -> std::string {
+            CHILD_EXPECT(group.enter());
+            const auto got = allocate(client, 64 * mib);
+            std::vector<std::thread> threads;
+            for (u64 which = 0; which < 4; which++)
+                threads.emplace_back([&, which] {
+                    us.send(static_cast<u64>(gettid()));
+                    for (u64 place = which * chunk;; place += 4 * chunk)
+                        static_cast<void>(
+                            pwrite(client.get(), "x", 1,
+                                   at(got, place % got.bytes)));
+                });
+            for (auto &thread : threads)
+                thread.join();
+            return "";
+        });
+    std::vector<pid_t> threads;
+    for (int i = 0; i < 4; i++) {
+        threads.push_back(
+            static_cast<pid_t>(writers.conversation().receive()));
+        ASSERT_EQ(ptrace(PTRACE_SEIZE, threads.back(), nullptr,
+                         PTRACE_O_TRACEEXIT),
+                  0)
+            << std::strerror(errno);
+    }
+    EXPECT_TRUE(wait_until([&] { return resident() >= 16 * mib; }));
+    ASSERT_EQ(kill(writers.pid(), SIGKILL), 0);
+    unsigned interrupted = 0;
+    for (const pid_t thread : threads) {
+        const auto answer = last_answer(thread);
+        ASSERT_TRUE(answer);
+        EXPECT_TRUE(*answer == 1 || *answer == -EINTR) << *answer;
+        interrupted += *answer == -EINTR ? 1 : 0;
+    }
+    EXPECT_GT(interrupted, 0U);
 }
 
 // --- the host's floor ---
