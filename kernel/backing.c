@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The RAM behind an offset space: 2 MiB chunks, backed on first touch.
+ * The RAM behind a region: 2 MiB chunks, backed on first touch.
  *
  * A chunk is one 2 MiB folio if the page allocator has one at hand. The
  * kernel's linear mapping then serves it. In fragmented memory a chunk is 4 KiB
@@ -208,16 +208,16 @@ void emuv_chunk_put(struct emuv_chunk *chunk)
 }
 
 /* Get the chunk that backs @index, with a reference, or NULL. */
-struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
+struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
 				  unsigned long index)
 {
 	struct emuv_chunk *chunk;
 
-	xa_lock(&inst->chunks);
-	chunk = xa_load(&inst->chunks, index);
+	xa_lock(&region->chunks);
+	chunk = xa_load(&region->chunks, index);
 	if (chunk)
 		kref_get(&chunk->kref);
-	xa_unlock(&inst->chunks);
+	xa_unlock(&region->chunks);
 	return chunk;
 }
 
@@ -232,10 +232,10 @@ static void emuv_chunk_zero(const struct emuv_chunk *chunk, size_t from,
 	}
 }
 
-bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
+bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 			   const struct emuv_chunk *chunk)
 {
-	return xa_load(&inst->chunks, index) == chunk;
+	return xa_load(&region->chunks, index) == chunk;
 }
 
 /*
@@ -264,28 +264,30 @@ static struct emuv_chunk *emuv_chunk_charge(int numa_node,
  * Insert @made at @index, or drop it if another chunk came first. Returns the
  * chunk that backs @index now, with a reference.
  */
-static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
+static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 					    unsigned long index,
 					    struct emuv_chunk *made)
 {
 	struct emuv_chunk *chunk;
 
-	xa_lock(&inst->chunks);
-	chunk = __xa_cmpxchg(&inst->chunks, index, NULL, made,
+	xa_lock(&region->chunks);
+	chunk = __xa_cmpxchg(&region->chunks, index, NULL, made,
 			     GFP_KERNEL_ACCOUNT);
 	if (!chunk) {
 		chunk = made;
 		made = NULL;
-		atomic_long_inc(&inst->resident);
+		atomic_long_inc(&region->inst->resident);
 	}
 	if (!xa_is_err(chunk))
 		kref_get(&chunk->kref);
-	xa_unlock(&inst->chunks);
+	xa_unlock(&region->chunks);
 
 	if (made)
 		emuv_chunk_put(made);
 	else
-		trace_emuv_chunk_back(inst->config.id, index, chunk->folio);
+		trace_emuv_chunk_back(region->inst->config.id,
+				      region->range.first + index,
+				      chunk->folio);
 	if (xa_is_err(chunk))
 		return ERR_PTR(xa_err(chunk));
 	return chunk;
@@ -293,24 +295,24 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_instance *inst,
 
 /*
  * Get the chunk that backs @index, with a reference; allocate one if there is
- * none. The memory is charged to @memcg or, with NULL, to the caller's cgroup.
- * -ENOMEM if the host cannot or may not give it; -EINTR if that is for a fatal
- * signal. Concurrent callers get the same chunk.
+ * none. The memory is charged to the region's cgroup. -ENOMEM if the host
+ * cannot or may not give it; -EINTR if that is for a fatal signal. Concurrent
+ * callers get the same chunk.
  */
-struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
-				   unsigned long index,
-				   struct mem_cgroup *memcg)
+struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
+				   unsigned long index)
 {
 	struct mem_cgroup *before;
 	struct emuv_chunk *chunk;
 
-	chunk = emuv_chunk_get(inst, index);
+	chunk = emuv_chunk_get(region, index);
 	if (chunk)
 		return chunk;
-	before = set_active_memcg(memcg);
-	chunk = emuv_chunk_charge(inst->config.numa_node, memcg);
+	before = set_active_memcg(region->memcg);
+	chunk = emuv_chunk_charge(region->inst->config.numa_node,
+				  region->memcg);
 	if (chunk)
-		chunk = emuv_chunk_insert(inst, index, chunk);
+		chunk = emuv_chunk_insert(region, index, chunk);
 	else
 		chunk = ERR_PTR(fatal_signal_pending(current) ? -EINTR :
 								-ENOMEM);
@@ -331,30 +333,31 @@ static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 	return false;
 }
 
+static void emuv_chunk_forget(struct emuv_region *region, unsigned long index)
+{
+	__xa_erase(&region->chunks, index);
+	atomic_long_dec(&region->inst->resident);
+	trace_emuv_chunk_release(region->inst->config.id,
+				 region->range.first + index);
+}
+
 /*
- * Remove the chunk from the offset space. Without @force, a chunk that someone
- * besides the instance holds, or whose pages are pinned, stays. The caller has
- * unmapped the chunk, and map_sem keeps it unmapped.
+ * Remove the chunk from the region, unless someone besides the region holds it
+ * or its pages are pinned. The caller has unmapped the chunk and keeps it
+ * unmapped. If true, the region's reference is the caller's.
  */
-static bool emuv_chunk_remove(struct emuv_instance *inst, unsigned long index,
-			      struct emuv_chunk *chunk, bool force,
-			      struct list_head *gone)
+static bool emuv_chunk_remove(struct emuv_region *region, unsigned long index,
+			      struct emuv_chunk *chunk)
 {
 	bool held;
 
-	lockdep_assert_held_write(&inst->map_sem);
 	/* xa_lock keeps emuv_chunk_get() out: held chunks stay in place */
-	xa_lock(&inst->chunks);
+	xa_lock(&region->chunks);
 	held = kref_read(&chunk->kref) > 1 || emuv_chunk_is_pinned(chunk);
-	if (!held || force)
-		__xa_erase(&inst->chunks, index);
-	xa_unlock(&inst->chunks);
-	if (held && !force)
-		return false;
-	atomic_long_dec(&inst->resident);
-	list_add_tail(&chunk->node, gone);
-	trace_emuv_chunk_release(inst->config.id, index);
-	return true;
+	if (!held)
+		emuv_chunk_forget(region, index);
+	xa_unlock(&region->chunks);
+	return !held;
 }
 
 static void emuv_chunk_put_list(struct list_head *gone)
@@ -369,11 +372,11 @@ static void emuv_chunk_put_list(struct list_head *gone)
 }
 
 /* Remove the range from all mappings. */
-static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
+static void emuv_backing_unmap(struct emuv_region *region, unsigned long first,
 			       unsigned long last)
 {
-	lockdep_assert_held_write(&inst->map_sem);
-	unmap_mapping_range(inst->inode->i_mapping,
+	lockdep_assert_held_write(&region->map_sem);
+	unmap_mapping_range(region->inode->i_mapping,
 			    (loff_t)first << EMUV_CHUNK_SHIFT,
 			    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT, 1);
 }
@@ -382,10 +385,10 @@ static void emuv_backing_unmap(struct emuv_instance *inst, unsigned long first,
  * Remove the failed page at @pos from all mappings; the kernel does so only for
  * pages of its own page cache. The next touch comes to the fault handler.
  */
-void emuv_backing_fail(struct emuv_instance *inst, u64 pos)
+void emuv_backing_fail(struct emuv_region *region, u64 pos)
 {
-	unmap_mapping_range(inst->inode->i_mapping, round_down(pos, PAGE_SIZE),
-			    PAGE_SIZE, 1);
+	unmap_mapping_range(region->inode->i_mapping,
+			    round_down(pos, PAGE_SIZE), PAGE_SIZE, 1);
 }
 
 /*
@@ -393,25 +396,26 @@ void emuv_backing_fail(struct emuv_instance *inst, u64 pos)
  * if there is none. Memory is unmapped slice by slice, so that a fault waits
  * for at most one.
  */
-static bool emuv_backing_slice(struct emuv_instance *inst, unsigned long *first,
-			       unsigned long *end, unsigned long last)
+static bool emuv_backing_slice(struct emuv_region *region,
+			       unsigned long *first, unsigned long *end,
+			       unsigned long last)
 {
 	if (*first > last ||
-	    !xa_find(&inst->chunks, first, last, XA_PRESENT))
+	    !xa_find(&region->chunks, first, last, XA_PRESENT))
 		return false;
 	*end = min(*first + EMUV_SLICE_CHUNKS - 1, last);
 	return true;
 }
 
 /* Undo emuv_backing_hold(). */
-void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
+void emuv_backing_unhold(struct emuv_region *region, unsigned long first,
 			 unsigned long count)
 {
 	unsigned long i;
 
 	for (i = first; i < first + count; i++) {
 		/* a held chunk stays in place */
-		emuv_chunk_put(xa_load(&inst->chunks, i));
+		emuv_chunk_put(xa_load(&region->chunks, i));
 		cond_resched();
 	}
 }
@@ -421,8 +425,8 @@ void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
  * -EIO if memory of the range has failed; -EINTR on a fatal signal. On failure
  * nothing is held, but backed chunks stay backed.
  */
-int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
-		      unsigned long count, struct mem_cgroup *memcg)
+int emuv_backing_hold(struct emuv_region *region, unsigned long first,
+		      unsigned long count)
 {
 	struct emuv_chunk *chunk;
 	unsigned long i;
@@ -433,7 +437,7 @@ int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 			err = -EINTR;
 			goto err_unhold;
 		}
-		chunk = emuv_chunk_back(inst, i, memcg);
+		chunk = emuv_chunk_back(region, i);
 		if (IS_ERR(chunk)) {
 			err = PTR_ERR(chunk);
 			goto err_unhold;
@@ -449,24 +453,24 @@ int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
 	return 0;
 
 err_unhold:
-	emuv_backing_unhold(inst, first, i - first);
+	emuv_backing_unhold(region, first, i - first);
 	return err;
 }
 
 /* Back a whole new range, where nothing is backed yet. */
-int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count, struct mem_cgroup *memcg)
+int emuv_backing_populate(struct emuv_region *region, unsigned long first,
+			  unsigned long count)
 {
+	int nid = emuv_backing_nid(region->inst->config.numa_node);
 	int err;
 
 	/* fail early, instead of filling the host to its floor first */
-	if (emuv_floor_bytes(emuv_backing_nid(inst->config.numa_node)) <
-	    (u64)count << EMUV_CHUNK_SHIFT ||
-	    !emuv_memcg_has_room(memcg, count << EMUV_CHUNK_ORDER))
+	if (emuv_floor_bytes(nid) < (u64)count << EMUV_CHUNK_SHIFT ||
+	    !emuv_memcg_has_room(region->memcg, count << EMUV_CHUNK_ORDER))
 		return -ENOMEM;
-	err = emuv_backing_hold(inst, first, count, memcg);
+	err = emuv_backing_hold(region, first, count);
 	if (!err)
-		emuv_backing_unhold(inst, first, count);
+		emuv_backing_unhold(region, first, count);
 	return err;
 }
 
@@ -475,7 +479,7 @@ int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
  * and chunks that lie in the range in part, go to @kept with a reference.
  * Returns the number of kept chunks.
  */
-static unsigned int emuv_backing_detach(struct emuv_instance *inst,
+static unsigned int emuv_backing_detach(struct emuv_region *region,
 					unsigned long first, unsigned long end,
 					u64 offset, u64 bytes,
 					struct emuv_kept *kept,
@@ -485,15 +489,17 @@ static unsigned int emuv_backing_detach(struct emuv_instance *inst,
 	unsigned int count = 0;
 	unsigned long index;
 
-	emuv_backing_unmap(inst, first, end);
-	xa_for_each_range(&inst->chunks, index, chunk, first, end) {
+	emuv_backing_unmap(region, first, end);
+	xa_for_each_range(&region->chunks, index, chunk, first, end) {
 		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
 		u64 from = max(offset, start) - start;
 		u64 to = min(offset + bytes, start + EMUV_CHUNK_BYTES) - start;
 
 		if (to - from == EMUV_CHUNK_BYTES &&
-		    emuv_chunk_remove(inst, index, chunk, false, gone))
+		    emuv_chunk_remove(region, index, chunk)) {
+			list_add_tail(&chunk->node, gone);
 			continue;
+		}
 		kref_get(&chunk->kref);
 		kept[count].chunk = chunk;
 		kept[count].from = from;
@@ -510,7 +516,7 @@ static unsigned int emuv_backing_detach(struct emuv_instance *inst,
  * keep seeing the same memory. No lock is held while zeroing, as if a holder
  * wrote the zeros. -EINTR on a fatal signal, after part of the range is done.
  */
-int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
+int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 {
 	unsigned long first = offset >> EMUV_CHUNK_SHIFT;
 	unsigned long last = (offset + bytes - 1) >> EMUV_CHUNK_SHIFT;
@@ -518,14 +524,14 @@ int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
 	unsigned long end;
 	LIST_HEAD(gone);
 
-	for (; emuv_backing_slice(inst, &first, &end, last); first = end + 1) {
+	for (; emuv_backing_slice(region, &first, &end, last); first = end + 1) {
 		unsigned int count, i;
 
-		if (down_write_killable(&inst->map_sem))
+		if (down_write_killable(&region->map_sem))
 			return -EINTR;
-		count = emuv_backing_detach(inst, first, end, offset, bytes,
+		count = emuv_backing_detach(region, first, end, offset, bytes,
 					    kept, &gone);
-		up_write(&inst->map_sem);
+		up_write(&region->map_sem);
 		emuv_chunk_put_list(&gone);
 		for (i = 0; i < count; i++) {
 			emuv_chunk_zero(kept[i].chunk, kept[i].from,
@@ -540,28 +546,36 @@ int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes)
 }
 
 /*
- * Free all chunks of a range that nothing maps any more. True if none is left;
- * false if something outside still holds a part. With @force the result is
- * always true, and held pages are left to their holders.
+ * Free the chunks of a region that has no holders, and thus no mappings. True
+ * if none is left; false if something outside still pins pages.
  */
-bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count, bool force)
+bool emuv_backing_release(struct emuv_region *region)
 {
-	unsigned long last = first + count - 1;
 	struct emuv_chunk *chunk;
-	unsigned long index, end;
-	bool held = false;
-	LIST_HEAD(gone);
+	unsigned long index;
+	bool pinned = false;
 
-	for (; emuv_backing_slice(inst, &first, &end, last); first = end + 1) {
-		down_write(&inst->map_sem);
-		emuv_backing_unmap(inst, first, end);
-		xa_for_each_range(&inst->chunks, index, chunk, first, end)
-			if (!emuv_chunk_remove(inst, index, chunk, force, &gone))
-				held = true;
-		up_write(&inst->map_sem);
-		emuv_chunk_put_list(&gone);
+	xa_for_each(&region->chunks, index, chunk) {
+		if (emuv_chunk_remove(region, index, chunk))
+			emuv_chunk_put(chunk);
+		else
+			pinned = true;
 		cond_resched();
 	}
-	return !held;
+	return !pinned;
+}
+
+/* Leave the pages of such a region to whatever pins them. */
+void emuv_backing_abandon(struct emuv_region *region)
+{
+	struct emuv_chunk *chunk;
+	unsigned long index;
+
+	xa_for_each(&region->chunks, index, chunk) {
+		xa_lock(&region->chunks);
+		emuv_chunk_forget(region, index);
+		xa_unlock(&region->chunks);
+		emuv_chunk_put(chunk);
+		cond_resched();
+	}
 }

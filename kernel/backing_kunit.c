@@ -57,6 +57,7 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
  */
 struct backing_model {
 	struct emuv_instance inst;
+	struct emuv_region region;
 	struct inode inode;
 	bool resident[CHUNKS];
 	u8 value[CHUNKS][PARTS];
@@ -73,10 +74,12 @@ static int backing_kunit_init(struct kunit *test, bool fragmented)
 		return -ENOMEM;
 	inode_init_once(&model->inode);
 	model->inode.i_mapping = &model->inode.i_data;
-	model->inst.inode = &model->inode;
 	model->inst.config.numa_node = EMUV_ANY;
-	init_rwsem(&model->inst.map_sem);
-	xa_init_flags(&model->inst.chunks, XA_FLAGS_ACCOUNT);
+	model->region.inst = &model->inst;
+	model->region.inode = &model->inode;
+	model->region.range.count = CHUNKS;
+	init_rwsem(&model->region.map_sem);
+	xa_init_flags(&model->region.chunks, XA_FLAGS_ACCOUNT);
 	emuv_backing_init();
 	backing_floor = 0;
 	backing_fragmented = fragmented;
@@ -104,9 +107,9 @@ static void backing_kunit_exit(struct kunit *test)
 	for (i = 0; i < CHUNKS; i++)
 		if (model->pinned[i])
 			put_page(model->pinned[i]);
-	emuv_backing_release(&model->inst, 0, CHUNKS, true);
+	emuv_backing_abandon(&model->region);
 	KUNIT_EXPECT_EQ(test, atomic_long_read(&model->inst.resident), 0);
-	xa_destroy(&model->inst.chunks);
+	xa_destroy(&model->region.chunks);
 }
 
 /* Compare every chunk with the model. */
@@ -116,13 +119,13 @@ static void backing_expect_model(struct kunit *test)
 	unsigned long i, part, resident = 0;
 
 	for (i = 0; i < CHUNKS; i++) {
-		struct emuv_chunk *chunk = emuv_chunk_get(&model->inst, i);
+		struct emuv_chunk *chunk = emuv_chunk_get(&model->region, i);
 
 		KUNIT_ASSERT_EQ(test, !!chunk, model->resident[i]);
 		if (!chunk)
 			continue;
 		resident++;
-		KUNIT_EXPECT_TRUE(test, emuv_chunk_is_current(&model->inst, i,
+		KUNIT_EXPECT_TRUE(test, emuv_chunk_is_current(&model->region, i,
 							      chunk));
 		for (part = 0; part < PARTS; part++) {
 			const u8 *at = chunk->vaddr + part * PART_BYTES;
@@ -141,7 +144,7 @@ static void backing_expect_model(struct kunit *test)
 static void backing_touch(struct kunit *test, unsigned long i)
 {
 	struct backing_model *model = test->priv;
-	struct emuv_chunk *chunk = emuv_chunk_back(&model->inst, i, NULL);
+	struct emuv_chunk *chunk = emuv_chunk_back(&model->region, i);
 
 	KUNIT_ASSERT_FALSE(test, IS_ERR(chunk));
 	KUNIT_EXPECT_EQ(test, !chunk->folio, backing_fragmented);
@@ -160,7 +163,7 @@ static void backing_write(struct kunit *test, unsigned long i,
 	u8 *at;
 
 	backing_touch(test, i);
-	chunk = emuv_chunk_get(&model->inst, i);
+	chunk = emuv_chunk_get(&model->region, i);
 	at = chunk->vaddr + part * PART_BYTES;
 	at[0] = value;
 	at[PART_BYTES - 1] = value;
@@ -187,7 +190,7 @@ static void backing_discard(struct kunit *test, unsigned long from,
 	unsigned long at, i;
 
 	KUNIT_EXPECT_EQ(test,
-			emuv_backing_discard(&model->inst, from * PART_BYTES,
+			emuv_backing_discard(&model->region, from * PART_BYTES,
 					     (to - from) * PART_BYTES),
 			0);
 	for (at = from; at < to; at++)
@@ -198,19 +201,16 @@ static void backing_discard(struct kunit *test, unsigned long from,
 			model->resident[i] = false;
 }
 
-static void backing_release(struct kunit *test, unsigned long first,
-			    unsigned long count)
+static void backing_release(struct kunit *test)
 {
 	struct backing_model *model = test->priv;
 	bool held = false;
 	unsigned long i;
 
-	for (i = first; i < first + count; i++)
+	for (i = 0; i < CHUNKS; i++)
 		held |= backing_is_held(model, i);
-	KUNIT_EXPECT_EQ(test,
-			emuv_backing_release(&model->inst, first, count, false),
-			!held);
-	for (i = first; i < first + count; i++) {
+	KUNIT_EXPECT_EQ(test, emuv_backing_release(&model->region), !held);
+	for (i = 0; i < CHUNKS; i++) {
 		if (backing_is_held(model, i))
 			continue;
 		model->resident[i] = false;
@@ -225,7 +225,7 @@ static void backing_hold(struct kunit *test, unsigned long first,
 	unsigned long i;
 
 	KUNIT_ASSERT_EQ(test,
-			emuv_backing_hold(&model->inst, first, count, NULL), 0);
+			emuv_backing_hold(&model->region, first, count), 0);
 	for (i = first; i < first + count; i++) {
 		model->resident[i] = true;
 		model->held[i]++;
@@ -236,7 +236,7 @@ static void backing_unhold(struct kunit *test, unsigned long i)
 {
 	struct backing_model *model = test->priv;
 
-	emuv_backing_unhold(&model->inst, i, 1);
+	emuv_backing_unhold(&model->region, i, 1);
 	model->held[i]--;
 }
 
@@ -252,7 +252,7 @@ static void backing_pin(struct kunit *test, unsigned long i, unsigned long page)
 		return;
 	}
 	backing_touch(test, i);
-	chunk = emuv_chunk_get(&model->inst, i);
+	chunk = emuv_chunk_get(&model->region, i);
 	model->pinned[i] = emuv_chunk_page(chunk, page);
 	get_page(model->pinned[i]);
 	emuv_chunk_put(chunk);
@@ -263,11 +263,11 @@ static void backing_gives_everybody_the_same_zeros(struct kunit *test)
 	struct backing_model *model = test->priv;
 	struct emuv_chunk *one, *two;
 
-	KUNIT_EXPECT_NULL(test, emuv_chunk_get(&model->inst, 0));
-	one = emuv_chunk_back(&model->inst, 0, NULL);
+	KUNIT_EXPECT_NULL(test, emuv_chunk_get(&model->region, 0));
+	one = emuv_chunk_back(&model->region, 0);
 	KUNIT_ASSERT_FALSE(test, IS_ERR(one));
 	KUNIT_EXPECT_NULL(test, memchr_inv(one->vaddr, 0, EMUV_CHUNK_BYTES));
-	two = emuv_chunk_back(&model->inst, 0, NULL);
+	two = emuv_chunk_back(&model->region, 0);
 	KUNIT_EXPECT_PTR_EQ(test, one, two);
 	emuv_chunk_put(two);
 	emuv_chunk_put(one);
@@ -282,10 +282,10 @@ static void backing_discards_to_the_byte(struct kunit *test)
 	const u8 *at;
 
 	backing_touch(test, 1);
-	chunk = emuv_chunk_get(&model->inst, 1);
+	chunk = emuv_chunk_get(&model->region, 1);
 	memset(chunk->vaddr, 0xa5, EMUV_CHUNK_BYTES);
 	KUNIT_EXPECT_EQ(test,
-			emuv_backing_discard(&model->inst,
+			emuv_backing_discard(&model->region,
 					     EMUV_CHUNK_BYTES + 4095, 4098),
 			0);
 	at = chunk->vaddr;
@@ -302,17 +302,17 @@ static void backing_that_is_held_is_zeroed_where_it_is(struct kunit *test)
 
 	backing_write(test, 2, 0, 0x11);
 	backing_pin(test, 2, 77);
-	before = emuv_chunk_get(&model->inst, 2);
+	before = emuv_chunk_get(&model->region, 2);
 	emuv_chunk_put(before);
 	backing_discard(test, 0, CHUNKS * PARTS);
 	backing_expect_model(test);
-	after = emuv_chunk_get(&model->inst, 2);
+	after = emuv_chunk_get(&model->region, 2);
 	KUNIT_EXPECT_PTR_EQ(test, before, after);
 	emuv_chunk_put(after);
-	backing_release(test, 0, CHUNKS);
+	backing_release(test);
 	backing_expect_model(test);
 	backing_pin(test, 2, 77);
-	backing_release(test, 0, CHUNKS);
+	backing_release(test);
 	backing_expect_model(test);
 }
 
@@ -322,18 +322,18 @@ static void backing_ends_at_the_floor(struct kunit *test)
 
 	backing_write(test, 0, 0, 0x33);
 	backing_floor = U64_MAX / 2;
-	KUNIT_EXPECT_EQ(test, PTR_ERR(emuv_chunk_back(&model->inst, 1, NULL)),
+	KUNIT_EXPECT_EQ(test, PTR_ERR(emuv_chunk_back(&model->region, 1)),
 			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2, NULL),
+	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->region, 1, 2),
 			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->inst, 0, 2, NULL),
+	KUNIT_EXPECT_EQ(test, emuv_backing_hold(&model->region, 0, 2),
 			-ENOMEM);
 	backing_expect_model(test);
 	/* the backed chunk stays usable, and nothing holds it */
 	backing_write(test, 0, 1, 0x44);
-	backing_release(test, 0, CHUNKS);
+	backing_release(test);
 	backing_floor = 0;
-	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->inst, 1, 2, NULL), 0);
+	KUNIT_EXPECT_EQ(test, emuv_backing_populate(&model->region, 1, 2), 0);
 	model->resident[1] = true;
 	model->resident[2] = true;
 	backing_expect_model(test);
@@ -367,7 +367,7 @@ static void backing_agrees_with_the_model_whatever_comes(struct kunit *test)
 					(CHUNKS * PARTS - from));
 			break;
 		case 4:
-			backing_release(test, i, count);
+			backing_release(test);
 			break;
 		case 5:
 			backing_hold(test, i, count);

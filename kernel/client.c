@@ -2,7 +2,6 @@
 /*
  * Clients: open files of /dev/emuvN, and their operations.
  */
-#include <linux/capability.h>
 #include <linux/compat.h>
 #include <linux/file.h>
 #include <linux/pid.h>
@@ -13,17 +12,6 @@
 #include <linux/uio.h>
 
 #include "emuv.h"
-
-/*
- * May this file access the raw offset space? Both its opener and its caller
- * must have CAP_SYS_RAWIO. A descriptor that is passed on thus gives no access
- * to other clients' memory, in either direction.
- */
-bool emuv_client_is_raw(const struct file *file)
-{
-	return file_ns_capable(file, &init_user_ns, CAP_SYS_RAWIO) &&
-	       capable(CAP_SYS_RAWIO);
-}
 
 /* Get the client's region that starts at @offset, with a reference, or NULL. */
 struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
@@ -41,27 +29,18 @@ struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
 }
 
 /*
- * Get the client's region that contains the byte at @offset, with a reference,
- * or NULL.
+ * Get the client's region that the byte at @offset lies in, with a reference,
+ * or NULL. The region is the one that was looked up, whatever the client's
+ * other threads put in its place meanwhile.
  */
 struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset)
 {
-	struct emuv_instance *inst = client->inst;
-	struct emuv_region *region;
-	struct emuv_range *range;
-	u64 start = 0;
+	struct emuv_region *region = emuv_region_at(client->inst, offset);
 
-	mutex_lock(&inst->lock);
-	range = emuv_range_find(&inst->ranges, offset >> EMUV_CHUNK_SHIFT);
-	if (range)
-		start = (u64)range->first << EMUV_CHUNK_SHIFT;
-	mutex_unlock(&inst->lock);
-	/* NULL if the region is another client's, or has gone meanwhile */
-	region = range ? emuv_client_region(client, start) : NULL;
-	/* the client may have a shorter region there by now */
-	if (region && offset >= emuv_region_end(region)) {
+	if (region &&
+	    xa_load(&client->regions, region->range.first) != region) {
 		emuv_region_put(region);
-		return NULL;
+		region = NULL;
 	}
 	return region;
 }
@@ -95,7 +74,6 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 
 	get_device(&inst->dev);
 	file->private_data = client;
-	file->f_mapping = inst->inode->i_mapping;
 	return 0;
 }
 
@@ -129,47 +107,25 @@ static u64 emuv_client_size(const struct emuv_client *client)
 	return client->inst->config.virtual_bytes;
 }
 
-/*
- * Find the end of a read or write at @pos. It is the end of the client's region
- * there or, for raw access, of the node. -EACCES if the file may access
- * neither.
- */
-static int emuv_client_reach(struct file *file, u64 pos, u64 *end,
-			     struct emuv_region **region)
-{
-	struct emuv_client *client = file->private_data;
-
-	*region = emuv_client_region_at(client, pos);
-	if (*region && !emuv_client_is_raw(file))
-		*end = emuv_region_end(*region);
-	else if (*region || emuv_client_is_raw(file))
-		*end = emuv_client_size(client);
-	else
-		return -EACCES;
-	return 0;
-}
-
-static void emuv_client_reached(struct emuv_region *region)
-{
-	if (region)
-		emuv_region_put(region);
-}
-
 static ssize_t emuv_client_read(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct emuv_client *client = iocb->ki_filp->private_data;
 	struct emuv_region *region;
+	u64 pos = iocb->ki_pos;
 	ssize_t done;
-	u64 end;
-	int err;
 
-	if (iocb->ki_pos >= emuv_client_size(client))
+	if (pos >= emuv_client_size(client))
 		return 0;
-	err = emuv_client_reach(iocb->ki_filp, iocb->ki_pos, &end, &region);
-	if (err)
-		return err;
-	done = emuv_io_read(client->inst, iocb->ki_pos, end, to);
-	emuv_client_reached(region);
+	if (emuv_raw_is_allowed(iocb->ki_filp)) {
+		done = emuv_raw_read(client->inst, pos, to);
+	} else {
+		region = emuv_client_region_at(client, pos);
+		if (!region)
+			return -EACCES;
+		done = emuv_io_read(region, pos - emuv_region_offset(region),
+				    to);
+		emuv_region_put(region);
+	}
 	if (done > 0)
 		iocb->ki_pos += done;
 	return done;
@@ -179,19 +135,23 @@ static ssize_t emuv_client_write(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct emuv_client *client = iocb->ki_filp->private_data;
 	struct emuv_region *region;
+	u64 pos = iocb->ki_pos;
 	ssize_t done;
-	u64 end;
-	int err;
 
 	if (!iov_iter_count(from))
 		return 0;
-	if (iocb->ki_pos >= emuv_client_size(client))
+	if (pos >= emuv_client_size(client))
 		return -ENOSPC;
-	err = emuv_client_reach(iocb->ki_filp, iocb->ki_pos, &end, &region);
-	if (err)
-		return err;
-	done = emuv_io_write(client->inst, region, iocb->ki_pos, end, from);
-	emuv_client_reached(region);
+	if (emuv_raw_is_allowed(iocb->ki_filp)) {
+		done = emuv_raw_write(client->inst, pos, from);
+	} else {
+		region = emuv_client_region_at(client, pos);
+		if (!region)
+			return -EACCES;
+		done = emuv_io_write(region, pos - emuv_region_offset(region),
+				     from);
+		emuv_region_put(region);
+	}
 	if (done > 0)
 		iocb->ki_pos += done;
 	return done;
@@ -203,11 +163,16 @@ static loff_t emuv_client_llseek(struct file *file, loff_t offset, int whence)
 				 emuv_client_size(file->private_data));
 }
 
+/*
+ * The mapping gets a descriptor of its region for a file, open as the node is,
+ * and so joins the region's other mappings. It keeps the client, too.
+ */
 static int emuv_client_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct emuv_client *client = file->private_data;
 	u64 size = emuv_client_size(client);
 	struct emuv_region *region;
+	struct file *mapped;
 	u64 offset;
 	int err;
 
@@ -216,15 +181,27 @@ static int emuv_client_mmap(struct file *file, struct vm_area_struct *vma)
 		return -EINVAL;
 	offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	region = emuv_client_region_at(client, offset);
-	if (region &&
-	    vma->vm_end - vma->vm_start > emuv_region_end(region) - offset) {
-		emuv_region_put(region);
-		region = NULL;
-	}
-	if (!region && !emuv_client_is_raw(file))
+	if (!region)
 		return -EACCES;
-	err = emuv_vm_mmap(client->inst, region, vma);
-	emuv_client_reached(region);
+	if (vma->vm_end - vma->vm_start > emuv_region_end(region) - offset) {
+		err = -EACCES;
+		goto err_put_region;
+	}
+	/* the file takes over the reference */
+	mapped = emuv_regionfd_create(region, file->f_mode);
+	if (IS_ERR(mapped)) {
+		err = PTR_ERR(mapped);
+		goto err_put_region;
+	}
+	vma->vm_pgoff -= region->range.first << EMUV_CHUNK_ORDER;
+	err = emuv_vm_mmap(region, vma, file);
+	if (!err)
+		vma_set_file(vma, mapped);
+	fput(mapped);
+	return err;
+
+err_put_region:
+	emuv_region_put(region);
 	return err;
 }
 
@@ -399,19 +376,15 @@ static int emuv_client_ioctl_discard(struct emuv_call *call)
 	if (!(call->file->f_mode & FMODE_WRITE))
 		return -EACCES;
 	region = emuv_client_region_at(client, arg->offset);
-	if (region && arg->bytes > emuv_region_end(region) - arg->offset) {
-		emuv_region_put(region);
-		region = NULL;
-	}
-	if (!region && !emuv_client_is_raw(call->file))
-		return -EACCES;
-	if (!region && emuv_region_any_device(client->inst, arg->offset,
-					      arg->bytes))
-		return -EBUSY;
 	if (!region)
-		return emuv_backing_discard(client->inst, arg->offset,
-					    arg->bytes);
-	err = emuv_region_discard(region, arg->offset, arg->bytes);
+		return -EACCES;
+	if (arg->bytes > emuv_region_end(region) - arg->offset)
+		err = -EACCES;
+	else
+		err = emuv_region_discard(region,
+					  arg->offset -
+					  emuv_region_offset(region),
+					  arg->bytes);
 	emuv_region_put(region);
 	return err;
 }

@@ -44,15 +44,13 @@ struct emuv_attachment {
 /* Back the whole region, and prevent discards of it. */
 static int emuv_dmabuf_pin(struct emuv_region *region)
 {
-	struct emuv_instance *inst = region->inst;
 	int err;
 
 	if (down_write_killable(&region->discard_sem))
 		return -EINTR;
 	atomic_inc(&region->devices);
 	up_write(&region->discard_sem);
-	err = emuv_backing_hold(inst, region->range.first, region->range.count,
-				region->memcg);
+	err = emuv_backing_hold(region, 0, region->range.count);
 	if (err)
 		atomic_dec(&region->devices);
 	return err;
@@ -60,8 +58,7 @@ static int emuv_dmabuf_pin(struct emuv_region *region)
 
 static void emuv_dmabuf_unpin(struct emuv_region *region)
 {
-	emuv_backing_unhold(region->inst, region->range.first,
-			    region->range.count);
+	emuv_backing_unhold(region, 0, region->range.count);
 	atomic_dec(&region->devices);
 }
 
@@ -80,9 +77,7 @@ static struct page **emuv_dmabuf_pages(struct emuv_region *region,
 	if (!pages)
 		return NULL;
 	for (c = 0; c < region->range.count; c++) {
-		struct emuv_chunk *chunk = emuv_chunk_get(region->inst,
-							  region->range.first +
-							  c);
+		struct emuv_chunk *chunk = emuv_chunk_get(region, c);
 
 		for (i = 0; i < EMUV_CHUNK_PAGES; i++)
 			pages[n++] = emuv_chunk_page(chunk, i);
@@ -237,11 +232,8 @@ static int emuv_dmabuf_end_cpu_access(struct dma_buf *dmabuf,
 static int emuv_dmabuf_mmap(struct dma_buf *dmabuf, struct vm_area_struct *vma)
 {
 	struct emuv_dmabuf *buf = dmabuf->priv;
-	struct emuv_region *region = buf->region;
 
-	/* dma_buf_mmap() has checked that the VMA lies within the buffer */
-	vma->vm_pgoff += region->range.first << EMUV_CHUNK_ORDER;
-	return emuv_vm_mmap(region->inst, region, vma);
+	return emuv_vm_mmap(buf->region, vma, NULL);
 }
 
 static int emuv_dmabuf_vmap(struct dma_buf *dmabuf, struct iosys_map *map)
@@ -334,6 +326,6 @@ struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode)
 		kfree(buf);
 		return ERR_CAST(dmabuf);
 	}
-	dmabuf->file->f_mapping = region->inst->inode->i_mapping;
+	dmabuf->file->f_mapping = region->inode->i_mapping;
 	return dmabuf->file;
 }

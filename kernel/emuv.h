@@ -10,8 +10,10 @@
  *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
  *  5. instance->lock: clients and regions of an instance
  *  6. region->discard_sem: discards, or one more device
- *  7. instance->map_sem: which chunks may be mapped
- *  8. xa_lock(instance->chunks), ledger->lock
+ *  7. region->map_sem: which chunks may be mapped
+ *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and
+ *     to unmap
+ *  9. xa_lock(region->chunks), ledger->lock
  *
  * emuv_backing_tight guards the room left in a memory cgroup. It is taken under
  * mmap_lock or a dma-buf's locks, and never together with map_sem.
@@ -171,11 +173,7 @@ struct emuv_config {
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
  * @reap_work: Frees regions of @lingering while there are any
- * @map_sem: Read while pages are mapped, written while pages are unmapped
- * @chunks: Backing of the offset space, by chunk
- * @resident: Number of @chunks
- * @inode: Anonymous inode whose mapping has all VMAs of the instance, through
- *	whichever device node or descriptor they came
+ * @resident: Number of chunks that back its regions
  * @ledger: Limits, sums and accounts
  */
 struct emuv_instance {
@@ -193,11 +191,7 @@ struct emuv_instance {
 	struct list_head lingering;
 	struct delayed_work reap_work;
 
-	struct rw_semaphore map_sem;
-	struct xarray chunks;
 	atomic_long_t resident;
-	struct inode *inode;
-
 	struct emuv_ledger ledger;
 };
 
@@ -245,7 +239,6 @@ extern const struct file_operations emuv_client_fops;
 int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg);
 struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset);
 struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset);
-bool emuv_client_is_raw(const struct file *file);
 
 /* control.c: /dev/emuv-control */
 
@@ -310,11 +303,15 @@ int emuv_ioctl_version(struct emuv_call *call);
 
 /*
  * struct emuv_region - a range of an instance's offset space
- * @kref: Holders: clients, mappings, descriptors
+ * @kref: Holders: clients and descriptors. A mapping holds a descriptor's file
  * @owner: Client whose account has the region, or NULL; under the instance's
  *	lock
  * @memcg: Memory cgroup of the allocating process, which pays for the memory;
  *	NULL where there are no memory cgroups
+ * @inode: Inode of all its descriptors. Its mapping has all VMAs of the region,
+ *	through whichever node or descriptor they came
+ * @map_sem: Read while pages are mapped, written while pages are unmapped
+ * @chunks: Backing, by chunk of the region
  * @lingering: Entry in the instance's list
  * @discard_sem: Read during a discard, written while a new device is counted
  * @devices: Mappings by devices and by the kernel; raised under @discard_sem
@@ -325,6 +322,9 @@ struct emuv_region {
 	struct emuv_range range;
 	struct emuv_client *owner;
 	struct mem_cgroup *memcg;
+	struct inode *inode;
+	struct rw_semaphore map_sem;
+	struct xarray chunks;
 	struct list_head lingering;
 	struct rw_semaphore discard_sem;
 	atomic_t devices;
@@ -335,9 +335,10 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 int emuv_region_import(struct emuv_client *client, struct emuv_region *region);
 int emuv_region_drop(struct emuv_client *client, u64 offset);
 int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes);
+struct emuv_region *emuv_region_at(struct emuv_instance *inst, u64 offset);
 void emuv_region_put(struct emuv_region *region);
-bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes);
-void emuv_region_reap(struct emuv_instance *inst, bool force);
+void emuv_region_reap(struct emuv_instance *inst);
+void emuv_region_abandon(struct emuv_instance *inst);
 void emuv_region_reap_work(struct work_struct *work);
 
 static inline void emuv_region_get(struct emuv_region *region)
@@ -360,11 +361,11 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
 	return emuv_region_offset(region) + emuv_region_bytes(region);
 }
 
-/* backing.c: the RAM behind an offset space */
+/* backing.c: the RAM behind a region */
 
 /*
  * struct emuv_chunk - the pages behind one chunk
- * @kref: References of the instance and of every current user
+ * @kref: References of the region and of every current user
  * @node: Entry in a list of chunks to free
  * @folio: All pages in one piece, or NULL
  * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
@@ -386,26 +387,25 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 }
 
 void emuv_backing_init(void);
-struct emuv_chunk *emuv_chunk_get(struct emuv_instance *inst,
+struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
 				  unsigned long index);
-struct emuv_chunk *emuv_chunk_back(struct emuv_instance *inst,
-				   unsigned long index,
-				   struct mem_cgroup *memcg);
+struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
+				   unsigned long index);
 size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
 			size_t count);
-bool emuv_chunk_is_current(struct emuv_instance *inst, unsigned long index,
+bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 			   const struct emuv_chunk *chunk);
 void emuv_chunk_put(struct emuv_chunk *chunk);
-int emuv_backing_hold(struct emuv_instance *inst, unsigned long first,
-		      unsigned long count, struct mem_cgroup *memcg);
-void emuv_backing_unhold(struct emuv_instance *inst, unsigned long first,
+int emuv_backing_hold(struct emuv_region *region, unsigned long first,
+		      unsigned long count);
+void emuv_backing_unhold(struct emuv_region *region, unsigned long first,
 			 unsigned long count);
-int emuv_backing_populate(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count, struct mem_cgroup *memcg);
-void emuv_backing_fail(struct emuv_instance *inst, u64 pos);
-int emuv_backing_discard(struct emuv_instance *inst, u64 offset, u64 bytes);
-bool emuv_backing_release(struct emuv_instance *inst, unsigned long first,
-			  unsigned long count, bool force);
+int emuv_backing_populate(struct emuv_region *region, unsigned long first,
+			  unsigned long count);
+void emuv_backing_fail(struct emuv_region *region, u64 pos);
+int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
+bool emuv_backing_release(struct emuv_region *region);
+void emuv_backing_abandon(struct emuv_region *region);
 
 /* floor.c: the host memory that may be taken */
 
@@ -429,24 +429,28 @@ static inline bool emuv_memcg_has_room(struct mem_cgroup *memcg,
 }
 #endif
 
-/* io.c: reading and writing an offset space */
+/* io.c: reading and writing a region */
 
-ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
-		     struct iov_iter *to);
-ssize_t emuv_io_write(struct emuv_instance *inst,
-		      const struct emuv_region *region, u64 pos, u64 end,
+ssize_t emuv_io_read(struct emuv_region *region, u64 pos, struct iov_iter *to);
+ssize_t emuv_io_write(struct emuv_region *region, u64 pos,
 		      struct iov_iter *from);
 
-/* vm.c: mapping an offset space */
+/* raw.c: the raw offset space, for an administrator */
 
-int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
-		 struct vm_area_struct *vma);
+bool emuv_raw_is_allowed(const struct file *file);
+ssize_t emuv_raw_read(struct emuv_instance *inst, u64 pos, struct iov_iter *to);
+ssize_t emuv_raw_write(struct emuv_instance *inst, u64 pos,
+		       struct iov_iter *from);
 
-/* regionfd.c: descriptors of regions, and the instances' own inodes */
+/* vm.c: mapping a region */
 
-int emuv_regionfd_init(void);
-void emuv_regionfd_exit(void);
-struct inode *emuv_inode_create(void);
+int emuv_vm_mmap(struct emuv_region *region, struct vm_area_struct *vma,
+		 struct file *keeper);
+
+/* regionfd.c: descriptors of regions, and their inodes */
+
+int emuv_inode_create(struct emuv_region *region, u64 bytes);
+void emuv_inode_destroy(struct emuv_region *region);
 struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode);
 struct emuv_region *emuv_regionfd_region(const struct file *file);
 

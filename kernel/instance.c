@@ -26,9 +26,6 @@ static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 
 static void emuv_instance_free(struct emuv_instance *inst)
 {
-	emuv_backing_release(inst, 0, inst->ranges.size, true);
-	xa_destroy(&inst->chunks);
-	iput(inst->inode);
 	kfree(inst);
 }
 
@@ -108,13 +105,6 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	inst = kzalloc(sizeof(*inst), GFP_KERNEL);
 	if (!inst)
 		return ERR_PTR(-ENOMEM);
-	inst->inode = emuv_inode_create();
-	if (IS_ERR(inst->inode)) {
-		struct inode *err = inst->inode;
-
-		kfree(inst);
-		return ERR_CAST(err);
-	}
 	inst->config = *config;
 	if (config->numa_node != EMUV_ANY)
 		inst->config.numa_node = array_index_nospec(config->numa_node,
@@ -126,8 +116,6 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	INIT_DELAYED_WORK(&inst->reap_work, emuv_region_reap_work);
 	emuv_range_tree_init(&inst->ranges,
 			     config->virtual_bytes >> EMUV_CHUNK_SHIFT);
-	init_rwsem(&inst->map_sem);
-	xa_init_flags(&inst->chunks, XA_FLAGS_ACCOUNT);
 	emuv_ledger_init(&inst->ledger, config->physical_bytes,
 			 config->virtual_bytes);
 	return inst;
@@ -217,7 +205,7 @@ static int emuv_instance_kill(struct emuv_instance *inst)
 {
 	int err = 0;
 
-	emuv_region_reap(inst, false);
+	emuv_region_reap(inst);
 	mutex_lock(&inst->lock);
 	if (!list_empty(&inst->clients) || !RB_EMPTY_ROOT(&inst->ranges.root))
 		err = -EBUSY;
@@ -234,7 +222,7 @@ static void emuv_instance_remove(struct emuv_instance *inst)
 	emuv_promised_bytes -= inst->config.virtual_bytes;
 	cdev_device_del(&inst->cdev, &inst->dev);
 	cancel_delayed_work_sync(&inst->reap_work);
-	emuv_region_reap(inst, true);
+	emuv_region_abandon(inst);
 	put_device(&inst->dev);
 }
 

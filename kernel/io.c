@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reads and writes of an offset space through descriptors. A read of memory
+ * Reads and writes of a region through descriptors. A read of memory
  * that was never touched gives zeros and backs nothing.
  */
 #include <linux/sched/signal.h>
@@ -8,11 +8,12 @@
 
 #include "emuv.h"
 
-static size_t emuv_io_span(u64 pos, u64 end, size_t count)
+static size_t emuv_io_span(const struct emuv_region *region, u64 pos,
+			   size_t count)
 {
 	u64 in_chunk = EMUV_CHUNK_BYTES - (pos & (EMUV_CHUNK_BYTES - 1));
 
-	return min3((u64)count, end - pos, in_chunk);
+	return min3((u64)count, emuv_region_bytes(region) - pos, in_chunk);
 }
 
 /* Tell why a copy to the reader ended early. */
@@ -22,14 +23,13 @@ static int emuv_io_read_error(const struct iov_iter *to)
 	return fault_in_iov_iter_writeable(to, 1) ? -EFAULT : -EIO;
 }
 
-/* Read from @pos, at most up to @end. No lock is held while copying. */
-ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
-		     struct iov_iter *to)
+/* Read from @pos in the region on. No lock is held during a copy. */
+ssize_t emuv_io_read(struct emuv_region *region, u64 pos, struct iov_iter *to)
 {
 	ssize_t done = 0;
 
-	while (pos < end && iov_iter_count(to)) {
-		size_t span = emuv_io_span(pos, end, iov_iter_count(to));
+	while (pos < emuv_region_bytes(region) && iov_iter_count(to)) {
+		size_t span = emuv_io_span(region, pos, iov_iter_count(to));
 		size_t at = pos & (EMUV_CHUNK_BYTES - 1);
 		size_t sound = span;
 		struct emuv_chunk *chunk;
@@ -37,7 +37,7 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 
 		if (fatal_signal_pending(current))
 			return done ?: -EINTR;
-		chunk = emuv_chunk_get(inst, pos >> EMUV_CHUNK_SHIFT);
+		chunk = emuv_chunk_get(region, pos >> EMUV_CHUNK_SHIFT);
 		if (chunk) {
 			sound = emuv_chunk_sound(chunk, at, span);
 			/* memory may fail during the copy: do not panic */
@@ -51,7 +51,7 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 		if (copied < sound)
 			return done ?: emuv_io_read_error(to);
 		if (sound < span) {
-			emuv_backing_fail(inst, pos);
+			emuv_backing_fail(region, pos);
 			return done ?: -EIO;
 		}
 		cond_resched();
@@ -59,27 +59,21 @@ ssize_t emuv_io_read(struct emuv_instance *inst, u64 pos, u64 end,
 	return done;
 }
 
-/*
- * Write from @pos, at most up to @end. Chunks within @region are charged to its
- * cgroup. Chunks outside, if any, are charged to the writer's.
- */
-ssize_t emuv_io_write(struct emuv_instance *inst,
-		      const struct emuv_region *region, u64 pos, u64 end,
+/* Write from @pos in the region on. */
+ssize_t emuv_io_write(struct emuv_region *region, u64 pos,
 		      struct iov_iter *from)
 {
 	ssize_t done = 0;
 
-	while (pos < end && iov_iter_count(from)) {
-		size_t span = emuv_io_span(pos, end, iov_iter_count(from));
-		bool own = region && pos < emuv_region_end(region);
+	while (pos < emuv_region_bytes(region) && iov_iter_count(from)) {
+		size_t span = emuv_io_span(region, pos, iov_iter_count(from));
 		size_t at = pos & (EMUV_CHUNK_BYTES - 1);
 		struct emuv_chunk *chunk;
 		size_t copied, sound;
 
 		if (fatal_signal_pending(current))
 			return done ?: -EINTR;
-		chunk = emuv_chunk_back(inst, pos >> EMUV_CHUNK_SHIFT,
-					own ? region->memcg : NULL);
+		chunk = emuv_chunk_back(region, pos >> EMUV_CHUNK_SHIFT);
 		if (IS_ERR(chunk))
 			return done ?: PTR_ERR(chunk);
 		sound = emuv_chunk_sound(chunk, at, span);
@@ -90,7 +84,7 @@ ssize_t emuv_io_write(struct emuv_instance *inst,
 		if (copied < sound)
 			return done ?: -EFAULT;
 		if (sound < span) {
-			emuv_backing_fail(inst, pos);
+			emuv_backing_fail(region, pos);
 			return done ?: -EIO;
 		}
 		cond_resched();

@@ -14,12 +14,9 @@ static int __init emuv_init(void)
 	int err;
 
 	emuv_backing_init();
-	err = emuv_regionfd_init();
-	if (err)
-		return err;
 	err = emuv_instance_init();
 	if (err)
-		goto err_regionfd;
+		return err;
 	err = emuv_param_create_instances();
 	if (err)
 		goto err_instance;
@@ -31,8 +28,6 @@ static int __init emuv_init(void)
 
 err_instance:
 	emuv_instance_exit();
-err_regionfd:
-	emuv_regionfd_exit();
 	return err;
 }
 
@@ -40,7 +35,6 @@ static void __exit emuv_exit(void)
 {
 	emuv_control_exit();
 	emuv_instance_exit();
-	emuv_regionfd_exit();
 }
 
 module_init(emuv_init);

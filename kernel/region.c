@@ -16,6 +16,13 @@
 
 #define EMUV_REAP_INTERVAL	(HZ / 10)
 
+static void emuv_region_unmake(struct emuv_region *region)
+{
+	xa_destroy(&region->chunks);
+	mem_cgroup_put(region->memcg);
+	kfree(region);
+}
+
 static void emuv_region_free(struct emuv_region *region)
 {
 	struct emuv_instance *inst = region->inst;
@@ -25,32 +32,41 @@ static void emuv_region_free(struct emuv_region *region)
 				  emuv_region_bytes(region));
 	emuv_range_erase(&inst->ranges, &region->range);
 	emuv_ledger_return(&inst->ledger, emuv_region_bytes(region));
-	mem_cgroup_put(region->memcg);
-	kfree(region);
+	emuv_region_unmake(region);
 }
 
-/*
- * Free the lingering regions whose pages nothing outside holds any more; with
- * @force all of them.
- */
-static void emuv_region_reap_locked(struct emuv_instance *inst, bool force)
+/* Free the lingering regions whose pages nothing outside holds any more. */
+static void emuv_region_reap_locked(struct emuv_instance *inst)
 {
 	struct emuv_region *region, *next;
 
 	lockdep_assert_held(&inst->lock);
 	list_for_each_entry_safe(region, next, &inst->lingering, lingering) {
-		if (!emuv_backing_release(inst, region->range.first,
-					  region->range.count, force))
+		if (!emuv_backing_release(region))
 			continue;
 		list_del(&region->lingering);
 		emuv_region_free(region);
 	}
 }
 
-void emuv_region_reap(struct emuv_instance *inst, bool force)
+void emuv_region_reap(struct emuv_instance *inst)
 {
 	mutex_lock(&inst->lock);
-	emuv_region_reap_locked(inst, force);
+	emuv_region_reap_locked(inst);
+	mutex_unlock(&inst->lock);
+}
+
+/* Free the lingering regions of an instance that goes; leave pinned pages. */
+void emuv_region_abandon(struct emuv_instance *inst)
+{
+	struct emuv_region *region, *next;
+
+	mutex_lock(&inst->lock);
+	list_for_each_entry_safe(region, next, &inst->lingering, lingering) {
+		emuv_backing_abandon(region);
+		list_del(&region->lingering);
+		emuv_region_free(region);
+	}
 	mutex_unlock(&inst->lock);
 }
 
@@ -61,7 +77,7 @@ void emuv_region_reap_work(struct work_struct *work)
 						  reap_work);
 
 	mutex_lock(&inst->lock);
-	emuv_region_reap_locked(inst, false);
+	emuv_region_reap_locked(inst);
 	if (!list_empty(&inst->lingering) && !inst->dead)
 		schedule_delayed_work(&inst->reap_work, EMUV_REAP_INTERVAL);
 	mutex_unlock(&inst->lock);
@@ -74,9 +90,9 @@ static void emuv_region_release(struct kref *kref)
 	struct emuv_instance *inst = region->inst;
 	bool released;
 
+	emuv_inode_destroy(region);
 	/* a large region takes long: not under the instance's lock */
-	released = emuv_backing_release(inst, region->range.first,
-					region->range.count, false);
+	released = emuv_backing_release(region);
 	mutex_lock(&inst->lock);
 	if (released) {
 		emuv_region_free(region);
@@ -91,6 +107,25 @@ static void emuv_region_release(struct kref *kref)
 void emuv_region_put(struct emuv_region *region)
 {
 	kref_put(&region->kref, emuv_region_release);
+}
+
+/*
+ * Get the region that the byte at @offset lies in, with a reference; NULL if
+ * there is none, or none that still has holders.
+ */
+struct emuv_region *emuv_region_at(struct emuv_instance *inst, u64 offset)
+{
+	struct emuv_region *region = NULL;
+	struct emuv_range *range;
+
+	mutex_lock(&inst->lock);
+	range = emuv_range_find(&inst->ranges, offset >> EMUV_CHUNK_SHIFT);
+	if (range)
+		region = container_of(range, struct emuv_region, range);
+	if (region && !kref_get_unless_zero(&region->kref))
+		region = NULL;
+	mutex_unlock(&inst->lock);
+	return region;
 }
 
 /* Enter a new region into the ledger and the offset space. */
@@ -113,6 +148,30 @@ static int emuv_region_place(struct emuv_client *client,
 	return err;
 }
 
+static struct emuv_region *emuv_region_make(struct emuv_instance *inst,
+					    u64 bytes)
+{
+	struct emuv_region *region;
+	int err;
+
+	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	if (!region)
+		return ERR_PTR(-ENOMEM);
+	err = emuv_inode_create(region, bytes);
+	if (err) {
+		kfree(region);
+		return ERR_PTR(err);
+	}
+	kref_init(&region->kref);
+	init_rwsem(&region->map_sem);
+	xa_init_flags(&region->chunks, XA_FLAGS_ACCOUNT);
+	INIT_LIST_HEAD(&region->lingering);
+	init_rwsem(&region->discard_sem);
+	region->inst = inst;
+	region->memcg = get_mem_cgroup_from_mm(current->mm);
+	return region;
+}
+
 /*
  * Allocate a region for a client, which then holds it. It has @bytes, a
  * multiple of a chunk above 0. The call sets @offset before anybody else can
@@ -126,37 +185,28 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	struct emuv_region *region;
 	int err;
 
-	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
-	if (!region)
-		return -ENOMEM;
-	kref_init(&region->kref);
-	INIT_LIST_HEAD(&region->lingering);
-	init_rwsem(&region->discard_sem);
-	region->inst = inst;
-	region->memcg = get_mem_cgroup_from_mm(current->mm);
+	region = emuv_region_make(inst, bytes);
+	if (IS_ERR(region))
+		return PTR_ERR(region);
 
 	mutex_lock(&inst->lock);
 	err = emuv_region_place(client, region, bytes);
 	if (err == -ENOSPC && !list_empty(&inst->lingering)) {
-		emuv_region_reap_locked(inst, false);
+		emuv_region_reap_locked(inst);
 		err = emuv_region_place(client, region, bytes);
 	}
 	mutex_unlock(&inst->lock);
 	if (err) {
-		mem_cgroup_put(region->memcg);
-		kfree(region);
+		emuv_inode_destroy(region);
+		emuv_region_unmake(region);
 		return err;
 	}
 	get_device(&inst->dev);
 	*offset = emuv_region_offset(region);
 	trace_emuv_region_create(inst->config.id, *offset, bytes);
 
-	/* a raw write may have left data here; it is not the client's */
-	emuv_backing_release(inst, region->range.first, region->range.count,
-			     true);
 	if (populate) {
-		err = emuv_backing_populate(inst, region->range.first,
-					    region->range.count, region->memcg);
+		err = emuv_backing_populate(region, 0, region->range.count);
 		if (err)
 			goto err_put_region;
 	}
@@ -223,45 +273,23 @@ int emuv_region_drop(struct emuv_client *client, u64 offset)
 }
 
 /*
- * Discard part of a region; @offset counts from the start of the offset space.
- * -EBUSY while devices have the region mapped.
+ * Discard part of a region, at @offset in it. -EBUSY while devices have the
+ * region mapped.
  */
 int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
 {
 	int err;
 
-	/* memory outside belongs to others */
-	if (offset < emuv_region_offset(region) ||
-	    offset > emuv_region_end(region) ||
-	    bytes > emuv_region_end(region) - offset)
+	/* others' memory lies outside */
+	if (offset > emuv_region_bytes(region) ||
+	    bytes > emuv_region_bytes(region) - offset)
 		return -EINVAL;
 	if (down_read_killable(&region->discard_sem))
 		return -EINTR;
 	if (atomic_read(&region->devices))
 		err = -EBUSY;
 	else
-		err = emuv_backing_discard(region->inst, offset, bytes);
+		err = emuv_backing_discard(region, offset, bytes);
 	up_read(&region->discard_sem);
 	return err;
-}
-
-/* Does a device have some of the range mapped, in any region? */
-bool emuv_region_any_device(struct emuv_instance *inst, u64 offset, u64 bytes)
-{
-	struct rb_node *node;
-	bool any = false;
-
-	mutex_lock(&inst->lock);
-	for (node = rb_first(&inst->ranges.root); node && !any;
-	     node = rb_next(node)) {
-		struct emuv_region *region = container_of(node,
-							  struct emuv_region,
-							  range.rb);
-
-		any = emuv_region_offset(region) < offset + bytes &&
-		      emuv_region_end(region) > offset &&
-		      atomic_read(&region->devices);
-	}
-	mutex_unlock(&inst->lock);
-	return any;
 }

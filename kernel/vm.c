@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Mapping an offset space: shared mappings of ordinary pages, a whole chunk a
- * fault.
+ * Mapping a region: shared mappings of ordinary pages, a whole chunk a fault.
  *
  * A fault inserts all pages of the chunk that lie in the mapping (VM_MIXEDMAP).
  * A 2 MiB folio in one large entry would map faster, but only in mappings of
  * whole, aligned chunks. Other mappings, and chunks of single pages, would get
  * one page a fault.
  */
+#include <linux/file.h>
 #include <linux/sched/signal.h>
 
 #include "emuv.h"
@@ -17,35 +17,29 @@
 #define EMUV_VM_BATCH	32
 
 /*
- * A mapping keeps its region alive (vm_private_data); NULL there means the raw
- * offset space. Its vm_pgoff is always a place in the offset space, through
- * whichever descriptor the mapping came.
+ * A mapping's file is a descriptor of the region, or a dma-buf, and keeps the
+ * region alive. The file's mapping is that of the region's inode.
  */
-static struct emuv_instance *emuv_vm_instance(struct vm_area_struct *vma)
+static struct emuv_region *emuv_vm_region(struct vm_area_struct *vma)
 {
-	struct emuv_region *region = vma->vm_private_data;
-	struct emuv_client *client;
-
-	if (region)
-		return region->inst;
-	client = vma->vm_file->private_data;
-	return client->inst;
+	return vma->vm_file->f_mapping->host->i_private;
 }
 
+/* A mapping that came through a node keeps that file open (vm_private_data). */
 static void emuv_vm_open(struct vm_area_struct *vma)
 {
-	struct emuv_region *region = vma->vm_private_data;
+	struct file *keeper = vma->vm_private_data;
 
-	if (region)
-		emuv_region_get(region);
+	if (keeper)
+		get_file(keeper);
 }
 
 static void emuv_vm_close(struct vm_area_struct *vma)
 {
-	struct emuv_region *region = vma->vm_private_data;
+	struct file *keeper = vma->vm_private_data;
 
-	if (region)
-		emuv_region_put(region);
+	if (keeper)
+		fput(keeper);
 }
 
 /* Collect at most @count pages of a chunk, up to the first failed page. */
@@ -103,27 +97,24 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
-	struct emuv_instance *inst = emuv_vm_instance(vma);
-	struct emuv_region *region = vma->vm_private_data;
+	struct emuv_region *region = emuv_vm_region(vma);
 	unsigned long index = vmf->pgoff >> EMUV_CHUNK_ORDER;
 	struct emuv_chunk *chunk;
 	vm_fault_t ret;
 	int err;
 
-	if (region ? index - region->range.first >= region->range.count :
-		     index >= inst->ranges.size)
+	if (index >= region->range.count)
 		return VM_FAULT_SIGBUS;
 
 	for (;;) {
-		chunk = emuv_chunk_back(inst, index,
-					region ? region->memcg : NULL);
+		chunk = emuv_chunk_back(region, index);
 		if (IS_ERR(chunk))
 			return VM_FAULT_SIGBUS;
-		down_read(&inst->map_sem);
-		if (emuv_chunk_is_current(inst, index, chunk))
+		down_read(&region->map_sem);
+		if (emuv_chunk_is_current(region, index, chunk))
 			break;
 		/* discarded meanwhile */
-		up_read(&inst->map_sem);
+		up_read(&region->map_sem);
 		emuv_chunk_put(chunk);
 		if (fatal_signal_pending(current))
 			return VM_FAULT_SIGBUS;
@@ -131,14 +122,14 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 	}
 	err = emuv_vm_map_chunk(vma, index, chunk);
 	ret = err ? vmf_error(err) : VM_FAULT_NOPAGE;
-	up_read(&inst->map_sem);
+	up_read(&region->map_sem);
 	if (PageHWPoison(emuv_chunk_page(chunk, vmf->pgoff &
 						(EMUV_CHUNK_PAGES - 1)))) {
-		emuv_backing_fail(inst, (u64)vmf->pgoff << PAGE_SHIFT);
+		emuv_backing_fail(region, (u64)vmf->pgoff << PAGE_SHIFT);
 		ret = VM_FAULT_HWPOISON;
 	}
 	emuv_chunk_put(chunk);
-	trace_emuv_fault(inst->config.id, index,
+	trace_emuv_fault(region->inst->config.id, region->range.first + index,
 			 (__force unsigned int)ret);
 	return ret;
 }
@@ -150,28 +141,23 @@ static const struct vm_operations_struct emuv_vm_ops = {
 };
 
 /*
- * Set up a mapping of a region, which the mapping then holds. With NULL it maps
- * the raw offset space. vm_pgoff is a place in the offset space.
+ * Set up a mapping of a region; vm_pgoff is a place in the region. The mapping
+ * keeps @keeper open, too, unless it is NULL.
  */
-int emuv_vm_mmap(struct emuv_instance *inst, struct emuv_region *region,
-		 struct vm_area_struct *vma)
+int emuv_vm_mmap(struct emuv_region *region, struct vm_area_struct *vma,
+		 struct file *keeper)
 {
-	pgoff_t first = 0, last = (pgoff_t)inst->ranges.size << EMUV_CHUNK_ORDER;
+	pgoff_t pages = (pgoff_t)region->range.count << EMUV_CHUNK_ORDER;
 
 	/* no private mappings: they would promise copy-on-write */
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
-	if (region) {
-		first = region->range.first << EMUV_CHUNK_ORDER;
-		last = first + (region->range.count << EMUV_CHUNK_ORDER);
-	}
-	if (vma->vm_pgoff < first || vma->vm_pgoff > last ||
-	    vma_pages(vma) > last - vma->vm_pgoff)
+	if (vma->vm_pgoff >= pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
 
 	/* VM_MIXEDMAP: ordinary pages, inserted chunk by chunk under map_sem */
 	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
-	vma->vm_private_data = region;
+	vma->vm_private_data = keeper;
 	vma->vm_ops = &emuv_vm_ops;
 	emuv_vm_open(vma);
 	return 0;

@@ -251,7 +251,6 @@ TEST_F(importer, KeepsItsPagesFromBeingDiscarded)
     const auto handle = import_into_device(exported);
     EXPECT_EQ(discard(client, got.offset, chunk), EBUSY);
     EXPECT_EQ(discard(client, got.offset + 5, 5), EBUSY);
-    EXPECT_EQ(discard(open_raw(id), 0, 64 * mib), EBUSY) << "by a raw holder";
     EXPECT_EQ(error_of(fallocate(region_descriptor.get(),
                                  FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                                  static_cast<off_t>(chunk))),

@@ -287,22 +287,6 @@ TEST_F(instance, DestroyOfNoneIsRefused)
     EXPECT_EQ(query(control, 4).id, 4);
 }
 
-TEST_F(instance, DestroyTakesRawDataAlong)
-{
-    const int id = create(control, mib, 8 * chunk);
-    {
-        const auto raw = open_raw(id);
-        const std::vector<char> data(4 * chunk, 'x');
-        ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), 0),
-                  static_cast<ssize_t>(data.size()));
-    }
-    EXPECT_EQ(query(control, id).resident_bytes, 4 * chunk);
-    ASSERT_EQ(destroy(control, id), 0);
-    ASSERT_EQ(create(control, mib, 8 * chunk), id);
-    EXPECT_EQ(query(control, id).resident_bytes, 0U);
-    EXPECT_TRUE(reads_zero(open_raw(id).get(), 0, 8 * chunk));
-}
-
 class busy_instance : public driver_test
 {
 protected:
@@ -352,18 +336,6 @@ TEST_F(busy_instance, WhileMappedThoughClosed)
     mapping map(client.get(), chunk, got.offset);
     map[0] = 17;
     client.reset();
-    expect_busy();
-    EXPECT_EQ(map[0], 17);
-    map.reset();
-    expect_destroyable();
-}
-
-TEST_F(busy_instance, WhileMappedRawThoughClosed)
-{
-    auto raw = open_raw(id);
-    mapping map(raw.get(), chunk, 0);
-    map[0] = 17;
-    raw.reset();
     expect_busy();
     EXPECT_EQ(map[0], 17);
     map.reset();

@@ -69,7 +69,6 @@ enum class way
     mapped,
     mapped_and_closed,
     freed_but_mapped,
-    raw_mapped,
     exported,
     exported_mapped_and_closed,
     dmabuf,
@@ -96,11 +95,10 @@ class holding
 public:
     holding(int id, way how) : how_(how)
     {
-        node_ = how == way::raw_mapped ? open_raw(id) : open_client(id);
+        node_ = open_client(id);
         if (how == way::open)
             return;
-        if (how != way::raw_mapped)
-            got_ = allocate(node_, region_bytes);
+        got_ = allocate(node_, region_bytes);
         switch (how) {
         case way::exported:
         case way::exported_mapped_and_closed:
@@ -118,7 +116,6 @@ public:
         std::memset(map_.data(), 'h', map_.size());
         switch (how) {
         case way::mapped_and_closed:
-        case way::raw_mapped:
             node_.reset();
             break;
         case way::freed_but_mapped:
@@ -405,7 +402,6 @@ const held_case held_cases[] = {
     {"Mapped", way::mapped},
     {"MappedAndClosed", way::mapped_and_closed},
     {"FreedButMapped", way::freed_but_mapped},
-    {"RawMapped", way::raw_mapped},
     {"Exported", way::exported},
     {"ExportedMappedAndClosed", way::exported_mapped_and_closed},
     {"Dmabuf", way::dmabuf},
@@ -468,15 +464,13 @@ TEST_F(lifetime, PagesThatArePinnedOutliveAnUnloadThatDestroysTheInstance)
     EXPECT_TRUE(pages.sees(place, 'h'));
 }
 
-TEST_F(lifetime, UnloadTakesUnusedInstancesAndTheirRawDataAlong)
+TEST_F(lifetime, UnloadTakesUnusedInstancesAlong)
 {
     const auto before = settled_available();
     for (int i = 0; i < 8; i++) {
         const int id = create(control, mib, 16 * mib);
-        const auto raw = open_raw(id);
-        const std::vector<char> data(4 * mib, 'x');
-        ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), 0),
-                  static_cast<ssize_t>(data.size()));
+        const auto client = open_client(id);
+        allocate(client, 4 * mib, EMUV_ALLOC_POPULATE);
     }
     control.reset();
     ASSERT_EQ(unload_eventually(), 0);

@@ -781,18 +781,17 @@ TEST_F(memory, MadviseRemoveGivesBackItsRangeOrNothing)
     const auto got = allocate(client, 4 * chunk);
     const auto exported = export_region(client, got.offset);
     const auto dmabuf = export_region(client, got.offset, EMUV_EXPORT_DMABUF);
-    const auto raw = open_raw(id);
     const mapping maps[] = {
         mapping(exported.get(), got.bytes),
         mapping(client.get(), got.bytes, got.offset),
         mapping(dmabuf.get(), got.bytes),
-        mapping(raw.get(), got.bytes, got.offset),
     };
     for (const auto &map : maps) {
+        const auto which = &map - maps;
         std::memset(map.data(), 'x', map.size());
         const bool removed =
             madvise(map.data() + chunk, chunk, MADV_REMOVE) == 0;
-        const auto which = &map - maps;
+        EXPECT_TRUE(removed || which == 2) << which;
         EXPECT_FALSE(first_other(map.data(), chunk, 'x')) << which;
         EXPECT_FALSE(first_other(map.data() + chunk, chunk, removed ? 0 : 'x'))
             << which;
@@ -940,9 +939,8 @@ TEST_F(memory, MappingsBeyondTheEndAreRefused)
 {
     const auto got = allocate(client, instance_bytes);
     const auto exported = export_region(client, got.offset);
-    const auto raw = open_raw(id);
     for (const descriptor *node :
-         std::initializer_list<const descriptor *>{&client, &exported, &raw}) {
+         std::initializer_list<const descriptor *>{&client, &exported}) {
         EXPECT_EQ(map_error(node->get(), chunk, instance_bytes), EINVAL);
         EXPECT_EQ(map_error(node->get(), 2 * chunk, instance_bytes - chunk),
                   EINVAL);
@@ -971,6 +969,7 @@ TEST_F(memory, ReadOnlyNodesAreNotMappedWritable)
     EXPECT_EQ(map[0], 0);
     EXPECT_EQ(error_of(mprotect(map.data(), chunk, PROT_READ | PROT_WRITE)),
               EACCES);
+    EXPECT_EQ(error_of(madvise(map.data(), chunk, MADV_REMOVE)), EACCES);
     EXPECT_EQ(error_of(pwrite(reader.get(), "x", 1, at(got))), EBADF);
     const auto exported = export_region(reader, got.offset);
     EXPECT_EQ(map_error(exported.get(), chunk, 0), EACCES);
@@ -1107,13 +1106,14 @@ TEST_F(memory, TwoMappingsOfAChunkAreOneMemory)
     const auto exported = export_region(client, got.offset);
     const mapping one(client.get(), chunk, got.offset);
     const mapping two(exported.get(), chunk);
-    const mapping raw(open_raw(id).get(), chunk, got.offset);
+    const mapping three(
+        export_region(client, got.offset, EMUV_EXPORT_DMABUF).get(), chunk);
     one[10] = 1;
     EXPECT_EQ(two[10], 1);
-    EXPECT_EQ(raw[10], 1);
+    EXPECT_EQ(three[10], 1);
     two[11] = 2;
     EXPECT_EQ(one[11], 2);
-    raw[12] = 3;
+    three[12] = 3;
     EXPECT_EQ(one[12], 3);
     EXPECT_EQ(resident(), chunk);
 }
@@ -1137,30 +1137,42 @@ TEST_F(memory, ForkSharesTheMapping)
 
 // --- the raw offset space ---
 
-TEST_F(memory, RawSpaceKeepsItsDataLikeADisk)
+TEST_F(memory, RawSpaceIsReadAndWrittenWhosesoeverItIs)
 {
+    const auto other = open_client(id);
+    const auto one = allocate(client, 2 * chunk);
+    const auto two = allocate(other, chunk);
+    ASSERT_EQ(two.offset, one.offset + one.bytes);
+    const auto raw = open_raw(id);
     std::vector<unsigned char> data(3 * chunk);
     fill_pattern(data.data(), data.size(), 10);
-    {
-        const auto raw = open_raw(id);
-        ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), 1000),
-                  static_cast<ssize_t>(data.size()));
-    }
-    const auto raw = open_raw(id);
-    const mapping map(raw.get(), 4 * chunk, 0);
-    EXPECT_FALSE(first_pattern_error(map.data() + 1000, data.size(), 10));
-    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+    ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), at(one)),
+              static_cast<ssize_t>(data.size()));
+    const mapping map(client.get(), one.bytes, one.offset);
+    EXPECT_EQ(std::memcmp(map.data(), data.data(), one.bytes), 0);
+    const mapping theirs(other.get(), chunk, two.offset);
+    EXPECT_EQ(std::memcmp(theirs.data(), data.data() + one.bytes, chunk), 0);
+    fill_pattern(map.data(), map.size(), 11);
+    std::vector<unsigned char> read_back(data.size());
+    ASSERT_EQ(pread(raw.get(), read_back.data(), read_back.size(), at(one)),
+              static_cast<ssize_t>(read_back.size()));
+    EXPECT_EQ(std::memcmp(read_back.data(), map.data(), one.bytes), 0);
+    EXPECT_EQ(std::memcmp(read_back.data() + one.bytes, theirs.data(), chunk),
+              0);
 }
 
-TEST_F(memory, RegionOverRawDataStartsAsZeros)
+TEST_F(memory, RawSpaceWithoutARegionReadsAsZerosAndTakesNothing)
 {
+    const auto got = allocate(client, chunk);
     const auto raw = open_raw(id);
-    const mapping map(raw.get(), instance_bytes / 4, 0);
-    std::memset(map.data(), 'x', map.size());
-    const auto got = allocate(client, instance_bytes);
-    EXPECT_TRUE(reads_zero(client.get(), got.offset, got.bytes));
-    const mapping own(client.get(), got.bytes, got.offset);
-    EXPECT_FALSE(first_other(own.data(), 8 * chunk));
+    EXPECT_TRUE(reads_zero(raw.get(), 0, instance_bytes));
+    EXPECT_EQ(error_of(pwrite(raw.get(), "x", 1, at(got, chunk))), ENXIO);
+    std::vector<char> data(2 * chunk, 'x');
+    EXPECT_EQ(pwrite(raw.get(), data.data(), data.size(), at(got)),
+              static_cast<ssize_t>(chunk))
+        << "as much of it as is a region";
+    EXPECT_EQ(resident(), chunk);
+    EXPECT_TRUE(reads_zero(raw.get(), got.offset + chunk, 2 * chunk));
 }
 
 TEST_F(memory, RawSpaceDoesNotKeepAFreedRegionsData)
@@ -1171,15 +1183,18 @@ TEST_F(memory, RawSpaceDoesNotKeepAFreedRegionsData)
     EXPECT_TRUE(reads_zero(open_raw(id).get(), 0, 4 * chunk));
 }
 
-TEST_F(memory, RawHolderMayDiscardAnywhere)
+TEST_F(memory, RawHolderMapsAndDiscardsItsOwnRegionsOnly)
 {
+    const auto theirs = allocate(client, chunk);
     const auto raw = open_raw(id);
-    std::vector<char> data(2 * chunk, 'x');
-    ASSERT_EQ(pwrite(raw.get(), data.data(), data.size(), 0),
-              static_cast<ssize_t>(data.size()));
-    ASSERT_EQ(discard(raw, 0, instance_bytes), 0);
-    EXPECT_EQ(resident(), 0U);
-    EXPECT_TRUE(reads_zero(raw.get(), 0, 2 * chunk));
+    const auto own = allocate(raw, chunk);
+    for (const u64 place : {theirs.offset, instance_bytes - chunk}) {
+        EXPECT_EQ(map_error(raw.get(), chunk, place), EACCES);
+        EXPECT_EQ(map_error(raw.get(), chunk, place, PROT_READ), EACCES);
+        EXPECT_EQ(discard(raw, place, chunk), EACCES);
+    }
+    EXPECT_EQ(map_error(raw.get(), chunk, own.offset), 0);
+    EXPECT_EQ(discard(raw, own.offset, chunk), 0);
 }
 
 // --- other ways to the memory ---

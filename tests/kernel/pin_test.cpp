@@ -231,25 +231,6 @@ TEST_F(pinned, MemoryComesBackWhenThePinIsGone)
         wait_until([&] { return settled_available() + 8 * mib > before; }));
 }
 
-TEST_F(pinned, RawPagesCanBePinned)
-{
-    const auto raw = open_raw(id);
-    map = mapping(raw.get(), region_bytes, 32 * mib);
-    std::memset(map.data(), 'p', region_bytes);
-    const auto by = pin_region();
-    map.reset();
-    read_pin(*by);
-    EXPECT_FALSE(first_other(contents.data(), region_bytes, 'p'));
-    // A new region at this offset has new memory.
-    client.reset();
-    client = open_client(id);
-    const auto all = allocate(client, 56 * mib);
-    const mapping own(client.get(), all.bytes, all.offset);
-    EXPECT_FALSE(first_other(own.data(), own.size()));
-    write_pin(*by, 'd');
-    EXPECT_FALSE(first_other(own.data(), own.size()));
-}
-
 TEST_F(pinned, PinsOfManyRegionsComeAndGo)
 {
     for (int round = 0; round < 20; round++) {

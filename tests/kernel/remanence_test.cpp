@@ -217,27 +217,6 @@ const std::array ways = {
             ASSERT_EQ(pinned.error(), 0);
             held.client.reset();
         }},
-    way{"WrittenRawAndThenAllocated",
-        [](holding &held) {
-            held.free();
-            const auto raw = open_raw(held.id);
-            const std::vector<unsigned char> data(dirty_bytes, pattern);
-            checked(pwrite(raw.get(), data.data(), data.size(),
-                           static_cast<off_t>(held.where.offset)),
-                    "pwrite");
-            const mapping map(raw.get(), dirty_bytes, held.where.offset);
-            EXPECT_FALSE(first_other(map.data(), map.size(), pattern));
-            held.frames = frames_of(map);
-        }},
-    way{"WrittenRawAndDiscarded",
-        [](holding &held) {
-            held.client.reset();
-            const auto raw = open_raw(held.id);
-            const std::vector<unsigned char> data(dirty_bytes, pattern);
-            checked(pwrite(raw.get(), data.data(), data.size(), 0), "pwrite");
-            ASSERT_EQ(discard(raw, 0, dirty_bytes), 0);
-            EXPECT_TRUE(reads_zero(raw.get(), 0, dirty_bytes));
-        }},
 };
 
 class remanence : public driver_test
@@ -291,11 +270,12 @@ protected:
                               "has shown nothing";
     }
 
-    /// Fills the whole instance through its raw space, and returns the pages.
-    std::set<u64> fill_raw() const
+    /// Fills the whole instance, as a client that then ends; the pages.
+    std::set<u64> fill() const
     {
-        const auto raw = open_raw(id);
-        const mapping map(raw.get(), 2 * dirty_bytes);
+        const auto client = open_client(id);
+        const auto all = allocate(client, 2 * dirty_bytes);
+        const mapping map(client.get(), all.bytes, all.offset);
         std::memset(map.data(), pattern, map.size());
         return frames_of(map);
     }
@@ -325,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(, given_back, testing::ValuesIn(ways),
 
 TEST_F(remanence, DestroyedInstanceLeavesNothing)
 {
-    const auto frames = fill_raw();
+    const auto frames = fill();
     ASSERT_EQ(destroy(control, id), 0);
     expect_zeros(create(control, creation(mib, 2 * dirty_bytes, id)));
     expect_zeros_in(frames);
@@ -333,7 +313,7 @@ TEST_F(remanence, DestroyedInstanceLeavesNothing)
 
 TEST_F(remanence, UnloadedModuleLeavesNothing)
 {
-    const auto frames = fill_raw();
+    const auto frames = fill();
     reload("");
     expect_zeros(create(control, creation(mib, 2 * dirty_bytes, id)));
     expect_zeros_in(frames);

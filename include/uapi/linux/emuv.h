@@ -390,7 +390,7 @@ struct emuv_import {
  * @flags: Must be 0
  * @offset: The range's start in the node's offset space
  * @bytes: The range's size, above 0. The range must lie in a region of the
- *	client, or anywhere for a holder of CAP_SYS_RAWIO
+ *	client
  *
  * Give a range's memory back and keep the region. The range then reads as
  * zeros, through every mapping and for every holder of pinned pages. Whole
