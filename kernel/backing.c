@@ -7,7 +7,6 @@
  * pages, put together by vmap(). Both are ordinary reference-counted pages: a
  * pinned page outlives its chunk until it is unpinned.
  */
-#include <linux/hash.h>
 #include <linux/memcontrol.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -26,10 +25,6 @@
 /* Pages of room in a cgroup below which touches allocate one by one. */
 #define EMUV_MEMCG_TIGHT	(64 * EMUV_CHUNK_PAGES)
 
-/* Locks by hash of the cgroup; a collision costs only a short wait. */
-#define EMUV_TIGHT_BITS		4
-static struct mutex emuv_backing_tight[1 << EMUV_TIGHT_BITS];
-
 /* Chunks that are unmapped in one go, while faults wait. */
 #define EMUV_SLICE_CHUNKS	16
 
@@ -45,14 +40,6 @@ struct emuv_kept {
 
 /* Bytes being allocated on each node now, by all instances together. */
 static atomic_long_t emuv_backing_in_flight[MAX_NUMNODES];
-
-void emuv_backing_init(void)
-{
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(emuv_backing_tight); i++)
-		mutex_init(&emuv_backing_tight[i]);
-}
 
 /*
  * Count the bytes from @at on, at most @count, before the first page whose
@@ -239,24 +226,22 @@ bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 }
 
 /*
- * Allocate a chunk charged to @memcg, all of it or nothing. A cgroup without
- * room for a whole chunk must not be filled by a part, or its processes would
- * hit the limit. The caller has made @memcg active.
+ * Allocate a chunk charged to the payer's cgroup, all of it or nothing. A
+ * cgroup without room for a whole chunk must not be filled by a part, or its
+ * processes would hit the limit. The caller has made the cgroup active.
  */
 static struct emuv_chunk *emuv_chunk_charge(int numa_node,
-					    struct mem_cgroup *memcg)
+					    struct emuv_payer *payer)
 {
-	struct mutex *tight =
-		&emuv_backing_tight[hash_ptr(memcg, EMUV_TIGHT_BITS)];
 	struct emuv_chunk *chunk = NULL;
 
-	if (emuv_memcg_has_room(memcg, EMUV_MEMCG_TIGHT))
+	if (emuv_payer_has_room(payer, EMUV_MEMCG_TIGHT))
 		return emuv_chunk_alloc(numa_node);
-	if (mutex_lock_killable(tight))
+	if (mutex_lock_killable(&payer->tight))
 		return NULL;
-	if (emuv_memcg_has_room(memcg, EMUV_CHUNK_PAGES + EMUV_MEMCG_SLACK))
+	if (emuv_payer_has_room(payer, EMUV_CHUNK_PAGES + EMUV_MEMCG_SLACK))
 		chunk = emuv_chunk_alloc(numa_node);
-	mutex_unlock(tight);
+	mutex_unlock(&payer->tight);
 	return chunk;
 }
 
@@ -308,9 +293,9 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 	chunk = emuv_chunk_get(region, index);
 	if (chunk)
 		return chunk;
-	before = set_active_memcg(region->memcg);
+	before = set_active_memcg(region->payer->memcg);
 	chunk = emuv_chunk_charge(region->inst->config.numa_node,
-				  region->memcg);
+				  region->payer);
 	if (chunk)
 		chunk = emuv_chunk_insert(region, index, chunk);
 	else
@@ -466,7 +451,7 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 
 	/* fail early, instead of filling the host to its floor first */
 	if (emuv_floor_bytes(nid) < (u64)count << EMUV_CHUNK_SHIFT ||
-	    !emuv_memcg_has_room(region->memcg, count << EMUV_CHUNK_ORDER))
+	    !emuv_payer_has_room(region->payer, count << EMUV_CHUNK_ORDER))
 		return -ENOMEM;
 	err = emuv_backing_hold(region, first, count);
 	if (!err)

@@ -27,7 +27,7 @@ u64 emuv_param_floor(void)
 	return backing_floor;
 }
 
-bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
+bool emuv_payer_has_room(const struct emuv_payer *payer, unsigned long pages)
 {
 	return true;
 }
@@ -57,6 +57,7 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
  */
 struct backing_model {
 	struct emuv_instance inst;
+	struct emuv_payer payer;
 	struct emuv_region region;
 	struct inode inode;
 	bool resident[CHUNKS];
@@ -76,11 +77,12 @@ static int backing_kunit_init(struct kunit *test, bool fragmented)
 	model->inode.i_mapping = &model->inode.i_data;
 	model->inst.config.numa_node = EMUV_ANY;
 	model->region.inst = &model->inst;
+	mutex_init(&model->payer.tight);
+	model->region.payer = &model->payer;
 	model->region.inode = &model->inode;
 	model->region.range.count = CHUNKS;
 	init_rwsem(&model->region.map_sem);
 	xa_init_flags(&model->region.chunks, XA_FLAGS_ACCOUNT);
-	emuv_backing_init();
 	backing_floor = 0;
 	backing_fragmented = fragmented;
 	test->priv = model;

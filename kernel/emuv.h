@@ -15,8 +15,9 @@
  *     to unmap
  *  9. xa_lock(region->chunks), ledger->lock
  *
- * emuv_backing_tight guards the room left in a memory cgroup. It is taken under
- * mmap_lock or a dma-buf's locks, and never together with map_sem.
+ * A payer's tight mutex guards the room left in a memory cgroup. It is taken
+ * under mmap_lock or a dma-buf's locks, and never together with map_sem. The
+ * table of payers has a mutex, under which nothing else is taken.
  *
  * The driver touches no user memory under its own locks. The memory may be a
  * mapping of the same instance, and a fault on it takes these locks.
@@ -47,6 +48,7 @@
 
 struct emuv_client;
 struct emuv_region;
+struct emuv_payer;
 struct mem_cgroup;
 
 /* ledger.c: limits, sums and accounts */
@@ -306,8 +308,7 @@ int emuv_ioctl_version(struct emuv_call *call);
  * @kref: Holders: clients and descriptors. A mapping holds a descriptor's file
  * @owner: Client whose account has the region, or NULL; under the instance's
  *	lock
- * @memcg: Memory cgroup of the allocating process, which pays for the memory;
- *	NULL where there are no memory cgroups
+ * @payer: Memory cgroup of the allocating process, which pays for the memory
  * @inode: Inode of all its descriptors. Its mapping has all VMAs of the region,
  *	through whichever node or descriptor they came
  * @map_sem: Read while pages are mapped, written while pages are unmapped
@@ -321,7 +322,7 @@ struct emuv_region {
 	struct emuv_instance *inst;
 	struct emuv_range range;
 	struct emuv_client *owner;
-	struct mem_cgroup *memcg;
+	struct emuv_payer *payer;
 	struct inode *inode;
 	struct rw_semaphore map_sem;
 	struct xarray chunks;
@@ -386,7 +387,6 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
 }
 
-void emuv_backing_init(void);
 struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
 				  unsigned long index);
 struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
@@ -417,17 +417,25 @@ u64 emuv_floor_bytes(int nid);
 u64 emuv_floor_backable_bytes(void);
 int emuv_floor_next_node(int nid, int after);
 
-/* memcg.c: the room left in memory cgroups */
+/* memcg.c: memory cgroups, and the room left in one */
 
-#ifdef CONFIG_MEMCG
-bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages);
-#else
-static inline bool emuv_memcg_has_room(struct mem_cgroup *memcg,
-				       unsigned long pages)
-{
-	return true;
-}
-#endif
+/*
+ * struct emuv_payer - a memory cgroup that pays for regions
+ * @node: Entry in the table of payers
+ * @regions: Regions that it pays for; under the table's lock
+ * @memcg: Cgroup, or NULL where there are no memory cgroups
+ * @tight: Held while a chunk takes some of the last room in the cgroup
+ */
+struct emuv_payer {
+	struct hlist_node node;
+	unsigned long regions;
+	struct mem_cgroup *memcg;
+	struct mutex tight;
+};
+
+struct emuv_payer *emuv_payer_get(void);
+void emuv_payer_put(struct emuv_payer *payer);
+bool emuv_payer_has_room(const struct emuv_payer *payer, unsigned long pages);
 
 /* io.c: reading and writing a region */
 

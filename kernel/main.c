@@ -13,7 +13,6 @@ static int __init emuv_init(void)
 {
 	int err;
 
-	emuv_backing_init();
 	err = emuv_instance_init();
 	if (err)
 		return err;

@@ -10,11 +10,78 @@
  * This file keeps a touch that does not fit from filling the cgroup. In a full
  * cgroup, the next allocation of its processes would wake the OOM killer.
  */
+#include <linux/hashtable.h>
 #include <linux/memcontrol.h>
 #include <linux/page_counter.h>
+#include <linux/slab.h>
 #include <linux/swap.h>
 
 #include "emuv.h"
+
+/* The cgroups that pay for regions. */
+static DEFINE_HASHTABLE(emuv_payers, 6);
+static DEFINE_MUTEX(emuv_payers_lock);
+
+static struct emuv_payer *emuv_payer_find(struct mem_cgroup *memcg)
+{
+	struct emuv_payer *payer;
+
+	lockdep_assert_held(&emuv_payers_lock);
+	hash_for_each_possible(emuv_payers, payer, node, (unsigned long)memcg)
+		if (payer->memcg == memcg)
+			return payer;
+	return NULL;
+}
+
+/* Takes over the reference to @memcg, unless there is no memory. */
+static struct emuv_payer *emuv_payer_add(struct mem_cgroup *memcg)
+{
+	struct emuv_payer *payer = kzalloc(sizeof(*payer), GFP_KERNEL);
+
+	lockdep_assert_held(&emuv_payers_lock);
+	if (!payer)
+		return NULL;
+	payer->memcg = memcg;
+	mutex_init(&payer->tight);
+	hash_add(emuv_payers, &payer->node, (unsigned long)memcg);
+	return payer;
+}
+
+/* Get the cgroup of the calling process, or NULL if there is no memory. */
+struct emuv_payer *emuv_payer_get(void)
+{
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(current->mm);
+	struct emuv_payer *payer;
+
+	mutex_lock(&emuv_payers_lock);
+	payer = emuv_payer_find(memcg);
+	if (!payer) {
+		payer = emuv_payer_add(memcg);
+		if (payer)
+			memcg = NULL;
+	}
+	if (payer)
+		payer->regions++;
+	mutex_unlock(&emuv_payers_lock);
+	mem_cgroup_put(memcg);
+	return payer;
+}
+
+void emuv_payer_put(struct emuv_payer *payer)
+{
+	bool last;
+
+	mutex_lock(&emuv_payers_lock);
+	last = !--payer->regions;
+	if (last)
+		hash_del(&payer->node);
+	mutex_unlock(&emuv_payers_lock);
+	if (!last)
+		return;
+	mem_cgroup_put(payer->memcg);
+	mutex_destroy(&payer->tight);
+	kfree(payer);
+}
 
 #ifdef CONFIG_MEMCG
 
@@ -100,10 +167,19 @@ static bool emuv_memcg_fits(struct mem_cgroup *memcg, unsigned long pages,
  * cgroup count as used, as in memory.current. Without a cgroup there is always
  * room.
  */
-bool emuv_memcg_has_room(struct mem_cgroup *memcg, unsigned long pages)
+bool emuv_payer_has_room(const struct emuv_payer *payer, unsigned long pages)
 {
+	struct mem_cgroup *memcg = payer->memcg;
+
 	return !memcg || emuv_memcg_fits(memcg, pages, 0) ||
 	       emuv_memcg_fits(memcg, pages, emuv_memcg_reclaimable(memcg));
+}
+
+#else /* CONFIG_MEMCG */
+
+bool emuv_payer_has_room(const struct emuv_payer *payer, unsigned long pages)
+{
+	return true;
 }
 
 #endif /* CONFIG_MEMCG */

@@ -8,7 +8,6 @@
  * pin pages. The region then stays in the ledger until they are unpinned, since
  * pinned memory is not free.
  */
-#include <linux/memcontrol.h>
 #include <linux/slab.h>
 
 #include "emuv.h"
@@ -19,7 +18,7 @@
 static void emuv_region_unmake(struct emuv_region *region)
 {
 	xa_destroy(&region->chunks);
-	mem_cgroup_put(region->memcg);
+	emuv_payer_put(region->payer);
 	kfree(region);
 }
 
@@ -157,19 +156,27 @@ static struct emuv_region *emuv_region_make(struct emuv_instance *inst,
 	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
 	if (!region)
 		return ERR_PTR(-ENOMEM);
-	err = emuv_inode_create(region, bytes);
-	if (err) {
-		kfree(region);
-		return ERR_PTR(err);
+	region->payer = emuv_payer_get();
+	if (!region->payer) {
+		err = -ENOMEM;
+		goto err_free;
 	}
+	err = emuv_inode_create(region, bytes);
+	if (err)
+		goto err_put_payer;
 	kref_init(&region->kref);
 	init_rwsem(&region->map_sem);
 	xa_init_flags(&region->chunks, XA_FLAGS_ACCOUNT);
 	INIT_LIST_HEAD(&region->lingering);
 	init_rwsem(&region->discard_sem);
 	region->inst = inst;
-	region->memcg = get_mem_cgroup_from_mm(current->mm);
 	return region;
+
+err_put_payer:
+	emuv_payer_put(region->payer);
+err_free:
+	kfree(region);
+	return ERR_PTR(err);
 }
 
 /*

@@ -1869,6 +1869,55 @@ TEST_F(memory, ThreadsThatAreKilledAtACgroupsLimitAreToldOfNoLackOfMemory)
     EXPECT_GT(interrupted, 0U);
 }
 
+// The kernel slows a cgroup down that is over its memory.high, and holds up
+// whoever allocates for it for seconds. Nobody else waits.
+TEST_F(memory, CgroupsThatAreSlowedDownHoldNoOtherUp)
+{
+    if (!memory_cgroup("memory-test").usable)
+        GTEST_SKIP() << "no cgroup2 with a memory controller here";
+    client.reset();
+    ASSERT_EQ(destroy(control, id), 0);
+    make(gib);
+    // So many that others would meet one, were they told apart by a few bits.
+    constexpr u64 slow = 24, others = 16;
+    std::vector<std::unique_ptr<memory_cgroup>> groups;
+    std::vector<region> theirs;
+    for (u64 i = 0; i < others; i++) {
+        groups.push_back(std::make_unique<memory_cgroup>(
+            "memory-other-" + std::to_string(i)));
+        ASSERT_TRUE(groups.back()->limit(32 * mib));
+        const owner_in_group owner(*groups.back(), client, chunk);
+        theirs.push_back(owner.got());
+    }
+    std::vector<std::unique_ptr<process>> slowed;
+    for (u64 i = 0; i < slow; i++) {
+        groups.push_back(std::make_unique<memory_cgroup>(
+            "memory-slow-" + std::to_string(i)));
+        ASSERT_TRUE(groups.back()->limit(32 * mib));
+        ASSERT_TRUE(write_text(groups.back()->folder() + "/memory.high",
+                               std::to_string(mib)));
+        slowed.push_back(std::make_unique<process>(
+            process::options{.keep = {client.get()}},
+            [&, group = groups.back().get()](channel &) -> std::string {
+                CHILD_EXPECT(group->enter());
+                const auto got = allocate(client, 8 * chunk);
+                for (;;) {
+                    const mapping map(client.get(), got.bytes, got.offset);
+                    for (u64 place = 0; place < map.size(); place += chunk)
+                        map[place] = 1;
+                    discard(client, got.offset, got.bytes);
+                }
+            }));
+    }
+    EXPECT_TRUE(wait_until([&] { return resident() >= slow * chunk; }));
+    // Touches of theirs are a clock: each has one in two seconds.
+    const auto before = resident();
+    for (const auto &region : theirs)
+        ASSERT_EQ(pwrite(client.get(), "x", 1, at(region)), 1);
+    EXPECT_LT(resident(), before + (others + 2 * slow) * chunk);
+    slowed.clear();
+}
+
 // --- the host's floor ---
 
 class host_floor : public memory
