@@ -635,8 +635,8 @@ std::map<std::string, std::string> row(const world &around)
     if (cells["open"] == "yes")
         opened = open_raw(around.id);
     const auto &node = around.node ? *around.node : opened;
-    cells["own memory"] = cells["others' memory"] =
-        cells["others' mappings"] = cells["raw space"] = none;
+    cells["own memory"] = cells["others' memory"] = cells["others' mappings"] =
+        cells["raw space"] = none;
     if (node) {
         cells["own memory"] = own_memory(node);
         cells["others' memory"] = read_and_write(node, around.others);
