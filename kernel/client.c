@@ -31,17 +31,25 @@ struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset)
 /*
  * Get the client's region that the byte at @offset lies in, with a reference,
  * or NULL. The region is the one that was looked up, whatever the client's
- * other threads put in its place meanwhile.
+ * other threads put in its place meanwhile. No reference is taken to a region
+ * of others: a stranger must not keep it from being freed.
  */
 struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset)
 {
-	struct emuv_region *region = emuv_region_at(client->inst, offset);
+	struct emuv_instance *inst = client->inst;
+	struct emuv_region *region = NULL;
+	struct emuv_range *range;
 
-	if (region &&
-	    xa_load(&client->regions, region->range.first) != region) {
-		emuv_region_put(region);
+	mutex_lock(&inst->lock);
+	range = emuv_range_find(&inst->ranges, offset >> EMUV_CHUNK_SHIFT);
+	if (range)
+		region = xa_load(&client->regions, range->first);
+	/* the client lets go under this lock: its reference is still there */
+	if (region && &region->range == range)
+		emuv_region_get(region);
+	else
 		region = NULL;
-	}
+	mutex_unlock(&inst->lock);
 	return region;
 }
 

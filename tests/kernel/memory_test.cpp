@@ -714,6 +714,42 @@ TEST_F(memory, DiscardSparesTheNeighbourOfAShorterRegionPutInPlaceMeanwhile)
     EXPECT_GT(refused, 0U);
 }
 
+// A stranger who tries to read is refused, and holds nothing meanwhile.
+TEST_F(memory, StrangerAtTheDoorKeepsNoRegionFromBeingFreed)
+{
+    const preemption full;
+    const auto stranger = open_client(id);
+    auto got = allocate(client, instance_bytes);
+    std::atomic<bool> done = false;
+    std::atomic<u64> refused = 0;
+    std::thread trying([&] {
+        move_to_processor(0);
+        char byte = 0;
+        while (!done)
+            refused += error_of(pread(stranger.get(), &byte, 1,
+                                      static_cast<off_t>(chunk))) == EACCES
+                           ? 1
+                           : 0;
+    });
+    std::thread freeing([&] {
+        move_to_processor(0);
+        const sched_param first{.sched_priority = 1};
+        checked(sched_setscheduler(0, SCHED_FIFO, &first),
+                "sched_setscheduler");
+        for (unsigned round = 0; round < 1500 && !HasFailure(); round++) {
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(100 + round % 37));
+            EXPECT_EQ(release(client, got.offset), 0);
+            EXPECT_EQ(try_allocate(client, instance_bytes, got), 0)
+                << "round " << round;
+        }
+    });
+    freeing.join();
+    done = true;
+    trying.join();
+    EXPECT_GT(refused, 0U);
+}
+
 TEST_F(memory, DiscardNeedsTheNodeOpenForWriting)
 {
     const auto raw = open_raw(id, O_RDONLY);
