@@ -171,6 +171,9 @@ bool emuv_payer_has_room(const struct emuv_payer *payer, unsigned long pages)
 {
 	struct mem_cgroup *memcg = payer->memcg;
 
+	/* the charges of a removed cgroup are its parent's */
+	while (memcg && !mem_cgroup_online(memcg))
+		memcg = parent_mem_cgroup(memcg);
 	return !memcg || emuv_memcg_fits(memcg, pages, 0) ||
 	       emuv_memcg_fits(memcg, pages, emuv_memcg_reclaimable(memcg));
 }

@@ -1735,6 +1735,33 @@ TEST_F(memory, FilesCachedForAnotherCgroupGiveWayToo)
     EXPECT_EQ(both.event("oom_kill"), 0U);
 }
 
+// The kernel moves a removed cgroup's charges to the cgroup above it, a moment
+// later. The region is no longer limited then.
+TEST_F(memory, RegionOfARemovedFullCgroupIsBackedOn)
+{
+    u64 offset = 0;
+    {
+        const memory_cgroup group("memory-test");
+        if (!group.usable)
+            GTEST_SKIP() << "no cgroup2 with a memory controller here";
+        ASSERT_TRUE(group.limit(32 * mib));
+        const owner_in_group owner(group, client, 64 * mib);
+        offset = owner.got().offset;
+        const mapping map(client.get(), 64 * mib, offset);
+        u64 touched = 0;
+        for (u64 place = 0; place < map.size(); place += chunk)
+            touched += signal_of_write(map.data() + place) == 0 ? 1 : 0;
+        EXPECT_GT(touched, 8U);
+        EXPECT_LE(touched, 16U);
+    }
+    const mapping map(client.get(), 64 * mib, offset);
+    EXPECT_TRUE(wait_until(
+        [&] { return signal_of_write(map.data() + map.size() - 1) == 0; }));
+    ASSERT_EQ(discard(client, offset, 64 * mib), 0);
+    for (u64 place = 0; place < map.size(); place += chunk)
+        ASSERT_EQ(signal_of_write(map.data() + place), 0) << place;
+}
+
 TEST_F(memory, FilesCachedForACgroupBelowGiveWayToo)
 {
     const memory_cgroup above("memory-above");
