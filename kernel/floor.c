@@ -62,16 +62,19 @@ static unsigned long emuv_floor_available(int node)
 
 	for (i = 0; i <= highest; i++) {
 		struct zone *zone = &pgdat->node_zones[i];
-		unsigned long reserve, free;
+		unsigned long reserve, free, cma, lent;
 
 		if (!managed_zone(zone))
 			continue;
 		reserve = high_wmark_pages(zone) + zone->lowmem_reserve[highest];
 		/* the contiguous memory allocator lends to movable pages only */
+		cma = zone_page_state(zone, NR_FREE_CMA_PAGES);
 		free = zone_page_state(zone, NR_FREE_PAGES);
-		free -= min(free, zone_page_state(zone, NR_FREE_CMA_PAGES));
+		free -= min(free, cma);
+		lent = zone_cma_pages(zone) - min(zone_cma_pages(zone), cma);
 		cache = zone_page_state(zone, NR_ZONE_ACTIVE_FILE) +
 			zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
+		cache -= min(cache, lent);
 		pages += free - min(free, reserve);
 		pages += emuv_floor_spare(cache, low_wmark_pages(zone));
 		low += low_wmark_pages(zone);
