@@ -9,6 +9,7 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/uio.h>
 #include <linux/version.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
@@ -36,8 +37,12 @@ static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 }
 #endif
 
+/* from 6.5 on, reads into pipes go to pages that are there already */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
 #define copy_splice_read generic_file_splice_read
+#define EMUV_ITER_IS_PIPE(iter) iov_iter_is_pipe(iter)
+#else
+#define EMUV_ITER_IS_PIPE(iter) false
 #endif
 
 /* namespaces are strings from 6.13 on */

@@ -19,6 +19,9 @@ static size_t emuv_io_span(const struct emuv_region *region, u64 pos,
 /* Tell why a copy to the reader ended early. */
 static int emuv_io_read_error(const struct iov_iter *to)
 {
+	/* a pipe may lack memory for a page of its own */
+	if (EMUV_ITER_IS_PIPE(to))
+		return -EFAULT;
 	/* if the reader's memory takes a byte, ours has failed */
 	return fault_in_iov_iter_writeable(to, 1) ? -EFAULT : -EIO;
 }
