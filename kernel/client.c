@@ -58,10 +58,17 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	struct emuv_instance *inst = container_of(inode->i_cdev,
 						  struct emuv_instance, cdev);
 	struct emuv_client *client;
+	int err;
 
 	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
 	if (!client)
 		return -ENOMEM;
+	/* regions come and go with no mount each */
+	err = emuv_fs_pin();
+	if (err) {
+		kfree(client);
+		return err;
+	}
 	client->inst = inst;
 	client->pid = get_pid(task_tgid(current));
 	get_task_comm(client->comm, current->group_leader);
@@ -71,6 +78,7 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	if (inst->dead) {
 		mutex_unlock(&inst->lock);
 		put_pid(client->pid);
+		emuv_fs_unpin();
 		kfree(client);
 		return -ENODEV;
 	}
@@ -105,6 +113,7 @@ static int emuv_client_release(struct inode *inode, struct file *file)
 	mutex_unlock(&inst->lock);
 
 	put_pid(client->pid);
+	emuv_fs_unpin();
 	kfree(client);
 	emuv_instance_put(inst);
 	return 0;

@@ -17,7 +17,10 @@
  *
  * A payer's tight mutex guards the room left in a memory cgroup. It is taken
  * under mmap_lock or a dma-buf's locks, and never together with map_sem. The
- * table of payers has a mutex, under which nothing else is taken.
+ * table of payers has a mutex, taken last, also under instance->lock.
+ *
+ * An mmap() that fails may drop the last reference to a region, with mmap_lock
+ * held. The file system stays mounted then: the client holds it.
  *
  * The driver touches no user memory under its own locks. The memory may be a
  * mapping of the same instance, and a fault on it takes these locks.
@@ -424,13 +427,13 @@ int emuv_floor_next_node(int nid, int after);
  * @node: Entry in the table of payers
  * @regions: Regions that it pays for; under the table's lock
  * @memcg: Cgroup, or NULL where there are no memory cgroups
- * @tight: Held while a chunk takes some of the last room in the cgroup
+ * @tight: Held while a chunk takes some of the last room
  */
 struct emuv_payer {
 	struct hlist_node node;
 	unsigned long regions;
 	struct mem_cgroup *memcg;
-	struct mutex tight;
+	struct mutex tight;	/* guards the room left in @memcg */
 };
 
 struct emuv_payer *emuv_payer_get(void);
@@ -457,6 +460,8 @@ int emuv_vm_mmap(struct emuv_region *region, struct vm_area_struct *vma,
 
 /* regionfd.c: descriptors of regions, and their inodes */
 
+int emuv_fs_pin(void);
+void emuv_fs_unpin(void);
 int emuv_inode_create(struct emuv_region *region, u64 bytes);
 void emuv_inode_destroy(struct emuv_region *region);
 struct file *emuv_regionfd_create(struct emuv_region *region, fmode_t mode);

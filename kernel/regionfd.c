@@ -8,8 +8,8 @@
  *
  * That file system's code is in the module, and files are not its only holders.
  * An O_PATH descriptor holds mount and inode, but no file. So the file system
- * has an .owner, and is mounted only while regions have holders. Any holder of
- * a part of the file system thus holds the module.
+ * has an .owner, and is mounted only while there are clients, or regions with
+ * holders. Any holder of a part of the file system thus holds the module.
  */
 #include <linux/compat.h>
 #include <linux/falloc.h>
@@ -39,9 +39,19 @@ static struct file_system_type emuv_fs = {
 	.kill_sb = kill_anon_super,
 };
 
-/* Mounted from the first region until the last one loses its holders. */
+/* Mounted for clients and for regions with holders. */
 static struct vfsmount *emuv_mount;
 static int emuv_mount_users;
+
+int emuv_fs_pin(void)
+{
+	return simple_pin_fs(&emuv_fs, &emuv_mount, &emuv_mount_users);
+}
+
+void emuv_fs_unpin(void)
+{
+	simple_release_fs(&emuv_mount, &emuv_mount_users);
+}
 
 static int emuv_regionfd_setattr(EMUV_IDMAP *idmap, struct dentry *dentry,
 				 struct iattr *attr)
@@ -62,12 +72,12 @@ int emuv_inode_create(struct emuv_region *region, u64 bytes)
 	struct inode *inode;
 	int err;
 
-	err = simple_pin_fs(&emuv_fs, &emuv_mount, &emuv_mount_users);
+	err = emuv_fs_pin();
 	if (err)
 		return err;
 	inode = alloc_anon_inode(emuv_mount->mnt_sb);
 	if (IS_ERR(inode)) {
-		simple_release_fs(&emuv_mount, &emuv_mount_users);
+		emuv_fs_unpin();
 		return PTR_ERR(inode);
 	}
 	/* an open by way of /proc finds no operations: ENXIO */
@@ -85,7 +95,7 @@ void emuv_inode_destroy(struct emuv_region *region)
 	region->inode->i_private = NULL;
 	iput(region->inode);
 	region->inode = NULL;
-	simple_release_fs(&emuv_mount, &emuv_mount_users);
+	emuv_fs_unpin();
 }
 
 static int emuv_regionfd_release(struct inode *inode, struct file *file)
