@@ -467,25 +467,25 @@ static int emuv_client_ioctl_report(struct emuv_call *call)
 static const struct emuv_ioctl emuv_client_ioctls[] = {
 	{
 		.cmd = EMUV_IOC_VERSION,
-		.size = sizeof(struct emuv_version),
+		EMUV_IOCTL_SIZES(struct emuv_version, module_version),
 		.out = true,
 		.run = emuv_ioctl_version,
 	},
 	{
 		.cmd = EMUV_IOC_QUERY_INSTANCE,
-		.size = sizeof(struct emuv_query_instance),
+		EMUV_IOCTL_SIZES(struct emuv_query_instance, gpu_model),
 		.out = true,
 		.run = emuv_client_ioctl_query,
 	},
 	{
 		.cmd = EMUV_IOC_QUERY_CLIENT,
-		.size = sizeof(struct emuv_query_client),
+		EMUV_IOCTL_SIZES(struct emuv_query_client, comm),
 		.out = true,
 		.run = emuv_client_ioctl_client,
 	},
 	{
 		.cmd = EMUV_IOC_ALLOC,
-		.size = sizeof(struct emuv_alloc),
+		EMUV_IOCTL_SIZES(struct emuv_alloc, offset),
 		.flags = EMUV_ALLOC_POPULATE,
 		.out = true,
 		.run = emuv_client_ioctl_alloc,
@@ -493,12 +493,12 @@ static const struct emuv_ioctl emuv_client_ioctls[] = {
 	},
 	{
 		.cmd = EMUV_IOC_FREE,
-		.size = sizeof(struct emuv_free),
+		EMUV_IOCTL_SIZES(struct emuv_free, offset),
 		.run = emuv_client_ioctl_free,
 	},
 	{
 		.cmd = EMUV_IOC_EXPORT,
-		.size = sizeof(struct emuv_export),
+		EMUV_IOCTL_SIZES(struct emuv_export, reserved),
 		.flags = EMUV_EXPORT_DMABUF,
 		.out = true,
 		.run = emuv_client_ioctl_export,
@@ -506,33 +506,33 @@ static const struct emuv_ioctl emuv_client_ioctls[] = {
 	},
 	{
 		.cmd = EMUV_IOC_IMPORT,
-		.size = sizeof(struct emuv_import),
+		EMUV_IOCTL_SIZES(struct emuv_import, bytes),
 		.out = true,
 		.run = emuv_client_ioctl_import,
 		.finish = emuv_client_ioctl_import_finish,
 	},
 	{
 		.cmd = EMUV_IOC_DISCARD,
-		.size = sizeof(struct emuv_discard),
+		EMUV_IOCTL_SIZES(struct emuv_discard, bytes),
 		.run = emuv_client_ioctl_discard,
 	},
 	{
 		.cmd = EMUV_IOC_CHARGE,
-		.size = sizeof(struct emuv_charge),
+		EMUV_IOCTL_SIZES(struct emuv_charge, free_bytes),
 		.out = true,
 		.run = emuv_client_ioctl_charge,
 		.finish = emuv_client_ioctl_charge_finish,
 	},
 	{
 		.cmd = EMUV_IOC_UNCHARGE,
-		.size = sizeof(struct emuv_charge),
+		EMUV_IOCTL_SIZES(struct emuv_charge, free_bytes),
 		.out = true,
 		.run = emuv_client_ioctl_uncharge,
 		.finish = emuv_client_ioctl_uncharge_finish,
 	},
 	{
 		.cmd = EMUV_IOC_REPORT,
-		.size = sizeof(struct emuv_report),
+		EMUV_IOCTL_SIZES(struct emuv_report, faults),
 		.run = emuv_client_ioctl_report,
 	},
 };

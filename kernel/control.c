@@ -84,26 +84,26 @@ static int emuv_control_destroy(struct emuv_call *call)
 static const struct emuv_ioctl emuv_control_ioctls[] = {
 	{
 		.cmd = EMUV_IOC_VERSION,
-		.size = sizeof(struct emuv_version),
+		EMUV_IOCTL_SIZES(struct emuv_version, module_version),
 		.out = true,
 		.run = emuv_ioctl_version,
 	},
 	{
 		.cmd = EMUV_IOC_QUERY_INSTANCE,
-		.size = sizeof(struct emuv_query_instance),
+		EMUV_IOCTL_SIZES(struct emuv_query_instance, gpu_model),
 		.flags = EMUV_QUERY_NEXT,
 		.out = true,
 		.run = emuv_control_query,
 	},
 	{
 		.cmd = EMUV_IOC_QUERY_CLIENT,
-		.size = sizeof(struct emuv_query_client),
+		EMUV_IOCTL_SIZES(struct emuv_query_client, comm),
 		.out = true,
 		.run = emuv_control_client,
 	},
 	{
 		.cmd = EMUV_IOC_CREATE,
-		.size = sizeof(struct emuv_create),
+		EMUV_IOCTL_SIZES(struct emuv_create, gpu_model),
 		.flags = EMUV_CREATE_OVERCOMMIT,
 		.out = true,
 		.run = emuv_control_create,
@@ -111,7 +111,7 @@ static const struct emuv_ioctl emuv_control_ioctls[] = {
 	},
 	{
 		.cmd = EMUV_IOC_DESTROY,
-		.size = sizeof(struct emuv_destroy),
+		EMUV_IOCTL_SIZES(struct emuv_destroy, reserved),
 		.run = emuv_control_destroy,
 	},
 };

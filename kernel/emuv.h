@@ -285,6 +285,7 @@ struct emuv_call {
 /*
  * struct emuv_ioctl - an ioctl that a node takes
  * @size: Size of its structure
+ * @min_size: Size of the structure's first version, the shortest valid one
  * @flags: Valid bits of the structure's flags
  * @out: Copy the structure back to the caller
  * @run: Carry out the ioctl
@@ -294,11 +295,16 @@ struct emuv_call {
 struct emuv_ioctl {
 	unsigned int cmd;
 	u32 size;
+	u32 min_size;
 	u32 flags;
 	bool out;
 	int (*run)(struct emuv_call *call);
 	void (*finish)(struct emuv_call *call, int err);
 };
+
+/* The sizes of an ioctl: @_last is the last member of the first version. */
+#define EMUV_IOCTL_SIZES(_type, _last)					\
+	.size = sizeof(_type), .min_size = offsetofend(_type, _last)
 
 long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 			 struct file *file, unsigned int cmd, unsigned long arg);

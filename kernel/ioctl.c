@@ -33,7 +33,7 @@ long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 		return -ENOTTY;
 	if (get_user(size, (u32 __user *)user))
 		return -EFAULT;
-	if (size < ioctl->size)
+	if (size < ioctl->min_size)
 		return -EINVAL;
 	if (size > EMUV_IOCTL_MAX_SIZE)
 		return -E2BIG;
@@ -48,7 +48,8 @@ long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 	err = ioctl->run(&call);
 	if (err)
 		return err;
-	if (ioctl->out && copy_to_user(user, &call.arg, ioctl->size))
+	/* an older caller is told as much as it knows of */
+	if (ioctl->out && copy_to_user(user, &call.arg, min(size, ioctl->size)))
 		err = -EFAULT;
 	if (ioctl->finish)
 		ioctl->finish(&call, err);

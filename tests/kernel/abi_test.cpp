@@ -54,7 +54,19 @@ protected:
     descriptor dmabuf;
 };
 
-/// One ioctl: a valid call, and the places of its reserved fields.
+/// A part of a structure, in bytes.
+struct part
+{
+    std::size_t at;
+    std::size_t bytes;
+};
+
+#define MEMBER(type, member)                                                   \
+    (part{offsetof(type, member), sizeof(type::member)})
+#define FROM(type, member)                                                     \
+    (part{offsetof(type, member), sizeof(type) - offsetof(type, member)})
+
+/// One ioctl: a valid call, and the places of its members.
 struct form
 {
     const char *name;
@@ -70,6 +82,11 @@ struct form
     std::function<void(const descriptor &node, int id,
                        const std::vector<unsigned char> &argument)>
         undo = nullptr;
+    /// Members that only the driver writes, and those that it reads first.
+    std::vector<part> answers = {};
+    std::vector<part> exchanged = {};
+    /// The size of the first version, where the structure has grown since.
+    std::size_t first_version = 0;
 };
 
 std::ostream &operator<<(std::ostream &out, const form &row)
@@ -113,7 +130,9 @@ const std::vector<form> &forms()
          true,
          0,
          {offsetof(emuv_version, reserved)},
-         order<emuv_version>([](emuv_version &, int, const region &, int) {})},
+         order<emuv_version>([](emuv_version &, int, const region &, int) {}),
+         nullptr,
+         {MEMBER(emuv_version, abi), FROM(emuv_version, chunk_bytes)}},
         {"QueryInstance",
          EMUV_IOC_QUERY_INSTANCE,
          true,
@@ -121,7 +140,11 @@ const std::vector<form> &forms()
          EMUV_QUERY_NEXT,
          {},
          order<emuv_query_instance>([](emuv_query_instance &a, int id,
-                                       const region &, int) { a.id = id; })},
+                                       const region &, int) { a.id = id; }),
+         nullptr,
+         {FROM(emuv_query_instance, clients)},
+         {MEMBER(emuv_query_instance, id)},
+         offsetof(emuv_query_instance, hit_bytes)},
         {"QueryClient",
          EMUV_IOC_QUERY_CLIENT,
          true,
@@ -129,7 +152,12 @@ const std::vector<form> &forms()
          0,
          {},
          order<emuv_query_client>([](emuv_query_client &a, int id,
-                                     const region &, int) { a.id = id; })},
+                                     const region &, int) { a.id = id; }),
+         nullptr,
+         {MEMBER(emuv_query_client, pid),
+          FROM(emuv_query_client, physical_bytes)},
+         {MEMBER(emuv_query_client, id), MEMBER(emuv_query_client, client)},
+         offsetof(emuv_query_client, hit_bytes)},
         {"Create",
          EMUV_IOC_CREATE,
          true,
@@ -142,7 +170,9 @@ const std::vector<form> &forms()
          [](const descriptor &node, int,
             const std::vector<unsigned char> &argument) {
              EXPECT_EQ(destroy(node, read_as<emuv_create>(argument).id), 0);
-         }},
+         },
+         {},
+         {MEMBER(emuv_create, id)}},
         {"Destroy",
          EMUV_IOC_DESTROY,
          true,
@@ -167,7 +197,9 @@ const std::vector<form> &forms()
          [](const descriptor &node, int,
             const std::vector<unsigned char> &argument) {
              EXPECT_EQ(release(node, read_as<emuv_alloc>(argument).offset), 0);
-         }},
+         },
+         {MEMBER(emuv_alloc, offset)},
+         {MEMBER(emuv_alloc, bytes)}},
         {"Export",
          EMUV_IOC_EXPORT,
          false,
@@ -180,7 +212,8 @@ const std::vector<form> &forms()
          [](const descriptor &, int,
             const std::vector<unsigned char> &argument) {
              EXPECT_EQ(close(read_as<emuv_export>(argument).fd), 0);
-         }},
+         },
+         {MEMBER(emuv_export, fd)}},
         {"Import",
          EMUV_IOC_IMPORT,
          false,
@@ -192,7 +225,8 @@ const std::vector<form> &forms()
          [](const descriptor &node, int,
             const std::vector<unsigned char> &argument) {
              EXPECT_EQ(release(node, read_as<emuv_import>(argument).offset), 0);
-         }},
+         },
+         {FROM(emuv_import, offset)}},
         {"Discard",
          EMUV_IOC_DISCARD,
          false,
@@ -210,7 +244,11 @@ const std::vector<form> &forms()
          0,
          {},
          order<emuv_charge>(
-             [](emuv_charge &a, int, const region &, int) { a.bytes = mib; })},
+             [](emuv_charge &a, int, const region &, int) { a.bytes = mib; }),
+         [](const descriptor &node, int, const std::vector<unsigned char> &) {
+             EXPECT_EQ(uncharge(node, mib), 0);
+         },
+         {MEMBER(emuv_charge, free_bytes)}},
         {"Uncharge",
          EMUV_IOC_UNCHARGE,
          false,
@@ -218,7 +256,11 @@ const std::vector<form> &forms()
          0,
          {},
          order<emuv_charge>(
-             [](emuv_charge &a, int, const region &, int) { a.bytes = 1; })},
+             [](emuv_charge &a, int, const region &, int) { a.bytes = 1; }),
+         [](const descriptor &node, int, const std::vector<unsigned char> &) {
+             EXPECT_EQ(charge(node, 1), 0);
+         },
+         {MEMBER(emuv_charge, free_bytes)}},
         {"Report",
          EMUV_IOC_REPORT,
          false,
@@ -226,7 +268,11 @@ const std::vector<form> &forms()
          0,
          {},
          order<emuv_report>(
-             [](emuv_report &a, int, const region &, int) { a.spills = 1; })},
+             [](emuv_report &a, int, const region &, int) { a.spills = 1; }),
+         nullptr,
+         {},
+         {},
+         offsetof(emuv_report, hit_bytes)},
         // The last, since it frees the region that the other calls use.
         {"Free",
          EMUV_IOC_FREE,
@@ -264,6 +310,30 @@ protected:
         return GetParam().in_order(id, held, exported.get());
     }
 
+    std::size_t whole() const { return in_order().size(); }
+    std::size_t first_version() const
+    {
+        return GetParam().first_version ? GetParam().first_version : whole();
+    }
+
+    /// A call in order that succeeds, however many have before.
+    std::vector<unsigned char> next_call() const
+    {
+        auto argument = in_order();
+        if (GetParam().request == EMUV_IOC_FREE) {
+            const auto offset = allocate(client, chunk).offset;
+            std::memcpy(argument.data() + offsetof(emuv_free, offset), &offset,
+                        sizeof offset);
+        }
+        return argument;
+    }
+    void undo(std::vector<unsigned char> argument) const
+    {
+        argument.resize(std::max(argument.size(), whole()));
+        if (GetParam().undo)
+            GetParam().undo(node(), id, argument);
+    }
+
     int issue(std::vector<unsigned char> &argument) const
     {
         return call(node().get(), GetParam().request, argument.data());
@@ -279,8 +349,7 @@ protected:
     {
         auto argument = in_order();
         EXPECT_EQ(issue(argument), 0);
-        if (GetParam().undo)
-            GetParam().undo(node(), id, argument);
+        undo(argument);
     }
 
     /// The call is refused, writes nothing back and changes nothing.
@@ -331,8 +400,8 @@ TEST_P(call_form, ReservedFieldsMustBeZero)
 
 TEST_P(call_form, ShorterThanTheFirstVersionIsRefused)
 {
-    const auto whole = static_cast<__u32>(in_order().size());
-    for (const __u32 size : {0U, 1U, 4U, 8U, whole - 8, whole - 4, whole - 1}) {
+    const auto first = static_cast<__u32>(first_version());
+    for (const __u32 size : {0U, 1U, 4U, 8U, first - 8, first - 4, first - 1}) {
         auto argument = in_order();
         set_size(argument, size);
         expect_refused(argument, EINVAL, "size " + std::to_string(size));
@@ -343,20 +412,24 @@ TEST_P(call_form, ShorterThanTheFirstVersionIsRefused)
 TEST_P(call_form, LongerWithZerosBehindSucceeds)
 {
     for (const std::size_t more : {1, 8, 512}) {
-        auto argument = in_order();
-        if (GetParam().request == EMUV_IOC_FREE) {
-            const auto offset = allocate(client, chunk).offset;
-            std::memcpy(argument.data() + offsetof(emuv_free, offset), &offset,
-                        sizeof offset);
-        }
+        auto argument = next_call();
         argument.resize(argument.size() + more);
         set_size(argument, static_cast<__u32>(argument.size()));
         EXPECT_EQ(issue(argument), 0) << more << " more";
         EXPECT_TRUE(std::all_of(argument.end() - static_cast<long>(more),
                                 argument.end(),
                                 [](auto byte) { return byte == 0; }));
-        if (GetParam().undo)
-            GetParam().undo(node(), id, argument);
+        undo(argument);
+    }
+}
+
+TEST_P(call_form, EachSizeSinceTheFirstVersionSucceeds)
+{
+    for (auto size = first_version(); size <= whole(); size++) {
+        auto argument = next_call();
+        set_size(argument, static_cast<__u32>(size));
+        EXPECT_EQ(issue(argument), 0) << "size " << size;
+        undo(argument);
     }
 }
 
@@ -366,8 +439,7 @@ TEST_P(call_form, LargestSizeSucceeds)
     argument.resize(4096);
     set_size(argument, 4096);
     EXPECT_EQ(issue(argument), 0);
-    if (GetParam().undo)
-        GetParam().undo(node(), id, argument);
+    undo(argument);
 }
 
 TEST_P(call_form, LongerWithSomethingBehindIsRefused)
@@ -414,6 +486,114 @@ TEST_P(call_form, UnreadableArgumentGivesEfault)
     }
     munmap(pages, page);
     expect_in_order();
+}
+
+/// Bytes at the end of a page, before an unmapped one.
+class page_end
+{
+public:
+    page_end()
+    {
+        void *at = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        checked(at == MAP_FAILED ? -1 : 0, "mmap");
+        at_ = static_cast<unsigned char *>(at);
+        checked(munmap(at_ + page, page), "munmap");
+    }
+    page_end(const page_end &) = delete;
+    page_end &operator=(const page_end &) = delete;
+    ~page_end() { munmap(at_, page); }
+
+    unsigned char *hold(const std::vector<unsigned char> &bytes)
+    {
+        return static_cast<unsigned char *>(
+            std::memcpy(at_ + page - bytes.size(), bytes.data(), bytes.size()));
+    }
+
+private:
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    unsigned char *at_ = nullptr;
+};
+
+/// The driver touches no byte behind the caller's size.
+using ioctl_overrun = call_form;
+
+TEST_P(ioctl_overrun, NothingBehindTheStructureNeedBeMapped)
+{
+    page_end end;
+    std::vector<std::size_t> sizes{whole() + 8, whole() + 256, 4096};
+    for (auto size = first_version(); size <= whole(); size++)
+        sizes.push_back(size);
+    for (const auto size : sizes) {
+        auto argument = next_call();
+        argument.resize(size);
+        set_size(argument, static_cast<__u32>(size));
+        auto *at = end.hold(argument);
+        EXPECT_EQ(call(node().get(), GetParam().request, at), 0)
+            << "size " << size;
+        argument.assign(at, at + size);
+        undo(argument);
+    }
+}
+
+TEST_P(ioctl_overrun, NothingBehindAShorterStructureIsWritten)
+{
+    for (auto size = first_version(); size < whole(); size++) {
+        auto argument = next_call();
+        std::fill(argument.begin() + static_cast<long>(size), argument.end(),
+                  0x5a);
+        set_size(argument, static_cast<__u32>(size));
+        EXPECT_EQ(issue(argument), 0) << "size " << size;
+        EXPECT_FALSE(first_other(argument.data() + size, whole() - size, 0x5a))
+            << "size " << size;
+        undo(argument);
+    }
+}
+
+/// The driver writes each byte of its answer, and no other byte. So an answer
+/// depends on nothing that was in memory before.
+using ioctl_zeroing = call_form;
+
+TEST_P(ioctl_zeroing, AnswersAreWrittenWholeAndNothingElseIs)
+{
+    std::vector<unsigned char> first;
+    for (const int filling : {0x00, 0x5a, 0xff}) {
+        auto argument = next_call();
+        for (const auto &[at, bytes] : GetParam().answers)
+            std::memset(argument.data() + at, filling, bytes);
+        const auto given = argument;
+        ASSERT_EQ(issue(argument), 0) << filling;
+        undo(argument);
+
+        auto outside = argument;
+        for (const auto &parts : {GetParam().answers, GetParam().exchanged})
+            for (const auto &[at, bytes] : parts)
+                std::memcpy(outside.data() + at, given.data() + at, bytes);
+        EXPECT_EQ(outside, given) << "written outside of the answer";
+
+        auto answer = argument;
+        if (GetParam().request == EMUV_IOC_FREE)
+            answer.clear(); // each region has a name of its own
+        if (filling == 0)
+            first = answer;
+        EXPECT_EQ(answer, first) << "not written, filled with " << filling;
+    }
+}
+
+TEST_P(ioctl_zeroing, AnOlderCallersAnswerBeginsTheNewestOnes)
+{
+    auto newest = next_call();
+    ASSERT_EQ(issue(newest), 0);
+    undo(newest);
+    for (auto size = first_version(); size < whole(); size++) {
+        auto argument = next_call();
+        set_size(argument, static_cast<__u32>(size));
+        ASSERT_EQ(issue(argument), 0) << "size " << size;
+        set_size(argument, static_cast<__u32>(whole()));
+        EXPECT_EQ(std::memcmp(argument.data(), newest.data(), size), 0)
+            << "size " << size;
+        undo(argument);
+    }
 }
 
 using answering_call_form = call_form;
@@ -465,6 +645,16 @@ TEST_P(call_form, OtherNodesDoNotKnowIt)
 }
 
 INSTANTIATE_TEST_SUITE_P(, call_form, testing::ValuesIn(forms()),
+                         [](const auto &row) {
+                             return std::string(row.param.name);
+                         });
+
+INSTANTIATE_TEST_SUITE_P(, ioctl_overrun, testing::ValuesIn(forms()),
+                         [](const auto &row) {
+                             return std::string(row.param.name);
+                         });
+
+INSTANTIATE_TEST_SUITE_P(, ioctl_zeroing, testing::ValuesIn(forms()),
                          [](const auto &row) {
                              return std::string(row.param.name);
                          });

@@ -24,8 +24,9 @@
  * @flags: Bits that the structure's own description names; 0 if it names none.
  *
  * Structures only ever grow at the end. A caller may pass a shorter structure
- * than the driver's, down to the first published version: the driver reads
- * zeros behind it. A caller may pass a longer structure if every byte behind
+ * than the driver's, down to the first version: the driver reads zeros behind
+ * it. If a structure has grown, its description names the last member of the
+ * first version. A caller may pass a longer structure if every byte behind
  * the driver's is zero. On success the driver writes back as much of the
  * structure as the caller has; on failure nothing is written back.
  *
@@ -140,6 +141,8 @@ struct emuv_version {
  * @miss_bytes: Out: see struct emuv_report
  * @stalled_ns: Out: see struct emuv_report
  *
+ * The first version ends with @gpu_model.
+ *
  * Describe an instance. On /dev/emuvN it is always the node's own; @id is not
  * read there.
  *
@@ -189,6 +192,8 @@ struct emuv_query_instance {
  * @hit_bytes: Out: see struct emuv_report
  * @miss_bytes: Out: see struct emuv_report
  * @stalled_ns: Out: see struct emuv_report
+ *
+ * The first version ends with @comm.
  *
  * List the clients of an instance, one per call. On /dev/emuvN the caller's own
  * open file is one of the clients.
@@ -444,6 +449,8 @@ struct emuv_charge {
  * @hit_bytes: Bytes of memory given to work and found in VRAM since then
  * @miss_bytes: Bytes of memory given to work and found in system RAM since then
  * @stalled_ns: Nanoseconds that work waited for memory to arrive, since then
+ *
+ * The first version ends with @faults.
  *
  * Add to the client's and the instance's counters, which only grow. Nobody
  * checks the client's numbers, and no limit depends on them. A counter of the
