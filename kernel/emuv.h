@@ -49,6 +49,7 @@
 #define EMUV_CHUNK_ORDER	(EMUV_CHUNK_SHIFT - PAGE_SHIFT)
 #define EMUV_CHUNK_PAGES	BIT(EMUV_CHUNK_ORDER)
 
+struct emuv_call;
 struct emuv_client;
 struct emuv_region;
 struct emuv_payer;
@@ -118,6 +119,12 @@ void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
 void emuv_ledger_read_account(struct emuv_ledger *ledger,
 			      const struct emuv_account *account,
 			      struct emuv_account *copy);
+
+int emuv_ledger_ioctl_charge(struct emuv_call *call);
+void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err);
+int emuv_ledger_ioctl_uncharge(struct emuv_call *call);
+void emuv_ledger_ioctl_uncharge_finish(struct emuv_call *call, int err);
+int emuv_ledger_ioctl_report(struct emuv_call *call);
 
 /* range.c: allocated ranges of an offset space, in chunks */
 
@@ -209,6 +216,7 @@ struct emuv_instance *emuv_instance_get(int id);
 struct emuv_instance *emuv_instance_get_next(int id);
 void emuv_instance_query(struct emuv_instance *inst,
 			 struct emuv_query_instance *arg);
+int emuv_instance_ioctl_query(struct emuv_call *call);
 
 static inline void emuv_instance_put(struct emuv_instance *inst)
 {
@@ -242,6 +250,7 @@ struct emuv_client {
 
 extern const struct file_operations emuv_client_fops;
 int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg);
+int emuv_client_ioctl_query(struct emuv_call *call);
 struct emuv_region *emuv_client_region(struct emuv_client *client, u64 offset);
 struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset);
 
@@ -309,6 +318,7 @@ struct emuv_ioctl {
 long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 			 struct file *file, unsigned int cmd, unsigned long arg);
 int emuv_ioctl_version(struct emuv_call *call);
+long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
 
 /* region.c: allocated parts of an offset space */
 
@@ -350,6 +360,14 @@ void emuv_region_put(struct emuv_region *region);
 void emuv_region_reap(struct emuv_instance *inst);
 void emuv_region_abandon(struct emuv_instance *inst);
 void emuv_region_reap_work(struct work_struct *work);
+int emuv_region_ioctl_alloc(struct emuv_call *call);
+void emuv_region_ioctl_alloc_finish(struct emuv_call *call, int err);
+int emuv_region_ioctl_free(struct emuv_call *call);
+int emuv_region_ioctl_export(struct emuv_call *call);
+void emuv_region_ioctl_export_finish(struct emuv_call *call, int err);
+int emuv_region_ioctl_import(struct emuv_call *call);
+void emuv_region_ioctl_import_finish(struct emuv_call *call, int err);
+int emuv_region_ioctl_discard(struct emuv_call *call);
 
 static inline void emuv_region_get(struct emuv_region *region)
 {

@@ -298,6 +298,14 @@ void emuv_instance_query(struct emuv_instance *inst,
 	memcpy(arg->gpu_model, inst->config.gpu_model, sizeof(arg->gpu_model));
 }
 
+int emuv_instance_ioctl_query(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+
+	emuv_instance_query(client->inst, &call->arg.query_instance);
+	return 0;
+}
+
 int emuv_instance_init(void)
 {
 	int err;

@@ -68,3 +68,84 @@ int emuv_ioctl_version(struct emuv_call *call)
 	strscpy(arg->module_version, EMUV_VERSION, sizeof(arg->module_version));
 	return 0;
 }
+
+/* The ioctls of /dev/emuvN, each in the file of its noun. */
+static const struct emuv_ioctl emuv_client_ioctls[] = {
+	{
+		.cmd = EMUV_IOC_VERSION,
+		EMUV_IOCTL_SIZES(struct emuv_version, module_version),
+		.out = true,
+		.run = emuv_ioctl_version,
+	},
+	{
+		.cmd = EMUV_IOC_QUERY_INSTANCE,
+		EMUV_IOCTL_SIZES(struct emuv_query_instance, gpu_model),
+		.out = true,
+		.run = emuv_instance_ioctl_query,
+	},
+	{
+		.cmd = EMUV_IOC_QUERY_CLIENT,
+		EMUV_IOCTL_SIZES(struct emuv_query_client, comm),
+		.out = true,
+		.run = emuv_client_ioctl_query,
+	},
+	{
+		.cmd = EMUV_IOC_ALLOC,
+		EMUV_IOCTL_SIZES(struct emuv_alloc, offset),
+		.flags = EMUV_ALLOC_POPULATE,
+		.out = true,
+		.run = emuv_region_ioctl_alloc,
+		.finish = emuv_region_ioctl_alloc_finish,
+	},
+	{
+		.cmd = EMUV_IOC_FREE,
+		EMUV_IOCTL_SIZES(struct emuv_free, offset),
+		.run = emuv_region_ioctl_free,
+	},
+	{
+		.cmd = EMUV_IOC_EXPORT,
+		EMUV_IOCTL_SIZES(struct emuv_export, reserved),
+		.flags = EMUV_EXPORT_DMABUF,
+		.out = true,
+		.run = emuv_region_ioctl_export,
+		.finish = emuv_region_ioctl_export_finish,
+	},
+	{
+		.cmd = EMUV_IOC_IMPORT,
+		EMUV_IOCTL_SIZES(struct emuv_import, bytes),
+		.out = true,
+		.run = emuv_region_ioctl_import,
+		.finish = emuv_region_ioctl_import_finish,
+	},
+	{
+		.cmd = EMUV_IOC_DISCARD,
+		EMUV_IOCTL_SIZES(struct emuv_discard, bytes),
+		.run = emuv_region_ioctl_discard,
+	},
+	{
+		.cmd = EMUV_IOC_CHARGE,
+		EMUV_IOCTL_SIZES(struct emuv_charge, free_bytes),
+		.out = true,
+		.run = emuv_ledger_ioctl_charge,
+		.finish = emuv_ledger_ioctl_charge_finish,
+	},
+	{
+		.cmd = EMUV_IOC_UNCHARGE,
+		EMUV_IOCTL_SIZES(struct emuv_charge, free_bytes),
+		.out = true,
+		.run = emuv_ledger_ioctl_uncharge,
+		.finish = emuv_ledger_ioctl_uncharge_finish,
+	},
+	{
+		.cmd = EMUV_IOC_REPORT,
+		EMUV_IOCTL_SIZES(struct emuv_report, faults),
+		.run = emuv_ledger_ioctl_report,
+	},
+};
+
+long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	return emuv_ioctl_dispatch(emuv_client_ioctls,
+				   ARRAY_SIZE(emuv_client_ioctls), file, cmd,
+				   arg);
+}

@@ -191,3 +191,61 @@ void emuv_ledger_read_account(struct emuv_ledger *ledger,
 	*copy = *account;
 	spin_unlock(&ledger->lock);
 }
+
+int emuv_ledger_ioctl_charge(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_charge *arg = &call->arg.charge;
+
+	return emuv_ledger_charge(&client->inst->ledger, &client->account,
+				  arg->bytes, &arg->free_bytes);
+}
+
+void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err)
+{
+	struct emuv_client *client = call->file->private_data;
+	u64 bytes = call->arg.charge.bytes, unused;
+
+	/* another thread of the client may have uncharged them already */
+	if (err && !emuv_ledger_uncharge_prepare(&client->inst->ledger,
+						 &client->account, bytes,
+						 &unused))
+		emuv_ledger_uncharge_finish(&client->inst->ledger,
+					    &client->account, bytes, true);
+}
+
+int emuv_ledger_ioctl_uncharge(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_charge *arg = &call->arg.charge;
+
+	return emuv_ledger_uncharge_prepare(&client->inst->ledger,
+					    &client->account, arg->bytes,
+					    &arg->free_bytes);
+}
+
+void emuv_ledger_ioctl_uncharge_finish(struct emuv_call *call, int err)
+{
+	struct emuv_client *client = call->file->private_data;
+
+	emuv_ledger_uncharge_finish(&client->inst->ledger, &client->account,
+				    call->arg.charge.bytes, !err);
+}
+
+int emuv_ledger_ioctl_report(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	const struct emuv_report *arg = &call->arg.report;
+	const struct emuv_counters delta = {
+		.fetched_bytes = arg->fetched_bytes,
+		.evicted_bytes = arg->evicted_bytes,
+		.spills = arg->spills,
+		.faults = arg->faults,
+		.hit_bytes = arg->hit_bytes,
+		.miss_bytes = arg->miss_bytes,
+		.stalled_ns = arg->stalled_ns,
+	};
+
+	return emuv_ledger_report(&client->inst->ledger, &client->account,
+				  &delta);
+}

@@ -8,6 +8,7 @@
  * pin pages. The region then stays in the ledger until they are unpinned, since
  * pinned memory is not free.
  */
+#include <linux/file.h>
 #include <linux/slab.h>
 
 #include "emuv.h"
@@ -298,5 +299,140 @@ int emuv_region_discard(struct emuv_region *region, u64 offset, u64 bytes)
 	else
 		err = emuv_backing_discard(region, offset, bytes);
 	up_read(&region->discard_sem);
+	return err;
+}
+
+int emuv_region_ioctl_alloc(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_alloc *arg = &call->arg.alloc;
+
+	if (!arg->bytes)
+		return -EINVAL;
+	/* no instance is that large; below, rounding up cannot overflow */
+	if (arg->bytes > EMUV_MAX_BYTES)
+		return -ENOSPC;
+	arg->bytes = round_up(arg->bytes, EMUV_CHUNK_BYTES);
+	return emuv_region_create(client, arg->bytes,
+				  arg->flags & EMUV_ALLOC_POPULATE,
+				  &arg->offset);
+}
+
+void emuv_region_ioctl_alloc_finish(struct emuv_call *call, int err)
+{
+	if (err)
+		emuv_region_drop(call->file->private_data,
+				 call->arg.alloc.offset);
+}
+
+int emuv_region_ioctl_free(struct emuv_call *call)
+{
+	return emuv_region_drop(call->file->private_data,
+				call->arg.free.offset);
+}
+
+int emuv_region_ioctl_export(struct emuv_call *call)
+{
+	struct emuv_export *arg = &call->arg.export;
+	struct emuv_region *region;
+	int fd;
+
+	if (arg->reserved)
+		return -EINVAL;
+	if (!(call->file->f_mode & FMODE_READ))
+		return -EACCES;
+	region = emuv_client_region(call->file->private_data, arg->offset);
+	if (!region)
+		return -ENOENT;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0)
+		goto err_put_region;
+
+	/* the file takes over the reference */
+	if (arg->flags & EMUV_EXPORT_DMABUF)
+		call->made = emuv_dmabuf_create(region, call->file->f_mode);
+	else
+		call->made = emuv_regionfd_create(region, call->file->f_mode);
+	if (IS_ERR(call->made)) {
+		put_unused_fd(fd);
+		fd = PTR_ERR(call->made);
+		goto err_put_region;
+	}
+	arg->fd = fd;
+	return 0;
+
+err_put_region:
+	emuv_region_put(region);
+	return fd;
+}
+
+void emuv_region_ioctl_export_finish(struct emuv_call *call, int err)
+{
+	if (err) {
+		put_unused_fd(call->arg.export.fd);
+		fput(call->made);
+	} else {
+		fd_install(call->arg.export.fd, call->made);
+	}
+}
+
+int emuv_region_ioctl_import(struct emuv_call *call)
+{
+	const fmode_t both = FMODE_READ | FMODE_WRITE;
+	struct emuv_import *arg = &call->arg.import;
+	struct emuv_region *region;
+	struct file *file;
+	int err;
+
+	if (arg->reserved)
+		return -EINVAL;
+	file = fget(arg->fd);
+	if (!file)
+		return -EBADF;
+	region = emuv_regionfd_region(file);
+	if (!region) {
+		err = -EINVAL;
+	} else if ((file->f_mode & both) != both) {
+		err = -EBADF;
+	} else {
+		arg->offset = emuv_region_offset(region);
+		arg->bytes = emuv_region_bytes(region);
+		err = emuv_region_import(call->file->private_data, region);
+	}
+	fput(file);
+	return err;
+}
+
+void emuv_region_ioctl_import_finish(struct emuv_call *call, int err)
+{
+	if (err)
+		emuv_region_drop(call->file->private_data,
+				 call->arg.import.offset);
+}
+
+int emuv_region_ioctl_discard(struct emuv_call *call)
+{
+	struct emuv_client *client = call->file->private_data;
+	struct emuv_discard *arg = &call->arg.discard;
+	u64 size = client->inst->config.virtual_bytes;
+	struct emuv_region *region;
+	int err;
+
+	if (!arg->bytes || arg->offset > size ||
+	    arg->bytes > size - arg->offset)
+		return -EINVAL;
+	if (!(call->file->f_mode & FMODE_WRITE))
+		return -EACCES;
+	region = emuv_client_region_at(client, arg->offset);
+	if (!region)
+		return -EACCES;
+	if (arg->bytes > emuv_region_end(region) - arg->offset)
+		err = -EACCES;
+	else
+		err = emuv_region_discard(region,
+					  arg->offset -
+					  emuv_region_offset(region),
+					  arg->bytes);
+	emuv_region_put(region);
 	return err;
 }
