@@ -73,6 +73,7 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	client->pid = get_pid(task_tgid(current));
 	get_task_comm(client->comm, current->group_leader);
 	xa_init_flags(&client->regions, XA_FLAGS_ACCOUNT);
+	client->account.seen = emuv_state(inst, &client->account);
 
 	mutex_lock(&inst->lock);
 	if (inst->dead) {
@@ -263,6 +264,13 @@ int emuv_client_ioctl_query(struct emuv_call *call)
 	return emuv_client_query(client->inst, &call->arg.query_client);
 }
 
+static __poll_t emuv_client_poll(struct file *file, poll_table *wait)
+{
+	struct emuv_client *client = file->private_data;
+
+	return emuv_state_poll(client->inst, &client->account, file, wait);
+}
+
 static void emuv_client_show_fdinfo(struct seq_file *seq, struct file *file)
 {
 	struct emuv_client *client = file->private_data;
@@ -288,6 +296,7 @@ const struct file_operations emuv_client_fops = {
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_client_mmap,
 	.fsync = noop_fsync,	/* memory has no backing store */
+	.poll = emuv_client_poll,
 	.unlocked_ioctl = emuv_ioctl_client,
 	.compat_ioctl = compat_ptr_ioctl,
 	.show_fdinfo = emuv_client_show_fdinfo,

@@ -29,16 +29,19 @@
 #define EMUV_EMUV_H
 
 #include <linux/cdev.h>
+#include <linux/completion.h>
 #include <linux/device.h>
 #include <linux/fs.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
+#include <linux/poll.h>
 #include <linux/rbtree.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/uuid.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <linux/emuv.h>
@@ -53,6 +56,7 @@ struct emuv_call;
 struct emuv_client;
 struct emuv_region;
 struct emuv_payer;
+struct kernfs_node;
 struct mem_cgroup;
 
 /* ledger.c: limits, sums and accounts */
@@ -73,18 +77,38 @@ struct emuv_counters {
  * @virtual: Bytes of the regions that it allocated and still holds
  * @imported: Bytes of other clients' regions that it holds
  * @counters: Sums of its reports
+ * @waiters: Number of its charges that wait
+ * @seen: State of the instance that the client was last told
  */
 struct emuv_account {
 	u64 physical;
 	u64 virtual;
 	u64 imported;
 	struct emuv_counters counters;
+	unsigned int waiters;
+	u32 seen;
+};
+
+/*
+ * struct emuv_waiter - a charge that waits, on its thread's stack
+ * @node: Place in the ledger's queue; empty once the charge is served
+ * @served: Completed then
+ */
+struct emuv_waiter {
+	struct list_head node;
+	struct emuv_account *account;
+	u64 bytes;
+	struct completion served;
 };
 
 /*
  * struct emuv_ledger - an instance's limits, and the sums of its accounts
  * @unowned: Part of @virtual_used that is in no account, because the allocating
  *	client dropped the region before other holders did
+ * @waiters: Charges that wait for room, in the order of their arrival
+ * @state: EMUV_STATE_*, without the host's floor
+ * @changed: Woken when @state or the number of @waiters changes
+ * @told: The sysfs attribute of @state, or NULL
  */
 struct emuv_ledger {
 	spinlock_t lock;	/* guards the ledger and every account */
@@ -94,11 +118,19 @@ struct emuv_ledger {
 	u64 virtual_used;
 	u64 unowned;
 	struct emuv_counters counters;
+	struct list_head waiters;
+	unsigned int waiter_count;
+	u32 state;
+	wait_queue_head_t changed;
+	struct kernfs_node *told;
 };
 
 void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual);
 int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes);
+int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
+			    struct emuv_account *account, u64 bytes,
+			    u64 timeout_ns, u64 *free_bytes);
 int emuv_ledger_uncharge_prepare(struct emuv_ledger *ledger,
 				 struct emuv_account *account, u64 bytes,
 				 u64 *free_bytes);
@@ -119,6 +151,13 @@ void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
 void emuv_ledger_read_account(struct emuv_ledger *ledger,
 			      const struct emuv_account *account,
 			      struct emuv_account *copy);
+u32 emuv_ledger_state(struct emuv_ledger *ledger,
+		      const struct emuv_account *account);
+void emuv_ledger_saw(struct emuv_ledger *ledger, struct emuv_account *account,
+		     u32 state);
+bool emuv_ledger_is_news(struct emuv_ledger *ledger,
+			 const struct emuv_account *account, u32 state);
+void emuv_ledger_tell(struct emuv_ledger *ledger, struct kernfs_node *node);
 
 int emuv_ledger_ioctl_charge(struct emuv_call *call);
 void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err);
@@ -185,6 +224,7 @@ struct emuv_config {
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
  * @reap_work: Frees regions of @lingering while there are any
+ * @floor_work: Makes pollers look at the host's floor
  * @resident: Number of chunks that back its regions
  * @ledger: Limits, sums and accounts
  */
@@ -202,6 +242,7 @@ struct emuv_instance {
 	struct emuv_range_tree ranges;
 	struct list_head lingering;
 	struct delayed_work reap_work;
+	struct delayed_work floor_work;
 
 	atomic_long_t resident;
 	struct emuv_ledger ledger;
@@ -217,6 +258,7 @@ struct emuv_instance *emuv_instance_get_next(int id);
 void emuv_instance_query(struct emuv_instance *inst,
 			 struct emuv_query_instance *arg);
 int emuv_instance_ioctl_query(struct emuv_call *call);
+void emuv_instance_ioctl_query_finish(struct emuv_call *call, int err);
 
 static inline void emuv_instance_put(struct emuv_instance *inst)
 {
@@ -227,6 +269,14 @@ static inline u64 emuv_instance_resident_bytes(struct emuv_instance *inst)
 {
 	return (u64)atomic_long_read(&inst->resident) << EMUV_CHUNK_SHIFT;
 }
+
+/* state.c: the state of an instance, and poll() */
+
+u32 emuv_state(struct emuv_instance *inst, const struct emuv_account *account);
+__poll_t emuv_state_poll(struct emuv_instance *inst,
+			 const struct emuv_account *account, struct file *file,
+			 poll_table *wait);
+void emuv_state_floor_work(struct work_struct *work);
 
 /* client.c: open files of /dev/emuvN */
 

@@ -26,6 +26,7 @@ static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 
 static void emuv_instance_free(struct emuv_instance *inst)
 {
+	sysfs_put(inst->ledger.told);
 	kfree(inst);
 }
 
@@ -114,6 +115,7 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
 	INIT_DELAYED_WORK(&inst->reap_work, emuv_region_reap_work);
+	INIT_DELAYED_WORK(&inst->floor_work, emuv_state_floor_work);
 	emuv_range_tree_init(&inst->ranges,
 			     config->virtual_bytes >> EMUV_CHUNK_SHIFT);
 	emuv_ledger_init(&inst->ledger, config->physical_bytes,
@@ -152,7 +154,11 @@ static int emuv_instance_publish(struct emuv_instance *inst)
 		return err;
 	cdev_init(&inst->cdev, &emuv_client_fops);
 	inst->cdev.owner = THIS_MODULE;
-	return cdev_device_add(&inst->cdev, &inst->dev);
+	err = cdev_device_add(&inst->cdev, &inst->dev);
+	if (!err)
+		emuv_ledger_tell(&inst->ledger,
+				 sysfs_get_dirent(inst->dev.kobj.sd, "state"));
+	return err;
 }
 
 /* Create an instance. Returns its id or an error. */
@@ -222,6 +228,7 @@ static void emuv_instance_remove(struct emuv_instance *inst)
 	emuv_promised_bytes -= inst->config.virtual_bytes;
 	cdev_device_del(&inst->cdev, &inst->dev);
 	cancel_delayed_work_sync(&inst->reap_work);
+	cancel_delayed_work_sync(&inst->floor_work);
 	emuv_region_abandon(inst);
 	put_device(&inst->dev);
 }
@@ -296,6 +303,8 @@ void emuv_instance_query(struct emuv_instance *inst,
 	arg->pci_device_id = inst->config.pci_device_id;
 	export_uuid(arg->uuid, &inst->uuid);
 	memcpy(arg->gpu_model, inst->config.gpu_model, sizeof(arg->gpu_model));
+	arg->state = emuv_state(inst, NULL);
+	arg->waiters = ledger.waiter_count;
 }
 
 int emuv_instance_ioctl_query(struct emuv_call *call)
@@ -303,7 +312,18 @@ int emuv_instance_ioctl_query(struct emuv_call *call)
 	struct emuv_client *client = call->file->private_data;
 
 	emuv_instance_query(client->inst, &call->arg.query_instance);
+	call->arg.query_instance.state = emuv_state(client->inst,
+						    &client->account);
 	return 0;
+}
+
+void emuv_instance_ioctl_query_finish(struct emuv_call *call, int err)
+{
+	struct emuv_client *client = call->file->private_data;
+
+	if (!err)
+		emuv_ledger_saw(&client->inst->ledger, &client->account,
+				call->arg.query_instance.state);
 }
 
 int emuv_instance_init(void)

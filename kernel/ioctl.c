@@ -82,6 +82,7 @@ static const struct emuv_ioctl emuv_client_ioctls[] = {
 		EMUV_IOCTL_SIZES(struct emuv_query_instance, gpu_model),
 		.out = true,
 		.run = emuv_instance_ioctl_query,
+		.finish = emuv_instance_ioctl_query_finish,
 	},
 	{
 		.cmd = EMUV_IOC_QUERY_CLIENT,
@@ -125,6 +126,7 @@ static const struct emuv_ioctl emuv_client_ioctls[] = {
 	{
 		.cmd = EMUV_IOC_CHARGE,
 		EMUV_IOCTL_SIZES(struct emuv_charge, free_bytes),
+		.flags = EMUV_CHARGE_WAIT,
 		.out = true,
 		.run = emuv_ledger_ioctl_charge,
 		.finish = emuv_ledger_ioctl_charge_finish,

@@ -5,6 +5,9 @@
  * Each sum changes together with its account, under one lock. A reader thus
  * never sees more in the accounts than in the sum.
  */
+#include <linux/jiffies.h>
+#include <linux/sysfs.h>
+
 #include "emuv.h"
 
 void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual)
@@ -12,22 +15,157 @@ void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual)
 	spin_lock_init(&ledger->lock);
 	ledger->physical_limit = physical;
 	ledger->virtual_limit = virtual;
+	INIT_LIST_HEAD(&ledger->waiters);
+	ledger->state = physical ? EMUV_STATE_ROOM : 0;
+	init_waitqueue_head(&ledger->changed);
 }
 
-/* Charge @bytes of VRAM to an account, or -ENOSPC. */
+static u64 emuv_ledger_free_bytes(const struct emuv_ledger *ledger)
+{
+	return ledger->physical_limit - ledger->physical_used;
+}
+
+static void emuv_ledger_enter(struct emuv_ledger *ledger,
+			      struct emuv_account *account, u64 bytes)
+{
+	ledger->physical_used += bytes;
+	account->physical += bytes;
+}
+
+static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
+{
+	u64 free_bytes = emuv_ledger_free_bytes(ledger);
+	bool was_near = ledger->state & EMUV_STATE_NEAR_LIMIT;
+	u32 state = 0;
+
+	if (ledger->waiter_count)
+		state |= EMUV_STATE_WAITERS;
+	else if (free_bytes)
+		state |= EMUV_STATE_ROOM;
+	/* hysteresis, so that pollers are not woken for each charge */
+	if (free_bytes < ledger->physical_limit >> (was_near ? 3 : 4))
+		state |= EMUV_STATE_NEAR_LIMIT;
+	return state;
+}
+
+static void emuv_ledger_join(struct emuv_ledger *ledger,
+			     struct emuv_waiter *waiter)
+{
+	list_add_tail(&waiter->node, &ledger->waiters);
+	ledger->waiter_count++;
+	waiter->account->waiters++;
+}
+
+static void emuv_ledger_leave(struct emuv_ledger *ledger,
+			      struct emuv_waiter *waiter)
+{
+	list_del_init(&waiter->node);
+	ledger->waiter_count--;
+	waiter->account->waiters--;
+}
+
+/*
+ * Serve waiters in the order of their arrival. A waiter that does not fit yet
+ * holds up those behind it, so that small charges cannot starve a large one.
+ */
+static void emuv_ledger_serve(struct emuv_ledger *ledger)
+{
+	struct emuv_waiter *first, *next;
+
+	list_for_each_entry_safe(first, next, &ledger->waiters, node) {
+		if (first->bytes > emuv_ledger_free_bytes(ledger))
+			break;
+		emuv_ledger_enter(ledger, first->account, first->bytes);
+		emuv_ledger_leave(ledger, first);
+		/* the waiter may be gone after this */
+		complete(&first->served);
+	}
+}
+
+/*
+ * Serve waiters and tell pollers, after the physical sum or the queue has
+ * changed. @waiters is the length of the queue before. Pollers are told of a
+ * new length even if the state is the same, since each client asks whether
+ * *others* wait.
+ */
+static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
+{
+	u32 state;
+
+	lockdep_assert_held(&ledger->lock);
+	emuv_ledger_serve(ledger);
+	state = emuv_ledger_new_state(ledger);
+	if (state == ledger->state && waiters == ledger->waiter_count)
+		return;
+	ledger->state = state;
+	wake_up_poll(&ledger->changed, EPOLLPRI);
+	if (ledger->told)
+		sysfs_notify_dirent(ledger->told);
+}
+
+/* Charge @bytes of VRAM to an account; -ENOSPC also if others wait for room. */
 int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes)
 {
 	int err = 0;
 
 	spin_lock(&ledger->lock);
-	if (bytes <= ledger->physical_limit - ledger->physical_used) {
-		ledger->physical_used += bytes;
-		account->physical += bytes;
+	if (!bytes || (!ledger->waiter_count &&
+		       bytes <= emuv_ledger_free_bytes(ledger))) {
+		emuv_ledger_enter(ledger, account, bytes);
+		emuv_ledger_settle(ledger, ledger->waiter_count);
 	} else {
 		err = -ENOSPC;
 	}
-	*free_bytes = ledger->physical_limit - ledger->physical_used;
+	*free_bytes = emuv_ledger_free_bytes(ledger);
+	spin_unlock(&ledger->lock);
+	return err;
+}
+
+static unsigned long emuv_ledger_jiffies(u64 timeout_ns)
+{
+	if (timeout_ns == EMUV_NO_TIMEOUT)
+		return MAX_SCHEDULE_TIMEOUT;
+	/* the current tick may end at once */
+	return min(nsecs_to_jiffies64(timeout_ns) + 1,
+		   (u64)MAX_SCHEDULE_TIMEOUT - 1);
+}
+
+/*
+ * Charge @bytes of VRAM as soon as there is room and earlier waiters are served.
+ * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, or -EINTR on a signal. Bytes
+ * that come back are charged to the waiter at once, under the ledger's lock. So
+ * nobody gets in between, and no wake-up is lost.
+ */
+int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
+			    struct emuv_account *account, u64 bytes,
+			    u64 timeout_ns, u64 *free_bytes)
+{
+	struct emuv_waiter waiter = { .account = account, .bytes = bytes };
+	int err = 0;
+	long left;
+
+	if (!emuv_ledger_charge(ledger, account, bytes, free_bytes))
+		return 0;
+	/* the limit never changes */
+	if (bytes > ledger->physical_limit)
+		return -ENOSPC;
+	init_completion(&waiter.served);
+	spin_lock(&ledger->lock);
+	emuv_ledger_join(ledger, &waiter);
+	emuv_ledger_settle(ledger, ledger->waiter_count - 1);
+	spin_unlock(&ledger->lock);
+
+	left = wait_for_completion_interruptible_timeout(&waiter.served,
+							 emuv_ledger_jiffies(timeout_ns));
+	spin_lock(&ledger->lock);
+	/* a late grant beats the timeout or the signal */
+	if (!list_empty(&waiter.node)) {
+		err = left ? -EINTR : -ETIMEDOUT;
+		emuv_ledger_leave(ledger, &waiter);
+		emuv_ledger_settle(ledger, ledger->waiter_count + 1);
+	}
+	*free_bytes = emuv_ledger_free_bytes(ledger);
 	spin_unlock(&ledger->lock);
 	return err;
 }
@@ -58,10 +196,12 @@ void emuv_ledger_uncharge_finish(struct emuv_ledger *ledger,
 				 bool done)
 {
 	spin_lock(&ledger->lock);
-	if (done)
+	if (done) {
 		ledger->physical_used -= bytes;
-	else
+		emuv_ledger_settle(ledger, ledger->waiter_count);
+	} else {
 		account->physical += bytes;
+	}
 	spin_unlock(&ledger->lock);
 }
 
@@ -167,6 +307,7 @@ void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account)
 	spin_lock(&ledger->lock);
 	ledger->physical_used -= account->physical;
 	account->physical = 0;
+	emuv_ledger_settle(ledger, ledger->waiter_count);
 	spin_unlock(&ledger->lock);
 }
 
@@ -180,6 +321,7 @@ void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy)
 	copy->virtual_used = ledger->virtual_used;
 	copy->unowned = ledger->unowned;
 	copy->counters = ledger->counters;
+	copy->waiter_count = ledger->waiter_count;
 	spin_unlock(&ledger->lock);
 }
 
@@ -192,11 +334,63 @@ void emuv_ledger_read_account(struct emuv_ledger *ledger,
 	spin_unlock(&ledger->lock);
 }
 
+/*
+ * Get the state as a client sees it: its own waiting charges do not count. NULL
+ * stands for no client.
+ */
+u32 emuv_ledger_state(struct emuv_ledger *ledger,
+		      const struct emuv_account *account)
+{
+	u32 state;
+
+	spin_lock(&ledger->lock);
+	state = ledger->state;
+	if (account && account->waiters == ledger->waiter_count)
+		state &= ~EMUV_STATE_WAITERS;
+	spin_unlock(&ledger->lock);
+	return state;
+}
+
+/* Note that a client has been told @state. */
+void emuv_ledger_saw(struct emuv_ledger *ledger, struct emuv_account *account,
+		     u32 state)
+{
+	spin_lock(&ledger->lock);
+	account->seen = state;
+	spin_unlock(&ledger->lock);
+}
+
+bool emuv_ledger_is_news(struct emuv_ledger *ledger,
+			 const struct emuv_account *account, u32 state)
+{
+	bool news;
+
+	spin_lock(&ledger->lock);
+	news = account->seen != state;
+	spin_unlock(&ledger->lock);
+	return news;
+}
+
+/* Tell pollers of a sysfs attribute, too; the ledger owns @node from now on. */
+void emuv_ledger_tell(struct emuv_ledger *ledger, struct kernfs_node *node)
+{
+	spin_lock(&ledger->lock);
+	ledger->told = node;
+	spin_unlock(&ledger->lock);
+}
+
 int emuv_ledger_ioctl_charge(struct emuv_call *call)
 {
 	struct emuv_client *client = call->file->private_data;
 	struct emuv_charge *arg = &call->arg.charge;
 
+	if (arg->flags & EMUV_CHARGE_WAIT)
+		return emuv_ledger_charge_wait(&client->inst->ledger,
+					       &client->account, arg->bytes,
+					       arg->timeout_ns,
+					       &arg->free_bytes);
+	if (arg->timeout_ns && !(arg->flags & EMUV_CHARGE_WAIT))
+		return -EINVAL;
 	return emuv_ledger_charge(&client->inst->ledger, &client->account,
 				  arg->bytes, &arg->free_bytes);
 }
@@ -219,6 +413,8 @@ int emuv_ledger_ioctl_uncharge(struct emuv_call *call)
 	struct emuv_client *client = call->file->private_data;
 	struct emuv_charge *arg = &call->arg.charge;
 
+	if (arg->timeout_ns)
+		return -EINVAL;
 	return emuv_ledger_uncharge_prepare(&client->inst->ledger,
 					    &client->account, arg->bytes,
 					    &arg->free_bytes);

@@ -129,6 +129,112 @@ static void ledger_gives_nobody_what_may_yet_be_put_back(struct kunit *test)
 	ledger_expect_sums(test);
 }
 
+static void ledger_wait(struct emuv_ledger *ledger, struct emuv_waiter *waiter,
+			struct emuv_account *account, u64 bytes)
+{
+	waiter->account = account;
+	waiter->bytes = bytes;
+	init_completion(&waiter->served);
+	spin_lock(&ledger->lock);
+	emuv_ledger_join(ledger, waiter);
+	emuv_ledger_settle(ledger, ledger->waiter_count - 1);
+	spin_unlock(&ledger->lock);
+}
+
+static void ledger_serves_those_who_wait_in_order(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_waiter large, small;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL, &free_bytes);
+	ledger_wait(ledger, &large, two, 20);
+	ledger_wait(ledger, &small, two, 1);
+	KUNIT_EXPECT_EQ(test, two->waiters, 2);
+	emuv_ledger_uncharge_prepare(ledger, one, 10, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, one, 10, true);
+	KUNIT_EXPECT_FALSE(test, completion_done(&large.served));
+	KUNIT_EXPECT_FALSE(test, completion_done(&small.served));
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, one, 1, &free_bytes),
+			-ENOSPC);
+	KUNIT_EXPECT_EQ(test, free_bytes, 10);
+	ledger_expect_sums(test);
+	emuv_ledger_uncharge_prepare(ledger, one, 10, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, one, 10, true);
+	KUNIT_EXPECT_TRUE(test, completion_done(&large.served));
+	KUNIT_EXPECT_FALSE(test, completion_done(&small.served));
+	KUNIT_EXPECT_EQ(test, two->physical, 20);
+	ledger_expect_sums(test);
+	emuv_ledger_close(ledger, one);
+	KUNIT_EXPECT_TRUE(test, completion_done(&small.served));
+	KUNIT_EXPECT_EQ(test, two->physical, 21);
+	KUNIT_EXPECT_EQ(test, two->waiters, 0);
+	KUNIT_EXPECT_TRUE(test, list_empty(&ledger->waiters));
+	ledger_expect_sums(test);
+}
+
+static void ledger_lets_others_through_when_one_gives_up(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_waiter behind;
+	u64 free_bytes;
+
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, one, PHYSICAL + 1,
+						      EMUV_NO_TIMEOUT,
+						      &free_bytes), -ENOSPC);
+	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, two, 6, 1,
+						      &free_bytes), -ETIMEDOUT);
+	KUNIT_EXPECT_EQ(test, free_bytes, 5);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, two, 5, 0,
+						      &free_bytes), 0);
+	KUNIT_EXPECT_EQ(test, ledger->waiter_count, 0);
+	emuv_ledger_close(ledger, two);
+	ledger_wait(ledger, &behind, two, 6);
+	emuv_ledger_uncharge_prepare(ledger, one, 1, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, one, 1, true);
+	KUNIT_EXPECT_TRUE(test, completion_done(&behind.served));
+	ledger_expect_sums(test);
+}
+
+static void ledger_state_follows_the_sum_and_those_who_wait(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_waiter waiter;
+	u64 free_bytes;
+
+	KUNIT_EXPECT_EQ(test, ledger->state, EMUV_STATE_ROOM);
+	emuv_ledger_charge(ledger, one, PHYSICAL - PHYSICAL / 16, &free_bytes);
+	KUNIT_EXPECT_EQ(test, ledger->state, EMUV_STATE_ROOM);
+	emuv_ledger_charge(ledger, one, 1, &free_bytes);
+	KUNIT_EXPECT_EQ(test, ledger->state,
+			EMUV_STATE_ROOM | EMUV_STATE_NEAR_LIMIT);
+	ledger_wait(ledger, &waiter, two, PHYSICAL);
+	KUNIT_EXPECT_EQ(test, ledger->state,
+			EMUV_STATE_WAITERS | EMUV_STATE_NEAR_LIMIT);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_state(ledger, one),
+			EMUV_STATE_WAITERS | EMUV_STATE_NEAR_LIMIT);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_state(ledger, two),
+			EMUV_STATE_NEAR_LIMIT);
+	emuv_ledger_close(ledger, one);
+	KUNIT_EXPECT_EQ(test, ledger->state, EMUV_STATE_NEAR_LIMIT);
+	emuv_ledger_uncharge_prepare(ledger, two, PHYSICAL / 8 - 1, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, two, PHYSICAL / 8 - 1, true);
+	KUNIT_EXPECT_EQ(test, ledger->state,
+			EMUV_STATE_ROOM | EMUV_STATE_NEAR_LIMIT);
+	emuv_ledger_close(ledger, two);
+	KUNIT_EXPECT_EQ(test, ledger->state, EMUV_STATE_ROOM);
+}
+
 static void ledger_takes_back_what_a_closed_account_charged(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;
@@ -238,6 +344,9 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_gives_virtual_bytes_up_to_the_limit),
 	KUNIT_CASE(ledger_uncharges_what_is_the_accounts_own),
 	KUNIT_CASE(ledger_gives_nobody_what_may_yet_be_put_back),
+	KUNIT_CASE(ledger_serves_those_who_wait_in_order),
+	KUNIT_CASE(ledger_lets_others_through_when_one_gives_up),
+	KUNIT_CASE(ledger_state_follows_the_sum_and_those_who_wait),
 	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),
 	KUNIT_CASE(ledger_counters_never_go_back),

@@ -39,6 +39,7 @@ EMUV_LEDGER_ATTR(faults, ledger.counters.faults);
 EMUV_LEDGER_ATTR(hit_bytes, ledger.counters.hit_bytes);
 EMUV_LEDGER_ATTR(miss_bytes, ledger.counters.miss_bytes);
 EMUV_LEDGER_ATTR(stalled_ns, ledger.counters.stalled_ns);
+EMUV_LEDGER_ATTR(waiters, (u64)ledger.waiter_count);
 
 /* A file that shows any other value. */
 #define EMUV_ATTR(_name, _format, ...)					\
@@ -58,6 +59,29 @@ EMUV_ATTR(chunk_bytes, "%llu", EMUV_CHUNK_BYTES);
 EMUV_ATTR(uuid, "%pUb", &inst->uuid);
 EMUV_ATTR(numa_node, "%d", inst->config.numa_node);
 EMUV_ATTR(pci_device_id, "0x%04x", inst->config.pci_device_id);
+
+static ssize_t state_show(struct device *dev, struct device_attribute *attr,
+			  char *buf)
+{
+	static const struct {
+		u32 bit;
+		const char *name;
+	} names[] = {
+		{ EMUV_STATE_ROOM, "room" },
+		{ EMUV_STATE_NEAR_LIMIT, "near-limit" },
+		{ EMUV_STATE_WAITERS, "waiters" },
+		{ EMUV_STATE_NEAR_FLOOR, "near-floor" },
+	};
+	u32 state = emuv_state(to_instance(dev), NULL);
+	int len = 0, i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (state & names[i].bit)
+			len += sysfs_emit_at(buf, len, "%s%s", len ? " " : "",
+					     names[i].name);
+	return len + sysfs_emit_at(buf, len, "\n");
+}
+static DEVICE_ATTR_RO(state);
 
 /*
  * Get the family name to show in front of a model, or "". A number with or
@@ -132,6 +156,8 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_hit_bytes.attr,
 	&dev_attr_miss_bytes.attr,
 	&dev_attr_stalled_ns.attr,
+	&dev_attr_state.attr,
+	&dev_attr_waiters.attr,
 	&dev_attr_vram_info.attr,
 	NULL
 };

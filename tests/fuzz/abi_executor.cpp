@@ -87,6 +87,8 @@ constexpr std::array attributes{"gpu_model",
                                 "hit_bytes",
                                 "miss_bytes",
                                 "stalled_ns",
+                                "state",
+                                "waiters",
                                 "vram_info"};
 
 /// Makes the n-th thing fail that can in this thread, for as long as it lives.
@@ -325,7 +327,7 @@ long executor::perform(const record &what)
     case inquire: {
         struct stat status
         {};
-        pollfd waiting{fd, POLLIN | POLLOUT, 0};
+        pollfd waiting{fd, POLLIN | POLLOUT | POLLPRI, 0};
         switch (what.place >> 4U) {
         case 0:
             return fstat(fd, &status);
@@ -412,6 +414,10 @@ long executor::call_driver(const record &what, int fd)
     case 6: {
         auto argument = fresh<emuv_charge>();
         argument.bytes = bytes;
+        if (flags & 8U && what.value & 1U) {
+            argument.flags = EMUV_CHARGE_WAIT;
+            argument.timeout_ns = what.value % 4000000;
+        }
         return ioctl(fd, flags & 8U ? EMUV_IOC_CHARGE : EMUV_IOC_UNCHARGE,
                      &argument);
     }

@@ -32,7 +32,7 @@ LAYOUT_FIELD(emuv_version, reserved, 12, 4);
 LAYOUT_FIELD(emuv_version, chunk_bytes, 16, 8);
 LAYOUT_FIELD(emuv_version, module_version, 24, 32);
 
-LAYOUT_SIZE(emuv_query_instance, 208);
+LAYOUT_SIZE(emuv_query_instance, 216);
 LAYOUT_FIELD(emuv_query_instance, size, 0, 4);
 LAYOUT_FIELD(emuv_query_instance, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_instance, id, 8, 4);
@@ -54,6 +54,8 @@ LAYOUT_FIELD(emuv_query_instance, gpu_model, 120, 64);
 LAYOUT_FIELD(emuv_query_instance, hit_bytes, 184, 8);
 LAYOUT_FIELD(emuv_query_instance, miss_bytes, 192, 8);
 LAYOUT_FIELD(emuv_query_instance, stalled_ns, 200, 8);
+LAYOUT_FIELD(emuv_query_instance, state, 208, 4);
+LAYOUT_FIELD(emuv_query_instance, waiters, 212, 4);
 
 LAYOUT_SIZE(emuv_query_client, 120);
 LAYOUT_FIELD(emuv_query_client, size, 0, 4);
@@ -122,11 +124,12 @@ LAYOUT_FIELD(emuv_discard, flags, 4, 4);
 LAYOUT_FIELD(emuv_discard, offset, 8, 8);
 LAYOUT_FIELD(emuv_discard, bytes, 16, 8);
 
-LAYOUT_SIZE(emuv_charge, 24);
+LAYOUT_SIZE(emuv_charge, 32);
 LAYOUT_FIELD(emuv_charge, size, 0, 4);
 LAYOUT_FIELD(emuv_charge, flags, 4, 4);
 LAYOUT_FIELD(emuv_charge, bytes, 8, 8);
 LAYOUT_FIELD(emuv_charge, free_bytes, 16, 8);
+LAYOUT_FIELD(emuv_charge, timeout_ns, 24, 8);
 
 LAYOUT_SIZE(emuv_report, 64);
 LAYOUT_FIELD(emuv_report, size, 0, 4);
@@ -156,6 +159,12 @@ LAYOUT_VALUE(EMUV_QUERY_NEXT, 1);
 LAYOUT_VALUE(EMUV_CREATE_OVERCOMMIT, 1);
 LAYOUT_VALUE(EMUV_ALLOC_POPULATE, 1);
 LAYOUT_VALUE(EMUV_EXPORT_DMABUF, 1);
+LAYOUT_VALUE(EMUV_CHARGE_WAIT, 1);
+LAYOUT_VALUE(EMUV_NO_TIMEOUT, 0xffffffffffffffff);
+LAYOUT_VALUE(EMUV_STATE_ROOM, 1);
+LAYOUT_VALUE(EMUV_STATE_NEAR_LIMIT, 2);
+LAYOUT_VALUE(EMUV_STATE_WAITERS, 4);
+LAYOUT_VALUE(EMUV_STATE_NEAR_FLOOR, 8);
 LAYOUT_VALUE(EMUV_ABI_VERSION, 1);
 LAYOUT_VALUE(EMUV_CHUNK_BYTES, 2097152);
 LAYOUT_VALUE(EMUV_MAX_BYTES, 1125899906842624);

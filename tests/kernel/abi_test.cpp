@@ -241,26 +241,30 @@ const std::vector<form> &forms()
          EMUV_IOC_CHARGE,
          false,
          true,
-         0,
-         {},
+         EMUV_CHARGE_WAIT,
+         {offsetof(emuv_charge, timeout_ns)},
          order<emuv_charge>(
              [](emuv_charge &a, int, const region &, int) { a.bytes = mib; }),
          [](const descriptor &node, int, const std::vector<unsigned char> &) {
              EXPECT_EQ(uncharge(node, mib), 0);
          },
-         {MEMBER(emuv_charge, free_bytes)}},
+         {MEMBER(emuv_charge, free_bytes)},
+         {},
+         offsetof(emuv_charge, timeout_ns)},
         {"Uncharge",
          EMUV_IOC_UNCHARGE,
          false,
          true,
          0,
-         {},
+         {offsetof(emuv_charge, timeout_ns)},
          order<emuv_charge>(
              [](emuv_charge &a, int, const region &, int) { a.bytes = 1; }),
          [](const descriptor &node, int, const std::vector<unsigned char> &) {
              EXPECT_EQ(charge(node, 1), 0);
          },
-         {MEMBER(emuv_charge, free_bytes)}},
+         {MEMBER(emuv_charge, free_bytes)},
+         {},
+         offsetof(emuv_charge, timeout_ns)},
         {"Report",
          EMUV_IOC_REPORT,
          false,

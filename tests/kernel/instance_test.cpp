@@ -537,6 +537,7 @@ void expect_sysfs_agrees(const descriptor &control, int id)
     same("hit_bytes", is.hit_bytes);
     same("miss_bytes", is.miss_bytes);
     same("stalled_ns", is.stalled_ns);
+    same("waiters", is.waiters);
     EXPECT_EQ(attribute(id, "uuid"), uuid_text(is.uuid));
     EXPECT_EQ(attribute(id, "numa_node"), std::to_string(is.numa_node));
     char device[8];

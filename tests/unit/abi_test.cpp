@@ -36,7 +36,7 @@ TEST(abi, every_structure_begins_with_size_and_flags)
 TEST(abi, sizes_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
-    EXPECT_EQ(sizeof(emuv_query_instance), 208U);
+    EXPECT_EQ(sizeof(emuv_query_instance), 216U);
     EXPECT_EQ(sizeof(emuv_query_client), 120U);
     EXPECT_EQ(sizeof(emuv_create), 104U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
@@ -45,7 +45,7 @@ TEST(abi, sizes_stay)
     EXPECT_EQ(sizeof(emuv_export), 24U);
     EXPECT_EQ(sizeof(emuv_import), 32U);
     EXPECT_EQ(sizeof(emuv_discard), 24U);
-    EXPECT_EQ(sizeof(emuv_charge), 24U);
+    EXPECT_EQ(sizeof(emuv_charge), 32U);
     EXPECT_EQ(sizeof(emuv_report), 64U);
 }
 
@@ -69,6 +69,8 @@ TEST(abi, members_stay_where_they_are)
     EXPECT_EQ(offsetof(emuv_alloc, bytes), 8U);
     EXPECT_EQ(offsetof(emuv_export, fd), 16U);
     EXPECT_EQ(offsetof(emuv_import, offset), 16U);
+    EXPECT_EQ(offsetof(emuv_charge, timeout_ns), 24U);
+    EXPECT_EQ(offsetof(emuv_query_instance, state), 208U);
 }
 
 TEST(abi, request_numbers_stay)

@@ -116,6 +116,24 @@ struct emuv_version {
  */
 #define EMUV_QUERY_NEXT		(1U << 0)
 
+/** EMUV_STATE_ROOM: physical bytes are free, and no charge waits. */
+#define EMUV_STATE_ROOM		(1U << 0)
+
+/**
+ * EMUV_STATE_NEAR_LIMIT: less than a sixteenth of the physical bytes is free.
+ * Once set, it stays until an eighth is free.
+ */
+#define EMUV_STATE_NEAR_LIMIT	(1U << 1)
+
+/** EMUV_STATE_WAITERS: another client's charge waits. */
+#define EMUV_STATE_WAITERS	(1U << 2)
+
+/**
+ * EMUV_STATE_NEAR_FLOOR: the host has less memory above its floor than a quarter
+ * of the floor, or than 64 MiB.
+ */
+#define EMUV_STATE_NEAR_FLOOR	(1U << 3)
+
 /**
  * struct emuv_query_instance - ioctl(EMUV_IOC_QUERY_INSTANCE)
  * @size: sizeof(struct emuv_query_instance)
@@ -141,10 +159,18 @@ struct emuv_version {
  * @miss_bytes: Out: see struct emuv_report
  * @stalled_ns: Out: see struct emuv_report
  *
+ * @state: Out: EMUV_STATE_*
+ * @waiters: Out: the number of charges that wait (EMUV_CHARGE_WAIT)
+ *
  * The first version ends with @gpu_model.
  *
  * Describe an instance. On /dev/emuvN it is always the node's own; @id is not
  * read there.
+ *
+ * An open /dev/emuvN remembers the @state that this call last returned, and at
+ * first the state when it was opened. poll() reports EPOLLPRI while the state
+ * is another one. Memory can always be read and written, so poll() always
+ * reports EPOLLIN and EPOLLOUT.
  *
  * - ENODEV: there is no such instance (with EMUV_QUERY_NEXT: no further one).
  */
@@ -170,6 +196,8 @@ struct emuv_query_instance {
 	__aligned_u64 hit_bytes;
 	__aligned_u64 miss_bytes;
 	__aligned_u64 stalled_ns;
+	__u32 state;
+	__u32 waiters;
 };
 
 /**
@@ -418,16 +446,34 @@ struct emuv_discard {
 };
 
 /**
+ * EMUV_CHARGE_WAIT: wait until there is room. Charges that wait are served in
+ * the order of their arrival.
+ */
+#define EMUV_CHARGE_WAIT	(1U << 0)
+
+/** EMUV_NO_TIMEOUT: wait until there is room, or a signal comes. */
+#define EMUV_NO_TIMEOUT		(~0ULL)
+
+/**
  * struct emuv_charge - ioctl(EMUV_IOC_CHARGE), ioctl(EMUV_IOC_UNCHARGE)
  * @size: sizeof(struct emuv_charge)
- * @flags: Must be 0
+ * @flags: EMUV_CHARGE_WAIT, for EMUV_IOC_CHARGE
  * @bytes: Bytes of physical VRAM, not rounded
- * @free_bytes: Out: the bytes that the instance has left after the call
+ * @free_bytes: Out: the bytes that the instance has left after the call, before
+ *	charges that wait are served
+ * @timeout_ns: With EMUV_CHARGE_WAIT: the longest wait in nanoseconds, or
+ *	EMUV_NO_TIMEOUT. Otherwise must be 0
+ *
+ * The first version ends with @free_bytes.
  *
  * Charge physical VRAM in the ledger, or uncharge it. Both happen whole or not
- * at all.
+ * at all. Free bytes belong to the charges that wait: meanwhile other charges
+ * of more than 0 bytes fail, or wait behind them.
  *
- * - ENOSPC: EMUV_IOC_CHARGE: the instance has less left.
+ * - ENOSPC: EMUV_IOC_CHARGE: the instance has less left, or other charges wait.
+ *   With EMUV_CHARGE_WAIT: the instance is smaller than @bytes.
+ * - ETIMEDOUT: with EMUV_CHARGE_WAIT: there was no room in time.
+ * - EINTR: with EMUV_CHARGE_WAIT: a signal came first.
  * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
  */
 struct emuv_charge {
@@ -435,6 +481,7 @@ struct emuv_charge {
 	__u32 flags;
 	__aligned_u64 bytes;
 	__aligned_u64 free_bytes;
+	__aligned_u64 timeout_ns;
 };
 
 /**
