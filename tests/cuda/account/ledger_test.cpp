@@ -179,6 +179,10 @@ struct FakeInstance
     emuv::cuda::counters moved;
     int open_files = 0;
     std::string opened;
+    bool waits = true;            // the driver knows of waiting
+    std::uint64_t waited_ns = 0;  // at most, by the last charge that waits
+    std::uint64_t comes_free = 0; // while one waits
+    std::uint32_t state = 0;
 } instance;
 
 int fake_ioctl(int, unsigned long request, void *argument)
@@ -193,6 +197,21 @@ int fake_ioctl(int, unsigned long request, void *argument)
     }
     case EMUV_IOC_CHARGE: {
         const auto &charge = *static_cast<emuv_charge *>(argument);
+        if ((charge.flags & EMUV_CHARGE_WAIT) != 0) {
+            if (!instance.waits) {
+                errno = E2BIG;
+                return -1;
+            }
+            instance.waited_ns = charge.timeout_ns;
+            instance.used -= instance.comes_free;
+            if (instance.used + charge.bytes > instance.physical) {
+                errno = ETIMEDOUT;
+                return -1;
+            }
+        } else if (charge.timeout_ns != 0) {
+            errno = EINVAL;
+            return -1;
+        }
         if (charge.size != sizeof charge ||
             instance.used + charge.bytes > instance.physical) {
             errno = ENOSPC;
@@ -229,6 +248,7 @@ int fake_ioctl(int, unsigned long request, void *argument)
         auto &query = *static_cast<emuv_query_instance *>(argument);
         query.physical_bytes = instance.physical;
         query.physical_used_bytes = instance.used;
+        query.state = instance.state;
         return 0;
     }
     default:
@@ -286,6 +306,53 @@ TEST(LedgerInstance, EveryByteIsChargedToTheNode)
     EXPECT_EQ(instance.moved,
               (emuv::cuda::counters{450, 6, 3, 1, 21, 300, 4000}));
     EXPECT_EQ(instance.open_files, 0);
+}
+
+TEST(LedgerInstance, AChargeMaySleepInTheDriver)
+{
+    instance = {};
+    instance.physical = 100;
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    EXPECT_TRUE(limits.can_wait());
+    EXPECT_TRUE(limits.charge_physical(80));
+    EXPECT_FALSE(limits.charge_physical_within(30, 4000));
+    EXPECT_EQ(instance.waited_ns, 4000u);
+    EXPECT_EQ(limits.own_physical_bytes(), 80u);
+    instance.comes_free = 20;
+    EXPECT_TRUE(limits.charge_physical_within(30, 5000));
+    EXPECT_EQ(instance.waited_ns, 5000u);
+    EXPECT_EQ(limits.own_physical_bytes(), 110u);
+    EXPECT_EQ(limits.ever_physical_bytes(), 110u);
+    EXPECT_TRUE(limits.can_wait());
+}
+
+TEST(LedgerInstance, ADriverThatKnowsNoWaitingIsAskedAtOnce)
+{
+    instance = {};
+    instance.physical = 100;
+    instance.waits = false;
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    EXPECT_TRUE(limits.charge_physical_within(80, 4000));
+    EXPECT_FALSE(limits.can_wait());
+    EXPECT_FALSE(limits.charge_physical_within(30, 4000));
+    EXPECT_EQ(limits.own_physical_bytes(), 80u);
+}
+
+TEST(LedgerInstance, WhatOthersWaitForIsNotFree)
+{
+    instance = {};
+    instance.physical = 100;
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    EXPECT_TRUE(limits.charge_physical(70));
+    EXPECT_EQ(limits.read().physical_free_bytes(), 30u);
+    instance.state = EMUV_STATE_WAITERS;
+    EXPECT_EQ(limits.read().physical_free_bytes(), 0u);
 }
 
 TEST(LedgerInstance, AMissingNodeAndAnotherAbiAreExplained)

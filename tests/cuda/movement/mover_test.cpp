@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -51,19 +52,37 @@ public:
         return of_.read();
     }
 
+    bool can_wait() const override { return waits; }
+
     std::atomic<unsigned> takes_us{0}; // microseconds to read them
+    std::atomic<bool> waits{false};    // can_wait()
+    std::atomic<unsigned> woken{0};    // charges that waited and were served
 
 private:
     bool take_physical(std::uint64_t bytes) override
     {
         return of_.charge_physical(bytes);
     }
+    // In no order, unlike the driver.
+    bool take_physical_within(std::uint64_t bytes, std::uint64_t ns) override
+    {
+        std::unique_lock lock(lock_);
+        const bool taken =
+            returned_.wait_for(lock, std::chrono::nanoseconds(ns),
+                               [&] { return of_.charge_physical(bytes); });
+        woken += taken;
+        return taken;
+    }
     void give_physical(std::uint64_t bytes) override
     {
+        const std::lock_guard guard(lock_);
         of_.uncharge_physical(bytes);
+        returned_.notify_all();
     }
 
     ledger &of_;
+    std::mutex lock_;
+    std::condition_variable returned_;
 };
 
 // Eight units fit on the card, and twelve are there.
@@ -855,6 +874,17 @@ TEST_F(Mover, WhoNeedsRoomWaitsForWhatRanBeforeItBegan)
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
     EXPECT_TRUE(moves_->make_way(unit_bytes));
     limits_->uncharge_physical(unit_bytes);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, WhoNeedsRoomSleepsWhereTheLedgerWakesIt)
+{
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    limits_->waits = true;
+    EXPECT_TRUE(moves_->make_way(unit_bytes));
+    EXPECT_EQ(limits_->woken, 1u);
+    limits_->uncharge_physical(unit_bytes);
+    limits_->waits = false;
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

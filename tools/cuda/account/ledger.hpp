@@ -61,12 +61,19 @@ public:
     /// @return false when the limit leaves no room; nothing is charged then
     bool charge_physical(std::uint64_t bytes)
     {
-        if (!take_physical(bytes))
-            return false;
-        own_physical_bytes_ += bytes;
-        ever_physical_bytes_ += bytes;
-        return true;
+        return note_charged(take_physical(bytes), bytes);
     }
+    /// As charge_physical(), but sleeps until there is room, if can_wait().
+    /// Clients of one ledger are served in order. The caller holds no lock that
+    /// is needed to make room.
+    /// @param ns  the longest sleep
+    bool charge_physical_within(std::uint64_t bytes, std::uint64_t ns)
+    {
+        return note_charged(take_physical_within(bytes, ns), bytes);
+    }
+    /// True if uncharging wakes charges that wait.
+    virtual bool can_wait() const { return false; }
+
     void uncharge_physical(std::uint64_t bytes)
     {
         give_physical(bytes);
@@ -101,7 +108,21 @@ public:
 
 private:
     virtual bool take_physical(std::uint64_t bytes) = 0;
+    virtual bool take_physical_within(std::uint64_t bytes, std::uint64_t ns)
+    {
+        (void)ns;
+        return take_physical(bytes);
+    }
     virtual void give_physical(std::uint64_t bytes) = 0;
+
+    bool note_charged(bool charged, std::uint64_t bytes)
+    {
+        if (charged) {
+            own_physical_bytes_ += bytes;
+            ever_physical_bytes_ += bytes;
+        }
+        return charged;
+    }
 
     std::atomic<std::uint64_t> own_physical_bytes_{0};
     std::atomic<std::uint64_t> ever_physical_bytes_{0};
@@ -220,13 +241,16 @@ public:
     usage read() override;
     void report(const counters &since_last_report) override;
     int region_fd() const override { return fd_; }
+    bool can_wait() const override { return can_wait_; }
 
 private:
     bool take_physical(std::uint64_t bytes) override;
+    bool take_physical_within(std::uint64_t bytes, std::uint64_t ns) override;
     void give_physical(std::uint64_t bytes) override;
 
     const instance_calls &calls_;
     int fd_ = -1;
+    std::atomic<bool> can_wait_{true}; // until the driver refuses
 };
 
 } // namespace emuv::cuda

@@ -83,6 +83,21 @@ bool instance_ledger::take_physical(std::uint64_t bytes)
     return calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0;
 }
 
+bool instance_ledger::take_physical_within(std::uint64_t bytes,
+                                           std::uint64_t ns)
+{
+    auto charge = argument<emuv_charge>();
+    charge.flags = EMUV_CHARGE_WAIT;
+    charge.bytes = bytes;
+    charge.timeout_ns = ns;
+    if (calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0)
+        return true;
+    // The driver is older than EMUV_CHARGE_WAIT.
+    if (errno == EINVAL || errno == E2BIG)
+        can_wait_ = false;
+    return !can_wait_ && take_physical(bytes);
+}
+
 void instance_ledger::give_physical(std::uint64_t bytes)
 {
     auto charge = argument<emuv_charge>();
@@ -115,7 +130,10 @@ usage instance_ledger::read()
         return now;
     now.physical_bytes = query.physical_bytes;
     now.virtual_bytes = query.virtual_bytes;
-    now.physical_used_bytes = query.physical_used_bytes;
+    // Bytes that others wait for are not free.
+    now.physical_used_bytes = (query.state & EMUV_STATE_WAITERS) != 0
+                                  ? query.physical_bytes
+                                  : query.physical_used_bytes;
     now.virtual_used_bytes = query.virtual_used_bytes;
     return now;
 }

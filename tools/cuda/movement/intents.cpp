@@ -281,7 +281,16 @@ bool mover::make_way(std::uint64_t bytes)
     while (!(charged = limits_.charge_physical(bytes)) && !gave_up_ &&
            !stopping_) {
         changed_.notify_all();
-        changed_.wait_for(lock, 1000000);
+        if (limits_.can_wait()) {
+            // Uncharging wakes us, here or in another process.
+            lock.unlock();
+            charged = limits_.charge_physical_within(bytes, patience_ns);
+            lock_soon(lock);
+            if (charged)
+                break;
+        } else {
+            changed_.wait_for(lock, 1000000);
+        }
         const std::uint64_t now = now_ns();
         const bool at_rest = in_flight().empty() && motions_.empty();
         if (given_up_ != left) {

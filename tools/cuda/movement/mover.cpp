@@ -507,6 +507,10 @@ void mover::loop()
             changed_.wait_for(lock, waiters_ > 0 ? 20000 : 50000);
         } else if (now - last_work_ns < rest_after_ns) {
             changed_.wait_for(lock, 200000);
+        } else if (wanted_bytes_ > 0) {
+            // make_way() sleeps in the ledger. Nothing tells when work ends
+            // that keeps units from leaving.
+            changed_.wait_for(lock, 1000000);
         } else {
             resting_.store(true);
             // From here on a thread that hands work over wakes this one, under
