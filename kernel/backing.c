@@ -58,7 +58,7 @@ size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at, size_t count)
 	return count;
 }
 
-static void emuv_chunk_free(struct emuv_chunk *chunk)
+void emuv_chunk_free(struct emuv_chunk *chunk)
 {
 	if (!chunk->folio)
 		vfree(chunk->vaddr);	/* frees pages and array too */
@@ -166,7 +166,7 @@ static bool emuv_chunk_is_refused(int nid)
 	return false;
 }
 
-static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
+struct emuv_chunk *emuv_chunk_alloc(int numa_node)
 {
 	int nid = emuv_backing_nid(numa_node);
 	struct emuv_chunk *chunk;
@@ -186,7 +186,10 @@ static struct emuv_chunk *emuv_chunk_alloc(int numa_node)
 
 static void emuv_chunk_release(struct kref *kref)
 {
-	emuv_chunk_free(container_of(kref, struct emuv_chunk, kref));
+	struct emuv_chunk *chunk = container_of(kref, struct emuv_chunk, kref);
+
+	if (!chunk->reserve || !emuv_reserve_return(chunk))
+		emuv_chunk_free(chunk);
 }
 
 void emuv_chunk_put(struct emuv_chunk *chunk)
@@ -230,8 +233,7 @@ bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
  * cgroup without room for a whole chunk must not be filled by a part, or its
  * processes would hit the limit. The caller has made the cgroup active.
  */
-static struct emuv_chunk *emuv_chunk_charge(int numa_node,
-					    struct emuv_payer *payer)
+struct emuv_chunk *emuv_chunk_charge(int numa_node, struct emuv_payer *payer)
 {
 	struct emuv_chunk *chunk = NULL;
 
@@ -253,11 +255,14 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 					    unsigned long index,
 					    struct emuv_chunk *made)
 {
+	gfp_t gfp = GFP_KERNEL_ACCOUNT;
 	struct emuv_chunk *chunk;
 
+	/* a guarantee holds for the kernel's own few bytes, too */
+	if (region->inst->config.guaranteed)
+		gfp |= __GFP_NOFAIL;
 	xa_lock(&region->chunks);
-	chunk = __xa_cmpxchg(&region->chunks, index, NULL, made,
-			     GFP_KERNEL_ACCOUNT);
+	chunk = __xa_cmpxchg(&region->chunks, index, NULL, made, gfp);
 	if (!chunk) {
 		chunk = made;
 		made = NULL;
@@ -273,8 +278,35 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 		trace_emuv_chunk_back(region->inst->config.id,
 				      region->range.first + index,
 				      chunk->folio);
+	if (region->inst->config.guaranteed)
+		wake_up_all(&region->inst->reserve.returned);
 	if (xa_is_err(chunk))
 		return ERR_PTR(xa_err(chunk));
+	return chunk;
+}
+
+/*
+ * Get a chunk from the instance's reserve. Only failed memory or a fatal signal
+ * prevents that.
+ */
+static struct emuv_chunk *
+emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
+{
+	struct mem_cgroup *before;
+	struct emuv_chunk *chunk;
+
+	while (!(chunk = emuv_reserve_get(region, index))) {
+		chunk = emuv_chunk_get(region, index);
+		if (chunk)
+			return chunk;
+		if (fatal_signal_pending(current))
+			return ERR_PTR(-EINTR);
+		if (READ_ONCE(region->inst->reserve.lost))
+			return ERR_PTR(-ENOMEM);
+	}
+	before = set_active_memcg(region->payer->memcg);
+	chunk = emuv_chunk_insert(region, index, chunk);
+	set_active_memcg(before);
 	return chunk;
 }
 
@@ -293,6 +325,8 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 	chunk = emuv_chunk_get(region, index);
 	if (chunk)
 		return chunk;
+	if (region->inst->config.guaranteed)
+		return emuv_chunk_back_guaranteed(region, index);
 	before = set_active_memcg(region->payer->memcg);
 	chunk = emuv_chunk_charge(region->inst->config.numa_node,
 				  region->payer);
@@ -442,16 +476,25 @@ err_unhold:
 	return err;
 }
 
+/* Do the host and the payer's cgroup have room for @count chunks now? */
+bool emuv_backing_has_room(const struct emuv_instance *inst,
+			   const struct emuv_payer *payer, unsigned long count)
+{
+	int nid = emuv_backing_nid(inst->config.numa_node);
+
+	return emuv_floor_bytes(nid) >= (u64)count << EMUV_CHUNK_SHIFT &&
+	       emuv_payer_has_room(payer, count << EMUV_CHUNK_ORDER);
+}
+
 /* Back a whole new range, where nothing is backed yet. */
 int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 			  unsigned long count)
 {
-	int nid = emuv_backing_nid(region->inst->config.numa_node);
 	int err;
 
 	/* fail early, instead of filling the host to its floor first */
-	if (emuv_floor_bytes(nid) < (u64)count << EMUV_CHUNK_SHIFT ||
-	    !emuv_payer_has_room(region->payer, count << EMUV_CHUNK_ORDER))
+	if (!region->inst->config.guaranteed &&
+	    !emuv_backing_has_room(region->inst, region->payer, count))
 		return -ENOMEM;
 	err = emuv_backing_hold(region, first, count);
 	if (!err)

@@ -42,6 +42,7 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
 
 #define __folio_alloc_node backing_alloc_folio
 #include "floor.c"
+#include "reserve.c"
 #include "backing.c"
 
 #define CHUNKS		6

@@ -49,6 +49,7 @@ static int emuv_control_create(struct emuv_call *call)
 		.virtual_bytes = arg->virtual_bytes,
 		.pci_device_id = arg->pci_device_id,
 		.overcommit = arg->flags & EMUV_CREATE_OVERCOMMIT,
+		.guaranteed = arg->flags & EMUV_CREATE_GUARANTEED,
 		.physical_name = "physical_bytes",
 		.virtual_name = "virtual_bytes",
 	};
@@ -104,7 +105,7 @@ static const struct emuv_ioctl emuv_control_ioctls[] = {
 	{
 		.cmd = EMUV_IOC_CREATE,
 		EMUV_IOCTL_SIZES(struct emuv_create, gpu_model),
-		.flags = EMUV_CREATE_OVERCOMMIT,
+		.flags = EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED,
 		.out = true,
 		.run = emuv_control_create,
 		.finish = emuv_control_create_finish,

@@ -13,7 +13,7 @@
  *  7. region->map_sem: which chunks may be mapped
  *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and
  *     to unmap
- *  9. xa_lock(region->chunks), ledger->lock
+ *  9. xa_lock(region->chunks), ledger->lock, reserve->lock
  *
  * A payer's tight mutex guards the room left in a memory cgroup. It is taken
  * under mmap_lock or a dma-buf's locks, and never together with map_sem. The
@@ -207,9 +207,27 @@ struct emuv_config {
 	u64 virtual_bytes;
 	u32 pci_device_id;
 	bool overcommit;
+	bool guaranteed;
 	char gpu_model[EMUV_MODEL_LEN];
 	const char *physical_name;
 	const char *virtual_name;
+};
+
+/*
+ * struct emuv_reserve - chunks of a guaranteed instance that back nothing
+ * @chunks: Zeroed chunks
+ * @count: Number of @chunks
+ * @lost: Number of chunks that are missing because their memory has failed
+ * @closed: The instance goes: chunks are freed instead of returned
+ * @returned: Woken when a chunk is returned or backs a place
+ */
+struct emuv_reserve {
+	spinlock_t lock;	/* guards all down to @closed */
+	struct list_head chunks;
+	unsigned long count;
+	unsigned long lost;
+	bool closed;
+	wait_queue_head_t returned;
 };
 
 /*
@@ -226,6 +244,7 @@ struct emuv_config {
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
  * @resident: Number of chunks that back its regions
+ * @reserve: Chunks for later, if the instance is guaranteed
  * @ledger: Limits, sums and accounts
  */
 struct emuv_instance {
@@ -245,6 +264,7 @@ struct emuv_instance {
 	struct delayed_work floor_work;
 
 	atomic_long_t resident;
+	struct emuv_reserve reserve;
 	struct emuv_ledger ledger;
 };
 
@@ -444,7 +464,8 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
 /*
  * struct emuv_chunk - the pages behind one chunk
  * @kref: References of the region and of every current user
- * @node: Entry in a list of chunks to free
+ * @node: Entry in a list of chunks to free, or in a reserve
+ * @reserve: Reserve that it returns to when unused; NULL: the host
  * @folio: All pages in one piece, or NULL
  * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
  *	the pages and this array
@@ -453,6 +474,7 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
 struct emuv_chunk {
 	struct kref kref;
 	struct list_head node;
+	struct emuv_reserve *reserve;
 	struct folio *folio;
 	struct page **pages;
 	void *vaddr;
@@ -464,6 +486,9 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
 }
 
+struct emuv_chunk *emuv_chunk_alloc(int numa_node);
+struct emuv_chunk *emuv_chunk_charge(int numa_node, struct emuv_payer *payer);
+void emuv_chunk_free(struct emuv_chunk *chunk);
 struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
 				  unsigned long index);
 struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
@@ -477,12 +502,24 @@ int emuv_backing_hold(struct emuv_region *region, unsigned long first,
 		      unsigned long count);
 void emuv_backing_unhold(struct emuv_region *region, unsigned long first,
 			 unsigned long count);
+bool emuv_backing_has_room(const struct emuv_instance *inst,
+			   const struct emuv_payer *payer, unsigned long count);
 int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 			  unsigned long count);
 void emuv_backing_fail(struct emuv_region *region, u64 pos);
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
 bool emuv_backing_release(struct emuv_region *region);
 void emuv_backing_abandon(struct emuv_region *region);
+
+/* reserve.c: chunks of guaranteed instances that back nothing */
+
+void emuv_reserve_init(struct emuv_reserve *reserve);
+int emuv_reserve_fill(struct emuv_instance *inst, struct emuv_payer *payer);
+void emuv_reserve_close(struct emuv_reserve *reserve);
+u64 emuv_reserve_bytes(struct emuv_reserve *reserve);
+bool emuv_reserve_return(struct emuv_chunk *chunk);
+struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
+				    unsigned long index);
 
 /* floor.c: the host memory that may be taken */
 

@@ -27,6 +27,7 @@ static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 static void emuv_instance_free(struct emuv_instance *inst)
 {
 	sysfs_put(inst->ledger.told);
+	emuv_reserve_close(&inst->reserve);
 	kfree(inst);
 }
 
@@ -88,6 +89,8 @@ int emuv_config_validate(const struct emuv_config *config)
 	else if (!IS_ALIGNED(virtual, EMUV_CHUNK_BYTES))
 		pr_err("%s: %llu bytes are not a multiple of %llu\n",
 		       config->virtual_name, virtual, EMUV_CHUNK_BYTES);
+	else if (config->overcommit && config->guaranteed)
+		pr_err("guaranteed: not with overcommit=1\n");
 	else if (config->pci_device_id > 0xffff)
 		pr_err("pci_device_id: %#x is not in 0 to 0xffff\n",
 		       config->pci_device_id);
@@ -112,6 +115,7 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 							    MAX_NUMNODES);
 	uuid_gen(&inst->uuid);
 	mutex_init(&inst->lock);
+	emuv_reserve_init(&inst->reserve);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
 	INIT_DELAYED_WORK(&inst->reap_work, emuv_region_reap_work);
@@ -161,6 +165,22 @@ static int emuv_instance_publish(struct emuv_instance *inst)
 	return err;
 }
 
+/* Reserve all that a guaranteed instance may ever need. */
+static int emuv_instance_guarantee(struct emuv_instance *inst)
+{
+	struct emuv_payer *payer;
+	int err;
+
+	if (!inst->config.guaranteed)
+		return 0;
+	payer = emuv_payer_get();
+	if (!payer)
+		return -ENOMEM;
+	err = emuv_reserve_fill(inst, payer);
+	emuv_payer_put(payer);
+	return err;
+}
+
 /* Create an instance. Returns its id or an error. */
 int emuv_instance_create(const struct emuv_config *config)
 {
@@ -173,6 +193,12 @@ int emuv_instance_create(const struct emuv_config *config)
 	inst = emuv_instance_alloc(config);
 	if (IS_ERR(inst))
 		return PTR_ERR(inst);
+	/* this takes long: not under the lock */
+	err = emuv_instance_guarantee(inst);
+	if (err) {
+		emuv_instance_free(inst);
+		return err;
+	}
 
 	mutex_lock(&emuv_instances_lock);
 	/* an instance of VRAM alone adds nothing to the promised bytes */
@@ -229,6 +255,7 @@ static void emuv_instance_remove(struct emuv_instance *inst)
 	cdev_device_del(&inst->cdev, &inst->dev);
 	cancel_delayed_work_sync(&inst->reap_work);
 	cancel_delayed_work_sync(&inst->floor_work);
+	emuv_reserve_close(&inst->reserve);
 	emuv_region_abandon(inst);
 	put_device(&inst->dev);
 }
@@ -305,6 +332,10 @@ void emuv_instance_query(struct emuv_instance *inst,
 	memcpy(arg->gpu_model, inst->config.gpu_model, sizeof(arg->gpu_model));
 	arg->state = emuv_state(inst, NULL);
 	arg->waiters = ledger.waiter_count;
+	arg->reserve_bytes = emuv_reserve_bytes(&inst->reserve);
+	arg->created = (inst->config.overcommit ? EMUV_CREATE_OVERCOMMIT : 0) |
+		       (inst->config.guaranteed ? EMUV_CREATE_GUARANTEED : 0);
+	arg->reserved = 0;
 }
 
 int emuv_instance_ioctl_query(struct emuv_call *call)

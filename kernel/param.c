@@ -134,6 +134,11 @@ module_param(overcommit, bool, 0444);
 MODULE_PARM_DESC(overcommit,
 		 "Promise these instances more virtual VRAM than the host can back (default: N)");
 
+static bool guaranteed;
+module_param(guaranteed, bool, 0444);
+MODULE_PARM_DESC(guaranteed,
+		 "Reserve the RAM behind these instances' virtual VRAM at once (default: N)");
+
 /* -1: the default */
 static long long host_floor_mb = -1;
 
@@ -239,6 +244,7 @@ static int emuv_param_config(struct emuv_config *config,
 		.pci_device_id = emuv_param_pick(pci_device_id, pci_device_ids,
 						 i, 0),
 		.overcommit = overcommit,
+		.guaranteed = guaranteed,
 		.physical_name = physical->name,
 		.virtual_name = virtual->name,
 	};

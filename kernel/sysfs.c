@@ -54,6 +54,8 @@ static DEVICE_ATTR_RO(_name)
 
 EMUV_ATTR(gpu_model, "%s", inst->config.gpu_model);
 EMUV_ATTR(resident_bytes, "%llu", emuv_instance_resident_bytes(inst));
+EMUV_ATTR(reserve_bytes, "%llu", emuv_reserve_bytes(&inst->reserve));
+EMUV_ATTR(guaranteed, "%d", inst->config.guaranteed);
 EMUV_ATTR(clients, "%u", READ_ONCE(inst->client_count));
 EMUV_ATTR(chunk_bytes, "%llu", EMUV_CHUNK_BYTES);
 EMUV_ATTR(uuid, "%pUb", &inst->uuid);
@@ -144,6 +146,8 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_virtual_used_bytes.attr,
 	&dev_attr_unowned_bytes.attr,
 	&dev_attr_resident_bytes.attr,
+	&dev_attr_reserve_bytes.attr,
+	&dev_attr_guaranteed.attr,
 	&dev_attr_clients.attr,
 	&dev_attr_chunk_bytes.attr,
 	&dev_attr_uuid.attr,

@@ -260,6 +260,41 @@ TEST_F(verbs, create_tells_of_memory_that_cannot_be_promised)
               0);
 }
 
+TEST_F(verbs, create_reserves_ram_for_what_is_guaranteed)
+{
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --guaranteed").status,
+              0);
+    EXPECT_THAT(run("info").out, HasSubstr("2 GiB more, guaranteed"));
+    const auto text = run("export").out;
+    EXPECT_THAT(text, HasSubstr("guaranteed=yes"));
+    const auto file = profiles(text);
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    run("destroy --all");
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    EXPECT_EQ(run("export").out, text);
+
+    run("destroy --all");
+    run("create --gpu-model 4070 --virtual 2G --id 0");
+    EXPECT_EQ(run("assert --config " + file).status, 1)
+        << "an instance that reserves nothing is another one";
+}
+
+TEST_F(verbs, create_explains_that_ram_cannot_be_reserved_now)
+{
+    kernel_.fail(EMUV_IOC_CREATE, ENOMEM);
+    const auto result =
+        run("create --gpu-model 4070 --virtual 2G --guaranteed");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err,
+              message("create", "the host cannot reserve 2 GiB of RAM now; "
+                                "without --guaranteed it is taken when it is "
+                                "touched"));
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --guaranteed "
+                  "--overcommit")
+                  .status,
+              2);
+}
+
 TEST_F(verbs, create_repeats_what_the_kernels_log_says)
 {
     write_file(kernel_.dev() / "kmsg", "6,1,1,-;emuv: an old line\n");

@@ -75,6 +75,8 @@ constexpr std::array attributes{"gpu_model",
                                 "virtual_used_bytes",
                                 "unowned_bytes",
                                 "resident_bytes",
+                                "reserve_bytes",
+                                "guaranteed",
                                 "clients",
                                 "chunk_bytes",
                                 "uuid",
@@ -443,7 +445,8 @@ long executor::call_control(const record &what)
     case 0: {
         auto argument =
             creation(size(what.amount), (what.value % 9) * mib, id,
-                     what.value & 0x10U ? EMUV_CREATE_OVERCOMMIT : 0);
+                     (what.value & 0x10U ? EMUV_CREATE_OVERCOMMIT : 0) |
+                         (what.place & 8U ? EMUV_CREATE_GUARANTEED : 0));
         if (what.value & 0x20U)
             argument.numa_node = static_cast<int>(what.value >> 32U);
         if (what.value & 0x40U)

@@ -32,7 +32,7 @@ LAYOUT_FIELD(emuv_version, reserved, 12, 4);
 LAYOUT_FIELD(emuv_version, chunk_bytes, 16, 8);
 LAYOUT_FIELD(emuv_version, module_version, 24, 32);
 
-LAYOUT_SIZE(emuv_query_instance, 216);
+LAYOUT_SIZE(emuv_query_instance, 232);
 LAYOUT_FIELD(emuv_query_instance, size, 0, 4);
 LAYOUT_FIELD(emuv_query_instance, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_instance, id, 8, 4);
@@ -56,6 +56,9 @@ LAYOUT_FIELD(emuv_query_instance, miss_bytes, 192, 8);
 LAYOUT_FIELD(emuv_query_instance, stalled_ns, 200, 8);
 LAYOUT_FIELD(emuv_query_instance, state, 208, 4);
 LAYOUT_FIELD(emuv_query_instance, waiters, 212, 4);
+LAYOUT_FIELD(emuv_query_instance, reserve_bytes, 216, 8);
+LAYOUT_FIELD(emuv_query_instance, created, 224, 4);
+LAYOUT_FIELD(emuv_query_instance, reserved, 228, 4);
 
 LAYOUT_SIZE(emuv_query_client, 120);
 LAYOUT_FIELD(emuv_query_client, size, 0, 4);
@@ -157,6 +160,7 @@ LAYOUT_VALUE(EMUV_IOC_UNCHARGE, 0xEB26);
 LAYOUT_VALUE(EMUV_IOC_REPORT, 0xEB27);
 LAYOUT_VALUE(EMUV_QUERY_NEXT, 1);
 LAYOUT_VALUE(EMUV_CREATE_OVERCOMMIT, 1);
+LAYOUT_VALUE(EMUV_CREATE_GUARANTEED, 2);
 LAYOUT_VALUE(EMUV_ALLOC_POPULATE, 1);
 LAYOUT_VALUE(EMUV_EXPORT_DMABUF, 1);
 LAYOUT_VALUE(EMUV_CHARGE_WAIT, 1);

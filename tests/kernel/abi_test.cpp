@@ -162,7 +162,7 @@ const std::vector<form> &forms()
          EMUV_IOC_CREATE,
          true,
          false,
-         EMUV_CREATE_OVERCOMMIT,
+         EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED,
          {offsetof(emuv_create, reserved)},
          order<emuv_create>([](emuv_create &a, int, const region &, int) {
              a = creation(mib, chunk);

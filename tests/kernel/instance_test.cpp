@@ -538,6 +538,8 @@ void expect_sysfs_agrees(const descriptor &control, int id)
     same("miss_bytes", is.miss_bytes);
     same("stalled_ns", is.stalled_ns);
     same("waiters", is.waiters);
+    same("reserve_bytes", is.reserve_bytes);
+    same("guaranteed", is.created & EMUV_CREATE_GUARANTEED ? 1 : 0);
     EXPECT_EQ(attribute(id, "uuid"), uuid_text(is.uuid));
     EXPECT_EQ(attribute(id, "numa_node"), std::to_string(is.numa_node));
     char device[8];

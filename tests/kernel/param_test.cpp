@@ -208,6 +208,10 @@ const refusal refusals[] = {
     {"ModelThatIsNotAscii",
      "gpu_model=40\xc3\xa4 physical_vram_gb=1 virtual_vram_gb=1",
      {"gpu_model"}},
+    {"GuaranteedAndOvercommit",
+     "gpu_model=4070 physical_vram_gb=1 virtual_vram_mb=64 overcommit=1 "
+     "guaranteed=1",
+     {"guaranteed"}},
     {"NegativeFloor", "host_floor_mb=-1", {"host_floor_mb"}},
     {"FloorThatOverflows",
      "host_floor_mb=18446744073709551615",

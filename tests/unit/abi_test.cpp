@@ -36,7 +36,7 @@ TEST(abi, every_structure_begins_with_size_and_flags)
 TEST(abi, sizes_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
-    EXPECT_EQ(sizeof(emuv_query_instance), 216U);
+    EXPECT_EQ(sizeof(emuv_query_instance), 232U);
     EXPECT_EQ(sizeof(emuv_query_client), 120U);
     EXPECT_EQ(sizeof(emuv_create), 104U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
@@ -71,6 +71,7 @@ TEST(abi, members_stay_where_they_are)
     EXPECT_EQ(offsetof(emuv_import, offset), 16U);
     EXPECT_EQ(offsetof(emuv_charge, timeout_ns), 24U);
     EXPECT_EQ(offsetof(emuv_query_instance, state), 208U);
+    EXPECT_EQ(offsetof(emuv_query_instance, reserve_bytes), 216U);
 }
 
 TEST(abi, request_numbers_stay)

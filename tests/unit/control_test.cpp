@@ -96,6 +96,18 @@ TEST_F(control, passes_overcommit_on)
     EXPECT_EQ(open().create(what), 0);
 }
 
+TEST_F(control, passes_guaranteed_on)
+{
+    auto node = open();
+    auto what = spec();
+    what.guaranteed = true;
+    const auto made = node.query(node.create(what));
+    EXPECT_TRUE(made.guaranteed);
+    EXPECT_EQ(made.reserve_bytes, what.virtual_bytes);
+    what.overcommit = true;
+    EXPECT_EQ(errno_of([&] { node.create(what); }), EINVAL);
+}
+
 TEST_F(control, destroys_and_says_what_is_not_there_or_in_use)
 {
     auto node = open();

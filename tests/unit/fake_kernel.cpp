@@ -323,6 +323,8 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
     copy.virtual_used_bytes = info.virtual_used_bytes;
     copy.unowned_bytes = info.unowned_bytes;
     copy.resident_bytes = info.resident_bytes;
+    copy.reserve_bytes = info.reserve_bytes;
+    copy.created = info.guaranteed ? EMUV_CREATE_GUARANTEED : 0;
     copy.fetched_bytes = info.moved.fetched_bytes;
     copy.evicted_bytes = info.moved.evicted_bytes;
     copy.spills = info.moved.spills;
@@ -370,8 +372,13 @@ int fake_kernel::query_client(const open_file &of, void *argument)
 int fake_kernel::create(void *argument)
 {
     emuv_create copy{};
-    if (const int bad = take(argument, copy, EMUV_CREATE_OVERCOMMIT); bad != 0)
+    if (const int bad = take(argument, copy,
+                             EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED);
+        bad != 0)
         return bad;
+    if ((copy.flags & EMUV_CREATE_OVERCOMMIT) != 0 &&
+        (copy.flags & EMUV_CREATE_GUARANTEED) != 0)
+        return -EINVAL;
     const std::uint64_t sum = copy.physical_bytes + copy.virtual_bytes;
     if (copy.reserved != 0 || copy.id < EMUV_ANY ||
         copy.id >= EMUV_MAX_INSTANCES || copy.physical_bytes > EMUV_MAX_BYTES ||
@@ -401,6 +408,8 @@ int fake_kernel::create(void *argument)
     one.info.physical_bytes = copy.physical_bytes;
     one.info.virtual_bytes = copy.virtual_bytes;
     one.info.numa_node = copy.numa_node;
+    one.info.guaranteed = (copy.flags & EMUV_CREATE_GUARANTEED) != 0;
+    one.info.reserve_bytes = one.info.guaranteed ? copy.virtual_bytes : 0;
     one.info.pci_device_id = static_cast<std::uint16_t>(copy.pci_device_id);
     one.info.uuid = "00112233-4455-6677-8899-aabbccddee00";
     one.memory = ::memfd_create("emuv", MFD_CLOEXEC);
@@ -626,6 +635,8 @@ void fake_kernel::show(const instance &of) const
     put("virtual_used_bytes", std::to_string(info.virtual_used_bytes));
     put("unowned_bytes", std::to_string(info.unowned_bytes));
     put("resident_bytes", std::to_string(info.resident_bytes));
+    put("reserve_bytes", std::to_string(info.reserve_bytes));
+    put("guaranteed", info.guaranteed ? "1" : "0");
     put("clients", std::to_string(info.clients));
     put("chunk_bytes", std::to_string(info.chunk_bytes));
     put("uuid", info.uuid);

@@ -364,8 +364,11 @@ TEST(format_profile, is_read_back_as_the_same_profile)
     one.spec.overcommit = true;
     one.count = 2;
     one.spec.physical_bytes = 1000; // no whole MiB
-    const auto back =
-        emuv::parse_profiles(emuv::format_profile(one), "F").front();
+    auto back = emuv::parse_profiles(emuv::format_profile(one), "F").front();
+    EXPECT_EQ(back.spec, one.spec);
+    one.spec.overcommit = false;
+    one.spec.guaranteed = true;
+    back = emuv::parse_profiles(emuv::format_profile(one), "F").front();
     EXPECT_EQ(back.spec, one.spec);
     EXPECT_EQ(back.count, 2U);
     EXPECT_EQ(back.name, "emuv5");

@@ -31,6 +31,7 @@ struct create_options
     std::string numa_node;
     std::string pci_device_id;
     bool overcommit = false;
+    bool guaranteed = false;
     std::string module = "emuv";
     bool dry_run = false;
     output_options output;
@@ -111,6 +112,7 @@ emuv::profile from_options(const create_options &options)
             return emuv::parse_pci_device_id(options.pci_device_id);
         });
     spec.overcommit = options.overcommit;
+    spec.guaranteed = options.guaranteed;
     return what;
 }
 
@@ -131,6 +133,7 @@ emuv::profile from_profile(const create_options &options)
     }
     emuv::profile what = *found;
     what.spec.overcommit = what.spec.overcommit || options.overcommit;
+    what.spec.guaranteed = what.spec.guaranteed || options.guaranteed;
     return what;
 }
 
@@ -143,6 +146,9 @@ void cmd_create(const create_options &options, environment &env)
         throw usage_error("give either --profile or --gpu-model");
     emuv::profile what =
         options.profile.empty() ? from_options(options) : from_profile(options);
+    if (what.spec.overcommit && what.spec.guaranteed)
+        throw usage_error("--guaranteed and --overcommit: RAM that is promised "
+                          "beyond what there is cannot be reserved");
     if (!options.id.empty())
         what.spec.id = parse_option("--id", [&] {
             return static_cast<int>(
@@ -231,6 +237,8 @@ verb create_verb()
          &options->pci_device_id},
         flag("--overcommit", options->overcommit,
              "promise more RAM than the host has"),
+        flag("--guaranteed", options->guaranteed,
+             "reserve its share of RAM at once"),
         module_option(options->module),
         dry_run_flag(options->dry_run),
         json_flag(options->output)};

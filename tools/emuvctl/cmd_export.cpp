@@ -45,7 +45,8 @@ void cmd_export(const export_options &options, environment &env)
         }
         // Made in this order again, those from here on need the permission.
         promised += info.virtual_bytes;
-        what.spec.overcommit = host && promised > host->promisable();
+        what.spec.overcommit =
+            host && promised > host->promisable() && !what.spec.guaranteed;
         profiles.push_back(std::move(what));
     }
     if (options.output.json) {

@@ -66,6 +66,8 @@ std::string block(const emuv::instance_info &info, bool exact,
     line("Backed by RAM",
          fmt::format("{}, in chunks of {}", size(info.resident_bytes),
                      size(info.chunk_bytes)));
+    if (info.guaranteed)
+        line("Reserved", size(info.reserve_bytes) + " more, guaranteed");
     line("Moved",
          fmt::format("{} to VRAM, {} to RAM", size(info.moved.fetched_bytes),
                      size(info.moved.evicted_bytes)));

@@ -29,7 +29,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 26> columns = {{
+constexpr std::array<column, 28> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -44,6 +44,8 @@ constexpr std::array<column, 26> columns = {{
     {"free_bytes", "FREE", kind::bytes, "total less used", "memory.free"},
     {"unowned_bytes", "UNOWNED", kind::bytes, "kept alive after its owner"},
     {"resident_bytes", "RESIDENT", kind::bytes, "RAM that backs it now"},
+    {"reserve_bytes", "RESERVE", kind::bytes, "RAM kept for it, unused"},
+    {"guaranteed", "GUARANTEED", kind::text, "its RAM was reserved at once"},
     {"chunk_bytes", "CHUNK", kind::bytes, "the unit of backing"},
     {"clients", "CLIENTS", kind::number, "open files of its node"},
     {"uuid", "UUID", kind::text, "its UUID"},
@@ -91,6 +93,8 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.total_bytes() - std::min(used, info.total_bytes()),
         info.unowned_bytes,
         info.resident_bytes,
+        info.reserve_bytes,
+        info.guaranteed,
         info.chunk_bytes,
         std::uint64_t{info.clients},
         info.uuid,
@@ -217,6 +221,8 @@ std::string describe(const emuv::instance_spec &spec)
         text += fmt::format(", {:#06x}", spec.pci_device_id);
     if (spec.numa_node != emuv::any)
         text += fmt::format(", NUMA node {}", spec.numa_node);
+    if (spec.guaranteed)
+        text += ", guaranteed";
     return text;
 }
 
@@ -229,6 +235,7 @@ emuv::instance_spec to_spec(const emuv::instance_info &info)
     spec.virtual_bytes = info.virtual_bytes;
     spec.numa_node = info.numa_node;
     spec.pci_device_id = info.pci_device_id;
+    spec.guaranteed = info.guaranteed;
     return spec;
 }
 
@@ -262,7 +269,17 @@ creation::~creation()
 emuv::instance_info creation::make(const emuv::instance_spec &spec)
 {
     made_.reserve(made_.size() + 1);
-    const int id = control_.create(spec);
+    int id = emuv::any;
+    try {
+        id = control_.create(spec);
+    } catch (const emuv::error &problem) {
+        if (!spec.guaranteed || problem.number() != ENOMEM)
+            throw;
+        throw failure(fmt::format(
+            "the host cannot reserve {} of RAM now; without --guaranteed it is "
+            "taken when it is touched",
+            emuv::format_size_exact(spec.virtual_bytes)));
+    }
     made_.push_back(id);
 
     const auto poll = [this](double seconds, const auto &done) {

@@ -16,6 +16,7 @@ bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has)
            wanted.virtual_bytes == has.virtual_bytes &&
            wanted.pci_device_id == has.pci_device_id &&
            wanted.numa_node == has.numa_node &&
+           wanted.guaranteed == has.guaranteed &&
            emuv::same_gpu_model(wanted.gpu_model, has.gpu_model);
 }
 

@@ -13,7 +13,7 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::array<column, 13> columns = {{
+constexpr std::array<column, 14> columns = {{
     {"profile", "PROFILE", kind::text, "the section's name"},
     {"gpu_model", "MODEL", kind::text, "GPU model as it is given"},
     {"gpu_name", "GPU", kind::text, "the card's full name"},
@@ -25,6 +25,7 @@ constexpr std::array<column, 13> columns = {{
     {"numa_node", "NUMA", kind::number, "where the RAM comes from"},
     {"pci_device_id", "PCI-ID", kind::text, "the card they belong to"},
     {"overcommit", "OVERCOMMIT", kind::text, "promise more than there is"},
+    {"guaranteed", "GUARANTEED", kind::text, "reserve the RAM at once"},
     {"file", "FILE", kind::text, "where it is written"},
     {"line", "LINE", kind::number, "the section's line there"},
 }};
@@ -55,6 +56,7 @@ row profile_row(const emuv::profile &what)
             ? cell()
             : cell(fmt::format("{:#06x}", spec.pci_device_id)),
         spec.overcommit,
+        spec.guaranteed,
         what.file.empty() ? cell() : cell(what.file),
         what.line == 0 ? cell() : cell(std::int64_t{what.line}),
     };

@@ -29,7 +29,8 @@ int control::create(const instance_spec &spec)
     emuv_create arg{};
     if (spec.gpu_model.size() >= sizeof(arg.gpu_model))
         throw error(EINVAL, file_->path(), "EMUV_IOC_CREATE", spec.id);
-    arg.flags = spec.overcommit ? EMUV_CREATE_OVERCOMMIT : 0;
+    arg.flags = (spec.overcommit ? EMUV_CREATE_OVERCOMMIT : 0) |
+                (spec.guaranteed ? EMUV_CREATE_GUARANTEED : 0);
     arg.id = spec.id;
     arg.numa_node = spec.numa_node;
     arg.physical_bytes = spec.physical_bytes;

@@ -38,11 +38,11 @@ constexpr int numa_node_max = 1023;
 constexpr unsigned gib_shift = 30;
 constexpr unsigned mib_shift = 20;
 
-constexpr std::array<std::string_view, 10> known_keys = {
+constexpr std::array<std::string_view, 11> known_keys = {
     "gpu_model",       "physical_vram_gb", "physical_vram_mb",
     "virtual_vram_gb", "virtual_vram_mb",  "pci_device_id",
     "instance_id",     "numa_node",        "count",
-    "overcommit"};
+    "overcommit",      "guaranteed"};
 
 bool is_blank(char c)
 {
@@ -438,8 +438,10 @@ void profile_parser::set(draft &target, std::string_view key,
         else if (key == "count")
             target.result.count = static_cast<unsigned>(
                 parse_integer(value, 1, EMUV_MAX_INSTANCES));
-        else
+        else if (key == "overcommit")
             spec.overcommit = parse_bool(value);
+        else
+            spec.guaranteed = parse_bool(value);
     } catch (const std::invalid_argument &problem) {
         fail_here(std::string(key) + ": " + problem.what());
     }
@@ -470,6 +472,10 @@ void profile_parser::check(const draft &complete)
             error(what.file, what.line, name + problem.what());
         }
     }
+    if (what.spec.overcommit && what.spec.guaranteed)
+        error(what.file, what.line,
+              name + "is both guaranteed and overcommit; it can be one of "
+                     "them");
     if (what.spec.id != any &&
         what.spec.id + static_cast<int>(what.count) > EMUV_MAX_INSTANCES)
         error(what.file, what.line,
@@ -607,6 +613,8 @@ std::string format_profile(const profile &what)
         text += "count=" + std::to_string(what.count) + "\n";
     if (spec.overcommit)
         text += "overcommit=yes\n";
+    if (spec.guaranteed)
+        text += "guaranteed=yes\n";
     return text;
 }
 

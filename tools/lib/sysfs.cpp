@@ -59,6 +59,12 @@ public:
         : directory_(std::move(directory))
     {}
 
+    bool has(const char *name) const
+    {
+        std::error_code ignored;
+        return std::filesystem::exists(directory_ / name, ignored);
+    }
+
     std::string text(const char *name) const
     {
         auto [value, errnum] = read_attribute(directory_ / name);
@@ -173,6 +179,11 @@ std::optional<instance_info> sysfs::instance(int id) const
         info.virtual_used_bytes = of.number("virtual_used_bytes");
         info.unowned_bytes = of.number("unowned_bytes");
         info.resident_bytes = of.number("resident_bytes");
+        // An older module of this ABI has no such attributes.
+        if (of.has("guaranteed")) {
+            info.reserve_bytes = of.number("reserve_bytes");
+            info.guaranteed = of.number<int>("guaranteed") != 0;
+        }
         info.chunk_bytes = of.number("chunk_bytes");
         info.clients = of.number<std::uint32_t>("clients");
         info.numa_node = of.number<int>("numa_node");

@@ -161,6 +161,9 @@ struct emuv_version {
  *
  * @state: Out: EMUV_STATE_*
  * @waiters: Out: the number of charges that wait (EMUV_CHARGE_WAIT)
+ * @reserve_bytes: Out: RAM that is reserved for it and backs nothing yet
+ * @created: Out: the flags that it was created with, EMUV_CREATE_*
+ * @reserved: Out: 0
  *
  * The first version ends with @gpu_model.
  *
@@ -198,6 +201,9 @@ struct emuv_query_instance {
 	__aligned_u64 stalled_ns;
 	__u32 state;
 	__u32 waiters;
+	__aligned_u64 reserve_bytes;
+	__u32 created;
+	__u32 reserved;
 };
 
 /**
@@ -255,9 +261,16 @@ struct emuv_query_client {
 #define EMUV_CREATE_OVERCOMMIT	(1U << 0)
 
 /**
+ * EMUV_CREATE_GUARANTEED: reserve the RAM behind the instance's virtual VRAM
+ * now. Later no call and no touch fails for lack of RAM. Excludes
+ * EMUV_CREATE_OVERCOMMIT.
+ */
+#define EMUV_CREATE_GUARANTEED	(1U << 1)
+
+/**
  * struct emuv_create - ioctl(EMUV_IOC_CREATE), control node
  * @size: sizeof(struct emuv_create)
- * @flags: EMUV_CREATE_OVERCOMMIT
+ * @flags: EMUV_CREATE_OVERCOMMIT or EMUV_CREATE_GUARANTEED
  * @id: In: the instance's id, 0 to EMUV_MAX_INSTANCES - 1, or EMUV_ANY for
  *	the lowest free id. Out: the assigned id
  * @numa_node: The NUMA node of its memory, or EMUV_ANY for the node of the
@@ -278,7 +291,10 @@ struct emuv_query_client {
  * - ENOSPC: no id is free.
  * - ENOMEM: the virtual VRAM of all instances together would pass the host's
  *   RAM less the floor (module parameter host_floor_mb). This never happens if
- *   @virtual_bytes is 0 or EMUV_CREATE_OVERCOMMIT is set.
+ *   @virtual_bytes is 0 or EMUV_CREATE_OVERCOMMIT is set. With
+ *   EMUV_CREATE_GUARANTEED also: the host has less memory above its floor now,
+ *   or the caller's memory cgroup has no room.
+ * - EINTR: with EMUV_CREATE_GUARANTEED: a fatal signal came.
  */
 struct emuv_create {
 	__u32 size;

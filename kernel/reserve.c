@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Reserves: all the chunks that a guaranteed instance may ever need, allocated
+ * when it is created. A chunk leaves the reserve to back a place, and comes
+ * back when nothing holds it any more. In the reserve chunks are zeroed.
+ */
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/wait.h>
+
+#include "emuv.h"
+
+void emuv_reserve_init(struct emuv_reserve *reserve)
+{
+	spin_lock_init(&reserve->lock);
+	INIT_LIST_HEAD(&reserve->chunks);
+	init_waitqueue_head(&reserve->returned);
+}
+
+/*
+ * Allocate a new instance's reserve at the payer's expense. -ENOMEM, or -EINTR
+ * on a fatal signal; emuv_reserve_close() then frees the allocated part.
+ */
+int emuv_reserve_fill(struct emuv_instance *inst, struct emuv_payer *payer)
+{
+	struct emuv_reserve *reserve = &inst->reserve;
+	unsigned long count = inst->ranges.size;
+	struct mem_cgroup *before;
+	int err = 0;
+
+	/* fail early, instead of filling the host to its floor first */
+	if (!emuv_backing_has_room(inst, payer, count))
+		return -ENOMEM;
+	before = set_active_memcg(payer->memcg);
+	while (!err && reserve->count < count) {
+		struct emuv_chunk *chunk;
+
+		chunk = emuv_chunk_charge(inst->config.numa_node, payer);
+		if (chunk) {
+			chunk->reserve = reserve;
+			list_add(&chunk->node, &reserve->chunks);
+			reserve->count++;
+		} else {
+			err = -ENOMEM;
+		}
+		if (fatal_signal_pending(current))
+			err = -EINTR;
+		cond_resched();
+	}
+	set_active_memcg(before);
+	return err;
+}
+
+/* Free the chunks in the reserve. Others are freed when they would come back. */
+void emuv_reserve_close(struct emuv_reserve *reserve)
+{
+	struct emuv_chunk *chunk, *next;
+	LIST_HEAD(gone);
+
+	spin_lock(&reserve->lock);
+	reserve->closed = true;
+	list_splice_init(&reserve->chunks, &gone);
+	reserve->count = 0;
+	spin_unlock(&reserve->lock);
+	list_for_each_entry_safe(chunk, next, &gone, node) {
+		list_del(&chunk->node);
+		emuv_chunk_free(chunk);
+		cond_resched();
+	}
+}
+
+u64 emuv_reserve_bytes(struct emuv_reserve *reserve)
+{
+	unsigned long count;
+
+	spin_lock(&reserve->lock);
+	count = reserve->count;
+	spin_unlock(&reserve->lock);
+	return (u64)count << EMUV_CHUNK_SHIFT;
+}
+
+/* Return a chunk that nothing holds; false if the caller has to free it. */
+bool emuv_reserve_return(struct emuv_chunk *chunk)
+{
+	struct emuv_reserve *reserve = chunk->reserve;
+	bool sound = emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) ==
+		     EMUV_CHUNK_BYTES;
+	bool kept;
+
+	/* once it is closed, something outside may still use the pages */
+	if (sound && !READ_ONCE(reserve->closed))
+		memset(chunk->vaddr, 0, EMUV_CHUNK_BYTES);
+	kref_init(&chunk->kref);
+	spin_lock(&reserve->lock);
+	kept = sound && !reserve->closed;
+	if (kept) {
+		list_add(&chunk->node, &reserve->chunks);
+		reserve->count++;
+	} else if (!sound) {
+		reserve->lost++;
+	}
+	spin_unlock(&reserve->lock);
+	wake_up_all(&reserve->returned);
+	return kept;
+}
+
+static struct emuv_chunk *emuv_reserve_first(struct emuv_reserve *reserve)
+{
+	struct emuv_chunk *chunk;
+
+	spin_lock(&reserve->lock);
+	chunk = list_first_entry_or_null(&reserve->chunks, struct emuv_chunk,
+					 node);
+	if (chunk) {
+		list_del(&chunk->node);
+		reserve->count--;
+	}
+	spin_unlock(&reserve->lock);
+	return chunk;
+}
+
+static struct emuv_chunk *emuv_reserve_take(struct emuv_reserve *reserve)
+{
+	struct emuv_chunk *chunk;
+
+	while ((chunk = emuv_reserve_first(reserve))) {
+		if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) ==
+		    EMUV_CHUNK_BYTES)
+			break;
+		/* its memory has failed in the reserve */
+		spin_lock(&reserve->lock);
+		reserve->lost++;
+		spin_unlock(&reserve->lock);
+		emuv_chunk_free(chunk);
+	}
+	return chunk;
+}
+
+/* Try to replace a chunk whose memory has failed. */
+static struct emuv_chunk *emuv_reserve_replace(struct emuv_instance *inst)
+{
+	struct emuv_reserve *reserve = &inst->reserve;
+	struct emuv_chunk *chunk;
+
+	if (!READ_ONCE(reserve->lost))
+		return NULL;
+	chunk = emuv_chunk_alloc(inst->config.numa_node);
+	if (!chunk)
+		return NULL;
+	spin_lock(&reserve->lock);
+	/* otherwise another thread was faster: an ordinary chunk does, too */
+	if (reserve->lost) {
+		reserve->lost--;
+		chunk->reserve = reserve;
+	}
+	spin_unlock(&reserve->lock);
+	return chunk;
+}
+
+/* Is there something to do for a thread that wants a chunk for @index? */
+static bool emuv_reserve_is_ready(struct emuv_region *region,
+				  unsigned long index)
+{
+	struct emuv_reserve *reserve = &region->inst->reserve;
+
+	return !list_empty(&reserve->chunks) || READ_ONCE(reserve->lost) ||
+	       xa_load(&region->chunks, index);
+}
+
+/*
+ * Take a chunk for @index out of the reserve. NULL if @index is backed meanwhile,
+ * on a fatal signal, or if failed memory cannot be replaced.
+ *
+ * The reserve was filled for every place of the instance. So if it is empty and
+ * a place is not backed, another thread has a chunk in hand. That thread backs a
+ * place with it or returns it, and touches no user memory before. Both wake us.
+ */
+struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
+				    unsigned long index)
+{
+	struct emuv_reserve *reserve = &region->inst->reserve;
+	struct emuv_chunk *chunk;
+
+	for (;;) {
+		chunk = emuv_reserve_take(reserve);
+		if (!chunk)
+			chunk = emuv_reserve_replace(region->inst);
+		if (chunk || READ_ONCE(reserve->lost) ||
+		    xa_load(&region->chunks, index) ||
+		    wait_event_killable(reserve->returned,
+					emuv_reserve_is_ready(region, index)))
+			return chunk;
+	}
+}
