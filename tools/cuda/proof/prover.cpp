@@ -1,0 +1,1479 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Reads off a kernel's machine code which of its parameters its accesses go by.
+//
+// The state before an instruction says of each register what may be in it: sums
+// of words of the constant banks and numbers. Half an address is a sum with the
+// word of half a parameter in it. States go forward through the code, and are
+// joined where ways meet, until nothing changes. Then each access is looked at.
+// Its lower half has to have a parameter's lower word on every way, and its
+// upper half that parameter's upper word.
+//
+// A function is gone through once. Each register holds a mark of its own there.
+// One that still has its mark at the return has what it had at the call.
+#include "proof/prover.hpp"
+
+#include "proof/sass.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace emuv::cuda::proof {
+
+namespace {
+
+constexpr std::size_t bytes_of_one = 16;
+constexpr std::size_t longest = 512 * 1024; // instructions
+constexpr std::size_t most_steps = 24 * 1024 * 1024;
+
+// A word lies in a constant bank, or in one of these.
+enum : std::uint32_t
+{
+    bank_shift = 20,
+    parameter_bank = 0,
+    address_bank = 4,
+    indexed_bank = 0x10, // of bank 0, at an index
+    window_bank = 0x11,  // the upper half of the window of shared memory
+};
+constexpr std::uint32_t word(std::uint32_t bank, std::uint32_t offset)
+{
+    return bank << bank_shift | offset;
+}
+
+// A value that goes by no word is one of these. Those from `loaded` on come
+// from memory, and may be addresses.
+enum : std::uint8_t
+{
+    nothing_else = 0,
+    a_number = 1,
+    loaded = 2,
+    loaded_from_constants = 3,
+    loaded_from_shared = 4,
+    loaded_from_local = 5,
+    loaded_from_call = 6,
+    loaded_from_elsewhere = 7,
+};
+
+obstacle obstacle_of(std::uint8_t level)
+{
+    switch (level) {
+    case loaded_from_constants:
+        return obstacle::from_constants;
+    case loaded_from_shared:
+        return obstacle::from_shared;
+    case loaded_from_local:
+        return obstacle::from_local;
+    case loaded_from_call:
+        return obstacle::from_call;
+    default:
+        return obstacle::from_memory;
+    }
+}
+
+enum class content : std::uint8_t
+{
+    open,
+    known, // the number
+    mark,  // of a function and a register
+};
+
+// The contents that a register may have.
+struct value
+{
+    std::uint16_t words = 0;           // a set: that there is a word in the sum
+    std::uint8_t other = nothing_else; // that there is none
+    std::uint8_t added = nothing_else; // to the word
+    content has = content::open;
+    std::uint32_t number = 0;
+
+    friend bool operator==(const value &, const value &) = default;
+    [[nodiscard]] bool is(std::uint32_t what) const
+    {
+        return has == content::known && number == what;
+    }
+    [[nodiscard]] bool known() const { return has == content::known; }
+    [[nodiscard]] bool empty() const
+    {
+        return words == 0 && other == nothing_else;
+    }
+};
+
+value a_value(std::uint8_t level)
+{
+    value made;
+    made.other = level;
+    return made;
+}
+
+value known_number(std::uint32_t number)
+{
+    value made = a_value(a_number);
+    made.has = content::known;
+    made.number = number;
+    return made;
+}
+
+std::uint8_t highest(const value &of)
+{
+    return std::max(
+        {of.other, of.added,
+         of.words != 0 ? std::uint8_t{a_number} : std::uint8_t{nothing_else}});
+}
+
+// Sets of words, each of which has a number.
+class word_sets
+{
+public:
+    static constexpr std::size_t most_words = 64;
+    static constexpr std::size_t most_sets = 60000;
+
+    word_sets() { sets_.emplace_back(); }
+
+    // @return 0 if there are too many
+    std::uint16_t of(std::uint32_t one) { return number({one}); }
+
+    std::uint16_t join(std::uint16_t a, std::uint16_t b)
+    {
+        if (a == b || b == 0)
+            return a;
+        if (a == 0)
+            return b;
+        const std::uint32_t key =
+            std::uint32_t{std::min(a, b)} << 16 | std::max(a, b);
+        const auto found = joined_.find(key);
+        if (found != joined_.end())
+            return found->second;
+        std::vector<std::uint32_t> both;
+        std::set_union(sets_[a].begin(), sets_[a].end(), sets_[b].begin(),
+                       sets_[b].end(), std::back_inserter(both));
+        const std::uint16_t made = number(std::move(both));
+        joined_.emplace(key, made);
+        return made;
+    }
+
+    const std::vector<std::uint32_t> &words(std::uint16_t set) const
+    {
+        return sets_[set];
+    }
+    [[nodiscard]] bool full() const { return full_; }
+
+private:
+    std::uint16_t number(std::vector<std::uint32_t> words)
+    {
+        const auto found = numbers_.find(words);
+        if (found != numbers_.end())
+            return found->second;
+        if (words.size() > most_words || sets_.size() >= most_sets) {
+            full_ = true;
+            return 0;
+        }
+        const auto made = static_cast<std::uint16_t>(sets_.size());
+        sets_.push_back(words);
+        numbers_.emplace(std::move(words), made);
+        return made;
+    }
+
+    std::vector<std::vector<std::uint32_t>> sets_;
+    std::map<std::vector<std::uint32_t>, std::uint16_t> numbers_;
+    std::unordered_map<std::uint32_t, std::uint16_t> joined_;
+    bool full_ = false;
+};
+
+// The value that a register has if a condition holds.
+struct refinement
+{
+    condition when;
+    value has;
+
+    friend bool operator==(const refinement &, const refinement &) = default;
+};
+
+struct state
+{
+    std::vector<value> values;
+    std::vector<refinement> refined;
+};
+
+class prover
+{
+public:
+    explicit prover(const kernel_code &kernel) : kernel_(kernel) {}
+
+    verdict run()
+    {
+        verdict made;
+        try_to(made);
+        made.instructions = static_cast<std::uint32_t>(code_.size());
+        if (!made.proven()) {
+            made.bases.clear();
+            made.any_parameter = false;
+        }
+        return made;
+    }
+
+private:
+    using index = std::uint32_t; // of an instruction
+    static constexpr index nowhere = 0xffffffff;
+
+    struct callee
+    {
+        index entry = 0;
+        std::map<index, state> calls; // by the call
+        std::set<index> returns;      // the blocks that do
+    };
+
+    void fail(obstacle why, index where)
+    {
+        if (why_ != obstacle::none)
+            return;
+        why_ = why;
+        where_ = where;
+    }
+
+    // --- values ---
+
+    value joined(const value &a, const value &b)
+    {
+        if (a == b)
+            return a;
+        value made;
+        made.words = sets_.join(a.words, b.words);
+        made.other = std::max(a.other, b.other);
+        made.added = std::max(a.added, b.added);
+        if (a.has == b.has && a.number == b.number) {
+            made.has = a.has;
+            made.number = a.number;
+        }
+        return made;
+    }
+
+    static value without_content(value of)
+    {
+        of.has = content::open;
+        of.number = 0;
+        return of;
+    }
+
+    // A register that was never written holds some number.
+    static value or_number(const value &of)
+    {
+        if (!of.empty())
+            return of;
+        value made = of;
+        made.other = a_number;
+        return made;
+    }
+
+    value sum(const value &first, const value &second)
+    {
+        if (first.is(0))
+            return second;
+        if (second.is(0))
+            return first;
+        if (first.known() && second.known())
+            return known_number(first.number + second.number);
+        const value a = or_number(first);
+        const value b = or_number(second);
+        value made;
+        made.words = sets_.join(a.words, b.words);
+        if (a.other != nothing_else && b.other != nothing_else)
+            made.other = std::max(a.other, b.other);
+        // To a word of one, anything of the other.
+        made.added = std::max(a.added, b.added);
+        if (a.words != 0)
+            made.added = std::max(made.added, b.other);
+        if (b.words != 0)
+            made.added = std::max(made.added, a.other);
+        return made;
+    }
+
+    // The result of an operation other than adding is no address, unless memory
+    // had a part in it.
+    static value mixed(const value &a, const value &b = {}, const value &c = {})
+    {
+        std::uint8_t level = a_number;
+        for (const value *const of : {&a, &b, &c})
+            level = std::max(level, highest(*of));
+        return a_value(level);
+    }
+
+    value negated(const value &of, bool whole)
+    {
+        if (whole && of.known())
+            return known_number(0U - of.number);
+        return mixed(of);
+    }
+
+    // --- operands ---
+
+    value constant(std::uint32_t bank, std::uint32_t offset)
+    {
+        if (offset % 4 != 0)
+            return a_value(bank == parameter_bank ? a_number
+                                                  : loaded_from_elsewhere);
+        value made;
+        switch (bank) {
+        case parameter_bank:
+            if (offset >= kernel_.parameters + kernel_.parameter_bytes)
+                return a_value(loaded_from_elsewhere);
+            made.words = sets_.of(word(bank, offset));
+            return made;
+        case 2: // the compiler's
+            return a_value(a_number);
+        case 3:
+            return a_value(loaded_from_constants);
+        case address_bank:
+            if (kernel_.addresses.count(offset & ~7U) == 0)
+                return a_value(loaded_from_elsewhere);
+            made.words = sets_.of(word(bank, offset));
+            return made;
+        default:
+            return a_value(loaded_from_elsewhere);
+        }
+    }
+
+    value get(std::uint16_t reg, condition when) const
+    {
+        if (reg == no_register)
+            return known_number(0);
+        if (reg >= used_)
+            return {};
+        const refinement &refined = now_.refined[reg];
+        if (when.value < condition::somehow && refined.when == when)
+            return refined.has;
+        return now_.values[reg];
+    }
+
+    // @param half  0 or 1: of a pair
+    value get(const instruction &what, const operand &of, unsigned half = 0)
+    {
+        value made;
+        switch (of.is) {
+        case operand::kind::none:
+            return known_number(0);
+        case operand::kind::reg:
+            made = get(next(of.reg, half), what.when);
+            break;
+        case operand::kind::immediate:
+            return half == 0 ? known_number(of.value) : a_value(a_number);
+        case operand::kind::constant:
+            made = constant(of.bank, of.value + 4 * half);
+            break;
+        case operand::kind::elsewhere:
+            made = a_value(loaded_from_constants);
+            break;
+        }
+        return made;
+    }
+
+    value signed_operand(const instruction &what, const operand &of,
+                         bool carries, unsigned half = 0)
+    {
+        const value made = get(what, of, half);
+        return of.negative ? negated(made, !carries && half == 0) : made;
+    }
+
+    void set(const instruction &what, std::uint16_t reg, value made)
+    {
+        if (reg == no_register || reg >= registers)
+            return;
+        if (reg >= used_)
+            return;
+        refinement &refined = now_.refined[reg];
+        value &has = now_.values[reg];
+        if (what.when.value == condition::always) {
+            has = made;
+            refined = {};
+            return;
+        }
+        // The old value stays if the condition does not hold.
+        if (refined.when == what.when.opposite() &&
+            what.when.value < condition::somehow)
+            has = joined(refined.has, made);
+        else
+            has = joined(has, made);
+        if (what.when.value < condition::somehow)
+            refined = {what.when, made};
+        else
+            refined = {};
+    }
+
+    void set_run(const instruction &what, unsigned count, const value &made)
+    {
+        for (unsigned i = 0; i < count; i++)
+            set(what, next(what.to, i), made);
+    }
+
+    void may_set(std::uint16_t reg, const value &made)
+    {
+        if (reg == no_register || reg >= used_)
+            return;
+        now_.values[reg] = joined(now_.values[reg], made);
+        now_.refined[reg] = {};
+    }
+
+    static std::uint16_t next(std::uint16_t reg, unsigned by)
+    {
+        // Behind the last one there is the one that reads as zero.
+        const unsigned end = reg < first_uniform ? 255U : first_uniform + 255U;
+        return reg == no_register || reg + by >= end
+                   ? no_register
+                   : static_cast<std::uint16_t>(reg + by);
+    }
+
+    // --- predicates ---
+
+    void forget(std::uint8_t predicate)
+    {
+        for (refinement &each : now_.refined)
+            if (each.when.value < condition::somehow &&
+                (each.when.value & 15U) == predicate)
+                each = {};
+    }
+
+    void forget_predicates(const instruction &what)
+    {
+        const char *const name = what.of->name;
+        if (what.of->does == effect::set_predicates) {
+            for (std::uint8_t i = 0; i < 7; i++)
+                forget(i);
+            return;
+        }
+        const bool both = std::strcmp(name, "SYNCS") == 0;
+        const bool uniform = name[0] == 'U' || std::strcmp(name, "VOTEU") == 0;
+        for (const auto &[has, at] : {std::pair{what.of->predicate_81, 81U},
+                                      std::pair{what.of->predicate_84, 84U}}) {
+            const auto number =
+                static_cast<std::uint8_t>(what.bits(at, at + 3));
+            if (!has || number == 7)
+                continue;
+            if (uniform || both)
+                forget(static_cast<std::uint8_t>(number + 8));
+            if (!uniform || both)
+                forget(number);
+        }
+    }
+
+    // Takes the values that go with a condition.
+    static void assume(state &of, condition when)
+    {
+        if (when.value >= condition::somehow)
+            return;
+        for (std::size_t i = 0; i < of.values.size(); i++)
+            if (of.refined[i].when == when)
+                of.values[i] = of.refined[i].has;
+    }
+
+    // --- instructions ---
+
+    value logic(const instruction &what, const value &a, const value &b,
+                const value &c) const
+    {
+        const auto table = static_cast<unsigned>(what.bits(72, 80));
+        const value *const of[] = {&a, &b, &c};
+        const value *only = nullptr;
+        unsigned known = 0; // their upper bits, as the table's index has them
+        unsigned place = 0;
+        for (unsigned i = 0; i < 3; i++) {
+            const unsigned weight = 4U >> i;
+            if (of[i]->known()) {
+                if ((of[i]->number >> 31) != 0)
+                    known |= weight;
+            } else if (only == nullptr) {
+                only = of[i];
+                place = weight;
+            } else {
+                return mixed(a, b, c);
+            }
+        }
+        if (only == nullptr)
+            return a_value(a_number);
+        // An address with its lower bits changed is still that address.
+        if ((table >> known & 1U) == 0 && (table >> (known | place) & 1U) != 0)
+            return without_content(*only);
+        return mixed(a, b, c);
+    }
+
+    static bool is_wide_extreme(const instruction &what)
+    {
+        return what.architecture == sm_120 && what.bit(74) &&
+               (what.bits(0, 9) == 0x017 || what.bits(0, 9) == 0x085);
+    }
+
+    void scaled_sum(const instruction &what)
+    {
+        const bool carries = what.bit(74);
+        const bool upper = what.bit(80);
+        const bool extended = what.bit(73);
+        const auto by = what.bits(75, 80);
+        const value a = get(what, what.a);
+        const value b = signed_operand(what, what.b, carries);
+        value made;
+        if (!upper) {
+            const value left = by == 0 && !what.a.negative ? a : mixed(a);
+            made = sum(left, b);
+        } else {
+            const value c = extended ? value{} : get(what, what.c);
+            const value left =
+                by == 0 && !extended && !what.c.negative ? c : mixed(a, c);
+            made = sum(left, b);
+        }
+        set(what, what.to, carries ? without_content(made) : made);
+    }
+
+    // D of A and B, where D may be one of them.
+    void step(const instruction &what, index at)
+    {
+        const operation &of = *what.of;
+        const auto a = [&](unsigned half = 0) {
+            return get(what, what.a, half);
+        };
+        const auto b = [&](unsigned half = 0) {
+            return get(what, what.b, half);
+        };
+        const auto c = [&](unsigned half = 0) {
+            return get(what, what.c, half);
+        };
+        switch (of.does) {
+        case effect::number:
+            for (unsigned i = 0; i < of.may_write; i++)
+                if (i < of.writes)
+                    set(what, next(what.to, i), a_value(a_number));
+                else
+                    may_set(next(what.to, i), a_value(a_number));
+            break;
+        case effect::mixed:
+            set(what, what.to, mixed(a(), b(), c()));
+            break;
+        case effect::copy: {
+            const operand &from =
+                what.of->fields == layout::to_uniform ? what.a : what.b;
+            const bool pair = what.architecture == sm_120 && what.bit(80) &&
+                              what.of->fields != layout::to_uniform;
+            const value low = signed_operand(what, from, false);
+            const value high =
+                pair ? signed_operand(what, from, false, 1) : value{};
+            set(what, what.to, low);
+            if (pair)
+                set(what, next(what.to, 1), high);
+            break;
+        }
+        case effect::sum: {
+            const bool carries = what.bit(74) && what.bits(0, 9) != 0x036;
+            const value made = sum(sum(signed_operand(what, what.a, carries),
+                                       signed_operand(what, what.b, carries)),
+                                   what.bits(0, 9) == 0x036
+                                       ? known_number(0)
+                                       : signed_operand(what, what.c, carries));
+            set(what, what.to, carries ? without_content(made) : made);
+            break;
+        }
+        case effect::sum_wide: {
+            const bool pair = what.bits(0, 9) != 0x035 || what.bit(73);
+            const bool third = what.bits(0, 9) == 0x097;
+            value made[2];
+            for (unsigned half = 0; half < 2; half++) {
+                made[half] = sum(signed_operand(what, what.a, half != 0, half),
+                                 signed_operand(what, what.b, half != 0, half));
+                if (third)
+                    made[half] =
+                        sum(made[half],
+                            signed_operand(what, what.c, half != 0, half));
+            }
+            set(what, what.to, made[0]);
+            if (pair)
+                set(what, next(what.to, 1), without_content(made[1]));
+            break;
+        }
+        case effect::product: {
+            const bool carries = what.bit(74);
+            const value made = sum(factor(what, a(), b()),
+                                   signed_operand(what, what.c, carries));
+            set(what, what.to, carries ? without_content(made) : made);
+            break;
+        }
+        case effect::product_wide: {
+            const bool negative = what.c.negative;
+            const value low = factor(what, a(), b());
+            const value c_low = negative ? mixed(c(0)) : c(0);
+            const value c_high = negative ? mixed(c(1)) : c(1);
+            set(what, what.to, without_content(sum(low, c_low)));
+            // The upper half of a product is no half of an address.
+            set(what, next(what.to, 1),
+                without_content(sum(a_value(a_number), c_high)));
+            break;
+        }
+        case effect::product_high:
+            set(what, what.to,
+                without_content(
+                    sum(mixed(a(), b()),
+                        signed_operand(what, what.c, what.bit(74)))));
+            break;
+        case effect::scaled_sum:
+            scaled_sum(what);
+            break;
+        case effect::logic:
+            set(what, what.to, logic(what, a(), b(), c()));
+            break;
+        case effect::shift: {
+            // The sign of a number.
+            const bool sign = what.bits(73, 75) == 2 && what.bit(76) &&
+                              what.bit(80) && b().is(31);
+            set(what, what.to, sign ? a_value(a_number) : mixed(a(), c()));
+            break;
+        }
+        case effect::permute: {
+            const value by = b();
+            value made = mixed(a(), b(), c());
+            if (what.bits(72, 75) == 0 && by.known()) {
+                if ((by.number & 0xffff) == 0x3210)
+                    made = a();
+                else if ((by.number & 0xffff) == 0x7654)
+                    made = c();
+            }
+            set(what, what.to, made);
+            break;
+        }
+        case effect::choice: {
+            const auto one = [&](const operand &from) {
+                return signed_operand(what, from, false);
+            };
+            set(what, what.to, joined(one(what.a), one(what.b)));
+            break;
+        }
+        case effect::choice_wide: {
+            // The forms with the second operand in the third one's place.
+            const operand &other = what.bits(9, 12) == 6 ? what.b : what.c;
+            const value low = joined(a(0), get(what, other, 0));
+            const value high = joined(a(1), get(what, other, 1));
+            set(what, what.to, low);
+            set(what, next(what.to, 1), high);
+            break;
+        }
+        case effect::extreme: {
+            const bool pair = is_wide_extreme(what);
+            const value low = joined(a(), b());
+            const value high = pair ? joined(a(1), b(1)) : value{};
+            set(what, what.to, low);
+            if (pair)
+                set(what, next(what.to, 1), high);
+            break;
+        }
+        case effect::extreme_of_three:
+            set(what, what.to, without_content(joined(joined(a(), b()), c())));
+            break;
+        case effect::extreme_of_sum:
+            set(what, what.to, without_content(joined(sum(a(), b()), c())));
+            break;
+        case effect::exchange:
+            set(what, what.to, without_content(a()));
+            break;
+        case effect::load_constant:
+            load_constant(what);
+            break;
+        case effect::special:
+            special(what);
+            break;
+        case effect::load:
+            set_run(what, what.width(), a_value(loaded));
+            break;
+        case effect::load_both: {
+            set_run(what, 4, a_value(loaded));
+            const auto second = what.bits(64, 72);
+            for (unsigned i = 0; second != 255 && i < 4; i++)
+                set(what, static_cast<std::uint16_t>(second + i),
+                    a_value(loaded));
+            break;
+        }
+        case effect::load_elsewhere:
+            load_elsewhere(what);
+            break;
+        case effect::atomic: {
+            const auto type = what.bits(73, 76);
+            const unsigned width =
+                type == 0 || type == 1 || type == 3 ||
+                        (type == 4 && what.architecture == sm_8x)
+                    ? (type == 3 && what.architecture != sm_8x ? 2 : 1)
+                    : 2;
+            set_run(what, width, a_value(loaded));
+            break;
+        }
+        case effect::program_counter: {
+            // The first form gives its own place, the second one that of an
+            // instruction close behind it.
+            const bool own = what.bits(0, 12) == 0x34e;
+            value made = a_value(a_number);
+            if (own)
+                made = known_number(at * 16);
+            else if (what.bits(32, 64) == 0)
+                made = known_number((at + 1) * 16 + static_cast<std::uint32_t>(
+                                                        what.bits(24, 32)));
+            set(what, what.to, made);
+            set(what, next(what.to, 1), a_value(a_number));
+            break;
+        }
+        default:
+            break;
+        }
+        forget_predicates(what);
+    }
+
+    // A product, or its other factor if one is 1.
+    value factor(const instruction &what, const value &a, const value &b)
+    {
+        if (a.is(0) || b.is(0))
+            return known_number(0);
+        if (what.a.negative || what.b.negative)
+            return mixed(a, b);
+        if (a.is(1))
+            return b;
+        if (b.is(1))
+            return a;
+        return mixed(a, b);
+    }
+
+    void load_constant(const instruction &what)
+    {
+        const auto type = what.bits(73, 76);
+        const value by = get(what, what.a);
+        const bool exact = by.known();
+        const std::uint32_t offset = what.b.value + (exact ? by.number : 0);
+        const unsigned width = what.width();
+        for (unsigned i = 0; i < width; i++) {
+            value made;
+            if (what.b.is != operand::kind::constant)
+                made = a_value(loaded_from_constants);
+            else if (type < 4) // less than a word
+                made = a_value(what.b.bank == parameter_bank || what.b.bank == 2
+                                   ? std::uint8_t{a_number}
+                                   : std::uint8_t{loaded_from_constants});
+            else if (exact)
+                made = constant(what.b.bank, offset + 4 * i);
+            else if (what.b.bank == parameter_bank)
+                made.words =
+                    sets_.of(word(indexed_bank, (offset + 4 * i) & 4U));
+            else if (what.b.bank == 2)
+                made = a_value(a_number);
+            else
+                made = a_value(loaded_from_constants);
+            set(what, next(what.to, i), made);
+        }
+    }
+
+    void special(const instruction &what)
+    {
+        const auto which = what.bits(72, 80);
+        const bool pair = what.bits(0, 9) == 0x005 && what.bit(80);
+        value made = a_value(a_number);
+        if (which == 255)
+            made = known_number(0);
+        else if (which == 47 && what.bits(0, 9) != 0x005) {
+            made = {};
+            made.words = sets_.of(word(window_bank, 4));
+        }
+        set(what, what.to, made);
+        if (pair)
+            set(what, next(what.to, 1), made);
+    }
+
+    void load_elsewhere(const instruction &what)
+    {
+        const auto number = what.bits(0, 9);
+        std::uint8_t level = loaded_from_shared;
+        unsigned width = what.width();
+        switch (number) {
+        case 0x183:
+            level = loaded_from_local;
+            break;
+        case 0x03b: // a matrix
+            width = 1U << what.bits(72, 74);
+            break;
+        case 0x18c:
+        case 0x18d:
+            width = 2;
+            break;
+        case 0x1a7:
+        case 0x1b2:
+            width = 2;
+            break;
+        default:
+            break;
+        }
+        if (number == 0x18c || number == 0x18d || number == 0x1a7) {
+            // How many of them is not looked at.
+            set(what, what.to, a_value(level));
+            if (number != 0x1a7 &&
+                (what.bits(73, 76) == 2 || what.bits(73, 76) == 5))
+                set(what, next(what.to, 1), a_value(level));
+            return;
+        }
+        set_run(what, width, a_value(level));
+    }
+
+    // --- the way through the code ---
+
+    bool in_code(std::int64_t at) const
+    {
+        return at >= 0 && at % 16 == 0 &&
+               static_cast<std::uint64_t>(at) / 16 < code_.size();
+    }
+
+    index target_of(const instruction &what, index at)
+    {
+        const std::int64_t to = (std::int64_t{at} + 1) * 16 + what.distance();
+        return in_code(to) ? static_cast<index>(to / 16) : nowhere;
+    }
+
+    // Hands a state on to where a block begins.
+    void flow(index to, const state &with)
+    {
+        if (to >= code_.size()) {
+            fail(obstacle::broken, to);
+            return;
+        }
+        if (!begins_[to]) {
+            // Code that was gone through as the middle of a block.
+            begins_[to] = true;
+            again_ = true;
+            return;
+        }
+        auto &there = states_[to];
+        if (there == nullptr) {
+            there = std::make_unique<state>(with);
+            ready_.insert(to);
+            return;
+        }
+        bool changed = false;
+        for (std::size_t i = 0; i < used_; i++) {
+            const value made = joined(there->values[i], with.values[i]);
+            if (!(made == there->values[i])) {
+                there->values[i] = made;
+                changed = true;
+            }
+            refinement &refined = there->refined[i];
+            const refinement &other = with.refined[i];
+            if (refined.when.value == condition::always)
+                continue;
+            if (other.when == refined.when) {
+                const value both = joined(refined.has, other.has);
+                if (!(both == refined.has)) {
+                    refined.has = both;
+                    changed = true;
+                }
+            } else {
+                refined = {};
+                changed = true;
+            }
+        }
+        if (changed)
+            ready_.insert(to);
+    }
+
+    static void drop_refinements(state &of)
+    {
+        std::fill(of.refined.begin(), of.refined.end(), refinement{});
+    }
+
+    void enter(const instruction &what, index at)
+    {
+        const index to = target_of(what, at);
+        if (to == nowhere) {
+            fail(obstacle::foreign_call, at);
+            return;
+        }
+        auto found = callee_at_.find(to);
+        if (found == callee_at_.end()) {
+            if (callees_.size() >= 60000)
+                return fail(obstacle::too_long, at);
+            found = callee_at_.emplace(to, callees_.size()).first;
+            callees_.push_back({});
+            callees_.back().entry = to;
+        }
+        const std::size_t number = found->second;
+        callee &of = callees_[number];
+        state there = now_;
+        drop_refinements(there);
+        of.calls[at] = there;
+        for (std::size_t i = 0; i < used_; i++) {
+            there.values[i].has = content::mark;
+            there.values[i].number =
+                static_cast<std::uint32_t>(number << 16 | i);
+        }
+        flow(to, there);
+        // Another value may come back now.
+        for (const index each : of.returns)
+            ready_.insert(each);
+    }
+
+    void leave_call(const instruction &what, index at, index block)
+    {
+        const operand reg = {operand::kind::reg, false, 0,
+                             static_cast<std::uint16_t>(what.bits(24, 32)), 0};
+        if (reg.reg == 255)
+            return fail(obstacle::lost_return, at);
+        const value to = get(what, reg);
+        // The distance leads to the begin of the code.
+        const std::int64_t from = (std::int64_t{at} + 1) * 16 + what.distance();
+        const auto place = [&](const value &of) -> index {
+            const std::int64_t there = from + std::int64_t{of.number};
+            return of.known() && in_code(there) ? static_cast<index>(there / 16)
+                                                : nowhere;
+        };
+        if (to.known()) {
+            const index there = place(to);
+            if (there == nowhere)
+                return fail(obstacle::lost_return, at);
+            flow(there, now_);
+            return;
+        }
+        if (to.has != content::mark)
+            return fail(obstacle::lost_return, at);
+        const std::size_t number = to.number >> 16;
+        const std::size_t kept = to.number & 0xffff;
+        callee &of = callees_[number];
+        of.returns.insert(block);
+        const state here = now_;
+        for (const auto &[call, before] : of.calls) {
+            const index there = place(before.values[kept]);
+            if (there == nowhere)
+                return fail(obstacle::lost_return, call);
+            state back = here;
+            drop_refinements(back);
+            for (std::size_t i = 0; i < used_; i++) {
+                value &each = back.values[i];
+                if (each.has != content::mark)
+                    continue;
+                if (each.number >> 16 == number)
+                    each = before.values[each.number & 0xffff];
+                else
+                    each = without_content(each);
+            }
+            flow(there, back);
+            if (again_)
+                return;
+        }
+    }
+
+    static bool is_harmless(std::string_view name)
+    {
+        return name == "__assertfail" || name == "vprintf" ||
+               name == "malloc" || name == "free";
+    }
+
+    void call_absolute(const instruction &what, index at)
+    {
+        const auto reg = static_cast<std::uint16_t>(what.bits(24, 32));
+        const value target = get(reg == 255 ? no_register : reg, what.when);
+        const auto &words = sets_.words(target.words);
+        if (target.other != nothing_else || words.size() != 1 ||
+            words[0] >> bank_shift != address_bank ||
+            target.added != nothing_else)
+            return fail(obstacle::indirect_call, at);
+        const auto found =
+            kernel_.addresses.find(words[0] & ((1U << bank_shift) - 1));
+        if (found == kernel_.addresses.end() || !is_harmless(found->second))
+            return fail(obstacle::foreign_call, at);
+        // By the rules for calls.
+        const value back = now_.values[20];
+        if (!back.known() || !in_code(back.number))
+            return fail(obstacle::lost_return, at);
+        state there = now_;
+        drop_refinements(there);
+        for (std::size_t i = 0; i < 16 && i < used_; i++)
+            there.values[i] = a_value(loaded_from_call);
+        flow(back.number / 16, there);
+    }
+
+    // @return whether the next instruction may come behind it
+    bool turn(const instruction &what, index at, index block)
+    {
+        const bool always = what.when.value == condition::always;
+        switch (what.of->does) {
+        case effect::branch: {
+            const index to = target_of(what, at);
+            if (to == nowhere) {
+                fail(obstacle::broken, at);
+                return false;
+            }
+            const bool straight = always && what.bits(0, 12) == 0x947 &&
+                                  what.bits(87, 90) == 7 && !what.bit(90) &&
+                                  !what.bit(91);
+            state there = now_;
+            assume(there, what.when);
+            flow(to, there);
+            const bool alone = what.bits(0, 12) == 0x947 &&
+                               what.bits(87, 90) == 7 && !what.bit(90) &&
+                               !what.bit(91);
+            if (alone)
+                assume(now_, what.when.opposite());
+            return !straight;
+        }
+        case effect::branch_indexed: {
+            const auto found = kernel_.targets.find(at * 16);
+            if (found == kernel_.targets.end() || found->second.empty()) {
+                fail(obstacle::indirect_branch, at);
+                return false;
+            }
+            for (const std::uint32_t each : found->second) {
+                if (!in_code(each)) {
+                    fail(obstacle::broken, at);
+                    return false;
+                }
+                flow(each / 16, now_);
+            }
+            return !always;
+        }
+        case effect::call:
+            enter(what, at);
+            return !always;
+        case effect::call_absolute:
+            call_absolute(what, at);
+            return !always;
+        case effect::give_back:
+            leave_call(what, at, block);
+            return !always;
+        case effect::leave: {
+            const bool alone = what.bits(87, 90) == 7 && !what.bit(90);
+            if (alone)
+                assume(now_, what.when.opposite());
+            return !(always && alone);
+        }
+        case effect::meet: {
+            const auto found =
+                apart_.find(static_cast<unsigned>(what.bits(16, 20)));
+            if (found != apart_.end())
+                for (const index to : found->second)
+                    flow(to, now_);
+            return true;
+        }
+        case effect::collect: {
+            if (!what.bit(86)) // it has no target
+                return true;
+            const index to = target_of(what, at);
+            if (to == nowhere) {
+                fail(obstacle::broken, at);
+                return false;
+            }
+            flow(to, now_);
+            return true;
+        }
+        default:
+            return true;
+        }
+    }
+
+    // Goes through a block, from what is so at its begin.
+    void go(index block)
+    {
+        now_ = *states_[block];
+        for (index at = block;; at++) {
+            if (at >= code_.size())
+                return fail(obstacle::broken, at);
+            if (at != block && begins_[at]) {
+                flow(at, now_);
+                return;
+            }
+            const instruction &what = code_[at];
+            if (what.of == nullptr)
+                return fail(obstacle::unknown_code, at);
+            if (++steps_ > most_steps)
+                return fail(obstacle::too_long, at);
+            step(what, at);
+            if (!turn(what, at, block))
+                return;
+            if (why_ != obstacle::none || again_)
+                return;
+        }
+    }
+
+    // Finds the places where blocks begin, as far as that can be seen before.
+    void find_blocks()
+    {
+        begins_.assign(code_.size(), false);
+        begins_[kernel_.entry / 16] = true;
+        const auto begin = [&](index at) {
+            if (at < code_.size())
+                begins_[at] = true;
+        };
+        for (index at = 0; at < code_.size(); at++) {
+            const instruction &what = code_[at];
+            if (what.of == nullptr)
+                continue;
+            switch (what.of->does) {
+            case effect::branch:
+            case effect::call:
+            case effect::collect:
+                begin(target_of(what, at));
+                [[fallthrough]];
+            case effect::branch_indexed:
+            case effect::call_absolute:
+            case effect::give_back:
+            case effect::leave:
+            case effect::meet:
+                begin(at + 1);
+                break;
+            case effect::mark:
+                begin(target_of(what, at));
+                break;
+            default:
+                break;
+            }
+        }
+        for (const auto &[at, targets] : kernel_.targets)
+            for (const std::uint32_t each : targets)
+                begin(each / 16);
+        // Threads that meet go on behind the place where they do.
+        for (index at = 0; at < code_.size(); at++) {
+            const instruction &what = code_[at];
+            if (what.of == nullptr || what.of->does != effect::mark)
+                continue;
+            const index to = target_of(what, at);
+            const auto barrier = static_cast<unsigned>(what.bits(16, 20));
+            const auto meets_at = [&](index where) {
+                return where < code_.size() && code_[where].of != nullptr &&
+                       code_[where].of->does == effect::meet &&
+                       code_[where].bits(16, 20) == barrier;
+            };
+            if (to == nowhere)
+                continue;
+            if (!meets_at(to) && !(to > 0 && meets_at(to - 1)))
+                apart_[barrier].insert(to);
+        }
+    }
+
+    void find_registers()
+    {
+        // None is written that is not the target of an instruction.
+        used_ = first_uniform;
+        for (const instruction &what : code_)
+            if (what.to != no_register && what.to >= first_uniform)
+                used_ = std::max<std::size_t>(used_, what.to + 4U);
+        used_ = std::min<std::size_t>(used_, registers);
+    }
+
+    // --- accesses ---
+
+    struct address
+    {
+        value low;
+        value high;
+    };
+
+    std::uint16_t uniform_at(const instruction &what, unsigned at) const
+    {
+        const bool many = (what.architecture & (sm_100 | sm_120)) != 0;
+        const auto number = what.bits(at, at + (many ? 8 : 6));
+        return number == (many ? 255U : 63U)
+                   ? no_register
+                   : static_cast<std::uint16_t>(first_uniform + number);
+    }
+
+    // @return whether it is a descriptor that the driver gives, and no address
+    bool is_drivers(const value &of) const
+    {
+        if (of.words == 0 || of.other != nothing_else || of.added > a_number)
+            return false;
+        const auto &words = sets_.words(of.words);
+        return std::all_of(words.begin(), words.end(), [&](std::uint32_t each) {
+            return each < kernel_.parameters;
+        });
+    }
+
+    address uniform_pair(const instruction &what, unsigned at)
+    {
+        const std::uint16_t reg = uniform_at(what, at);
+        if (reg == no_register)
+            return {known_number(0), known_number(0)};
+        return {get(reg, {}), get(next(reg, 1), {})};
+    }
+
+    std::optional<address> address_in(const instruction &what, index at)
+    {
+        const operand &reg = what.a;
+        const bool is_register = reg.is == operand::kind::reg;
+        const auto number = what.bits(0, 9);
+        const auto of = what.bits(9, 12);
+        const bool plain = number == 0x180 || number == 0x181 ||
+                           number == 0x185 || number == 0x186 ||
+                           number == 0x17e || number == 0x17f;
+        const bool has_uniform = what.bit(91) && of != 1;
+        const bool long_always =
+            number == 0x1ae || number == 0x17e || number == 0x17f;
+        // The upper half of the register's address is not taken.
+        const bool narrow =
+            plain && !long_always && has_uniform && !what.bit(90);
+        if (!long_always && !what.bit(72)) {
+            fail(obstacle::short_address, at);
+            return std::nullopt;
+        }
+        address made = {known_number(0), known_number(0)};
+        if (is_register) {
+            made.low = or_number(get(reg.reg, what.when));
+            made.high = narrow ? known_number(0)
+                               : or_number(get(next(reg.reg, 1), what.when));
+        }
+        // For shared memory in one form of the copies to that.
+        if (has_uniform && !(number == 0x1ae && of == 6)) {
+            const bool load = number == 0x180 || number == 0x181 ||
+                              number == 0x17e || number == 0x18f;
+            const address more = uniform_pair(what, load ? 32 : 64);
+            if (!(is_drivers(more.low) && is_drivers(more.high) &&
+                  is_register)) {
+                made.low = sum(made.low, or_number(more.low));
+                made.high = sum(made.high, or_number(more.high));
+            }
+        }
+        return made;
+    }
+
+    void check(const instruction &what, index at)
+    {
+        address of;
+        bool generic = false;
+        switch (what.of->does) {
+        case effect::tensor_map:
+            return check_descriptor(what, at);
+        case effect::cache_control:
+            // All of a cache.
+            if (what.a.is != operand::kind::reg && !what.bit(91))
+                return;
+            break;
+        case effect::load:
+        case effect::load_both:
+        case effect::store:
+        case effect::atomic:
+        case effect::reduction:
+        case effect::copy_to_shared: {
+            const auto number = what.bits(0, 9);
+            generic = number == 0x180 || number == 0x185 || number == 0x18a ||
+                      number == 0x18b || number == 0x1a2;
+            break;
+        }
+        default:
+            return;
+        }
+        const auto found = address_in(what, at);
+        if (!found)
+            return;
+        of = *found;
+        accesses_++;
+        take(of, at, generic, false);
+    }
+
+    void check_descriptor(const instruction &what, index at)
+    {
+        const std::uint16_t reg = uniform_at(what, 24);
+        accesses_++;
+        if (reg == no_register)
+            return fail(obstacle::descriptor, at);
+        take({or_number(get(reg, {})), or_number(get(next(reg, 1), {}))}, at,
+             false, true);
+    }
+
+    // Finds the parameters that an address goes by.
+    void take(const address &of, index at, bool generic, bool descriptor)
+    {
+        const std::uint8_t other = std::max(of.low.other, of.high.other);
+        if (other >= loaded)
+            return fail(descriptor ? obstacle::descriptor : obstacle_of(other),
+                        at);
+        const bool more = of.high.added >= loaded;
+        const auto &low = sets_.words(of.low.words);
+        const auto &high = sets_.words(of.high.words);
+        bool found = false;
+        for (const std::uint32_t each : low) {
+            if (!std::binary_search(high.begin(), high.end(), each + 4))
+                continue;
+            const std::uint32_t bank = each >> bank_shift;
+            const std::uint32_t offset = each & ((1U << bank_shift) - 1);
+            const bool drivers =
+                bank == parameter_bank && offset < kernel_.parameters;
+            if (descriptor && (!drivers || more))
+                return fail(obstacle::descriptor, at);
+            if (bank == parameter_bank && !drivers) {
+                bool &checked =
+                    bases_.emplace(offset - kernel_.parameters, false)
+                        .first->second;
+                checked = checked || more;
+            } else if (bank == indexed_bank) {
+                if (more)
+                    return fail(obstacle::indexed, at);
+                indexed_ = true;
+            } else if (drivers) {
+                if (more)
+                    return fail(obstacle_of(of.high.added), at);
+            } else if (bank == address_bank) {
+                const auto variable = kernel_.addresses.find(offset);
+                if (variable == kernel_.addresses.end() ||
+                    !variable->second.empty())
+                    return fail(obstacle::no_parameter, at);
+            } else {
+                continue;
+            }
+            found = true;
+        }
+        // A window of the thread's own memory.
+        if (!found && generic && !more)
+            found = std::binary_search(high.begin(), high.end(),
+                                       word(window_bank, 4));
+        if (!found)
+            fail(descriptor ? obstacle::descriptor : obstacle::no_parameter,
+                 at);
+    }
+
+    void try_to(verdict &made)
+    {
+        made.why = obstacle::none;
+        const std::uint8_t on = architecture_of(kernel_.sm);
+        const std::size_t count = kernel_.code.size() / bytes_of_one;
+        if (on == 0)
+            fail(obstacle::architecture, 0);
+        else if (count == 0 || kernel_.code.size() % bytes_of_one != 0 ||
+                 kernel_.entry % bytes_of_one != 0 ||
+                 kernel_.entry / bytes_of_one >= count ||
+                 kernel_.parameters >= 1U << 16 ||
+                 kernel_.parameter_bytes >= 1U << 16)
+            fail(obstacle::broken, 0);
+        else if (count > longest)
+            fail(obstacle::too_long, 0);
+        else if (kernel_.relocated)
+            fail(obstacle::foreign_call, 0);
+        if (why_ == obstacle::none) {
+            code_.reserve(count);
+            for (std::size_t i = 0; i < count; i++)
+                code_.push_back(
+                    decode(kernel_.code.data() + i * bytes_of_one, on));
+            find_registers();
+            find_blocks();
+            do
+                flow_through();
+            while (again_ && why_ == obstacle::none);
+        }
+        if (why_ == obstacle::none)
+            check_all();
+        if (sets_.full())
+            fail(obstacle::too_long, 0);
+        made.why = why_;
+        made.where = where_ == nowhere ? 0 : where_ * 16;
+        made.accesses = accesses_;
+        made.any_parameter = indexed_;
+        for (const auto &[offset, checked] : bases_)
+            made.bases.push_back({offset, checked});
+    }
+
+    void flow_through()
+    {
+        again_ = false;
+        states_.clear();
+        states_.resize(code_.size());
+        ready_.clear();
+        callees_.clear();
+        callee_at_.clear();
+        state first;
+        first.values.resize(used_);
+        first.refined.resize(used_);
+        flow(kernel_.entry / 16, first);
+        while (!ready_.empty() && why_ == obstacle::none && !again_) {
+            const index block = *ready_.begin();
+            ready_.erase(ready_.begin());
+            go(block);
+        }
+    }
+
+    // Looks at the accesses, now that nothing changes any more.
+    void check_all()
+    {
+        for (index block = 0; block < code_.size(); block++) {
+            if (states_[block] == nullptr)
+                continue;
+            now_ = *states_[block];
+            for (index at = block; at < code_.size(); at++) {
+                if (at != block && begins_[at])
+                    break;
+                const instruction &what = code_[at];
+                check(what, at);
+                if (why_ != obstacle::none)
+                    return;
+                step(what, at);
+            }
+        }
+    }
+
+    const kernel_code &kernel_;
+    std::vector<instruction> code_;
+    std::vector<bool> begins_;
+    std::vector<std::unique_ptr<state>> states_;
+    std::set<index> ready_;
+    std::vector<callee> callees_;
+    std::map<index, std::size_t> callee_at_;
+    // Places where threads may go on that do not meet there, by their barrier.
+    std::map<unsigned, std::set<index>> apart_;
+    word_sets sets_;
+    state now_;
+    std::size_t used_ = registers;
+    std::size_t steps_ = 0;
+    bool again_ = false;
+
+    obstacle why_ = obstacle::none;
+    index where_ = 0;
+    std::uint32_t accesses_ = 0;
+    std::map<std::uint32_t, bool> bases_;
+    bool indexed_ = false;
+};
+
+} // namespace
+
+const char *describe(obstacle what)
+{
+    switch (what) {
+    case obstacle::none:
+        return "proven";
+    case obstacle::architecture:
+        return "an architecture that is not known";
+    case obstacle::too_long:
+        return "too long";
+    case obstacle::broken:
+        return "code that makes no sense";
+    case obstacle::unknown_code:
+        return "an instruction that is not known";
+    case obstacle::indirect_branch:
+        return "an indirect branch";
+    case obstacle::indirect_call:
+        return "an indirect call";
+    case obstacle::foreign_call:
+        return "a call of other code";
+    case obstacle::lost_return:
+        return "a return whose target is not known";
+    case obstacle::no_parameter:
+        return "an address of no single parameter";
+    case obstacle::from_memory:
+        return "an address from memory";
+    case obstacle::from_constants:
+        return "an address from constant memory";
+    case obstacle::from_shared:
+        return "an address from shared memory";
+    case obstacle::from_local:
+        return "an address from local memory";
+    case obstacle::from_call:
+        return "an address from a call";
+    case obstacle::indexed:
+        return "an indexed parameter plus a loaded value";
+    case obstacle::descriptor:
+        return "a descriptor in memory";
+    case obstacle::short_address:
+        return "an address of 32 bits";
+    }
+    return "?";
+}
+
+verdict prove(const kernel_code &kernel)
+{
+    return prover(kernel).run();
+}
+
+} // namespace emuv::cuda::proof
