@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Reading from bytes that somebody else wrote.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace emuv::cuda::proof {
+
+using bytes = std::span<const unsigned char>;
+
+/// The number at @p at, or nothing if it does not lie in @p from.
+template <typename Number>
+std::optional<Number> number_at(bytes from, std::uint64_t at)
+{
+    if (at > from.size() || from.size() - at < sizeof(Number))
+        return std::nullopt;
+    Number made;
+    std::memcpy(&made, from.data() + at, sizeof made);
+    return made;
+}
+
+/// The same where a zero stands for what is not there.
+template <typename Number>
+Number number_or_zero(bytes from, std::uint64_t at)
+{
+    return number_at<Number>(from, at).value_or(Number{});
+}
+
+/// A part, or an empty one if it does not lie in @p from.
+inline bytes part_of(bytes from, std::uint64_t at, std::uint64_t size)
+{
+    if (at > from.size() || from.size() - at < size)
+        return {};
+    return from.subspan(static_cast<std::size_t>(at),
+                        static_cast<std::size_t>(size));
+}
+
+/// The text at @p at, up to its zero; empty if it has none.
+inline std::string_view text_at(bytes from, std::uint64_t at)
+{
+    if (at >= from.size())
+        return {};
+    const auto *const begin = reinterpret_cast<const char *>(from.data()) + at;
+    const void *const end =
+        std::memchr(begin, 0, from.size() - static_cast<std::size_t>(at));
+    if (end == nullptr)
+        return {};
+    return {begin,
+            static_cast<std::size_t>(static_cast<const char *>(end) - begin)};
+}
+
+} // namespace emuv::cuda::proof
