@@ -18,6 +18,7 @@ verb doctor_verb();
 verb export_verb();
 verb gpu_verb();
 verb info_verb();
+verb kernels_verb();
 verb list_verb();
 verb load_verb();
 verb profile_verb();

@@ -160,7 +160,7 @@ std::optional<cubin> read_cubin(bytes image)
         if (!begins_with(each.name, addresses))
             continue;
         const std::string_view rest = each.name.substr(addresses.size());
-        auto &into = rest.empty() ? shared : own[rest];
+        auto &into = rest.empty() ? shared : own[rest.substr(1)];
         for (const section *const table : changes[number_of(each)])
             each_relocation(
                 *file, *table, *symbols,
@@ -199,16 +199,13 @@ std::optional<cubin> read_cubin(bytes image)
             std::any_of(
                 changed->second.begin(), changed->second.end(),
                 [](const section *each) { return !each->content.empty(); });
-        std::string name = ".nv.info.";
-        name += of.name;
+        const std::string name = std::string(".nv.info.").append(of.name);
         const auto attributes = named.find(name);
         if (attributes == named.end() ||
             !read_attributes(attributes->second->content, one))
             one.entry = 0xffffffff; // makes no sense
         one.addresses = shared;
-        name = ".";
-        name += of.name;
-        const auto special = own.find(name);
+        const auto special = own.find(of.name);
         if (special != own.end())
             for (const auto &[offset, to] : special->second)
                 one.addresses[offset] = to;

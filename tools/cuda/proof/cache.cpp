@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Verdicts that were reached before, in a file of the user's.
+#include "proof/cache.hpp"
+
+#include "proof/bytes.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace emuv::cuda::proof {
+
+namespace {
+
+// To be raised with each change of the prover that may change a verdict.
+constexpr std::uint32_t prover_version = 1;
+constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
+constexpr std::size_t largest = 64U << 20;
+constexpr std::size_t most_bases = 16384;
+constexpr const char *file_name = "verdicts";
+
+// Of 128 bits, in two lanes that do not know each other.
+class hasher
+{
+public:
+    void add(const void *data, std::size_t size)
+    {
+        const auto *at = static_cast<const unsigned char *>(data);
+        for (; size >= 8; at += 8, size -= 8) {
+            std::uint64_t one = 0;
+            std::memcpy(&one, at, 8);
+            mix(one);
+        }
+        std::uint64_t rest = size;
+        for (std::size_t i = 0; i < size; i++)
+            rest = rest << 8 | at[i];
+        mix(rest);
+    }
+    void add(std::uint64_t number) { mix(number); }
+
+    [[nodiscard]] fingerprint result() const
+    {
+        return {{finish(a_ ^ count_), finish(b_ + count_)}};
+    }
+
+private:
+    static std::uint64_t turned(std::uint64_t of, unsigned by)
+    {
+        return of << by | of >> (64 - by);
+    }
+    static std::uint64_t finish(std::uint64_t of)
+    {
+        of = (of ^ of >> 30) * 0xbf58476d1ce4e5b9;
+        of = (of ^ of >> 27) * 0x94d049bb133111eb;
+        return of ^ of >> 31;
+    }
+    void mix(std::uint64_t one)
+    {
+        a_ = turned(a_ ^ finish(one), 27) * 0x9e3779b97f4a7c15;
+        b_ = turned(b_ + finish(one ^ 0xd6e8feb86659fd93), 31) *
+                 0xff51afd7ed558ccd +
+             1;
+        count_++;
+    }
+
+    std::uint64_t a_ = 0x243f6a8885a308d3;
+    std::uint64_t b_ = 0x13198a2e03707344;
+    std::uint64_t count_ = 0;
+};
+
+class writer
+{
+public:
+    template <typename Number>
+    void add(Number number)
+    {
+        const auto *const at = reinterpret_cast<const unsigned char *>(&number);
+        bytes_.insert(bytes_.end(), at, at + sizeof number);
+    }
+    [[nodiscard]] const std::vector<unsigned char> &content() const
+    {
+        return bytes_;
+    }
+
+private:
+    std::vector<unsigned char> bytes_;
+};
+
+std::uint64_t checksum(bytes of)
+{
+    hasher sum;
+    sum.add(of.data(), of.size());
+    return sum.result().halves[0];
+}
+
+// A descriptor that closes itself.
+class descriptor
+{
+public:
+    explicit descriptor(int number) : number_(number) {}
+    descriptor(const descriptor &) = delete;
+    descriptor &operator=(const descriptor &) = delete;
+    ~descriptor()
+    {
+        if (number_ >= 0)
+            ::close(number_);
+    }
+    [[nodiscard]] int get() const { return number_; }
+    explicit operator bool() const { return number_ >= 0; }
+
+private:
+    int number_;
+};
+
+bool is_users_alone(int file, bool folder)
+{
+    struct stat about = {};
+    return ::fstat(file, &about) == 0 && about.st_uid == ::geteuid() &&
+           (about.st_mode & 077U) == 0 &&
+           (folder ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode));
+}
+
+std::vector<unsigned char> read_all(int file)
+{
+    std::vector<unsigned char> made;
+    unsigned char block[16384];
+    for (ssize_t got = 0; (got = ::read(file, block, sizeof block)) > 0 &&
+                          made.size() < largest;)
+        made.insert(made.end(), block, block + got);
+    return made;
+}
+
+bool write_all(int file, bytes what)
+{
+    while (!what.empty()) {
+        const ssize_t done = ::write(file, what.data(), what.size());
+        if (done <= 0)
+            return false;
+        what = what.subspan(static_cast<std::size_t>(done));
+    }
+    return true;
+}
+
+// @return whether all of it makes sense
+bool read_table(bytes from, std::map<fingerprint, verdict> &into)
+{
+    if (from.size() < 24)
+        return false;
+    const bytes body = from.first(from.size() - 8);
+    if (number_at<std::uint64_t>(from, body.size()) != checksum(body) ||
+        number_at<std::uint64_t>(body, 0) != magic ||
+        number_at<std::uint32_t>(body, 8) != prover_version)
+        return false;
+    const auto count = number_or_zero<std::uint32_t>(body, 12);
+    std::size_t at = 16;
+    for (std::uint32_t i = 0; i < count; i++) {
+        const bytes head = part_of(body, at, 32);
+        if (head.empty())
+            return false;
+        at += 32;
+        fingerprint of;
+        of.halves[0] = number_or_zero<std::uint64_t>(head, 0);
+        of.halves[1] = number_or_zero<std::uint64_t>(head, 8);
+        verdict what;
+        const auto why = number_or_zero<std::uint8_t>(head, 16);
+        const auto any = number_or_zero<std::uint8_t>(head, 17);
+        const auto bases = number_or_zero<std::uint16_t>(head, 18);
+        if (why > static_cast<std::uint8_t>(obstacle::short_address) ||
+            any > 1 || bases > most_bases)
+            return false;
+        what.why = static_cast<obstacle>(why);
+        what.any_parameter = any != 0;
+        what.where = number_or_zero<std::uint32_t>(head, 20);
+        what.accesses = number_or_zero<std::uint32_t>(head, 24);
+        what.instructions = number_or_zero<std::uint32_t>(head, 28);
+        for (std::uint16_t j = 0; j < bases; j++, at += 4) {
+            const auto one = number_at<std::uint32_t>(body, at);
+            if (!one)
+                return false;
+            what.bases.push_back({*one & 0x7fffffff, (*one >> 31) != 0});
+        }
+        into.insert_or_assign(of, std::move(what));
+    }
+    return at == body.size();
+}
+
+} // namespace
+
+fingerprint fingerprint_of(const kernel_code &kernel)
+{
+    hasher sum;
+    sum.add(prover_version);
+    sum.add(kernel.sm);
+    sum.add(kernel.entry);
+    sum.add(kernel.parameters);
+    sum.add(kernel.parameter_bytes);
+    sum.add(kernel.relocated ? 1 : 0);
+    sum.add(kernel.addresses.size());
+    for (const auto &[offset, name] : kernel.addresses) {
+        sum.add(offset);
+        sum.add(name.data(), name.size());
+    }
+    sum.add(kernel.targets.size());
+    for (const auto &[branch, targets] : kernel.targets) {
+        sum.add(branch);
+        sum.add(targets.size());
+        for (const std::uint32_t each : targets)
+            sum.add(each);
+    }
+    sum.add(kernel.code.data(), kernel.code.size());
+    return sum.result();
+}
+
+cache::cache(std::string folder) : folder_(std::move(folder))
+{
+    const descriptor at(open_folder(false));
+    if (at && !load(at.get(), known_))
+        known_.clear();
+}
+
+std::string cache::usual_folder()
+{
+    if (const char *const caches = ::secure_getenv("XDG_CACHE_HOME");
+        caches != nullptr && caches[0] == '/')
+        return std::string(caches) + "/emuv";
+    if (const char *const home = ::secure_getenv("HOME");
+        home != nullptr && home[0] == '/')
+        return std::string(home) + "/.cache/emuv";
+    return {};
+}
+
+int cache::open_folder(bool make) const
+{
+    if (folder_.empty())
+        return -1;
+    if (make)
+        ::mkdir(folder_.c_str(), 0700);
+    const int made = ::open(folder_.c_str(),
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (made >= 0 && !is_users_alone(made, true)) {
+        ::close(made);
+        return -1;
+    }
+    return made;
+}
+
+bool cache::load(int folder, table &into)
+{
+    const descriptor file(::openat(
+        folder, file_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    return file && is_users_alone(file.get(), false) &&
+           read_table(read_all(file.get()), into);
+}
+
+const verdict *cache::find(const fingerprint &of) const
+{
+    const auto found = known_.find(of);
+    return found != known_.end() ? &found->second : nullptr;
+}
+
+void cache::keep(const fingerprint &of, verdict what)
+{
+    known_.insert_or_assign(of, std::move(what));
+    changed_ = true;
+}
+
+bool cache::save()
+{
+    if (!changed_ || folder_.empty())
+        return true;
+    const descriptor folder(open_folder(true));
+    if (!folder)
+        return false;
+    // A file that is another's, or no file, stays.
+    struct stat about = {};
+    if (::fstatat(folder.get(), file_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid()))
+        return false;
+    table newest;
+    if (!load(folder.get(), newest))
+        newest.clear();
+    for (const auto &[of, what] : known_)
+        newest.insert_or_assign(of, what);
+    writer out;
+    out.add(magic);
+    out.add(prover_version);
+    std::uint32_t count = 0;
+    for (const auto &[of, what] : newest)
+        count += what.bases.size() <= most_bases ? 1U : 0U;
+    out.add(count);
+    for (const auto &[of, what] : newest) {
+        if (what.bases.size() > most_bases)
+            continue;
+        out.add(of.halves[0]);
+        out.add(of.halves[1]);
+        out.add(static_cast<std::uint8_t>(what.why));
+        out.add(static_cast<std::uint8_t>(what.any_parameter ? 1 : 0));
+        out.add(static_cast<std::uint16_t>(what.bases.size()));
+        out.add(what.where);
+        out.add(what.accesses);
+        out.add(what.instructions);
+        for (const base &each : what.bases)
+            out.add(each.offset | (each.to_be_checked ? 0x80000000U : 0U));
+    }
+    const std::uint64_t sum = checksum(out.content());
+    out.add(sum);
+    if (out.content().size() >= largest)
+        return false;
+    char name[64];
+    std::snprintf(name, sizeof name, "%s.%ld", file_name,
+                  static_cast<long>(::getpid()));
+    ::unlinkat(folder.get(), name, 0);
+    const descriptor file(
+        ::openat(folder.get(), name,
+                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file)
+        return false;
+    if (!write_all(file.get(), out.content()) ||
+        ::renameat(folder.get(), name, folder.get(), file_name) != 0) {
+        ::unlinkat(folder.get(), name, 0);
+        return false;
+    }
+    changed_ = false;
+    return true;
+}
+
+const verdict &prove(const kernel_code &kernel, cache &known)
+{
+    const fingerprint of = fingerprint_of(kernel);
+    if (known.find(of) == nullptr)
+        known.keep(of, prove(kernel));
+    return *known.find(of);
+}
+
+} // namespace emuv::cuda::proof
