@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Kernels whose verdict is known: one that is called proven_* reaches memory by
+// its parameters alone, one that is called refused_* by an address that it
+// finds elsewhere. Names that end in _checked rely on a parameter that has to be
+// looked at when the kernel is launched.
+#include <cstdint>
+
+#define KERNEL extern "C" __global__ void
+
+struct tensors
+{
+    float *of[8];
+    int count;
+};
+
+struct node
+{
+    node *next;
+    float value;
+};
+
+__constant__ float *table_in_constants[4];
+__device__ float a_variable[256];
+__device__ float *a_pointer;
+
+// --- proven ---
+
+KERNEL proven_copy(float *to, const float *from, int count)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count)
+        to[i] = from[i];
+}
+
+KERNEL proven_strides(float *to, const float *from, long long a, long long b)
+{
+    for (long long i = threadIdx.x; i < a; i += blockDim.x)
+        to[i * a + b] = from[i * b + a];
+}
+
+KERNEL proven_gather(float *to, const float *from, const long long *at, int count)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count)
+        to[i] = from[at[i]];
+}
+
+KERNEL proven_choice(float *a, float *b, int which, int count)
+{
+    float *const to = which != 0 ? a : b;
+    for (int i = 0; i < count; i++)
+        to[i] = 1;
+}
+
+KERNEL proven_optional(float *to, const float *bias, int count)
+{
+    for (int i = threadIdx.x; i < count; i += 32)
+        to[i] = bias != nullptr ? bias[i] : 0;
+}
+
+KERNEL proven_list(const __grid_constant__ tensors list)
+{
+    float *const to = list.of[blockIdx.x];
+    for (int i = threadIdx.x; i < list.count; i += 32)
+        to[i] = 2;
+}
+
+KERNEL proven_variable(float *to)
+{
+    to[threadIdx.x] = a_variable[threadIdx.x];
+    a_variable[threadIdx.x] = 0;
+}
+
+KERNEL proven_shared(float *to, const float *from, int count)
+{
+    __shared__ float block[256];
+    block[threadIdx.x] = from[threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < count; i++)
+        to[i] = block[(threadIdx.x + i) % 256];
+}
+
+KERNEL proven_atomics(int *to, unsigned long long *sum, const int *by)
+{
+    atomicAdd(to + by[threadIdx.x], 1);
+    if (atomicCAS(to, 1, 2) == 1)
+        atomicMax(sum, 5ull);
+}
+
+KERNEL proven_division(long long *to, const long long *by, long long n)
+{
+    const long long i = n / by[0];
+    to[i % n] = by[i / 7] / n;
+}
+
+KERNEL proven_writes_a_table(float **to, float *from, long long stride, int count)
+{
+    for (int i = threadIdx.x; i < count; i += 32)
+        to[i] = from + i * stride;
+}
+
+KERNEL proven_aligned(float4 *to, const char *from, int count)
+{
+    const auto *const at = reinterpret_cast<const float4 *>(
+        reinterpret_cast<std::uintptr_t>(from) & ~std::uintptr_t{15});
+    for (int i = threadIdx.x; i < count; i += 32)
+        to[i] = at[i];
+}
+
+__noinline__ __device__ float far_away(const float *from, int i)
+{
+    return from[i] / from[i + 1];
+}
+
+KERNEL proven_call(float *to, const float *a, const float *b, int count)
+{
+    for (int i = 0; i < count; i++)
+        to[i] = far_away(a, i) + far_away(b, i);
+}
+
+// --- refused ---
+
+KERNEL refused_table(float **table, int count)
+{
+    float *const to = table[blockIdx.x];
+    for (int i = threadIdx.x; i < count; i += 32)
+        to[i] = 1;
+}
+
+KERNEL refused_table_of_structures(const tensors *list)
+{
+    list->of[blockIdx.x][threadIdx.x] = 1;
+}
+
+KERNEL refused_list(node *first)
+{
+    for (node *at = first; at != nullptr; at = at->next)
+        at->value += 1;
+}
+
+KERNEL refused_constants(int i)
+{
+    table_in_constants[i][threadIdx.x] = 1;
+}
+
+KERNEL refused_variable()
+{
+    a_pointer[threadIdx.x] = 1;
+}
+
+KERNEL refused_through_shared(float **table, float *to)
+{
+    __shared__ float *block[32];
+    block[threadIdx.x] = table[threadIdx.x];
+    __syncthreads();
+    to[threadIdx.x] = *block[31 - threadIdx.x];
+}
+
+KERNEL refused_number(unsigned long long *numbers)
+{
+    *reinterpret_cast<float *>(numbers[0] + 8 * numbers[1]) = 1;
+}
+
+KERNEL refused_halves(const unsigned *halves, float *to)
+{
+    const unsigned long long low = halves[0];
+    const unsigned long long high = halves[1];
+    *to = *reinterpret_cast<const float *>(high << 32 | low);
+}
+
+KERNEL refused_choice(float *to, float **table, int which, int count)
+{
+    float *const at = which != 0 ? to : table[0];
+    for (int i = 0; i < count; i++)
+        at[i] = 1;
+}
+
+KERNEL refused_now_and_then(float *to, float **table, int count)
+{
+    float *at = to;
+    for (int i = 0; i < count; i++) {
+        *at++ = 1;
+        if (i % 100 == 99)
+            at = table[i];
+    }
+}
+
+KERNEL refused_packed(const unsigned long long *packed, float *to)
+{
+    *to = *reinterpret_cast<const float *>(packed[0] >> 16);
+}
+
+KERNEL refused_exclusive_or(const unsigned long long *links, float *to)
+{
+    *to = *reinterpret_cast<const float *>(links[0] ^ links[1]);
+}
+
+__noinline__ __device__ float *look_up(float **table, int i)
+{
+    return table[i] + 1;
+}
+
+KERNEL refused_call(float **table, float *to, int i)
+{
+    *to = *look_up(table, i);
+}
+
+KERNEL refused_atomic(float **table)
+{
+    atomicAdd(table[threadIdx.x], 1.0f);
+}
+
+KERNEL refused_exchange(unsigned long long *at)
+{
+    auto *const was = reinterpret_cast<float *>(atomicExch(at, 0ull));
+    if (was != nullptr)
+        *was = 1;
+}
+
+using function = float (*)(float);
+__device__ float once(float x) { return x; }
+__device__ float twice(float x) { return 2 * x; }
+__device__ function functions[2] = {once, twice};
+
+KERNEL refused_function(float *to, int i)
+{
+    *to = functions[i](*to);
+}
+
+// --- settled at the launch ---
+
+KERNEL checked_offset(float **table, long long offset, float *to)
+{
+    const char *const at = reinterpret_cast<const char *>(table[0]) + offset;
+    *to = *reinterpret_cast<const float *>(at);
+}
+
+KERNEL checked_index(char *to, const long long *at)
+{
+    to[at[threadIdx.x]] = 1;
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The prover against kernels whose verdict is known, as nvcc compiles them, and
+// against files that are damaged.
+#include "proof/cache.hpp"
+#include "proof/cubin.hpp"
+#include "proof/fatbin.hpp"
+#include "proof/sass.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace proof = emuv::cuda::proof;
+
+namespace {
+
+using content = std::vector<unsigned char>;
+
+content read(const std::string &path)
+{
+    std::ifstream file(path, std::ios::binary);
+    EXPECT_TRUE(file) << path;
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string cubin_of(unsigned sm)
+{
+    return std::string(PROOF_FOLDER "/kernels.sm_") + std::to_string(sm) +
+           ".cubin";
+}
+
+// Reads and proves all that there is.
+std::size_t prove_all(proof::bytes file)
+{
+    std::size_t proven = 0;
+    proof::each_image(file, [&](const proof::code_image &image) {
+        if (image.refused != nullptr)
+            return;
+        const auto code = proof::read_cubin(image.content);
+        if (!code)
+            return;
+        for (const auto &kernel : code->kernels)
+            proven += proof::prove(kernel).proven() ? 1 : 0;
+    });
+    return proven;
+}
+
+class proofs : public testing::TestWithParam<unsigned>
+{
+protected:
+    content file_ = read(cubin_of(GetParam()));
+    std::optional<proof::cubin> code_ = proof::read_cubin(file_);
+
+    proof::verdict verdict_of(std::string_view name)
+    {
+        for (const auto &kernel : code_->kernels)
+            if (kernel.name == name)
+                return proof::prove(kernel);
+        ADD_FAILURE() << "there is no " << name;
+        return {};
+    }
+};
+
+TEST_P(proofs, each_kernel_has_the_verdict_of_its_name)
+{
+    ASSERT_TRUE(code_);
+    EXPECT_EQ(code_->sm, GetParam());
+    std::size_t kernels = 0;
+    for (const auto &kernel : code_->kernels) {
+        const proof::verdict what = proof::prove(kernel);
+        const bool wanted = kernel.name.substr(0, 8) != "refused_";
+        EXPECT_EQ(what.proven(), wanted)
+            << kernel.name << ": " << describe(what.why) << " at 0x" << std::hex
+            << what.where;
+        kernels++;
+    }
+    EXPECT_GT(kernels, 25U);
+}
+
+TEST_P(proofs, verdict_names_the_parameters_that_accesses_go_by)
+{
+    ASSERT_TRUE(code_);
+    using bases = std::vector<proof::base>;
+    EXPECT_EQ(verdict_of("proven_copy").bases, (bases{{0, false}, {8, false}}));
+    EXPECT_EQ(verdict_of("proven_choice").bases,
+              (bases{{0, false}, {8, false}}));
+    EXPECT_EQ(verdict_of("proven_writes_a_table").bases, (bases{{0, false}}));
+    EXPECT_TRUE(verdict_of("proven_list").any_parameter);
+    EXPECT_TRUE(verdict_of("refused_table").bases.empty());
+}
+
+TEST_P(proofs, parameter_beside_a_loaded_value_is_to_be_checked)
+{
+    ASSERT_TRUE(code_);
+    using bases = std::vector<proof::base>;
+    EXPECT_EQ(verdict_of("checked_offset").bases,
+              (bases{{0, false}, {8, true}, {16, false}}));
+    EXPECT_EQ(verdict_of("checked_index").bases,
+              (bases{{0, true}, {8, false}}));
+}
+
+TEST_P(proofs, damaged_code_is_survived)
+{
+    ASSERT_TRUE(code_);
+    std::mt19937 random(GetParam());
+    for (const auto &kernel : code_->kernels)
+        for (int round = 0; round < 8; round++) {
+            content damaged(kernel.code.begin(), kernel.code.end());
+            for (int i = 0; i < 3; i++)
+                damaged[random() % damaged.size()] ^=
+                    static_cast<unsigned char>(1U << random() % 8);
+            proof::kernel_code other = kernel;
+            other.code = damaged;
+            proof::prove(other);
+        }
+}
+
+TEST_P(proofs, unknown_instruction_is_no_proof)
+{
+    ASSERT_TRUE(code_);
+    for (const auto &kernel : code_->kernels) {
+        content damaged(kernel.code.begin(), kernel.code.end());
+        damaged[0] = 0xff; // 0xfff is no operation
+        damaged[1] |= 0x0f;
+        proof::kernel_code other = kernel;
+        other.code = damaged;
+        EXPECT_EQ(proof::prove(other).why, proof::obstacle::unknown_code)
+            << kernel.name;
+    }
+}
+
+TEST_P(proofs, code_that_runs_past_its_end_is_no_proof)
+{
+    ASSERT_TRUE(code_);
+    for (const auto &kernel : code_->kernels) {
+        proof::kernel_code other = kernel;
+        other.code = kernel.code.first(16);
+        EXPECT_FALSE(proof::prove(other).proven()) << kernel.name;
+        other.code = kernel.code.first(kernel.code.size() - 8);
+        EXPECT_FALSE(proof::prove(other).proven()) << kernel.name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(sm, proofs, testing::Values(80, 86, 89, 90, 100, 120),
+                         testing::PrintToStringParamName());
+
+TEST(proof_files, truncated_file_gives_no_more_proofs)
+{
+    const content file = read(cubin_of(90));
+    const std::size_t all = prove_all(file);
+    EXPECT_GT(all, 10U);
+    for (std::size_t size = 0; size < file.size();
+         size += size < 4096 ? 61 : 2477) {
+        // Of its own, so that a read behind the end is seen.
+        const content part(file.begin(),
+                           file.begin() + static_cast<std::ptrdiff_t>(size));
+        EXPECT_LE(prove_all(part), all) << size;
+    }
+}
+
+TEST(proof_files, damaged_file_is_survived)
+{
+    const content file = read(cubin_of(80));
+    std::mt19937 random(7);
+    for (int round = 0; round < 60; round++) {
+        content damaged = file;
+        for (int i = 0; i < 20; i++) {
+            // Headers lie at the begin and at the end.
+            const std::size_t far = random() % 6000;
+            const std::size_t at =
+                random() % 2 != 0 ? far : damaged.size() - 1 - far;
+            damaged[at] = static_cast<unsigned char>(random());
+        }
+        prove_all(damaged);
+    }
+}
+
+TEST(proof_files, packed_fatbins_have_the_proofs_of_what_they_hold)
+{
+    const std::size_t all =
+        prove_all(read(cubin_of(80))) + prove_all(read(cubin_of(90)));
+    EXPECT_EQ(prove_all(read(PROOF_FOLDER "/kernels.none.fatbin")), all);
+    EXPECT_EQ(prove_all(read(PROOF_FOLDER "/kernels.speed.fatbin")), all)
+        << "LZ4";
+    std::size_t refused = 0;
+    const content file = read(PROOF_FOLDER "/kernels.size.fatbin");
+    proof::each_image(file, [&](const proof::code_image &image) {
+        refused += image.refused != nullptr ? 1 : 0;
+    });
+    if (refused == 0) { // the library is there
+        EXPECT_EQ(prove_all(file), all) << "Zstandard";
+    }
+}
+
+TEST(proof_files, truncated_fatbin_is_survived)
+{
+    const content file = read(PROOF_FOLDER "/kernels.speed.fatbin");
+    for (std::size_t size = 0; size < file.size();
+         size += size < 256 ? 7 : 3001) {
+        const content part(file.begin(),
+                           file.begin() + static_cast<std::ptrdiff_t>(size));
+        prove_all(part);
+    }
+}
+
+TEST(proof_files, block_of_lz4_fills_its_target_or_is_refused)
+{
+    // "abcd", and six bytes from four back.
+    const content block = {0x42, 'a', 'b', 'c', 'd', 4, 0, 0x00};
+    content out(10);
+    EXPECT_TRUE(proof::unpack_lz4(block, out));
+    EXPECT_EQ(std::string(out.begin(), out.end()), "abcdabcdab");
+    content shorter(9);
+    EXPECT_FALSE(proof::unpack_lz4(block, shorter));
+    content longer(11);
+    EXPECT_FALSE(proof::unpack_lz4(block, longer));
+    const content behind = {0x42, 'a', 'b', 'c', 'd', 5, 0, 0x00};
+    EXPECT_FALSE(proof::unpack_lz4(behind, out)) << "from before the begin";
+    for (std::size_t size = 0; size < block.size() - 1; size++)
+        EXPECT_FALSE(proof::unpack_lz4(proof::bytes(block).first(size), out));
+}
+
+TEST(proof_files, other_files_are_refused)
+{
+    for (const std::string text : {"", "x",
+                                   "\x7f"
+                                   "ELF",
+                                   ".version 8.0\n.target sm_90\n"}) {
+        const content file(text.begin(), text.end());
+        std::size_t refused = 0;
+        proof::each_image(file, [&](const proof::code_image &image) {
+            refused += image.refused != nullptr ? 1 : 0;
+        });
+        EXPECT_EQ(refused, 1U) << text;
+    }
+}
+
+class verdict_cache : public testing::Test
+{
+protected:
+    verdict_cache()
+    {
+        std::string name = testing::TempDir() + "emuv-proof-XXXXXX";
+        folder_ = mkdtemp(name.data());
+        path_ = folder_ + "/cache/verdicts";
+        proof::cache first(folder_ + "/cache");
+        first.keep(one_, what());
+        EXPECT_TRUE(first.save());
+    }
+    ~verdict_cache() override { std::filesystem::remove_all(folder_); }
+
+    static proof::verdict what()
+    {
+        proof::verdict made;
+        made.why = proof::obstacle::none;
+        made.bases = {{0, false}, {24, true}};
+        made.any_parameter = true;
+        made.accesses = 7;
+        return made;
+    }
+    bool knows() const
+    {
+        const proof::cache other(folder_ + "/cache");
+        return other.find(one_) != nullptr;
+    }
+
+    const proof::fingerprint one_ = {{1, 2}};
+    std::string folder_;
+    std::string path_;
+};
+
+TEST_F(verdict_cache, keeps_what_it_was_given)
+{
+    const proof::cache other(folder_ + "/cache");
+    const proof::verdict *const found = other.find(one_);
+    ASSERT_NE(found, nullptr);
+    EXPECT_TRUE(found->proven());
+    EXPECT_EQ(found->bases, what().bases);
+    EXPECT_TRUE(found->any_parameter);
+    EXPECT_EQ(found->accesses, 7U);
+    EXPECT_EQ(other.find({{2, 1}}), nullptr);
+}
+
+TEST_F(verdict_cache, is_the_users_alone)
+{
+    using std::filesystem::perms;
+    EXPECT_EQ(std::filesystem::status(path_).permissions(),
+              perms::owner_read | perms::owner_write);
+    EXPECT_EQ(std::filesystem::status(folder_ + "/cache").permissions(),
+              perms::owner_all);
+}
+
+TEST_F(verdict_cache, file_that_others_may_read_is_ignored)
+{
+    using std::filesystem::perms;
+    std::filesystem::permissions(path_, perms::group_read,
+                                 std::filesystem::perm_options::add);
+    EXPECT_FALSE(knows());
+}
+
+TEST_F(verdict_cache, folder_that_others_may_enter_is_ignored)
+{
+    using std::filesystem::perms;
+    std::filesystem::permissions(folder_ + "/cache", perms::others_exec,
+                                 std::filesystem::perm_options::add);
+    EXPECT_FALSE(knows());
+    proof::cache other(folder_ + "/cache");
+    other.keep({{3, 3}}, what());
+    EXPECT_FALSE(other.save());
+}
+
+TEST_F(verdict_cache, link_is_ignored)
+{
+    std::filesystem::rename(path_, folder_ + "/elsewhere");
+    std::filesystem::create_symlink(folder_ + "/elsewhere", path_);
+    EXPECT_FALSE(knows());
+    proof::cache other(folder_ + "/cache");
+    other.keep({{3, 3}}, what());
+    EXPECT_FALSE(other.save());
+    EXPECT_TRUE(std::filesystem::is_symlink(path_));
+}
+
+TEST_F(verdict_cache, damaged_file_is_ignored_and_replaced)
+{
+    const content whole = read(path_);
+    for (std::size_t at = 0; at < whole.size(); at++) {
+        content damaged = whole;
+        damaged[at] ^= 1;
+        std::ofstream(path_, std::ios::binary)
+            .write(reinterpret_cast<const char *>(damaged.data()),
+                   static_cast<std::streamsize>(damaged.size()));
+        ASSERT_FALSE(knows()) << at;
+    }
+    std::filesystem::resize_file(path_, whole.size() / 2);
+    ASSERT_FALSE(knows());
+    proof::cache other(folder_ + "/cache");
+    other.keep(one_, what());
+    EXPECT_TRUE(other.save());
+    EXPECT_TRUE(knows());
+}
+
+TEST_F(verdict_cache, programs_at_once_keep_each_others_verdicts)
+{
+    proof::cache a(folder_ + "/cache");
+    proof::cache b(folder_ + "/cache");
+    a.keep({{4, 4}}, what());
+    b.keep({{5, 5}}, what());
+    EXPECT_TRUE(a.save());
+    EXPECT_TRUE(b.save());
+    const proof::cache all(folder_ + "/cache");
+    EXPECT_NE(all.find(one_), nullptr);
+    EXPECT_NE(all.find({{4, 4}}), nullptr);
+    EXPECT_NE(all.find({{5, 5}}), nullptr);
+}
+
+TEST(proof_fingerprint, differs_with_all_that_a_verdict_depends_on)
+{
+    const content code(64, 1);
+    proof::kernel_code kernel;
+    kernel.sm = 90;
+    kernel.code = code;
+    const auto before = proof::fingerprint_of(kernel);
+    EXPECT_EQ(before, proof::fingerprint_of(kernel));
+    const auto differs = [&](auto change) {
+        proof::kernel_code other = kernel;
+        change(other);
+        return proof::fingerprint_of(other) != before;
+    };
+    EXPECT_TRUE(differs([](auto &of) { of.sm = 80; }));
+    EXPECT_TRUE(differs([](auto &of) { of.entry = 16; }));
+    EXPECT_TRUE(differs([](auto &of) { of.parameters = 0x210; }));
+    EXPECT_TRUE(differs([](auto &of) { of.parameter_bytes = 8; }));
+    EXPECT_TRUE(differs([](auto &of) { of.addresses[0] = "malloc"; }));
+    EXPECT_TRUE(differs([](auto &of) { of.targets[0] = {16}; }));
+    EXPECT_TRUE(differs([](auto &of) { of.relocated = true; }));
+    EXPECT_TRUE(differs([](auto &of) { of.code = of.code.first(48); }));
+}
+
+} // namespace
