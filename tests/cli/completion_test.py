@@ -17,10 +17,12 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy list info stats run profile apply "
-                "export assert gpu doctor bugreport",
+                "export assert gpu kernels doctor bugreport",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
+    "emuvctl kernels prof": "profiles.conf",
+    "emuvctl kernels --no": "--no-cache --noheadings",
     "emuvctl destroy ": "emuv0 emuv1 emuv10",
     "emuvctl stats emuv0 emuv1": "emuv1 emuv10",
     "emuvctl profile show ": "vGPU-Profile-1 first lab",
