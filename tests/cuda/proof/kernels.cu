@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Kernels whose verdict is known: one that is called proven_* reaches memory by
-// its parameters alone, one that is called refused_* by an address that it
-// finds elsewhere. Names that end in _checked rely on a parameter that has to be
-// looked at when the kernel is launched.
+// Kernels whose verdict is known. One that is called proven_* reaches memory by
+// its parameters alone, and refused_* by an address that it finds elsewhere. A
+// checked_* relies on a parameter that has to be looked at in each launch.
 #include <cstdint>
 
 #define KERNEL extern "C" __global__ void
@@ -203,6 +202,16 @@ __noinline__ __device__ float *look_up(float **table, int i)
 KERNEL refused_call(float **table, float *to, int i)
 {
     *to = *look_up(table, i);
+}
+
+KERNEL refused_distance(char **table, const char *begin, const char *end)
+{
+    table[0][end - begin] = 1;
+}
+
+KERNEL refused_distance_between_loaded(char **table, const char *begin)
+{
+    table[1][begin - table[0]] = 1;
 }
 
 KERNEL refused_atomic(float **table)

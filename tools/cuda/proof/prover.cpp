@@ -88,6 +88,7 @@ struct value
     std::uint16_t words = 0;           // a set: that there is a word in the sum
     std::uint8_t other = nothing_else; // that there is none
     std::uint8_t added = nothing_else; // to the word
+    bool less = false; // a word, or what was loaded, was taken away
     content has = content::open;
     std::uint32_t number = 0;
 
@@ -245,6 +246,7 @@ private:
         made.words = sets_.join(a.words, b.words);
         made.other = std::max(a.other, b.other);
         made.added = std::max(a.added, b.added);
+        made.less = a.less || b.less;
         if (a.has == b.has && a.number == b.number) {
             made.has = a.has;
             made.number = a.number;
@@ -283,6 +285,7 @@ private:
         made.words = sets_.join(a.words, b.words);
         if (a.other != nothing_else && b.other != nothing_else)
             made.other = std::max(a.other, b.other);
+        made.less = a.less || b.less;
         // To a word of one, anything of the other.
         made.added = std::max(a.added, b.added);
         if (a.words != 0)
@@ -306,7 +309,9 @@ private:
     {
         if (whole && of.known())
             return known_number(0U - of.number);
-        return mixed(of);
+        value made = mixed(of);
+        made.less = of.less || of.words != 0 || made.other >= loaded;
+        return made;
     }
 
     // --- operands ---
@@ -600,8 +605,8 @@ private:
         case effect::product_wide: {
             const bool negative = what.c.negative;
             const value low = factor(what, a(), b());
-            const value c_low = negative ? mixed(c(0)) : c(0);
-            const value c_high = negative ? mixed(c(1)) : c(1);
+            const value c_low = negative ? negated(c(0), false) : c(0);
+            const value c_high = negative ? negated(c(1), false) : c(1);
             set(what, what.to, without_content(sum(low, c_low)));
             // The upper half of a product is no half of an address.
             set(what, next(what.to, 1),
@@ -919,6 +924,8 @@ private:
         const value to = get(what, reg);
         // The distance leads to the begin of the code.
         const std::int64_t from = (std::int64_t{at} + 1) * 16 + what.distance();
+        if (from != 0)
+            return fail(obstacle::lost_return, at);
         const auto place = [&](const value &of) -> index {
             const std::int64_t there = from + std::int64_t{of.number};
             return of.known() && in_code(there) ? static_cast<index>(there / 16)
@@ -1283,6 +1290,10 @@ private:
             return fail(descriptor ? obstacle::descriptor : obstacle_of(other),
                         at);
         const bool more = of.high.added >= loaded;
+        // The parameter may be one end of a distance, and what was loaded the
+        // address.
+        if (more && of.high.less)
+            return fail(obstacle_of(of.high.added), at);
         const auto &low = sets_.words(of.low.words);
         const auto &high = sets_.words(of.high.words);
         bool found = false;

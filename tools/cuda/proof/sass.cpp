@@ -520,17 +520,25 @@ condition condition_of(const instruction &what, bool known)
 {
     const auto number = static_cast<std::uint8_t>(what.bits(12, 15));
     const bool negated = what.bit(15);
-    if (number == 7 && !negated)
-        return {};
-    if (!known || number == 7)
+    const bool always = number == 7 && !negated;
+    if (!known)
         return {condition::somehow};
     const char *const name = what.of->name;
-    // Which it is for these was not seen.
-    if (std::strcmp(name, "S2UR") == 0 || std::strcmp(name, "SYNCS") == 0 ||
-        std::strncmp(name, "UTMA", 4) == 0 || std::strcmp(name, "ELECT") == 0 ||
-        std::strncmp(name, "UCGA", 4) == 0 ||
-        std::strncmp(name, "USET", 4) == 0)
+    // A move in some of four threads.
+    if (std::strcmp(name, "MOV") == 0 && what.bits(9, 12) != 2 &&
+        what.bits(72, 76) != 15)
         return {condition::somehow};
+    if (always)
+        return {};
+    if (number == 7)
+        return {condition::somehow};
+    // Which it is for these was not seen.
+    for (const char *const each :
+         {"S2UR", "CS2UR", "REDUX", "CREDUX", "ELECT", "SYNCS", "UTMALDG",
+          "UTMASTG", "UTMACCTL", "UTMACMDFLUSH", "UCGABAR_ARV", "UCGABAR_WAIT",
+          "USETMAXREG", "USETSHMSZ"})
+        if (std::strcmp(name, each) == 0)
+            return {condition::somehow};
     const bool uniform = name[0] == 'U' || std::strcmp(name, "LDCU") == 0;
     return {static_cast<std::uint8_t>(number + (uniform ? 8U : 0U) +
                                       (negated ? 16U : 0U))};
