@@ -552,6 +552,9 @@ private:
                 else
                     may_set(next(what.to, i), a_value(a_number));
             break;
+        case effect::conversion:
+            set_run(what, what.bits(75, 77) == 3 ? 2 : 1, a_value(a_number));
+            break;
         case effect::mixed:
             set(what, what.to, mixed(a(), b(), c()));
             break;

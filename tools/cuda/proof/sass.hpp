@@ -32,6 +32,7 @@ enum class effect : std::uint8_t
     unknown,
     nothing,      ///< writes no register but predicates
     number,       ///< writes what can be no address
+    conversion,   ///< writes such a number, or a pair
     mixed,        ///< writes a number that its sources went into
     copy,         ///< A or B
     copy_wide,    ///< a pair of registers, or a wide immediate
