@@ -994,7 +994,8 @@ private:
             return fail(obstacle::lost_return, at);
         state there = now_;
         drop_refinements(there);
-        for (std::size_t i = 0; i < 16 && i < used_; i++)
+        // Its arguments and its answer; the others are kept, or not used.
+        for (std::size_t i = 4; i < 16; i++)
             there.values[i] = a_value(loaded_from_call);
         flow(back.number / 16, there);
     }
