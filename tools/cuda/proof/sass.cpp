@@ -284,7 +284,7 @@ constexpr row rows[] = {
     {0x118, form(4), all, quiet("NOP")},
     {0x11a, form(4), all, quiet("DEPBAR")},
     {0x11b, form(4), since_90, quiet("ENDCOLLECTIVE")},
-    {0x11d, form(2) | form(5), all, quiet("BAR")},
+    {0x11d, form(1) | form(2) | form(5), all, quiet("BAR")},
     {0x142, form(4), all, quiet("BREAK")},
     {0x146, form(4), all, quiet("YIELD")},
     {0x15c, form(4), all, quiet("BPT")},
