@@ -465,8 +465,8 @@ std::vector<exchange_intent> choose_exchanges(const view &now)
             one.heat >= hot_uses * heat::one_use)
             hot.push_back(i);
     }
-    // Not std::stable_sort(): its operator new brings in the unwinder of a newer
-    // glibc.
+    // Not std::stable_sort(): its operator new brings in the unwinder of a
+    // newer glibc.
     std::sort(hot.begin(), hot.end(), [&](std::size_t a, std::size_t b) {
         const std::uint64_t one = now.units[a].heat;
         const std::uint64_t other = now.units[b].heat;
