@@ -6,6 +6,7 @@
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -129,6 +130,39 @@ TEST_F(StreamOrder, WhenAStreamGoesItsMemoryIsNobodysButBehindIt)
     card_.events_done = true;
     allocate(2 * MiB, one);
     EXPECT_FALSE(card_.reserved.contains(large));
+}
+
+// Another thread is given the address while the first has yet to note that it
+// is the driver's again.
+TEST_F(StreamOrder, AnAddressThatTheDriverHandsOutAgainAtOnceIsTheNextOwners)
+{
+    const CUdeviceptr at = allocate(1000, one);
+    free(at, one);
+    static std::function<void()> meanwhile;
+    static FakeDriver *card;
+    card = &card_;
+    meanwhile = [&] {
+        meanwhile = nullptr;
+        card_.next_address = at;
+        EXPECT_EQ(allocate(1000, other), at);
+        free(at, other);
+    };
+    card_.calls.cuMemFreeAsync = [](CUdeviceptr freed, CUstream) {
+        const CUresult result = card->calls.cuMemFree_v2(freed);
+        if (meanwhile)
+            meanwhile();
+        return result;
+    };
+    held_->stream_goes(one);
+    EXPECT_EQ(held_->use_of(pool).kept, 1000u);
+    EXPECT_EQ(drivers_, 2u);
+    ASSERT_EQ(allocate(1000, other), at);
+    EXPECT_EQ(drivers_, 2u);
+    free(at, other);
+    held_->stream_goes(other);
+    EXPECT_EQ(held_->use_of(pool).kept, 0u);
+    EXPECT_TRUE(card_.plain.empty());
+    meanwhile = nullptr;
 }
 
 TEST_F(StreamOrder, APoolsUseIsWhatIsAllocatedAndWhatIsKept)

@@ -154,24 +154,29 @@ void stream_order::give_up(const std::vector<vacancies::vacancy> &unused)
 void stream_order::give_up(const vacancies::vacancy &unused)
 {
     bool is_pooled = false;
+    auto going = going_.end();
     {
         const std::lock_guard guard(lock_);
         const auto found = vacant_.find(unused.base);
         if (found == vacant_.end()) // gone with its context
             return;
         is_pooled = found->second.pooled();
+        going = going_.insert(going_.end(), vacant_.extract(found));
     }
     CUevent event = nullptr;
     const bool is_behind = put_behind(unused, is_pooled, event);
     allocations::node_type freed;
     {
         const std::lock_guard guard(lock_);
+        freed = std::move(*going); // or none by now
+        going_.erase(going);
         if (!is_behind) {
-            if (vacant_.contains(unused.base))
+            if (!freed.empty()) {
+                vacant_.insert(std::move(freed));
                 vacancies_.put(unused);
+            }
             return;
         }
-        freed = vacant_.extract(unused.base); // or none by now
         if (!freed.empty() && !is_pooled) {
             leaving_.push_back({event, std::move(freed)});
             return;
@@ -351,6 +356,13 @@ stream_order::context_gone(CUcontext context, std::uint64_t before)
             gone.push_back(vacant_.extract(each));
         }
         each = next;
+    }
+    for (allocations::node_type &each : going_) {
+        if (each.empty() || !lost(each.mapped()))
+            continue;
+        if (each.mapped().pooled())
+            count_locked(each.mapped(), true);
+        gone.push_back(std::move(each));
     }
     for (auto each = leaving_.begin(); each != leaving_.end();) {
         if (!lost(each->what.mapped())) {

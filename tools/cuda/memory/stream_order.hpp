@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <mutex>
 #include <vector>
 
@@ -154,6 +155,9 @@ private:
     std::vector<leaving> leaving_;
     vacancies vacancies_; // of the one device there is then
     allocations vacant_;  // their allocations
+    // Allocations that leave vacant_, while the driver is asked: it may hand
+    // their addresses out at once. Empty where the context has gone meanwhile.
+    std::list<allocations::node_type> going_;
     pool_use use_;        // of its default pool
 };
 
