@@ -46,6 +46,24 @@ TEST(PinnedTest, WhatWasNeverPinnedIsLetGoWithoutHarm)
     EXPECT_EQ(all.from(address_of(&all)).bytes, 8u);
 }
 
+TEST(PinnedTest, MemoryGoesWithItsContextAndNoLaterMemoryDoes)
+{
+    const std::array<char, 400> memory{};
+    const auto context = reinterpret_cast<CUcontext>(0x10);
+    const auto other = reinterpret_cast<CUcontext>(0x20);
+    pinned all;
+    all.add(&memory[0], 100, false, context);
+    all.add(&memory[100], 100, true, context);
+    all.add(&memory[200], 100, false, other);
+    const std::uint64_t before = all.next();
+    all.add(&memory[300], 100, false, context); // of the next of that name
+    all.gone(context, before);
+    EXPECT_EQ(all.from(address_of(&memory[0])).bytes, 0u);
+    EXPECT_EQ(all.from(address_of(&memory[100])).bytes, 0u);
+    EXPECT_EQ(all.from(address_of(&memory[200])).bytes, 100u);
+    EXPECT_EQ(all.from(address_of(&memory[300])).bytes, 100u);
+}
+
 TEST(PinnedTest, KnowsWhatTheDriverMayMove)
 {
     const std::array<char, 300> memory{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The driver is asked for memory: allocations that may spill, and how much
 // there is.
+#include "base/current.hpp"
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
@@ -61,7 +62,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     const auto was = ours->host.remove(at);
     const CUresult result = ours.table().free(pointer);
     if (was.bytes > 0 && result != CUDA_SUCCESS)
-        ours->host.add(at, was.bytes, was.managed);
+        ours->host.add(at, was.bytes, was.managed, was.context);
     return result;
 }
 
@@ -77,6 +78,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags)
         ours.table().allocate_counted(pointer, bytes, true, real);
     // The program may write addresses there, and kernels find them.
     if (result == CUDA_SUCCESS && !ours->movers.empty())
-        ours->host.add(reinterpret_cast<void *>(*pointer), bytes, true);
+        ours->host.add(reinterpret_cast<void *>(*pointer), bytes, true,
+                       current_context(ours->calls));
     return result;
 }

@@ -14,12 +14,14 @@ CUresult ends_context(CUcontext context, Call real)
         return real();
     ours.table().context_ends(context);
     const std::uint64_t before = ours.table().next_serial();
+    const std::uint64_t pinned_before = ours->host.next();
     const CUresult result = real();
     if (result != CUDA_SUCCESS) {
         ours.table().context_stays(context);
         return result;
     }
     ours->kernels->gone(context);
+    ours->host.gone(context, pinned_before);
     ours.table().context_gone(context, before);
     return result;
 }
@@ -81,6 +83,7 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
         return real();
     ours.table().context_ends(context);
     const std::uint64_t before = ours.table().next_serial();
+    const std::uint64_t pinned_before = ours->host.next();
     const CUresult result = real();
     EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
     if (ours->calls.cuDevicePrimaryCtxGetState(device, &flags, &alive) !=
@@ -91,6 +94,7 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
         return result;
     }
     ours->kernels->gone(context);
+    ours->host.gone(context, pinned_before);
     ours.table().context_gone(context, before);
     return result;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Host memory that the program has the driver pin: kernels may find addresses
 // there.
+#include "base/current.hpp"
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
@@ -20,7 +21,7 @@ CUresult pin(void *const *at, std::size_t bytes, Call real)
     const CUresult result = real();
     if (pinned *const all = known(ours);
         all != nullptr && result == CUDA_SUCCESS && bytes > 0)
-        all->add(*at, bytes);
+        all->add(*at, bytes, false, current_context(ours->calls));
     return result;
 }
 
@@ -33,7 +34,7 @@ CUresult let_go(const void *at, Call real)
     const auto was = all != nullptr ? all->remove(at) : pinned::stretch{};
     const CUresult result = real();
     if (was.bytes > 0 && result != CUDA_SUCCESS)
-        all->add(at, was.bytes, was.managed);
+        all->add(at, was.bytes, was.managed, was.context);
     return result;
 }
 

@@ -2,6 +2,7 @@
 // Pinned and managed memory, which kernels can read.
 #include "movement/pinned.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 
@@ -64,11 +65,28 @@ reading sample_table(const void *from, std::size_t bytes,
     return read_parts(parts, samples, words);
 }
 
-void pinned::add(const void *at, std::size_t bytes, bool managed)
+void pinned::add(const void *at, std::size_t bytes, bool managed,
+                 CUcontext context)
 {
     const std::lock_guard guard(lock_);
-    by_base_[reinterpret_cast<std::uintptr_t>(at)] = {bytes, managed};
+    by_base_[reinterpret_cast<std::uintptr_t>(at)] = {bytes, managed, context,
+                                                      next_++};
     any_.store(true);
+}
+
+std::uint64_t pinned::next() const
+{
+    const std::lock_guard guard(lock_);
+    return next_;
+}
+
+void pinned::gone(CUcontext context, std::uint64_t before)
+{
+    const std::lock_guard guard(lock_);
+    std::erase_if(by_base_, [=](const auto &each) {
+        return each.second.context == context && each.second.number < before;
+    });
+    any_.store(!by_base_.empty());
 }
 
 pinned::stretch pinned::remove(const void *at)
@@ -89,8 +107,9 @@ pinned::stretch pinned::from(CUdeviceptr address) const
         return {};
     const auto &[base, whole] = *std::prev(after);
     const std::size_t offset = address - base;
-    return offset < whole.bytes ? stretch{whole.bytes - offset, whole.managed}
-                                : stretch{};
+    stretch rest = whole;
+    rest.bytes -= std::min(offset, whole.bytes);
+    return rest.bytes > 0 ? rest : stretch{};
 }
 
 } // namespace emuv::cuda

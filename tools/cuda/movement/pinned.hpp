@@ -47,11 +47,21 @@ public:
         std::size_t bytes = 0; ///< from the address on; 0: there is none
         /// The driver may move it, and does so when the host reads it.
         bool managed = false;
+        CUcontext context = nullptr; ///< with which it goes
+        std::uint64_t number = 0;    ///< of its addition
     };
 
-    void add(const void *at, std::size_t bytes, bool managed = false);
+    void add(const void *at, std::size_t bytes, bool managed = false,
+             CUcontext context = nullptr);
     /// @return the stretch that began there
     stretch remove(const void *at);
+
+    /// The number of the next addition.
+    std::uint64_t next() const;
+
+    /// A context is gone, with the memory of a number below @p before that was
+    /// made in it.
+    void gone(CUcontext context, std::uint64_t before);
 
     stretch from(CUdeviceptr address) const;
 
@@ -59,6 +69,7 @@ private:
     std::atomic<bool> any_{false};
     mutable std::mutex lock_; // guards all below
     std::map<std::uintptr_t, stretch> by_base_;
+    std::uint64_t next_ = 0;
 };
 
 } // namespace emuv::cuda
