@@ -655,6 +655,68 @@ TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
+{
+    static std::atomic<bool> ended;
+    card_.calls.cuEventRecord = patient_record::record;
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    card_.calls.cuMemFreeHost = [](void *at) {
+        std::free(at);
+        ended = true; // nearly
+        return CUDA_SUCCESS;
+    };
+    CUcontext context = nullptr;
+    card_.calls.cuCtxGetCurrent(&context);
+    const auto launch_brief = [&](std::size_t which) {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = which + 1;
+                out.vouched = out.open_ended = true;
+                out.name(units_[which]);
+            },
+            [] { return CUDA_SUCCESS; });
+    };
+    patient_record::is = patient_record::idle;
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120),
+        [] { return patient_record::is != patient_record::idle; },
+        [&] {
+            for (std::size_t i = 0; i < 64; i++)
+                launch_brief(i % units_.size());
+            ended = false;
+            patient_record::is = patient_record::armed;
+            const auto is_recording = [] {
+                while (patient_record::is == patient_record::armed)
+                    usleep(10);
+                return patient_record::is == patient_record::recording;
+            };
+            const caller ends([&] {
+                if (is_recording())
+                    moves_->stop(context);
+            });
+            const caller asks([&] {
+                if (!is_recording())
+                    return;
+                while (!ended && patient_record::is == patient_record::recording)
+                    usleep(10);
+                for (int i = 0; i < 500; i++) {
+                    moves_->stretch_at(units_[0]);
+                    usleep(200);
+                }
+                auto not_in_vain = patient_record::recording;
+                patient_record::is.compare_exchange_strong(
+                    not_in_vain, patient_record::launched);
+            });
+            moves_->stream_waits();
+            auto nothing_was = patient_record::armed;
+            patient_record::is.compare_exchange_strong(nothing_was,
+                                                       patient_record::idle);
+        }));
+    EXPECT_EQ(patient_record::is, patient_record::launched);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)
 {
     start(8 * unit_bytes);

@@ -353,11 +353,11 @@ void mover::stop(CUcontext context)
         changed_.notify_all();
     }
     thread_.join();
+    flights_.close(); // waits for the driver, whom others may have to reach
     // The context may live on, with work in flight that nobody follows any
     // more. Its blocks are let go.
     const std::lock_guard guard(lock_);
     active_.store(false);
-    flights_.close();
     for (flight &each : in_flight().abandon())
         ended(each);
     exchange_ = {};
