@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include <cstdio>
+
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -119,6 +122,32 @@ TEST_F(Kernels, ThoseThatReadTablesAreNotVouchedForWhoeverNamesThem)
         << "but for the user";
     EXPECT_TRUE(is_vouched("all", "triton_tem_fused__grouped_mm_0"));
     EXPECT_FALSE(is_vouched("all,-*_mm_0", "triton_tem_fused__grouped_mm_0"));
+}
+
+TEST_F(Kernels, ThoseThatAFaultWasSeenWithAreNotTrustedWhateverTheSettingSays)
+{
+    remembered::place path;
+    const std::string file = testing::TempDir() + "kernels_test.untrusted." +
+                             std::to_string(getpid());
+    file.copy(path.text, sizeof path.text - 1);
+    ASSERT_TRUE(remembered(path).add({"seen"}));
+    const remembered kept(path);
+    functions all("all,seen", nullptr, &kept);
+    there[handle(1)] = {"seen", {8}};
+    there[handle(2)] = {"another", {8}};
+    EXPECT_FALSE(launch(all, handle(1)).vouched);
+    EXPECT_TRUE(launch(all, handle(2)).vouched);
+    std::remove(file.c_str());
+}
+
+TEST_F(Kernels, TheNameOfOneOutlivesItsModule)
+{
+    functions all("all", nullptr);
+    load(all, 1, 2);
+    const work launched = launch(all, handle(2));
+    all.unloaded(handle(1));
+    there.clear();
+    EXPECT_STREQ(launched.kernel, "theirs");
 }
 
 TEST_F(Kernels, WhatWritesATableLeavesAllThatItIsGiven)

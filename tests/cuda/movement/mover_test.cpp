@@ -103,6 +103,7 @@ protected:
             .calls = card_.calls,
             .limits = *limits_,
             .tell = [](const char *why) { EXPECT_EQ(why, expected_end_); },
+            .faulted = faulted_,
             .always = true,
             .unmaps = unmaps_,
             .host = &pinned_,
@@ -210,6 +211,7 @@ protected:
     std::uint64_t card_share_ = 8 * unit_bytes;
     bool unmaps_ = false;
     static inline std::string expected_end_; // of movement, or none
+    static inline void (*faulted_)(const std::vector<const char *> &) = nullptr;
     pinned pinned_;
     check *check_ = nullptr;
 };
@@ -715,6 +717,52 @@ TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
         }));
     EXPECT_EQ(patient_record::is, patient_record::launched);
     ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
+{
+    static std::atomic<CUresult> state;
+    static std::mutex lock;
+    static std::vector<std::string> named;
+    state = CUDA_SUCCESS;
+    named.clear();
+    card_.calls.cuEventQuery = [](CUevent) { return state.load(); };
+    faulted_ = [](const std::vector<const char *> &kernels) {
+        const std::lock_guard guard(lock);
+        named.assign(kernels.begin(), kernels.end());
+    };
+    expected_end_ = "the device reports an error";
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    const auto launch_kernel = [&](const char *name) {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = name;
+                out.vouched = true;
+                out.name(units_[0]);
+            },
+            [] { return CUDA_SUCCESS; });
+    };
+    state = CUDA_ERROR_NOT_READY;
+    launch_kernel("one");
+    launch_kernel("one");
+    launch_kernel("other");
+    launch(1, 2); // no kernel
+    state = CUDA_ERROR_ILLEGAL_ADDRESS;
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120),
+        [] {
+            const std::lock_guard guard(lock);
+            return !named.empty();
+        },
+        [] { usleep(1000); }));
+    moves_->stop(nullptr);
+    EXPECT_EQ(named, (std::vector<std::string>{"one", "other"}));
+    state = CUDA_SUCCESS;
+    ASSERT_NO_FATAL_FAILURE(free_all());
+    expected_end_.clear();
+    faulted_ = nullptr;
 }
 
 TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)

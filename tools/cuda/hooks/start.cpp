@@ -5,6 +5,7 @@
 #include "hooks/process_vram.hpp"
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
+#include "movement/remembered.hpp"
 #include "store/store_choice.hpp"
 
 #include <algorithm>
@@ -189,6 +190,43 @@ void tell_reached(const char *kernel, CUresult error)
             kernel);
 }
 
+const remembered *kept; // kernels that are not trusted; or null
+
+// Where memory moved, whatever the device.
+void tell_faulted(const std::vector<const char *> &kernels)
+{
+    constexpr int most = 72; // names of templates have no end
+    char names[256] = "";
+    std::size_t length = 0;
+    std::size_t named = 0;
+    for (const char *const each : kernels) {
+        const int added = std::snprintf(
+            names + length, sizeof names - length, "%s%.*s%s",
+            named > 0 ? ", " : "", most, each,
+            std::strlen(each) > static_cast<std::size_t>(most) ? "..." : "");
+        if (added < 0 ||
+            static_cast<std::size_t>(added) >= sizeof names - length) {
+            names[length] = '\0';
+            break;
+        }
+        length += static_cast<std::size_t>(added);
+        named++;
+    }
+    char more[32] = "";
+    if (named < kernels.size())
+        std::snprintf(more, sizeof more, " and %zu more",
+                      kernels.size() - named);
+    say("a kernel reached memory that it was given no address of, while memory "
+        "moved: it is one of %s%s",
+        names, more);
+    if (kept->add(kernels))
+        say("they are not trusted from the next run on (%.320s)",
+            kept->path());
+    else
+        say("they cannot be remembered: EMUV_TRUST=known,-NAME does not trust "
+            "them");
+}
+
 std::atomic<const char *> unseen; // why all memory stays where it is
 
 // Tells at the program's end what was found out about its kernels.
@@ -255,7 +293,10 @@ CUresult start_locked()
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
     }
-    made->kernels = new functions(asked.trust, record);
+    kept = asked.moves() && asked.move != move_kind::check
+               ? new remembered(remembered::usual_place())
+               : nullptr;
+    made->kernels = new functions(asked.trust, record, kept);
     // Memory that is registered in place cannot be mapped twice.
     if (asked.moves() && host->by_handle()) {
         if (asked.move == move_kind::check)
@@ -265,6 +306,7 @@ CUresult start_locked()
                 new mover({.calls = made->calls,
                            .limits = of_device(ledgers, device),
                            .tell = tell_stay,
+                           .faulted = tell_faulted,
                            .device = device,
                            .always = asked.move == move_kind::always,
                            .unmaps = asked.away == away_kind::unmapped,

@@ -26,6 +26,7 @@ struct flight
     /// its stream tells that it has ended.
     bool marked = false;
     bool vouched = false;
+    const char *kernel = nullptr;  ///< its name, if it is a kernel
     bool brief = false;            ///< a kernel that is known to end soon
     std::uint64_t step = 0;        ///< of the schedule, from 1; 0 is none
     bool failed = false;           ///< its launch returned an error
@@ -119,6 +120,15 @@ public:
     void arrive() { arrive(nullptr); }
 
     bool empty() const { return by_stream_.empty(); }
+
+    /// Calls @p use with each of them, in the order of its stream.
+    template <typename Use>
+    void each(Use use) const
+    {
+        for (const auto &[stream, of] : by_stream_)
+            for (const flight &which : of.queue)
+                use(which);
+    }
 
     /// The number of streams that have any.
     std::size_t streams() const { return by_stream_.size(); }

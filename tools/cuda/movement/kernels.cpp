@@ -4,6 +4,7 @@
 
 #include "base/glibc.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -82,6 +83,12 @@ bool any_word(const char *list, Predicate fits)
 }
 
 } // namespace
+
+functions::~functions()
+{
+    for (const char *each : names_)
+        std::free(const_cast<char *>(each));
+}
 
 bool functions::trusts_file(const void *address) const
 {
@@ -212,8 +219,14 @@ functions::layout functions::look_at(const driver &calls, CUfunction function)
         name = nullptr;
     const std::lock_guard guard(lock_);
     const auto from = origins_.find(function);
-    made.name = name;
-    if (name != nullptr && all && !distrusts(name))
+    if (name != nullptr) {
+        auto kept = names_.find(name);
+        if (kept == names_.end())
+            kept = names_.insert(strdup(name)).first;
+        made.name = name = *kept;
+    }
+    const bool failed = kept_ != nullptr && name != nullptr && kept_->has(name);
+    if (name != nullptr && all && !failed && !distrusts(name))
         made.vouched =
             asks_to_trust(name) ||
             (!matches(name, table_kernels) &&

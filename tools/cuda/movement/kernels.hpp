@@ -4,11 +4,14 @@
 
 #include "base/driver.hpp"
 #include "movement/mover.hpp"
+#include "movement/remembered.hpp"
 #include "policy/recent.hpp"
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace emuv::cuda {
@@ -27,10 +30,15 @@ public:
     ///   kernels, with wildcards. A name behind a minus is not trusted,
     ///   whatever else fits it. Outlives this object.
     /// @param record  told of each kernel that is not trusted; may be null
-    functions(const char *trust, trace *record) : trust_(trust), trace_(record)
+    /// @param kept  kernels that are not trusted whatever the setting says; may
+    ///   be null
+    functions(const char *trust, trace *record,
+              const remembered *kept = nullptr)
+        : trust_(trust), trace_(record), kept_(kept)
     {}
     functions(const functions &) = delete;
     functions &operator=(const functions &) = delete;
+    ~functions();
 
     /// A module or library was loaded.
     /// @param image  what was given to the driver, or null
@@ -74,10 +82,17 @@ private:
         std::size_t offset;
         std::size_t bytes;
     };
+    struct by_text
+    {
+        bool operator()(const char *one, const char *other) const
+        {
+            return std::strcmp(one, other) < 0;
+        }
+    };
     struct layout
     {
         bool vouched = false;
-        const char *name = nullptr; // the driver's
+        const char *name = nullptr; // one of names_
         /// Which of its arguments it may leave in memory, for other kernels.
         leaving leaves = leaving::nothing;
         std::vector<parameter> parameters;
@@ -95,7 +110,11 @@ private:
 
     const char *const trust_;
     trace *const trace_;
+    const remembered *const kept_;
     std::mutex lock_;
+    // Names outlive the modules that they come from: work that is seen to fail
+    // is named by them.
+    std::set<const char *, by_text> names_;
     std::map<const void *, origin> origins_;
     std::map<CUfunction, layout> layouts_;
     recent<const layout, 256, 16> recent_; // of those

@@ -29,7 +29,8 @@ constexpr std::uint64_t leave_after_ns = 2000000000;
 mover::mover(const options &asked)
     : calls_(asked.calls), limits_(asked.limits), device_(asked.device),
       unmaps_(asked.unmaps && asked.checked == nullptr), trace_(asked.record),
-      tell_(asked.tell), check_(asked.checked), gate_(blocks_, asked.host),
+      tell_(asked.tell), faulted_(asked.faulted), check_(asked.checked),
+      gate_(blocks_, asked.host),
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
       frames_(calls_, limits_, device_), rooms_(calls_, limits_, device_),
       events_(calls_), digests_(calls_), lanes_(calls_)
@@ -520,6 +521,7 @@ void mover::loop()
             resting_.store(false);
         }
     }
+    retire(lock); // a kernel may have ended the program
     bring_all_home();
     changed_.notify_all();
     served_ = true;

@@ -66,6 +66,9 @@ public:
         ledger &limits;
         /// Called when movement ends for good, with the reason.
         void (*tell)(const char *why);
+        /// Called when a kernel has reached memory that is not mapped, with the
+        /// trusted kernels that may be the one. May be null.
+        void (*faulted)(const std::vector<const char *> &kernels) = nullptr;
         int device = 0;
         bool always = false; ///< memory moves even where that is slower
         /// An evicted unit is not mapped until it is wanted.
@@ -283,7 +286,8 @@ private:
     void await(std::unique_lock<std::mutex> &lock,
                const std::vector<touched> &work);
     void await_end();
-    void device_failed(const char *why);
+    void device_failed(const char *why,
+                       const std::vector<const flight *> &ended);
     void hide_the_rest();
     block_ref block_of(CUdeviceptr address);
 
@@ -356,6 +360,7 @@ private:
     const bool unmaps_;
     trace *const trace_;
     void (*const tell_)(const char *why);
+    void (*const faulted_)(const std::vector<const char *> &kernels);
     check *const check_;
 
     std::mutex ending_; // one stop() at a time

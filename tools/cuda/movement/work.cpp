@@ -4,6 +4,7 @@
 #include "movement/mover.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace emuv::cuda {
 
@@ -293,6 +294,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         return let_pass();
     }
     begun.vouched = announced.vouched;
+    begun.kernel = announced.kernel;
     if (check_ != nullptr)
         check_->begins(announced);
     if (!announced.vouched && gate_.all_vouched() && host_bytes_ > 0)
@@ -399,19 +401,41 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     // Movement that starts anew waits for all work that is not followed.
     if (how != flights::departure::followed) {
         if (running && how == flights::departure::lost)
-            device_failed("work on a stream could not be followed");
+            device_failed("work on a stream could not be followed", {&begun});
         ended(begun);
     }
     changed_.notify_all();
 }
 
 // The driver answered a question about work with an error.
-void mover::device_failed(const char *why)
+// @param ended  work that may have, and is not in flight any more
+void mover::device_failed(const char *why,
+                          const std::vector<const flight *> &ended)
 {
-    if (check_ != nullptr)
+    if (check_ != nullptr) {
         if (const CUresult error = calls_.cuCtxSynchronize();
             error != CUDA_SUCCESS)
             check_->failed(running_, error);
+    } else if (faulted_ != nullptr &&
+               std::any_of(ended.begin(), ended.end(), [this](auto each) {
+                   return each->event != nullptr &&
+                          calls_.cuEventQuery(each->event) ==
+                              CUDA_ERROR_ILLEGAL_ADDRESS;
+               })) {
+        std::vector<const char *> names;
+        const auto suspect = [&](const flight &which) {
+            if (which.vouched && which.kernel != nullptr &&
+                std::none_of(names.begin(), names.end(), [&](const char *name) {
+                    return std::strcmp(name, which.kernel) == 0;
+                }))
+                names.push_back(which.kernel);
+        };
+        for (const flight *each : ended)
+            suspect(*each);
+        in_flight().each(suspect);
+        if (!names.empty())
+            faulted_(names);
+    }
     give_up(why);
 }
 
@@ -470,6 +494,12 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         return false;
     bool failed = false;
     auto landed = flights_.land(lock, failed);
+    if (failed) { // the context is lost
+        std::vector<const flight *> ends;
+        for (const flights::landing &each : landed)
+            ends.push_back(&each.which);
+        device_failed("the device reports an error", ends);
+    }
     for (flights::landing &each : landed) {
         for (const touched &given : each.which.blocks)
             given.of->used();
@@ -482,8 +512,6 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         ended(each.which);
         progressed();
     }
-    if (failed) // the context is lost
-        device_failed("the device reports an error");
     if (in_flight().empty())
         idle_since_ns_ = now_ns();
     if (!landed.empty())
