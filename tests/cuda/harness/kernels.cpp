@@ -72,6 +72,20 @@ constexpr char ptx[] =
     "red.global.add.u64 [%rd7], %rd8;\n"
     "ret;\n"
     "}\n"
+    ".visible .entry checksum_by_offset(.param .u64 at, .param .u64 count,"
+    " .param .u64 sum, .param .u64 offset)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [sum];\n"
+    "cvta.to.global.u64 %rd7, %rd7;\n"
+    "ld.param.u64 %rd10, [offset];\n"
+    "add.u64 %rd6, %rd6, %rd10;\n"
+    "ld.global.u32 %r5, [%rd6];\n"
+    "cvt.u64.u32 %rd8, %r5;\n"
+    "shl.b64 %rd9, %rd3, 1;\n"
+    "add.u64 %rd9, %rd9, 1;\n"
+    "mul.lo.u64 %rd8, %rd8, %rd9;\n"
+    "red.global.add.u64 [%rd7], %rd8;\n"
+    "ret;\n"
+    "}\n"
     ".visible .entry add_by_table(.param .u64 at, .param .u64 count,"
     " .param .u32 value, .param .u64 index)\n" HARNESS_PROLOGUE
     "ld.param.u64 %rd7, [index];\n"
@@ -235,14 +249,26 @@ void checksum(const emuv_sim_launch *launch, void *const *params)
         *sum += at[i] * (2 * i + 1);
 }
 
+void checksum_by_offset(const emuv_sim_launch *launch, void *const *params)
+{
+    const auto *at = reinterpret_cast<const std::uint32_t *>(
+        param<std::uint64_t>(params, 0) + param<std::uint64_t>(params, 3));
+    auto *sum =
+        reinterpret_cast<std::uint64_t *>(param<std::uint64_t>(params, 2));
+    for (std::uint64_t i = 0; i < covered(launch, params); ++i)
+        *sum += at[i] * (2 * i + 1);
+}
+
 constexpr emuv_sim_param short_params[] = {{0, 8}, {8, 8}, {16, 4}};
 constexpr emuv_sim_param long_params[] = {{0, 8}, {8, 8}, {16, 8}};
 constexpr emuv_sim_param found_params[] = {{0, 8}, {8, 8}, {16, 4}, {24, 8}};
+constexpr emuv_sim_param wide_params[] = {{0, 8}, {8, 8}, {16, 8}, {24, 8}};
 constexpr emuv_sim_param span_params[] = {{0, 8}, {8, 16}, {24, 8}};
 const emuv_sim_kernel kernels[] = {
     {"fill", fill, short_params, 3},
     {"add", add, short_params, 3},
     {"checksum", checksum, long_params, 3},
+    {"checksum_by_offset", checksum_by_offset, wide_params, 4},
     {"add_by_table", add_by_table, found_params, 4},
     {"add_by_list", add_by_list, found_params, 4},
     {"add_by_offset", add_by_offset, found_params, 4},

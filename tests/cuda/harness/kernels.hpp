@@ -19,6 +19,8 @@ namespace harness {
 //       the address of the next
 //   add_by_offset(u64 from, u64 count, u32 value, u64 offset)
 //       at = from + offset
+//   checksum_by_offset(u64 from, u64 count, u64 sum, u64 offset)
+//       the same of what is at from + offset
 //   add_by_part(u64 part, u64 count, u32 value, u64 shift)
 //       at = part << shift
 // and kernels that leave an address in memory for others:

@@ -217,50 +217,12 @@ struct MappingTest : testing::Test
     decltype(card.calls.cuMemMap) real_map = nullptr;
 };
 
-TEST_F(MappingTest, OtherMemoryComesToTheSameAddress)
-{
-    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0), remapping::done);
-    EXPECT_EQ(card.mapped.at(at), second);
-}
-
-TEST_F(MappingTest, WhereItCannotAllIsAsItWas)
-{
-    maps_fail = 1;
-    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0),
-              remapping::undone);
-    EXPECT_EQ(card.mapped.at(at), first);
-}
-
-TEST_F(MappingTest, ThatNothingIsMappedAnyMoreIsTold)
-{
-    maps_fail = 2;
-    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0), remapping::lost);
-    EXPECT_FALSE(card.mapped.contains(at));
-}
-
 TEST_F(MappingTest, AnAliasThatCannotBeMadeLeavesNothing)
 {
     const auto ranges = card.reserved.size();
     maps_fail = 1;
     EXPECT_EQ(map_alias(card.calls, second, bytes, 0), 0u);
     EXPECT_EQ(card.reserved.size(), ranges);
-}
-
-TEST_F(MappingTest, WhatNobodyMayUseAnyMoreCanStillBeUnmapped)
-{
-    card.fail_access = true;
-    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0), remapping::lost);
-    EXPECT_EQ(card.calls.cuMemUnmap(at, bytes), CUDA_SUCCESS);
-}
-
-TEST_F(MappingTest, WhereNotEvenUnmappingWorksNothingElseIsTried)
-{
-    card.calls.cuMemUnmap = [](CUdeviceptr, std::size_t) {
-        return CUDA_ERROR_UNKNOWN;
-    };
-    EXPECT_EQ(remap(card.calls, at, bytes, second, first, 0),
-              remapping::undone);
-    EXPECT_EQ(card.mapped.at(at), first);
 }
 
 TEST_F(MappingTest, NoAliasIsNotUnmapped)

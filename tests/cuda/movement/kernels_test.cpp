@@ -4,12 +4,11 @@
 #include "idle_driver.hpp"
 #include "movement/kernels.hpp"
 
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <cstdio>
 
 #include <gtest/gtest.h>
 #include <unistd.h>

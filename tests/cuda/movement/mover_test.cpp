@@ -382,12 +382,15 @@ struct unvouched
     static CUstream stream() { return reinterpret_cast<CUstream>(0x30); }
 
     static inline std::atomic<bool> runs{false};
+    static inline FakeDriver *card = nullptr;
     static inline std::mutex lock;
-    // For each mapping, whether it was last read while that work ran.
-    static inline std::map<CUdeviceptr, bool> outdated;
+    using handle = CUmemGenericAllocationHandle;
+    static inline std::map<handle, bool> outdated; // it was read while that ran
+    static inline std::map<CUdeviceptr, handle> there;
     static inline unsigned lost = 0;
     static inline unsigned moved = 0;
-    static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
+    static inline CUresult (*map_)(CUdeviceptr, std::size_t, std::size_t,
+                                   handle, unsigned long long) = nullptr;
 
     static CUresult query(CUevent)
     {
@@ -396,7 +399,11 @@ struct unvouched
     static void read(CUdeviceptr at)
     {
         const std::lock_guard guard(lock);
-        outdated[at] = runs.load();
+        const std::lock_guard tables(card->lock);
+        // Copies out come in parts: the first one is told by its address.
+        if (const auto found = card->mapped.find(at);
+            found != card->mapped.end())
+            outdated[found->second] = runs.load();
     }
     static CUresult copy(CUdeviceptr, CUdeviceptr from, std::size_t, CUstream)
     {
@@ -410,16 +417,19 @@ struct unvouched
         read(*static_cast<CUdeviceptr *>(parameters[0]));
         return CUDA_SUCCESS;
     }
-    static CUresult unmap(CUdeviceptr at, std::size_t bytes)
+    static CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset,
+                        handle to, unsigned long long flags)
     {
         {
             const std::lock_guard guard(lock);
-            if (const auto found = outdated.find(at); found != outdated.end()) {
+            const handle from = std::exchange(there[at], to);
+            if (const auto found = outdated.find(from);
+                from != to && found != outdated.end()) {
                 moved++;
                 lost += found->second ? 1 : 0;
             }
         }
-        return unmap_(at, bytes);
+        return map_(at, bytes, offset, to, flags);
     }
 };
 
@@ -429,8 +439,10 @@ TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
 {
     unvouched::outdated.clear();
     unvouched::lost = unvouched::moved = 0;
-    unvouched::unmap_ = card_.calls.cuMemUnmap;
-    card_.calls.cuMemUnmap = unvouched::unmap;
+    unvouched::there.clear();
+    unvouched::card = &card_;
+    unvouched::map_ = card_.calls.cuMemMap;
+    card_.calls.cuMemMap = unvouched::map;
     card_.calls.cuEventQuery = unvouched::query;
     card_.calls.cuMemcpyAsync = unvouched::copy;
     card_.calls.cuLaunchKernel = unvouched::digest;
@@ -700,7 +712,8 @@ TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
             const caller asks([&] {
                 if (!is_recording())
                     return;
-                while (!ended && patient_record::is == patient_record::recording)
+                while (!ended &&
+                       patient_record::is == patient_record::recording)
                     usleep(10);
                 for (int i = 0; i < 500; i++) {
                     moves_->stretch_at(units_[0]);

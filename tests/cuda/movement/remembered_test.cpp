@@ -136,7 +136,8 @@ TEST_F(Remembered, WhereThereIsNoFileNothingIs)
 {
     EXPECT_FALSE(remembered(place_of("")).has("one"));
     EXPECT_FALSE(remembered(place_of("")).add({"one"}));
-    EXPECT_FALSE(remembered(place_of(folder_ + "/none/such/there/file")).add({"one"}));
+    EXPECT_FALSE(
+        remembered(place_of(folder_ + "/none/such/there/file")).add({"one"}));
 }
 
 TEST_F(Remembered, ItIsInTheUsersCache)

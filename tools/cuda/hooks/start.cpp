@@ -192,7 +192,7 @@ void tell_reached(const char *kernel, CUresult error)
 
 const remembered *kept; // kernels that are not trusted; or null
 
-// Where memory moved, whatever the device.
+// A fault while memory moved, on any device.
 void tell_faulted(const std::vector<const char *> &kernels)
 {
     constexpr int most = 72; // names of templates have no end
@@ -220,8 +220,7 @@ void tell_faulted(const std::vector<const char *> &kernels)
         "moved: it is one of %s%s",
         names, more);
     if (kept->add(kernels))
-        say("they are not trusted from the next run on (%.320s)",
-            kept->path());
+        say("they are not trusted from the next run on (%.320s)", kept->path());
     else
         say("they cannot be remembered: EMUV_TRUST=known,-NAME does not trust "
             "them");

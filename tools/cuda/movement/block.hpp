@@ -29,11 +29,11 @@ struct slot
     std::uint64_t bytes = 0;
     place where = place::host;
     bool unmapped = false; ///< perhaps, at this moment
-    bool away = false;  ///< in system RAM, and nothing is mapped at its address
-    bool blank = false; ///< its contents are of no use: see block::vacate()
-    bool made = false;  ///< in VRAM, where it awaits its next allocation
-    bool cancel = false;  ///< its copy no longer counts
-    unsigned waiting = 0; ///< launches
+    bool away = false;     ///< in system RAM or on its way, and mapped nowhere
+    bool blank = false;    ///< its contents are of no use: see block::vacate()
+    bool made = false;     ///< in VRAM, where it awaits its next allocation
+    bool cancel = false;   ///< its copy no longer counts
+    unsigned waiting = 0;  ///< launches
     CUmemGenericAllocationHandle vram = 0;
     CUdeviceptr vram_alias = 0;
     room host;
@@ -45,7 +45,10 @@ struct slot
     bool stays_away = false; ///< as arranged: in system RAM
     bool fresh = false;      ///< see block::fresh
     bool digested = false;   ///< the digest is of its room's contents
-    bool changes = false;    ///< contents seen to change between evictions
+    /// The room was mapped since the digest was taken, so that work that nobody
+    /// announced may have written there.
+    bool exposed = false;
+    bool changes = false; ///< contents seen to change between evictions
     digests::value digest{};
 
     bool in_ram() const
@@ -98,7 +101,7 @@ struct block
     // Counts of units, since every launch asks for them:
     unsigned moving = 0; ///< on their way
     unsigned in_ram = 0; ///< in system RAM; see add() and put()
-    unsigned away = 0;   ///< of those, mapped nowhere
+    unsigned away = 0;   ///< mapped nowhere
     unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
     bool small = false;  ///< not worth moving, and predicts nothing
     bool fixed = false;

@@ -94,6 +94,8 @@ void gate::end_remap(slot &one)
 
 void gate::set_away(block &of, slot &one, bool away)
 {
+    if (one.away == away)
+        return;
     one.away = away;
     of.away = away ? of.away + 1 : of.away - 1;
     away_ = away ? away_ + 1 : away_ - 1;

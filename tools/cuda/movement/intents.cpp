@@ -96,7 +96,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!may_begin() || check_ != nullptr)
         return false;
-    if (gate_.away() > 0 && is_astray() && bring_one_home())
+    if (unmaps_ && gate_.away() > 0 && is_astray() && bring_one_home())
         return true;
     if (!schedule_.predicts() && waiters_ == 0)
         return change_places(lock);

@@ -61,14 +61,14 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     slot &of = which->unit();
     which->of->put(of, where);
     gate_.end_move(*which->of, of);
-    if (of.away && must_stay(*which->of))
+    if (of.away && (where == place::vram || !unmaps_ || must_stay(*which->of)))
         bring_home(*which->of, of);
     if (progress)
         progressed();
     else
         version_++;
     events_.put(which->event);
-    if (which->evicts)
+    if (which->digest != motion::none)
         digests_.put(which->digest);
     motions_.erase(which);
     changed_.notify_all();
@@ -113,15 +113,21 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
         else if (each.about->at == stage::write_back)
             written(*each.about);
         else
-            hand_over(*each.about, stage::remap);
+            arrived(lock, *each.about);
     }
     for (auto at = motions_.begin(); at != motions_.end();) {
         const auto each = at++;
         switch (each->at) {
         case stage::roomed:
             any = true;
-            if (!each->done || !take_digest(lock, *each))
+            if (!each->evicts) {
+                if (each->done)
+                    begin_copy(lock, each);
+                else
+                    give_back(each);
+            } else if (!each->done || !take_digest(lock, *each)) {
                 end_motion(each, place::vram);
+            }
             break;
         case stage::remapped:
             any = true;
@@ -136,7 +142,11 @@ bool mover::advance(std::unique_lock<std::mutex> &lock)
                 call_off(each);
             } else if (wants_frame_of(*each)) {
                 any = true;
-                hand_over(*each, stage::remap);
+                each->done = may_be_away(*each);
+                if (each->done) // nothing is mapped at its address already
+                    finish(each);
+                else
+                    hand_over(*each, stage::remap);
             }
             break;
         default: // on its way, or in other threads' hands
@@ -163,10 +173,61 @@ bool mover::wants_frame_of(const motion &which) const
            (alike < max_free_bytes && bytes < 2 * max_free_bytes);
 }
 
+// Takes a unit out of everybody's reach, before its bytes are read for the way.
+// Work that nobody announced faults there, until the unit has come or is
+// home again. Otherwise it could write beside a copy, and lose what it writes.
+// @return false if the unit has to stay, or the driver refuses
+bool mover::hide(std::unique_lock<std::mutex> &lock, motion &which)
+{
+    slot &of = which.unit();
+    if (!may_move(which))
+        return false;
+    if (of.away)
+        return true;
+    const bool reads = which.evicts && !of.blank;
+    gate_.begin_remap(of);
+    lock.unlock();
+    if (reads && of.vram_alias == 0)
+        of.vram_alias = map_alias(calls_, of.vram, of.bytes, device_);
+    const bool done = (!reads || of.vram_alias != 0) &&
+                      calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS;
+    lock_soon(lock);
+    gate_.end_remap(of);
+    if (done)
+        gate_.set_away(*which.of, of, true);
+    changed_.notify_all();
+    return done && may_move(which);
+}
+
+// The copy of a unit has come. A digest of it is one of the room, too. It is
+// taken if there is none, or if the room was mapped since: anybody may have
+// written there.
+void mover::arrived(std::unique_lock<std::mutex> &lock, motion &which)
+{
+    slot &of = which.unit();
+    if (!which.copies || (of.digested && !of.exposed)) {
+        hand_over(which, stage::remap);
+        return;
+    }
+    bool begun = false;
+    if (digests_.any_free()) {
+        which.digest = digests_.take();
+        which.at = stage::digest;
+        lock.unlock();
+        begun = digests_.begin(which.digest, which.into.alias, of.bytes,
+                               which.event);
+        lock_soon(lock);
+    }
+    if (begun)
+        return;
+    of.digested = false;
+    hand_over(which, stage::remap);
+}
+
 // Reads a unit that is to leave, to see whether it has changed.
 bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
 {
-    if (!may_move(which))
+    if (!hide(lock, which))
         return false;
     const slot &of = which.unit();
     if (of.blank) {
@@ -176,7 +237,7 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
     which.at = stage::digest;
     lock.unlock();
     const bool begun =
-        digests_.begin(which.digest, of.at, of.bytes, which.event);
+        digests_.begin(which.digest, of.vram_alias, of.bytes, which.event);
     lock_soon(lock);
     return begun;
 }
@@ -186,6 +247,14 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
 {
     slot &of = which->unit();
     const digests::value now = digests_.result(which->digest);
+    if (!which->evicts) {
+        // The room holds the same: nobody can write there meanwhile.
+        of.digest = now;
+        of.digested = true;
+        of.exposed = false;
+        hand_over(*which, stage::remap);
+        return;
+    }
     const bool unchanged = of.digested && of.digest == now;
     if (of.digested)
         of.changes = !unchanged;
@@ -199,7 +268,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     which->at = stage::write_back;
     lock.unlock();
     const bool begun =
-        lanes_.write_back(of.host.alias, of.at, of.bytes, which->event);
+        lanes_.write_back(of.host.alias, of.vram_alias, of.bytes, which->event);
     lock_soon(lock);
     if (!begun)
         end_motion(which, place::vram);
@@ -248,6 +317,7 @@ void mover::finish(motion_ref which)
         of.vram = 0;
         of.vram_alias = 0;
         of.made = false;
+        of.exposed = !of.away;
         host_bytes_ += of.bytes;
     } else {
         of.vram = which->into.handle;
@@ -312,34 +382,31 @@ void mover::serve(stage mine)
         if (next->called_off) {
             next->done = false;
         } else if (mine == stage::room) {
+            room made = of.host; // others read that one meanwhile
             lock.unlock();
-            const bool done = rooms_.make(of.bytes, of.host);
+            const bool done = rooms_.make(of.bytes, made);
             enter(lock);
+            of.host = made;
             next->done = done;
         } else {
             gate_.begin_remap(of);
-            const bool was_away = of.away;
-            const bool is_away = next->evicts && may_be_away(*next);
+            const auto handle =
+                next->evicts ? of.host.handle : next->into.handle;
             lock.unlock();
-            const bool done =
-                is_away    ? calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS
-                : was_away ? map_at(calls_, of.at, of.bytes, next->into.handle,
-                                    device_)
-                : next->evicts ? map(of, of.host.handle, of.vram)
-                               : map(of, next->into.handle, of.host.handle);
+            const bool done = map_at(calls_, of.at, of.bytes, handle, device_);
             enter(lock);
             gate_.end_remap(of);
             next->done = done;
-            if (done && was_away != is_away)
-                gate_.set_away(*next->of, of, is_away);
+            if (done) {
+                gate_.set_away(*next->of, of, false);
+                next->of->has_been_mapped(of);
+            }
         }
         next->at = mine == stage::room ? stage::roomed : stage::remapped;
         if (trace_ != nullptr)
             trace_->span(trace::row::calls,
-                         mine == stage::room ? "make room"
-                         : of.away           ? "unmap"
-                                             : "map",
-                         start, now_ns(), of.at, of.bytes, next->next_use);
+                         mine == stage::room ? "make room" : "map", start,
+                         now_ns(), of.at, of.bytes, next->next_use);
         changed_.notify_all();
     }
     lock.unlock();
@@ -350,10 +417,14 @@ void mover::serve(stage mine)
 // being fetched is mapped all the same: its copy may wait for the caller.
 bool mover::bring_home(block &around, slot &of)
 {
-    if (!of.away || of.where == place::evicting || of.unmapped)
+    if (!of.away || of.unmapped)
         return false;
     const std::uint64_t start = now_ns();
     const auto handle = of.in_ram() ? of.host.handle : of.vram;
+    // From here on its bytes may change: no copy of them counts.
+    of.cancel =
+        of.cancel || of.where == place::fetching || of.where == place::evicting;
+    of.exposed = of.exposed || of.in_ram();
     bool done = false;
     {
         const beside_captures apart(calls_);
@@ -389,6 +460,8 @@ void mover::bring_all_home()
 {
     if (gate_.away() == 0)
         return;
+    for (const motion &each : motions_)
+        bring_home(*each.of, each.unit());
     for (const block_ref &each : large_)
         bring_home(*each);
     // Small blocks are hidden only where kernels are checked.
@@ -429,42 +502,65 @@ bool mover::bring_one_home()
     return false;
 }
 
-// Here, for a moment, an address of the program is not mapped.
-bool mover::map(slot &of, CUmemGenericAllocationHandle to,
-                CUmemGenericAllocationHandle from)
-{
-    const remapping result = remap(calls_, of.at, of.bytes, to, from, device_);
-    if (result == remapping::lost)
-        tell_(lost_why);
-    return result == remapping::done;
-}
-
 bool mover::start_fetch(std::unique_lock<std::mutex> &lock,
                         const candidate &which)
 {
     const slot &one = which.unit();
+    // The copy is read at the room's second address.
+    const bool has_source = one.blank || one.host.alias != 0;
     frame into;
     std::vector<frame> gone;
-    if (!frames_.take(one.bytes, into, gone))
+    if ((!has_source && !rooms_.maps()) || !frames_.take(one.bytes, into, gone))
         return false;
     const motion_ref next = new_motion(which, stage::fetch);
-    const bool copies = next->copies = !one.blank;
-    const CUdeviceptr from = one.away ? one.host.alias : one.at;
+    const bool copies = !one.blank;
     lock.unlock();
     const bool made = frames_.complete(into, gone, copies);
-    const bool begun =
-        made && next->event != nullptr &&
-        (!copies || lanes_.fetch(into.alias, from, one.bytes, next->event));
     lock_soon(lock);
     next->into = into;
-    if (begun && !copies)
-        hand_over(*next, stage::remap);
-    if (begun)
+    if (!made || next->event == nullptr) {
+        give_back(next);
+        return false;
+    }
+    if (has_source)
+        return begin_copy(lock, next);
+    pace_.disturb(); // it takes as long as the copy, once
+    hand_over(*next, stage::room);
+    return true;
+}
+
+// Begins to fetch a unit that has a frame, and a room with a second address.
+bool mover::begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which)
+{
+    const slot &of = which->unit();
+    if (!hide(lock, *which)) {
+        give_back(which);
+        return false;
+    }
+    // From here on they count, or not, for good: see block::occupy().
+    which->copies = !of.blank;
+    if (!which->copies) {
+        hand_over(*which, stage::remap);
         return true;
-    if (made)
-        frames_.put(into);
-    end_motion(next, place::host, false);
-    return false;
+    }
+    which->at = stage::fetch;
+    const CUdeviceptr from = of.host.alias;
+    const bool possible = from != 0 && which->into.alias != 0;
+    lock.unlock();
+    const bool begun = possible && lanes_.fetch(which->into.alias, from,
+                                                of.bytes, which->event);
+    lock_soon(lock);
+    if (!begun)
+        give_back(which);
+    return begun;
+}
+
+// Ends a fetch of which nothing has come.
+void mover::give_back(motion_ref which)
+{
+    if (which->into.handle != 0)
+        frames_.put(which->into);
+    end_motion(which, place::host, false);
 }
 
 // @param spare  a unit whose room this one takes over; or null

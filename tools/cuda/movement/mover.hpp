@@ -228,7 +228,7 @@ private:
     enum class stage
     {
         fetch,
-        room, ///< in system RAM, being made
+        room, ///< in system RAM, or its address, being made
         roomed,
         digest,
         write_back,
@@ -238,6 +238,7 @@ private:
     };
     struct motion
     {
+        static constexpr std::size_t none = SIZE_MAX;
         block_ref of;
         std::size_t index = 0;
         stage at = stage::fetch;
@@ -247,7 +248,7 @@ private:
         bool called_off = false; // before that job began
         frame into;
         CUevent event = nullptr;
-        std::size_t digest = 0; // its number in digests_
+        std::size_t digest = none; // its number in digests_
         bool wrote = false;
         std::uint64_t started_ns = 0;
         std::uint64_t next_use = 0;
@@ -300,8 +301,10 @@ private:
     bool retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);
     bool advance(std::unique_lock<std::mutex> &lock);
+    bool hide(std::unique_lock<std::mutex> &lock, motion &which);
     bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
     void compare(std::unique_lock<std::mutex> &lock, motion_ref which);
+    void arrived(std::unique_lock<std::mutex> &lock, motion &which);
     void written(motion &which);
     void call_off(motion_ref which);
     void finish(motion_ref which);
@@ -329,6 +332,8 @@ private:
     bool give_way(std::unique_lock<std::mutex> &lock);
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
+    bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
+    void give_back(motion_ref which);
     bool start_evict(const candidate &which, slot *spare);
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
@@ -338,8 +343,6 @@ private:
     void bring_all_home();
     void map_all(std::unique_lock<std::mutex> &lock);
     bool bring_one_home();
-    bool map(slot &of, CUmemGenericAllocationHandle to,
-             CUmemGenericAllocationHandle from);
     motion_ref new_motion(const candidate &which, stage at);
     void end_motion(motion_ref which, place where, bool progress = true);
     bool wants_frame_of(const motion &which) const;

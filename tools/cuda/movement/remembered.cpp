@@ -63,7 +63,7 @@ void append(std::vector<char> &to, std::string_view text)
     to.insert(to.end(), text.begin(), text.end());
 }
 
-// Where the path ends of the folder that a path is in.
+// The end of the path of the folder that a path is in.
 std::size_t folder_end(const char *path, std::size_t end)
 {
     const auto slash = std::string_view(path, end).rfind('/');
@@ -118,9 +118,8 @@ remembered::place remembered::usual_place()
         const char *const folder = secure_getenv(variable);
         if (folder == nullptr || folder[0] != '/')
             return false;
-        const int length =
-            std::snprintf(out.text, sizeof out.text, "%s%s/emuv/untrusted",
-                          folder, rest);
+        const int length = std::snprintf(out.text, sizeof out.text,
+                                         "%s%s/emuv/untrusted", folder, rest);
         if (length < 0 || length >= static_cast<int>(sizeof out.text))
             out.text[0] = '\0';
         return true;

@@ -2,11 +2,10 @@
 // Kernels that a fault was seen with, from one run of a program to the next.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <string_view>
 #include <vector>
-
-#include <climits>
 
 namespace emuv::cuda {
 

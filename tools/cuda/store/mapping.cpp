@@ -40,20 +40,4 @@ void unmap_alias(const driver &calls, CUdeviceptr at, std::uint64_t bytes)
     calls.cuMemAddressFree(at, bytes);
 }
 
-remapping remap(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
-                CUmemGenericAllocationHandle to,
-                CUmemGenericAllocationHandle from, int device)
-{
-    if (calls.cuMemUnmap(at, bytes) != CUDA_SUCCESS)
-        return remapping::undone;
-    if (map_at(calls, at, bytes, to, device))
-        return remapping::done;
-    // Mapped for nobody is better than not at all: it can be unmapped later.
-    const auto access = access_of(device);
-    return calls.cuMemMap(at, bytes, 0, from, 0) == CUDA_SUCCESS &&
-                   calls.cuMemSetAccess(at, bytes, &access, 1) == CUDA_SUCCESS
-               ? remapping::undone
-               : remapping::lost;
-}
-
 } // namespace emuv::cuda

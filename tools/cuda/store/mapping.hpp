@@ -20,19 +20,4 @@ void unmap_alias(const driver &calls, CUdeviceptr at, std::uint64_t bytes);
 bool map_at(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
             CUmemGenericAllocationHandle handle, int device);
 
-/// The state of an address after remap().
-enum class remapping
-{
-    done,
-    undone, ///< as it was
-    lost,   ///< nobody can use it any more
-};
-
-/// Maps other memory at an address. For a moment nothing is mapped there: a
-/// touch then ends the context.
-/// @param to, from  handles
-remapping remap(const driver &calls, CUdeviceptr at, std::uint64_t bytes,
-                CUmemGenericAllocationHandle to,
-                CUmemGenericAllocationHandle from, int device);
-
 } // namespace emuv::cuda

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Writes by work that was given no address there, at every instant of a unit's
+// way: each is kept, or it is a fault. The card is one of tables, of which each
+// piece of memory holds a number.
+#include "fake_driver.hpp"
+#include "idle_driver.hpp"
+#include "memory/memory.hpp"
+#include "movement/mover.hpp"
+#include "store/placement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+constexpr std::uint64_t unit_bytes = usual_unit_bytes;
+constexpr std::uint64_t piece_bytes = lanes::piece_bytes;
+constexpr std::size_t pieces = unit_bytes / piece_bytes;
+
+// The driver's card. Around each of its calls others write to the program's
+// units.
+class card
+{
+public:
+    using content = std::array<unsigned, pieces>;
+
+    card() { the = this; }
+    ~card() { the = nullptr; }
+    card(const card &) = delete;
+    card &operator=(const card &) = delete;
+
+    void start()
+    {
+        succeed_otherwise(tables.calls);
+        const driver idle = idle_driver();
+        tables.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
+        tables.calls.cuMemFreeHost = idle.cuMemFreeHost;
+        own_ = tables.calls;
+        tables.calls.cuMemMap =
+            [](CUdeviceptr at, std::size_t bytes, std::size_t offset,
+               CUmemGenericAllocationHandle handle, unsigned long long flags) {
+                return the->between([&] {
+                    return the->own_.cuMemMap(at, bytes, offset, handle, flags);
+                });
+            };
+        tables.calls.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
+            return the->between([&] {
+                the->writable_.erase(at);
+                return the->own_.cuMemUnmap(at, bytes);
+            });
+        };
+        tables.calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
+                                         const CUmemAccessDesc *access,
+                                         std::size_t count) {
+            return the->between(
+                [&] { return the->set_access(at, bytes, access, count); });
+        };
+        tables.calls.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from,
+                                        std::size_t bytes, CUstream) {
+            return the->between([&] { return the->copy(to, from, bytes); });
+        };
+        tables.calls.cuLaunchKernel =
+            [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+               unsigned, unsigned, CUstream, void **given, void **) {
+                return the->between([&] { return the->digest(given); });
+            };
+    }
+
+    // From here on others write to a unit.
+    void watch(CUdeviceptr unit)
+    {
+        const std::lock_guard guard(lock_);
+        units_.push_back(unit);
+        expected_[unit] = {};
+    }
+
+    // A write by the program, to what it named.
+    void write(CUdeviceptr unit, unsigned value)
+    {
+        const std::lock_guard guard(lock_);
+        EXPECT_TRUE(write_locked(unit, 0, value)) << "it is not mapped";
+    }
+
+    void strays_write(bool do_so)
+    {
+        const std::lock_guard guard(lock_);
+        strays_ = do_so;
+    }
+
+    // Units that do not hold what was written to them.
+    unsigned lost()
+    {
+        const std::lock_guard guard(lock_);
+        return static_cast<unsigned>(
+            std::count_if(units_.begin(), units_.end(), [this](CUdeviceptr at) {
+                content *const there = at_address(at, nullptr);
+                return there == nullptr || *there != expected_[at];
+            }));
+    }
+
+    FakeDriver tables;
+    unsigned kept = 0;
+    unsigned faults = 0;
+    unsigned digests = 0;
+    unsigned copies = 0;
+
+private:
+    template <typename Call>
+    CUresult between(Call real)
+    {
+        const std::lock_guard guard(lock_);
+        stray();
+        const CUresult result = real();
+        stray();
+        return result;
+    }
+
+    // Twice the same number makes no difference: memory may look as before.
+    void stray()
+    {
+        for (int i = 0; strays_ && i < 3; i++) {
+            const CUdeviceptr unit = units_[random_() % units_.size()];
+            (write_locked(unit, random_() % pieces, 1) ? kept : faults)++;
+        }
+    }
+
+    bool write_locked(CUdeviceptr unit, std::size_t piece, unsigned value)
+    {
+        content *const there = at_address(unit, nullptr);
+        if (there == nullptr || !writable_.contains(unit))
+            return false;
+        (*there)[piece] ^= value;
+        expected_[unit][piece] ^= value;
+        return true;
+    }
+
+    // The memory that is mapped there, and the piece of it.
+    content *at_address(CUdeviceptr at, std::size_t *piece)
+    {
+        const std::lock_guard guard(tables.lock);
+        auto found = tables.mapped.upper_bound(at);
+        if (found == tables.mapped.begin())
+            return nullptr;
+        --found;
+        const std::uint64_t offset = at - found->first;
+        if (offset >= unit_bytes)
+            return nullptr;
+        if (piece != nullptr)
+            *piece = offset / piece_bytes;
+        return &holds_[found->second];
+    }
+
+    CUresult set_access(CUdeviceptr at, std::size_t bytes,
+                        const CUmemAccessDesc *access, std::size_t count)
+    {
+        const bool writes = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        const CUresult result = own_.cuMemSetAccess(at, bytes, access, count);
+        if (result == CUDA_SUCCESS && writes)
+            writable_.insert(at);
+        else
+            writable_.erase(at);
+        return result;
+    }
+
+    CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes)
+    {
+        copies++;
+        std::size_t first = 0;
+        std::size_t source_first = 0;
+        content *const target = at_address(to, &first);
+        content *const source = at_address(from, &source_first);
+        EXPECT_TRUE(target != nullptr && source != nullptr);
+        for (std::size_t i = 0; i < bytes / piece_bytes; i++) {
+            if (target != nullptr && source != nullptr)
+                (*target)[first + i] = (*source)[source_first + i];
+            if (i == 0 && bytes > piece_bytes)
+                stray(); // one part of it has passed
+        }
+        return CUDA_SUCCESS;
+    }
+
+    CUresult digest(void **given)
+    {
+        digests++;
+        content *const there =
+            at_address(*static_cast<CUdeviceptr *>(given[0]), nullptr);
+        EXPECT_NE(there, nullptr);
+        auto *const sum = reinterpret_cast<std::uint64_t *>(
+            *static_cast<CUdeviceptr *>(given[3]));
+        sum[0] = sum[1] = 0;
+        for (std::size_t i = 0; there != nullptr && i < pieces; i++) {
+            sum[0] = sum[0] * 31 + (*there)[i] + 1;
+            sum[1] = sum[1] * 37 + (*there)[i] + 1;
+        }
+        return CUDA_SUCCESS;
+    }
+
+    static inline card *the = nullptr;
+    std::mutex lock_;
+    driver own_{};
+    std::mt19937 random_{7};
+    bool strays_ = false;
+    std::vector<CUdeviceptr> units_;
+    std::map<CUmemGenericAllocationHandle, content> holds_;
+    std::set<CUdeviceptr> writable_;
+    std::map<CUdeviceptr, content> expected_;
+};
+
+// Eight units fit on the card, and twelve are there.
+class Stray : public ::testing::Test
+{
+protected:
+    void start(bool unmaps)
+    {
+        card_.start();
+        ASSERT_EQ(rows_.open(nullptr), 0);
+        limits_ = std::make_unique<file_ledger>(rows_, 0, 8 * unit_bytes,
+                                                12 * unit_bytes);
+        host_ = std::make_unique<numa_store>(card_.tables.calls);
+        moves_ = std::make_unique<mover>(mover::options{
+            .calls = card_.tables.calls,
+            .limits = *limits_,
+            .tell = [](const char *why) { ADD_FAILURE() << why; },
+            .always = true,
+            .unmaps = unmaps});
+        held_ = std::make_unique<memory>(
+            memory::options{.calls = card_.tables.calls,
+                            .host = *host_,
+                            .ledgers = {limits_.get()},
+                            .movers = {moves_.get()}});
+        for (CUdeviceptr &each : units_) {
+            ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+            card_.watch(each);
+        }
+    }
+
+    void launch(std::size_t which, unsigned writes)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = which + 1;
+                out.vouched = true;
+                out.name(units_[which]);
+            },
+            [&] {
+                card_.write(units_[which], writes);
+                return CUDA_SUCCESS;
+            });
+        usleep(500);
+    }
+
+    // Rounds in which the program writes now and then, and others all the time.
+    void run()
+    {
+        std::mt19937 random(11);
+        const auto rounds = [&](int count) {
+            for (int each = 0; each < count; each++)
+                for (std::size_t i = 0; i < units_.size(); i++)
+                    launch(i, random() % 8 == 0 ? 2 : 0);
+        };
+        rounds(20); // it is known what comes next
+        for (int i = 0; i < 40; i++) {
+            card_.strays_write(true);
+            rounds(2);
+            // Now and then one after the other, so that digests are the same.
+            card_.strays_write(false);
+            rounds(1);
+        }
+        moves_->stop(nullptr);
+        EXPECT_EQ(card_.lost(), 0u);
+        EXPECT_GT(card_.kept, 0u);
+        EXPECT_GT(card_.faults, 0u);
+        EXPECT_GT(card_.digests, 100u) << "nothing moved";
+        EXPECT_GT(card_.copies, 100u) << "nothing moved";
+        for (const CUdeviceptr each : units_)
+            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_TRUE(card_.tables.empty());
+    }
+
+    card card_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<numa_store> host_;
+    std::unique_ptr<mover> moves_;
+    std::unique_ptr<memory> held_;
+    std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
+};
+
+} // namespace
+
+TEST_F(Stray, WritesAreKeptOrFaultWhereWhatLeftIsMapped)
+{
+    ASSERT_NO_FATAL_FAILURE(start(false));
+    run();
+}
+
+TEST_F(Stray, WritesAreKeptOrFaultWhereWhatLeftIsMappedNowhere)
+{
+    ASSERT_NO_FATAL_FAILURE(start(true));
+    run();
+}
