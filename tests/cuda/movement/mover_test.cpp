@@ -745,7 +745,15 @@ TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
         named.assign(kernels.begin(), kernels.end());
     };
     expected_end_ = "the device reports an error";
+    unmaps_ = true;
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    EXPECT_TRUE(run_until(0, [this] {
+        const std::lock_guard guard(card_.lock);
+        return std::count_if(units_.begin(), units_.end(),
+                             [this](CUdeviceptr each) {
+                                 return !card_.mapped.contains(each);
+                             }) >= 2;
+    }));
     const auto launch_kernel = [&](const char *name) {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
@@ -772,6 +780,45 @@ TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
         [] { usleep(1000); }));
     moves_->stop(nullptr);
     EXPECT_EQ(named, (std::vector<std::string>{"one", "other"}));
+    state = CUDA_SUCCESS;
+    ASSERT_NO_FATAL_FAILURE(free_all());
+    expected_end_.clear();
+    faulted_ = nullptr;
+}
+
+TEST_F(Mover, NoKernelIsNamedAfterAFaultWithAllMemoryInReach)
+{
+    static std::atomic<CUresult> state;
+    static std::mutex lock;
+    static std::vector<std::string> named;
+    state = CUDA_SUCCESS;
+    named.clear();
+    card_.calls.cuEventQuery = [](CUevent) { return state.load(); };
+    faulted_ = [](const std::vector<const char *> &kernels) {
+        const std::lock_guard guard(lock);
+        named.assign(kernels.begin(), kernels.end());
+    };
+    expected_end_ = "the device reports an error";
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    const auto launch_kernel = [&](const char *name) {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = name;
+                out.vouched = true;
+                out.name(units_[0]);
+            },
+            [] { return CUDA_SUCCESS; });
+    };
+    state = CUDA_ERROR_NOT_READY;
+    launch_kernel("one");
+    launch_kernel("one");
+    launch_kernel("other");
+    launch(1, 2); // no kernel
+    state = CUDA_ERROR_ILLEGAL_ADDRESS;
+    moves_->stop(nullptr);
+    EXPECT_TRUE(named.empty());
     state = CUDA_SUCCESS;
     ASSERT_NO_FATAL_FAILURE(free_all());
     expected_end_.clear();

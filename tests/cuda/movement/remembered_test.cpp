@@ -114,7 +114,7 @@ TEST_F(Remembered, ALinkOrAPipeDoesNotCount)
 TEST_F(Remembered, OfADamagedFileWholeNamesCount)
 {
     write(std::string("one\n\x01\x02\xff\n\n#two\nthr ee\n", 21) +
-          std::string(5000, 'x') + "\nfour\nfiv");
+          std::string(70000, 'x') + "\nfour\nfiv");
     const remembered kept(place_of(path_));
     EXPECT_TRUE(kept.has("one"));
     EXPECT_TRUE(kept.has("four"));
@@ -125,11 +125,28 @@ TEST_F(Remembered, OfADamagedFileWholeNamesCount)
     EXPECT_TRUE(remembered(place_of(path_)).has("six"));
 }
 
-TEST_F(Remembered, AFileThatIsTooLargeDoesNotCount)
+TEST_F(Remembered, OfALargeFileTheFirstPartCountsAndNothingIsAdded)
 {
     write("one\n" + std::string(remembered::max_file_bytes, 'x'));
-    EXPECT_FALSE(remembered(place_of(path_)).has("one"));
+    EXPECT_TRUE(remembered(place_of(path_)).has("one"));
     EXPECT_FALSE(remembered(place_of(path_)).add({"two"}));
+}
+
+TEST_F(Remembered, LongNamesAreKeptAndWhatIsNotKeptIsTold)
+{
+    const std::string name(10000, 'x');
+    ASSERT_TRUE(remembered(place_of(path_)).add({name.c_str()}));
+    EXPECT_TRUE(remembered(place_of(path_)).has(name));
+    const std::string longer(remembered::max_name_bytes + 1, 'y');
+    EXPECT_FALSE(remembered(place_of(path_)).add({longer.c_str(), "two"}));
+    EXPECT_TRUE(remembered(place_of(path_)).has("two"));
+}
+
+TEST_F(Remembered, ALineMayEndAsOtherSystemsHaveIt)
+{
+    write("one\r\ntwo\n");
+    EXPECT_TRUE(remembered(place_of(path_)).has("one"));
+    EXPECT_TRUE(remembered(place_of(path_)).has("two"));
 }
 
 TEST_F(Remembered, WhereThereIsNoFileNothingIs)

@@ -216,8 +216,8 @@ void tell_faulted(const std::vector<const char *> &kernels)
     if (named < kernels.size())
         std::snprintf(more, sizeof more, " and %zu more",
                       kernels.size() - named);
-    say("a kernel reached memory that it was given no address of, while memory "
-        "moved: it is one of %s%s",
+    say("a kernel may have reached memory that it was given no address of, "
+        "while memory moved: one of %s%s",
         names, more);
     if (kept->add(kernels))
         say("they are not trusted from the next run on (%.320s)", kept->path());

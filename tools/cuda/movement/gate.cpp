@@ -2,6 +2,8 @@
 // Decides what may be unmapped, and when work may go ahead.
 #include "movement/gate.hpp"
 
+#include "base/thread.hpp"
+
 #include <algorithm>
 
 namespace emuv::cuda {
@@ -90,6 +92,8 @@ void gate::end_remap(slot &one)
 {
     one.unmapped = false;
     unmapped_--;
+    if (all_mapped())
+        all_mapped_ns_ = now_ns();
 }
 
 void gate::set_away(block &of, slot &one, bool away)
@@ -99,6 +103,8 @@ void gate::set_away(block &of, slot &one, bool away)
     one.away = away;
     of.away = away ? of.away + 1 : of.away - 1;
     away_ = away ? away_ + 1 : away_ - 1;
+    if (all_mapped())
+        all_mapped_ns_ = now_ns();
 }
 
 } // namespace emuv::cuda

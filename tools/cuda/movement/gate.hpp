@@ -108,13 +108,20 @@ public:
     void set_away(block &of, slot &one, bool away);
     unsigned away() const { return away_; }
 
+    /// True if a unit was out of reach at any time since then.
+    bool any_out_of_reach_since(std::uint64_t ns) const
+    {
+        return away_ + unmapped_ > 0 || all_mapped_ns_ > ns;
+    }
+
 private:
     blocks &blocks_;
     const pinned *const host_;
     std::vector<slot *> moving_;
-    unsigned unvouched_ = 0; // work in flight
-    unsigned unmapped_ = 0;  // units, perhaps, at this moment
-    unsigned away_ = 0;      // units mapped nowhere
+    unsigned unvouched_ = 0;          // work in flight
+    unsigned unmapped_ = 0;           // units, perhaps, at this moment
+    unsigned away_ = 0;               // units mapped nowhere
+    std::uint64_t all_mapped_ns_ = 0; // since when; 0: always
 };
 
 } // namespace emuv::cuda

@@ -44,6 +44,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     made.evicts = evicts;
     made.started_ns = now_ns();
     made.next_use = which.next_use;
+    made.was_away = one.away;
     made.event = events_.take();
     return motions_.insert(motions_.end(), std::move(made));
 }
@@ -61,7 +62,9 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     slot &of = which->unit();
     which->of->put(of, where);
     gate_.end_move(*which->of, of);
-    if (of.away && (where == place::vram || !unmaps_ || must_stay(*which->of)))
+    // It leaves for good only as finish() decides; else it is as it was.
+    if (of.away && (where == place::vram || !unmaps_ || must_stay(*which->of) ||
+                    (!which->evicts && !which->was_away)))
         bring_home(*which->of, of);
     if (progress)
         progressed();
@@ -320,6 +323,9 @@ void mover::finish(motion_ref which)
         of.exposed = !of.away;
         host_bytes_ += of.bytes;
     } else {
+        // Whatever was written to the room is not what its digest is of.
+        if (!which->copies && of.exposed)
+            of.digested = false;
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
         which->of->has_come(of);

@@ -250,6 +250,7 @@ private:
         CUevent event = nullptr;
         std::size_t digest = none; // its number in digests_
         bool wrote = false;
+        bool was_away = false; // as it began
         std::uint64_t started_ns = 0;
         std::uint64_t next_use = 0;
 

@@ -92,17 +92,21 @@ remembered::contents remembered::read_file(const char *path)
     const descriptor file(
         open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     std::size_t bytes = 0;
-    if (!is_private(*file, bytes) || bytes > max_file_bytes)
+    if (!is_private(*file, bytes))
         return out;
-    out.text.resize(bytes);
-    const ssize_t got = read(*file, out.text.data(), bytes);
+    out.text.resize(std::min(bytes, max_file_bytes));
+    const ssize_t got = read(*file, out.text.data(), out.text.size());
     std::string_view rest(out.text.data(),
                           got > 0 ? static_cast<std::size_t>(got) : 0);
     // A last line without an end was cut off.
     for (std::size_t end = 0; (end = rest.find('\n')) != rest.npos;
          rest.remove_prefix(end + 1))
-        if (const std::string_view line = rest.substr(0, end); is_name(line))
-            out.names.push_back(line);
+        if (std::string_view line = rest.substr(0, end); !line.empty()) {
+            if (line.back() == '\r')
+                line.remove_suffix(1);
+            if (is_name(line))
+                out.names.push_back(line);
+        }
     std::sort(out.names.begin(), out.names.end());
     return out;
 }
@@ -155,7 +159,9 @@ bool remembered::add(const std::vector<const char *> &names) const
     else if (pread(*file, &last, 1, static_cast<off_t>(bytes - 1)) == 1 &&
              last != '\n')
         append(lines, "\n"); // behind a line that was cut off
+    bool all = true;
     for (const char *const name : names) {
+        all = all && is_name(name);
         if (!is_name(name) || there.has(name))
             continue;
         append(lines, name);
@@ -164,7 +170,8 @@ bool remembered::add(const std::vector<const char *> &names) const
     // In one piece, so that those of two processes do not mix.
     return bytes + lines.size() <= max_file_bytes &&
            write(*file, lines.data(), lines.size()) ==
-               static_cast<ssize_t>(lines.size());
+               static_cast<ssize_t>(lines.size()) &&
+           all;
 }
 
 } // namespace emuv::cuda

@@ -34,13 +34,14 @@ public:
 
     /// Adds kernels to the file, for the next run. Makes the file, and the two
     /// folders above it.
-    /// @return false if the file cannot be written, or is not the user's
+    /// @return false if the file cannot be written or is not the user's, or if
+    ///   a name is not kept
     bool add(const std::vector<const char *> &names) const;
 
     const char *path() const { return path_.text; }
 
     /// The longest name that is kept, and the largest file that is read.
-    static constexpr std::size_t max_name_bytes = 4096;
+    static constexpr std::size_t max_name_bytes = std::size_t{64} << 10;
     static constexpr std::size_t max_file_bytes = std::size_t{1} << 20;
 
 private:

@@ -423,7 +423,9 @@ void mover::device_failed(const char *why,
                               CUDA_ERROR_ILLEGAL_ADDRESS;
                })) {
         std::vector<const char *> names;
+        std::uint64_t first_ns = UINT64_MAX;
         const auto suspect = [&](const flight &which) {
+            first_ns = std::min(first_ns, which.begun_ns);
             if (which.vouched && which.kernel != nullptr &&
                 std::none_of(names.begin(), names.end(), [&](const char *name) {
                     return std::strcmp(name, which.kernel) == 0;
@@ -433,7 +435,8 @@ void mover::device_failed(const char *why,
         for (const flight *each : ended)
             suspect(*each);
         in_flight().each(suspect);
-        if (!names.empty())
+        // With all memory in reach, the fault is the program's own.
+        if (!names.empty() && gate_.any_out_of_reach_since(first_ns))
             faulted_(names);
     }
     give_up(why);
