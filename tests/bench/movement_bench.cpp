@@ -16,6 +16,7 @@
 #include "results.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -25,6 +26,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <sys/prctl.h>
@@ -97,6 +99,30 @@ struct card
     std::map<CUstream, std::uint64_t> streams; // until when they have work
     std::deque<busy> kernels;                  // of the program
     std::map<CUevent, std::uint64_t> events;   // when they come
+    // A request to a stream that waits for a word of the host's. The wait is
+    // the first.
+    struct request
+    {
+        enum
+        {
+            kernel,
+            event,
+            write,
+            wait,
+        } what;
+        std::uint64_t ns = 0;
+        CUevent recorded = nullptr;
+        std::uint32_t *at = nullptr;
+        std::uint32_t value = 0;
+    };
+    std::map<CUstream, std::deque<request>> waiting;
+    struct writing
+    {
+        std::uint64_t ns;
+        std::uint32_t *at;
+        std::uint32_t value;
+    };
+    std::vector<writing> writes; // that the device has not come to
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;
     std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
@@ -111,12 +137,72 @@ struct card
     {
         return pieces[std::prev(mapped.upper_bound(address))->second];
     }
-    void enqueue(CUstream stream, std::uint64_t ns)
+    void enqueue(CUstream stream, const request &asked)
+    {
+        if (const auto found = waiting.find(stream); found != waiting.end())
+            found->second.push_back(asked);
+        else
+            begin(stream, asked);
+        if (asked.what == request::event && waiting.count(stream) > 0)
+            events[asked.recorded] = UINT64_MAX;
+    }
+    void begin(CUstream stream, const request &asked)
     {
         std::uint64_t &free = streams[stream];
-        const std::uint64_t start = std::max(free, clock_ns());
-        free = start + ns;
-        kernels.push_back({start, free});
+        const std::uint64_t now = clock_ns();
+        const std::uint64_t start = std::max(free, now);
+        switch (asked.what) {
+        case request::kernel:
+            free = start + asked.ns;
+            kernels.push_back({start, free});
+            break;
+        case request::event:
+            events[asked.recorded] = free;
+            break;
+        case request::write:
+            if (free <= now)
+                std::atomic_ref(*asked.at).store(asked.value);
+            else
+                writes.push_back({free, asked.at, asked.value});
+            break;
+        case request::wait:
+            if (std::atomic_ref(*asked.at).load() != asked.value)
+                waiting[stream].push_back(asked);
+            break;
+        }
+    }
+    // Does what is due in memory that the host sees.
+    void go_on()
+    {
+        const std::uint64_t now = clock_ns();
+        std::erase_if(writes, [now](const writing &each) {
+            if (each.ns > now)
+                return false;
+            std::atomic_ref(*each.at).store(each.value);
+            return true;
+        });
+        for (auto at = waiting.begin(); at != waiting.end();) {
+            const request first = at->second.front();
+            if (streams[at->first] > now ||
+                std::atomic_ref(*first.at).load() != first.value) {
+                ++at;
+                continue;
+            }
+            const CUstream stream = at->first;
+            std::deque<request> rest = std::move(at->second);
+            rest.pop_front();
+            at = waiting.erase(at);
+            for (const request &each : rest)
+                enqueue(stream, each);
+            if (waiting.count(stream) > 0)
+                at = waiting.upper_bound(stream);
+        }
+    }
+    // Until when a stream has work, or UINT64_MAX.
+    std::uint64_t busy_until(CUstream stream)
+    {
+        const std::lock_guard guard(lock);
+        return waiting.count(stream) > 0 ? UINT64_MAX : streams[stream];
     }
     // The time from which the card has room for a digest: a kernel of the
     // program's leaves none beside it.
@@ -190,6 +276,12 @@ CUresult pool(CUmemoryPool *usual, CUdevice)
 {
     *usual = reinterpret_cast<CUmemoryPool>(0x30);
     return CUDA_SUCCESS;
+}
+
+// Words of the device's own, by which copies take turns, cost nothing.
+bool is_the_hosts(CUdeviceptr at)
+{
+    return at >> 40 != 0;
 }
 
 driver slow_driver()
@@ -266,7 +358,25 @@ driver slow_driver()
     };
     calls.cuEventRecord = [](CUevent event, CUstream stream) {
         const std::lock_guard guard(the->lock);
-        the->events[event] = the->streams[stream];
+        the->enqueue(stream, {.what = card::request::event, .recorded = event});
+        return CUDA_SUCCESS;
+    };
+    calls.cuStreamWriteValue32_v2 = [](CUstream stream, CUdeviceptr at,
+                                       cuuint32_t value, unsigned) {
+        const std::lock_guard guard(the->lock);
+        if (is_the_hosts(at))
+            the->enqueue(stream, {.what = card::request::write,
+                                  .at = reinterpret_cast<std::uint32_t *>(at),
+                                  .value = value});
+        return CUDA_SUCCESS;
+    };
+    calls.cuStreamWaitValue32_v2 = [](CUstream stream, CUdeviceptr at,
+                                      cuuint32_t value, unsigned) {
+        const std::lock_guard guard(the->lock);
+        if (is_the_hosts(at))
+            the->enqueue(stream, {.what = card::request::wait,
+                                  .at = reinterpret_cast<std::uint32_t *>(at),
+                                  .value = value});
         return CUDA_SUCCESS;
     };
     calls.cuEventQuery = [](CUevent event) {
@@ -838,8 +948,9 @@ void divide_anew(std::vector<stretch> &places,
 }
 
 // Rounds of a program in so many bytes of VRAM.
+// @param untrusted  one launch in so many of each round is; 0: none
 outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
-            const char *trace_file)
+            unsigned untrusted, const char *trace_file)
 {
     card made;
     the = &made;
@@ -861,6 +972,19 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                  .host = host,
                  .ledgers = {&limits},
                  .movers = {&moves}});
+    std::atomic<bool> has_ended{false};
+    std::thread hand([&] {
+        prctl(PR_SET_TIMERSLACK, 1000);
+        while (!has_ended) {
+            bool idle = false;
+            {
+                const std::lock_guard guard(made.lock);
+                made.go_on();
+                idle = made.waiting.empty() && made.writes.empty();
+            }
+            sleep_until(clock_ns() + (idle ? 50000 : 5000));
+        }
+    });
     const std::vector<bool> kept = of.kept();
     std::vector<CUdeviceptr> at(of.blocks.size());
     for (std::size_t i = 0; i < at.size(); i++)
@@ -894,7 +1018,8 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                     const unsigned turn =
                         each.at_random ? drawn : static_cast<unsigned>(round);
                     next.what += std::uint64_t{turn % each.turns} << 40;
-                    next.vouched = true;
+                    next.vouched =
+                        untrusted == 0 || number % untrusted != untrusted / 2;
                     for (const kernel::use &one : each.uses)
                         next.name(at[places[one.block].block] +
                                   places[one.block].offset);
@@ -925,8 +1050,10 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                                     1000 / over_link;
                         }
                     }
-                    made.enqueue(stream, each.ns + static_cast<std::uint64_t>(
-                                                       over * each.passes));
+                    made.enqueue(stream,
+                                 {.what = card::request::kernel,
+                                  .ns = each.ns + static_cast<std::uint64_t>(
+                                                      over * each.passes)});
                     return CUDA_SUCCESS;
                 });
             for (const std::size_t block : each.frees)
@@ -934,17 +1061,17 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                     CUDA_SUCCESS)
                     std::abort();
             if (each.settles) {
-                std::uint64_t until = 0;
-                {
-                    const std::lock_guard guard(made.lock);
-                    until = made.streams[stream];
-                }
+                std::uint64_t until = UINT64_MAX;
+                while ((until = made.busy_until(stream)) == UINT64_MAX)
+                    sleep_until(clock_ns() + 20000);
                 sleep_until(until);
             }
         }
         out.ms.push_back(static_cast<double>(clock_ns() - start) / 1e6);
     }
     moves.stop(nullptr);
+    has_ended = true;
+    hand.join();
     out.room_bytes = made.room_bytes;
     return out;
 }
@@ -965,6 +1092,7 @@ int main(int count, char **arguments)
                 {"alone", "alone"},
                 {"link", "link"},
                 {"away", "away"},
+                {"untrusted", "untrusted", "launches"},
                 {"moving", "moving"},
                 {"of_limit", "of the limit", ""},
                 {"settling", "settling", "rounds"},
@@ -975,13 +1103,16 @@ int main(int count, char **arguments)
     {
         program of;
         std::uint64_t mib;
+        unsigned untrusted = 0; // one launch in so many; 0: none
         bool unmaps = false;
     };
     const program prefilled = prefill();
     const program trained = training();
     std::vector<row> rows;
     for (const row &each :
-         {row{prefilled, 12288}, row{prefilled, 6963},
+         {row{prefilled, 12288}, row{prefilled, 12288, 100},
+          row{prefilled, 12288, 20}, row{prefilled, 12288, 1},
+          row{prefilled, 6963}, row{prefilled, 6963, 20},
           row{trained, trained.bytes() / MiB + 900 - 1740},
           row{trained, trained.bytes() / MiB * 3 / 4},
           row{tuning(false), 12288}, row{tuning(true), 12288},
@@ -992,18 +1123,22 @@ int main(int count, char **arguments)
           row{chain("chain-2048", 28200000, 10), 9216 * 2 / 3 + 576},
           row{chain("chain-8192", 114000000, 40), 9216 / 2 + 576}})
         for (const bool unmaps : {false, true})
-            rows.push_back({each.of, each.mib, unmaps});
-    std::puts("program     share, MiB   needs   alone, ms   link   away       "
-              "moving   of the limit  settling  RAM, MiB");
+            rows.push_back({each.of, each.mib, each.untrusted, unmaps});
+    std::puts("program     share, MiB   needs   alone, ms   link   away      "
+              "untrusted   moving   of the limit  settling  RAM, MiB");
     for (const row &each : rows) {
         const char *const away = each.unmaps ? "unmapped" : "mapped";
-        const std::string name =
-            each.of.name + " " + std::to_string(each.mib) + " " + away;
+        const std::string untrusted =
+            each.untrusted == 0   ? "none"
+            : each.untrusted == 1 ? "all"
+                                  : "1 in " + std::to_string(each.untrusted);
+        const std::string name = each.of.name + " " + std::to_string(each.mib) +
+                                 " " + away + " " + untrusted;
         if (name.find(only) == std::string::npos)
             continue;
         const auto is = bench::apart(name.c_str(), [&] {
-            const outcome of =
-                run(each.of, each.mib * MiB, 60, each.unmaps, trace_file);
+            const outcome of = run(each.of, each.mib * MiB, 60, each.unmaps,
+                                   each.untrusted, trace_file);
             return std::vector{of.moving_ms(),
                                static_cast<double>(of.settling()),
                                static_cast<double>(of.room_bytes / MiB)};
@@ -1016,17 +1151,18 @@ int main(int count, char **arguments)
         const std::uint64_t beyond = needs - std::min(needs, each.mib * MiB);
         const double link = static_cast<double>(beyond) / link_alone / 1e3;
         const double share = std::max(alone, link) / moving;
-        std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  "
+        std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  %9s  "
                     "%7.1f  %13.2f  %8.0f  %8.0f\n",
                     each.of.name.c_str(),
                     static_cast<unsigned long long>(each.mib),
                     static_cast<unsigned long long>(needs / MiB), alone, link,
-                    away, moving, share, is[1], is[2]);
+                    away, untrusted.c_str(), moving, share, is[1], is[2]);
         into.row({text(each.of.name.c_str()),
                   number(static_cast<double>(each.mib)),
                   number(static_cast<double>(needs / MiB)), number(alone, 1),
-                  number(link, 1), text(away), number(moving, 1),
-                  number(share, 2), number(is[1]), number(is[2])});
+                  number(link, 1), text(away), text(untrusted.c_str()),
+                  number(moving, 1), number(share, 2), number(is[1]),
+                  number(is[2])});
     }
     return into.write();
 }

@@ -702,6 +702,120 @@ TEST_F(Unforeseen, ByPartOfAnAddress)
     }));
 }
 
+// Untrusted work waits in its stream until all is mapped: no call of the
+// program's that waits for it waits for good.
+TEST_F(Unforeseen, BesideCallsThatWaitForTheDevice)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words;
+    for (const buffer &one : buffers)
+        words.push_back(one.at);
+    ASSERT_NO_FATAL_FAILURE(write_table(words));
+    const auto wait = [&](unsigned how) {
+        switch (how % 8) {
+        case 0:
+            OK(cuda().cuCtxSynchronize());
+            break;
+        case 1: {
+            CUdeviceptr small = 0;
+            OK(cuda().cuMemAlloc(&small, 4096));
+            OK(cuda().cuMemFree(small));
+            break;
+        }
+        case 2: {
+            void *host = nullptr;
+            OK(cuda().cuMemHostAlloc(&host, 4096, 0));
+            OK(cuda().cuMemFreeHost(host));
+            break;
+        }
+        case 3: {
+            CUmodule other = nullptr;
+            OK(cuda().cuModuleLoadData(&other, kernel_image(cuda().simulated)));
+            OK(cuda().cuModuleUnload(other));
+            break;
+        }
+        case 4: {
+            std::uint32_t word = 0;
+            OK(cuda().cuMemcpyDtoH(&word, table, sizeof word));
+            break;
+        }
+        case 5: {
+            CUstream other = nullptr;
+            OK(cuda().cuStreamCreate(&other, CU_STREAM_DEFAULT));
+            OK(cuda().cuStreamSynchronize(other));
+            OK(cuda().cuStreamDestroy(other));
+            break;
+        }
+        case 6: {
+            CUgraph nothing = nullptr;
+            CUstream other = nullptr;
+            OK(cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+            OK(cuda().cuStreamBeginCapture(other,
+                                           CU_STREAM_CAPTURE_MODE_RELAXED));
+            OK(cuda().cuStreamEndCapture(other, &nothing));
+            OK(cuda().cuGraphDestroy(nothing));
+            OK(cuda().cuStreamDestroy(other));
+            break;
+        }
+        default:
+            OK(cuda().cuStreamSynchronize(nullptr));
+            break;
+        }
+    };
+    std::mt19937 random(29);
+    for (int round = 0; round < 12; ++round)
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+            ASSERT_NO_FATAL_FAILURE(touch(i));
+            if (random() % 3 == 0) {
+                const std::size_t any = random() % buffers.size();
+                ASSERT_NO_FATAL_FAILURE(
+                    touch_by("add_by_table", any, table, any));
+                ASSERT_NO_FATAL_FAILURE(wait(static_cast<unsigned>(random())));
+            }
+        }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
+// Several streams come to such kernels at about the same time.
+TEST_F(Unforeseen, OnSeveralStreamsAtOnce)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    std::vector<CUdeviceptr> words;
+    for (const buffer &one : buffers)
+        words.push_back(one.at);
+    ASSERT_NO_FATAL_FAILURE(write_table(words));
+    OK(cuda().cuCtxSynchronize());
+    CUfunction function = nullptr;
+    OK(cuda().cuModuleGetFunction(&function, module, "add_by_table"));
+    CUstream streams[3];
+    for (CUstream &each : streams)
+        OK(cuda().cuStreamCreate(&each, CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < 12; ++round)
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+            // Each has its own part of them.
+            CUstream stream = streams[i % 3];
+            ASSERT_NO_FATAL_FAILURE(touch(i, stream));
+            buffer &one = buffers[i];
+            std::uint64_t count = one.words;
+            std::uint32_t value = 5;
+            std::uint64_t index = i;
+            void *params[] = {&table, &count, &value, &index};
+            if ((i + static_cast<std::size_t>(round)) % 3 == 0) {
+                OK(cuda().cuLaunchKernel(
+                    function,
+                    static_cast<unsigned>((count + block_threads - 1) /
+                                          block_threads),
+                    1, 1, block_threads, 1, 1, 0, stream, params, nullptr));
+                one.added += value;
+            }
+        }
+    for (CUstream each : streams) {
+        OK(cuda().cuStreamSynchronize(each));
+        OK(cuda().cuStreamDestroy(each));
+    }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
 // A write over the link makes an older digest invalid, even if the bytes become
 // the same again.
 TEST_F(Unforeseen, AndBackToWhatTheyHeldBefore)

@@ -508,6 +508,40 @@ TEST_F(FlightsTest, HowLongWhatFailedToBeginTookIsNotKnown)
     EXPECT_FALSE(ended[0].took);
 }
 
+TEST_F(FlightsTest, ItIsKnownHowLongAStreamIsBusyYet)
+{
+    add(one, 1, false, 5000000000);
+    add(one, 2, false, 3000000000);
+    const std::uint64_t start = now_ns();
+    EXPECT_EQ(all.until_idle_ns(other, start), 0U);
+    const std::uint64_t left = all.until_idle_ns(one, start);
+    EXPECT_GT(left, 0U);
+    EXPECT_LE(left, 8000000000U);
+    EXPECT_EQ(all.until_idle_ns(one, start + 1000000000), left - 1000000000);
+    EXPECT_EQ(all.until_idle_ns(one, start + left), 0U);
+    EXPECT_EQ(all.until_idle_ns(one, start + left + flights::max_overdue_ns),
+              UINT64_MAX)
+        << "it takes longer than is known";
+}
+
+TEST_F(FlightsTest, ItIsKnownHowLongItIsUntilAStreamComesToWork)
+{
+    const auto is_third = [&](const flight &each) {
+        return each.event == event(3);
+    };
+    add(one, 1, false, 5000000000);
+    add(one, 2, false, 3000000000);
+    const std::uint64_t start = now_ns();
+    EXPECT_EQ(all.until_ns(start, is_third), UINT64_MAX);
+    add(one, 3, false, 70000000000);
+    add(one, 4, false, 1000000000);
+    const std::uint64_t left = all.until_ns(start, is_third);
+    EXPECT_GT(left, 0U);
+    EXPECT_LE(left, 8000000000U) << "its own time is yet to come";
+    add(other, 3, false, 1);
+    EXPECT_EQ(all.until_ns(now_ns(), is_third), 0U) << "the first counts";
+}
+
 TEST_F(FlightsTest, WhatIsAbandonedIsAskedForNoMore)
 {
     add(one, 1);

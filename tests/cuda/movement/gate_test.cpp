@@ -115,6 +115,25 @@ TEST_F(GateTest, WhatBeginsToMoveWhereItMustStayMayNot)
     end_move();
 }
 
+TEST_F(GateTest, WhileItIsClosedNothingBeginsToMoveAndWhatMovesGoesOn)
+{
+    begin_move();
+    which.close();
+    which.close();
+    EXPECT_TRUE(may_move());
+    EXPECT_TRUE(which.must_stay(*other));
+    which.begin_move(*other, other->slots[0], false);
+    EXPECT_FALSE(which.may_move(*other, other->slots[0]));
+    which.end_move(*other, other->slots[0]);
+    which.reopen();
+    EXPECT_TRUE(which.is_closed());
+    which.reopen();
+    EXPECT_FALSE(which.is_closed());
+    EXPECT_FALSE(which.must_stay(*other));
+    EXPECT_TRUE(may_move());
+    end_move();
+}
+
 TEST_F(GateTest, AllIsMappedOnceNothingIsOnItsWayOrAway)
 {
     EXPECT_TRUE(which.all_mapped());

@@ -85,6 +85,101 @@ private:
     std::condition_variable returned_;
 };
 
+// A driver whose streams write words, and wait for words, in page-locked
+// memory.
+struct words_in_streams
+{
+    static inline std::mutex lock;
+    static inline std::map<CUdeviceptr, std::size_t> pinned;
+    static inline bool comes_there = true; // the device, to what it shall write
+    // That another stream waits for, and writes afterwards.
+    static inline std::pair<CUdeviceptr, std::uint32_t> trial, later;
+    // That the program's stream waits for, in order.
+    static inline std::vector<std::pair<CUdeviceptr, std::uint32_t>> waits;
+
+    static void install(driver &calls)
+    {
+        pinned.clear();
+        waits.clear();
+        trial = later = {};
+        comes_there = true;
+        calls.cuMemHostAlloc = [](void **at, std::size_t bytes, unsigned) {
+            const std::lock_guard guard(lock);
+            *at = std::calloc(1, bytes);
+            pinned[reinterpret_cast<CUdeviceptr>(*at)] = bytes;
+            return CUDA_SUCCESS;
+        };
+        calls.cuMemFreeHost = [](void *at) {
+            const std::lock_guard guard(lock);
+            pinned.erase(reinterpret_cast<CUdeviceptr>(at));
+            std::free(at);
+            return CUDA_SUCCESS;
+        };
+        calls.cuStreamWriteValue32_v2 = [](CUstream on, CUdeviceptr at,
+                                           std::uint32_t value, unsigned) {
+            const std::lock_guard guard(lock);
+            if (on == program() ? !comes_there : trial_waits())
+                later = {at, value};
+            else if (is_pinned(at))
+                std::atomic_ref(word(at)).store(value);
+            return CUDA_SUCCESS;
+        };
+        calls.cuStreamSynchronize = [](CUstream) {
+            const std::lock_guard guard(lock);
+            if (!trial_waits() && is_pinned(later.first))
+                std::atomic_ref(word(later.first)).store(later.second);
+            later = {};
+            trial = {};
+            return CUDA_SUCCESS;
+        };
+        calls.cuStreamWaitValue32_v2 = [](CUstream on, CUdeviceptr at,
+                                          std::uint32_t value, unsigned) {
+            const std::lock_guard guard(lock);
+            if (on == program())
+                waits.emplace_back(at, value);
+            else if (is_pinned(at))
+                trial = {at, value};
+            return CUDA_SUCCESS;
+        };
+    }
+    static CUstream program() { return reinterpret_cast<CUstream>(0x30); }
+    static std::uint32_t &word(CUdeviceptr at)
+    {
+        return *reinterpret_cast<std::uint32_t *>(at);
+    }
+    static bool is_pinned(CUdeviceptr at)
+    {
+        const auto after = pinned.upper_bound(at);
+        return after != pinned.begin() &&
+               at - std::prev(after)->first < std::prev(after)->second;
+    }
+
+    static bool comes_after(CUdeviceptr at, std::uint32_t value)
+    {
+        return static_cast<std::int32_t>(std::atomic_ref(word(at)).load() -
+                                         value) < 0;
+    }
+    static bool trial_waits()
+    {
+        return trial.first != 0 && comes_after(trial.first, trial.second);
+    }
+
+    // How many of those it would still wait for.
+    static std::size_t waiting()
+    {
+        const std::lock_guard guard(lock);
+        std::size_t count = 0;
+        for (const auto &[at, value] : waits)
+            count += comes_after(at, value) ? 1U : 0U;
+        return count;
+    }
+    static std::size_t asked()
+    {
+        const std::lock_guard guard(lock);
+        return waits.size();
+    }
+};
+
 // Eight units fit on the card, and twelve are there.
 class Mover : public ::testing::Test
 {
@@ -95,6 +190,8 @@ protected:
         const driver idle = idle_driver();
         card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
         card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
+        if (has_barriers_)
+            words_in_streams::install(card_.calls);
         ASSERT_EQ(rows_.open(nullptr), 0);
         kept_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
         limits_ = std::make_unique<slow_ledger>(*kept_);
@@ -210,6 +307,7 @@ protected:
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
     bool unmaps_ = false;
+    bool has_barriers_ = false;
     static inline std::string expected_end_; // of movement, or none
     static inline void (*faulted_)(const std::vector<const char *> &) = nullptr;
     pinned pinned_;
@@ -517,7 +615,8 @@ private:
         if (id_ == 0)
             return false;
         std::ifstream from("/proc/self/task/" + std::to_string(id_) + "/stat");
-        const std::string text{std::istreambuf_iterator<char>(from), {}};
+        std::string text;
+        std::getline(from, text); // none if the thread has just ended
         const auto name_ends = text.rfind(") ");
         return name_ends != std::string::npos && text[name_ends + 2] == 'S';
     }
@@ -823,6 +922,209 @@ TEST_F(Mover, NoKernelIsNamedAfterAFaultWithAllMemoryInReach)
     ASSERT_NO_FATAL_FAILURE(free_all());
     expected_end_.clear();
     faulted_ = nullptr;
+}
+
+namespace {
+
+// Untrusted work that is given nothing.
+template <typename Call>
+void launch_untrusted(mover &by, Call real)
+{
+    by.run(
+        words_in_streams::program(),
+        [](work &out) {
+            out.what = 88;
+            out.kernel = "unknown";
+            out.vouched = false;
+        },
+        [&] {
+            real();
+            return CUDA_SUCCESS;
+        });
+}
+
+// A driver that makes nothing and copies nothing while a call of the program's
+// waits for the device.
+struct busy_driver
+{
+    static inline std::atomic<bool> waits{false};
+
+    static void pass()
+    {
+        while (waits.load())
+            usleep(100);
+    }
+    static CUresult create(CUevent *event, unsigned)
+    {
+        pass();
+        static std::atomic<std::uintptr_t> next{1};
+        *event = reinterpret_cast<CUevent>(next.fetch_add(1));
+        return CUDA_SUCCESS;
+    }
+    static CUresult copy(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)
+    {
+        pass();
+        return CUDA_SUCCESS;
+    }
+    static CUresult digest(CUfunction, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, unsigned, unsigned, CUstream, void **,
+                           void **)
+    {
+        pass();
+        return CUDA_SUCCESS;
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, UntrustedWorkIsHandedOverAtOnceAndLetGoOnceAllIsMapped)
+{
+    held_unmap::is_held = held_unmap::let_go = false;
+    held_unmap::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = held_unmap::unmap;
+    has_barriers_ = true;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    held_unmap::wanted = units_[9];
+    std::atomic<bool> handed_over{false};
+    {
+        // This thread may come to wait for that unit, too.
+        const caller using_all([&] {
+            for (std::size_t i = 0; !held_unmap::is_held; i++)
+                use(i % units_.size(), i % units_.size() + 1);
+        });
+        while (!held_unmap::is_held)
+            usleep(100);
+        const caller launching(
+            [&] { launch_untrusted(*moves_, [&] { handed_over = true; }); });
+        EXPECT_TRUE(wait_until(
+            std::chrono::seconds(120), [&] { return handed_over.load(); },
+            [] { usleep(100); }));
+        usleep(20000);
+        EXPECT_EQ(words_in_streams::waiting(), 1U);
+        held_unmap::let_go = true;
+    }
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120),
+        [] { return words_in_streams::waiting() == 0; }, [] { usleep(100); }));
+    EXPECT_EQ(words_in_streams::asked(), 1U);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, UntrustedWorkIsLetGoWhileTheDriverWaitsForIt)
+{
+    busy_driver::waits = false;
+    card_.calls.cuEventCreate = busy_driver::create;
+    card_.calls.cuMemcpyAsync = busy_driver::copy;
+    card_.calls.cuLaunchKernel = busy_driver::digest;
+    has_barriers_ = true;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    for (int i = 0; i < 12; i++)
+        round(0);
+    for (int each = 1; each <= 40; each++) {
+        {
+            // Threads that come to need an event which is not there.
+            std::vector<std::unique_ptr<caller>> others;
+            launch_untrusted(*moves_, [&] {
+                busy_driver::waits = true;
+                for (int i = 0; i < 4; i++)
+                    others.push_back(std::make_unique<caller>(
+                        [this, each] { round(each % 2); }));
+            });
+            EXPECT_TRUE(wait_until(
+                std::chrono::seconds(120),
+                [] { return words_in_streams::waiting() == 0; },
+                [] { usleep(100); }));
+            busy_driver::waits = false;
+        }
+        round(0);
+    }
+    EXPECT_GT(words_in_streams::asked(), 0U) << "nothing had to be let go";
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, UntrustedWorkThatTheDeviceHasNotComeToStopsNothing)
+{
+    has_barriers_ = true;
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    {
+        const std::lock_guard guard(words_in_streams::lock);
+        words_in_streams::comes_there = false;
+    }
+    EXPECT_TRUE(run_until(0, [&] {
+        launch_untrusted(*moves_, [] {});
+        return words_in_streams::waiting() > 0;
+    }));
+    // It is in flight, and units come and go.
+    const auto handle = [this](std::size_t which) {
+        const std::lock_guard guard(card_.lock);
+        const auto at = card_.mapped.find(units_[which]);
+        return at != card_.mapped.end() ? at->second : 0;
+    };
+    for (int times = 0; times < 3; times++) {
+        const auto before = handle(9);
+        EXPECT_TRUE(run_until(
+            0, [&] { return handle(9) != before && handle(9) != 0; }));
+    }
+    EXPECT_GT(words_in_streams::waiting(), 0U);
+    // Nothing keeps the device waiting for good, not even if movement begins
+    // anew before it comes there.
+    CUcontext context = nullptr;
+    card_.calls.cuCtxGetCurrent(&context);
+    moves_->stop(context);
+    EXPECT_EQ(words_in_streams::waiting(), 0U);
+    moves_->resume(context);
+    EXPECT_TRUE(moves_->active());
+    const std::size_t before = words_in_streams::asked();
+    EXPECT_TRUE(run_until(0, [&] {
+        launch_untrusted(*moves_, [] {});
+        return words_in_streams::asked() > before;
+    }));
+    moves_->stop(nullptr);
+    EXPECT_EQ(words_in_streams::waiting(), 0U);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, WithoutBarriersTheProgramWaitsUntilTheDeviceIsAtUntrustedWork)
+{
+    static std::atomic<bool> busy;
+    static std::mutex lock;
+    static std::map<CUevent, CUstream> streams;
+    busy = false;
+    streams.clear();
+    card_.calls.cuEventCreate = slow_card::create;
+    card_.calls.cuEventRecord = [](CUevent event, CUstream stream) {
+        const std::lock_guard guard(lock);
+        streams[event] = stream;
+        return CUDA_SUCCESS;
+    };
+    card_.calls.cuEventQuery = [](CUevent event) {
+        const std::lock_guard guard(lock);
+        return busy && streams[event] == words_in_streams::program()
+                   ? CUDA_ERROR_NOT_READY
+                   : CUDA_SUCCESS;
+    };
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    std::atomic<bool> handed_over{false};
+    // Until memory moves ahead of its use, it is handed over at once.
+    EXPECT_TRUE(run_until(0, [&] {
+        busy = true;
+        moves_->run(
+            words_in_streams::program(),
+            [](work &out) {
+                out.what = 87;
+                out.vouched = true;
+            },
+            [] { return CUDA_SUCCESS; });
+        handed_over = false;
+        const caller launching(
+            [&] { launch_untrusted(*moves_, [&] { handed_over = true; }); });
+        launching.await_sleep();
+        const bool waits = !handed_over.load();
+        busy = false;
+        return waits;
+    }));
+    EXPECT_TRUE(handed_over);
+    ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
 TEST_F(Mover, GoesOnInAContextOnceNobodyIsAboutToEndItAnyMore)

@@ -216,6 +216,14 @@ flight *flights::oldest(CUstream stream)
     return found != by_stream_.end() ? &found->second.queue.front() : nullptr;
 }
 
+std::uint64_t flights::until_idle_ns(CUstream stream, std::uint64_t now) const
+{
+    const auto found = by_stream_.find(stream);
+    return found != by_stream_.end()
+               ? left_of(found->second, found->second.expected_ns, now)
+               : 0;
+}
+
 std::uint64_t flights::behind_oldest_ns(CUstream stream) const
 {
     const auto found = by_stream_.find(stream);

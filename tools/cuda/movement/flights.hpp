@@ -4,9 +4,11 @@
 
 #include "base/driver.hpp"
 #include "base/thread.hpp"
+#include "movement/barriers.hpp"
 #include "movement/block.hpp"
 #include "policy/reach.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -26,7 +28,8 @@ struct flight
     /// its stream tells that it has ended.
     bool marked = false;
     bool vouched = false;
-    const char *kernel = nullptr;  ///< its name, if it is a kernel
+    const char *kernel = nullptr;              ///< its name, if it is a kernel
+    barriers::ticket barrier = barriers::none; ///< it waits there to begin
     bool brief = false;            ///< a kernel that is known to end soon
     std::uint64_t step = 0;        ///< of the schedule, from 1; 0 is none
     bool failed = false;           ///< its launch returned an error
@@ -56,6 +59,9 @@ public:
     /// within that time.
     static constexpr unsigned max_unmarked = 16;
     static constexpr std::uint64_t max_unmarked_ns = 250000;
+
+    /// Work that is later than expected by so much comes at any time.
+    static constexpr std::uint64_t max_overdue_ns = 2000000;
 
     /// Work that has ended.
     struct landing
@@ -137,6 +143,29 @@ public:
     /// there is none. Valid until the lock is let go.
     flight *oldest(CUstream stream);
 
+    /// How long a stream is expected to be busy with the work that it has.
+    /// UINT64_MAX where that cannot be told.
+    std::uint64_t until_idle_ns(CUstream stream, std::uint64_t now) const;
+
+    /// The time expected until a stream comes to work that @p is names.
+    /// UINT64_MAX where there is none, or where that cannot be told.
+    template <typename Is>
+    std::uint64_t until_ns(std::uint64_t now, Is is) const
+    {
+        std::uint64_t least = UINT64_MAX;
+        for (const auto &[stream, of] : by_stream_) {
+            std::uint64_t sum = 0;
+            for (const flight &each : of.queue) {
+                if (is(each)) {
+                    least = std::min(least, left_of(of, sum, now));
+                    break;
+                }
+                sum += each.expected_ns;
+            }
+        }
+        return least;
+    }
+
     /// How long all other work of a stream is expected to take.
     std::uint64_t behind_oldest_ns(CUstream stream) const;
 
@@ -173,6 +202,18 @@ private:
         CUstream stream;
         CUevent event;
     };
+
+    // The rest of that time; UINT64_MAX where it has been wrong for a while.
+    static std::uint64_t left_of(const row &of, std::uint64_t expected_ns,
+                                 std::uint64_t now)
+    {
+        const std::uint64_t ends =
+            std::max(of.queue.front().handed_over_ns, of.last_end_ns) +
+            expected_ns;
+        if (now < ends)
+            return ends - now;
+        return now - ends < max_overdue_ns ? 0 : UINT64_MAX;
+    }
 
     bool may_wait(const flight &begun) const;
     unmarked take_unmarked();

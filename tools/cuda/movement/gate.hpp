@@ -18,7 +18,7 @@ namespace emuv::cuda {
 ///
 /// - its block is not fixed (fix()),
 /// - no work in flight was given an address of its block (hold()),
-/// - all work in flight is trusted (begin()), and
+/// - no untrusted work runs, nor may begin to (begin()), and
 /// - all of that has been so since the unit began to move (slot::cancel).
 ///
 /// Work goes ahead once all memory that it may reach is mapped:
@@ -36,7 +36,8 @@ public:
 
     // ---- Work
 
-    /// Work begins. If it is not trusted, nothing moves from here on.
+    /// The device may begin the work, as soon as all is mapped. If it is not
+    /// trusted, nothing moves from here on.
     void begin(bool vouched);
     /// The work may reach a block, and write to it.
     void hold(block &of);
@@ -85,7 +86,7 @@ public:
     /// True if no unit of a block may begin to move.
     bool must_stay(const block &of) const
     {
-        return !of.is_idle() || unvouched_ > 0;
+        return !of.is_idle() || unvouched_ > 0 || closed_ > 0;
     }
     /// A unit begins to move.
     /// @param in_vain  true: it is called off at once
@@ -96,6 +97,11 @@ public:
         return !one.cancel && unvouched_ == 0 && of.in_flight == 0;
     }
     void end_move(block &of, slot &one);
+    /// Until reopen(), as often as this, nothing begins to move; what moves
+    /// goes on.
+    void close() { closed_++; }
+    void reopen() { closed_--; }
+    bool is_closed() const { return closed_ > 0; }
     /// Calls off all motions.
     void call_off_all();
 
@@ -118,6 +124,7 @@ private:
     blocks &blocks_;
     const pinned *const host_;
     std::vector<slot *> moving_;
+    unsigned closed_ = 0;
     unsigned unvouched_ = 0;          // work in flight
     unsigned unmapped_ = 0;           // units, perhaps, at this moment
     unsigned away_ = 0;               // units mapped nowhere

@@ -50,8 +50,8 @@ bool mover::any_at(stage which) const
 // True if a motion may begin, whichever it is.
 bool mover::may_begin() const
 {
-    return settled_ && gate_.all_vouched() && !stopping_ && !gave_up_ &&
-           host_bytes_ > 0 && wanted_bytes_ == 0;
+    return settled_ && gate_.all_vouched() && !gate_.is_closed() &&
+           !stopping_ && !gave_up_ && host_bytes_ > 0 && wanted_bytes_ == 0;
 }
 
 // Has the policy choose without the lock: launches go on meanwhile.
@@ -94,9 +94,10 @@ bool mover::carry_out(std::unique_lock<std::mutex> &lock, const intent &wish)
 // @return true if there may be more to do at once
 bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
-    if (!may_begin() || check_ != nullptr)
+    if (!may_begin() || check_ != nullptr || is_untrusted_near())
         return false;
-    if (unmaps_ && gate_.away() > 0 && is_astray() && bring_one_home())
+    if (unmaps_ && gate_.away() > 0 && (is_astray() || is_untrusted_about()) &&
+        bring_one_home())
         return true;
     if (!schedule_.predicts() && waiters_ == 0)
         return change_places(lock);
@@ -263,6 +264,7 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
 bool mover::may_be_away(const motion &which) const
 {
     return unmaps_ && moves_ahead() && !stopping_ && !gave_up_ &&
+           !is_untrusted_about() &&
            next_use_of(*which.of, which.index) != schedule::never &&
            is_first_of_block(*which.of, which.index);
 }

@@ -45,7 +45,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     made.started_ns = now_ns();
     made.next_use = which.next_use;
     made.was_away = one.away;
-    made.event = events_.take();
+    made.event = events_.take_spare();
     return motions_.insert(motions_.end(), std::move(made));
 }
 
@@ -188,12 +188,20 @@ bool mover::hide(std::unique_lock<std::mutex> &lock, motion &which)
     if (of.away)
         return true;
     const bool reads = which.evicts && !of.blank;
+    if (reads && of.vram_alias == 0) {
+        // Nothing is out of reach yet: untrusted work must not wait for calls
+        // that may wait for it.
+        lock.unlock();
+        const CUdeviceptr made =
+            map_alias(calls_, of.vram, of.bytes, device_);
+        lock_soon(lock);
+        of.vram_alias = made;
+        if (made == 0 || !may_move(which))
+            return false;
+    }
     gate_.begin_remap(of);
     lock.unlock();
-    if (reads && of.vram_alias == 0)
-        of.vram_alias = map_alias(calls_, of.vram, of.bytes, device_);
-    const bool done = (!reads || of.vram_alias != 0) &&
-                      calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS;
+    const bool done = calls_.cuMemUnmap(of.at, of.bytes) == CUDA_SUCCESS;
     lock_soon(lock);
     gate_.end_remap(of);
     if (done)
@@ -213,7 +221,7 @@ void mover::arrived(std::unique_lock<std::mutex> &lock, motion &which)
         return;
     }
     bool begun = false;
-    if (digests_.any_free()) {
+    if (!is_hurried(which) && digests_.any_free()) {
         which.digest = digests_.take();
         which.at = stage::digest;
         lock.unlock();
@@ -225,6 +233,12 @@ void mover::arrived(std::unique_lock<std::mutex> &lock, motion &which)
         return;
     of.digested = false;
     hand_over(which, stage::remap);
+}
+
+// True if somebody waits for what has been copied.
+bool mover::is_hurried(const motion &which) const
+{
+    return which.unit().waiting > 0 || gate_.is_closed();
 }
 
 // Reads a unit that is to leave, to see whether it has changed.
@@ -329,6 +343,7 @@ void mover::finish(motion_ref which)
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
         which->of->has_come(of);
+        arrived_++;
         which->of->has_been_mapped(of);
         of.made = of.blank;
         host_bytes_ -= of.bytes;

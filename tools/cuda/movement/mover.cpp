@@ -15,6 +15,8 @@ namespace emuv::cuda {
 
 namespace {
 
+// For motions, which take them with the lock.
+constexpr std::size_t spare_events = 32;
 constexpr std::uint64_t rest_after_ns = 10000000;
 constexpr std::uint64_t report_after_ns = 100000000;
 // Frameworks keep many small tensors in smaller blocks, at ever new addresses,
@@ -32,8 +34,9 @@ mover::mover(const options &asked)
       tell_(asked.tell), faulted_(asked.faulted), check_(asked.checked),
       gate_(blocks_, asked.host),
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
-      frames_(calls_, limits_, device_), rooms_(calls_, limits_, device_),
-      events_(calls_), digests_(calls_), lanes_(calls_)
+      barriers_(calls_), frames_(calls_, limits_, device_),
+      rooms_(calls_, limits_, device_), events_(calls_), digests_(calls_),
+      lanes_(calls_)
 {}
 
 mover::~mover()
@@ -318,6 +321,7 @@ void mover::start(CUcontext context)
     if (context == nullptr)
         return;
     context_ = context;
+    barriers_.begin(context);
     share_bytes_ = limits_.read().physical_bytes;
     stopping_ = settled_ = false;
     preparing_ = true;
@@ -345,8 +349,10 @@ void mover::stop(CUcontext context)
         const std::lock_guard guard(lock_);
         if (context == nullptr)
             gave_up_ = true;
-        else if (context == context_)
+        else if (context == context_) {
             ending_it_++;
+            barriers_.context_ends();
+        }
         if (!active() || (context != nullptr && context != context_))
             return;
         stopping_ = true;
@@ -357,13 +363,15 @@ void mover::stop(CUcontext context)
     flights_.close(); // waits for the driver, whom others may have to reach
     // The context may live on, with work in flight that nobody follows any
     // more. Its blocks are let go.
-    const std::lock_guard guard(lock_);
-    active_.store(false);
-    for (flight &each : in_flight().abandon())
-        ended(each);
-    exchange_ = {};
-    if (unreported_ != counters{})
-        limits_.report(std::exchange(unreported_, {}));
+    {
+        const std::lock_guard guard(lock_);
+        active_.store(false);
+        for (flight &each : in_flight().abandon())
+            ended(each, false);
+        exchange_ = {};
+        if (unreported_ != counters{})
+            limits_.report(std::exchange(unreported_, {}));
+    }
     // With the program the driver goes, too, and this thread's events with it.
     if (context != nullptr)
         events_.destroy();
@@ -391,6 +399,7 @@ void mover::resume(CUcontext context)
     const std::lock_guard guard(lock_);
     if (context != context_ || (ending_it_ > 0 && --ending_it_ > 0))
         return;
+    barriers_.context_stays();
     if ((host_bytes_ > 0 || (check_ != nullptr && !blocks_.empty())) &&
         !active() && !gave_up_)
         start(context);
@@ -414,6 +423,7 @@ bool mover::prepare()
     calls_.cuCtxGetStreamPriorityRange(&least, &greatest);
     if (!lanes_.open(greatest) || !digests_.open(greatest))
         return false;
+    events_.keep_spare(spare_events);
     // Waits for earlier work that nobody followed, and for work that slips past
     // just now. Waiting would break captures, so they end first. The driver may
     // refuse to wait.
@@ -427,6 +437,8 @@ bool mover::prepare()
     }
     for (;;) {
         const CUresult result = calls_.cuCtxSynchronize();
+        if (result == CUDA_SUCCESS)
+            barriers_.open(); // none of former ones is in use now
         if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
             return result == CUDA_SUCCESS;
         {
@@ -451,6 +463,7 @@ void mover::loop()
     // Mapping a unit takes half a millisecond, making room ten.
     thread mapper;
     thread maker;
+    thread keeper;
     served_ = false;
     ready = ready &&
             mapper.start(
@@ -466,6 +479,14 @@ void mover::loop()
                     static_cast<mover *>(self)->serve(stage::room);
                     return nullptr;
                 },
+                this) &&
+            keeper.start(
+                [](void *self) -> void * {
+                    prctl(PR_SET_NAME, "emuv-gate");
+                    prctl(PR_SET_TIMERSLACK, 1000);
+                    static_cast<mover *>(self)->keep_gate();
+                    return nullptr;
+                },
                 this);
 
     std::unique_lock lock(lock_);
@@ -477,6 +498,11 @@ void mover::loop()
     std::uint64_t last_work_ns = 0;
     while (!stopping_ || !motions_.empty()) {
         report(lock);
+        if (events_.spare() < spare_events / 2) {
+            lock.unlock();
+            events_.keep_spare(spare_events);
+            lock_soon(lock);
+        }
         // This thread does it, since a thread that ends may have lost the
         // driver already.
         if ((stopping_ || gave_up_) && gate_.away() > 0) {
@@ -494,18 +520,22 @@ void mover::loop()
         headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now);
         if (busy)
             continue;
-        const bool waiting =
-            waiters_ > 0 || std::any_of(motions_.begin(), motions_.end(),
-                                        [](const motion &each) {
-                                            return each.at != stage::ready;
-                                        });
+        const bool waiting = waiters_ > 0 || settling_ > 0 ||
+                             !draining_.empty() ||
+                             std::any_of(motions_.begin(), motions_.end(),
+                                         [](const motion &each) {
+                                             return each.at != stage::ready;
+                                         });
         // Work that is over before anybody looks counts, too.
         if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
             last_work_ns = now;
         // The thread that launches pays for waking a thread that sleeps, and
         // for each of that thread's questions to the driver.
         if (waiting) {
-            changed_.wait_for(lock, waiters_ > 0 ? 20000 : 50000);
+            changed_.wait_for(lock, waiters_ > 0 || settling_ > 0 ||
+                                            !draining_.empty()
+                                        ? 20000
+                                        : 50000);
         } else if (now - last_work_ns < rest_after_ns) {
             changed_.wait_for(lock, 200000);
         } else if (wanted_bytes_ > 0) {
@@ -527,10 +557,12 @@ void mover::loop()
     served_ = true;
     to_map_.notify_all();
     to_make_.notify_all();
+    to_open_.notify_all();
     const auto left = frames_.take_all();
     lock.unlock();
     mapper.join();
     maker.join();
+    keeper.join();
     frames_.drop(left);
     digests_.close();
     lanes_.close();

@@ -8,6 +8,7 @@
 #include "base/trace.hpp"
 #include "base/work.hpp"
 #include "movement/arrangement.hpp"
+#include "movement/barriers.hpp"
 #include "movement/block.hpp"
 #include "movement/blocks.hpp"
 #include "movement/check.hpp"
@@ -45,10 +46,11 @@ namespace emuv::cuda {
 /// remove() gives them back.
 ///
 /// A unit is unmapped for a moment when it moves. A touch at that moment would
-/// end the program's context. So a unit moves only while all work in flight is
-/// trusted, and none of it was given an address in the unit's block. New work
-/// that was given such an address waits until the unit is mapped again.
-/// Untrusted work stops all movement until it ends.
+/// end the program's context. So a unit moves only while no work in flight was
+/// given an address in its block, and no untrusted work runs. New work that was
+/// given such an address waits until the unit is mapped again. Untrusted work
+/// waits in its stream until all is mapped, and stops all movement until it
+/// ends.
 ///
 /// All other memory stays mapped, so a wrong guess costs only time. Mapping
 /// system RAM is most of the cost of a move. With options::unmaps, an evicted
@@ -278,7 +280,7 @@ private:
     bool begin(work &announced, CUstream stream, flight &begun);
     void end(flight &&begun, CUstream stream, bool running);
     flights &in_flight();
-    void ended(flight &which);
+    void ended(flight &which, bool seen);
     std::vector<touched> follow(work &announced, std::uint64_t &what);
     bool note(std::uint64_t what, const std::vector<touched> &all);
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
@@ -290,6 +292,23 @@ private:
     void await_end();
     void device_failed(const char *why,
                        const std::vector<const flight *> &ended);
+
+    bool moves_beside_untrusted() const;
+    bool stands_still_briefly() const;
+    bool is_untrusted_about() const;
+    bool is_untrusted_near() const;
+    bool is_gated(barriers::ticket which) const;
+    barriers::ticket gate_untrusted();
+    void raise_barrier(flight &begun, CUstream stream);
+    void begin_untrusted();
+    void end_untrusted(const flight &which, bool seen);
+    void settle(std::unique_lock<std::mutex> &lock);
+    void drain(std::unique_lock<std::mutex> &lock, CUstream stream);
+    void note_standstill();
+    void keep_gate();
+    template <typename Ready>
+    void open_gate(std::unique_lock<std::mutex> &lock, Ready ready);
+
     void hide_the_rest();
     block_ref block_of(CUdeviceptr address);
 
@@ -304,6 +323,7 @@ private:
     bool advance(std::unique_lock<std::mutex> &lock);
     bool hide(std::unique_lock<std::mutex> &lock, motion &which);
     bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
+    bool is_hurried(const motion &which) const;
     void compare(std::unique_lock<std::mutex> &lock, motion_ref which);
     void arrived(std::unique_lock<std::mutex> &lock, motion &which);
     void written(motion &which);
@@ -376,6 +396,7 @@ private:
     std::mutex lock_; // guards all below
     condition changed_;
     condition to_map_;  // there is something to map ...
+    condition to_open_; // ... or untrusted work at a barrier ...
     condition to_make_; // ... or to make room for
     blocks blocks_;
     gate gate_; // decides what may move
@@ -400,6 +421,23 @@ private:
     arrangement arrangement_;
     flights flights_; // see in_flight()
     step_times times_;
+    barriers barriers_;
+    // Untrusted work that waits in its stream, and streams that the program
+    // waits for in its stead.
+    struct gated
+    {
+        barriers::ticket barrier;
+        bool landed; // nobody follows the work any more
+    };
+    std::vector<gated> gated_;
+    std::vector<CUstream> draining_;
+    unsigned settling_ = 0;
+    std::uint64_t untrusted_ns_ = 0;   // when such work began last
+    std::uint64_t fetch_pace_ = 64;    // a fetch's time, in parts of the least
+    std::uint64_t arrived_ = 0;        // units in VRAM, ever
+    std::uint64_t arrived_before_ = 0; // when untrusted work last began
+    unsigned in_vain_ = 0;             // since then
+    patience for_untrusted_;
     std::list<motion> motions_;
     frames frames_;
     rooms rooms_;

@@ -22,6 +22,9 @@ constexpr std::uint64_t pause_ns = 10000000;
 // other things for a moment. One piece of work may hold the program back for
 // lead_patience_ns.
 constexpr std::uint64_t max_lead_ns = 5000000;
+// The same where untrusted work is among it. Beside such work little time is
+// left in which memory moves.
+constexpr std::uint64_t max_lead_past_ns = 500000;
 constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
 
@@ -154,10 +157,11 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     std::uint64_t start = 0;
     std::uint64_t since = 0;
     std::uint64_t begun = 0; // when the oldest began
-    while (settled_ && host_bytes_ > 0 && gate_.all_vouched() &&
+    while (settled_ && host_bytes_ > 0 && stands_still_briefly() &&
            moves_ahead() && !gave_up_ && !stopping_ &&
            flights_.streams() == 1 &&
-           flights_.behind_oldest_ns(stream) > max_lead_ns &&
+           flights_.behind_oldest_ns(stream) >
+               (gated_.empty() ? max_lead_ns : max_lead_past_ns) &&
            for_device_.is_left(schedule_.steps())) {
         flight *const oldest = flights_.oldest(stream);
         const std::uint64_t now = now_ns();
@@ -297,12 +301,11 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     begun.kernel = announced.kernel;
     if (check_ != nullptr)
         check_->begins(announced);
-    if (!announced.vouched && gate_.all_vouched() && host_bytes_ > 0)
-        for (const block_ref &each : large_)
-            each->may_change();
-    gate_.begin(announced.vouched);
-    if (!announced.vouched)
+    const bool beside = !announced.vouched && moves_beside_untrusted();
+    if (!announced.vouched && !beside) {
+        begin_untrusted();
         map_all(lock);
+    }
     for (std::uint32_t i = 0; i < announced.left; i++)
         blocks_.meant_by(announced.names[i]).each([this](block &of) {
             if (!of.fixed)
@@ -327,7 +330,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         since != 0 && now_ns() - since > pause_ns)
         pace_.paused(now_ns() - since);
     version_++;
-    if (announced.vouched && gate_.all_vouched() && check_ == nullptr) {
+    if (check_ == nullptr &&
+        (beside || (announced.vouched && stands_still_briefly()))) {
         await(lock, all);
         await_exchange(lock, all);
     }
@@ -361,6 +365,13 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             trace_->span(trace::row::waits, "being mapped", start, now_ns(),
                          all.front().part.base, 0, schedule_.steps());
     }
+    if (beside) {
+        begun.barrier = gate_untrusted();
+        if (begun.barrier == barriers::none) {
+            drain(lock, stream);
+            map_all(lock);
+        }
+    }
     if (check_ != nullptr) {
         const std::uint64_t start = now_ns();
         while (preparing_ && now_ns() - start < 10 * patience_ns)
@@ -377,10 +388,11 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
             (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
         one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
     }
-    begun.event = events_.take();
     // The lock is let go, since the driver may wait in any call.
     lock.unlock();
+    begun.event = events_.take();
     flights_.mark_before(stream, begun);
+    raise_barrier(begun, stream);
     begun.begun_ns = now_ns();
     return true;
 }
@@ -402,7 +414,7 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     if (how != flights::departure::followed) {
         if (running && how == flights::departure::lost)
             device_failed("work on a stream could not be followed", {&begun});
-        ended(begun);
+        ended(begun, false);
     }
     changed_.notify_all();
 }
@@ -476,11 +488,13 @@ flights &mover::in_flight()
     return flights_;
 }
 
-void mover::ended(flight &which)
+// @param seen  true if it is known to have ended
+void mover::ended(flight &which, bool seen)
 {
     for (const touched &each : which.blocks)
         gate_.let_go(*each.of);
-    gate_.end(which.vouched);
+    if (!which.vouched)
+        end_untrusted(which, seen);
     which.blocks.clear();
     if (spare_lists_.size() < max_spare_lists)
         spare_lists_.push_back(std::move(which.blocks));
@@ -512,7 +526,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
                        each.which.waited_for ? 0 : each.busy_ns);
             keep_pace(each.which.lag, each.which.recurs);
         }
-        ended(each.which);
+        ended(each.which, true);
         progressed();
     }
     if (in_flight().empty())
