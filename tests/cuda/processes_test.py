@@ -404,7 +404,6 @@ for block in blocks:
 
     def test_what_does_not_end_is_seldom_waited_for(self):
         _, held = self.ahead(lag=60000, rounds=5, uses=1)
-        self.assertGreater(held, 0)
         self.assertLess(held, 8)
 
     def test_a_program_may_end_while_its_work_never_does(self):
@@ -482,8 +481,10 @@ for block in reversed(blocks):
                     EMUV_MOVE="always", EMUV_AWAY=away)
                 names = [span["name"] for span in spans]
                 self.assertIn("fetch", names)
-                self.assertNotEqual("unmap" in names, other)
-                self.assertNotEqual("mapped again" in names, other)
+                self.assertEqual(names.count("map") > names.count("fetch"),
+                                 other)
+                if not other:
+                    self.assertIn("mapped again", names)
 
     def test_where_moving_is_hardly_faster_memory_is_arranged_once(self):
         out, spans = self.run_traced(TRACED + """
