@@ -158,7 +158,7 @@ private:
     // Allocations that leave vacant_, while the driver is asked: it may hand
     // their addresses out at once. Empty where the context has gone meanwhile.
     std::list<allocations::node_type> going_;
-    pool_use use_;        // of its default pool
+    pool_use use_; // of its default pool
 };
 
 } // namespace emuv::cuda

@@ -192,8 +192,7 @@ bool mover::hide(std::unique_lock<std::mutex> &lock, motion &which)
         // Nothing is out of reach yet: untrusted work must not wait for calls
         // that may wait for it.
         lock.unlock();
-        const CUdeviceptr made =
-            map_alias(calls_, of.vram, of.bytes, device_);
+        const CUdeviceptr made = map_alias(calls_, of.vram, of.bytes, device_);
         lock_soon(lock);
         of.vram_alias = made;
         if (made == 0 || !may_move(which))
@@ -337,7 +336,7 @@ void mover::finish(motion_ref which)
         of.exposed = !of.away;
         host_bytes_ += of.bytes;
     } else {
-        // Whatever was written to the room is not what its digest is of.
+        // A write may have reached the room: its digest is not of that.
         if (!which->copies && of.exposed)
             of.digested = false;
         of.vram = which->into.handle;
