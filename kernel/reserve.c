@@ -131,6 +131,7 @@ static struct emuv_chunk *emuv_reserve_take(struct emuv_reserve *reserve)
 		spin_lock(&reserve->lock);
 		reserve->lost++;
 		spin_unlock(&reserve->lock);
+		wake_up_all(&reserve->returned);
 		emuv_chunk_free(chunk);
 	}
 	return chunk;
@@ -173,7 +174,8 @@ static bool emuv_reserve_is_ready(struct emuv_region *region,
  *
  * The reserve was filled for every place of the instance. So if it is empty and
  * a place is not backed, another thread has a chunk in hand. That thread backs a
- * place with it or returns it, and touches no user memory before. Both wake us.
+ * place with it, returns it, or counts it as lost. It touches no user memory
+ * before, and each of the three wakes us.
  */
 struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 				    unsigned long index)
