@@ -241,6 +241,7 @@ struct emuv_reserve {
  * @ranges: Regions in the offset space
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
+ * @reap_lock: Held while regions of @lingering are tried; outside @lock
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
  * @resident: Number of chunks that back its regions
@@ -260,6 +261,7 @@ struct emuv_instance {
 	u64 last_client;
 	struct emuv_range_tree ranges;
 	struct list_head lingering;
+	struct mutex reap_lock;		/* serializes those who free @lingering */
 	struct delayed_work reap_work;
 	struct delayed_work floor_work;
 

@@ -115,6 +115,7 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 							    MAX_NUMNODES);
 	uuid_gen(&inst->uuid);
 	mutex_init(&inst->lock);
+	mutex_init(&inst->reap_lock);
 	emuv_reserve_init(&inst->reserve);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
@@ -237,7 +238,6 @@ static int emuv_instance_kill(struct emuv_instance *inst)
 {
 	int err = 0;
 
-	emuv_region_reap(inst);
 	mutex_lock(&inst->lock);
 	if (!list_empty(&inst->clients) || !RB_EMPTY_ROOT(&inst->ranges.root))
 		err = -EBUSY;
@@ -260,22 +260,6 @@ static void emuv_instance_remove(struct emuv_instance *inst)
 	put_device(&inst->dev);
 }
 
-int emuv_instance_destroy(int id)
-{
-	struct emuv_instance *inst;
-	int err;
-
-	if (id < 0)
-		return -ENODEV;
-	mutex_lock(&emuv_instances_lock);
-	inst = xa_load(&emuv_instances, id);
-	err = inst ? emuv_instance_kill(inst) : -ENODEV;
-	if (!err)
-		emuv_instance_remove(inst);
-	mutex_unlock(&emuv_instances_lock);
-	return err;
-}
-
 /* Get the instance with this id, with a reference, or NULL. */
 struct emuv_instance *emuv_instance_get(int id)
 {
@@ -288,6 +272,27 @@ struct emuv_instance *emuv_instance_get(int id)
 		get_device(&inst->dev);
 	mutex_unlock(&emuv_instances_lock);
 	return inst;
+}
+
+int emuv_instance_destroy(int id)
+{
+	struct emuv_instance *inst;
+	int err;
+
+	inst = emuv_instance_get(id);
+	if (!inst)
+		return -ENODEV;
+	/* this may take long: not under the lock of all instances */
+	emuv_region_reap(inst);
+	emuv_instance_put(inst);
+
+	mutex_lock(&emuv_instances_lock);
+	inst = xa_load(&emuv_instances, id);
+	err = inst ? emuv_instance_kill(inst) : -ENODEV;
+	if (!err)
+		emuv_instance_remove(inst);
+	mutex_unlock(&emuv_instances_lock);
+	return err;
 }
 
 /* Get the instance with the smallest id that is at least @id, or NULL. */

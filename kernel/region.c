@@ -35,25 +35,34 @@ static void emuv_region_free(struct emuv_region *region)
 	emuv_region_unmake(region);
 }
 
-/* Free the lingering regions whose pages nothing outside holds any more. */
-static void emuv_region_reap_locked(struct emuv_instance *inst)
+/*
+ * Free the lingering regions whose pages nothing outside holds any more. A large
+ * region takes long, above all if its chunks are zeroed: not under the
+ * instance's lock. Returns after every region that lingered at the call has been
+ * tried, by whomever, unless a fatal signal comes.
+ */
+void emuv_region_reap(struct emuv_instance *inst)
 {
 	struct emuv_region *region, *next;
+	LIST_HEAD(tried);
 
-	lockdep_assert_held(&inst->lock);
-	list_for_each_entry_safe(region, next, &inst->lingering, lingering) {
+	if (mutex_lock_killable(&inst->reap_lock))
+		return;
+	mutex_lock(&inst->lock);
+	list_splice_init(&inst->lingering, &tried);
+	mutex_unlock(&inst->lock);
+	list_for_each_entry_safe(region, next, &tried, lingering) {
 		if (!emuv_backing_release(region))
 			continue;
 		list_del(&region->lingering);
+		mutex_lock(&inst->lock);
 		emuv_region_free(region);
+		mutex_unlock(&inst->lock);
 	}
-}
-
-void emuv_region_reap(struct emuv_instance *inst)
-{
 	mutex_lock(&inst->lock);
-	emuv_region_reap_locked(inst);
+	list_splice(&tried, &inst->lingering);
 	mutex_unlock(&inst->lock);
+	mutex_unlock(&inst->reap_lock);
 }
 
 /* Free the lingering regions of an instance that goes; leave pinned pages. */
@@ -70,16 +79,24 @@ void emuv_region_abandon(struct emuv_instance *inst)
 	mutex_unlock(&inst->lock);
 }
 
+/* The work takes long: it must not hold up others of its CPU. */
+static void emuv_region_reap_later(struct emuv_instance *inst)
+{
+	lockdep_assert_held(&inst->lock);
+	queue_delayed_work(system_unbound_wq, &inst->reap_work,
+			   EMUV_REAP_INTERVAL);
+}
+
 void emuv_region_reap_work(struct work_struct *work)
 {
 	struct emuv_instance *inst = container_of(to_delayed_work(work),
 						  struct emuv_instance,
 						  reap_work);
 
+	emuv_region_reap(inst);
 	mutex_lock(&inst->lock);
-	emuv_region_reap_locked(inst);
 	if (!list_empty(&inst->lingering) && !inst->dead)
-		schedule_delayed_work(&inst->reap_work, EMUV_REAP_INTERVAL);
+		emuv_region_reap_later(inst);
 	mutex_unlock(&inst->lock);
 }
 
@@ -98,7 +115,7 @@ static void emuv_region_release(struct kref *kref)
 		emuv_region_free(region);
 	} else {
 		list_add_tail(&region->lingering, &inst->lingering);
-		schedule_delayed_work(&inst->reap_work, EMUV_REAP_INTERVAL);
+		emuv_region_reap_later(inst);
 	}
 	mutex_unlock(&inst->lock);
 	emuv_instance_put(inst);
@@ -135,16 +152,18 @@ static int emuv_region_place(struct emuv_client *client,
 	struct emuv_instance *inst = client->inst;
 	int err;
 
-	lockdep_assert_held(&inst->lock);
+	mutex_lock(&inst->lock);
 	err = emuv_ledger_take(&inst->ledger, &client->account, bytes);
 	if (err)
-		return err;
+		goto out_unlock;
 	err = emuv_range_insert(&inst->ranges, &region->range,
 				bytes >> EMUV_CHUNK_SHIFT);
 	if (err) {
 		emuv_ledger_disown(&inst->ledger, &client->account, bytes);
 		emuv_ledger_return(&inst->ledger, bytes);
 	}
+out_unlock:
+	mutex_unlock(&inst->lock);
 	return err;
 }
 
@@ -197,13 +216,11 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 
-	mutex_lock(&inst->lock);
 	err = emuv_region_place(client, region, bytes);
-	if (err == -ENOSPC && !list_empty(&inst->lingering)) {
-		emuv_region_reap_locked(inst);
+	if (err == -ENOSPC) {
+		emuv_region_reap(inst);
 		err = emuv_region_place(client, region, bytes);
 	}
-	mutex_unlock(&inst->lock);
 	if (err) {
 		emuv_inode_destroy(region);
 		emuv_region_unmake(region);
