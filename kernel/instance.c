@@ -128,9 +128,13 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	return inst;
 }
 
-/* Reserve the id that @inst asks for, or any; lookups do not find it yet. */
+/*
+ * Reserve the id that @inst asks for, or any, and its part of the promised
+ * bytes; lookups do not find it yet.
+ */
 static int emuv_instance_reserve(struct emuv_instance *inst)
 {
+	const struct emuv_config *config = &inst->config;
 	const int any = inst->config.id == EMUV_ANY;
 	struct xa_limit limit = {
 		.min = any ? 0 : inst->config.id,
@@ -140,11 +144,24 @@ static int emuv_instance_reserve(struct emuv_instance *inst)
 	int err;
 
 	lockdep_assert_held(&emuv_instances_lock);
+	/* an instance of VRAM alone adds nothing to the promised bytes */
+	if (config->virtual_bytes && !config->overcommit &&
+	    emuv_promised_bytes + config->virtual_bytes >
+	    emuv_floor_backable_bytes())
+		return -ENOMEM;
 	err = xa_alloc(&emuv_instances, &id, NULL, limit, GFP_KERNEL);
 	if (err)
 		return err == -EBUSY ? (any ? -ENOSPC : -EEXIST) : err;
 	inst->config.id = id;
+	emuv_promised_bytes += config->virtual_bytes;
 	return 0;
+}
+
+static void emuv_instance_unreserve(struct emuv_instance *inst)
+{
+	lockdep_assert_held(&emuv_instances_lock);
+	xa_erase(&emuv_instances, inst->config.id);
+	emuv_promised_bytes -= inst->config.virtual_bytes;
 }
 
 static int emuv_instance_publish(struct emuv_instance *inst)
@@ -194,41 +211,36 @@ int emuv_instance_create(const struct emuv_config *config)
 	inst = emuv_instance_alloc(config);
 	if (IS_ERR(inst))
 		return PTR_ERR(inst);
-	/* this takes long: not under the lock */
-	err = emuv_instance_guarantee(inst);
-	if (err) {
-		emuv_instance_free(inst);
-		return err;
-	}
 
+	/* whoever is refused has taken no memory from others before */
 	mutex_lock(&emuv_instances_lock);
-	/* an instance of VRAM alone adds nothing to the promised bytes */
-	if (config->virtual_bytes && !config->overcommit &&
-	    emuv_promised_bytes + config->virtual_bytes >
-	    emuv_floor_backable_bytes()) {
-		err = -ENOMEM;
-		goto err_free;
-	}
 	err = emuv_instance_reserve(inst);
+	mutex_unlock(&emuv_instances_lock);
 	if (err)
 		goto err_free;
+	/* this takes long: not under the lock */
+	err = emuv_instance_guarantee(inst);
+	mutex_lock(&emuv_instances_lock);
+	if (err)
+		goto err_unreserve;
 	err = emuv_instance_publish(inst);
 	if (err)
 		goto err_put;
 	xa_store(&emuv_instances, inst->config.id, inst, GFP_KERNEL);
-	emuv_promised_bytes += config->virtual_bytes;
 	err = inst->config.id;
 	mutex_unlock(&emuv_instances_lock);
 	return err;
 
 err_put:
-	xa_erase(&emuv_instances, inst->config.id);
+	emuv_instance_unreserve(inst);
 	mutex_unlock(&emuv_instances_lock);
 	put_device(&inst->dev);
 	return err;
 
-err_free:
+err_unreserve:
+	emuv_instance_unreserve(inst);
 	mutex_unlock(&emuv_instances_lock);
+err_free:
 	emuv_instance_free(inst);
 	return err;
 }
@@ -249,9 +261,7 @@ static int emuv_instance_kill(struct emuv_instance *inst)
 
 static void emuv_instance_remove(struct emuv_instance *inst)
 {
-	lockdep_assert_held(&emuv_instances_lock);
-	xa_erase(&emuv_instances, inst->config.id);
-	emuv_promised_bytes -= inst->config.virtual_bytes;
+	emuv_instance_unreserve(inst);
 	cdev_device_del(&inst->cdev, &inst->dev);
 	cancel_delayed_work_sync(&inst->reap_work);
 	cancel_delayed_work_sync(&inst->floor_work);

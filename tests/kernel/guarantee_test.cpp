@@ -105,6 +105,26 @@ TEST_F(guarantee, IsRefusedIfTheHostHasLessNowAndLeavesNothing)
     create(control, creation(mib, 256 * mib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
 }
 
+TEST_F(guarantee, AnIdInUseIsRefusedBeforeRamIsTaken)
+{
+    reload_near_floor(128 * mib);
+    const int id = create(control, creation(mib, 0));
+    auto argument = guaranteed(192 * mib);
+    argument.id = id;
+    EXPECT_EQ(call(control, EMUV_IOC_CREATE, argument), EEXIST)
+        << "the lack of RAM came first";
+}
+
+TEST_F(guarantee, ARefusedOneFreesItsIdAndItsPromise)
+{
+    reload_near_floor(128 * mib);
+    auto argument = guaranteed(192 * mib);
+    argument.id = 5;
+    for (int round = 0; round < 64; round++)
+        ASSERT_EQ(call(control, EMUV_IOC_CREATE, argument), ENOMEM) << round;
+    EXPECT_EQ(create(control, creation(mib, 192 * mib, 5)), 5);
+}
+
 TEST_F(guarantee, AKilledCreatorLeavesNothing)
 {
     const u64 before = settled_available();
