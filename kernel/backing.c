@@ -255,14 +255,13 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 					    unsigned long index,
 					    struct emuv_chunk *made)
 {
-	gfp_t gfp = GFP_KERNEL_ACCOUNT;
+	/* a guaranteed region's index is complete, so that nothing is allocated */
+	void *none = region->inst->config.guaranteed ? XA_ZERO_ENTRY : NULL;
 	struct emuv_chunk *chunk;
 
-	/* a guarantee holds for the kernel's own few bytes, too */
-	if (region->inst->config.guaranteed)
-		gfp |= __GFP_NOFAIL;
 	xa_lock(&region->chunks);
-	chunk = __xa_cmpxchg(&region->chunks, index, NULL, made, gfp);
+	chunk = __xa_cmpxchg(&region->chunks, index, none, made,
+			     GFP_KERNEL_ACCOUNT);
 	if (!chunk) {
 		chunk = made;
 		made = NULL;
@@ -292,7 +291,6 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 static struct emuv_chunk *
 emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
 {
-	struct mem_cgroup *before;
 	struct emuv_chunk *chunk;
 
 	while (!(chunk = emuv_reserve_get(region, index))) {
@@ -304,10 +302,7 @@ emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
 		if (READ_ONCE(region->inst->reserve.lost))
 			return ERR_PTR(-ENOMEM);
 	}
-	before = set_active_memcg(region->payer->memcg);
-	chunk = emuv_chunk_insert(region, index, chunk);
-	set_active_memcg(before);
-	return chunk;
+	return emuv_chunk_insert(region, index, chunk);
 }
 
 /*
@@ -339,6 +334,24 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 	return chunk;
 }
 
+/*
+ * Allocate the whole index of a guaranteed region, so that no touch allocates
+ * anything. -ENOMEM, or -EINTR on a fatal signal.
+ */
+int emuv_backing_index(struct emuv_region *region, unsigned long count)
+{
+	unsigned long i;
+	int err = 0;
+
+	for (i = 0; !err && i < count; i++) {
+		err = xa_reserve(&region->chunks, i, GFP_KERNEL_ACCOUNT);
+		if (fatal_signal_pending(current))
+			err = -EINTR;
+		cond_resched();
+	}
+	return err;
+}
+
 /* Does something outside the driver hold the chunk's pages? */
 static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 {
@@ -354,7 +367,10 @@ static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 
 static void emuv_chunk_forget(struct emuv_region *region, unsigned long index)
 {
-	__xa_erase(&region->chunks, index);
+	if (region->inst->config.guaranteed)
+		__xa_store(&region->chunks, index, XA_ZERO_ENTRY, 0);
+	else
+		__xa_erase(&region->chunks, index);
 	atomic_long_dec(&region->inst->resident);
 	trace_emuv_chunk_release(region->inst->config.id,
 				 region->range.first + index);

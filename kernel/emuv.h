@@ -403,7 +403,8 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
  * @inode: Inode of all its descriptors. Its mapping has all VMAs of the region,
  *	through whichever node or descriptor they came
  * @map_sem: Read while pages are mapped, written while pages are unmapped
- * @chunks: Backing, by chunk of the region
+ * @chunks: Backing, by chunk of the region. In a guaranteed instance no index
+ *	is empty: zero entries stand for the chunks that are not backed
  * @lingering: Entry in the instance's list
  * @discard_sem: Read during a discard, written while a new device is counted
  * @devices: Mappings by devices and by the kernel; raised under @discard_sem
@@ -500,6 +501,7 @@ size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
 bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 			   const struct emuv_chunk *chunk);
 void emuv_chunk_put(struct emuv_chunk *chunk);
+int emuv_backing_index(struct emuv_region *region, unsigned long count);
 int emuv_backing_hold(struct emuv_region *region, unsigned long first,
 		      unsigned long count);
 void emuv_backing_unhold(struct emuv_region *region, unsigned long first,

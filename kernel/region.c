@@ -190,8 +190,16 @@ static struct emuv_region *emuv_region_make(struct emuv_instance *inst,
 	INIT_LIST_HEAD(&region->lingering);
 	init_rwsem(&region->discard_sem);
 	region->inst = inst;
+	if (inst->config.guaranteed) {
+		err = emuv_backing_index(region, bytes >> EMUV_CHUNK_SHIFT);
+		if (err)
+			goto err_destroy_inode;
+	}
 	return region;
 
+err_destroy_inode:
+	xa_destroy(&region->chunks);
+	emuv_inode_destroy(region);
 err_put_payer:
 	emuv_payer_put(region->payer);
 err_free:
@@ -212,6 +220,9 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	struct emuv_region *region;
 	int err;
 
+	/* before a guaranteed region's index is allocated */
+	if (bytes > inst->config.virtual_bytes)
+		return -ENOSPC;
 	region = emuv_region_make(inst, bytes);
 	if (IS_ERR(region))
 		return PTR_ERR(region);
