@@ -219,7 +219,9 @@ struct emuv_config {
  * @count: Number of @chunks
  * @lost: Number of chunks that are missing because their memory has failed
  * @closed: The instance goes: chunks are freed instead of returned
- * @returned: Woken when a chunk is returned or backs a place
+ * @returned: Woken when a chunk is returned, backs a place or is lost
+ * @payer: Memory cgroup of the creator, which pays for the chunks; NULL if the
+ *	instance is not guaranteed
  */
 struct emuv_reserve {
 	spinlock_t lock;	/* guards all down to @closed */
@@ -228,6 +230,7 @@ struct emuv_reserve {
 	unsigned long lost;
 	bool closed;
 	wait_queue_head_t returned;
+	struct emuv_payer *payer;
 };
 
 /*
@@ -518,7 +521,7 @@ void emuv_backing_abandon(struct emuv_region *region);
 /* reserve.c: chunks of guaranteed instances that back nothing */
 
 void emuv_reserve_init(struct emuv_reserve *reserve);
-int emuv_reserve_fill(struct emuv_instance *inst, struct emuv_payer *payer);
+int emuv_reserve_fill(struct emuv_instance *inst);
 void emuv_reserve_close(struct emuv_reserve *reserve);
 u64 emuv_reserve_bytes(struct emuv_reserve *reserve);
 bool emuv_reserve_return(struct emuv_chunk *chunk);

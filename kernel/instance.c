@@ -28,6 +28,8 @@ static void emuv_instance_free(struct emuv_instance *inst)
 {
 	sysfs_put(inst->ledger.told);
 	emuv_reserve_close(&inst->reserve);
+	if (inst->reserve.payer)
+		emuv_payer_put(inst->reserve.payer);
 	kfree(inst);
 }
 
@@ -186,17 +188,12 @@ static int emuv_instance_publish(struct emuv_instance *inst)
 /* Reserve all that a guaranteed instance may ever need. */
 static int emuv_instance_guarantee(struct emuv_instance *inst)
 {
-	struct emuv_payer *payer;
-	int err;
-
 	if (!inst->config.guaranteed)
 		return 0;
-	payer = emuv_payer_get();
-	if (!payer)
+	inst->reserve.payer = emuv_payer_get();
+	if (!inst->reserve.payer)
 		return -ENOMEM;
-	err = emuv_reserve_fill(inst, payer);
-	emuv_payer_put(payer);
-	return err;
+	return emuv_reserve_fill(inst);
 }
 
 /* Create an instance. Returns its id or an error. */

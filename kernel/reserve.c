@@ -18,12 +18,13 @@ void emuv_reserve_init(struct emuv_reserve *reserve)
 }
 
 /*
- * Allocate a new instance's reserve at the payer's expense. -ENOMEM, or -EINTR
+ * Allocate a new instance's reserve at its payer's expense. -ENOMEM, or -EINTR
  * on a fatal signal; emuv_reserve_close() then frees the allocated part.
  */
-int emuv_reserve_fill(struct emuv_instance *inst, struct emuv_payer *payer)
+int emuv_reserve_fill(struct emuv_instance *inst)
 {
 	struct emuv_reserve *reserve = &inst->reserve;
+	struct emuv_payer *payer = reserve->payer;
 	unsigned long count = inst->ranges.size;
 	struct mem_cgroup *before;
 	int err = 0;
@@ -137,15 +138,18 @@ static struct emuv_chunk *emuv_reserve_take(struct emuv_reserve *reserve)
 	return chunk;
 }
 
-/* Try to replace a chunk whose memory has failed. */
+/* Try to replace a chunk whose memory has failed, at the creator's expense. */
 static struct emuv_chunk *emuv_reserve_replace(struct emuv_instance *inst)
 {
 	struct emuv_reserve *reserve = &inst->reserve;
+	struct mem_cgroup *before;
 	struct emuv_chunk *chunk;
 
 	if (!READ_ONCE(reserve->lost))
 		return NULL;
-	chunk = emuv_chunk_alloc(inst->config.numa_node);
+	before = set_active_memcg(reserve->payer->memcg);
+	chunk = emuv_chunk_charge(inst->config.numa_node, reserve->payer);
+	set_active_memcg(before);
 	if (!chunk)
 		return NULL;
 	spin_lock(&reserve->lock);
