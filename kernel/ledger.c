@@ -32,6 +32,28 @@ static void emuv_ledger_enter(struct emuv_ledger *ledger,
 	account->physical += bytes;
 }
 
+/*
+ * Can others' returns serve the waiter? Otherwise its own client has to return
+ * bytes first. Such a waiter keeps its place, but holds nobody up.
+ */
+static bool emuv_ledger_is_in_line(const struct emuv_ledger *ledger,
+				   const struct emuv_waiter *waiter)
+{
+	return waiter->bytes <=
+	       ledger->physical_limit - waiter->account->physical;
+}
+
+/* Do the free bytes belong to a waiter? */
+static bool emuv_ledger_is_spoken_for(const struct emuv_ledger *ledger)
+{
+	const struct emuv_waiter *waiter;
+
+	list_for_each_entry(waiter, &ledger->waiters, node)
+		if (emuv_ledger_is_in_line(ledger, waiter))
+			return true;
+	return false;
+}
+
 static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
 {
 	u64 free_bytes = emuv_ledger_free_bytes(ledger);
@@ -40,7 +62,7 @@ static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
 
 	if (ledger->waiter_count)
 		state |= EMUV_STATE_WAITERS;
-	else if (free_bytes)
+	if (free_bytes && !emuv_ledger_is_spoken_for(ledger))
 		state |= EMUV_STATE_ROOM;
 	/* hysteresis, so that pollers are not woken for each charge */
 	if (free_bytes < ledger->physical_limit >> (was_near ? 3 : 4))
@@ -67,12 +89,15 @@ static void emuv_ledger_leave(struct emuv_ledger *ledger,
 /*
  * Serve waiters in the order of their arrival. A waiter that does not fit yet
  * holds up those behind it, so that small charges cannot starve a large one.
+ * What its own client would have to return is no reason to hold them up.
  */
 static void emuv_ledger_serve(struct emuv_ledger *ledger)
 {
 	struct emuv_waiter *first, *next;
 
 	list_for_each_entry_safe(first, next, &ledger->waiters, node) {
+		if (!emuv_ledger_is_in_line(ledger, first))
+			continue;
 		if (first->bytes > emuv_ledger_free_bytes(ledger))
 			break;
 		emuv_ledger_enter(ledger, first->account, first->bytes);
@@ -110,8 +135,8 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 	int err = 0;
 
 	spin_lock(&ledger->lock);
-	if (!bytes || (!ledger->waiter_count &&
-		       bytes <= emuv_ledger_free_bytes(ledger))) {
+	if (!bytes || (bytes <= emuv_ledger_free_bytes(ledger) &&
+		       !emuv_ledger_is_spoken_for(ledger))) {
 		emuv_ledger_enter(ledger, account, bytes);
 		emuv_ledger_settle(ledger, ledger->waiter_count);
 	} else {

@@ -203,6 +203,35 @@ static void ledger_lets_others_through_when_one_gives_up(struct kunit *test)
 	ledger_expect_sums(test);
 }
 
+static void ledger_holds_nobody_up_for_a_client_in_its_own_way(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_waiter own, behind;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL - 100, &free_bytes);
+	ledger_wait(ledger, &own, one, 101);
+	KUNIT_EXPECT_EQ(test, ledger->state & EMUV_STATE_ROOM, EMUV_STATE_ROOM);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, two, 40, &free_bytes),
+			0);
+	ledger_wait(ledger, &behind, two, 60);
+	KUNIT_EXPECT_TRUE(test, completion_done(&behind.served));
+	KUNIT_EXPECT_FALSE(test, completion_done(&own.served));
+	/* it is in line, and at its head, as soon as others could serve it */
+	emuv_ledger_uncharge_prepare(ledger, one, 1, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, one, 1, true);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, two, 1, &free_bytes),
+			-ENOSPC);
+	emuv_ledger_close(ledger, two);
+	KUNIT_EXPECT_TRUE(test, completion_done(&own.served));
+	ledger_expect_sums(test);
+	emuv_ledger_close(ledger, one);
+	ledger_expect_sums(test);
+}
+
 static void ledger_state_follows_the_sum_and_those_who_wait(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;
@@ -346,6 +375,7 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_gives_nobody_what_may_yet_be_put_back),
 	KUNIT_CASE(ledger_serves_those_who_wait_in_order),
 	KUNIT_CASE(ledger_lets_others_through_when_one_gives_up),
+	KUNIT_CASE(ledger_holds_nobody_up_for_a_client_in_its_own_way),
 	KUNIT_CASE(ledger_state_follows_the_sum_and_those_who_wait),
 	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),

@@ -167,6 +167,23 @@ TEST_F(waiting, NobodyOvertakesThoseWhoWait)
     EXPECT_EQ(charge(holder, 1), 0) << "nobody waits any more";
 }
 
+TEST_F(waiting, AClientInItsOwnWayHoldsNobodyUp)
+{
+    ASSERT_EQ(charge(holder, limit - 4 * mib), 0);
+    auto own = std::async(std::launch::async,
+                          [&] { return charge_wait(holder, 5 * mib); });
+    ASSERT_TRUE(wait_for_waiters(1));
+    const auto other = open_client(id);
+    EXPECT_EQ(charge(other, mib), 0);
+    EXPECT_EQ(charge_wait(other, 3 * mib), 0);
+    EXPECT_EQ(now().waiters, 1U);
+    // From here on others could serve it, so it is in line.
+    ASSERT_EQ(uncharge(holder, mib), 0);
+    EXPECT_EQ(charge(other, 1), ENOSPC);
+    ASSERT_EQ(uncharge(other, 4 * mib), 0);
+    EXPECT_EQ(own.get(), 0);
+}
+
 TEST_F(waiting, OneReturnServesAllThatFit)
 {
     ASSERT_EQ(charge(holder, limit), 0);

@@ -116,7 +116,7 @@ struct emuv_version {
  */
 #define EMUV_QUERY_NEXT		(1U << 0)
 
-/** EMUV_STATE_ROOM: physical bytes are free, and no charge waits. */
+/** EMUV_STATE_ROOM: physical bytes are free, and belong to no waiting charge. */
 #define EMUV_STATE_ROOM		(1U << 0)
 
 /**
@@ -484,7 +484,9 @@ struct emuv_discard {
  *
  * Charge physical VRAM in the ledger, or uncharge it. Both happen whole or not
  * at all. Free bytes belong to the charges that wait: meanwhile other charges
- * of more than 0 bytes fail, or wait behind them.
+ * of more than 0 bytes fail, or wait behind them. A charge holds nobody up while
+ * it exceeds the limit less what its own client has charged: then that client
+ * has to uncharge first.
  *
  * - ENOSPC: EMUV_IOC_CHARGE: the instance has less left, or other charges wait.
  *   With EMUV_CHARGE_WAIT: the instance is smaller than @bytes.
