@@ -183,6 +183,7 @@ struct FakeInstance
     std::uint64_t waited_ns = 0;  // at most, by the last charge that waits
     std::uint64_t comes_free = 0; // while one waits
     std::uint32_t state = 0;
+    std::uint32_t waiters = 0;
 } instance;
 
 int fake_ioctl(int, unsigned long request, void *argument)
@@ -249,6 +250,7 @@ int fake_ioctl(int, unsigned long request, void *argument)
         query.physical_bytes = instance.physical;
         query.physical_used_bytes = instance.used;
         query.state = instance.state;
+        query.waiters = instance.waiters;
         return 0;
     }
     default:
@@ -342,7 +344,7 @@ TEST(LedgerInstance, ADriverThatKnowsNoWaitingIsAskedAtOnce)
     EXPECT_EQ(limits.own_physical_bytes(), 80u);
 }
 
-TEST(LedgerInstance, WhatOthersWaitForIsNotFree)
+TEST(LedgerInstance, WhatOthersWaitForIsFreeButSpokenFor)
 {
     instance = {};
     instance.physical = 100;
@@ -351,8 +353,14 @@ TEST(LedgerInstance, WhatOthersWaitForIsNotFree)
     ASSERT_TRUE(limits.open(7, why, sizeof why));
     EXPECT_TRUE(limits.charge_physical(70));
     EXPECT_EQ(limits.read().physical_free_bytes(), 30u);
+    EXPECT_FALSE(limits.read().spoken_for);
     instance.state = EMUV_STATE_WAITERS;
-    EXPECT_EQ(limits.read().physical_free_bytes(), 0u);
+    instance.waiters = 1;
+    EXPECT_EQ(limits.read().physical_free_bytes(), 30u);
+    EXPECT_TRUE(limits.read().spoken_for);
+    // A charge that waits for its own client holds nobody up.
+    instance.state = EMUV_STATE_WAITERS | EMUV_STATE_ROOM;
+    EXPECT_FALSE(limits.read().spoken_for);
 }
 
 TEST(LedgerInstance, AMissingNodeAndAnotherAbiAreExplained)

@@ -77,10 +77,12 @@ std::uint64_t budget::charge_share_of_vram(int device, std::uint64_t bytes)
     if (charge_vram(device, bytes))
         return bytes;
     ledger &limits = ledger_of(device);
-    do
-        bytes = device_share(bytes - chunk_bytes,
-                             limits.read().physical_free_bytes());
-    while (bytes > 0 && !limits.charge_physical(bytes));
+    do {
+        const usage now = limits.read();
+        if (now.spoken_for)
+            return 0;
+        bytes = device_share(bytes - chunk_bytes, now.physical_free_bytes());
+    } while (bytes > 0 && !limits.charge_physical(bytes));
     return bytes;
 }
 

@@ -19,6 +19,8 @@ struct usage
     std::uint64_t virtual_bytes = 0;
     std::uint64_t physical_used_bytes = 0;
     std::uint64_t virtual_used_bytes = 0;
+    /// Free physical bytes belong to charges that wait: others fail.
+    bool spoken_for = false;
 
     std::uint64_t physical_free_bytes() const
     {

@@ -130,10 +130,8 @@ usage instance_ledger::read()
         return now;
     now.physical_bytes = query.physical_bytes;
     now.virtual_bytes = query.virtual_bytes;
-    // Bytes that others wait for are not free.
-    now.physical_used_bytes = (query.state & EMUV_STATE_WAITERS) != 0
-                                  ? query.physical_bytes
-                                  : query.physical_used_bytes;
+    now.physical_used_bytes = query.physical_used_bytes;
+    now.spoken_for = query.waiters > 0 && (query.state & EMUV_STATE_ROOM) == 0;
     now.virtual_used_bytes = query.virtual_used_bytes;
     return now;
 }
