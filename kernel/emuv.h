@@ -92,12 +92,14 @@ struct emuv_account {
 /*
  * struct emuv_waiter - a charge that waits, on its thread's stack
  * @node: Place in the ledger's queue; empty once the charge is served
- * @served: Completed then
+ * @passed_over: It was at the head for too long and holds nobody up any more
+ * @served: Completed when the charge is served
  */
 struct emuv_waiter {
 	struct list_head node;
 	struct emuv_account *account;
 	u64 bytes;
+	bool passed_over;
 	struct completion served;
 };
 
@@ -106,6 +108,8 @@ struct emuv_waiter {
  * @unowned: Part of @virtual_used that is in no account, because the allocating
  *	client dropped the region before other holders did
  * @waiters: Charges that wait for room, in the order of their arrival
+ * @head: The first waiter that holds others up, or NULL; and since when, in
+ *	jiffies
  * @state: EMUV_STATE_*, without the host's floor
  * @changed: Woken when @state or the number of @waiters changes
  * @told: The sysfs attribute of @state, or NULL
@@ -120,6 +124,8 @@ struct emuv_ledger {
 	struct emuv_counters counters;
 	struct list_head waiters;
 	unsigned int waiter_count;
+	struct emuv_waiter *head;
+	unsigned long head_since;
 	u32 state;
 	wait_queue_head_t changed;
 	struct kernfs_node *told;
@@ -130,7 +136,7 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes);
 int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 			    struct emuv_account *account, u64 bytes,
-			    u64 timeout_ns, u64 *free_bytes);
+			    u64 deadline_ns, u64 *free_bytes);
 int emuv_ledger_uncharge_prepare(struct emuv_ledger *ledger,
 				 struct emuv_account *account, u64 bytes,
 				 u64 *free_bytes);

@@ -32,26 +32,31 @@ static void emuv_ledger_enter(struct emuv_ledger *ledger,
 	account->physical += bytes;
 }
 
+/* A waiter at the head of the line holds others up no longer than this. */
+#define EMUV_LEDGER_TURN	(10 * HZ)
+
 /*
- * Can others' returns serve the waiter? Otherwise its own client has to return
- * bytes first. Such a waiter keeps its place, but holds nobody up.
+ * Does the waiter hold up those behind it? Not if it had its turn in vain, or
+ * if others' returns cannot serve it: then its own client has to return bytes
+ * first. Such a waiter keeps its place.
  */
 static bool emuv_ledger_is_in_line(const struct emuv_ledger *ledger,
 				   const struct emuv_waiter *waiter)
 {
-	return waiter->bytes <=
+	return !waiter->passed_over &&
+	       waiter->bytes <=
 	       ledger->physical_limit - waiter->account->physical;
 }
 
-/* Do the free bytes belong to a waiter? */
-static bool emuv_ledger_is_spoken_for(const struct emuv_ledger *ledger)
+/* Get the waiter that the free bytes belong to, or NULL. */
+static struct emuv_waiter *emuv_ledger_head(const struct emuv_ledger *ledger)
 {
-	const struct emuv_waiter *waiter;
+	struct emuv_waiter *waiter;
 
 	list_for_each_entry(waiter, &ledger->waiters, node)
 		if (emuv_ledger_is_in_line(ledger, waiter))
-			return true;
-	return false;
+			return waiter;
+	return NULL;
 }
 
 static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
@@ -62,7 +67,7 @@ static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
 
 	if (ledger->waiter_count)
 		state |= EMUV_STATE_WAITERS;
-	if (free_bytes && !emuv_ledger_is_spoken_for(ledger))
+	if (free_bytes && !emuv_ledger_head(ledger))
 		state |= EMUV_STATE_ROOM;
 	/* hysteresis, so that pollers are not woken for each charge */
 	if (free_bytes < ledger->physical_limit >> (was_near ? 3 : 4))
@@ -89,17 +94,19 @@ static void emuv_ledger_leave(struct emuv_ledger *ledger,
 /*
  * Serve waiters in the order of their arrival. A waiter that does not fit yet
  * holds up those behind it, so that small charges cannot starve a large one.
- * What its own client would have to return is no reason to hold them up.
+ * It holds them up for a limited time only, and not if its own client is in its
+ * way.
  */
 static void emuv_ledger_serve(struct emuv_ledger *ledger)
 {
 	struct emuv_waiter *first, *next;
 
 	list_for_each_entry_safe(first, next, &ledger->waiters, node) {
-		if (!emuv_ledger_is_in_line(ledger, first))
+		if (first->bytes > emuv_ledger_free_bytes(ledger)) {
+			if (emuv_ledger_is_in_line(ledger, first))
+				break;
 			continue;
-		if (first->bytes > emuv_ledger_free_bytes(ledger))
-			break;
+		}
 		emuv_ledger_enter(ledger, first->account, first->bytes);
 		emuv_ledger_leave(ledger, first);
 		/* the waiter may be gone after this */
@@ -115,10 +122,16 @@ static void emuv_ledger_serve(struct emuv_ledger *ledger)
  */
 static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
 {
+	struct emuv_waiter *head;
 	u32 state;
 
 	lockdep_assert_held(&ledger->lock);
 	emuv_ledger_serve(ledger);
+	head = emuv_ledger_head(ledger);
+	if (head != ledger->head) {
+		ledger->head = head;
+		ledger->head_since = jiffies;
+	}
 	state = emuv_ledger_new_state(ledger);
 	if (state == ledger->state && waiters == ledger->waiter_count)
 		return;
@@ -136,7 +149,7 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 
 	spin_lock(&ledger->lock);
 	if (!bytes || (bytes <= emuv_ledger_free_bytes(ledger) &&
-		       !emuv_ledger_is_spoken_for(ledger))) {
+		       !emuv_ledger_head(ledger))) {
 		emuv_ledger_enter(ledger, account, bytes);
 		emuv_ledger_settle(ledger, ledger->waiter_count);
 	} else {
@@ -147,28 +160,47 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 	return err;
 }
 
-static unsigned long emuv_ledger_jiffies(u64 timeout_ns)
+/* Let those behind through if the waiter has been at the head for too long. */
+static void emuv_ledger_pass_over(struct emuv_ledger *ledger,
+				  struct emuv_waiter *waiter)
 {
-	if (timeout_ns == EMUV_NO_TIMEOUT)
-		return MAX_SCHEDULE_TIMEOUT;
+	if (ledger->head != waiter ||
+	    time_before(jiffies, ledger->head_since + EMUV_LEDGER_TURN))
+		return;
+	waiter->passed_over = true;
+	emuv_ledger_settle(ledger, ledger->waiter_count);
+}
+
+/*
+ * Sleep until the waiter is served, the deadline is over, a signal comes, or it
+ * is time to look at the line. False after a signal.
+ */
+static bool emuv_ledger_sleep(struct emuv_waiter *waiter, u64 deadline_ns)
+{
+	unsigned long limit = EMUV_LEDGER_TURN;
+	u64 now = ktime_get_ns();
+
+	if (deadline_ns <= now)
+		return true;
 	/* the current tick may end at once */
-	return min(nsecs_to_jiffies64(timeout_ns) + 1,
-		   (u64)MAX_SCHEDULE_TIMEOUT - 1);
+	if (deadline_ns - now < jiffies_to_nsecs(limit))
+		limit = nsecs_to_jiffies(deadline_ns - now) + 1;
+	return wait_for_completion_interruptible_timeout(&waiter->served,
+							 limit) >= 0;
 }
 
 /*
  * Charge @bytes of VRAM as soon as there is room and earlier waiters are served.
- * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, or -EINTR on a signal. Bytes
- * that come back are charged to the waiter at once, under the ledger's lock. So
- * nobody gets in between, and no wake-up is lost.
+ * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, or -ERESTARTSYS on a signal.
+ * Bytes that come back are charged to the waiter at once, under the ledger's
+ * lock. So nobody gets in between, and no wake-up is lost.
  */
 int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 			    struct emuv_account *account, u64 bytes,
-			    u64 timeout_ns, u64 *free_bytes)
+			    u64 deadline_ns, u64 *free_bytes)
 {
 	struct emuv_waiter waiter = { .account = account, .bytes = bytes };
 	int err = 0;
-	long left;
 
 	if (!emuv_ledger_charge(ledger, account, bytes, free_bytes))
 		return 0;
@@ -179,14 +211,23 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 	spin_lock(&ledger->lock);
 	emuv_ledger_join(ledger, &waiter);
 	emuv_ledger_settle(ledger, ledger->waiter_count - 1);
-	spin_unlock(&ledger->lock);
+	/* a late grant beats the deadline or the signal */
+	while (!err && !list_empty(&waiter.node)) {
+		bool undisturbed;
 
-	left = wait_for_completion_interruptible_timeout(&waiter.served,
-							 emuv_ledger_jiffies(timeout_ns));
-	spin_lock(&ledger->lock);
-	/* a late grant beats the timeout or the signal */
-	if (!list_empty(&waiter.node)) {
-		err = left ? -EINTR : -ETIMEDOUT;
+		spin_unlock(&ledger->lock);
+		undisturbed = emuv_ledger_sleep(&waiter, deadline_ns);
+		spin_lock(&ledger->lock);
+		if (!undisturbed)
+			err = -ERESTARTSYS;
+		else if (deadline_ns <= ktime_get_ns())
+			err = -ETIMEDOUT;
+		else
+			emuv_ledger_pass_over(ledger, &waiter);
+	}
+	if (list_empty(&waiter.node)) {
+		err = 0;
+	} else {
 		emuv_ledger_leave(ledger, &waiter);
 		emuv_ledger_settle(ledger, ledger->waiter_count + 1);
 	}
@@ -412,9 +453,9 @@ int emuv_ledger_ioctl_charge(struct emuv_call *call)
 	if (arg->flags & EMUV_CHARGE_WAIT)
 		return emuv_ledger_charge_wait(&client->inst->ledger,
 					       &client->account, arg->bytes,
-					       arg->timeout_ns,
+					       arg->deadline_ns,
 					       &arg->free_bytes);
-	if (arg->timeout_ns && !(arg->flags & EMUV_CHARGE_WAIT))
+	if (arg->deadline_ns)
 		return -EINVAL;
 	return emuv_ledger_charge(&client->inst->ledger, &client->account,
 				  arg->bytes, &arg->free_bytes);
@@ -438,7 +479,7 @@ int emuv_ledger_ioctl_uncharge(struct emuv_call *call)
 	struct emuv_client *client = call->file->private_data;
 	struct emuv_charge *arg = &call->arg.charge;
 
-	if (arg->timeout_ns)
+	if (arg->deadline_ns)
 		return -EINVAL;
 	return emuv_ledger_uncharge_prepare(&client->inst->ledger,
 					    &client->account, arg->bytes,

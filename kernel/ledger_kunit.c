@@ -134,6 +134,7 @@ static void ledger_wait(struct emuv_ledger *ledger, struct emuv_waiter *waiter,
 {
 	waiter->account = account;
 	waiter->bytes = bytes;
+	waiter->passed_over = false;
 	init_completion(&waiter->served);
 	spin_lock(&ledger->lock);
 	emuv_ledger_join(ledger, waiter);
@@ -186,7 +187,7 @@ static void ledger_lets_others_through_when_one_gives_up(struct kunit *test)
 	u64 free_bytes;
 
 	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, one, PHYSICAL + 1,
-						      EMUV_NO_TIMEOUT,
+						      EMUV_NO_DEADLINE,
 						      &free_bytes), -ENOSPC);
 	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
 	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, two, 6, 1,
@@ -229,6 +230,35 @@ static void ledger_holds_nobody_up_for_a_client_in_its_own_way(struct kunit *tes
 	KUNIT_EXPECT_TRUE(test, completion_done(&own.served));
 	ledger_expect_sums(test);
 	emuv_ledger_close(ledger, one);
+	ledger_expect_sums(test);
+}
+
+static void ledger_passes_over_whoever_holds_others_up_for_too_long(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_waiter large, small;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
+	ledger_wait(ledger, &large, two, 6);
+	ledger_wait(ledger, &small, two, 3);
+	spin_lock(&ledger->lock);
+	emuv_ledger_pass_over(ledger, &small);
+	emuv_ledger_pass_over(ledger, &large);
+	spin_unlock(&ledger->lock);
+	KUNIT_EXPECT_FALSE(test, completion_done(&small.served));
+	spin_lock(&ledger->lock);
+	ledger->head_since = jiffies - EMUV_LEDGER_TURN;
+	emuv_ledger_pass_over(ledger, &large);
+	spin_unlock(&ledger->lock);
+	KUNIT_EXPECT_TRUE(test, completion_done(&small.served));
+	KUNIT_EXPECT_FALSE(test, completion_done(&large.served));
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, two, 1, &free_bytes), 0);
+	emuv_ledger_close(ledger, one);
+	KUNIT_EXPECT_TRUE(test, completion_done(&large.served));
 	ledger_expect_sums(test);
 }
 
@@ -376,6 +406,7 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_serves_those_who_wait_in_order),
 	KUNIT_CASE(ledger_lets_others_through_when_one_gives_up),
 	KUNIT_CASE(ledger_holds_nobody_up_for_a_client_in_its_own_way),
+	KUNIT_CASE(ledger_passes_over_whoever_holds_others_up_for_too_long),
 	KUNIT_CASE(ledger_state_follows_the_sum_and_those_who_wait),
 	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),

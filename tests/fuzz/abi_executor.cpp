@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <optional>
 
 #include <linux/capability.h>
@@ -418,7 +419,11 @@ long executor::call_driver(const record &what, int fd)
         argument.bytes = bytes;
         if (flags & 8U && what.value & 1U) {
             argument.flags = EMUV_CHARGE_WAIT;
-            argument.timeout_ns = what.value % 4000000;
+            timespec now{};
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            argument.deadline_ns =
+                static_cast<std::uint64_t>(now.tv_sec) * 1000000000U +
+                static_cast<std::uint64_t>(now.tv_nsec) + what.value % 4000000;
         }
         return ioctl(fd, flags & 8U ? EMUV_IOC_CHARGE : EMUV_IOC_UNCHARGE,
                      &argument);

@@ -132,7 +132,7 @@ LAYOUT_FIELD(emuv_charge, size, 0, 4);
 LAYOUT_FIELD(emuv_charge, flags, 4, 4);
 LAYOUT_FIELD(emuv_charge, bytes, 8, 8);
 LAYOUT_FIELD(emuv_charge, free_bytes, 16, 8);
-LAYOUT_FIELD(emuv_charge, timeout_ns, 24, 8);
+LAYOUT_FIELD(emuv_charge, deadline_ns, 24, 8);
 
 LAYOUT_SIZE(emuv_report, 64);
 LAYOUT_FIELD(emuv_report, size, 0, 4);
@@ -164,7 +164,7 @@ LAYOUT_VALUE(EMUV_CREATE_GUARANTEED, 2);
 LAYOUT_VALUE(EMUV_ALLOC_POPULATE, 1);
 LAYOUT_VALUE(EMUV_EXPORT_DMABUF, 1);
 LAYOUT_VALUE(EMUV_CHARGE_WAIT, 1);
-LAYOUT_VALUE(EMUV_NO_TIMEOUT, 0xffffffffffffffff);
+LAYOUT_VALUE(EMUV_NO_DEADLINE, 0xffffffffffffffff);
 LAYOUT_VALUE(EMUV_STATE_ROOM, 1);
 LAYOUT_VALUE(EMUV_STATE_NEAR_LIMIT, 2);
 LAYOUT_VALUE(EMUV_STATE_WAITERS, 4);

@@ -242,7 +242,7 @@ const std::vector<form> &forms()
          false,
          true,
          EMUV_CHARGE_WAIT,
-         {offsetof(emuv_charge, timeout_ns)},
+         {offsetof(emuv_charge, deadline_ns)},
          order<emuv_charge>(
              [](emuv_charge &a, int, const region &, int) { a.bytes = mib; }),
          [](const descriptor &node, int, const std::vector<unsigned char> &) {
@@ -250,13 +250,13 @@ const std::vector<form> &forms()
          },
          {MEMBER(emuv_charge, free_bytes)},
          {},
-         offsetof(emuv_charge, timeout_ns)},
+         offsetof(emuv_charge, deadline_ns)},
         {"Uncharge",
          EMUV_IOC_UNCHARGE,
          false,
          true,
          0,
-         {offsetof(emuv_charge, timeout_ns)},
+         {offsetof(emuv_charge, deadline_ns)},
          order<emuv_charge>(
              [](emuv_charge &a, int, const region &, int) { a.bytes = 1; }),
          [](const descriptor &node, int, const std::vector<unsigned char> &) {
@@ -264,7 +264,7 @@ const std::vector<form> &forms()
          },
          {MEMBER(emuv_charge, free_bytes)},
          {},
-         offsetof(emuv_charge, timeout_ns)},
+         offsetof(emuv_charge, deadline_ns)},
         {"Report",
          EMUV_IOC_REPORT,
          false,

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <future>
 #include <memory>
 #include <random>
@@ -24,13 +25,22 @@ using namespace guest;
 constexpr u64 limit = 64 * mib;
 constexpr int poll_limit_ms = 120000;
 
+/// A time of CLOCK_MONOTONIC.
+u64 in_ns(u64 from_now)
+{
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<u64>(now.tv_sec) * 1000000000 +
+           static_cast<u64>(now.tv_nsec) + from_now;
+}
+
 int charge_wait(const descriptor &client, u64 bytes,
-                u64 timeout_ns = EMUV_NO_TIMEOUT)
+                u64 deadline_ns = EMUV_NO_DEADLINE)
 {
     auto argument = fresh<emuv_charge>();
     argument.flags = EMUV_CHARGE_WAIT;
     argument.bytes = bytes;
-    argument.timeout_ns = timeout_ns;
+    argument.deadline_ns = deadline_ns;
     return call(client, EMUV_IOC_CHARGE, argument);
 }
 
@@ -65,12 +75,12 @@ protected:
 class waiter
 {
 public:
-    waiter(int id, u64 bytes, u64 timeout_ns = EMUV_NO_TIMEOUT)
+    waiter(int id, u64 bytes, u64 deadline_ns = EMUV_NO_DEADLINE)
         : client(open_client(id)),
-          answer_(std::async(std::launch::async, [this, bytes, timeout_ns] {
+          answer_(std::async(std::launch::async, [this, bytes, deadline_ns] {
               thread_ = pthread_self();
               has_thread_ = true;
-              return charge_wait(client, bytes, timeout_ns);
+              return charge_wait(client, bytes, deadline_ns);
           }))
     {}
 
@@ -94,6 +104,31 @@ private:
     std::atomic<pthread_t> thread_{};
     std::atomic<bool> has_thread_{false};
     std::future<int> answer_;
+};
+
+/// A signal with a handler that does nothing.
+class ignored_signal
+{
+public:
+    ignored_signal(int number, int flags)
+        : number_(number)
+    {
+        struct sigaction handle
+        {};
+        handle.sa_handler = [](int) { handled++; };
+        handle.sa_flags = flags;
+        sigaction(number_, &handle, &before_);
+    }
+    ~ignored_signal() { sigaction(number_, &before_, nullptr); }
+    ignored_signal(const ignored_signal &) = delete;
+    ignored_signal &operator=(const ignored_signal &) = delete;
+
+    static inline std::atomic<unsigned> handled{0};
+
+private:
+    const int number_;
+    struct sigaction before_
+    {};
 };
 
 // --- who is served ---
@@ -257,7 +292,7 @@ TEST_F(waiting, NoWakeUpIsLost)
                 const u64 bytes = 1 + chance() % limit;
                 const bool hurries = chance() % 8 == 0;
                 const int answer =
-                    charge_wait(own, bytes, hurries ? 1000 : EMUV_NO_TIMEOUT);
+                    charge_wait(own, bytes, hurries ? in_ns(1000) : EMUV_NO_DEADLINE);
                 served += answer == 0;
                 wrong += answer != 0 && !(hurries && answer == ETIMEDOUT);
                 if (answer == 0)
@@ -280,10 +315,10 @@ TEST_F(waiting, ATimeLimitEndsItAndNothingIsCharged)
 {
     ASSERT_EQ(charge(holder, limit - mib), 0);
     auto argument = fresh<emuv_charge>();
-    for (const u64 timeout_ns : {u64{0}, u64{1}, u64{1000000}}) {
+    for (const u64 deadline_ns : {u64{0}, in_ns(0), in_ns(1000000)}) {
         argument.flags = EMUV_CHARGE_WAIT;
         argument.bytes = 2 * mib;
-        argument.timeout_ns = timeout_ns;
+        argument.deadline_ns = deadline_ns;
         argument.free_bytes = 4711;
         EXPECT_EQ(call(holder, EMUV_IOC_CHARGE, argument), ETIMEDOUT);
         EXPECT_EQ(argument.free_bytes, 4711U) << "written back on failure";
@@ -296,23 +331,22 @@ TEST_F(waiting, ATimeLimitEndsItAndNothingIsCharged)
 TEST_F(waiting, WhoGivesUpLetsThoseBehindThrough)
 {
     ASSERT_EQ(charge(holder, limit - mib), 0);
-    waiter large(id, 2 * mib, 2000000000);
-    ASSERT_TRUE(wait_for_waiters(1));
-    waiter small(id, mib);
-    EXPECT_EQ(large.answer(), ETIMEDOUT);
-    EXPECT_EQ(small.answer(), 0);
+    {
+        const ignored_signal by(SIGUSR1, 0);
+        waiter large(id, 2 * mib);
+        ASSERT_TRUE(wait_for_waiters(1));
+        waiter small(id, mib);
+        ASSERT_TRUE(wait_for_waiters(2));
+        large.signal(SIGUSR1);
+        EXPECT_EQ(large.answer(), EINTR);
+        EXPECT_EQ(small.answer(), 0);
+    }
     EXPECT_EQ(now().physical_used_bytes, limit);
 }
 
 TEST_F(waiting, ASignalEndsIt)
 {
-    struct sigaction handle
-    {};
-    struct sigaction before
-    {};
-    handle.sa_handler = [](int) {};
-    handle.sa_flags = SA_RESTART;
-    ASSERT_EQ(sigaction(SIGUSR1, &handle, &before), 0);
+    const ignored_signal by(SIGUSR1, 0);
     ASSERT_EQ(charge(holder, limit), 0);
     {
         waiter one(id, mib);
@@ -322,7 +356,26 @@ TEST_F(waiting, ASignalEndsIt)
     }
     EXPECT_EQ(now().waiters, 0U);
     EXPECT_EQ(now().physical_used_bytes, limit);
-    sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(waiting, AHandlerThatRestartsCallsLetsItGoOnBehindTheOthers)
+{
+    const ignored_signal by(SIGUSR1, SA_RESTART);
+    ASSERT_EQ(charge(holder, limit), 0);
+    waiter one(id, 2 * mib);
+    ASSERT_TRUE(wait_for_waiters(1));
+    waiter two(id, 2 * mib);
+    ASSERT_TRUE(wait_for_waiters(2));
+    const unsigned before = ignored_signal::handled;
+    one.signal(SIGUSR1);
+    ASSERT_TRUE(wait_until(
+        [&] { return ignored_signal::handled != before; }));
+    ASSERT_TRUE(wait_for_waiters(2));
+    ASSERT_EQ(uncharge(holder, 2 * mib), 0);
+    EXPECT_EQ(two.answer(), 0);
+    EXPECT_TRUE(one.waits());
+    ASSERT_EQ(uncharge(holder, 2 * mib), 0);
+    EXPECT_EQ(one.answer(), 0);
 }
 
 TEST_F(waiting, AKilledWaiterIsNotServedAndBlocksNobody)
@@ -351,7 +404,7 @@ TEST_F(waiting, AnAnswerThatCannotBeWrittenLetsOthersThrough)
     auto argument = fresh<emuv_charge>();
     argument.flags = EMUV_CHARGE_WAIT;
     argument.bytes = mib;
-    argument.timeout_ns = EMUV_NO_TIMEOUT;
+    argument.deadline_ns = EMUV_NO_DEADLINE;
     std::memcpy(at, &argument, sizeof argument);
     const auto own = open_client(id);
     auto answer = std::async(std::launch::async, [&] {

@@ -69,7 +69,7 @@ TEST(abi, members_stay_where_they_are)
     EXPECT_EQ(offsetof(emuv_alloc, bytes), 8U);
     EXPECT_EQ(offsetof(emuv_export, fd), 16U);
     EXPECT_EQ(offsetof(emuv_import, offset), 16U);
-    EXPECT_EQ(offsetof(emuv_charge, timeout_ns), 24U);
+    EXPECT_EQ(offsetof(emuv_charge, deadline_ns), 24U);
     EXPECT_EQ(offsetof(emuv_query_instance, state), 208U);
     EXPECT_EQ(offsetof(emuv_query_instance, reserve_bytes), 216U);
 }

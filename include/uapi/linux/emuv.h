@@ -467,8 +467,8 @@ struct emuv_discard {
  */
 #define EMUV_CHARGE_WAIT	(1U << 0)
 
-/** EMUV_NO_TIMEOUT: wait until there is room, or a signal comes. */
-#define EMUV_NO_TIMEOUT		(~0ULL)
+/** EMUV_NO_DEADLINE: wait until there is room, or a signal comes. */
+#define EMUV_NO_DEADLINE	(~0ULL)
 
 /**
  * struct emuv_charge - ioctl(EMUV_IOC_CHARGE), ioctl(EMUV_IOC_UNCHARGE)
@@ -477,8 +477,8 @@ struct emuv_discard {
  * @bytes: Bytes of physical VRAM, not rounded
  * @free_bytes: Out: the bytes that the instance has left after the call, before
  *	charges that wait are served
- * @timeout_ns: With EMUV_CHARGE_WAIT: the longest wait in nanoseconds, or
- *	EMUV_NO_TIMEOUT. Otherwise must be 0
+ * @deadline_ns: With EMUV_CHARGE_WAIT: the time at which the wait ends, in
+ *	nanoseconds of CLOCK_MONOTONIC, or EMUV_NO_DEADLINE. Otherwise must be 0
  *
  * The first version ends with @free_bytes.
  *
@@ -486,12 +486,17 @@ struct emuv_discard {
  * at all. Free bytes belong to the charges that wait: meanwhile other charges
  * of more than 0 bytes fail, or wait behind them. A charge holds nobody up while
  * it exceeds the limit less what its own client has charged: then that client
- * has to uncharge first.
+ * has to uncharge first. Nor does it after 10 seconds as the first in line.
+ *
+ * A wait that a signal ends has charged nothing. The kernel restarts the call
+ * after a stop, and after a handler with SA_RESTART. It then waits behind all
+ * others, until the same deadline.
  *
  * - ENOSPC: EMUV_IOC_CHARGE: the instance has less left, or other charges wait.
  *   With EMUV_CHARGE_WAIT: the instance is smaller than @bytes.
  * - ETIMEDOUT: with EMUV_CHARGE_WAIT: there was no room in time.
- * - EINTR: with EMUV_CHARGE_WAIT: a signal came first.
+ * - EINTR: with EMUV_CHARGE_WAIT: a signal came whose handler has no
+ *   SA_RESTART.
  * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
  */
 struct emuv_charge {
@@ -499,7 +504,7 @@ struct emuv_charge {
 	__u32 flags;
 	__aligned_u64 bytes;
 	__aligned_u64 free_bytes;
-	__aligned_u64 timeout_ns;
+	__aligned_u64 deadline_ns;
 };
 
 /**

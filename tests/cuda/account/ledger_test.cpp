@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Ledgers: the one in a file, over threads and processes, and the instance's.
 #include "account/ledger.hpp"
+#include "base/thread.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -180,7 +181,8 @@ struct FakeInstance
     int open_files = 0;
     std::string opened;
     bool waits = true;            // the driver knows of waiting
-    std::uint64_t waited_ns = 0;  // at most, by the last charge that waits
+    std::uint64_t deadline_ns = 0; // of the last charge that waits
+    bool disturbs = true;         // while one waits
     std::uint64_t comes_free = 0; // while one waits
     std::uint32_t state = 0;
     std::uint32_t waiters = 0;
@@ -203,13 +205,16 @@ int fake_ioctl(int, unsigned long request, void *argument)
                 errno = E2BIG;
                 return -1;
             }
-            instance.waited_ns = charge.timeout_ns;
+            instance.deadline_ns = charge.deadline_ns;
+            sigset_t now;
+            pthread_sigmask(SIG_BLOCK, nullptr, &now);
+            instance.disturbs = sigismember(&now, SIGPROF) == 0;
             instance.used -= instance.comes_free;
             if (instance.used + charge.bytes > instance.physical) {
                 errno = ETIMEDOUT;
                 return -1;
             }
-        } else if (charge.timeout_ns != 0) {
+        } else if (charge.deadline_ns != 0) {
             errno = EINVAL;
             return -1;
         }
@@ -319,12 +324,17 @@ TEST(LedgerInstance, AChargeMaySleepInTheDriver)
     ASSERT_TRUE(limits.open(7, why, sizeof why));
     EXPECT_TRUE(limits.can_wait());
     EXPECT_TRUE(limits.charge_physical(80));
+    const std::uint64_t before = now_ns();
     EXPECT_FALSE(limits.charge_physical_within(30, 4000));
-    EXPECT_EQ(instance.waited_ns, 4000u);
+    EXPECT_GE(instance.deadline_ns, before + 4000);
+    EXPECT_LE(instance.deadline_ns, now_ns() + 4000);
+    EXPECT_FALSE(instance.disturbs);
+    sigset_t now;
+    pthread_sigmask(SIG_BLOCK, nullptr, &now);
+    EXPECT_EQ(sigismember(&now, SIGPROF), 0);
     EXPECT_EQ(limits.own_physical_bytes(), 80u);
     instance.comes_free = 20;
     EXPECT_TRUE(limits.charge_physical_within(30, 5000));
-    EXPECT_EQ(instance.waited_ns, 5000u);
     EXPECT_EQ(limits.own_physical_bytes(), 110u);
     EXPECT_EQ(limits.ever_physical_bytes(), 110u);
     EXPECT_TRUE(limits.can_wait());

@@ -2,8 +2,10 @@
 // The ledger that an instance's driver keeps.
 #include "account/ledger.hpp"
 #include "base/size.hpp"
+#include "base/thread.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -89,11 +91,21 @@ bool instance_ledger::take_physical_within(std::uint64_t bytes,
     auto charge = argument<emuv_charge>();
     charge.flags = EMUV_CHARGE_WAIT;
     charge.bytes = bytes;
-    charge.timeout_ns = ns;
-    if (calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0)
+    charge.deadline_ns = now_ns() + ns;
+    // A handler would cost the place in the queue.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    const bool blocked = pthread_sigmask(SIG_BLOCK, &all, &before) == 0;
+    const bool taken = calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0;
+    const int why = taken ? 0 : errno;
+    if (blocked)
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (taken)
         return true;
-    // The driver is older than EMUV_CHARGE_WAIT.
-    if (errno == EINVAL || errno == E2BIG)
+    // The driver is older than EMUV_CHARGE_WAIT, or the call fails at once: the
+    // caller must not spin.
+    if (why != ETIMEDOUT && why != EINTR && why != ENOSPC)
         can_wait_ = false;
     return !can_wait_ && take_physical(bytes);
 }
