@@ -254,6 +254,7 @@ found:
 	arg->hit_bytes = account.counters.hit_bytes;
 	arg->miss_bytes = account.counters.miss_bytes;
 	arg->stalled_ns = account.counters.stalled_ns;
+	arg->waiting_bytes = account.waiting;
 	return 0;
 }
 
@@ -283,6 +284,7 @@ static void emuv_client_show_fdinfo(struct seq_file *seq, struct file *file)
 	seq_printf(seq, "emuv-physical-bytes:\t%llu\n", account.physical);
 	seq_printf(seq, "emuv-virtual-bytes:\t%llu\n", account.virtual);
 	seq_printf(seq, "emuv-imported-bytes:\t%llu\n", account.imported);
+	seq_printf(seq, "emuv-waiting-bytes:\t%llu\n", account.waiting);
 }
 
 const struct file_operations emuv_client_fops = {

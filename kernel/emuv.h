@@ -77,7 +77,7 @@ struct emuv_counters {
  * @virtual: Bytes of the regions that it allocated and still holds
  * @imported: Bytes of other clients' regions that it holds
  * @counters: Sums of its reports
- * @waiters: Number of its charges that wait
+ * @waiters, @waiting: Number and bytes of its charges that wait
  * @seen: State of the instance that the client was last told
  */
 struct emuv_account {
@@ -86,6 +86,7 @@ struct emuv_account {
 	u64 imported;
 	struct emuv_counters counters;
 	unsigned int waiters;
+	u64 waiting;
 	u32 seen;
 };
 

@@ -81,6 +81,7 @@ static void emuv_ledger_join(struct emuv_ledger *ledger,
 	list_add_tail(&waiter->node, &ledger->waiters);
 	ledger->waiter_count++;
 	waiter->account->waiters++;
+	waiter->account->waiting += waiter->bytes;
 }
 
 static void emuv_ledger_leave(struct emuv_ledger *ledger,
@@ -89,6 +90,7 @@ static void emuv_ledger_leave(struct emuv_ledger *ledger,
 	list_del_init(&waiter->node);
 	ledger->waiter_count--;
 	waiter->account->waiters--;
+	waiter->account->waiting -= waiter->bytes;
 }
 
 /*

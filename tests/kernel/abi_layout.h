@@ -60,7 +60,7 @@ LAYOUT_FIELD(emuv_query_instance, reserve_bytes, 216, 8);
 LAYOUT_FIELD(emuv_query_instance, created, 224, 4);
 LAYOUT_FIELD(emuv_query_instance, reserved, 228, 4);
 
-LAYOUT_SIZE(emuv_query_client, 120);
+LAYOUT_SIZE(emuv_query_client, 128);
 LAYOUT_FIELD(emuv_query_client, size, 0, 4);
 LAYOUT_FIELD(emuv_query_client, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_client, id, 8, 4);
@@ -77,6 +77,7 @@ LAYOUT_FIELD(emuv_query_client, comm, 80, 16);
 LAYOUT_FIELD(emuv_query_client, hit_bytes, 96, 8);
 LAYOUT_FIELD(emuv_query_client, miss_bytes, 104, 8);
 LAYOUT_FIELD(emuv_query_client, stalled_ns, 112, 8);
+LAYOUT_FIELD(emuv_query_client, waiting_bytes, 120, 8);
 
 LAYOUT_SIZE(emuv_create, 104);
 LAYOUT_FIELD(emuv_create, size, 0, 4);

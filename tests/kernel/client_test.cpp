@@ -467,6 +467,7 @@ TEST_F(client, FdinfoTellsWhatItHolds)
     EXPECT_EQ(value("emuv-physical-bytes"), 4242U) << text;
     EXPECT_EQ(value("emuv-virtual-bytes"), 3 * chunk) << text;
     EXPECT_EQ(value("emuv-imported-bytes"), 0U) << text;
+    EXPECT_EQ(value("emuv-waiting-bytes"), 0U) << text;
 }
 
 // --- passing to others ---

@@ -37,7 +37,7 @@ TEST(abi, sizes_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
     EXPECT_EQ(sizeof(emuv_query_instance), 232U);
-    EXPECT_EQ(sizeof(emuv_query_client), 120U);
+    EXPECT_EQ(sizeof(emuv_query_client), 128U);
     EXPECT_EQ(sizeof(emuv_create), 104U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
     EXPECT_EQ(sizeof(emuv_alloc), 24U);

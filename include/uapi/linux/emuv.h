@@ -226,6 +226,7 @@ struct emuv_query_instance {
  * @hit_bytes: Out: see struct emuv_report
  * @miss_bytes: Out: see struct emuv_report
  * @stalled_ns: Out: see struct emuv_report
+ * @waiting_bytes: Out: the sum of its charges that wait (EMUV_CHARGE_WAIT)
  *
  * The first version ends with @comm.
  *
@@ -252,6 +253,7 @@ struct emuv_query_client {
 	__aligned_u64 hit_bytes;
 	__aligned_u64 miss_bytes;
 	__aligned_u64 stalled_ns;
+	__aligned_u64 waiting_bytes;
 };
 
 /**
