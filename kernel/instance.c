@@ -364,7 +364,9 @@ void emuv_instance_ioctl_query_finish(struct emuv_call *call, int err)
 {
 	struct emuv_client *client = call->file->private_data;
 
-	if (!err)
+	/* a caller of the first version is not told the state */
+	if (!err && call->arg.query_instance.size >=
+		    offsetofend(struct emuv_query_instance, state))
 		emuv_ledger_saw(&client->inst->ledger, &client->account,
 				call->arg.query_instance.state);
 }

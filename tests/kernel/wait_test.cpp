@@ -502,6 +502,18 @@ TEST_F(waiting, PollTellsOfAChangeUntilItHasBeenAskedFor)
     EXPECT_EQ(query(other).state, EMUV_STATE_ROOM);
 }
 
+TEST_F(waiting, AnOlderCallerIsNotTakenForToldOfTheState)
+{
+    const auto other = open_client(id);
+    ASSERT_EQ(charge(holder, limit), 0);
+    auto older = fresh<emuv_query_instance>();
+    older.size = offsetof(emuv_query_instance, state);
+    ASSERT_EQ(call(other, EMUV_IOC_QUERY_INSTANCE, older), 0);
+    EXPECT_EQ(news(other), POLLPRI);
+    query(other);
+    EXPECT_EQ(news(other), 0);
+}
+
 TEST_F(waiting, PollWakesWhoSleeps)
 {
     const auto other = open_client(id);
