@@ -223,6 +223,19 @@ TEST_F(waiting, AClientInItsOwnWayHoldsNobodyUp)
     EXPECT_EQ(own.get(), 0);
 }
 
+TEST_F(waiting, TheFirstHoldsTheOthersUpForALimitedTime)
+{
+    ASSERT_EQ(charge(holder, limit - mib), 0);
+    waiter large(id, 2 * mib);
+    ASSERT_TRUE(wait_for_waiters(1));
+    waiter small(id, mib - 1);
+    EXPECT_EQ(small.answer(), 0) << "nobody has returned anything";
+    EXPECT_TRUE(large.waits());
+    EXPECT_EQ(charge(holder, 1), 0);
+    ASSERT_EQ(uncharge(holder, 2 * mib), 0);
+    EXPECT_EQ(large.answer(), 0);
+}
+
 TEST_F(waiting, OneReturnServesAllThatFit)
 {
     ASSERT_EQ(charge(holder, limit), 0);
