@@ -289,7 +289,7 @@ int emuv_param_create_instances(void)
 		err = emuv_instance_create(&config);
 		if (err < 0) {
 			if (err == -ENOMEM)
-				pr_err("%s: no memory, or more than the host can back in all; overcommit=1 promises that all the same\n",
+				pr_err("%s: no memory, or more than the host can back in all; overcommit=1 without guaranteed=1 promises that all the same\n",
 				       virtual.name);
 			return err;
 		}

@@ -170,7 +170,7 @@ struct emuv_version {
  * Describe an instance. On /dev/emuvN it is always the node's own; @id is not
  * read there.
  *
- * An open /dev/emuvN remembers the @state that this call last returned, and at
+ * An open /dev/emuvN, shared by all its descriptors, remembers the @state that this call last returned, and at
  * first the state when it was opened. poll() reports EPOLLPRI while the state
  * is another one. Memory can always be read and written, so poll() always
  * reports EPOLLIN and EPOLLOUT.
@@ -276,7 +276,8 @@ struct emuv_query_client {
  * @id: In: the instance's id, 0 to EMUV_MAX_INSTANCES - 1, or EMUV_ANY for
  *	the lowest free id. Out: the assigned id
  * @numa_node: The NUMA node of its memory, or EMUV_ANY for the node of the
- *	process that touches the memory first
+ *	process that touches the memory first; with EMUV_CREATE_GUARANTEED, of
+ *	the caller
  * @physical_bytes: Its share of VRAM, 0 to EMUV_MAX_BYTES
  * @virtual_bytes: Its share of system RAM, 0 to EMUV_MAX_BYTES; a multiple of
  *	EMUV_CHUNK_BYTES. At least one of the two sizes must be above 0. Their
@@ -469,7 +470,10 @@ struct emuv_discard {
  */
 #define EMUV_CHARGE_WAIT	(1U << 0)
 
-/** EMUV_NO_DEADLINE: wait until there is room, or a signal comes. */
+/**
+ * EMUV_NO_DEADLINE: wait until there is room, or a signal comes. Closing the
+ * descriptor in another thread does not end the wait.
+ */
 #define EMUV_NO_DEADLINE	(~0ULL)
 
 /**
