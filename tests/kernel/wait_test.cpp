@@ -110,8 +110,7 @@ private:
 class ignored_signal
 {
 public:
-    ignored_signal(int number, int flags)
-        : number_(number)
+    ignored_signal(int number, int flags) : number_(number)
     {
         struct sigaction handle
         {};
@@ -158,7 +157,8 @@ TEST_F(waiting, IsServedOnceOthersHaveReturnedEnough)
     const auto all = list_clients(control, id);
     ASSERT_EQ(all.size(), 2U);
     EXPECT_EQ(all[0].waiting_bytes, 0U);
-    EXPECT_EQ(all[1].waiting_bytes, 10 * mib) << "all see who waits, for how much";
+    EXPECT_EQ(all[1].waiting_bytes, 10 * mib)
+        << "all see who waits, for how much";
     ASSERT_EQ(uncharge(holder, 10 * mib - 1), 0);
     EXPECT_EQ(now().waiters, 1U);
     EXPECT_EQ(now().physical_used_bytes, limit - 10 * mib + 1)
@@ -308,8 +308,8 @@ TEST_F(waiting, NoWakeUpIsLost)
                 // Far more than there is, all in all; some give up.
                 const u64 bytes = 1 + chance() % limit;
                 const bool hurries = chance() % 8 == 0;
-                const int answer =
-                    charge_wait(own, bytes, hurries ? in_ns(1000) : EMUV_NO_DEADLINE);
+                const int answer = charge_wait(
+                    own, bytes, hurries ? in_ns(1000) : EMUV_NO_DEADLINE);
                 served += answer == 0;
                 wrong += answer != 0 && !(hurries && answer == ETIMEDOUT);
                 if (answer == 0)
@@ -385,8 +385,7 @@ TEST_F(waiting, AHandlerThatRestartsCallsLetsItGoOnBehindTheOthers)
     ASSERT_TRUE(wait_for_waiters(2));
     const unsigned before = ignored_signal::handled;
     one.signal(SIGUSR1);
-    ASSERT_TRUE(wait_until(
-        [&] { return ignored_signal::handled != before; }));
+    ASSERT_TRUE(wait_until([&] { return ignored_signal::handled != before; }));
     ASSERT_TRUE(wait_for_waiters(2));
     ASSERT_EQ(uncharge(holder, 2 * mib), 0);
     EXPECT_EQ(two.answer(), 0);

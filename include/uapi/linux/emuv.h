@@ -170,10 +170,10 @@ struct emuv_version {
  * Describe an instance. On /dev/emuvN it is always the node's own; @id is not
  * read there.
  *
- * An open /dev/emuvN, shared by all its descriptors, remembers the @state that this call last returned, and at
- * first the state when it was opened. poll() reports EPOLLPRI while the state
- * is another one. Memory can always be read and written, so poll() always
- * reports EPOLLIN and EPOLLOUT.
+ * An open /dev/emuvN, shared by all its descriptors, remembers the @state that
+ * this call last returned, and at first the state when it was opened. poll()
+ * reports EPOLLPRI while the state is another one. Memory can always be read
+ * and written, so poll() always reports EPOLLIN and EPOLLOUT.
  *
  * - ENODEV: there is no such instance (with EMUV_QUERY_NEXT: no further one).
  */

@@ -180,10 +180,10 @@ struct FakeInstance
     emuv::cuda::counters moved;
     int open_files = 0;
     std::string opened;
-    bool waits = true;            // the driver knows of waiting
+    bool waits = true;             // the driver knows of waiting
     std::uint64_t deadline_ns = 0; // of the last charge that waits
-    bool disturbs = true;         // while one waits
-    std::uint64_t comes_free = 0; // while one waits
+    bool disturbs = true;          // while one waits
+    std::uint64_t comes_free = 0;  // while one waits
     std::uint32_t state = 0;
     std::uint32_t waiters = 0;
 } instance;

@@ -68,9 +68,8 @@ private:
     {
         slept++;
         std::unique_lock lock(lock_);
-        return returned_.wait_for(lock, std::chrono::nanoseconds(ns), [&] {
-            return of_.charge_physical(bytes);
-        });
+        return returned_.wait_for(lock, std::chrono::nanoseconds(ns),
+                                  [&] { return of_.charge_physical(bytes); });
     }
     void give_physical(std::uint64_t bytes) override
     {
