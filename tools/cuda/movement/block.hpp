@@ -48,6 +48,9 @@ struct slot
     /// The room was mapped since the digest was taken, so that work that nobody
     /// announced may have written there.
     bool exposed = false;
+    /// An eviction wrote that room, or found it equal. A digest of the arrived
+    /// copy alone says nothing about later evictions.
+    bool proven = false;
     bool changes = false; ///< contents seen to change between evictions
     digests::value digest{};
 

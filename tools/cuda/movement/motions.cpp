@@ -265,6 +265,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     const digests::value now = digests_.result(which->digest);
     if (!which->evicts) {
         // The room holds the same: nobody can write there meanwhile.
+        of.proven = of.proven && of.digested && of.digest == now;
         of.digest = now;
         of.digested = true;
         of.exposed = false;
@@ -275,6 +276,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     if (of.digested)
         of.changes = !unchanged;
     of.digest = now;
+    of.proven = true;
     if (unchanged) {
         which->at = stage::ready;
         return;

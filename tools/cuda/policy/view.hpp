@@ -50,7 +50,9 @@ struct unit_view
     bool has_room = false;   ///< system RAM is attached to it
     bool room_is_charged = false; ///< by itself: the room may change hands
     bool room_has_alias = false;  ///< copies can reach it
-    bool room_is_known = false;   ///< a digest tells if a write-back is needed
+    /// A digest of the room, which an eviction has proven, tells if the unit
+    /// has to be written back.
+    bool room_is_known = false;
 
     bool is_idle() const { return !fixed && !busy; }
     bool in_ram() const
