@@ -720,6 +720,7 @@ struct patient_record
 
 TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
 {
+    card_.calls.cuEventCreate = slow_card::create; // each event another one
     card_.calls.cuEventRecord = patient_record::record;
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
     const auto launch_brief = [&](std::size_t which, bool elsewhere = false) {
@@ -769,6 +770,7 @@ TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
 TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
 {
     static std::atomic<bool> ended;
+    card_.calls.cuEventCreate = slow_card::create; // each event another one
     card_.calls.cuEventRecord = patient_record::record;
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
     card_.calls.cuMemFreeHost = [](void *at) {
