@@ -225,6 +225,24 @@ protected:
             },
             [] { return CUDA_SUCCESS; });
     }
+    // Launches a trusted kernel that is given the first unit; null: work that
+    // is no kernel's.
+    void launch_kernel(const char *name)
+    {
+        if (name == nullptr) {
+            launch(1, 2);
+            return;
+        }
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = name;
+                out.vouched = true;
+                out.name(units_[0]);
+            },
+            [] { return CUDA_SUCCESS; });
+    }
     // Launches work, and lets a little time pass.
     void use(std::size_t which, std::uint64_t what)
     {
@@ -831,18 +849,41 @@ TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
-TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
+namespace {
+
+// A card that reports a fault while kernels are in flight.
+struct faulting_card
 {
-    static std::atomic<CUresult> state;
-    static std::mutex lock;
-    static std::vector<std::string> named;
-    state = CUDA_SUCCESS;
-    named.clear();
-    card_.calls.cuEventQuery = [](CUevent) { return state.load(); };
-    faulted_ = [](const std::vector<const char *> &kernels) {
+    static inline std::atomic<CUresult> state{CUDA_SUCCESS};
+    static inline std::mutex lock;
+    static inline std::vector<std::string> named;
+
+    static CUresult query(CUevent) { return state.load(); }
+    static void faulted(const std::vector<const char *> &kernels)
+    {
         const std::lock_guard guard(lock);
         named.assign(kernels.begin(), kernels.end());
-    };
+    }
+
+    // @param launch  launches a kernel by its name; null: work without one
+    template <typename Launch>
+    static void fault(Launch launch)
+    {
+        state = CUDA_ERROR_NOT_READY;
+        for (const char *const name : {"one", "one", "other"})
+            launch(name);
+        launch(nullptr);
+        state = CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+};
+
+} // namespace
+
+TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
+{
+    faulting_card::named.clear();
+    card_.calls.cuEventQuery = faulting_card::query;
+    faulted_ = faulting_card::faulted;
     expected_end_ = "the device reports an error";
     unmaps_ = true;
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
@@ -853,33 +894,17 @@ TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
                                  return !card_.mapped.contains(each);
                              }) >= 2;
     }));
-    const auto launch_kernel = [&](const char *name) {
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](work &out) {
-                out.what = 1;
-                out.kernel = name;
-                out.vouched = true;
-                out.name(units_[0]);
-            },
-            [] { return CUDA_SUCCESS; });
-    };
-    state = CUDA_ERROR_NOT_READY;
-    launch_kernel("one");
-    launch_kernel("one");
-    launch_kernel("other");
-    launch(1, 2); // no kernel
-    state = CUDA_ERROR_ILLEGAL_ADDRESS;
+    faulting_card::fault([this](const char *name) { launch_kernel(name); });
     EXPECT_TRUE(wait_until(
         std::chrono::seconds(120),
         [] {
-            const std::lock_guard guard(lock);
-            return !named.empty();
+            const std::lock_guard guard(faulting_card::lock);
+            return !faulting_card::named.empty();
         },
         [] { usleep(1000); }));
     moves_->stop(nullptr);
-    EXPECT_EQ(named, (std::vector<std::string>{"one", "other"}));
-    state = CUDA_SUCCESS;
+    EXPECT_EQ(faulting_card::named, (std::vector<std::string>{"one", "other"}));
+    faulting_card::state = CUDA_SUCCESS;
     ASSERT_NO_FATAL_FAILURE(free_all());
     expected_end_.clear();
     faulted_ = nullptr;
@@ -887,38 +912,15 @@ TEST_F(Mover, TrustedKernelsThatWereInFlightAreNamedAfterAFault)
 
 TEST_F(Mover, NoKernelIsNamedAfterAFaultWithAllMemoryInReach)
 {
-    static std::atomic<CUresult> state;
-    static std::mutex lock;
-    static std::vector<std::string> named;
-    state = CUDA_SUCCESS;
-    named.clear();
-    card_.calls.cuEventQuery = [](CUevent) { return state.load(); };
-    faulted_ = [](const std::vector<const char *> &kernels) {
-        const std::lock_guard guard(lock);
-        named.assign(kernels.begin(), kernels.end());
-    };
+    faulting_card::named.clear();
+    card_.calls.cuEventQuery = faulting_card::query;
+    faulted_ = faulting_card::faulted;
     expected_end_ = "the device reports an error";
     ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
-    const auto launch_kernel = [&](const char *name) {
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](work &out) {
-                out.what = 1;
-                out.kernel = name;
-                out.vouched = true;
-                out.name(units_[0]);
-            },
-            [] { return CUDA_SUCCESS; });
-    };
-    state = CUDA_ERROR_NOT_READY;
-    launch_kernel("one");
-    launch_kernel("one");
-    launch_kernel("other");
-    launch(1, 2); // no kernel
-    state = CUDA_ERROR_ILLEGAL_ADDRESS;
+    faulting_card::fault([this](const char *name) { launch_kernel(name); });
     moves_->stop(nullptr);
-    EXPECT_TRUE(named.empty());
-    state = CUDA_SUCCESS;
+    EXPECT_TRUE(faulting_card::named.empty());
+    faulting_card::state = CUDA_SUCCESS;
     ASSERT_NO_FATAL_FAILURE(free_all());
     expected_end_.clear();
     faulted_ = nullptr;

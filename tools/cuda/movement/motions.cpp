@@ -589,7 +589,7 @@ void mover::give_back(motion_ref which)
 bool mover::start_evict(const candidate &which, slot *spare)
 {
     slot &one = which.unit();
-    bring_home(*which.of, one); // its digest is read at that address
+    bring_home(*which.of, one); // hide() takes it away by the second address
     const motion_ref next = new_motion(which, stage::roomed);
     next->digest = digests_.take();
     if (next->event == nullptr) {

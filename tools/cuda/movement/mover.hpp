@@ -45,16 +45,16 @@ namespace emuv::cuda {
 /// One device's movement. It owns the units of the blocks given to it, until
 /// remove() gives them back.
 ///
-/// A unit is unmapped for a moment when it moves. A touch at that moment would
-/// end the program's context. So a unit moves only while no work in flight was
-/// given an address in its block, and no untrusted work runs. New work that was
+/// A unit is mapped nowhere while it moves. A touch meanwhile would end the
+/// program's context. So a unit moves only while no work in flight was given an
+/// address in its block, and no untrusted work runs. New work that was
 /// given such an address waits until the unit is mapped again. Untrusted work
 /// waits in its stream until all is mapped, and stops all movement until it
 /// ends.
 ///
 /// All other memory stays mapped, so a wrong guess costs only time. Mapping
 /// system RAM is most of the cost of a move. With options::unmaps, an evicted
-/// unit is mapped nowhere instead. It is mapped again when it comes back, or
+/// unit stays mapped nowhere. It is mapped again when it comes back, or
 /// when work or a question to the driver names its block. Untrusted work, 100
 /// ms without a prediction, and the end of movement map it, too. That is for
 /// users who trust their kernels.
