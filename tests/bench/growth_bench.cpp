@@ -55,6 +55,7 @@ public:
         mover_ =
             std::make_unique<mover>(mover::options{.calls = calls_,
                                                    .limits = *limits_,
+                                                   .record = record_,
                                                    .tell = [](const char *) {},
                                                    .always = true});
         held_ =
@@ -78,7 +79,7 @@ public:
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
                 out.what = kernel;
-                out.vouched = true;
+                out.trusted = true;
                 for (const CUdeviceptr each : names)
                     out.name(each);
             },
@@ -88,6 +89,7 @@ public:
 private:
     driver calls_;
     numa_store host_;
+    trace record_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> limits_;
     std::unique_ptr<mover> mover_;

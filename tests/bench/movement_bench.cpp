@@ -965,9 +965,9 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     mover moves(
         {.calls = calls,
          .limits = limits,
+         .record = record,
          .tell = [](const char *why) { std::fprintf(stderr, "%s\n", why); },
-         .unmaps = unmaps,
-         .record = trace_file != nullptr ? &record : nullptr});
+         .unmaps = unmaps});
     memory held({.calls = calls,
                  .host = host,
                  .ledgers = {&limits},
@@ -1018,7 +1018,7 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                     const unsigned turn =
                         each.at_random ? drawn : static_cast<unsigned>(round);
                     next.what += std::uint64_t{turn % each.turns} << 40;
-                    next.vouched =
+                    next.trusted =
                         untrusted == 0 || number % untrusted != untrusted / 2;
                     for (const kernel::use &one : each.uses)
                         next.name(at[places[one.block].block] +

@@ -464,7 +464,7 @@ protected:
         Movement::SetUp();
         const char *trust = std::getenv("EMUV_TRUST");
         if (trust != nullptr && std::string(trust) == "all")
-            GTEST_SKIP() << "these kernels are vouched for, wrongly";
+            GTEST_SKIP() << "these kernels are trusted, wrongly";
         if (!IsSkipped())
             OK(cuda().cuMemAlloc(&table, 4096));
     }

@@ -37,6 +37,7 @@ protected:
         moves_ = std::make_unique<mover>(mover::options{
             .calls = card_.calls,
             .limits = *limits_,
+            .record = record_,
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true});
         held_ =
@@ -70,6 +71,7 @@ protected:
     std::uint64_t used() { return limits_->read().physical_used_bytes; }
 
     FakeDriver card_;
+    trace record_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> limits_;
     std::unique_ptr<numa_store> host_;

@@ -180,11 +180,11 @@ TEST(BlockTest, WhatMayHaveChangedIsWhatWorkCanWriteOverTheLink)
 {
     const block_ref of = made();
     for (slot &each : of->slots)
-        each.digested = true;
+        each.room_is_known = true;
     of->put(of->slots[1], place::host);
     of->may_change();
-    EXPECT_TRUE(of->slots[0].digested);
-    EXPECT_FALSE(of->slots[1].digested);
+    EXPECT_TRUE(of->slots[0].room_is_known);
+    EXPECT_FALSE(of->slots[1].room_is_known);
 }
 
 TEST(BlockTest, WhatTakesAnothersRoomKnowsNothingOfWhatItHolds)
@@ -192,7 +192,7 @@ TEST(BlockTest, WhatTakesAnothersRoomKnowsNothingOfWhatItHolds)
     slot one;
     slot other;
     other.host = {7, 0x1000, true, 23};
-    one.digested = other.digested = true;
+    one.room_is_known = other.room_is_known = true;
     one.take_room_of(other);
     EXPECT_EQ(one.host.handle, 7U);
     EXPECT_EQ(one.host.alias, 0x1000U);
@@ -201,8 +201,8 @@ TEST(BlockTest, WhatTakesAnothersRoomKnowsNothingOfWhatItHolds)
     EXPECT_EQ(other.host.handle, 0U);
     EXPECT_EQ(other.host.alias, 0U);
     EXPECT_FALSE(other.host.charged);
-    EXPECT_FALSE(one.digested);
-    EXPECT_FALSE(other.digested);
+    EXPECT_FALSE(one.room_is_known);
+    EXPECT_FALSE(other.room_is_known);
 }
 
 TEST(BlockTest, WhatIsFreedHoldsNothingUntilItIsAllocatedAndMapped)

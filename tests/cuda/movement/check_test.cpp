@@ -25,12 +25,12 @@ class CheckTest : public ::testing::Test
 protected:
     void SetUp() override { told.clear(); }
 
-    void launch(std::uint64_t what, const char *kernel, bool vouched)
+    void launch(std::uint64_t what, const char *kernel, bool trusted)
     {
         const auto made = std::make_unique<work>();
         made->what = what;
         made->kernel = kernel;
-        made->vouched = vouched;
+        made->trusted = trusted;
         found.begins(*made);
     }
 
@@ -46,8 +46,8 @@ TEST_F(CheckTest, LaunchesAndKernelsAreCountedAndCopiesAreNot)
     const check::result now = found.so_far();
     EXPECT_EQ(now.launches, 4u);
     EXPECT_EQ(now.kernels, 2u);
-    EXPECT_EQ(now.unvouched_launches, 0u);
-    EXPECT_STREQ(now.unvouched.data(), "");
+    EXPECT_EQ(now.untrusted_launches, 0u);
+    EXPECT_STREQ(now.untrusted.data(), "");
     EXPECT_FALSE(now.failed);
 }
 
@@ -58,21 +58,21 @@ TEST_F(CheckTest, WhatNobodyVouchesForIsNamedOnce)
     launch(1, "one", false);
     const check::result now = found.so_far();
     EXPECT_EQ(now.launches, 0u);
-    EXPECT_EQ(now.unvouched_launches, 3u);
-    EXPECT_EQ(now.unvouched_kernels, 2u);
-    EXPECT_STREQ(now.unvouched.data(), "one, another");
+    EXPECT_EQ(now.untrusted_launches, 3u);
+    EXPECT_EQ(now.untrusted_kernels, 2u);
+    EXPECT_STREQ(now.untrusted.data(), "one, another");
 }
 
 TEST_F(CheckTest, LongAndManyNamesEndInTime)
 {
     const std::string name(1000, 'x');
     launch(1, name.c_str(), false);
-    EXPECT_EQ(found.so_far().unvouched.data(), std::string(72, 'x') + "...");
+    EXPECT_EQ(found.so_far().untrusted.data(), std::string(72, 'x') + "...");
     for (std::uint64_t i = 2; i < 100; i++)
         launch(i, name.c_str(), false);
     const check::result now = found.so_far();
-    EXPECT_EQ(now.unvouched_kernels, 99u);
-    EXPECT_LT(std::string(now.unvouched.data()).size(), now.unvouched.size());
+    EXPECT_EQ(now.untrusted_kernels, 99u);
+    EXPECT_LT(std::string(now.untrusted.data()).size(), now.untrusted.size());
 }
 
 TEST_F(CheckTest, AnErrorIsToldOnceAndEndsTheCount)

@@ -91,11 +91,11 @@ TEST_F(GateTest, BesideWorkThatNobodyVouchesForNothingMayNorOnceThatHasEnded)
 {
     begin_move();
     which.begin(false);
-    EXPECT_FALSE(which.all_vouched());
+    EXPECT_FALSE(which.all_trusted());
     EXPECT_FALSE(may_move());
     EXPECT_TRUE(which.must_stay(*other));
     which.end(false);
-    EXPECT_TRUE(which.all_vouched());
+    EXPECT_TRUE(which.all_trusted());
     EXPECT_FALSE(may_move()) << "it may have written there";
     EXPECT_FALSE(which.must_stay(*other));
     end_move();

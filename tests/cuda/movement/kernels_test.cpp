@@ -71,14 +71,14 @@ protected:
     }
 
     // A kernel of that name, in a module that nobody knows.
-    bool is_vouched(const char *trust, const char *name)
+    bool is_trusted(const char *trust, const char *name)
     {
-        functions all(trust, nullptr);
+        known_kernels all(trust, record_);
         there[handle(1)] = {name, {8}};
-        return launch(all, handle(1)).vouched;
+        return launch(all, handle(1)).trusted;
     }
 
-    work launch(functions &all, CUfunction which)
+    work launch(known_kernels &all, CUfunction which)
     {
         CUdeviceptr words[2] = {first_, second_};
         void *parameters[] = {&words[0], &words[1]};
@@ -88,13 +88,15 @@ protected:
     }
 
     // Loads a module out of the trusted file, with its one kernel.
-    void load(functions &all, std::uintptr_t module, std::uintptr_t function)
+    void load(known_kernels &all, std::uintptr_t module,
+              std::uintptr_t function)
     {
         all.loaded(handle(module), &image, nullptr, context(1));
         all.derived(handle(module), handle(function));
         there[handle(function)] = {"theirs", {8}};
     }
 
+    trace record_;
     driver calls_{};
     const CUdeviceptr first_ = CUdeviceptr{0x2100} << 32;
     const CUdeviceptr second_ = CUdeviceptr{0x2200} << 32;
@@ -104,23 +106,23 @@ protected:
 
 TEST_F(Kernels, ThoseThatACompilerNamesAreKnownAndThoseOfUsersAreNot)
 {
-    EXPECT_TRUE(is_vouched("known", "triton_poi_fused_add_0"));
-    EXPECT_TRUE(is_vouched("known", "triton_tem_fused_mm_3"));
+    EXPECT_TRUE(is_trusted("known", "triton_poi_fused_add_0"));
+    EXPECT_TRUE(is_trusted("known", "triton_tem_fused_mm_3"));
     for (const char *of_a_user :
          {"triton_mm", "triton_mm_grouped", "triton_mmha", "triton_bmm_ptrs"})
-        EXPECT_FALSE(is_vouched("known", of_a_user)) << of_a_user;
-    EXPECT_FALSE(is_vouched("none", "triton_poi_fused_add_0"));
+        EXPECT_FALSE(is_trusted("known", of_a_user)) << of_a_user;
+    EXPECT_FALSE(is_trusted("none", "triton_poi_fused_add_0"));
 }
 
 TEST_F(Kernels, ThoseThatReadTablesAreNotVouchedForWhoeverNamesThem)
 {
-    EXPECT_FALSE(is_vouched("known", "triton_tem_fused__grouped_mm_0"));
-    EXPECT_FALSE(is_vouched("known", "triton_poi_fused_pointerArray_0"));
+    EXPECT_FALSE(is_trusted("known", "triton_tem_fused__grouped_mm_0"));
+    EXPECT_FALSE(is_trusted("known", "triton_poi_fused_pointerArray_0"));
     EXPECT_TRUE(
-        is_vouched("known,triton_tem_*", "triton_tem_fused__grouped_mm"))
+        is_trusted("known,triton_tem_*", "triton_tem_fused__grouped_mm"))
         << "but for the user";
-    EXPECT_TRUE(is_vouched("all", "triton_tem_fused__grouped_mm_0"));
-    EXPECT_FALSE(is_vouched("all,-*_mm_0", "triton_tem_fused__grouped_mm_0"));
+    EXPECT_TRUE(is_trusted("all", "triton_tem_fused__grouped_mm_0"));
+    EXPECT_FALSE(is_trusted("all,-*_mm_0", "triton_tem_fused__grouped_mm_0"));
 }
 
 TEST_F(Kernels, ThoseThatAFaultWasSeenWithAreNotTrustedWhateverTheSettingSays)
@@ -131,17 +133,17 @@ TEST_F(Kernels, ThoseThatAFaultWasSeenWithAreNotTrustedWhateverTheSettingSays)
     file.copy(path.text, sizeof path.text - 1);
     ASSERT_TRUE(remembered(path).add({"seen"}));
     const remembered kept(path);
-    functions all("all,seen", nullptr, &kept);
+    known_kernels all("all,seen", record_, &kept);
     there[handle(1)] = {"seen", {8}};
     there[handle(2)] = {"another", {8}};
-    EXPECT_FALSE(launch(all, handle(1)).vouched);
-    EXPECT_TRUE(launch(all, handle(2)).vouched);
+    EXPECT_FALSE(launch(all, handle(1)).trusted);
+    EXPECT_TRUE(launch(all, handle(2)).trusted);
     std::remove(file.c_str());
 }
 
 TEST_F(Kernels, TheNameOfOneOutlivesItsModule)
 {
-    functions all("all", nullptr);
+    known_kernels all("all", record_);
     load(all, 1, 2);
     const work launched = launch(all, handle(2));
     all.unloaded(handle(1));
@@ -151,7 +153,7 @@ TEST_F(Kernels, TheNameOfOneOutlivesItsModule)
 
 TEST_F(Kernels, WhatWritesATableLeavesAllThatItIsGiven)
 {
-    functions all("none", nullptr);
+    known_kernels all("none", record_);
     std::uintptr_t next = 1;
     for (const char *writer :
          {"k_compute_batched_ptrs", "cupy_mat_ptrs__uint64_uint64",
@@ -167,21 +169,21 @@ TEST_F(Kernels, WhatWritesATableLeavesAllThatItIsGiven)
 
 TEST_F(Kernels, AHandleOfAModuleThatIsUnloadedSaysNothingOfTheNext)
 {
-    functions all("cuda_core_test*", nullptr);
+    known_kernels all("cuda_core_test*", record_);
     load(all, 1, 2);
-    EXPECT_TRUE(launch(all, handle(2)).vouched);
+    EXPECT_TRUE(launch(all, handle(2)).trusted);
     EXPECT_EQ(launch(all, handle(2)).count, 1U);
     all.unloaded(handle(1));
     // The kernel came by a way that nobody follows, in an unknown module.
     there[handle(2)] = {"others", {8, 8}};
     const work next = launch(all, handle(2));
-    EXPECT_FALSE(next.vouched);
+    EXPECT_FALSE(next.trusted);
     EXPECT_EQ(next.count, 2U) << "as it is laid out now";
 }
 
 TEST_F(Kernels, ALibraryGoesWithAllThatCameOutOfIt)
 {
-    functions all("cuda_core_test*", nullptr);
+    known_kernels all("cuda_core_test*", record_);
     all.loaded(handle(1), &image, nullptr, nullptr);
     all.derived(handle(1), handle(2));             // a kernel
     all.derived(handle(2), handle(3), context(1)); // a function
@@ -190,17 +192,17 @@ TEST_F(Kernels, ALibraryGoesWithAllThatCameOutOfIt)
     load(all, 6, 7);
     for (const std::uintptr_t each : {2, 3, 5, 7}) {
         there[handle(each)] = {"theirs", {8}};
-        EXPECT_TRUE(launch(all, handle(each)).vouched) << each;
+        EXPECT_TRUE(launch(all, handle(each)).trusted) << each;
     }
     all.unloaded(handle(1));
     for (const std::uintptr_t each : {2, 3, 5})
-        EXPECT_FALSE(launch(all, handle(each)).vouched) << each;
-    EXPECT_TRUE(launch(all, handle(7)).vouched) << "another's";
+        EXPECT_FALSE(launch(all, handle(each)).trusted) << each;
+    EXPECT_TRUE(launch(all, handle(7)).trusted) << "another's";
 }
 
 TEST_F(Kernels, WithAContextGoItsModulesAndNoOthers)
 {
-    functions all("cuda_core_test*", nullptr);
+    known_kernels all("cuda_core_test*", record_);
     load(all, 1, 2);
     all.loaded(handle(3), &image, nullptr, context(2));
     all.derived(handle(3), handle(4));
@@ -209,11 +211,11 @@ TEST_F(Kernels, WithAContextGoItsModulesAndNoOthers)
     all.derived(handle(6), handle(7), context(1)); // as a function
     for (const std::uintptr_t each : {2, 4, 6, 7}) {
         there[handle(each)] = {"theirs", {8}};
-        EXPECT_TRUE(launch(all, handle(each)).vouched) << each;
+        EXPECT_TRUE(launch(all, handle(each)).trusted) << each;
     }
     all.gone(context(1));
-    EXPECT_FALSE(launch(all, handle(2)).vouched);
-    EXPECT_TRUE(launch(all, handle(4)).vouched);
-    EXPECT_TRUE(launch(all, handle(6)).vouched);
-    EXPECT_FALSE(launch(all, handle(7)).vouched);
+    EXPECT_FALSE(launch(all, handle(2)).trusted);
+    EXPECT_TRUE(launch(all, handle(4)).trusted);
+    EXPECT_TRUE(launch(all, handle(6)).trusted);
+    EXPECT_FALSE(launch(all, handle(7)).trusted);
 }

@@ -152,8 +152,8 @@ TEST_F(LanesTest, BytesForSystemRamLeaveInPiecesThatGiveTheEngineAway)
     ASSERT_TRUE(both.open(0));
     ASSERT_TRUE(both.write_back(ram, vram, unit_bytes, done));
     expect_whole();
-    EXPECT_EQ(copies().size(), unit_bytes / lanes::piece_bytes);
-    // Behind each piece, its stream waits for another's answer.
+    EXPECT_EQ(copies().size(), unit_bytes / lanes::turn_bytes);
+    // Behind each turn, its stream waits for another's answer.
     const CUstream out = copies().front().on;
     for (auto each = all.begin(); each != all.end(); ++each) {
         if (each->what != Operation::copy)

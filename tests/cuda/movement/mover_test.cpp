@@ -197,6 +197,7 @@ protected:
         moves_ = std::make_unique<mover>(mover::options{
             .calls = card_.calls,
             .limits = *limits_,
+            .record = record_,
             .tell = [](const char *why) { EXPECT_EQ(why, expected_end_); },
             .faulted = faulted_,
             .always = true,
@@ -220,7 +221,7 @@ protected:
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
                 out.what = what;
-                out.vouched = true;
+                out.trusted = true;
                 out.name(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
@@ -238,7 +239,7 @@ protected:
             [&](work &out) {
                 out.what = 1;
                 out.kernel = name;
-                out.vouched = true;
+                out.trusted = true;
                 out.name(units_[0]);
             },
             [] { return CUDA_SUCCESS; });
@@ -313,6 +314,7 @@ protected:
     }
 
     FakeDriver card_;
+    trace record_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> kept_;
     std::unique_ptr<slow_ledger> limits_;
@@ -341,14 +343,14 @@ protected:
     }
 
     void launch_what(std::vector<CUdeviceptr> names, std::uint32_t left = 0,
-                     bool vouched = true)
+                     bool trusted = true)
     {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
                 out.what = 1;
                 out.kernel = "kernel";
-                out.vouched = vouched;
+                out.trusted = trusted;
                 for (const CUdeviceptr each : names)
                     out.name(each);
                 out.left = left;
@@ -491,7 +493,7 @@ namespace {
 
 // Work that is not trusted. It may change all memory until it ends, and nothing
 // else ends before it.
-struct unvouched
+struct untrusted
 {
     static CUstream stream() { return reinterpret_cast<CUstream>(0x30); }
 
@@ -551,34 +553,34 @@ struct unvouched
 
 TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
 {
-    unvouched::outdated.clear();
-    unvouched::lost = unvouched::moved = 0;
-    unvouched::there.clear();
-    unvouched::card = &card_;
-    unvouched::map_ = card_.calls.cuMemMap;
-    card_.calls.cuMemMap = unvouched::map;
-    card_.calls.cuEventQuery = unvouched::query;
-    card_.calls.cuMemcpyAsync = unvouched::copy;
-    card_.calls.cuLaunchKernel = unvouched::digest;
+    untrusted::outdated.clear();
+    untrusted::lost = untrusted::moved = 0;
+    untrusted::there.clear();
+    untrusted::card = &card_;
+    untrusted::map_ = card_.calls.cuMemMap;
+    card_.calls.cuMemMap = untrusted::map;
+    card_.calls.cuEventQuery = untrusted::query;
+    card_.calls.cuMemcpyAsync = untrusted::copy;
+    card_.calls.cuLaunchKernel = untrusted::digest;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
     // The work comes in while the mover looks for something to move.
     limits_->takes_us = 300;
     for (std::uint64_t i = 0; i < 200; i++) {
         round(0);
         moves_->run(
-            unvouched::stream(), [](work &out) { out.vouched = false; },
+            untrusted::stream(), [](work &out) { out.trusted = false; },
             [] {
-                unvouched::runs = true;
+                untrusted::runs = true;
                 return CUDA_SUCCESS;
             });
         usleep(1000);
-        unvouched::runs = false;
+        untrusted::runs = false;
     }
     limits_->takes_us = 0;
     {
-        const std::lock_guard guard(unvouched::lock);
-        EXPECT_EQ(unvouched::lost, 0u);
-        EXPECT_GT(unvouched::moved, 200u) << "nothing to lose";
+        const std::lock_guard guard(untrusted::lock);
+        EXPECT_EQ(untrusted::lost, 0u);
+        EXPECT_GT(untrusted::moved, 200u) << "nothing to lose";
     }
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
@@ -683,7 +685,7 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
                 [&](work &out) {
                     out.what = 77;
                     out.kernel = "gemmBatched";
-                    out.vouched = true;
+                    out.trusted = true;
                     out.name(reinterpret_cast<CUdeviceptr>(table.data()));
                 },
                 [&] {
@@ -746,7 +748,7 @@ TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
             reinterpret_cast<CUstream>(elsewhere ? 0x30 : 0x20),
             [&](work &out) {
                 out.what = which + 1;
-                out.vouched = out.open_ended = true;
+                out.trusted = out.open_ended = true;
                 out.name(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
@@ -803,7 +805,7 @@ TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
                 out.what = which + 1;
-                out.vouched = out.open_ended = true;
+                out.trusted = out.open_ended = true;
                 out.name(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
@@ -937,7 +939,7 @@ void launch_untrusted(mover &by, Call real)
         [](work &out) {
             out.what = 88;
             out.kernel = "unknown";
-            out.vouched = false;
+            out.trusted = false;
         },
         [&] {
             real();
@@ -1114,7 +1116,7 @@ TEST_F(Mover, WithoutBarriersTheProgramWaitsUntilTheDeviceIsAtUntrustedWork)
             words_in_streams::program(),
             [](work &out) {
                 out.what = 87;
-                out.vouched = true;
+                out.trusted = true;
             },
             [] { return CUDA_SUCCESS; });
         handed_over = false;
@@ -1379,7 +1381,7 @@ TEST_F(Checked, WorkThatNobodyVouchesForSeesAll)
     EXPECT_EQ(mapped_then_, all_);
     launch_what({units_[3]});
     EXPECT_EQ(mapped_then_, (those{3}));
-    EXPECT_EQ(found_.so_far().unvouched_launches, 1u);
+    EXPECT_EQ(found_.so_far().untrusted_launches, 1u);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
@@ -1439,7 +1441,7 @@ TEST_F(Checked, NobodyVouchesForWorkWithATableThatHasNoEnd)
     pinned_.add(table.data(), table.size() * sizeof table[0]);
     launch_what({reinterpret_cast<CUdeviceptr>(table.data())});
     EXPECT_EQ(mapped_then_, all_);
-    EXPECT_EQ(found_.so_far().unvouched_launches, 1u);
+    EXPECT_EQ(found_.so_far().untrusted_launches, 1u);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

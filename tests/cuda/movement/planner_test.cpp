@@ -164,12 +164,12 @@ TEST_F(PlannerTest, WhatIsFixedDoesNotLeave)
 TEST_F(PlannerTest, WhatHasToBeWrittenBackStaysWhereOthersAreEnough)
 {
     for (std::uint64_t i = 0; i < units; i += 2)
-        blocks[0]->slots[i].changes = true;
+        blocks[0]->slots[i].gets_dirty = true;
     step(3 * units);
     plan_for_eight();
     EXPECT_GE(leaving(), 8 * unit_bytes);
     for (const slot &each : blocks[0]->slots)
-        EXPECT_FALSE(each.changes && each.leaves_for != never_leaves);
+        EXPECT_FALSE(each.gets_dirty && each.leaves_for != never_leaves);
 }
 
 TEST_F(PlannerTest, WhatWouldBeMappedMeanwhileStaysWhereOthersAreEnough)

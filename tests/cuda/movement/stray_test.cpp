@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint64_t MiB = 1ull << 20;
 constexpr std::uint64_t unit_bytes = usual_unit_bytes;
-constexpr std::uint64_t piece_bytes = lanes::piece_bytes;
+constexpr std::uint64_t piece_bytes = lanes::turn_bytes;
 constexpr std::size_t pieces = unit_bytes / piece_bytes;
 
 // The driver's card. Around each of its calls others write to the program's
@@ -233,6 +233,7 @@ protected:
         moves_ = std::make_unique<mover>(mover::options{
             .calls = card_.tables.calls,
             .limits = *limits_,
+            .record = record_,
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true,
             .unmaps = unmaps});
@@ -253,7 +254,7 @@ protected:
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
                 out.what = which + 1;
-                out.vouched = true;
+                out.trusted = true;
                 out.name(units_[which]);
             },
             [&] {
@@ -292,6 +293,7 @@ protected:
     }
 
     card card_;
+    trace record_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> limits_;
     std::unique_ptr<numa_store> host_;

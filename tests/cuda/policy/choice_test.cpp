@@ -229,7 +229,7 @@ TEST_F(ChoiceTest, ANewRoomIsMadeForAUnitThatStaysAwayForClearlyLonger)
     EXPECT_EQ(first(), (intent{action::evict, newcomer, victim, false}));
 
     // The victim's room holds a clean copy, and there are enough rooms.
-    now.units[victim].room_is_known = true;
+    now.units[victim].room_is_proven = true;
     EXPECT_EQ(first().unit, victim);
 }
 
@@ -276,7 +276,7 @@ TEST_F(ChoiceTest, AnEvictedUnitTakesTheRoomOfOneThatStays)
     EXPECT_TRUE(choose_motion(now).empty());
 
     unit_view known = with_room(in_vram(2));
-    known.room_is_known = true;
+    known.room_is_proven = true;
     add(known);
     const auto owner = add(with_room(in_vram(2)));
     EXPECT_EQ(first(), (intent{action::evict, leaves, owner, false}));

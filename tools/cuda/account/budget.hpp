@@ -62,6 +62,13 @@ struct charge
     std::uint64_t token = 0; ///< a pool's number, or the ledger's word for it
 };
 
+/// The charge of one unit, or of a run of them, in system RAM.
+struct ram_charge
+{
+    std::uint64_t bytes = 0;
+    std::uint64_t token = 0; ///< the ledger's word for it
+};
+
 /// The shares of one process, by device. It knows the parts that free memory
 /// only as reliefs. Every call may come from any thread. No lock is held while
 /// the driver or a relief is asked.

@@ -37,9 +37,9 @@ void trace::span(row where, const char *name, std::uint64_t start_ns,
                  std::uint64_t end_ns, std::uint64_t address,
                  std::uint64_t bytes, std::uint64_t next_use)
 {
-    const std::lock_guard guard(lock_);
-    if (file_ == nullptr)
+    if (!is_on())
         return;
+    const std::lock_guard guard(lock_);
     std::fprintf(file_,
                  "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
                  "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"address\":\"%#" PRIx64
@@ -53,12 +53,12 @@ void trace::span(row where, const char *name, std::uint64_t start_ns,
 
 void trace::kernel(const char *name)
 {
-    const std::lock_guard guard(lock_);
-    if (file_ == nullptr)
+    if (!is_on())
         return;
+    const std::lock_guard guard(lock_);
     std::fprintf(file_,
                  "{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":3,"
-                 "\"name\":\"not vouched for\",\"ts\":%.3f,"
+                 "\"name\":\"not trusted\",\"ts\":%.3f,"
                  "\"args\":{\"kernel\":\"%s\"}},\n",
                  static_cast<int>(getpid()),
                  static_cast<double>(now_ns()) / 1e3, name);

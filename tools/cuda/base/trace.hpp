@@ -18,8 +18,12 @@ public:
     trace &operator=(const trace &) = delete;
     ~trace();
 
+    /// Called once, before other threads use the object.
     /// @return 0 or an errno
     int open(const char *path);
+
+    /// False until a file is open: then nothing is recorded.
+    bool is_on() const { return file_ != nullptr; }
 
     enum class row
     {
@@ -40,7 +44,7 @@ public:
     void kernel(const char *name);
 
 private:
-    std::mutex lock_;
+    std::mutex lock_; // one event at a time
     std::FILE *file_ = nullptr;
 };
 

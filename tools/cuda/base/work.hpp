@@ -28,7 +28,7 @@ struct work
     /// The kernel's name, if it is a kernel and has one; the driver's string.
     const char *kernel = nullptr;
     /// True if it is trusted: it reaches memory by its addresses alone.
-    bool vouched = false;
+    bool trusted = false;
     /// True if it may touch any length from an address on.
     bool open_ended = false;
     std::uint32_t count = 0;
@@ -43,7 +43,7 @@ struct work
         if (count < max_names)
             names[count++] = address;
         else
-            vouched = false;
+            trusted = false;
     }
 };
 

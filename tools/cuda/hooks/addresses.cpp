@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Questions about an address. The driver sees our ranges as several pieces or
+// Questions about an address. The driver sees our ranges as several parts or
 // as host memory, and sees nothing where a unit is unmapped.
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
@@ -36,7 +36,7 @@ CUresult while_mapped(const entry &ours, CUdeviceptr address, Call ask)
     return moves != nullptr ? moves->while_mapped(address, ask) : ask();
 }
 
-// Answers one attribute of a range that the driver sees as several pieces, or
+// Answers one attribute of a range that the driver sees as several parts, or
 // as host memory. False: the driver's answer is right.
 bool answer(const range_view &view, CUpointer_attribute attribute,
             CUdeviceptr address, void *data, CUresult &result)

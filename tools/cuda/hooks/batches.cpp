@@ -200,13 +200,13 @@ void cut(memory *table, const CUDA_MEMCPY3D_BATCH_OP &asked,
     whole.height = asked.extent.height;
     whole.depth = asked.extent.depth;
     in_parts(table, to, from, whole, [&](const copy_part &part) {
-        CUDA_MEMCPY3D_BATCH_OP piece = copy;
-        narrow(piece.dst, to, part, element);
-        narrow(piece.src, from, part, element);
-        piece.extent = {static_cast<std::size_t>(part.width / element),
-                        static_cast<std::size_t>(part.height),
-                        static_cast<std::size_t>(part.depth)};
-        parts.push_back(piece);
+        CUDA_MEMCPY3D_BATCH_OP narrowed = copy;
+        narrow(narrowed.dst, to, part, element);
+        narrow(narrowed.src, from, part, element);
+        narrowed.extent = {static_cast<std::size_t>(part.width / element),
+                           static_cast<std::size_t>(part.height),
+                           static_cast<std::size_t>(part.depth)};
+        parts.push_back(narrowed);
         return CUDA_SUCCESS;
     });
 }

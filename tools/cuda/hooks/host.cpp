@@ -31,7 +31,7 @@ CUresult let_go(const void *at, Call real)
     const entry ours;
     pinned *const all = known(ours);
     // Before it is given out anew.
-    const auto was = all != nullptr ? all->remove(at) : pinned::stretch{};
+    const auto was = all != nullptr ? all->remove(at) : pinned::area{};
     const CUresult result = real();
     if (was.bytes > 0 && result != CUDA_SUCCESS)
         all->add(at, was.bytes, was.managed, was.context);

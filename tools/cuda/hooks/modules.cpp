@@ -2,6 +2,8 @@
 // Modules and libraries: the origin of a kernel decides whether it is trusted.
 #include "hooks/session.hpp"
 
+#include <type_traits>
+
 using namespace emuv::cuda;
 
 namespace {
@@ -20,50 +22,73 @@ CUcontext current(const entry &ours)
     return context;
 }
 
-void loaded(const entry &ours, const CUmodule *module, const void *image,
-            const void *caller)
+// Loads a module, or a library.
+// @param image  what the driver is given, or null
+// @param caller  an address in the code that asks for it
+template <typename Handle, typename Load>
+CUresult load(const Handle *made, const void *image, const void *caller,
+              Load real)
 {
-    ours->kernels->loaded(made_at(module), image, caller, current(ours));
+    const entry ours;
+    const CUresult result = real();
+    // A library goes with no context.
+    if (ours && result == CUDA_SUCCESS)
+        ours->kernels->loaded(made_at(made), image, caller,
+                              std::is_same_v<Handle, CUmodule> ? current(ours)
+                                                               : nullptr);
+    return result;
 }
 
 } // namespace
 
 CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuModuleLoad)(module, path);
-    if (ours && result == CUDA_SUCCESS)
-        loaded(ours, module, nullptr, __builtin_return_address(0));
-    return result;
+    return load(module, nullptr, __builtin_return_address(0),
+                [&] { return EMUV_REAL(cuModuleLoad)(module, path); });
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuModuleLoadData)(module, image);
-    if (ours && result == CUDA_SUCCESS)
-        loaded(ours, module, image, __builtin_return_address(0));
-    return result;
+    return load(module, image, __builtin_return_address(0),
+                [&] { return EMUV_REAL(cuModuleLoadData)(module, image); });
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                             CUjit_option *options, void **values)
 {
-    const entry ours;
-    const CUresult result =
-        EMUV_REAL(cuModuleLoadDataEx)(module, image, count, options, values);
-    if (ours && result == CUDA_SUCCESS)
-        loaded(ours, module, image, __builtin_return_address(0));
-    return result;
+    return load(module, image, __builtin_return_address(0), [&] {
+        return EMUV_REAL(cuModuleLoadDataEx)(module, image, count, options,
+                                             values);
+    });
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuModuleLoadFatBinary)(module, image);
-    if (ours && result == CUDA_SUCCESS)
-        loaded(ours, module, image, __builtin_return_address(0));
-    return result;
+    return load(module, image, __builtin_return_address(0), [&] {
+        return EMUV_REAL(cuModuleLoadFatBinary)(module, image);
+    });
+}
+
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
+                           CUjit_option *jit, void **jit_values, unsigned jits,
+                           CUlibraryOption *options, void **values,
+                           unsigned count)
+{
+    return load(library, code, __builtin_return_address(0), [&] {
+        return EMUV_REAL(cuLibraryLoadData)(library, code, jit, jit_values,
+                                            jits, options, values, count);
+    });
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
+                               CUjit_option *jit, void **jit_values,
+                               unsigned jits, CUlibraryOption *options,
+                               void **values, unsigned count)
+{
+    return load(library, nullptr, __builtin_return_address(0), [&] {
+        return EMUV_REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values,
+                                                jits, options, values, count);
+    });
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,
@@ -85,34 +110,6 @@ CUresult cuModuleEnumerateFunctions(CUfunction *made, unsigned count,
         EMUV_REAL(cuModuleEnumerateFunctions)(made, count, module);
     for (unsigned i = 0; ours && result == CUDA_SUCCESS && i < count; i++)
         ours->kernels->derived(module, made[i]);
-    return result;
-}
-
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
-                           CUjit_option *jit, void **jit_values, unsigned jits,
-                           CUlibraryOption *options, void **values,
-                           unsigned count)
-{
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuLibraryLoadData)(
-        library, code, jit, jit_values, jits, options, values, count);
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(library), code,
-                              __builtin_return_address(0), nullptr);
-    return result;
-}
-
-CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
-                               CUjit_option *jit, void **jit_values,
-                               unsigned jits, CUlibraryOption *options,
-                               void **values, unsigned count)
-{
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuLibraryLoadFromFile)(
-        library, path, jit, jit_values, jits, options, values, count);
-    if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(library), nullptr,
-                              __builtin_return_address(0), nullptr);
     return result;
 }
 

@@ -15,9 +15,10 @@ bool in_system_ram(memory &table, const described_side &side)
            table.in_system_ram(side.at + side.y * side.pitch + side.x);
 }
 
-std::vector<piece<CUDA_MEMCPY3D>> cut(memory &table, const CUDA_MEMCPY3D &asked)
+std::vector<node_part<CUDA_MEMCPY3D>> cut(memory &table,
+                                          const CUDA_MEMCPY3D &asked)
 {
-    std::vector<piece<CUDA_MEMCPY3D>> pieces;
+    std::vector<node_part<CUDA_MEMCPY3D>> parts;
     memory *const seams = with_seams(&table);
     as_described(seams, &asked, [&](const CUDA_MEMCPY3D *part) {
         CUDA_MEMCPY3D copy = *part;
@@ -26,16 +27,16 @@ std::vector<piece<CUDA_MEMCPY3D>> cut(memory &table, const CUDA_MEMCPY3D &asked)
             kinds |= to_system_ram;
         if (seams != nullptr && in_system_ram(table, source_of(copy)))
             kinds |= from_system_ram;
-        pieces.push_back({copy, kinds});
+        parts.push_back({copy, kinds});
         return CUDA_SUCCESS;
     });
-    return pieces;
+    return parts;
 }
 
-std::vector<piece<CUDA_MEMSET_NODE_PARAMS>>
+std::vector<node_part<CUDA_MEMSET_NODE_PARAMS>>
 cut(memory &table, const CUDA_MEMSET_NODE_PARAMS &asked)
 {
-    std::vector<piece<CUDA_MEMSET_NODE_PARAMS>> pieces;
+    std::vector<node_part<CUDA_MEMSET_NODE_PARAMS>> parts;
     memory *const seams = with_seams(&table);
     // With one row its pitch means nothing.
     as_filled(seams, asked.dst, asked.height > 1 ? asked.pitch : 0,
@@ -45,13 +46,13 @@ cut(memory &table, const CUDA_MEMSET_NODE_PARAMS &asked)
                   fill.dst = to;
                   fill.width = width;
                   fill.height = height;
-                  pieces.push_back(
+                  parts.push_back(
                       {fill, seams != nullptr && table.in_system_ram(to)
                                  ? to_system_ram
                                  : 0});
                   return CUDA_SUCCESS;
               });
-    return pieces;
+    return parts;
 }
 
 void stay(const state &ours, const CUDA_MEMCPY3D &asked)

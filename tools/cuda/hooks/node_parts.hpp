@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Copies and fills in graphs, as however many nodes the seams of an allocation
-// take: cut into pieces, added, changed and shown as one.
+// take: cut into parts, added, changed and shown as one.
 #pragma once
 
 #include "hooks/cut_nodes.hpp"
@@ -15,7 +15,7 @@ namespace emuv::cuda {
 
 /// A part that crosses no seam, and the kinds of memory that it lies between.
 template <typename Params>
-struct piece
+struct node_part
 {
     Params params;
     memory_kinds kinds = 0;
@@ -25,10 +25,10 @@ struct piece
 bool in_system_ram(memory &table, const described_side &side);
 
 /// Cuts a copy, or a fill, at the seams of the allocations that it names.
-std::vector<piece<CUDA_MEMCPY3D>> cut(memory &table,
-                                      const CUDA_MEMCPY3D &asked);
+std::vector<node_part<CUDA_MEMCPY3D>> cut(memory &table,
+                                          const CUDA_MEMCPY3D &asked);
 
-std::vector<piece<CUDA_MEMSET_NODE_PARAMS>>
+std::vector<node_part<CUDA_MEMSET_NODE_PARAMS>>
 cut(memory &table, const CUDA_MEMSET_NODE_PARAMS &asked);
 
 /// Fixes the memory that a node names: a graph holds addresses as they are.
@@ -63,7 +63,7 @@ std::size_t rows_of(const CUDA_MEMSET_NODE_PARAMS &fill);
 
 // Adds a copy or a fill, as however many nodes it takes.
 // @param add  makes one: its place, the nodes before it, with the data of these
-//   edges or null, and its piece
+//   edges or null, and its part
 template <typename Params, typename Add>
 CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
                   const CUgraphNode *after, const CUgraphEdgeData *edges,
@@ -74,7 +74,7 @@ CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
         (count > 0 && after == nullptr))
         return add(node, after, edges, count, asked);
     stay(*ours, *asked);
-    const auto pieces = cut(*ours->table, *asked);
+    const auto parts = cut(*ours->table, *asked);
     cut_node made;
     made.graph = graph;
     made.context = or_current(*ours, context);
@@ -83,8 +83,8 @@ CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
     std::vector<CUgraphEdgeData> data;
     if (edges != nullptr)
         data.assign(edges, edges + count);
-    for (const auto &each : pieces) {
-        const bool last = &each == &pieces.back();
+    for (const auto &each : parts) {
+        const bool last = &each == &parts.back();
         CUgraphNode one = nullptr;
         const CUresult result =
             last ? add(&one, before.data(), edges ? data.data() : nullptr,
@@ -113,23 +113,23 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
     if (ours == nullptr || asked == nullptr)
         return set(node, asked);
     stay(*ours, *asked);
-    const auto pieces = cut(*ours->table, *asked);
+    const auto wanted = cut(*ours->table, *asked);
     auto found = ours->nodes.find(node);
     // A captured one: the driver does not tell its graph.
     if (!found || !std::holds_alternative<Params>(found->asked))
-        return pieces.size() == 1 ? set(node, &pieces.front().params)
+        return wanted.size() == 1 ? set(node, &wanted.front().params)
                                   : refuse();
     cut_node next = *found;
     next.asked = *asked;
     auto &parts = next.parts;
     const std::size_t had = parts.size();
     std::vector<CUgraphNode> after;
-    if (had < pieces.size())
+    if (had < wanted.size())
         if (const CUresult result = before_node(node, *found, after);
             result != CUDA_SUCCESS)
             return result;
-    while (parts.size() < pieces.size()) {
-        const auto &each = pieces[parts.size() - 1];
+    while (parts.size() < wanted.size()) {
+        const auto &each = wanted[parts.size() - 1];
         CUgraphNode one = nullptr;
         CUresult result = add_one(&one, *found, after, each.params);
         if (result == CUDA_SUCCESS) {
@@ -143,14 +143,14 @@ CUresult set_node(CUgraphNode node, const Params *asked, Set set)
             return result;
         }
     }
-    while (parts.size() > pieces.size()) {
+    while (parts.size() > wanted.size()) {
         EMUV_REAL(cuGraphDestroyNode)(parts[parts.size() - 2].node);
         parts.erase(parts.end() - 2);
     }
     CUresult result = CUDA_SUCCESS;
     for (std::size_t i = 0; i < parts.size() && result == CUDA_SUCCESS; i++) {
-        parts[i].kinds = pieces[i].kinds;
-        result = set(parts[i].node, &pieces[i].params);
+        parts[i].kinds = wanted[i].kinds;
+        result = set(parts[i].node, &wanted[i].params);
     }
     ours->nodes.remember(node, std::move(next));
     return result;
@@ -167,18 +167,17 @@ CUresult set_executable(CUgraphExec exec, CUgraphNode node, const Params *asked,
     if (ours == nullptr || asked == nullptr)
         return set(node, asked);
     stay(*ours, *asked);
-    const auto pieces = cut(*ours->table, *asked);
+    const auto parts = cut(*ours->table, *asked);
     const auto found = ours->nodes.find(node);
     if (!found || found->parts.size() == 1 ||
         !std::holds_alternative<Params>(found->asked))
-        return pieces.size() == 1 ? set(node, &pieces.front().params)
-                                  : refuse();
+        return parts.size() == 1 ? set(node, &parts.front().params) : refuse();
     // The driver changes a node of one row only into one of one row. A part may
     // have one row though the whole has more.
     if (!found->one_row() || rows_of(*asked) != 1)
         return CUDA_ERROR_INVALID_VALUE;
     std::vector<const Params *> next(found->parts.size());
-    for (const auto &each : pieces) {
+    for (const auto &each : parts) {
         const auto part = std::find_if(
             found->parts.begin(), found->parts.end(),
             [&each](const auto &one) { return one.kinds == each.kinds; });

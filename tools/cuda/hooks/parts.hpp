@@ -177,14 +177,14 @@ CUresult as_described(memory *table, const Copy *asked, Real real)
     const copy_side to = side_of(destination_of(copy), whole);
     const copy_side from = side_of(source_of(copy), whole);
     return in_parts(table, to, from, whole, [&](const copy_part &part) {
-        Copy piece = copy;
-        narrow(destination_of(piece), to, part);
-        narrow(source_of(piece), from, part);
-        piece.WidthInBytes = part.width;
-        piece.Height = part.height;
+        Copy narrowed = copy;
+        narrow(destination_of(narrowed), to, part);
+        narrow(source_of(narrowed), from, part);
+        narrowed.WidthInBytes = part.width;
+        narrowed.Height = part.height;
         if constexpr (has_planes<Copy>)
-            piece.Depth = part.depth;
-        return real(static_cast<const Copy *>(&piece));
+            narrowed.Depth = part.depth;
+        return real(static_cast<const Copy *>(&narrowed));
     });
 }
 

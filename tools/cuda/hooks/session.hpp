@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/settings.hpp"
+#include "base/trace.hpp"
 #include "hooks/cut_nodes.hpp"
 #include "interpose/forward.hpp"
 #include "memory/memory.hpp"
@@ -16,9 +17,10 @@ struct state
 {
     settings asked;
     driver calls;
+    trace record; ///< off unless it was asked for
     memory *table = nullptr;
     int devices = 0;
-    functions *kernels = nullptr;
+    known_kernels *kernels = nullptr;
     cut_nodes nodes;
     /// By device ordinal; empty if memory does not move.
     std::vector<mover *> movers;

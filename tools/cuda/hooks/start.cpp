@@ -237,11 +237,11 @@ void tell_checked(const check &checked)
             " launches of %zu kernels reached nothing that might "
             "move but what they were given",
             found.launches, found.kernels);
-    if (found.unvouched_launches > 0)
+    if (found.untrusted_launches > 0)
         say("not checked, since nobody vouches for them: %" PRIu64
             " launches of %zu kernels, during which nothing would move: %s",
-            found.unvouched_launches, found.unvouched_kernels,
-            found.unvouched.data());
+            found.untrusted_launches, found.untrusted_kernels,
+            found.untrusted.data());
 }
 
 void stop_moving()
@@ -284,18 +284,15 @@ CUresult start_locked()
     store *host = make_store(asked, made->calls, devices);
     if (host == nullptr)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    trace *record = nullptr;
-    if (asked.trace_path != nullptr) {
-        record = new trace;
-        if (const int error = record->open(asked.trace_path); error != 0) {
+    if (asked.trace_path != nullptr)
+        if (const int error = made->record.open(asked.trace_path); error != 0) {
             say("EMUV_TRACE=%s: %s", asked.trace_path, std::strerror(error));
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
-    }
     kept = asked.moves() && asked.move != move_kind::check
                ? new remembered(remembered::usual_place())
                : nullptr;
-    made->kernels = new functions(asked.trust, record, kept);
+    made->kernels = new known_kernels(asked.trust, made->record, kept);
     // Memory that is registered in place cannot be mapped twice.
     if (asked.moves() && host->by_handle()) {
         if (asked.move == move_kind::check)
@@ -304,12 +301,12 @@ CUresult start_locked()
             made->movers.push_back(
                 new mover({.calls = made->calls,
                            .limits = of_device(ledgers, device),
+                           .record = made->record,
                            .tell = tell_stay,
                            .faulted = tell_faulted,
                            .device = device,
                            .always = asked.move == move_kind::always,
                            .unmaps = asked.away == away_kind::unmapped,
-                           .record = record,
                            .host = &made->host,
                            .checked = made->checked}));
         // The driver's own end comes later: its handlers are older.

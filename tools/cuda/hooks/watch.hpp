@@ -58,31 +58,31 @@ inline void name(work &out, const CUDA_MEMCPY3D_PEER *copy)
 // ... or that it names more than is looked at here.
 inline void name(work &out, CUdeviceptr *)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 inline void name(work &out, CUDA_MEMCPY3D_BATCH_OP *)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 inline void name(work &out, CUmemDecompressParams *)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 inline void name(work &out, CUstreamBatchMemOpParams *)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 inline void name(work &out, CUgraphExec)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 inline void name(work &out, CUfunction)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 inline void name(work &out, CUDA_LAUNCH_PARAMS *)
 {
-    out.vouched = false;
+    out.trusted = false;
 }
 
 // The stream that the work runs in.
@@ -216,8 +216,8 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
     {
         const entry ours;
         const auto real = [&] {
-            return reinterpret_cast<CUresult (*)(Arguments...)>(
-                table_entry(which))(arguments...);
+            return reinterpret_cast<CUresult (*)(Arguments...)>(target(which))(
+                arguments...);
         };
         if constexpr (which == symbol::cuLaunchCooperativeKernelMultiDevice)
             if (ours)
@@ -236,7 +236,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         (pick(stream, arguments), ...);
         const auto collect = [&](work &out) {
             out.what = static_cast<std::uint64_t>(which) + 1;
-            out.vouched = true;
+            out.trusted = true;
             (name(out, arguments), ...);
         };
         // A capture records work for the memory as it lies, and movers of

@@ -28,7 +28,7 @@ void *real_address(const char *name);
 /// For the child of a fork(): another thread may have held the lock.
 void forward_after_fork();
 
-inline void *table_entry(symbol which)
+inline void *target(symbol which)
 {
     return __atomic_load_n(&emuv_table[static_cast<unsigned>(which)],
                            __ATOMIC_RELAXED);
@@ -39,4 +39,4 @@ inline void *table_entry(symbol which)
 /// The real function of a name, to be called.
 #define EMUV_REAL(name)                                                        \
     (reinterpret_cast<decltype(&::name)>(                                      \
-        ::emuv::cuda::table_entry(::emuv::cuda::symbol::name)))
+        ::emuv::cuda::target(::emuv::cuda::symbol::name)))

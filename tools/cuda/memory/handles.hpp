@@ -29,7 +29,7 @@ public:
     handles(const handles &) = delete;
     handles &operator=(const handles &) = delete;
 
-    /// cuMemCreate for device memory. Beyond the budget, it creates system RAM.
+    /// cuMemCreate for device memory. Beyond the share, it creates system RAM.
     CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
                     const CUmemAllocationProp &properties,
                     unsigned long long flags);

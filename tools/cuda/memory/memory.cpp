@@ -403,7 +403,7 @@ bool memory::find(CUdeviceptr address, range_view &view)
 }
 
 // A chunk of pieces has none: it is no allocation.
-std::optional<range_stretch> memory::stretch_around(CUdeviceptr at)
+std::optional<stretch> memory::stretch_around(CUdeviceptr at)
 {
     {
         const std::lock_guard guard(lock_);

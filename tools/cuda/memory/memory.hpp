@@ -95,7 +95,7 @@ public:
 
     /// A stream-ordered allocation. If memory moves, it is memory that was
     /// freed before, or else a range of ours if it is large. Otherwise it is
-    /// the driver's while the budget lasts. In a capture it is the graph's.
+    /// the driver's while the share lasts. In a capture it is the graph's.
     /// @param pool  null for the device's current one
     /// @param from_driver  makes it; called at most once
     /// @param stream  with the default streams named: CU_STREAM_LEGACY or
@@ -206,7 +206,7 @@ public:
                             from_driver);
     }
 
-    /// The program's own cuMemCreate for device memory. Beyond the budget, it
+    /// The program's own cuMemCreate for device memory. Beyond the share, it
     /// creates system RAM.
     CUresult create_handle(CUmemGenericAllocationHandle *handle,
                            std::size_t bytes,
@@ -338,7 +338,7 @@ private:
     bool keep(CUdeviceptr pointer, CUstream stream);
     CUresult leave(allocations::node_type ours, CUstream stream);
     bool collect(bool wait);
-    std::optional<range_stretch> stretch_around(CUdeviceptr at);
+    std::optional<stretch> stretch_around(CUdeviceptr at);
 
     allocations::node_type take_ours(CUdeviceptr pointer);
     void put_back(allocations::node_type taken);

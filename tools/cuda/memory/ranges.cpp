@@ -165,7 +165,7 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     return CUDA_SUCCESS;
 }
 
-// A card may be full before the budget is. Then VRAM is taken in smaller
+// A card may be full before the share is. Then VRAM is taken in smaller
 // pieces, and the rest spills.
 CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
                           std::vector<unit> &units) const
@@ -193,8 +193,8 @@ CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
 // whole is not free, it is asked for as one. To charge it unit by unit would
 // take memory from others for a moment.
 // @return none where there is no room
-std::vector<ranges::ram_charge>
-ranges::charge_ram(int device, std::uint64_t bytes, std::uint64_t unit_bytes)
+std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
+                                           std::uint64_t unit_bytes)
 {
     ledger &limits = budget_.ledger_of(device);
     std::vector<ram_charge> charged;
@@ -265,8 +265,8 @@ CUresult ranges::drop(CUdeviceptr base)
     if (moves != nullptr && moves->remove(base, left)) {
         behind.units = std::move(left.units);
         behind.vram_bytes = left.physical_bytes;
-        for (const auto &more : left.charges)
-            behind.ram_charges.push_back({more.bytes, more.token});
+        behind.ram_charges.insert(behind.ram_charges.end(),
+                                  left.charges.begin(), left.charges.end());
     }
     CUresult result = unmap(behind, left);
     const CUresult freed = calls_.cuMemAddressFree(base, at.bytes);
@@ -389,9 +389,9 @@ std::uint64_t seam_after(const Backing &of, CUdeviceptr at)
 
 } // namespace
 
-std::optional<range_stretch> ranges::stretch_at(CUdeviceptr at)
+std::optional<stretch> ranges::stretch_at(CUdeviceptr at)
 {
-    range_stretch out;
+    stretch out;
     int device = 0;
     {
         const std::lock_guard guard(lock_);
@@ -412,12 +412,9 @@ std::optional<range_stretch> ranges::stretch_at(CUdeviceptr at)
     }
     // Units that move lie elsewhere by now.
     mover *const moves = movers_.of(device);
-    if (const auto now = moves != nullptr ? moves->stretch_at(at)
-                                          : std::optional<mover::stretch>()) {
-        out.bytes = now->bytes;
-        out.in_ram = now->in_ram;
-    }
-    return out;
+    const auto now =
+        moves != nullptr ? moves->stretch_at(at) : std::optional<stretch>();
+    return now ? now : out;
 }
 
 } // namespace emuv::cuda

@@ -8,6 +8,7 @@
 #include "memory/first_spill.hpp"
 #include "memory/movers.hpp"
 #include "store/store.hpp"
+#include "store/stretch.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -34,14 +35,6 @@ struct range
     std::uint64_t bytes = 0; ///< whole chunks
     CUcontext context = nullptr;
     bool spilled = false; ///< some of it was made in system RAM
-};
-
-/// Memory of one kind, from an address on.
-struct range_stretch
-{
-    std::uint64_t bytes = 0; ///< to the next seam; UINT64_MAX: there is none
-    std::uint64_t left = 0;  ///< to the end of the range
-    bool in_ram = false;
 };
 
 /// All ranges of one process. A range is entered here when it is finished, and
@@ -84,14 +77,9 @@ public:
     /// The memory at an address. The answer holds for memory that stays as it
     /// is.
     /// @return nothing where there is no range
-    std::optional<range_stretch> stretch_at(CUdeviceptr at);
+    std::optional<stretch> stretch_at(CUdeviceptr at);
 
 private:
-    struct ram_charge // the charge of a part in system RAM
-    {
-        std::uint64_t bytes = 0;
-        std::uint64_t token = 0;
-    };
     struct place
     {
         CUdeviceptr base = 0;

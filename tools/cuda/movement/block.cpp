@@ -7,7 +7,7 @@ namespace emuv::cuda {
 void slot::take_room_of(slot &other)
 {
     host = std::exchange(other.host, {});
-    digested = other.digested = false;
+    room_is_known = other.room_is_known = false;
 }
 
 void block::add(const slot &one)
@@ -70,7 +70,7 @@ void block::may_change()
         return;
     for (slot &each : slots)
         if (each.in_ram())
-            each.digested = false;
+            each.room_is_known = false;
 }
 
 void block::vacate()
@@ -79,7 +79,7 @@ void block::vacate()
     renewed = false;
     for (slot &each : slots) {
         each.blank = true;
-        each.digested = false;
+        each.room_is_known = false;
     }
 }
 
@@ -93,7 +93,7 @@ void block::occupy()
         each.cancel = each.cancel || each.where == place::evicting;
         each.blank = each.away;
         each.made = false;
-        each.changes = true;
+        each.gets_dirty = true;
     }
 }
 

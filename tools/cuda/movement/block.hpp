@@ -42,16 +42,16 @@ struct slot
     /// fewer than stays_for.
     std::uint32_t leaves_for = never_leaves;
     std::uint32_t stays_for = never_leaves;
-    bool stays_away = false; ///< as arranged: in system RAM
-    bool fresh = false;      ///< see block::fresh
-    bool digested = false;   ///< the digest is of its room's contents
+    bool stays_away = false;    ///< as arranged: in system RAM
+    bool fresh = false;         ///< see block::fresh
+    bool room_is_known = false; ///< the digest is of its room's contents
     /// The room was mapped since the digest was taken, so that work that nobody
     /// announced may have written there.
     bool exposed = false;
     /// An eviction wrote that room, or found it equal. A digest of the arrived
     /// copy alone says nothing about later evictions.
     bool proven = false;
-    bool changes = false; ///< contents seen to change between evictions
+    bool gets_dirty = false; ///< contents seen to change between evictions
     digests::value digest{};
 
     bool in_ram() const

@@ -16,12 +16,12 @@ void check::begins(const work &launch)
     const std::lock_guard guard(lock_);
     if (found_.failed)
         return;
-    if (launch.vouched) {
+    if (launch.trusted) {
         found_.launches++;
         kernels_.insert(launch.what);
     } else {
-        found_.unvouched_launches++;
-        if (unvouched_.insert(launch.what).second)
+        found_.untrusted_launches++;
+        if (untrusted_.insert(launch.what).second)
             add_name(launch.kernel);
     }
 }
@@ -29,9 +29,9 @@ void check::begins(const work &launch)
 void check::add_name(const char *name)
 {
     constexpr int most = 72; // names of templates have no end
-    const std::size_t left = found_.unvouched.size() - named_bytes_;
+    const std::size_t left = found_.untrusted.size() - named_bytes_;
     const int added =
-        std::snprintf(&found_.unvouched[named_bytes_], left, "%s%.*s%s",
+        std::snprintf(&found_.untrusted[named_bytes_], left, "%s%.*s%s",
                       named_bytes_ > 0 ? ", " : "", most, name,
                       std::strlen(name) > most ? "..." : "");
     if (added > 0)
@@ -53,7 +53,7 @@ check::result check::so_far() const
     const std::lock_guard guard(lock_);
     result out = found_;
     out.kernels = kernels_.size();
-    out.unvouched_kernels = unvouched_.size();
+    out.untrusted_kernels = untrusted_.size();
     return out;
 }
 

@@ -42,9 +42,9 @@ public:
         std::uint64_t launches = 0; ///< that reached nothing else
         std::size_t kernels = 0;    ///< in those launches
         /// The same of kernels that are not trusted.
-        std::uint64_t unvouched_launches = 0;
-        std::size_t unvouched_kernels = 0;
-        names unvouched{};
+        std::uint64_t untrusted_launches = 0;
+        std::size_t untrusted_kernels = 0;
+        names untrusted{};
         bool failed = false;
     };
     result so_far() const;
@@ -56,7 +56,7 @@ private:
     mutable std::mutex lock_; // guards all below
     result found_;
     std::set<std::uint64_t> kernels_; // by their handles
-    std::set<std::uint64_t> unvouched_;
+    std::set<std::uint64_t> untrusted_;
     std::size_t named_bytes_ = 0;
 };
 

@@ -27,7 +27,7 @@ struct flight
     /// Its event is recorded behind it. Otherwise the event of later work on
     /// its stream tells that it has ended.
     bool marked = false;
-    bool vouched = false;
+    bool trusted = false;
     const char *kernel = nullptr;              ///< its name, if it is a kernel
     barriers::ticket barrier = barriers::none; ///< it waits there to begin
     bool brief = false;            ///< a kernel that is known to end soon

@@ -8,11 +8,11 @@
 
 namespace emuv::cuda {
 
-void gate::begin(bool vouched)
+void gate::begin(bool trusted)
 {
-    if (vouched)
+    if (trusted)
         return;
-    unvouched_++;
+    untrusted_++;
     call_off_all();
 }
 
@@ -34,7 +34,7 @@ bool gate::is_address(CUdeviceptr word)
 
 gate::table gate::follow_table(CUdeviceptr at, std::vector<touched> &reached)
 {
-    const auto there = host_ != nullptr ? host_->from(at) : pinned::stretch{};
+    const auto there = host_ != nullptr ? host_->from(at) : pinned::area{};
     if (there.managed)
         return table::unknown;
     std::vector<CUdeviceptr> words;

@@ -38,14 +38,14 @@ public:
 
     /// The device may begin the work, as soon as all is mapped. If it is not
     /// trusted, nothing moves from here on.
-    void begin(bool vouched);
+    void begin(bool trusted);
     /// The work may reach a block, and write to it.
     void hold(block &of);
     void let_go(block &of) { of.in_flight--; }
     /// The work has ended, and let go of its blocks.
-    void end(bool vouched) { unvouched_ -= vouched ? 0 : 1; }
+    void end(bool trusted) { untrusted_ -= trusted ? 0 : 1; }
 
-    bool all_vouched() const { return unvouched_ == 0; }
+    bool all_trusted() const { return untrusted_ == 0; }
     /// True if all blocks are mapped at this moment.
     bool all_mapped() const { return unmapped_ == 0 && away_ == 0; }
 
@@ -86,7 +86,7 @@ public:
     /// True if no unit of a block may begin to move.
     bool must_stay(const block &of) const
     {
-        return !of.is_idle() || unvouched_ > 0 || closed_ > 0;
+        return !of.is_idle() || untrusted_ > 0 || closed_ > 0;
     }
     /// A unit begins to move.
     /// @param in_vain  true: it is called off at once
@@ -94,7 +94,7 @@ public:
     /// True if the unit may be unmapped, and a copy of it counts.
     bool may_move(const block &of, const slot &one) const
     {
-        return !one.cancel && unvouched_ == 0 && of.in_flight == 0;
+        return !one.cancel && untrusted_ == 0 && of.in_flight == 0;
     }
     void end_move(block &of, slot &one);
     /// Until reopen(), as often as this, nothing begins to move; what moves
@@ -125,7 +125,7 @@ private:
     const pinned *const host_;
     std::vector<slot *> moving_;
     unsigned closed_ = 0;
-    unsigned unvouched_ = 0;          // work in flight
+    unsigned untrusted_ = 0;          // work in flight
     unsigned unmapped_ = 0;           // units, perhaps, at this moment
     unsigned away_ = 0;               // units mapped nowhere
     std::uint64_t all_mapped_ns_ = 0; // since when; 0: always

@@ -50,7 +50,7 @@ bool mover::any_at(stage which) const
 // True if a motion may begin, whichever it is.
 bool mover::may_begin() const
 {
-    return settled_ && gate_.all_vouched() && !gate_.is_closed() &&
+    return settled_ && gate_.all_trusted() && !gate_.is_closed() &&
            !stopping_ && !gave_up_ && host_bytes_ > 0 && wanted_bytes_ == 0;
 }
 
@@ -149,11 +149,9 @@ bool mover::plan_anew(std::unique_lock<std::mutex> &lock)
             planner_.plan(lock, large_, schedule_, times_, unmaps_);
         if (headroom_.choose(now_ns()))
             planner_.hurry();
-        if (trace_ != nullptr) {
-            const std::uint64_t now = now_ns();
-            trace_->span(trace::row::waits, "planned", now, now, 0, bytes,
-                         schedule_.lag());
-        }
+        const std::uint64_t now = now_ns();
+        trace_.span(trace::row::waits, "planned", now, now, 0, bytes,
+                    schedule_.lag());
         version_++;
         return true;
     }
@@ -323,7 +321,7 @@ bool mover::give_way(std::unique_lock<std::mutex> &lock)
         given_up_++;
         changed_.notify_all();
     }
-    if (!settled_ || !gate_.all_vouched())
+    if (!settled_ || !gate_.all_trusted())
         return dropped;
     look_around();
     if (!must_give_way(seen_) || !look_at_units(lock, false) ||

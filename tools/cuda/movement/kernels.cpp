@@ -20,14 +20,14 @@ namespace {
 // Libraries whose kernels get the addresses of all memory they touch as
 // parameters. NCCL and NVSHMEM keep addresses in memory, and are not among
 // them.
-constexpr const char *known_files[] = {
+constexpr const char *trusted_files[] = {
     "libcublas.so*",   "libcublasLt.so*",   "libcudnn*.so*",
     "libcufft.so*",    "libcurand.so*",     "libcusparse.so*",
     "libc10_cuda.so*", "libtorch_cuda.so*", "libggml-cuda.so*",
 };
 // Kernels that PyTorch's compiler makes. The kernels that it tries templates
 // with are not among them: anybody's kernel may have such a name (triton_mm).
-constexpr const char *known_kernels[] = {
+constexpr const char *trusted_kernels[] = {
     "triton_poi_*",
     "triton_red_*",
     "triton_per_*",
@@ -84,13 +84,13 @@ bool any_word(const char *list, Predicate fits)
 
 } // namespace
 
-functions::~functions()
+known_kernels::~known_kernels()
 {
     for (const char *each : names_)
         std::free(const_cast<char *>(each));
 }
 
-bool functions::trusts_file(const void *address) const
+bool known_kernels::trusts_file(const void *address) const
 {
     Dl_info from;
     if (address == nullptr || dladdr(address, &from) == 0 ||
@@ -100,12 +100,12 @@ bool functions::trusts_file(const void *address) const
     const char *name = slash != nullptr ? slash + 1 : from.dli_fname;
     return !distrusts(name) && any_word(trust_, [name](const char *word) {
         if (std::strcmp(word, "known") == 0)
-            return matches(name, known_files);
+            return matches(name, trusted_files);
         return fnmatch(word, name, 0) == 0;
     });
 }
 
-bool functions::distrusts(const char *name) const
+bool known_kernels::distrusts(const char *name) const
 {
     return any_word(trust_, [name](const char *word) {
         return word[0] == '-' && fnmatch(word + 1, name, 0) == 0;
@@ -113,7 +113,7 @@ bool functions::distrusts(const char *name) const
 }
 
 // True if the user trusts the kernel by name. The user has to know.
-bool functions::asks_to_trust(const char *name) const
+bool known_kernels::asks_to_trust(const char *name) const
 {
     return any_word(trust_, [name](const char *word) {
         return std::strcmp(word, "all") == 0 ||
@@ -121,27 +121,29 @@ bool functions::asks_to_trust(const char *name) const
     });
 }
 
-bool functions::knows(const char *name) const
+bool known_kernels::knows(const char *name) const
 {
     return any_word(trust_, [name](const char *word) {
-        return std::strcmp(word, "known") == 0 && matches(name, known_kernels);
+        return std::strcmp(word, "known") == 0 &&
+               matches(name, trusted_kernels);
     });
 }
 
-void functions::loaded(const void *handle, const void *image,
-                       const void *caller, CUcontext context)
+void known_kernels::loaded(const void *handle, const void *image,
+                           const void *caller, CUcontext context)
 {
-    const bool vouched = trusts_file(image) || trusts_file(caller);
+    const bool trusted = trusts_file(image) || trusts_file(caller);
     const std::lock_guard guard(lock_);
-    origins_[handle] = {vouched, nullptr, context};
+    origins_[handle] = {trusted, nullptr, context};
 }
 
-void functions::derived(const void *from, const void *made, CUcontext context)
+void known_kernels::derived(const void *from, const void *made,
+                            CUcontext context)
 {
     const std::lock_guard guard(lock_);
     const auto found = origins_.find(from);
     if (from != made)
-        origins_[made] = {found != origins_.end() && found->second.vouched,
+        origins_[made] = {found != origins_.end() && found->second.trusted,
                           from, context};
     // Another kernel may have had this handle before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
@@ -150,7 +152,7 @@ void functions::derived(const void *from, const void *made, CUcontext context)
 
 // Locked. Forgets the handles that go, all that came out of those, and so on.
 template <typename Goes>
-void functions::forget(Goes goes)
+void known_kernels::forget(Goes goes)
 {
     std::set<const void *> gone;
     for (bool more = true; more;) {
@@ -169,13 +171,13 @@ void functions::forget(Goes goes)
     recent_.forget_all();
 }
 
-void functions::unloaded(const void *handle)
+void known_kernels::unloaded(const void *handle)
 {
     const std::lock_guard guard(lock_);
     forget([handle](const auto &each) { return each.first == handle; });
 }
 
-void functions::gone(CUcontext context)
+void known_kernels::gone(CUcontext context)
 {
     const std::lock_guard guard(lock_);
     forget(
@@ -183,7 +185,8 @@ void functions::gone(CUcontext context)
 }
 
 // Asks the driver how a kernel's parameters lie.
-functions::layout functions::look_at(const driver &calls, CUfunction function)
+known_kernels::layout known_kernels::look_at(const driver &calls,
+                                             CUfunction function)
 {
     layout made;
     // A launch takes a CUkernel as well.
@@ -227,16 +230,16 @@ functions::layout functions::look_at(const driver &calls, CUfunction function)
     }
     const bool failed = kept_ != nullptr && name != nullptr && kept_->has(name);
     if (name != nullptr && all && !failed && !distrusts(name))
-        made.vouched =
+        made.trusted =
             asks_to_trust(name) ||
             (!matches(name, table_kernels) &&
-             (knows(name) || (from != origins_.end() && from->second.vouched)));
+             (knows(name) || (from != origins_.end() && from->second.trusted)));
     if (name != nullptr && matches(name, table_writers))
         made.leaves = leaving::all;
     else if (name != nullptr && matches(name, number_writers))
         made.leaves = leaving::numbers;
-    if (!made.vouched && trace_ != nullptr)
-        trace_->kernel(name != nullptr ? name : "?");
+    if (!made.trusted)
+        trace_.kernel(name != nullptr ? name : "?");
     return made;
 }
 
@@ -255,9 +258,9 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
 
 } // namespace
 
-const functions::layout &
-functions::layout_of(const driver &calls, CUfunction function,
-                     std::unique_lock<std::mutex> &lock)
+const known_kernels::layout &
+known_kernels::layout_of(const driver &calls, CUfunction function,
+                         std::unique_lock<std::mutex> &lock)
 {
     const auto key = reinterpret_cast<std::uintptr_t>(function);
     if (const layout *const known = recent_.find(key))
@@ -273,13 +276,13 @@ functions::layout_of(const driver &calls, CUfunction function,
     return found->second;
 }
 
-void functions::scan(const driver &calls, CUfunction function,
-                     void **parameters, void **extra, work &out)
+void known_kernels::scan(const driver &calls, CUfunction function,
+                         void **parameters, void **extra, work &out)
 {
     std::unique_lock lock(lock_);
     const layout &known = layout_of(calls, function, lock);
     out.what = reinterpret_cast<std::uint64_t>(function);
-    out.vouched = known.vouched;
+    out.trusted = known.trusted;
     out.kernel = known.name != nullptr ? known.name : "?";
     out.open_ended = true;
     if (parameters != nullptr) {

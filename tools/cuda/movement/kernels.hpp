@@ -22,23 +22,24 @@ namespace emuv::cuda {
 /// parameters. Nobody can tell that from outside: any kernel may hold addresses
 /// in memory, or add up new ones. Kernels are trusted by the names in
 /// kernels.cpp, and by those that the user gives with EMUV_TRUST.
-class functions
+class known_kernels
 {
 public:
     /// @param trust  the setting: "known", "none", "all", or names between
     ///   commas, "known" among them. Names are those of libraries' files and of
     ///   kernels, with wildcards. A name behind a minus is not trusted,
     ///   whatever else fits it. Outlives this object.
-    /// @param record  told of each kernel that is not trusted; may be null
+    /// @param record  told of each kernel that is not trusted. Outlives this
+    ///   object
     /// @param kept  kernels that are not trusted whatever the setting says; may
     ///   be null
-    functions(const char *trust, trace *record,
-              const remembered *kept = nullptr)
+    known_kernels(const char *trust, trace &record,
+                  const remembered *kept = nullptr)
         : trust_(trust), trace_(record), kept_(kept)
     {}
-    functions(const functions &) = delete;
-    functions &operator=(const functions &) = delete;
-    ~functions();
+    known_kernels(const known_kernels &) = delete;
+    known_kernels &operator=(const known_kernels &) = delete;
+    ~known_kernels();
 
     /// A module or library was loaded.
     /// @param image  what was given to the driver, or null
@@ -73,7 +74,7 @@ private:
     };
     struct origin
     {
-        bool vouched = false;
+        bool trusted = false;
         const void *from = nullptr;
         CUcontext context = nullptr; // with which it goes, or null
     };
@@ -91,7 +92,7 @@ private:
     };
     struct layout
     {
-        bool vouched = false;
+        bool trusted = false;
         const char *name = nullptr; // one of names_
         /// Which of its arguments it may leave in memory, for other kernels.
         leaving leaves = leaving::nothing;
@@ -109,7 +110,7 @@ private:
                             std::unique_lock<std::mutex> &lock);
 
     const char *const trust_;
-    trace *const trace_;
+    trace &trace_;
     const remembered *const kept_;
     std::mutex lock_;
     // Names outlive the modules that they come from: work that is seen to fail

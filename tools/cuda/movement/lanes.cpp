@@ -65,15 +65,15 @@ bool lanes::write_back(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
                        CUevent done)
 {
     for (std::uint64_t at = 0; at < bytes;) {
-        const std::uint64_t piece =
-            takes_turns_ ? std::min(bytes - at, piece_bytes) : bytes - at;
-        if (calls_.cuMemcpyAsync(to + at, from + at, piece, out_) !=
+        const std::uint64_t next =
+            takes_turns_ ? std::min(bytes - at, turn_bytes) : bytes - at;
+        if (calls_.cuMemcpyAsync(to + at, from + at, next, out_) !=
             CUDA_SUCCESS)
             return ended(out_);
-        at += piece;
+        at += next;
         if (at == bytes && calls_.cuEventRecord(done, out_) != CUDA_SUCCESS)
             return ended(out_);
-        // Also behind the last piece: the next copy may be waiting already.
+        // Also behind the last turn: the next copy may be waiting already.
         give_turn();
     }
     return true;

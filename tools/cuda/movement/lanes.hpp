@@ -15,16 +15,16 @@ namespace emuv::cuda {
 /// whole time slice, a millisecond. So a mapping waits for half a slice on
 /// average, and for a whole one the second time. But an engine goes on to the
 /// next client as soon as it has to wait. So copies to system RAM come in
-/// pieces, each of which waits for another stream's answer.
+/// turns, each of which waits for another stream's answer.
 ///
-/// Figures for pieces of 8 MiB, with both directions busy
+/// Figures for turns of 8 MiB, with both directions busy
 /// (tests/bench/mapping.cu): mapping VRAM takes 0.17 ms instead of 0.66.
 /// Mapping 64 MiB of system RAM takes 1.0 ms instead of 1.6. The card sends 44
 /// GB/s instead of 51.
 class lanes
 {
 public:
-    static constexpr std::uint64_t piece_bytes = std::uint64_t{8} << 20;
+    static constexpr std::uint64_t turn_bytes = std::uint64_t{8} << 20;
 
     /// @param calls  outlives this object
     explicit lanes(const driver &calls) : calls_(calls) {}

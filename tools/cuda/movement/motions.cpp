@@ -215,7 +215,7 @@ bool mover::hide(std::unique_lock<std::mutex> &lock, motion &which)
 void mover::arrived(std::unique_lock<std::mutex> &lock, motion &which)
 {
     slot &of = which.unit();
-    if (!which.copies || (of.digested && !of.exposed)) {
+    if (!which.copies || (of.room_is_known && !of.exposed)) {
         hand_over(which, stage::remap);
         return;
     }
@@ -230,7 +230,7 @@ void mover::arrived(std::unique_lock<std::mutex> &lock, motion &which)
     }
     if (begun)
         return;
-    of.digested = false;
+    of.room_is_known = false;
     hand_over(which, stage::remap);
 }
 
@@ -265,16 +265,16 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
     const digests::value now = digests_.result(which->digest);
     if (!which->evicts) {
         // The room holds the same: nobody can write there meanwhile.
-        of.proven = of.proven && of.digested && of.digest == now;
+        of.proven = of.proven && of.room_is_known && of.digest == now;
         of.digest = now;
-        of.digested = true;
+        of.room_is_known = true;
         of.exposed = false;
         hand_over(*which, stage::remap);
         return;
     }
-    const bool unchanged = of.digested && of.digest == now;
-    if (of.digested)
-        of.changes = !unchanged;
+    const bool unchanged = of.room_is_known && of.digest == now;
+    if (of.room_is_known)
+        of.gets_dirty = !unchanged;
     of.digest = now;
     of.proven = true;
     if (unchanged) {
@@ -282,7 +282,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
         return;
     }
     // The copy in system RAM is not valid until the write-back is done.
-    of.digested = false;
+    of.room_is_known = false;
     which->at = stage::write_back;
     lock.unlock();
     const bool begun =
@@ -294,7 +294,7 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
 
 void mover::written(motion &which)
 {
-    which.unit().digested = true;
+    which.unit().room_is_known = true;
     which.wrote = true;
     which.at = stage::ready;
 }
@@ -302,14 +302,13 @@ void mover::written(motion &which)
 // Ends a motion, since somebody needs the unit where it is.
 void mover::call_off(motion_ref which)
 {
-    if (trace_ != nullptr)
-        trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
-                     "called off", which->started_ns, now_ns(),
-                     which->unit().at, which->unit().bytes, which->next_use);
+    trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
+                "called off", which->started_ns, now_ns(), which->unit().at,
+                which->unit().bytes, which->next_use);
     if (!which->evicts)
         frames_.put(which->into);
     else if (which->at == stage::write_back)
-        which->unit().digested = false;
+        which->unit().room_is_known = false;
     end_motion(which, which->evicts ? place::vram : place::host);
 }
 
@@ -329,7 +328,7 @@ void mover::finish(motion_ref which)
     if (which->evicts) {
         // Work that waited for this motion may write to the unit already.
         if (!may_move(*which))
-            of.digested = false;
+            of.room_is_known = false;
         given_up_++;
         frames_.put({of.vram, of.vram_alias, of.bytes});
         of.vram = 0;
@@ -340,7 +339,7 @@ void mover::finish(motion_ref which)
     } else {
         // A write may have reached the room: its digest is not of that.
         if (!which->copies && of.exposed)
-            of.digested = false;
+            of.room_is_known = false;
         of.vram = which->into.handle;
         of.vram_alias = which->into.alias;
         which->of->has_come(of);
@@ -351,14 +350,12 @@ void mover::finish(motion_ref which)
     }
     unreported_.fetched_bytes += which->copies ? of.bytes : 0;
     unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
-    if (trace_ != nullptr)
-        trace_->span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
-                     which->copies   ? "fetch"
-                     : which->wrote  ? "write back"
-                     : which->evicts ? "drop"
-                                     : "make place",
-                     which->started_ns, now_ns(), of.at, of.bytes,
-                     which->next_use);
+    trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
+                which->copies   ? "fetch"
+                : which->wrote  ? "write back"
+                : which->evicts ? "drop"
+                                : "make place",
+                which->started_ns, now_ns(), of.at, of.bytes, which->next_use);
     end_motion(which, which->evicts ? place::host : place::vram);
 }
 
@@ -425,10 +422,9 @@ void mover::serve(stage mine)
             }
         }
         next->at = mine == stage::room ? stage::roomed : stage::remapped;
-        if (trace_ != nullptr)
-            trace_->span(trace::row::calls,
-                         mine == stage::room ? "make room" : "map", start,
-                         now_ns(), of.at, of.bytes, next->next_use);
+        trace_.span(trace::row::calls,
+                    mine == stage::room ? "make room" : "map", start, now_ns(),
+                    of.at, of.bytes, next->next_use);
         changed_.notify_all();
     }
     lock.unlock();
@@ -463,9 +459,8 @@ bool mover::bring_home(block &around, slot &of)
         gate_.call_off_all();
         tell_(lost_why);
     }
-    if (trace_ != nullptr)
-        trace_->span(trace::row::waits, "mapped again", start, now_ns(), of.at,
-                     of.bytes, schedule_.steps());
+    trace_.span(trace::row::waits, "mapped again", start, now_ns(), of.at,
+                of.bytes, schedule_.steps());
     return true;
 }
 
@@ -496,7 +491,7 @@ void mover::bring_all_home()
 // given. A kernel that reaches any other memory is found out.
 void mover::hide_the_rest()
 {
-    if (!gate_.all_vouched() || !settled_)
+    if (!gate_.all_trusted() || !settled_)
         return;
     for (const auto &[base, each] : blocks_.all()) {
         if (!each->is_idle() || each->moving > 0)

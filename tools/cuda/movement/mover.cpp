@@ -185,7 +185,7 @@ void mover::let_go(block &held)
     changed_.notify_all();
 }
 
-std::optional<mover::stretch> mover::stretch_at(CUdeviceptr address)
+std::optional<stretch> mover::stretch_at(CUdeviceptr address)
 {
     const std::unique_lock lock = enter();
     const block_ref of = block_of(address);
@@ -204,7 +204,9 @@ std::optional<mover::stretch> mover::stretch_at(CUdeviceptr address)
         });
     if (at == of->slots.end())
         return {};
-    stretch out{in_ram(*at), 0};
+    stretch out;
+    out.in_ram = in_ram(*at);
+    out.left = of->bytes - (address - of->base);
     while (at != of->slots.end() && in_ram(*at) == out.in_ram)
         ++at;
     out.bytes = at != of->slots.end() ? at->at - address : UINT64_MAX;
@@ -261,7 +263,7 @@ void mover::shed()
             if (one.where != place::vram || !one.host.charged)
                 continue;
             rooms_.drop(one.bytes, one.host);
-            one.digested = false;
+            one.room_is_known = false;
         }
     }
 }

@@ -2,6 +2,7 @@
 // Moving units between VRAM and system RAM, ahead of their use.
 #pragma once
 
+#include "account/budget.hpp"
 #include "account/ledger.hpp"
 #include "base/driver.hpp"
 #include "base/thread.hpp"
@@ -31,6 +32,7 @@
 #include "policy/step_times.hpp"
 #include "policy/view.hpp"
 #include "store/store.hpp"
+#include "store/stretch.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -66,6 +68,7 @@ public:
     {
         const driver &calls;
         ledger &limits;
+        trace &record;
         /// Called when movement ends for good, with the reason.
         void (*tell)(const char *why);
         /// Called when a kernel has reached memory that is not mapped, with the
@@ -75,7 +78,6 @@ public:
         bool always = false; ///< memory moves even where that is slower
         /// An evicted unit is not mapped until it is wanted.
         bool unmaps = false;
-        trace *record = nullptr; ///< or null
         /// Host memory where kernels may find addresses that nobody copied to
         /// the device; or null.
         const pinned *host = nullptr;
@@ -104,12 +106,7 @@ public:
         std::vector<bool> host;
         std::vector<bool> away; ///< in system RAM and mapped nowhere
         std::uint64_t physical_bytes = 0;
-        struct charge
-        {
-            std::uint64_t bytes;
-            std::uint64_t token;
-        };
-        std::vector<charge> charges; ///< virtual ones
+        std::vector<ram_charge> charges;
     };
 
     /// Gives a block back. Waits until none of its units moves.
@@ -125,13 +122,6 @@ public:
 
     /// Fixes the block around an address: it stays as it is from now on.
     void fix(CUdeviceptr address);
-
-    /// Memory of one kind.
-    struct stretch
-    {
-        bool in_ram;
-        std::uint64_t bytes; ///< UINT64_MAX: to the end of the block
-    };
 
     /// The stretch from an address on. The answer holds for a fixed block.
     /// @return nothing where there is no such block
@@ -382,7 +372,7 @@ private:
     ledger &limits_;
     const int device_;
     const bool unmaps_;
-    trace *const trace_;
+    trace &trace_;
     void (*const tell_)(const char *why);
     void (*const faulted_)(const std::vector<const char *> &kernels);
     check *const check_;

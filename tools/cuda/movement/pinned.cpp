@@ -89,15 +89,15 @@ void pinned::gone(CUcontext context, std::uint64_t before)
     any_.store(!by_base_.empty());
 }
 
-pinned::stretch pinned::remove(const void *at)
+pinned::area pinned::remove(const void *at)
 {
     const std::lock_guard guard(lock_);
     const auto gone = by_base_.extract(reinterpret_cast<std::uintptr_t>(at));
     any_.store(!by_base_.empty());
-    return gone ? gone.mapped() : stretch{};
+    return gone ? gone.mapped() : area{};
 }
 
-pinned::stretch pinned::from(CUdeviceptr address) const
+pinned::area pinned::from(CUdeviceptr address) const
 {
     if (!any_.load())
         return {};
@@ -107,9 +107,9 @@ pinned::stretch pinned::from(CUdeviceptr address) const
         return {};
     const auto &[base, whole] = *std::prev(after);
     const std::size_t offset = address - base;
-    stretch rest = whole;
+    area rest = whole;
     rest.bytes -= std::min(offset, whole.bytes);
-    return rest.bytes > 0 ? rest : stretch{};
+    return rest.bytes > 0 ? rest : area{};
 }
 
 } // namespace emuv::cuda

@@ -42,7 +42,7 @@ reading sample_table(const void *from, std::size_t bytes,
 class pinned
 {
 public:
-    struct stretch
+    struct area
     {
         std::size_t bytes = 0; ///< from the address on; 0: there is none
         /// The driver may move it, and does so when the host reads it.
@@ -53,8 +53,8 @@ public:
 
     void add(const void *at, std::size_t bytes, bool managed = false,
              CUcontext context = nullptr);
-    /// @return the stretch that began there
-    stretch remove(const void *at);
+    /// @return the area that began there, no longer one of them; or none
+    area remove(const void *at);
 
     /// The number of the next addition.
     std::uint64_t next() const;
@@ -63,12 +63,12 @@ public:
     /// made in it.
     void gone(CUcontext context, std::uint64_t before);
 
-    stretch from(CUdeviceptr address) const;
+    area from(CUdeviceptr address) const;
 
 private:
     std::atomic<bool> any_{false};
     mutable std::mutex lock_; // guards all below
-    std::map<std::uintptr_t, stretch> by_base_;
+    std::map<std::uintptr_t, area> by_base_;
     std::uint64_t next_ = 0;
 };
 

@@ -131,7 +131,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
     // away has to be mapped in system RAM if others of its block are used
     // meanwhile. That takes the driver as long as both copies.
     const auto cost_of = [&](const slot &one, bool alone) {
-        return (one.changes ? 2u : 1u) * (unmaps && !alone ? 2 : 1);
+        return (one.gets_dirty ? 2u : 1u) * (unmaps && !alone ? 2 : 1);
     };
     const auto add = [&](std::size_t unit, std::uint64_t from, std::uint64_t to,
                          bool anew, std::uint32_t cost) {

@@ -99,7 +99,7 @@ unit_view mover::describe(block &of, std::size_t index) const
     out.has_room = one.host.handle != 0;
     out.room_is_charged = one.host.charged;
     out.room_has_alias = one.host.alias != 0;
-    out.room_is_known = one.digested && one.proven;
+    out.room_is_proven = one.room_is_known && one.proven;
     return out;
 }
 

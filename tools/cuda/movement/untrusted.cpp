@@ -47,14 +47,14 @@ bool mover::moves_beside_untrusted() const
 // True if memory moves, or will as soon as untrusted work has ended.
 bool mover::stands_still_briefly() const
 {
-    return gate_.all_vouched() || moves_beside_untrusted();
+    return gate_.all_trusted() || moves_beside_untrusted();
 }
 
 // True if untrusted work runs, or has just run, or is about to. Memory that is
 // mapped nowhere would keep the device waiting.
 bool mover::is_untrusted_about() const
 {
-    return !gated_.empty() || !draining_.empty() || !gate_.all_vouched() ||
+    return !gated_.empty() || !draining_.empty() || !gate_.all_trusted() ||
            (untrusted_ns_ != 0 && now_ns() - untrusted_ns_ < lately_ns);
 }
 
@@ -141,7 +141,7 @@ void mover::begin_untrusted()
 {
     untrusted_ns_ = now_ns();
     // It may write to what lies in system RAM, over the link.
-    if (gate_.all_vouched() && host_bytes_ > 0)
+    if (gate_.all_trusted() && host_bytes_ > 0)
         for (const block_ref &each : large_)
             each->may_change();
     gate_.begin(false);
@@ -168,7 +168,7 @@ void mover::settle(std::unique_lock<std::mutex> &lock)
     };
     gate_.close();
     settling_++;
-    while (!gave_up_ && !stopping_ && gate_.all_vouched() &&
+    while (!gave_up_ && !stopping_ && gate_.all_trusted() &&
            std::any_of(motions_.begin(), motions_.end(), is_awaited)) {
         changed_.notify_all();
         changed_.wait_for(lock, 20000);
@@ -178,9 +178,8 @@ void mover::settle(std::unique_lock<std::mutex> &lock)
     fetch_pace_ = waits_for_copy
                       ? std::min(fetch_pace_ + usual_pace / 4, slowest_pace)
                       : std::max(fetch_pace_ - 1, usual_pace);
-    if (trace_ != nullptr)
-        trace_->span(trace::row::waits, "settles", start, now_ns(), 0, 0,
-                     schedule_.steps());
+    trace_.span(trace::row::waits, "settles", start, now_ns(), 0, 0,
+                schedule_.steps());
 }
 
 // The program waits until its stream has nothing to do, and memory moves
@@ -210,9 +209,8 @@ void mover::drain(std::unique_lock<std::mutex> &lock, CUstream stream)
         }
     }
     draining_.erase(std::find(draining_.begin(), draining_.end(), stream));
-    if (trace_ != nullptr)
-        trace_->span(trace::row::waits, "drains", start, now_ns(), 0, 0,
-                     schedule_.steps());
+    trace_.span(trace::row::waits, "drains", start, now_ns(), 0, 0,
+                schedule_.steps());
     settle(lock);
     note_standstill();
     begin_untrusted();

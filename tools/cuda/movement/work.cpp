@@ -50,8 +50,8 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
         // The hooks that announce copies search the memory that those read.
         if (meant.around == nullptr && announced.kernel != nullptr) {
             const auto table = gate_.follow_table(address, all);
-            announced.vouched =
-                announced.vouched && table == gate::table::followed;
+            announced.trusted =
+                announced.trusted && table == gate::table::followed;
             if (table == gate::table::denied)
                 give_up(unreadable_why);
         }
@@ -177,9 +177,9 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
         changed_.wait_for(lock, lead_patience_ns / 8);
         in_flight(); // other threads may launch meanwhile
     }
-    if (begun != 0 && trace_ != nullptr)
-        trace_->span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
-                     schedule_.steps());
+    if (begun != 0)
+        trace_.span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
+                    schedule_.steps());
     return begun != 0;
 }
 
@@ -229,9 +229,8 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         changed_.wait_for(lock, 20000000);
         bytes = missing_bytes(all);
         if (hopeless_ == progress_ && bytes > 0) {
-            if (trace_ != nullptr)
-                trace_->span(trace::row::waits, "hopeless", start, now_ns(),
-                             all.front().part.base, bytes, 0);
+            trace_.span(trace::row::waits, "hopeless", start, now_ns(),
+                        all.front().part.base, bytes, 0);
             break;
         }
         const std::uint64_t now = now_ns();
@@ -259,9 +258,8 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         if (each.of->small)
             awaited_.erase(
                 std::find(awaited_.begin(), awaited_.end(), each.of));
-    if (trace_ != nullptr)
-        trace_->span(trace::row::waits, "launch", start, now_ns(),
-                     all.front().part.base, bytes, 0);
+    trace_.span(trace::row::waits, "launch", start, now_ns(),
+                all.front().part.base, bytes, 0);
 }
 
 // Lets work pass that nobody follows.
@@ -297,12 +295,12 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         map_all(lock); // the last remap may still be under way
         return let_pass();
     }
-    begun.vouched = announced.vouched;
+    begun.trusted = announced.trusted;
     begun.kernel = announced.kernel;
     if (check_ != nullptr)
         check_->begins(announced);
-    const bool beside = !announced.vouched && moves_beside_untrusted();
-    if (!announced.vouched && !beside) {
+    const bool beside = !announced.trusted && moves_beside_untrusted();
+    if (!announced.trusted && !beside) {
         begin_untrusted();
         map_all(lock);
     }
@@ -319,7 +317,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (begun.is_foreseen())
         begun.expected_ns = times_.of(begun.step - begun.lag);
     // CU_STREAM_PER_THREAD names a stream for each thread.
-    begun.brief = announced.vouched && announced.open_ended &&
+    begun.brief = announced.trusted && announced.open_ended &&
                   begun.is_foreseen() &&
                   begun.expected_ns < flights::max_unmarked_ns &&
                   stream != CU_STREAM_PER_THREAD;
@@ -331,22 +329,21 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         pace_.paused(now_ns() - since);
     version_++;
     if (check_ == nullptr &&
-        (beside || (announced.vouched && stands_still_briefly()))) {
+        (beside || (announced.trusted && stands_still_briefly()))) {
         await(lock, all);
         await_exchange(lock, all);
     }
-    const std::uint64_t missed = trace_ != nullptr ? missing_bytes(all) : 0;
+    const std::uint64_t missed = trace_.is_on() ? missing_bytes(all) : 0;
     if (missed > 0) {
         const std::uint64_t now = now_ns();
-        trace_->span(trace::row::waits, expected ? "missed" : "not expected",
-                     now, now, all.front().part.base, missed,
-                     schedule_.steps());
+        trace_.span(trace::row::waits, expected ? "missed" : "not expected",
+                    now, now, all.front().part.base, missed, schedule_.steps());
     }
     for (touched &each : begun.blocks) {
         gate_.hold(*each.of);
         // A block that is a large part of all VRAM would never be there as a
         // whole.
-        const bool learns = announced.vouched && announced.open_ended &&
+        const bool learns = announced.trusted && announced.open_ended &&
                             each.names_units() && !each.of->fixed &&
                             each.of->bytes <= share_bytes_ / 4;
         each.work = learns ? what ^ each.of->base : 0;
@@ -361,9 +358,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (!mapped()) {
         const std::uint64_t start = now_ns();
         changed_.wait(lock, mapped);
-        if (trace_ != nullptr)
-            trace_->span(trace::row::waits, "being mapped", start, now_ns(),
-                         all.front().part.base, 0, schedule_.steps());
+        trace_.span(trace::row::waits, "being mapped", start, now_ns(),
+                    all.front().part.base, 0, schedule_.steps());
     }
     if (beside) {
         begun.barrier = gate_untrusted();
@@ -379,7 +375,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         running_ = announced.kernel;
         hide_the_rest();
     }
-    count_use(all, announced.vouched && moves_ahead());
+    count_use(all, announced.trusted && moves_ahead());
     for (touched &one : begun.blocks) {
         const block &of = *one.of;
         const std::size_t count = of.slots.size();
@@ -438,7 +434,7 @@ void mover::device_failed(const char *why,
         std::uint64_t first_ns = UINT64_MAX;
         const auto suspect = [&](const flight &which) {
             first_ns = std::min(first_ns, which.begun_ns);
-            if (which.vouched && which.kernel != nullptr &&
+            if (which.trusted && which.kernel != nullptr &&
                 std::none_of(names.begin(), names.end(), [&](const char *name) {
                     return std::strcmp(name, which.kernel) == 0;
                 }))
@@ -493,7 +489,7 @@ void mover::ended(flight &which, bool seen)
 {
     for (const touched &each : which.blocks)
         gate_.let_go(*each.of);
-    if (!which.vouched)
+    if (!which.trusted)
         end_untrusted(which, seen);
     which.blocks.clear();
     if (spare_lists_.size() < max_spare_lists)
@@ -551,11 +547,9 @@ void mover::learn_reach(const flights::landing &from)
     if (!complete)
         return;
     for (const touched &each : which.blocks)
-        if (each.work != 0 &&
-            reach_.ended(each.work, each.beyond, *from.took) &&
-            trace_ != nullptr)
-            trace_->span(trace::row::waits, "reaches further", which.begun_ns,
-                         which.begun_ns, each.of->base, each.beyond, 0);
+        if (each.work != 0 && reach_.ended(each.work, each.beyond, *from.took))
+            trace_.span(trace::row::waits, "reaches further", which.begun_ns,
+                        which.begun_ns, each.of->base, each.beyond, 0);
 }
 
 // A step has ended, @p lag steps after the one that looked like it.
@@ -586,9 +580,7 @@ void mover::keep_pace(std::uint64_t lag, bool recurs)
     if (now_is() == before)
         return;
     headroom_.begin(now);
-    if (trace_ != nullptr)
-        trace_->span(trace::row::waits, now_is(), now, now, 0, host_bytes_,
-                     lag);
+    trace_.span(trace::row::waits, now_is(), now, now, 0, host_bytes_, lag);
 }
 
 } // namespace emuv::cuda

@@ -78,7 +78,7 @@ bool is_room_spare(const view &now, const unit_view &one)
 std::size_t spare_room(const view &now, std::uint64_t bytes)
 {
     const auto worth = [](const unit_view &one) {
-        return (one.room_is_known ? 0 : 2) + (one.room_has_alias ? 1 : 0);
+        return (one.room_is_proven ? 0 : 2) + (one.room_has_alias ? 1 : 0);
     };
     std::size_t found = intent::none;
     for (std::size_t i = 0; i < now.units.size(); i++) {
@@ -344,7 +344,7 @@ private:
             return false;
         const std::size_t other = spare_room(now_, of(newcomer).bytes);
         return other != intent::none
-                   ? !now_.units[other].room_is_known
+                   ? !now_.units[other].room_is_proven
                    : idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
     }
 

@@ -52,7 +52,7 @@ struct unit_view
     bool room_has_alias = false;  ///< copies can reach it
     /// A digest of the room, which an eviction has proven, tells if the unit
     /// has to be written back.
-    bool room_is_known = false;
+    bool room_is_proven = false;
 
     bool is_idle() const { return !fixed && !busy; }
     bool in_ram() const
