@@ -247,9 +247,18 @@ struct emuv_chunk *emuv_chunk_charge(int numa_node, struct emuv_payer *payer)
 	return chunk;
 }
 
+/* Empty @index; in a guaranteed region its entry stays allocated. */
+static void emuv_chunk_vacate(struct emuv_region *region, unsigned long index)
+{
+	if (region->inst->config.guaranteed)
+		__xa_store(&region->chunks, index, XA_ZERO_ENTRY, 0);
+	else
+		__xa_erase(&region->chunks, index);
+}
+
 /*
  * Insert @made at @index, or drop it if another chunk came first. Returns the
- * chunk that backs @index now, with a reference.
+ * chunk that backs @index now, with a reference; -ENODEV in a revoked region.
  */
 static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 					    unsigned long index,
@@ -258,16 +267,24 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 	/* a guaranteed region's index is complete, so that nothing is allocated */
 	void *none = region->inst->config.guaranteed ? XA_ZERO_ENTRY : NULL;
 	struct emuv_chunk *chunk;
+	int err;
 
 	xa_lock(&region->chunks);
 	chunk = __xa_cmpxchg(&region->chunks, index, none, made,
 			     GFP_KERNEL_ACCOUNT);
-	if (!chunk) {
+	err = xa_err(chunk);
+	/* looked at last: the lock may have been dropped to allocate */
+	if (!err && emuv_region_is_revoked(region)) {
+		if (!chunk)
+			emuv_chunk_vacate(region, index);
+		err = -ENODEV;
+	}
+	if (!err && !chunk) {
 		chunk = made;
 		made = NULL;
 		atomic_long_inc(&region->inst->resident);
 	}
-	if (!xa_is_err(chunk))
+	if (!err)
 		kref_get(&chunk->kref);
 	xa_unlock(&region->chunks);
 
@@ -279,14 +296,12 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 				      chunk->folio);
 	if (region->inst->config.guaranteed)
 		wake_up_all(&region->inst->reserve.returned);
-	if (xa_is_err(chunk))
-		return ERR_PTR(xa_err(chunk));
-	return chunk;
+	return err ? ERR_PTR(err) : chunk;
 }
 
 /*
- * Get a chunk from the instance's reserve. Only failed memory or a fatal signal
- * prevents that.
+ * Get a chunk from the instance's reserve. Only failed memory, a fatal signal or
+ * revocation prevents that.
  */
 static struct emuv_chunk *
 emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
@@ -299,6 +314,8 @@ emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
 			return chunk;
 		if (fatal_signal_pending(current))
 			return ERR_PTR(-EINTR);
+		if (emuv_region_is_revoked(region))
+			return ERR_PTR(-ENODEV);
 		if (READ_ONCE(region->inst->reserve.lost))
 			return ERR_PTR(-ENOMEM);
 	}
@@ -308,8 +325,8 @@ emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
 /*
  * Get the chunk that backs @index, with a reference; allocate one if there is
  * none. The memory is charged to the region's cgroup. -ENOMEM if the host
- * cannot or may not give it; -EINTR if that is for a fatal signal. Concurrent
- * callers get the same chunk.
+ * cannot or may not give it; -EINTR if that is for a fatal signal; -ENODEV in a
+ * revoked region. Concurrent callers get the same chunk.
  */
 struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 				   unsigned long index)
@@ -317,6 +334,8 @@ struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 	struct mem_cgroup *before;
 	struct emuv_chunk *chunk;
 
+	if (emuv_region_is_revoked(region))
+		return ERR_PTR(-ENODEV);
 	chunk = emuv_chunk_get(region, index);
 	if (chunk)
 		return chunk;
@@ -367,10 +386,7 @@ static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 
 static void emuv_chunk_forget(struct emuv_region *region, unsigned long index)
 {
-	if (region->inst->config.guaranteed)
-		__xa_store(&region->chunks, index, XA_ZERO_ENTRY, 0);
-	else
-		__xa_erase(&region->chunks, index);
+	emuv_chunk_vacate(region, index);
 	atomic_long_dec(&region->inst->resident);
 	trace_emuv_chunk_release(region->inst->config.id,
 				 region->range.first + index);
@@ -587,6 +603,40 @@ int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 			return -EINTR;
 	}
 	return 0;
+}
+
+/*
+ * Take the memory of a revoked region from its holders. Chunks that a device, a
+ * pin or a read in progress holds stay until the region goes; no mapping has
+ * them any more.
+ */
+void emuv_backing_revoke(struct emuv_region *region)
+{
+	unsigned long first = 0, last = region->range.count - 1, end;
+
+	/*
+	 * Whoever inserts a chunk, or maps one, sees the mark from here on, or
+	 * was done before.
+	 */
+	xa_lock(&region->chunks);
+	xa_unlock(&region->chunks);
+	down_write(&region->map_sem);
+	emuv_backing_unmap(region, 0, last);
+	up_write(&region->map_sem);
+
+	for (; emuv_backing_slice(region, &first, &end, last); first = end + 1) {
+		struct emuv_chunk *chunk;
+		unsigned long index;
+		LIST_HEAD(gone);
+
+		/* discards in progress look at the same chunks */
+		down_write(&region->map_sem);
+		xa_for_each_range(&region->chunks, index, chunk, first, end)
+			if (emuv_chunk_remove(region, index, chunk))
+				list_add_tail(&chunk->node, &gone);
+		up_write(&region->map_sem);
+		emuv_chunk_put_list(&gone);
+	}
 }
 
 /*

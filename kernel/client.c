@@ -132,6 +132,8 @@ static ssize_t emuv_client_read(struct kiocb *iocb, struct iov_iter *to)
 	u64 pos = iocb->ki_pos;
 	ssize_t done;
 
+	if (emuv_instance_is_revoked(client->inst))
+		return -ENODEV;
 	if (pos >= emuv_client_size(client))
 		return 0;
 	if (emuv_raw_is_allowed(iocb->ki_filp)) {
@@ -158,6 +160,8 @@ static ssize_t emuv_client_write(struct kiocb *iocb, struct iov_iter *from)
 
 	if (!iov_iter_count(from))
 		return 0;
+	if (emuv_instance_is_revoked(client->inst))
+		return -ENODEV;
 	if (pos >= emuv_client_size(client))
 		return -ENOSPC;
 	if (emuv_raw_is_allowed(iocb->ki_filp)) {
@@ -194,6 +198,8 @@ static int emuv_client_mmap(struct file *file, struct vm_area_struct *vma)
 	u64 offset;
 	int err;
 
+	if (emuv_instance_is_revoked(client->inst))
+		return -ENODEV;
 	if (vma->vm_pgoff >= size >> PAGE_SHIFT ||
 	    vma_pages(vma) > (size >> PAGE_SHIFT) - vma->vm_pgoff)
 		return -EINVAL;

@@ -70,7 +70,7 @@ static int emuv_control_create(struct emuv_call *call)
 static void emuv_control_create_finish(struct emuv_call *call, int err)
 {
 	if (err)
-		emuv_instance_destroy(call->arg.create.id);
+		emuv_instance_destroy(call->arg.create.id, false);
 }
 
 static int emuv_control_destroy(struct emuv_call *call)
@@ -79,7 +79,8 @@ static int emuv_control_destroy(struct emuv_call *call)
 		return -EPERM;
 	if (call->arg.destroy.reserved)
 		return -EINVAL;
-	return emuv_instance_destroy(call->arg.destroy.id);
+	return emuv_instance_destroy(call->arg.destroy.id,
+				     call->arg.flags & EMUV_DESTROY_FORCE);
 }
 
 static const struct emuv_ioctl emuv_control_ioctls[] = {
@@ -113,6 +114,7 @@ static const struct emuv_ioctl emuv_control_ioctls[] = {
 	{
 		.cmd = EMUV_IOC_DESTROY,
 		EMUV_IOCTL_SIZES(struct emuv_destroy, reserved),
+		.flags = EMUV_DESTROY_FORCE,
 		.run = emuv_control_destroy,
 	},
 };

@@ -94,13 +94,15 @@ struct emuv_account {
  * struct emuv_waiter - a charge that waits, on its thread's stack
  * @node: Place in the ledger's queue; empty once the charge is served
  * @passed_over: It was at the head for too long and holds nobody up any more
- * @served: Completed when the charge is served
+ * @err: 0, or why it will never be served
+ * @served: Completed when the charge is served, or never will be
  */
 struct emuv_waiter {
 	struct list_head node;
 	struct emuv_account *account;
 	u64 bytes;
 	bool passed_over;
+	int err;
 	struct completion served;
 };
 
@@ -113,6 +115,7 @@ struct emuv_waiter {
  *	jiffies
  * @state: EMUV_STATE_*, without the host's floor
  * @changed: Woken when @state or the number of @waiters changes
+ * @ended: The instance was revoked: nothing is charged and nobody is told
  * @told: The sysfs attribute of @state, or NULL
  */
 struct emuv_ledger {
@@ -128,6 +131,7 @@ struct emuv_ledger {
 	struct emuv_waiter *head;
 	unsigned long head_since;
 	u32 state;
+	bool ended;
 	wait_queue_head_t changed;
 	struct kernfs_node *told;
 };
@@ -153,6 +157,7 @@ void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account
 			s64 bytes);
 int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
 		       const struct emuv_counters *delta);
+void emuv_ledger_end(struct emuv_ledger *ledger);
 void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account);
 void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
 void emuv_ledger_read_account(struct emuv_ledger *ledger,
@@ -198,6 +203,8 @@ int emuv_range_insert(struct emuv_range_tree *tree, struct emuv_range *range,
 		      unsigned long count);
 void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range);
 struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
+				   unsigned long index);
+struct emuv_range *emuv_range_next(struct emuv_range_tree *tree,
 				   unsigned long index);
 
 /* instance.c: instances */
@@ -246,7 +253,8 @@ struct emuv_reserve {
  * @cdev: Node
  * @config: Parameters, constant; the id is the assigned one
  * @uuid: Permanent name
- * @dead: No client may open the instance any more
+ * @dead: No client may open the instance or allocate any more
+ * @revoked: Taken from its clients; their calls fail. Read without the lock, too
  * @clients: Open files, in the order of their numbers
  * @ranges: Regions in the offset space
  * @lingering: Regions without holders, whose pages are still pinned by
@@ -266,6 +274,7 @@ struct emuv_instance {
 
 	struct mutex lock;	/* guards all down to @lingering, regions' owners */
 	bool dead;
+	bool revoked;
 	struct list_head clients;
 	unsigned int client_count;
 	u64 last_client;
@@ -284,13 +293,18 @@ int emuv_instance_init(void);
 void emuv_instance_exit(void);
 int emuv_config_validate(const struct emuv_config *config);
 int emuv_instance_create(const struct emuv_config *config);
-int emuv_instance_destroy(int id);
+int emuv_instance_destroy(int id, bool force);
 struct emuv_instance *emuv_instance_get(int id);
 struct emuv_instance *emuv_instance_get_next(int id);
 void emuv_instance_query(struct emuv_instance *inst,
 			 struct emuv_query_instance *arg);
 int emuv_instance_ioctl_query(struct emuv_call *call);
 void emuv_instance_ioctl_query_finish(struct emuv_call *call, int err);
+
+static inline bool emuv_instance_is_revoked(const struct emuv_instance *inst)
+{
+	return READ_ONCE(inst->revoked);
+}
 
 static inline void emuv_instance_put(struct emuv_instance *inst)
 {
@@ -442,6 +456,7 @@ struct emuv_region *emuv_region_at(struct emuv_instance *inst, u64 offset);
 void emuv_region_put(struct emuv_region *region);
 void emuv_region_reap(struct emuv_instance *inst);
 void emuv_region_abandon(struct emuv_instance *inst);
+void emuv_region_revoke_all(struct emuv_instance *inst);
 void emuv_region_reap_work(struct work_struct *work);
 int emuv_region_ioctl_alloc(struct emuv_call *call);
 void emuv_region_ioctl_alloc_finish(struct emuv_call *call, int err);
@@ -451,6 +466,12 @@ void emuv_region_ioctl_export_finish(struct emuv_call *call, int err);
 int emuv_region_ioctl_import(struct emuv_call *call);
 void emuv_region_ioctl_import_finish(struct emuv_call *call, int err);
 int emuv_region_ioctl_discard(struct emuv_call *call);
+
+/* Its holders have lost it: nothing is backed or mapped any more. */
+static inline bool emuv_region_is_revoked(const struct emuv_region *region)
+{
+	return emuv_instance_is_revoked(region->inst);
+}
 
 static inline void emuv_region_get(struct emuv_region *region)
 {
@@ -522,6 +543,7 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 			  unsigned long count);
 void emuv_backing_fail(struct emuv_region *region, u64 pos);
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
+void emuv_backing_revoke(struct emuv_region *region);
 bool emuv_backing_release(struct emuv_region *region);
 void emuv_backing_abandon(struct emuv_region *region);
 

@@ -242,27 +242,42 @@ err_free:
 	return err;
 }
 
-/* Refuse new clients from now on; -EBUSY if a client or a region is left. */
-static int emuv_instance_kill(struct emuv_instance *inst)
+/*
+ * Refuse new clients from now on; -EBUSY if a client or a region is left. With
+ * @force these lose the instance instead.
+ */
+static int emuv_instance_kill(struct emuv_instance *inst, bool force)
 {
-	int err = 0;
+	bool used;
 
 	mutex_lock(&inst->lock);
-	if (!list_empty(&inst->clients) || !RB_EMPTY_ROOT(&inst->ranges.root))
-		err = -EBUSY;
-	else
+	used = !list_empty(&inst->clients) || !RB_EMPTY_ROOT(&inst->ranges.root);
+	if (!used || force)
 		inst->dead = true;
+	if (used && force) {
+		/* also read without the lock */
+		WRITE_ONCE(inst->revoked, true);
+		emuv_ledger_end(&inst->ledger);
+	}
 	mutex_unlock(&inst->lock);
-	return err;
+	return used && !force ? -EBUSY : 0;
 }
 
-static void emuv_instance_remove(struct emuv_instance *inst)
+/* Take away the name, by which it can be found. */
+static void emuv_instance_withdraw(struct emuv_instance *inst)
 {
 	emuv_instance_unreserve(inst);
 	cdev_device_del(&inst->cdev, &inst->dev);
+}
+
+/* Free all that a dead instance has. This takes long. */
+static void emuv_instance_dissolve(struct emuv_instance *inst)
+{
 	cancel_delayed_work_sync(&inst->reap_work);
 	cancel_delayed_work_sync(&inst->floor_work);
 	emuv_reserve_close(&inst->reserve);
+	if (emuv_instance_is_revoked(inst))
+		emuv_region_revoke_all(inst);
 	emuv_region_abandon(inst);
 	put_device(&inst->dev);
 }
@@ -281,7 +296,11 @@ struct emuv_instance *emuv_instance_get(int id)
 	return inst;
 }
 
-int emuv_instance_destroy(int id)
+/*
+ * Destroy an instance; -EBUSY if it is in use, unless @force takes it from its
+ * holders.
+ */
+int emuv_instance_destroy(int id, bool force)
 {
 	struct emuv_instance *inst;
 	int err;
@@ -290,15 +309,18 @@ int emuv_instance_destroy(int id)
 	if (!inst)
 		return -ENODEV;
 	/* this may take long: not under the lock of all instances */
-	emuv_region_reap(inst);
+	if (!force)
+		emuv_region_reap(inst);
 	emuv_instance_put(inst);
 
 	mutex_lock(&emuv_instances_lock);
 	inst = xa_load(&emuv_instances, id);
-	err = inst ? emuv_instance_kill(inst) : -ENODEV;
+	err = inst ? emuv_instance_kill(inst, force) : -ENODEV;
 	if (!err)
-		emuv_instance_remove(inst);
+		emuv_instance_withdraw(inst);
 	mutex_unlock(&emuv_instances_lock);
+	if (!err)
+		emuv_instance_dissolve(inst);
 	return err;
 }
 
@@ -395,7 +417,8 @@ void emuv_instance_exit(void)
 		mutex_lock(&inst->lock);
 		inst->dead = true;
 		mutex_unlock(&inst->lock);
-		emuv_instance_remove(inst);
+		emuv_instance_withdraw(inst);
+		emuv_instance_dissolve(inst);
 	}
 	mutex_unlock(&emuv_instances_lock);
 	xa_destroy(&emuv_instances);

@@ -40,6 +40,8 @@ ssize_t emuv_io_read(struct emuv_region *region, u64 pos, struct iov_iter *to)
 
 		if (fatal_signal_pending(current))
 			return done ?: -EINTR;
+		if (emuv_region_is_revoked(region))
+			return done ?: -ENODEV;
 		chunk = emuv_chunk_get(region, pos >> EMUV_CHUNK_SHIFT);
 		if (chunk) {
 			sound = emuv_chunk_sound(chunk, at, span);

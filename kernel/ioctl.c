@@ -147,6 +147,10 @@ static const struct emuv_ioctl emuv_client_ioctls[] = {
 
 long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg)
 {
+	struct emuv_client *client = file->private_data;
+
+	if (emuv_instance_is_revoked(client->inst))
+		return -ENODEV;
 	return emuv_ioctl_dispatch(emuv_client_ioctls,
 				   ARRAY_SIZE(emuv_client_ioctls), file, cmd,
 				   arg);

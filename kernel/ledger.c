@@ -128,6 +128,8 @@ static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
 	u32 state;
 
 	lockdep_assert_held(&ledger->lock);
+	if (ledger->ended)
+		return;
 	emuv_ledger_serve(ledger);
 	head = emuv_ledger_head(ledger);
 	if (head != ledger->head) {
@@ -143,15 +145,20 @@ static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
 		sysfs_notify_dirent(ledger->told);
 }
 
-/* Charge @bytes of VRAM to an account; -ENOSPC also if others wait for room. */
+/*
+ * Charge @bytes of VRAM to an account; -ENOSPC also if others wait for room,
+ * -ENODEV once the ledger has ended.
+ */
 int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes)
 {
 	int err = 0;
 
 	spin_lock(&ledger->lock);
-	if (!bytes || (bytes <= emuv_ledger_free_bytes(ledger) &&
-		       !emuv_ledger_head(ledger))) {
+	if (ledger->ended) {
+		err = -ENODEV;
+	} else if (!bytes || (bytes <= emuv_ledger_free_bytes(ledger) &&
+			      !emuv_ledger_head(ledger))) {
 		emuv_ledger_enter(ledger, account, bytes);
 		emuv_ledger_settle(ledger, ledger->waiter_count);
 	} else {
@@ -193,7 +200,8 @@ static bool emuv_ledger_sleep(struct emuv_waiter *waiter, u64 deadline_ns)
 
 /*
  * Charge @bytes of VRAM as soon as there is room and earlier waiters are served.
- * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, or -ERESTARTSYS on a signal.
+ * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, -ENODEV once the ledger has
+ * ended, or -ERESTARTSYS on a signal.
  * Bytes that come back are charged to the waiter at once, under the ledger's
  * lock. So nobody gets in between, and no wake-up is lost.
  */
@@ -202,15 +210,19 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 			    u64 deadline_ns, u64 *free_bytes)
 {
 	struct emuv_waiter waiter = { .account = account, .bytes = bytes };
-	int err = 0;
+	int err;
 
-	if (!emuv_ledger_charge(ledger, account, bytes, free_bytes))
-		return 0;
+	err = emuv_ledger_charge(ledger, account, bytes, free_bytes);
+	if (err != -ENOSPC)
+		return err;
 	/* the limit never changes */
 	if (bytes > ledger->physical_limit)
 		return -ENOSPC;
 	init_completion(&waiter.served);
 	spin_lock(&ledger->lock);
+	err = ledger->ended ? -ENODEV : 0;
+	if (err)
+		goto out_unlock;
 	emuv_ledger_join(ledger, &waiter);
 	emuv_ledger_settle(ledger, ledger->waiter_count - 1);
 	/* a late grant beats the deadline or the signal */
@@ -228,11 +240,12 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 			emuv_ledger_pass_over(ledger, &waiter);
 	}
 	if (list_empty(&waiter.node)) {
-		err = 0;
+		err = waiter.err;
 	} else {
 		emuv_ledger_leave(ledger, &waiter);
 		emuv_ledger_settle(ledger, ledger->waiter_count + 1);
 	}
+out_unlock:
 	*free_bytes = emuv_ledger_free_bytes(ledger);
 	spin_unlock(&ledger->lock);
 	return err;
@@ -367,6 +380,24 @@ int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
 	}
 	spin_unlock(&ledger->lock);
 	return err;
+}
+
+/* Refuse all charges from now on, those that wait included; wake all pollers. */
+void emuv_ledger_end(struct emuv_ledger *ledger)
+{
+	struct emuv_waiter *waiter, *next;
+
+	spin_lock(&ledger->lock);
+	ledger->ended = true;
+	ledger->head = NULL;
+	list_for_each_entry_safe(waiter, next, &ledger->waiters, node) {
+		emuv_ledger_leave(ledger, waiter);
+		waiter->err = -ENODEV;
+		/* the waiter may be gone after this */
+		complete(&waiter->served);
+	}
+	spin_unlock(&ledger->lock);
+	wake_up_all(&ledger->changed);
 }
 
 /* Uncharge all VRAM of an account that is about to go. */

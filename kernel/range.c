@@ -116,3 +116,23 @@ struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 	}
 	return NULL;
 }
+
+/* Find the first range that ends behind chunk @index, or NULL. */
+struct emuv_range *emuv_range_next(struct emuv_range_tree *tree,
+				   unsigned long index)
+{
+	struct rb_node *node = tree->root.rb_node;
+	struct emuv_range *next = NULL;
+
+	while (node) {
+		struct emuv_range *range = to_range(node);
+
+		if (index < emuv_range_end(range)) {
+			next = range;
+			node = node->rb_left;
+		} else {
+			node = node->rb_right;
+		}
+	}
+	return next;
+}

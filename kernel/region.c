@@ -70,6 +70,8 @@ void emuv_region_abandon(struct emuv_instance *inst)
 {
 	struct emuv_region *region, *next;
 
+	/* a reaper that still runs has regions in its hands */
+	mutex_lock(&inst->reap_lock);
 	mutex_lock(&inst->lock);
 	list_for_each_entry_safe(region, next, &inst->lingering, lingering) {
 		emuv_backing_abandon(region);
@@ -77,6 +79,7 @@ void emuv_region_abandon(struct emuv_instance *inst)
 		emuv_region_free(region);
 	}
 	mutex_unlock(&inst->lock);
+	mutex_unlock(&inst->reap_lock);
 }
 
 /* The work takes long: it must not hold up others of its CPU. */
@@ -111,6 +114,11 @@ static void emuv_region_release(struct kref *kref)
 	/* a large region takes long: not under the instance's lock */
 	released = emuv_backing_release(region);
 	mutex_lock(&inst->lock);
+	/* an instance that has gone has no ledger to keep pinned memory in */
+	if (!released && inst->dead) {
+		emuv_backing_abandon(region);
+		released = true;
+	}
 	if (released) {
 		emuv_region_free(region);
 	} else {
@@ -145,6 +153,39 @@ struct emuv_region *emuv_region_at(struct emuv_instance *inst, u64 offset)
 	return region;
 }
 
+/* Get the first region with holders that ends behind chunk @index, likewise. */
+static struct emuv_region *emuv_region_next(struct emuv_instance *inst,
+					    unsigned long index)
+{
+	struct emuv_region *region = NULL;
+	struct emuv_range *range;
+
+	mutex_lock(&inst->lock);
+	for (range = emuv_range_next(&inst->ranges, index); range;
+	     range = emuv_range_next(&inst->ranges, range->first + range->count)) {
+		region = container_of(range, struct emuv_region, range);
+		if (kref_get_unless_zero(&region->kref))
+			break;
+		region = NULL;
+	}
+	mutex_unlock(&inst->lock);
+	return region;
+}
+
+/* Take all regions of a dead instance from their holders. */
+void emuv_region_revoke_all(struct emuv_instance *inst)
+{
+	struct emuv_region *region;
+	unsigned long index = 0;
+
+	while ((region = emuv_region_next(inst, index))) {
+		index = region->range.first + region->range.count;
+		emuv_backing_revoke(region);
+		emuv_region_put(region);
+		cond_resched();
+	}
+}
+
 /* Enter a new region into the ledger and the offset space. */
 static int emuv_region_place(struct emuv_client *client,
 			     struct emuv_region *region, u64 bytes)
@@ -153,6 +194,10 @@ static int emuv_region_place(struct emuv_client *client,
 	int err;
 
 	mutex_lock(&inst->lock);
+	if (inst->dead) {
+		err = -ENODEV;
+		goto out_unlock;
+	}
 	err = emuv_ledger_take(&inst->ledger, &client->account, bytes);
 	if (err)
 		goto out_unlock;

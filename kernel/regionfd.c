@@ -109,6 +109,8 @@ static ssize_t emuv_regionfd_read(struct kiocb *iocb, struct iov_iter *to)
 	struct emuv_region *region = iocb->ki_filp->private_data;
 	ssize_t done;
 
+	if (emuv_region_is_revoked(region))
+		return -ENODEV;
 	if (iocb->ki_pos >= emuv_region_bytes(region))
 		return 0;
 	done = emuv_io_read(region, iocb->ki_pos, to);
@@ -124,6 +126,8 @@ static ssize_t emuv_regionfd_write(struct kiocb *iocb, struct iov_iter *from)
 
 	if (!iov_iter_count(from))
 		return 0;
+	if (emuv_region_is_revoked(region))
+		return -ENODEV;
 	if (iocb->ki_pos >= emuv_region_bytes(region))
 		return -ENOSPC;
 	done = emuv_io_write(region, iocb->ki_pos, from);
@@ -151,6 +155,8 @@ static long emuv_regionfd_fallocate(struct file *file, int mode, loff_t offset,
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
 		return -EOPNOTSUPP;
+	if (emuv_region_is_revoked(region))
+		return -ENODEV;
 	/* as for other files, a hole beyond the end is no error */
 	if (offset >= bytes)
 		return 0;

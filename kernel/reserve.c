@@ -63,6 +63,7 @@ void emuv_reserve_close(struct emuv_reserve *reserve)
 	list_splice_init(&reserve->chunks, &gone);
 	reserve->count = 0;
 	spin_unlock(&reserve->lock);
+	wake_up_all(&reserve->returned);
 	list_for_each_entry_safe(chunk, next, &gone, node) {
 		list_del(&chunk->node);
 		emuv_chunk_free(chunk);
@@ -169,12 +170,13 @@ static bool emuv_reserve_is_ready(struct emuv_region *region,
 	struct emuv_reserve *reserve = &region->inst->reserve;
 
 	return !list_empty(&reserve->chunks) || READ_ONCE(reserve->lost) ||
-	       xa_load(&region->chunks, index);
+	       READ_ONCE(reserve->closed) || xa_load(&region->chunks, index);
 }
 
 /*
  * Take a chunk for @index out of the reserve. NULL if @index is backed meanwhile,
- * on a fatal signal, or if failed memory cannot be replaced.
+ * on a fatal signal, if failed memory cannot be replaced, or once the reserve is
+ * closed.
  *
  * The reserve was filled for every place of the instance. So if it is empty and
  * a place is not backed, another thread has a chunk in hand. That thread backs a
@@ -192,6 +194,7 @@ struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 		if (!chunk)
 			chunk = emuv_reserve_replace(region->inst);
 		if (chunk || READ_ONCE(reserve->lost) ||
+		    READ_ONCE(reserve->closed) ||
 		    xa_load(&region->chunks, index) ||
 		    wait_event_killable(reserve->returned,
 					emuv_reserve_is_ready(region, index)))

@@ -46,7 +46,10 @@ void emuv_state_floor_work(struct work_struct *work)
 	mutex_unlock(&inst->lock);
 }
 
-/* poll() of a client: EPOLLPRI if it does not know the state yet. */
+/*
+ * poll() of a client: EPOLLPRI if it does not know the state yet, EPOLLERR and
+ * EPOLLHUP once the instance is taken from it.
+ */
 __poll_t emuv_state_poll(struct emuv_instance *inst,
 			 const struct emuv_account *account, struct file *file,
 			 poll_table *wait)
@@ -55,6 +58,8 @@ __poll_t emuv_state_poll(struct emuv_instance *inst,
 	__poll_t mask = EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM;
 
 	poll_wait(file, &inst->ledger.changed, wait);
+	if (emuv_instance_is_revoked(inst))
+		return mask | EPOLLERR | EPOLLHUP;
 	if (!poll_does_not_wait(wait) && inst->config.virtual_bytes) {
 		mutex_lock(&inst->lock);
 		if (!inst->dead)

@@ -111,9 +111,10 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		if (IS_ERR(chunk))
 			return VM_FAULT_SIGBUS;
 		down_read(&region->map_sem);
-		if (emuv_chunk_is_current(region, index, chunk))
+		if (!emuv_region_is_revoked(region) &&
+		    emuv_chunk_is_current(region, index, chunk))
 			break;
-		/* discarded meanwhile */
+		/* discarded meanwhile, or revoked */
 		up_read(&region->map_sem);
 		emuv_chunk_put(chunk);
 		if (fatal_signal_pending(current))
@@ -149,6 +150,8 @@ int emuv_vm_mmap(struct emuv_region *region, struct vm_area_struct *vma,
 {
 	pgoff_t pages = (pgoff_t)region->range.count << EMUV_CHUNK_ORDER;
 
+	if (emuv_region_is_revoked(region))
+		return -ENODEV;
 	/* no private mappings: they would promise copy-on-write */
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;

@@ -35,6 +35,10 @@ public:
     /// Removes an instance.
     /// @throws emuv::error ENODEV there is none, EBUSY the instance is in use
     void destroy(int id);
+    /// Removes an instance and takes it from its holders. Their calls fail
+    /// with ENODEV, and touches of their mappings raise SIGBUS.
+    /// @throws emuv::error ENODEV there is none
+    void revoke(int id);
     /// Removes an instance while another failure is handled.
     /// @return 0 or -errno
     [[nodiscard]] int try_destroy(int id) const noexcept;

@@ -451,6 +451,24 @@ TEST_F(verbs, destroy_with_dry_run_changes_nothing)
     EXPECT_EQ(kernel_.instance_count(), 1U);
 }
 
+TEST_F(verbs, destroy_with_force_takes_instances_from_their_users)
+{
+    run("create --gpu-model 4070 --virtual 2M --count 2");
+    const int user = kernel_.open_as(1, 100, "python");
+    EXPECT_EQ(run("destroy --force --all --dry-run").out,
+              "would destroy emuv0: 4070, 12 GiB + 2 MiB\n"
+              "would destroy emuv1: 4070, 12 GiB + 2 MiB, used by 1 client: "
+              "100 python\n");
+    EXPECT_EQ(kernel_.instance_count(), 2U);
+    const auto result = run("destroy --force 1");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out + result.err, "");
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    kernel_.close(user);
+    EXPECT_EQ(run("destroy --force emuv1").err,
+              message("destroy", "emuv1: no such instance"));
+}
+
 // load and unload
 
 TEST_F(verbs, load_passes_parameters_and_prints_the_nodes)

@@ -150,9 +150,10 @@ int create(const descriptor &control, u64 physical_bytes, u64 virtual_bytes)
     return create(control, creation(physical_bytes, virtual_bytes));
 }
 
-int destroy(const descriptor &control, int id)
+int destroy(const descriptor &control, int id, unsigned flags)
 {
     auto argument = fresh<emuv_destroy>();
+    argument.flags = flags;
     argument.id = id;
     return call(control, EMUV_IOC_DESTROY, argument);
 }

@@ -113,7 +113,7 @@ descriptor open_control();
 int create(const descriptor &control, emuv_create argument);
 int create(const descriptor &control, u64 physical_bytes, u64 virtual_bytes);
 /// 0 or the errno.
-int destroy(const descriptor &control, int id);
+int destroy(const descriptor &control, int id, unsigned flags = 0);
 /// Tries for some seconds and returns the last errno. The kernel may release a
 /// killed holder a moment later.
 int destroy_eventually(const descriptor &control, int id);

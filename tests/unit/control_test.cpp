@@ -121,6 +121,17 @@ TEST_F(control, destroys_and_says_what_is_not_there_or_in_use)
     EXPECT_EQ(errno_of([&] { (void)node.query(2); }), ENODEV);
 }
 
+TEST_F(control, takes_an_instance_from_its_holders)
+{
+    auto node = open();
+    node.create(spec(2));
+    const int fd = kernel_.open_as(2, 1, "x");
+    node.revoke(2);
+    EXPECT_EQ(errno_of([&] { (void)node.query(2); }), ENODEV);
+    EXPECT_EQ(errno_of([&] { node.revoke(2); }), ENODEV);
+    kernel_.close(fd);
+}
+
 TEST_F(control, lists_instances_by_number)
 {
     auto node = open();

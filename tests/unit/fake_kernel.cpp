@@ -260,6 +260,8 @@ int fake_kernel::do_ioctl(const open_file &of, unsigned long request,
             return destroy(argument);
         return -ENOTTY;
     }
+    if (!instances_.contains(of.id))
+        return -ENODEV; // taken from its holders
     auto &one = instances_.at(of.id);
     int result = -ENOTTY;
     switch (request) {
@@ -428,12 +430,14 @@ int fake_kernel::create(void *argument)
 int fake_kernel::destroy(void *argument)
 {
     emuv_destroy copy{};
-    if (const int bad = take(argument, copy); bad != 0)
+    if (const int bad = take(argument, copy, EMUV_DESTROY_FORCE); bad != 0)
         return bad;
     const auto found = instances_.find(copy.id);
     if (found == instances_.end())
         return -ENODEV;
-    if (!found->second.clients.empty() || !found->second.regions.empty())
+    const bool force = (copy.flags & EMUV_DESTROY_FORCE) != 0;
+    if (!force &&
+        (!found->second.clients.empty() || !found->second.regions.empty()))
         return -EBUSY;
     ::close(found->second.memory);
     instances_.erase(found);

@@ -19,6 +19,7 @@ struct destroy_options
 {
     std::vector<std::string> instances;
     bool all = false;
+    bool force = false;
     bool dry_run = false;
 };
 
@@ -31,20 +32,26 @@ void cmd_destroy(const destroy_options &options, environment &env)
 
     // Nothing goes unless all can go, as far as can be told beforehand.
     for (const auto &info : doomed)
-        if (info.clients != 0)
+        if (info.clients != 0 && !options.force)
             throw failure(fmt::format("{}: in use by {}", info.name(),
                                       describe_clients(info, env)));
     if (options.dry_run) {
         std::string text;
         for (const auto &info : doomed)
-            text += fmt::format("would destroy {}: {}\n", info.name(),
-                                describe(to_spec(info)));
+            text += fmt::format("would destroy {}: {}{}\n", info.name(),
+                                describe(to_spec(info)),
+                                info.clients != 0
+                                    ? ", used by " + describe_clients(info, env)
+                                    : "");
         env.out.write(text);
         return;
     }
     emuv::control control(env.dev, env.kernel);
     for (const auto &info : doomed)
-        control.destroy(info.id);
+        if (options.force)
+            control.revoke(info.id);
+        else
+            control.destroy(info.id);
 }
 
 } // namespace
@@ -54,8 +61,12 @@ verb destroy_verb()
     const auto options = std::make_shared<destroy_options>();
     verb destroy{"destroy", "Instances", "remove instances",
                  "Removes instances, written as emuv0, 0 or /dev/emuv0. None "
-                 "goes unless all\ncan go."};
+                 "goes unless all\ncan go. With --force they are taken from "
+                 "programs that use them: their calls\nfail, and touches of "
+                 "mapped memory end them by SIGBUS."};
     destroy.options = {flag("--all", options->all, "remove all instances"),
+                       flag("--force", options->force,
+                            "take them from whoever uses them"),
                        dry_run_flag(options->dry_run)};
     destroy.arguments = instance_arguments(options->instances);
     destroy.action = [options](environment &env) {

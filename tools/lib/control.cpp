@@ -46,6 +46,14 @@ void control::destroy(int id)
     file_->check(try_destroy(id), "EMUV_IOC_DESTROY", id);
 }
 
+void control::revoke(int id)
+{
+    emuv_destroy arg{};
+    arg.flags = EMUV_DESTROY_FORCE;
+    arg.id = id;
+    file_->call(EMUV_IOC_DESTROY, "EMUV_IOC_DESTROY", arg, id);
+}
+
 int control::try_destroy(int id) const noexcept
 {
     emuv_destroy arg{};

@@ -312,9 +312,16 @@ struct emuv_create {
 };
 
 /**
+ * EMUV_DESTROY_FORCE: Take the instance from its holders. Their calls fail with
+ * ENODEV from then on, and touches of their mappings raise SIGBUS. Pages that
+ * something else has pinned stay with it until they are unpinned.
+ */
+#define EMUV_DESTROY_FORCE	(1U << 0)
+
+/**
  * struct emuv_destroy - ioctl(EMUV_IOC_DESTROY), control node
  * @size: sizeof(struct emuv_destroy)
- * @flags: Must be 0
+ * @flags: EMUV_DESTROY_FORCE
  * @id: The instance
  * @reserved: Must be 0
  *
@@ -322,7 +329,7 @@ struct emuv_create {
  *
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - ENODEV: there is no such instance.
- * - EBUSY: the instance has clients, or a region of it is still mapped,
+ * - EBUSY: without EMUV_DESTROY_FORCE: the instance has clients, or a region of it is still mapped,
  *   exported or pinned.
  */
 struct emuv_destroy {
