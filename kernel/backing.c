@@ -282,6 +282,7 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 	if (!err && !chunk) {
 		chunk = made;
 		made = NULL;
+		atomic_long_inc(&region->resident);
 		atomic_long_inc(&region->inst->resident);
 	}
 	if (!err)
@@ -387,6 +388,7 @@ static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 static void emuv_chunk_forget(struct emuv_region *region, unsigned long index)
 {
 	emuv_chunk_vacate(region, index);
+	atomic_long_dec(&region->resident);
 	atomic_long_dec(&region->inst->resident);
 	trace_emuv_chunk_release(region->inst->config.id,
 				 region->range.first + index);
@@ -603,6 +605,36 @@ int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 			return -EINTR;
 	}
 	return 0;
+}
+
+/*
+ * Bytes of chunks with pages that are pinned for devices, as far as the kernel
+ * can tell. Chunks come and go meanwhile.
+ */
+u64 emuv_backing_pinned_bytes(struct emuv_region *region)
+{
+	unsigned long index = 0, i;
+	struct emuv_chunk *chunk;
+	u64 bytes = 0;
+
+	for (; xa_find(&region->chunks, &index, ULONG_MAX, XA_PRESENT);
+	     index++) {
+		chunk = emuv_chunk_get(region, index);
+		if (!chunk)
+			continue;
+		for (i = 0; i < EMUV_CHUNK_PAGES;
+		     i += chunk->folio ? EMUV_CHUNK_PAGES : 1) {
+			struct page *page = emuv_chunk_page(chunk, i);
+
+			if (!folio_maybe_dma_pinned(page_folio(page)))
+				continue;
+			bytes += EMUV_CHUNK_BYTES;
+			break;
+		}
+		emuv_chunk_put(chunk);
+		cond_resched();
+	}
+	return bytes;
 }
 
 /*

@@ -264,6 +264,7 @@ struct emuv_reserve {
  * @floor_work: Makes pollers look at the host's floor
  * @resident: Number of chunks that back its regions
  * @reserve: Chunks for later, if the instance is guaranteed
+ * @debugfs: Folder for debugging
  * @ledger: Limits, sums and accounts
  */
 struct emuv_instance {
@@ -286,6 +287,7 @@ struct emuv_instance {
 
 	atomic_long_t resident;
 	struct emuv_reserve reserve;
+	struct dentry *debugfs;
 	struct emuv_ledger ledger;
 };
 
@@ -429,6 +431,7 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
  * @map_sem: Read while pages are mapped, written while pages are unmapped
  * @chunks: Backing, by chunk of the region. In a guaranteed instance no index
  *	is empty: zero entries stand for the chunks that are not backed
+ * @resident: Number of chunks in @chunks
  * @lingering: Entry in the instance's list
  * @discard_sem: Read during a discard, written while a new device is counted
  * @devices: Mappings by devices and by the kernel; raised under @discard_sem
@@ -442,6 +445,7 @@ struct emuv_region {
 	struct inode *inode;
 	struct rw_semaphore map_sem;
 	struct xarray chunks;
+	atomic_long_t resident;
 	struct list_head lingering;
 	struct rw_semaphore discard_sem;
 	atomic_t devices;
@@ -466,6 +470,11 @@ void emuv_region_ioctl_export_finish(struct emuv_call *call, int err);
 int emuv_region_ioctl_import(struct emuv_call *call);
 void emuv_region_ioctl_import_finish(struct emuv_call *call, int err);
 int emuv_region_ioctl_discard(struct emuv_call *call);
+
+static inline u64 emuv_region_resident_bytes(const struct emuv_region *region)
+{
+	return (u64)atomic_long_read(&region->resident) << EMUV_CHUNK_SHIFT;
+}
 
 /* Its holders have lost it: nothing is backed or mapped any more. */
 static inline bool emuv_region_is_revoked(const struct emuv_region *region)
@@ -543,6 +552,7 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 			  unsigned long count);
 void emuv_backing_fail(struct emuv_region *region, u64 pos);
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
+u64 emuv_backing_pinned_bytes(struct emuv_region *region);
 void emuv_backing_revoke(struct emuv_region *region);
 bool emuv_backing_release(struct emuv_region *region);
 void emuv_backing_abandon(struct emuv_region *region);
@@ -621,6 +631,13 @@ struct file *emuv_dmabuf_create(struct emuv_region *region, fmode_t mode);
 /* sysfs.c */
 
 extern const struct attribute_group *emuv_sysfs_groups[];
+
+/* debugfs.c */
+
+void emuv_debugfs_init(void);
+void emuv_debugfs_exit(void);
+void emuv_debugfs_add(struct emuv_instance *inst);
+void emuv_debugfs_remove(struct emuv_instance *inst);
 
 /* param.c: module parameters */
 

@@ -224,6 +224,7 @@ int emuv_instance_create(const struct emuv_config *config)
 	if (err)
 		goto err_put;
 	xa_store(&emuv_instances, inst->config.id, inst, GFP_KERNEL);
+	emuv_debugfs_add(inst);
 	err = inst->config.id;
 	mutex_unlock(&emuv_instances_lock);
 	return err;
@@ -267,6 +268,7 @@ static int emuv_instance_kill(struct emuv_instance *inst, bool force)
 static void emuv_instance_withdraw(struct emuv_instance *inst)
 {
 	emuv_instance_unreserve(inst);
+	emuv_debugfs_remove(inst);
 	cdev_device_del(&inst->cdev, &inst->dev);
 }
 

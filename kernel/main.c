@@ -13,9 +13,10 @@ static int __init emuv_init(void)
 {
 	int err;
 
+	emuv_debugfs_init();
 	err = emuv_instance_init();
 	if (err)
-		return err;
+		goto err_debugfs;
 	err = emuv_param_create_instances();
 	if (err)
 		goto err_instance;
@@ -27,6 +28,8 @@ static int __init emuv_init(void)
 
 err_instance:
 	emuv_instance_exit();
+err_debugfs:
+	emuv_debugfs_exit();
 	return err;
 }
 
@@ -34,6 +37,7 @@ static void __exit emuv_exit(void)
 {
 	emuv_control_exit();
 	emuv_instance_exit();
+	emuv_debugfs_exit();
 }
 
 module_init(emuv_init);

@@ -5,6 +5,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <sstream>
 #include <thread>
 
 #include <linux/memfd.h>
@@ -229,6 +233,67 @@ TEST_F(pinned, MemoryComesBackWhenThePinIsGone)
     }
     EXPECT_TRUE(
         wait_until([&] { return settled_available() + 8 * mib > before; }));
+}
+
+/// What debugfs tells of an instance's regions, a line each.
+std::vector<std::map<std::string, std::string>> listed_regions(int id)
+{
+    std::istringstream text(read_text("/sys/kernel/debug/emuv/emuv" +
+                                      std::to_string(id) + "/regions"));
+    const auto words = [](const std::string &line) {
+        std::istringstream in(line);
+        return std::vector<std::string>(std::istream_iterator<std::string>(in),
+                                        {});
+    };
+    std::string line;
+    std::getline(text, line);
+    const auto names = words(line);
+    std::vector<std::map<std::string, std::string>> all;
+    while (std::getline(text, line)) {
+        const auto values = words(line);
+        EXPECT_EQ(values.size(), names.size()) << line;
+        all.emplace_back();
+        for (std::size_t i = 0; i < std::min(values.size(), names.size()); i++)
+            all.back()[names[i]] = values[i];
+    }
+    return all;
+}
+
+TEST_F(pages, RegionsAreListedForDebugging)
+{
+    std::memset(map.data(), 1, map.size());
+    if (!exists("/sys/kernel/debug/emuv"))
+        GTEST_SKIP() << "no debugfs here";
+    const auto size = std::to_string(region_bytes);
+    auto listed = listed_regions(id);
+    ASSERT_EQ(listed.size(), 1U);
+    EXPECT_EQ(listed[0]["bytes"], size);
+    EXPECT_EQ(listed[0]["resident"], size);
+    EXPECT_EQ(listed[0]["pinned"], "0");
+    EXPECT_EQ(listed[0]["devices"], "0");
+    EXPECT_EQ(listed[0]["state"], "owned");
+    EXPECT_EQ(listed[0]["client"],
+              std::to_string(list_clients(client).front().client));
+    auto by = std::make_unique<socket_pin>(map.data(), region_bytes);
+    ASSERT_EQ(by->error(), 0);
+    if (listed_regions(id)[0]["pinned"] != size) {
+        // Pins of single pages are told from other references by their number.
+        EXPECT_EQ(listed_regions(id)[0]["pinned"], "0");
+    }
+    auto exported = export_region(client, got.offset);
+    ASSERT_EQ(release(client, got.offset), 0);
+    listed = listed_regions(id);
+    ASSERT_EQ(listed.size(), 1U);
+    EXPECT_EQ(listed[0]["state"], "unowned");
+    EXPECT_EQ(listed[0]["client"], "0");
+    map.reset();
+    exported.reset();
+    EXPECT_TRUE(wait_until([&] {
+        const auto now = listed_regions(id);
+        return now.size() == 1 && now[0].at("state") == "lingering";
+    }));
+    by.reset();
+    EXPECT_TRUE(wait_until([&] { return listed_regions(id).empty(); }));
 }
 
 TEST_F(pinned, PinsOfManyRegionsComeAndGo)

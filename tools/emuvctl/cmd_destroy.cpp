@@ -64,10 +64,10 @@ verb destroy_verb()
                  "goes unless all\ncan go. With --force they are taken from "
                  "programs that use them: their calls\nfail, and touches of "
                  "mapped memory end them by SIGBUS."};
-    destroy.options = {flag("--all", options->all, "remove all instances"),
-                       flag("--force", options->force,
-                            "take them from whoever uses them"),
-                       dry_run_flag(options->dry_run)};
+    destroy.options = {
+        flag("--all", options->all, "remove all instances"),
+        flag("--force", options->force, "take them from whoever uses them"),
+        dry_run_flag(options->dry_run)};
     destroy.arguments = instance_arguments(options->instances);
     destroy.action = [options](environment &env) {
         cmd_destroy(*options, env);
