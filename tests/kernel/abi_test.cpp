@@ -177,7 +177,7 @@ const std::vector<form> &forms()
          EMUV_IOC_DESTROY,
          true,
          false,
-         0,
+         EMUV_DESTROY_FORCE,
          {offsetof(emuv_destroy, reserved)},
          order<emuv_destroy>([](emuv_destroy &a, int id, const region &, int) {
              a.id = id + 1;

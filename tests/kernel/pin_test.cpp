@@ -235,7 +235,7 @@ TEST_F(pinned, MemoryComesBackWhenThePinIsGone)
         wait_until([&] { return settled_available() + 8 * mib > before; }));
 }
 
-/// What debugfs tells of an instance's regions, a line each.
+/// The regions of an instance as debugfs lists them.
 std::vector<std::map<std::string, std::string>> listed_regions(int id)
 {
     std::istringstream text(read_text("/sys/kernel/debug/emuv/emuv" +
