@@ -8,7 +8,8 @@
  *  2. mmap_lock: the kernel's; held in faults and VMA closes
  *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
  *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
- *  5. instance->lock: clients and regions of an instance
+ *  5. instance->reap_lock, then instance->lock: clients and regions of an
+ *     instance
  *  6. region->discard_sem: discards, or one more device
  *  7. region->map_sem: which chunks may be mapped
  *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and

@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include <poll.h>
 #include <unistd.h>
 
 namespace {
@@ -206,6 +208,114 @@ TEST_F(revoked, PinnedPagesStayWithWhoeverPinnedThem)
     revoke();
     EXPECT_EQ(signal_of_read(map.data()), SIGBUS);
     client.reset();
+}
+
+TEST_F(revoked, ChargesThatWaitEnd)
+{
+    constexpr int waiters = 3;
+    ASSERT_EQ(charge(client, gib), 0);
+    std::vector<descriptor> clients;
+    std::vector<std::future<int>> answers;
+    for (int i = 0; i < waiters; i++) {
+        clients.push_back(open_client(id));
+        answers.push_back(
+            std::async(std::launch::async, [fd = clients.back().get()] {
+                auto argument = fresh<emuv_charge>();
+                argument.flags = EMUV_CHARGE_WAIT;
+                argument.bytes = mib;
+                argument.deadline_ns = EMUV_NO_DEADLINE;
+                return call(fd, EMUV_IOC_CHARGE, &argument);
+            }));
+    }
+    EXPECT_TRUE(
+        wait_until([&] { return query(control, id).waiters == waiters; }));
+    revoke();
+    for (auto &answer : answers)
+        EXPECT_EQ(answer.get(), ENODEV);
+}
+
+TEST_F(revoked, PollersWakeWithErrorAndHangup)
+{
+    constexpr short gone = POLLERR | POLLHUP;
+    const auto polled = [&](int timeout_ms) {
+        pollfd what{client.get(), POLLPRI, 0};
+        checked(poll(&what, 1, timeout_ms), "poll");
+        return what.revents;
+    };
+    ASSERT_EQ(polled(0), 0);
+    auto woken =
+        std::async(std::launch::async, [&] { return polled(120000); });
+    revoke();
+    EXPECT_EQ(woken.get() & gone, gone);
+    EXPECT_EQ(polled(0) & gone, gone) << "later, too";
+}
+
+TEST_F(revoked, ReserveOfAGuaranteedInstanceIsTheHostsAgain)
+{
+    constexpr u64 size = 64 * mib;
+    const int other =
+        create(control, creation(mib, size, EMUV_ANY, EMUV_CREATE_GUARANTEED));
+    const auto holder = open_client(other);
+    const auto theirs = allocate(holder, size);
+    const mapping map(holder.get(), theirs.bytes, theirs.offset);
+    std::memset(map.data(), 'x', size / 2);
+    EXPECT_LT(settled_available(), before - 56 * mib);
+    ASSERT_EQ(destroy(control, other, EMUV_DESTROY_FORCE), 0);
+    EXPECT_EQ(signal_of_read(map.data()), SIGBUS);
+    EXPECT_EQ(signal_of_write(map.data() + size - 1), SIGBUS)
+        << "never touched before";
+    EXPECT_TRUE(wait_until(
+        [&] { return settled_available() + 8 * mib + region_bytes > before; }));
+}
+
+TEST_F(revoked, TouchesOfAGuaranteedInstanceRaceWithIt)
+{
+    constexpr u64 size = 16 * mib;
+    for (int round = 0; round < 20; round++) {
+        const int other = create(
+            control, creation(mib, size, EMUV_ANY, EMUV_CREATE_GUARANTEED));
+        const auto holder = open_client(other);
+        const auto theirs = allocate(holder, size);
+        const mapping map(holder.get(), theirs.bytes, theirs.offset);
+        std::atomic<bool> done = false;
+        std::atomic<unsigned> turns = 0;
+        std::vector<std::thread> busy;
+        for (int i = 0; i < 3; i++)
+            busy.emplace_back([&] {
+                while (!done) {
+                    for (u64 place = 0; place < size; place += chunk)
+                        signal_of_write(map.data() + place);
+                    discard(holder, theirs.offset, size);
+                    turns++;
+                }
+            });
+        EXPECT_TRUE(wait_until([&] { return turns > 6; }));
+        EXPECT_EQ(destroy(control, other, EMUV_DESTROY_FORCE), 0);
+        done = true;
+        for (auto &thread : busy)
+            thread.join();
+        EXPECT_EQ(signal_of_read(map.data()), SIGBUS);
+    }
+    EXPECT_TRUE(wait_until(
+        [&] { return settled_available() + 8 * mib + region_bytes > before; }));
+}
+
+TEST_F(revoked, MemoryThatLingersIsLeftToItsPins)
+{
+    auto map = std::make_unique<mapping>(client.get(), got.bytes, got.offset);
+    std::memset(map->data(), 'p', map->size());
+    {
+        const socket_pin pinned(map->data(), map->size());
+        ASSERT_EQ(pinned.error(), 0);
+        map.reset();
+        ASSERT_EQ(release(client, got.offset), 0);
+        EXPECT_EQ(query(control, id).virtual_used_bytes, region_bytes);
+        EXPECT_EQ(destroy(control, id), EBUSY);
+        revoke();
+        client.reset();
+    }
+    EXPECT_TRUE(
+        wait_until([&] { return settled_available() + 6 * mib > before; }));
 }
 
 TEST_F(revoked, DeviceKeepsWhatItHasMappedAndGetsNoMore)

@@ -312,9 +312,11 @@ struct emuv_create {
 };
 
 /**
- * EMUV_DESTROY_FORCE: Take the instance from its holders. Their calls fail with
- * ENODEV from then on, and touches of their mappings raise SIGBUS. Pages that
- * something else has pinned stay with it until they are unpinned.
+ * EMUV_DESTROY_FORCE: take the instance from its holders. Their calls fail with
+ * ENODEV from then on, those that wait included, and touches of their mappings
+ * raise SIGBUS. poll() reports EPOLLERR and EPOLLHUP. Pages that something else
+ * has pinned stay with it until they are unpinned, and so do pages that a device
+ * has mapped.
  */
 #define EMUV_DESTROY_FORCE	(1U << 0)
 
@@ -329,8 +331,8 @@ struct emuv_create {
  *
  * - EPERM: the caller lacks CAP_SYS_ADMIN.
  * - ENODEV: there is no such instance.
- * - EBUSY: without EMUV_DESTROY_FORCE: the instance has clients, or a region of it is still mapped,
- *   exported or pinned.
+ * - EBUSY: without EMUV_DESTROY_FORCE: the instance has clients, or a region of
+ *   it is still mapped, exported or pinned.
  */
 struct emuv_destroy {
 	__u32 size;
