@@ -647,8 +647,8 @@ void emuv_backing_revoke(struct emuv_region *region)
 	unsigned long first = 0, last = region->range.count - 1, end;
 
 	/*
-	 * Whoever inserts a chunk, or maps one, sees the mark from here on, or
-	 * was done before.
+	 * From here on all who insert or map a chunk see the mark, or were done
+	 * before.
 	 */
 	xa_lock(&region->chunks);
 	xa_unlock(&region->chunks);

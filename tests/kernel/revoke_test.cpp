@@ -243,8 +243,7 @@ TEST_F(revoked, PollersWakeWithErrorAndHangup)
         return what.revents;
     };
     ASSERT_EQ(polled(0), 0);
-    auto woken =
-        std::async(std::launch::async, [&] { return polled(120000); });
+    auto woken = std::async(std::launch::async, [&] { return polled(120000); });
     revoke();
     EXPECT_EQ(woken.get() & gone, gone);
     EXPECT_EQ(polled(0) & gone, gone) << "later, too";
