@@ -21,7 +21,43 @@ bool emuv_raw_is_allowed(const struct file *file)
 	       capable(CAP_SYS_RAWIO);
 }
 
-/* Read zeros up to the next chunk, where no region lies. */
+/* Move bytes at @pos in a region, or at @pos of the instance in a hole. */
+typedef ssize_t (*emuv_raw_region_op)(struct emuv_region *region, u64 pos,
+				      struct iov_iter *iter);
+typedef ssize_t (*emuv_raw_hole_op)(u64 pos, struct iov_iter *iter);
+
+/* Go through regions and holes until the bytes or the instance end. */
+static ssize_t emuv_raw_move(struct emuv_instance *inst, u64 pos,
+			     struct iov_iter *iter,
+			     emuv_raw_region_op in_region,
+			     emuv_raw_hole_op in_hole)
+{
+	ssize_t done = 0;
+
+	while (pos < inst->config.virtual_bytes && iov_iter_count(iter)) {
+		struct emuv_region *region = emuv_region_at(inst, pos);
+		ssize_t some;
+
+		if (region) {
+			some = in_region(region,
+					 pos - emuv_region_offset(region),
+					 iter);
+			emuv_region_put(region);
+		} else {
+			some = in_hole(pos, iter);
+		}
+		if (some < 0)
+			return done ?: some;
+		done += some;
+		pos += some;
+		if (fatal_signal_pending(current))
+			return done ?: -EINTR;
+		cond_resched();
+	}
+	return done;
+}
+
+/* Read zeros up to the next chunk. */
 static ssize_t emuv_raw_read_hole(u64 pos, struct iov_iter *to)
 {
 	size_t span = EMUV_CHUNK_BYTES - (pos & (EMUV_CHUNK_BYTES - 1));
@@ -29,56 +65,20 @@ static ssize_t emuv_raw_read_hole(u64 pos, struct iov_iter *to)
 	return iov_iter_zero(min(span, iov_iter_count(to)), to) ?: -EFAULT;
 }
 
+static ssize_t emuv_raw_write_hole(u64 pos, struct iov_iter *from)
+{
+	return -ENXIO;
+}
+
 ssize_t emuv_raw_read(struct emuv_instance *inst, u64 pos, struct iov_iter *to)
 {
-	ssize_t done = 0;
-
-	while (pos < inst->config.virtual_bytes && iov_iter_count(to)) {
-		struct emuv_region *region = emuv_region_at(inst, pos);
-		ssize_t some;
-
-		if (region) {
-			some = emuv_io_read(region,
-					    pos - emuv_region_offset(region),
-					    to);
-			emuv_region_put(region);
-		} else {
-			some = emuv_raw_read_hole(pos, to);
-		}
-		if (some < 0)
-			return done ?: some;
-		done += some;
-		pos += some;
-		if (fatal_signal_pending(current))
-			return done ?: -EINTR;
-		cond_resched();
-	}
-	return done;
+	return emuv_raw_move(inst, pos, to, emuv_io_read, emuv_raw_read_hole);
 }
 
 /* -ENXIO where no region lies. */
 ssize_t emuv_raw_write(struct emuv_instance *inst, u64 pos,
 		       struct iov_iter *from)
 {
-	ssize_t done = 0;
-
-	while (pos < inst->config.virtual_bytes && iov_iter_count(from)) {
-		struct emuv_region *region = emuv_region_at(inst, pos);
-		ssize_t some = -ENXIO;
-
-		if (region) {
-			some = emuv_io_write(region,
-					     pos - emuv_region_offset(region),
-					     from);
-			emuv_region_put(region);
-		}
-		if (some < 0)
-			return done ?: some;
-		done += some;
-		pos += some;
-		if (fatal_signal_pending(current))
-			return done ?: -EINTR;
-		cond_resched();
-	}
-	return done;
+	return emuv_raw_move(inst, pos, from, emuv_io_write,
+			     emuv_raw_write_hole);
 }
