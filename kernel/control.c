@@ -47,11 +47,13 @@ static int emuv_control_create(struct emuv_call *call)
 		.numa_node = arg->numa_node,
 		.physical_bytes = arg->physical_bytes,
 		.virtual_bytes = arg->virtual_bytes,
+		.client_virtual_bytes = arg->client_virtual_bytes,
 		.pci_device_id = arg->pci_device_id,
 		.overcommit = arg->flags & EMUV_CREATE_OVERCOMMIT,
 		.guaranteed = arg->flags & EMUV_CREATE_GUARANTEED,
 		.physical_name = "physical_bytes",
 		.virtual_name = "virtual_bytes",
+		.client_name = "client_virtual_bytes",
 	};
 	int id;
 
@@ -84,36 +86,25 @@ static int emuv_control_destroy(struct emuv_call *call)
 }
 
 static const struct emuv_ioctl emuv_control_ioctls[] = {
+	{ EMUV_IOCTL_VERSION },
 	{
-		.cmd = EMUV_IOC_VERSION,
-		EMUV_IOCTL_SIZES(struct emuv_version, module_version),
-		.out = true,
-		.run = emuv_ioctl_version,
-	},
-	{
-		.cmd = EMUV_IOC_QUERY_INSTANCE,
-		EMUV_IOCTL_SIZES(struct emuv_query_instance, gpu_model),
+		EMUV_IOCTL_QUERY_INSTANCE,
 		.flags = EMUV_QUERY_NEXT,
-		.out = true,
 		.run = emuv_control_query,
 	},
 	{
-		.cmd = EMUV_IOC_QUERY_CLIENT,
-		EMUV_IOCTL_SIZES(struct emuv_query_client, comm),
-		.out = true,
+		EMUV_IOCTL_QUERY_CLIENT,
 		.run = emuv_control_client,
 	},
 	{
-		.cmd = EMUV_IOC_CREATE,
-		EMUV_IOCTL_SIZES(struct emuv_create, gpu_model),
+		EMUV_IOCTL(EMUV_IOC_CREATE, struct emuv_create, gpu_model),
 		.flags = EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED,
 		.out = true,
 		.run = emuv_control_create,
 		.finish = emuv_control_create_finish,
 	},
 	{
-		.cmd = EMUV_IOC_DESTROY,
-		EMUV_IOCTL_SIZES(struct emuv_destroy, reserved),
+		EMUV_IOCTL(EMUV_IOC_DESTROY, struct emuv_destroy, reserved),
 		.flags = EMUV_DESTROY_FORCE,
 		.run = emuv_control_destroy,
 	},

@@ -79,6 +79,7 @@ struct emuv_counters {
  * @imported: Bytes of other clients' regions that it holds
  * @counters: Sums of its reports
  * @waiters, @waiting: Number and bytes of its charges that wait
+ * @rests_until: Until then its charges that wait hold nobody up; by jiffies_64
  * @seen: State of the instance that the client was last told
  */
 struct emuv_account {
@@ -88,32 +89,34 @@ struct emuv_account {
 	struct emuv_counters counters;
 	unsigned int waiters;
 	u64 waiting;
+	u64 rests_until;
 	u32 seen;
 };
 
 /*
  * struct emuv_waiter - a charge that waits, on its thread's stack
- * @node: Place in the ledger's queue; empty once the charge is served
- * @passed_over: It was at the head for too long and holds nobody up any more
- * @err: 0, or why it will never be served
- * @served: Completed when the charge is served, or never will be
+ * @node: Place in the ledger's queue; empty once it has left
+ * @held: Jiffies for which it has held others up, but for the current turn
+ * @result: 0 once the charge is served, or why it never will be
+ * @served: Completed when @result is set
  */
 struct emuv_waiter {
 	struct list_head node;
 	struct emuv_account *account;
 	u64 bytes;
-	bool passed_over;
-	int err;
+	u64 held;
+	int result;
 	struct completion served;
 };
 
 /*
  * struct emuv_ledger - an instance's limits, and the sums of its accounts
+ * @client_limit: Virtual bytes that one account may have
  * @unowned: Part of @virtual_used that is in no account, because the allocating
  *	client dropped the region before other holders did
  * @waiters: Charges that wait for room, in the order of their arrival
- * @head: The first waiter that holds others up, or NULL; and since when, in
- *	jiffies
+ * @head: The first waiter that holds others up, or NULL; and since when, by
+ *	jiffies_64
  * @state: EMUV_STATE_*, without the host's floor
  * @changed: Woken when @state or the number of @waiters changes
  * @ended: The instance was revoked: nothing is charged and nobody is told
@@ -123,6 +126,7 @@ struct emuv_ledger {
 	spinlock_t lock;	/* guards the ledger and every account */
 	u64 physical_limit;
 	u64 virtual_limit;
+	u64 client_limit;
 	u64 physical_used;
 	u64 virtual_used;
 	u64 unowned;
@@ -130,14 +134,15 @@ struct emuv_ledger {
 	struct list_head waiters;
 	unsigned int waiter_count;
 	struct emuv_waiter *head;
-	unsigned long head_since;
+	u64 head_since;
 	u32 state;
 	bool ended;
 	wait_queue_head_t changed;
 	struct kernfs_node *told;
 };
 
-void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual);
+void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual,
+		      u64 client);
 int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes);
 int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
@@ -158,6 +163,8 @@ void emuv_ledger_import(struct emuv_ledger *ledger, struct emuv_account *account
 			s64 bytes);
 int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
 		       const struct emuv_counters *delta);
+void emuv_ledger_cancel(struct emuv_ledger *ledger,
+			struct emuv_account *account);
 void emuv_ledger_end(struct emuv_ledger *ledger);
 void emuv_ledger_close(struct emuv_ledger *ledger, struct emuv_account *account);
 void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy);
@@ -170,6 +177,8 @@ void emuv_ledger_saw(struct emuv_ledger *ledger, struct emuv_account *account,
 		     u32 state);
 bool emuv_ledger_is_news(struct emuv_ledger *ledger,
 			 const struct emuv_account *account, u32 state);
+void emuv_ledger_remind(struct emuv_ledger *ledger);
+bool emuv_ledger_is_watched(struct emuv_ledger *ledger);
 void emuv_ledger_tell(struct emuv_ledger *ledger, struct kernfs_node *node);
 
 int emuv_ledger_ioctl_charge(struct emuv_call *call);
@@ -212,20 +221,23 @@ struct emuv_range *emuv_range_next(struct emuv_range_tree *tree,
 
 /*
  * struct emuv_config - parameters of a new instance
- * @physical_name, @virtual_name: The caller's names of the two sizes, for error
- *	messages
+ * @client_virtual_bytes: Part of @virtual_bytes that a client may take; 0: all
+ * @physical_name, @virtual_name, @client_name: The caller's names of the sizes,
+ *	for error messages
  */
 struct emuv_config {
 	int id;
 	int numa_node;
 	u64 physical_bytes;
 	u64 virtual_bytes;
+	u64 client_virtual_bytes;
 	u32 pci_device_id;
 	bool overcommit;
 	bool guaranteed;
 	char gpu_model[EMUV_MODEL_LEN];
 	const char *physical_name;
 	const char *virtual_name;
+	const char *client_name;
 };
 
 /*
@@ -263,6 +275,7 @@ struct emuv_reserve {
  * @reap_lock: Held while regions of @lingering are tried; outside @lock
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
+ * @near_floor: The sysfs attribute says that the floor is near
  * @resident: Number of chunks that back its regions
  * @reserve: Chunks for later, if the instance is guaranteed
  * @debugfs: Folder for debugging
@@ -285,6 +298,7 @@ struct emuv_instance {
 	struct mutex reap_lock;		/* serializes those who free @lingering */
 	struct delayed_work reap_work;
 	struct delayed_work floor_work;
+	bool near_floor;
 
 	atomic_long_t resident;
 	struct emuv_reserve reserve;
@@ -325,6 +339,7 @@ u32 emuv_state(struct emuv_instance *inst, const struct emuv_account *account);
 __poll_t emuv_state_poll(struct emuv_instance *inst,
 			 const struct emuv_account *account, struct file *file,
 			 poll_table *wait);
+u32 emuv_state_shown(struct emuv_instance *inst);
 void emuv_state_floor_work(struct work_struct *work);
 
 /* client.c: open files of /dev/emuvN */
@@ -410,9 +425,24 @@ struct emuv_ioctl {
 	void (*finish)(struct emuv_call *call, int err);
 };
 
-/* The sizes of an ioctl: @_last is the last member of the first version. */
-#define EMUV_IOCTL_SIZES(_type, _last)					\
-	.size = sizeof(_type), .min_size = offsetofend(_type, _last)
+/*
+ * The part of an ioctl that is the same on each node that takes it; @_last is
+ * the last member of the structure's first version.
+ */
+#define EMUV_IOCTL(_cmd, _type, _last)					\
+	.cmd = (_cmd), .size = sizeof(_type),				\
+	.min_size = offsetofend(_type, _last)
+
+#define EMUV_IOCTL_VERSION						\
+	EMUV_IOCTL(EMUV_IOC_VERSION, struct emuv_version, module_version), \
+	.out = true, .run = emuv_ioctl_version
+#define EMUV_IOCTL_QUERY_INSTANCE					\
+	EMUV_IOCTL(EMUV_IOC_QUERY_INSTANCE, struct emuv_query_instance,	\
+		   gpu_model),						\
+	.out = true
+#define EMUV_IOCTL_QUERY_CLIENT						\
+	EMUV_IOCTL(EMUV_IOC_QUERY_CLIENT, struct emuv_query_client, comm), \
+	.out = true
 
 long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 			 struct file *file, unsigned int cmd, unsigned long arg);

@@ -91,6 +91,10 @@ int emuv_config_validate(const struct emuv_config *config)
 	else if (!IS_ALIGNED(virtual, EMUV_CHUNK_BYTES))
 		pr_err("%s: %llu bytes are not a multiple of %llu\n",
 		       config->virtual_name, virtual, EMUV_CHUNK_BYTES);
+	else if (!IS_ALIGNED(config->client_virtual_bytes, EMUV_CHUNK_BYTES))
+		pr_err("%s: %llu bytes are not a multiple of %llu\n",
+		       config->client_name, config->client_virtual_bytes,
+		       EMUV_CHUNK_BYTES);
 	else if (config->overcommit && config->guaranteed)
 		pr_err("guaranteed: not with overcommit=1\n");
 	else if (config->pci_device_id > 0xffff)
@@ -126,7 +130,9 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	emuv_range_tree_init(&inst->ranges,
 			     config->virtual_bytes >> EMUV_CHUNK_SHIFT);
 	emuv_ledger_init(&inst->ledger, config->physical_bytes,
-			 config->virtual_bytes);
+			 config->virtual_bytes,
+			 min(config->client_virtual_bytes ?: U64_MAX,
+			     config->virtual_bytes));
 	return inst;
 }
 
@@ -372,6 +378,7 @@ void emuv_instance_query(struct emuv_instance *inst,
 	arg->created = (inst->config.overcommit ? EMUV_CREATE_OVERCOMMIT : 0) |
 		       (inst->config.guaranteed ? EMUV_CREATE_GUARANTEED : 0);
 	arg->reserved = 0;
+	arg->client_virtual_bytes = ledger.client_limit;
 }
 
 int emuv_instance_ioctl_query(struct emuv_call *call)

@@ -10,11 +10,14 @@
 
 #include "emuv.h"
 
-void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual)
+/* @client is the part of @virtual that one account may have. */
+void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual,
+		      u64 client)
 {
 	spin_lock_init(&ledger->lock);
 	ledger->physical_limit = physical;
 	ledger->virtual_limit = virtual;
+	ledger->client_limit = client;
 	INIT_LIST_HEAD(&ledger->waiters);
 	ledger->state = physical ? EMUV_STATE_ROOM : 0;
 	init_waitqueue_head(&ledger->changed);
@@ -36,20 +39,30 @@ static void emuv_ledger_enter(struct emuv_ledger *ledger,
 #define EMUV_LEDGER_TURN	(10 * HZ)
 
 /*
- * Does the waiter hold up those behind it? Not if it had its turn in vain, or
- * if others' returns cannot serve it: then its own client has to return bytes
+ * A client rests so many times as long as it held others up in vain. So it holds
+ * them up for a tenth of the time at most, however often it comes back.
+ */
+#define EMUV_LEDGER_REST	9
+
+/* Each waiter looks so often whether the head has had its turn. */
+#define EMUV_LEDGER_LOOK	HZ
+
+/*
+ * Does the waiter hold up those behind it? Not while its client rests, or if
+ * others' returns cannot serve it: then its own client has to return bytes
  * first. Such a waiter keeps its place.
  */
 static bool emuv_ledger_is_in_line(const struct emuv_ledger *ledger,
 				   const struct emuv_waiter *waiter)
 {
-	return !waiter->passed_over &&
+	return time_before_eq64(waiter->account->rests_until,
+				get_jiffies_64()) &&
 	       waiter->bytes <=
 	       ledger->physical_limit - waiter->account->physical;
 }
 
-/* Get the waiter that the free bytes belong to, or NULL. */
-static struct emuv_waiter *emuv_ledger_head(const struct emuv_ledger *ledger)
+/* Find the waiter that the free bytes belong to, or NULL. */
+static struct emuv_waiter *emuv_ledger_find_head(const struct emuv_ledger *ledger)
 {
 	struct emuv_waiter *waiter;
 
@@ -57,6 +70,23 @@ static struct emuv_waiter *emuv_ledger_head(const struct emuv_ledger *ledger)
 		if (emuv_ledger_is_in_line(ledger, waiter))
 			return waiter;
 	return NULL;
+}
+
+/* Count the jiffies for which the head has held others up. */
+static u64 emuv_ledger_turn(const struct emuv_ledger *ledger)
+{
+	return ledger->head->held + get_jiffies_64() - ledger->head_since;
+}
+
+/* The head has had its turn in vain. */
+static void emuv_ledger_rest(struct emuv_ledger *ledger)
+{
+	u64 *until = &ledger->head->account->rests_until;
+
+	*until = max(*until, get_jiffies_64() +
+			     EMUV_LEDGER_REST * emuv_ledger_turn(ledger));
+	ledger->head->held = 0;
+	ledger->head_since = get_jiffies_64();
 }
 
 static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
@@ -67,7 +97,7 @@ static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
 
 	if (ledger->waiter_count)
 		state |= EMUV_STATE_WAITERS;
-	if (free_bytes && !emuv_ledger_head(ledger))
+	if (free_bytes && !ledger->head)
 		state |= EMUV_STATE_ROOM;
 	/* hysteresis, so that pollers are not woken for each charge */
 	if (free_bytes < ledger->physical_limit >> (was_near ? 3 : 4))
@@ -78,6 +108,8 @@ static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
 static void emuv_ledger_join(struct emuv_ledger *ledger,
 			     struct emuv_waiter *waiter)
 {
+	waiter->held = 0;
+	waiter->result = -EINPROGRESS;
 	list_add_tail(&waiter->node, &ledger->waiters);
 	ledger->waiter_count++;
 	waiter->account->waiters++;
@@ -91,6 +123,15 @@ static void emuv_ledger_leave(struct emuv_ledger *ledger,
 	ledger->waiter_count--;
 	waiter->account->waiters--;
 	waiter->account->waiting -= waiter->bytes;
+}
+
+/* Let a waiter go on with its answer. It may be gone after this. */
+static void emuv_ledger_answer(struct emuv_ledger *ledger,
+			       struct emuv_waiter *waiter, int result)
+{
+	emuv_ledger_leave(ledger, waiter);
+	waiter->result = result;
+	complete(&waiter->served);
 }
 
 /*
@@ -110,9 +151,7 @@ static void emuv_ledger_serve(struct emuv_ledger *ledger)
 			continue;
 		}
 		emuv_ledger_enter(ledger, first->account, first->bytes);
-		emuv_ledger_leave(ledger, first);
-		/* the waiter may be gone after this */
-		complete(&first->served);
+		emuv_ledger_answer(ledger, first, 0);
 	}
 }
 
@@ -131,10 +170,13 @@ static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
 	if (ledger->ended)
 		return;
 	emuv_ledger_serve(ledger);
-	head = emuv_ledger_head(ledger);
+	head = emuv_ledger_find_head(ledger);
 	if (head != ledger->head) {
+		/* it needs the lock to return: it is still there */
+		if (ledger->head)
+			ledger->head->held = emuv_ledger_turn(ledger);
 		ledger->head = head;
-		ledger->head_since = jiffies;
+		ledger->head_since = get_jiffies_64();
 	}
 	state = emuv_ledger_new_state(ledger);
 	if (state == ledger->state && waiters == ledger->waiter_count)
@@ -143,6 +185,20 @@ static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
 	wake_up_poll(&ledger->changed, EPOLLPRI);
 	if (ledger->told)
 		sysfs_notify_dirent(ledger->told);
+}
+
+/*
+ * Let those behind through if the head has had its turn; get one in line whose
+ * rest is over. All who wait or charge look, since a head may be slow.
+ */
+static void emuv_ledger_look(struct emuv_ledger *ledger)
+{
+	bool over = ledger->head && emuv_ledger_turn(ledger) >= EMUV_LEDGER_TURN;
+
+	if (over)
+		emuv_ledger_rest(ledger);
+	if (over || (!ledger->head && ledger->waiter_count))
+		emuv_ledger_settle(ledger, ledger->waiter_count);
 }
 
 /*
@@ -155,10 +211,11 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 	int err = 0;
 
 	spin_lock(&ledger->lock);
+	emuv_ledger_look(ledger);
 	if (ledger->ended) {
 		err = -ENODEV;
 	} else if (!bytes || (bytes <= emuv_ledger_free_bytes(ledger) &&
-			      !emuv_ledger_head(ledger))) {
+			      !ledger->head)) {
 		emuv_ledger_enter(ledger, account, bytes);
 		emuv_ledger_settle(ledger, ledger->waiter_count);
 	} else {
@@ -169,24 +226,13 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 	return err;
 }
 
-/* Let those behind through if the waiter has been at the head for too long. */
-static void emuv_ledger_pass_over(struct emuv_ledger *ledger,
-				  struct emuv_waiter *waiter)
-{
-	if (ledger->head != waiter ||
-	    time_before(jiffies, ledger->head_since + EMUV_LEDGER_TURN))
-		return;
-	waiter->passed_over = true;
-	emuv_ledger_settle(ledger, ledger->waiter_count);
-}
-
 /*
  * Sleep until the waiter is served, the deadline is over, a signal comes, or it
  * is time to look at the line. False after a signal.
  */
 static bool emuv_ledger_sleep(struct emuv_waiter *waiter, u64 deadline_ns)
 {
-	unsigned long limit = EMUV_LEDGER_TURN;
+	unsigned long limit = EMUV_LEDGER_LOOK;
 	u64 now = ktime_get_ns();
 
 	if (deadline_ns <= now)
@@ -200,8 +246,8 @@ static bool emuv_ledger_sleep(struct emuv_waiter *waiter, u64 deadline_ns)
 
 /*
  * Charge @bytes of VRAM as soon as there is room and earlier waiters are served.
- * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, -ENODEV once the ledger has
- * ended, or -ERESTARTSYS on a signal.
+ * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, -ECANCELED, -ENODEV once the
+ * ledger has ended, or -ERESTARTSYS on a signal.
  * Bytes that come back are charged to the waiter at once, under the ledger's
  * lock. So nobody gets in between, and no wake-up is lost.
  */
@@ -237,11 +283,13 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 		else if (deadline_ns <= ktime_get_ns())
 			err = -ETIMEDOUT;
 		else
-			emuv_ledger_pass_over(ledger, &waiter);
+			emuv_ledger_look(ledger);
 	}
 	if (list_empty(&waiter.node)) {
-		err = waiter.err;
+		err = waiter.result;
 	} else {
+		if (ledger->head == &waiter)
+			emuv_ledger_rest(ledger);
 		emuv_ledger_leave(ledger, &waiter);
 		emuv_ledger_settle(ledger, ledger->waiter_count + 1);
 	}
@@ -286,14 +334,18 @@ void emuv_ledger_uncharge_finish(struct emuv_ledger *ledger,
 	spin_unlock(&ledger->lock);
 }
 
-/* Charge @bytes of virtual VRAM to an account, or -ENOSPC. */
+/*
+ * Charge @bytes of virtual VRAM to an account; -ENOSPC if that passes the
+ * ledger's limit or a client's.
+ */
 int emuv_ledger_take(struct emuv_ledger *ledger, struct emuv_account *account,
 		     u64 bytes)
 {
 	int err = 0;
 
 	spin_lock(&ledger->lock);
-	if (bytes <= ledger->virtual_limit - ledger->virtual_used) {
+	if (bytes <= ledger->virtual_limit - ledger->virtual_used &&
+	    bytes <= ledger->client_limit - account->virtual) {
 		ledger->virtual_used += bytes;
 		account->virtual += bytes;
 	} else {
@@ -382,6 +434,23 @@ int emuv_ledger_report(struct emuv_ledger *ledger, struct emuv_account *account,
 	return err;
 }
 
+/* End the waits of one client. */
+void emuv_ledger_cancel(struct emuv_ledger *ledger, struct emuv_account *account)
+{
+	struct emuv_waiter *waiter, *next;
+	unsigned int waiters;
+
+	spin_lock(&ledger->lock);
+	waiters = ledger->waiter_count;
+	if (ledger->head && ledger->head->account == account)
+		emuv_ledger_rest(ledger);
+	list_for_each_entry_safe(waiter, next, &ledger->waiters, node)
+		if (waiter->account == account)
+			emuv_ledger_answer(ledger, waiter, -ECANCELED);
+	emuv_ledger_settle(ledger, waiters);
+	spin_unlock(&ledger->lock);
+}
+
 /* Refuse all charges from now on, those that wait included; wake all pollers. */
 void emuv_ledger_end(struct emuv_ledger *ledger)
 {
@@ -390,12 +459,8 @@ void emuv_ledger_end(struct emuv_ledger *ledger)
 	spin_lock(&ledger->lock);
 	ledger->ended = true;
 	ledger->head = NULL;
-	list_for_each_entry_safe(waiter, next, &ledger->waiters, node) {
-		emuv_ledger_leave(ledger, waiter);
-		waiter->err = -ENODEV;
-		/* the waiter may be gone after this */
-		complete(&waiter->served);
-	}
+	list_for_each_entry_safe(waiter, next, &ledger->waiters, node)
+		emuv_ledger_answer(ledger, waiter, -ENODEV);
 	spin_unlock(&ledger->lock);
 	wake_up_all(&ledger->changed);
 }
@@ -416,6 +481,7 @@ void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy)
 	spin_lock(&ledger->lock);
 	copy->physical_limit = ledger->physical_limit;
 	copy->virtual_limit = ledger->virtual_limit;
+	copy->client_limit = ledger->client_limit;
 	copy->physical_used = ledger->physical_used;
 	copy->virtual_used = ledger->virtual_used;
 	copy->unowned = ledger->unowned;
@@ -470,11 +536,30 @@ bool emuv_ledger_is_news(struct emuv_ledger *ledger,
 	return news;
 }
 
+/* Tell those who poll the sysfs attribute of a change outside the ledger. */
+void emuv_ledger_remind(struct emuv_ledger *ledger)
+{
+	spin_lock(&ledger->lock);
+	if (ledger->told && !ledger->ended)
+		sysfs_notify_dirent(ledger->told);
+	spin_unlock(&ledger->lock);
+}
+
+/* Does anybody poll a client, or have the sysfs attribute open? */
+bool emuv_ledger_is_watched(struct emuv_ledger *ledger)
+{
+	const struct kernfs_node *told = READ_ONCE(ledger->told);
+
+	/* a poller has itself watched after it has entered the queue */
+	return waitqueue_active(&ledger->changed) ||
+	       (told && rcu_access_pointer(told->attr.open));
+}
+
 /* Tell pollers of a sysfs attribute, too; the ledger owns @node from now on. */
 void emuv_ledger_tell(struct emuv_ledger *ledger, struct kernfs_node *node)
 {
 	spin_lock(&ledger->lock);
-	ledger->told = node;
+	WRITE_ONCE(ledger->told, node);
 	spin_unlock(&ledger->lock);
 }
 
@@ -522,9 +607,12 @@ int emuv_ledger_ioctl_uncharge(struct emuv_call *call)
 void emuv_ledger_ioctl_uncharge_finish(struct emuv_call *call, int err)
 {
 	struct emuv_client *client = call->file->private_data;
+	struct emuv_ledger *ledger = &client->inst->ledger;
 
-	emuv_ledger_uncharge_finish(&client->inst->ledger, &client->account,
+	emuv_ledger_uncharge_finish(ledger, &client->account,
 				    call->arg.charge.bytes, !err);
+	if (!err && call->arg.flags & EMUV_UNCHARGE_CANCEL)
+		emuv_ledger_cancel(ledger, &client->account);
 }
 
 int emuv_ledger_ioctl_report(struct emuv_call *call)

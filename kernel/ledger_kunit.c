@@ -25,7 +25,7 @@ static int ledger_kunit_init(struct kunit *test)
 	model = kunit_kzalloc(test, sizeof(*model), GFP_KERNEL);
 	if (!model)
 		return -ENOMEM;
-	emuv_ledger_init(&model->ledger, PHYSICAL, VIRTUAL);
+	emuv_ledger_init(&model->ledger, PHYSICAL, VIRTUAL, VIRTUAL);
 	test->priv = model;
 	return 0;
 }
@@ -134,7 +134,6 @@ static void ledger_wait(struct emuv_ledger *ledger, struct emuv_waiter *waiter,
 {
 	waiter->account = account;
 	waiter->bytes = bytes;
-	waiter->passed_over = false;
 	init_completion(&waiter->served);
 	spin_lock(&ledger->lock);
 	emuv_ledger_join(ledger, waiter);
@@ -239,26 +238,77 @@ static void ledger_passes_over_whoever_holds_others_up_for_too_long(struct kunit
 	struct emuv_ledger *ledger = &model->ledger;
 	struct emuv_account *one = &model->accounts[0];
 	struct emuv_account *two = &model->accounts[1];
-	struct emuv_waiter large, small;
+	struct emuv_account *three = &model->accounts[2];
+	struct emuv_waiter large, small, again;
 	u64 free_bytes;
 
 	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
 	ledger_wait(ledger, &large, two, 6);
-	ledger_wait(ledger, &small, two, 3);
-	spin_lock(&ledger->lock);
-	emuv_ledger_pass_over(ledger, &small);
-	emuv_ledger_pass_over(ledger, &large);
-	spin_unlock(&ledger->lock);
+	ledger_wait(ledger, &small, three, 3);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, three, 1, &free_bytes),
+			-ENOSPC);
 	KUNIT_EXPECT_FALSE(test, completion_done(&small.served));
-	spin_lock(&ledger->lock);
-	ledger->head_since = jiffies - EMUV_LEDGER_TURN;
-	emuv_ledger_pass_over(ledger, &large);
-	spin_unlock(&ledger->lock);
+	/* others look, too */
+	ledger->head_since -= EMUV_LEDGER_TURN;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, three, 1, &free_bytes),
+			0);
 	KUNIT_EXPECT_TRUE(test, completion_done(&small.served));
 	KUNIT_EXPECT_FALSE(test, completion_done(&large.served));
-	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, two, 1, &free_bytes), 0);
+	/* whatever it does, its client holds nobody up for a while */
+	ledger_wait(ledger, &again, two, 2);
+	KUNIT_EXPECT_FALSE(test, completion_done(&again.served));
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, three, 1, &free_bytes),
+			0);
+	/* later it may */
+	two->rests_until = 0;
+	emuv_ledger_uncharge_prepare(ledger, three, 1, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, three, 1, true);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, three, 1, &free_bytes),
+			-ENOSPC);
 	emuv_ledger_close(ledger, one);
 	KUNIT_EXPECT_TRUE(test, completion_done(&large.served));
+	KUNIT_EXPECT_TRUE(test, completion_done(&again.served));
+	ledger_expect_sums(test);
+}
+
+static void ledger_cancels_the_waits_of_one_client(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_account *three = &model->accounts[2];
+	struct emuv_waiter first, behind, last;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
+	ledger_wait(ledger, &first, two, 6);
+	ledger_wait(ledger, &behind, three, 5);
+	ledger_wait(ledger, &last, two, 1);
+	emuv_ledger_cancel(ledger, two);
+	KUNIT_EXPECT_EQ(test, first.result, -ECANCELED);
+	KUNIT_EXPECT_EQ(test, behind.result, 0);
+	KUNIT_EXPECT_EQ(test, last.result, -ECANCELED);
+	KUNIT_EXPECT_TRUE(test, completion_done(&first.served));
+	KUNIT_EXPECT_EQ(test, two->waiters, 0);
+	KUNIT_EXPECT_EQ(test, two->waiting, 0);
+	KUNIT_EXPECT_EQ(test, ledger->waiter_count, 0);
+	ledger_expect_sums(test);
+}
+
+static void ledger_bounds_what_one_client_takes(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+
+	ledger->client_limit = VIRTUAL / 2;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(ledger, one, VIRTUAL / 2 + 1),
+			-ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(ledger, one, VIRTUAL / 2), 0);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(ledger, one, 1), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_take(ledger, two, VIRTUAL / 2), 0);
 	ledger_expect_sums(test);
 }
 
@@ -407,6 +457,8 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_lets_others_through_when_one_gives_up),
 	KUNIT_CASE(ledger_holds_nobody_up_for_a_client_in_its_own_way),
 	KUNIT_CASE(ledger_passes_over_whoever_holds_others_up_for_too_long),
+	KUNIT_CASE(ledger_cancels_the_waits_of_one_client),
+	KUNIT_CASE(ledger_bounds_what_one_client_takes),
 	KUNIT_CASE(ledger_state_follows_the_sum_and_those_who_wait),
 	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),

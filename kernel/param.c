@@ -139,6 +139,11 @@ module_param(guaranteed, bool, 0444);
 MODULE_PARM_DESC(guaranteed,
 		 "Reserve the RAM behind these instances' virtual VRAM at once (default: N)");
 
+static long long client_virtual_mb;
+module_param(client_virtual_mb, emuv_mb, 0444);
+MODULE_PARM_DESC(client_virtual_mb,
+		 "Virtual VRAM in MiB that one client of these instances may allocate, 0 to 1073741824 in steps of 2 (default: 0, all)");
+
 /* -1: the default */
 static long long host_floor_mb = -1;
 
@@ -241,12 +246,14 @@ static int emuv_param_config(struct emuv_config *config,
 		.numa_node = emuv_param_pick(nodes, node_count, i, EMUV_ANY),
 		.physical_bytes = emuv_param_bytes(physical, i),
 		.virtual_bytes = emuv_param_bytes(virtual, i),
+		.client_virtual_bytes = client_virtual_mb * SZ_1M,
 		.pci_device_id = emuv_param_pick(pci_device_id, pci_device_ids,
 						 i, 0),
 		.overcommit = overcommit,
 		.guaranteed = guaranteed,
 		.physical_name = physical->name,
 		.virtual_name = virtual->name,
+		.client_name = "client_virtual_mb",
 	};
 	if (strscpy(config->gpu_model, model, sizeof(config->gpu_model)) < 0)
 		config->gpu_model[0] = '\0';	/* too long: refused as empty */

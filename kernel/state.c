@@ -30,6 +30,29 @@ u32 emuv_state(struct emuv_instance *inst, const struct emuv_account *account)
 	return state;
 }
 
+/*
+ * Look at the host's memory for the sysfs attribute, and tell its pollers of
+ * news. The attribute says what this found last.
+ */
+static void emuv_state_look_at_floor(struct emuv_instance *inst)
+{
+	bool near = emuv_state_near_floor(inst);
+
+	lockdep_assert_held(&inst->lock);
+	if (near == inst->near_floor)
+		return;
+	inst->near_floor = near;
+	emuv_ledger_remind(&inst->ledger);
+}
+
+/* Have somebody look while there are pollers; false if somebody does already. */
+static bool emuv_state_watch_floor(struct emuv_instance *inst)
+{
+	lockdep_assert_held(&inst->lock);
+	return !inst->dead && schedule_delayed_work(&inst->floor_work,
+						    EMUV_FLOOR_INTERVAL);
+}
+
 /* Make all pollers look again; their cpusets may have different nodes. */
 void emuv_state_floor_work(struct work_struct *work)
 {
@@ -38,12 +61,29 @@ void emuv_state_floor_work(struct work_struct *work)
 						  floor_work);
 
 	mutex_lock(&inst->lock);
+	emuv_state_look_at_floor(inst);
 	/* a poller schedules this work after it has entered the queue */
-	if (waitqueue_active(&inst->ledger.changed) && !inst->dead) {
+	if (emuv_ledger_is_watched(&inst->ledger)) {
 		wake_up_poll(&inst->ledger.changed, EPOLLPRI);
-		schedule_delayed_work(&inst->floor_work, EMUV_FLOOR_INTERVAL);
+		emuv_state_watch_floor(inst);
 	}
 	mutex_unlock(&inst->lock);
+}
+
+/* Get the state for the sysfs attribute, which may be polled afterwards. */
+u32 emuv_state_shown(struct emuv_instance *inst)
+{
+	u32 state = emuv_ledger_state(&inst->ledger, NULL);
+
+	if (!inst->config.virtual_bytes)
+		return state;
+	mutex_lock(&inst->lock);
+	if (emuv_state_watch_floor(inst))
+		emuv_state_look_at_floor(inst);
+	if (inst->near_floor)
+		state |= EMUV_STATE_NEAR_FLOOR;
+	mutex_unlock(&inst->lock);
+	return state;
 }
 
 /*
@@ -62,9 +102,7 @@ __poll_t emuv_state_poll(struct emuv_instance *inst,
 		return mask | EPOLLERR | EPOLLHUP;
 	if (!poll_does_not_wait(wait) && inst->config.virtual_bytes) {
 		mutex_lock(&inst->lock);
-		if (!inst->dead)
-			schedule_delayed_work(&inst->floor_work,
-					      EMUV_FLOOR_INTERVAL);
+		emuv_state_watch_floor(inst);
 		mutex_unlock(&inst->lock);
 	}
 	if (emuv_ledger_is_news(&inst->ledger, account,

@@ -39,6 +39,7 @@ EMUV_LEDGER_ATTR(faults, ledger.counters.faults);
 EMUV_LEDGER_ATTR(hit_bytes, ledger.counters.hit_bytes);
 EMUV_LEDGER_ATTR(miss_bytes, ledger.counters.miss_bytes);
 EMUV_LEDGER_ATTR(stalled_ns, ledger.counters.stalled_ns);
+EMUV_LEDGER_ATTR(client_virtual_bytes, ledger.client_limit);
 EMUV_LEDGER_ATTR(waiters, (u64)ledger.waiter_count);
 
 /* A file that shows any other value. */
@@ -74,7 +75,7 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr,
 		{ EMUV_STATE_WAITERS, "waiters" },
 		{ EMUV_STATE_NEAR_FLOOR, "near-floor" },
 	};
-	u32 state = emuv_state(to_instance(dev), NULL);
+	u32 state = emuv_state_shown(to_instance(dev));
 	int len = 0, i;
 
 	for (i = 0; i < ARRAY_SIZE(names); i++)
@@ -142,6 +143,7 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_physical_bytes.attr,
 	&dev_attr_virtual_bytes.attr,
 	&dev_attr_total_bytes.attr,
+	&dev_attr_client_virtual_bytes.attr,
 	&dev_attr_physical_used_bytes.attr,
 	&dev_attr_virtual_used_bytes.attr,
 	&dev_attr_unowned_bytes.attr,

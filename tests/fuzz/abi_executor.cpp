@@ -425,6 +425,8 @@ long executor::call_driver(const record &what, int fd)
                 static_cast<std::uint64_t>(now.tv_sec) * 1000000000U +
                 static_cast<std::uint64_t>(now.tv_nsec) + what.value % 4000000;
         }
+        if (!(flags & 8U) && what.value & 2U)
+            argument.flags = EMUV_UNCHARGE_CANCEL;
         return ioctl(fd, flags & 8U ? EMUV_IOC_CHARGE : EMUV_IOC_UNCHARGE,
                      &argument);
     }
@@ -460,6 +462,8 @@ long executor::call_control(const record &what)
         if (what.value & 0x80U)
             argument.pci_device_id =
                 static_cast<__u32>(what.value >> 8U) & 0x1ffffU;
+        if (what.value & 0x100U)
+            argument.client_virtual_bytes = (what.value >> 9U) % (9 * mib);
         return ioctl(control_.get(), EMUV_IOC_CREATE, &argument);
     }
     case 1: {

@@ -172,7 +172,8 @@ const std::vector<form> &forms()
              EXPECT_EQ(destroy(node, read_as<emuv_create>(argument).id), 0);
          },
          {},
-         {MEMBER(emuv_create, id)}},
+         {MEMBER(emuv_create, id)},
+         offsetof(emuv_create, client_virtual_bytes)},
         {"Destroy",
          EMUV_IOC_DESTROY,
          true,
@@ -255,7 +256,7 @@ const std::vector<form> &forms()
          EMUV_IOC_UNCHARGE,
          false,
          true,
-         0,
+         EMUV_UNCHARGE_CANCEL,
          {offsetof(emuv_charge, deadline_ns)},
          order<emuv_charge>(
              [](emuv_charge &a, int, const region &, int) { a.bytes = 1; }),

@@ -134,6 +134,55 @@ TEST_F(client, LimitIsSharedByAllClients)
     EXPECT_EQ(try_allocate(two, chunk, got), 0);
 }
 
+TEST_F(client, TakesNoMoreVirtualBytesThanOneClientMay)
+{
+    auto argument = creation(mib, 8 * chunk);
+    argument.client_virtual_bytes = 4 * chunk;
+    const int bounded = create(control, argument);
+    EXPECT_EQ(query(control, bounded).client_virtual_bytes, 4 * chunk);
+    EXPECT_EQ(attribute(bounded, "client_virtual_bytes"),
+              std::to_string(4 * chunk));
+    {
+        const auto one = open_client(bounded);
+        const auto two = open_client(bounded);
+        region got;
+        EXPECT_EQ(try_allocate(one, 5 * chunk, got), ENOSPC);
+        const auto first = allocate(one, 3 * chunk);
+        const auto second = allocate(one, chunk);
+        EXPECT_EQ(try_allocate(one, 1, got), ENOSPC);
+        const auto theirs = allocate(two, 4 * chunk);
+        EXPECT_EQ(release(one, second.offset), 0);
+        allocate(one, chunk);
+        // Imported bytes are not its own.
+        EXPECT_EQ(import_region(one, export_region(two, theirs.offset), got),
+                  0);
+        EXPECT_EQ(release(one, first.offset), 0);
+        allocate(one, 3 * chunk);
+        EXPECT_EQ(query(control, bounded).virtual_used_bytes, 8 * chunk);
+    }
+    EXPECT_EQ(destroy(control, bounded), 0);
+}
+
+TEST_F(client, MayTakeAllVirtualBytesUnlessToldOtherwise)
+{
+    EXPECT_EQ(now().client_virtual_bytes, virtual_limit);
+    auto argument = creation(mib, 8 * chunk);
+    argument.client_virtual_bytes = 16 * chunk;
+    const int bounded = create(control, argument);
+    EXPECT_EQ(query(control, bounded).client_virtual_bytes, 8 * chunk);
+    EXPECT_EQ(destroy(control, bounded), 0);
+    argument.client_virtual_bytes = chunk + 1;
+    EXPECT_EQ(call(control, EMUV_IOC_CREATE, argument), EINVAL);
+    // Callers of the first version know of no such limit.
+    argument.size = offsetof(emuv_create, client_virtual_bytes);
+    ASSERT_EQ(call(control, EMUV_IOC_CREATE, argument), 0);
+    EXPECT_EQ(query(control, argument.id).client_virtual_bytes, 8 * chunk);
+    EXPECT_EQ(destroy(control, argument.id), 0);
+    reload("virtual_vram_mb=64,4 physical_vram_mb=1,1 client_virtual_mb=8");
+    EXPECT_EQ(attribute(0, "client_virtual_bytes"), std::to_string(8 * mib));
+    EXPECT_EQ(attribute(1, "client_virtual_bytes"), std::to_string(4 * mib));
+}
+
 TEST_F(client, InstancesDoNotShareLimits)
 {
     const int other = create(control, 100, chunk);

@@ -539,6 +539,7 @@ void expect_sysfs_agrees(const descriptor &control, int id)
     same("stalled_ns", is.stalled_ns);
     same("waiters", is.waiters);
     same("reserve_bytes", is.reserve_bytes);
+    same("client_virtual_bytes", is.client_virtual_bytes);
     same("guaranteed", is.created & EMUV_CREATE_GUARANTEED ? 1 : 0);
     EXPECT_EQ(attribute(id, "uuid"), uuid_text(is.uuid));
     EXPECT_EQ(attribute(id, "numa_node"), std::to_string(is.numa_node));

@@ -212,6 +212,10 @@ const refusal refusals[] = {
      "gpu_model=4070 physical_vram_gb=1 virtual_vram_mb=64 overcommit=1 "
      "guaranteed=1",
      {"guaranteed"}},
+    {"ClientsPartOfOddMebibytes",
+     "gpu_model=4070 physical_vram_gb=1 virtual_vram_mb=64 "
+     "client_virtual_mb=3",
+     {"client_virtual_mb"}},
     {"NegativeFloor", "host_floor_mb=-1", {"host_floor_mb"}},
     {"FloorThatOverflows",
      "host_floor_mb=18446744073709551615",

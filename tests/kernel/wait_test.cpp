@@ -236,6 +236,45 @@ TEST_F(waiting, TheFirstHoldsTheOthersUpForALimitedTime)
     EXPECT_EQ(large.answer(), 0);
 }
 
+TEST_F(waiting, AClientThatHeldOthersUpInVainDoesNotDoSoAgainSoon)
+{
+    ASSERT_EQ(charge(holder, limit - 3 * mib), 0);
+    waiter large(id, 4 * mib);
+    ASSERT_TRUE(wait_for_waiters(1));
+    waiter small(id, mib);
+    EXPECT_EQ(small.answer(), 0) << "the first one has had its time";
+    auto again = std::async(std::launch::async,
+                            [&] { return charge_wait(large.client, 3 * mib); });
+    ASSERT_TRUE(wait_for_waiters(2));
+    EXPECT_EQ(charge(small.client, mib), 0) << "its client rests";
+    ASSERT_EQ(uncharge(holder, 6 * mib), 0);
+    EXPECT_EQ(large.answer(), 0);
+    EXPECT_EQ(again.get(), 0);
+}
+
+TEST_F(waiting, AClientCanEndItsOwnWaits)
+{
+    ASSERT_EQ(charge(holder, limit - mib), 0);
+    waiter one(id, 2 * mib);
+    ASSERT_TRUE(wait_for_waiters(1));
+    auto two = std::async(std::launch::async,
+                          [&] { return charge_wait(one.client, 3 * mib); });
+    ASSERT_TRUE(wait_for_waiters(2));
+    waiter other(id, mib);
+    ASSERT_TRUE(wait_for_waiters(3));
+    auto argument = fresh<emuv_charge>();
+    argument.flags = EMUV_UNCHARGE_CANCEL;
+    ASSERT_EQ(call(holder, EMUV_IOC_UNCHARGE, argument), 0);
+    EXPECT_EQ(now().waiters, 3U) << "others' waits go on";
+    ASSERT_EQ(call(one.client, EMUV_IOC_UNCHARGE, argument), 0);
+    EXPECT_EQ(one.answer(), ECANCELED);
+    EXPECT_EQ(two.get(), ECANCELED);
+    EXPECT_EQ(other.answer(), 0) << "what is free goes to those behind";
+    EXPECT_EQ(query(one.client).physical_used_bytes, limit);
+    argument.bytes = 1;
+    EXPECT_EQ(call(one.client, EMUV_IOC_UNCHARGE, argument), EINVAL);
+}
+
 TEST_F(waiting, OneReturnServesAllThatFit)
 {
     ASSERT_EQ(charge(holder, limit), 0);
@@ -624,6 +663,39 @@ TEST_F(waiting, WhoPollsIsToldThatTheHostComesNearItsFloor)
     ASSERT_EQ(release(other, taken.offset), 0);
     EXPECT_TRUE(woken.get());
     EXPECT_EQ(query(one).state, EMUV_STATE_ROOM);
+}
+
+TEST_F(waiting, ManagersAreToldThatTheHostComesNearItsFloor)
+{
+    holder.reset();
+    const u64 available = settled_available();
+    reload("host_floor_mb=" + std::to_string(available / 2 / mib));
+    id = create(control, creation(limit, available / chunk * chunk, EMUV_ANY,
+                                  EMUV_CREATE_OVERCOMMIT));
+    const descriptor state(
+        open(attribute_path(id, "state").c_str(), O_RDONLY | O_CLOEXEC));
+    ASSERT_TRUE(state);
+    const auto reread = [&] {
+        char text[64] = "";
+        const auto got = pread(state.get(), text, sizeof text - 1, 0);
+        return std::string(text, static_cast<std::size_t>(got > 0 ? got : 0));
+    };
+    // News may be none, as another reader's look is.
+    const auto told = [&](const std::string &what) {
+        for (;;) {
+            pollfd one{state.get(), POLLPRI, 0};
+            if (checked(poll(&one, 1, poll_limit_ms), "poll") != 1)
+                return false;
+            if (reread() == what)
+                return true;
+        }
+    };
+    ASSERT_EQ(reread(), "room\n");
+    const auto other = open_client(id);
+    const auto taken = allocate(other, available * 7 / 16, EMUV_ALLOC_POPULATE);
+    EXPECT_TRUE(told("room near-floor\n"));
+    ASSERT_EQ(release(other, taken.offset), 0);
+    EXPECT_TRUE(told("room\n"));
 }
 
 } // namespace

@@ -164,6 +164,7 @@ struct emuv_version {
  * @reserve_bytes: Out: RAM that is reserved for it and backs nothing yet
  * @created: Out: the flags that it was created with, EMUV_CREATE_*
  * @reserved: Out: 0
+ * @client_virtual_bytes: Out: the virtual VRAM that one client may allocate
  *
  * The first version ends with @gpu_model.
  *
@@ -204,6 +205,7 @@ struct emuv_query_instance {
 	__aligned_u64 reserve_bytes;
 	__u32 created;
 	__u32 reserved;
+	__aligned_u64 client_virtual_bytes;
 };
 
 /**
@@ -286,6 +288,12 @@ struct emuv_query_client {
  *	is a label: no PCI device is created
  * @reserved: Must be 0
  * @gpu_model: Printable ASCII with a NUL, not empty
+ * @client_virtual_bytes: The part of @virtual_bytes that one client may allocate
+ *	and not free; a multiple of EMUV_CHUNK_BYTES. 0 stands for all of it.
+ *	It keeps one program from taking all by mistake. It is no barrier: a
+ *	process may open the node again
+ *
+ * The first version ends with @gpu_model.
  *
  * Create an instance. Its node and its attributes exist when the call returns.
  *
@@ -309,6 +317,7 @@ struct emuv_create {
 	__u32 pci_device_id;
 	__u32 reserved;
 	char gpu_model[EMUV_MODEL_LEN];
+	__aligned_u64 client_virtual_bytes;
 };
 
 /**
@@ -486,9 +495,17 @@ struct emuv_discard {
 #define EMUV_NO_DEADLINE	(~0ULL)
 
 /**
+ * EMUV_UNCHARGE_CANCEL: also end the client's charges that wait, whichever
+ * thread they are of; they give ECANCELED. A client that waits thus can react
+ * to what happens meanwhile.
+ */
+#define EMUV_UNCHARGE_CANCEL	(1U << 0)
+
+/**
  * struct emuv_charge - ioctl(EMUV_IOC_CHARGE), ioctl(EMUV_IOC_UNCHARGE)
  * @size: sizeof(struct emuv_charge)
- * @flags: EMUV_CHARGE_WAIT, for EMUV_IOC_CHARGE
+ * @flags: EMUV_CHARGE_WAIT, for EMUV_IOC_CHARGE; EMUV_UNCHARGE_CANCEL, for
+ *	EMUV_IOC_UNCHARGE
  * @bytes: Bytes of physical VRAM, not rounded
  * @free_bytes: Out: the bytes that the instance has left after the call, before
  *	charges that wait are served
@@ -501,7 +518,9 @@ struct emuv_discard {
  * at all. Free bytes belong to the charges that wait: meanwhile other charges
  * of more than 0 bytes fail, or wait behind them. A charge holds nobody up while
  * it exceeds the limit less what its own client has charged: then that client
- * has to uncharge first. Nor does it after 10 seconds as the first in line.
+ * has to uncharge first. Nor does it after 10 seconds as the first in line. A
+ * client that has been the first in vain then rests nine times as long: its
+ * charges wait as before, but hold nobody up.
  *
  * A wait that a signal ends has charged nothing. The kernel restarts the call
  * after a stop, and after a handler with SA_RESTART. It then waits behind all
@@ -512,6 +531,7 @@ struct emuv_discard {
  * - ETIMEDOUT: with EMUV_CHARGE_WAIT: there was no room in time.
  * - EINTR: with EMUV_CHARGE_WAIT: a signal came whose handler has no
  *   SA_RESTART.
+ * - ECANCELED: with EMUV_CHARGE_WAIT: EMUV_UNCHARGE_CANCEL ended the wait.
  * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
  */
 struct emuv_charge {
