@@ -94,6 +94,10 @@ long long parse_integer(std::string_view text, long long low, long long high);
 /// Throws std::invalid_argument if the driver would refuse @p label, or a
 /// profile file could not hold it.
 void check_gpu_model_label(std::string_view label);
+/// The part of an instance that one client may allocate; 0: all.
+/// @param shift  of the unit of a number without one, as parse_size() takes it
+/// @throws std::invalid_argument if the driver would refuse it
+std::uint64_t parse_client_size(std::string_view text, unsigned shift = 0);
 /// Throws std::invalid_argument if the driver would refuse these sizes.
 void check_instance_sizes(std::uint64_t physical_bytes,
                           std::uint64_t virtual_bytes);

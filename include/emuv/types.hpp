@@ -35,10 +35,13 @@ struct instance_spec
     std::string gpu_model;            ///< printable ASCII, 1 to 63 characters
     std::uint64_t physical_bytes = 0; ///< share of VRAM, in bytes
     std::uint64_t virtual_bytes = 0;  ///< share of RAM, in bytes; whole chunks
-    int numa_node = any;              ///< the source of its RAM, or any
-    std::uint16_t pci_device_id = 0;  ///< the card it belongs to; 0: none
-    bool overcommit = false;          ///< promise more RAM than the host has
-    bool guaranteed = false;          ///< reserve its share of RAM at once
+    /// The part of virtual_bytes that one client may allocate, in whole
+    /// chunks; 0: all.
+    std::uint64_t client_virtual_bytes = 0;
+    int numa_node = any;             ///< the source of its RAM, or any
+    std::uint16_t pci_device_id = 0; ///< the card it belongs to; 0: none
+    bool overcommit = false;         ///< promise more RAM than the host has
+    bool guaranteed = false;         ///< reserve its share of RAM at once
 
     bool operator==(const instance_spec &) const = default;
 };
@@ -50,12 +53,13 @@ struct instance_info
     std::string gpu_model; ///< as it was given
     std::uint64_t physical_bytes = 0;
     std::uint64_t virtual_bytes = 0;
-    std::uint64_t physical_used_bytes = 0; ///< charged by its clients
-    std::uint64_t virtual_used_bytes = 0;  ///< held by its regions
-    std::uint64_t unowned_bytes = 0;       ///< used, but freed by owner
-    std::uint64_t resident_bytes = 0;      ///< system RAM that backs it now
-    std::uint64_t reserve_bytes = 0;       ///< RAM reserved and unused
-    bool guaranteed = false;               ///< all its RAM was reserved
+    std::uint64_t client_virtual_bytes = 0; ///< that one client may allocate
+    std::uint64_t physical_used_bytes = 0;  ///< charged by its clients
+    std::uint64_t virtual_used_bytes = 0;   ///< held by its regions
+    std::uint64_t unowned_bytes = 0;        ///< used, but freed by owner
+    std::uint64_t resident_bytes = 0;       ///< system RAM that backs it now
+    std::uint64_t reserve_bytes = 0;        ///< RAM reserved and unused
+    bool guaranteed = false;                ///< all its RAM was reserved
     std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
     std::uint32_t clients = 0;
     int numa_node = any;

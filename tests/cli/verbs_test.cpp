@@ -260,6 +260,24 @@ TEST_F(verbs, create_tells_of_memory_that_cannot_be_promised)
               0);
 }
 
+TEST_F(verbs, create_bounds_what_one_client_may_allocate)
+{
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --client-virtual 512M")
+                  .status,
+              0);
+    EXPECT_THAT(run("info").out, HasSubstr("512 MiB"));
+    const auto text = run("export").out;
+    EXPECT_THAT(text, HasSubstr("client_virtual_mb=512"));
+    const auto file = profiles(text);
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    run("destroy --all");
+    run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_NE(run("assert --config " + file).status, 0);
+    EXPECT_EQ(
+        run("create --gpu-model 4070 --virtual 2G --client-virtual 3M").status,
+        2);
+}
+
 TEST_F(verbs, create_reserves_ram_for_what_is_guaranteed)
 {
     EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --guaranteed").status,

@@ -96,6 +96,17 @@ TEST_F(control, passes_overcommit_on)
     EXPECT_EQ(open().create(what), 0);
 }
 
+TEST_F(control, passes_a_clients_part_on)
+{
+    auto node = open();
+    auto what = spec();
+    EXPECT_EQ(node.query(node.create(what)).client_virtual_bytes,
+              what.virtual_bytes);
+    what.client_virtual_bytes = EMUV_CHUNK_BYTES;
+    EXPECT_EQ(node.query(node.create(what)).client_virtual_bytes,
+              EMUV_CHUNK_BYTES);
+}
+
 TEST_F(control, passes_guaranteed_on)
 {
     auto node = open();

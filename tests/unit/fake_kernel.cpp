@@ -321,6 +321,7 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
     copy.clients = info.clients;
     copy.physical_bytes = info.physical_bytes;
     copy.virtual_bytes = info.virtual_bytes;
+    copy.client_virtual_bytes = info.client_virtual_bytes;
     copy.physical_used_bytes = info.physical_used_bytes;
     copy.virtual_used_bytes = info.virtual_used_bytes;
     copy.unowned_bytes = info.unowned_bytes;
@@ -386,6 +387,7 @@ int fake_kernel::create(void *argument)
         copy.id >= EMUV_MAX_INSTANCES || copy.physical_bytes > EMUV_MAX_BYTES ||
         copy.virtual_bytes > EMUV_MAX_BYTES || sum > EMUV_MAX_BYTES ||
         sum == 0 || copy.virtual_bytes % EMUV_CHUNK_BYTES != 0 ||
+        copy.client_virtual_bytes % EMUV_CHUNK_BYTES != 0 ||
         copy.pci_device_id > 0xffff || copy.gpu_model[0] == '\0' ||
         copy.gpu_model[EMUV_MODEL_LEN - 1] != '\0')
         return -EINVAL;
@@ -409,6 +411,10 @@ int fake_kernel::create(void *argument)
     one.info.gpu_model = copy.gpu_model;
     one.info.physical_bytes = copy.physical_bytes;
     one.info.virtual_bytes = copy.virtual_bytes;
+    one.info.client_virtual_bytes = copy.virtual_bytes;
+    if (copy.client_virtual_bytes != 0)
+        one.info.client_virtual_bytes =
+            std::min(copy.client_virtual_bytes, copy.virtual_bytes);
     one.info.numa_node = copy.numa_node;
     one.info.guaranteed = (copy.flags & EMUV_CREATE_GUARANTEED) != 0;
     one.info.reserve_bytes = one.info.guaranteed ? copy.virtual_bytes : 0;
@@ -634,6 +640,7 @@ void fake_kernel::show(const instance &of) const
     put("gpu_model", info.gpu_model);
     put("physical_bytes", std::to_string(info.physical_bytes));
     put("virtual_bytes", std::to_string(info.virtual_bytes));
+    put("client_virtual_bytes", std::to_string(info.client_virtual_bytes));
     put("total_bytes", std::to_string(info.total_bytes()));
     put("physical_used_bytes", std::to_string(info.physical_used_bytes));
     put("virtual_used_bytes", std::to_string(info.virtual_used_bytes));

@@ -368,6 +368,7 @@ TEST(format_profile, is_read_back_as_the_same_profile)
     EXPECT_EQ(back.spec, one.spec);
     one.spec.overcommit = false;
     one.spec.guaranteed = true;
+    one.spec.client_virtual_bytes = 512ULL << 20;
     back = emuv::parse_profiles(emuv::format_profile(one), "F").front();
     EXPECT_EQ(back.spec, one.spec);
     EXPECT_EQ(back.count, 2U);

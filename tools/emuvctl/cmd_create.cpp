@@ -26,6 +26,7 @@ struct create_options
     std::string gpu_model;
     std::string physical;
     std::string virtual_size;
+    std::string client_virtual;
     std::string id;
     std::string count;
     std::string numa_node;
@@ -102,6 +103,10 @@ emuv::profile from_options(const create_options &options)
     } catch (const std::invalid_argument &problem) {
         throw usage_error(problem.what());
     }
+    if (!options.client_virtual.empty())
+        spec.client_virtual_bytes = parse_option("--client-virtual", [&] {
+            return emuv::parse_client_size(options.client_virtual);
+        });
     if (!options.numa_node.empty())
         spec.numa_node = parse_option("--numa-node", [&] {
             return static_cast<int>(
@@ -216,8 +221,8 @@ verb create_verb()
         "bytes."};
     option profile{"--profile", "NAME", "make what this profile says",
                    &options->profile, offered::profiles};
-    profile.excludes = {"--gpu-model", "--physical", "--virtual", "--numa-node",
-                        "--pci-device-id"};
+    profile.excludes = {"--gpu-model",      "--physical",  "--virtual",
+                        "--client-virtual", "--numa-node", "--pci-device-id"};
     create.options = {
         profile,
         config_option(options->config),
@@ -227,6 +232,9 @@ verb create_verb()
          &options->physical},
         {"--virtual", "SIZE", "share of system RAM, a multiple of 2M",
          &options->virtual_size},
+        {"--client-virtual", "SIZE",
+         "the part of it that one client may allocate.\nDefault: all",
+         &options->client_virtual},
         {"--id", "N",
          "number of the (first) instance. Default:\nthe lowest free one",
          &options->id},

@@ -60,6 +60,8 @@ std::string block(const emuv::instance_info &info, bool exact,
          info.numa_node == emuv::any ? "any" : std::to_string(info.numa_node));
     line("Physical VRAM", used(info.physical_used_bytes, info.physical_bytes));
     line("Virtual VRAM", used(info.virtual_used_bytes, info.virtual_bytes));
+    if (info.client_virtual_bytes < info.virtual_bytes)
+        line("A client's part", size(info.client_virtual_bytes));
     line("Total VRAM", used(info.physical_used_bytes + info.virtual_used_bytes,
                             info.total_bytes()));
     line("Unowned", size(info.unowned_bytes));

@@ -29,7 +29,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 28> columns = {{
+constexpr std::array<column, 29> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -37,6 +37,7 @@ constexpr std::array<column, 28> columns = {{
     {"gpu_name", "GPU", kind::text, "the card's full name"},
     {"physical_bytes", "PHYSICAL", kind::bytes, "its share of VRAM"},
     {"virtual_bytes", "VIRTUAL", kind::bytes, "its share of system RAM"},
+    {"client_virtual_bytes", "CLIENT", kind::bytes, "that one client may take"},
     {"total_bytes", "TOTAL", kind::bytes, "both together", "memory.total"},
     {"physical_used_bytes", "PHYS-USED", kind::bytes, "VRAM charged"},
     {"virtual_used_bytes", "VIRT-USED", kind::bytes, "RAM allocated"},
@@ -86,6 +87,7 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         emuv::gpu_display_name(info.gpu_model),
         info.physical_bytes,
         info.virtual_bytes,
+        info.client_virtual_bytes,
         info.total_bytes(),
         info.physical_used_bytes,
         info.virtual_used_bytes,
@@ -221,6 +223,9 @@ std::string describe(const emuv::instance_spec &spec)
         text += fmt::format(", {:#06x}", spec.pci_device_id);
     if (spec.numa_node != emuv::any)
         text += fmt::format(", NUMA node {}", spec.numa_node);
+    if (spec.client_virtual_bytes != 0)
+        text += fmt::format(", {} a client",
+                            emuv::format_size_exact(spec.client_virtual_bytes));
     if (spec.guaranteed)
         text += ", guaranteed";
     return text;
@@ -233,6 +238,8 @@ emuv::instance_spec to_spec(const emuv::instance_info &info)
     spec.gpu_model = info.gpu_model;
     spec.physical_bytes = info.physical_bytes;
     spec.virtual_bytes = info.virtual_bytes;
+    if (info.client_virtual_bytes < info.virtual_bytes)
+        spec.client_virtual_bytes = info.client_virtual_bytes;
     spec.numa_node = info.numa_node;
     spec.pci_device_id = info.pci_device_id;
     spec.guaranteed = info.guaranteed;

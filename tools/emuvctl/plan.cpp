@@ -10,10 +10,23 @@
 
 namespace emuvctl {
 
+namespace {
+
+// The bytes that one client may allocate, as the driver shows them.
+std::uint64_t client_part(const emuv::instance_spec &of)
+{
+    return of.client_virtual_bytes == 0
+               ? of.virtual_bytes
+               : std::min(of.client_virtual_bytes, of.virtual_bytes);
+}
+
+} // namespace
+
 bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has)
 {
     return wanted.physical_bytes == has.physical_bytes &&
            wanted.virtual_bytes == has.virtual_bytes &&
+           client_part(wanted) == has.client_virtual_bytes &&
            wanted.pci_device_id == has.pci_device_id &&
            wanted.numa_node == has.numa_node &&
            wanted.guaranteed == has.guaranteed &&

@@ -13,12 +13,13 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::array<column, 14> columns = {{
+constexpr std::array<column, 15> columns = {{
     {"profile", "PROFILE", kind::text, "the section's name"},
     {"gpu_model", "MODEL", kind::text, "GPU model as it is given"},
     {"gpu_name", "GPU", kind::text, "the card's full name"},
     {"physical_bytes", "PHYSICAL", kind::bytes, "share of VRAM"},
     {"virtual_bytes", "VIRTUAL", kind::bytes, "share of system RAM"},
+    {"client_virtual_bytes", "CLIENT", kind::bytes, "that one client may take"},
     {"total_bytes", "TOTAL", kind::bytes, "both together"},
     {"count", "COUNT", kind::number, "how many instances"},
     {"instance_id", "ID", kind::number, "the first one's id"},
@@ -47,6 +48,8 @@ row profile_row(const emuv::profile &what)
         emuv::gpu_display_name(spec.gpu_model),
         spec.physical_bytes,
         spec.virtual_bytes,
+        spec.client_virtual_bytes == 0 ? cell()
+                                       : cell(spec.client_virtual_bytes),
         spec.physical_bytes + spec.virtual_bytes,
         std::uint64_t{what.count},
         spec.id == emuv::any ? cell() : cell(std::int64_t{spec.id}),

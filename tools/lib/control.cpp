@@ -35,6 +35,7 @@ int control::create(const instance_spec &spec)
     arg.numa_node = spec.numa_node;
     arg.physical_bytes = spec.physical_bytes;
     arg.virtual_bytes = spec.virtual_bytes;
+    arg.client_virtual_bytes = spec.client_virtual_bytes;
     arg.pci_device_id = spec.pci_device_id;
     std::memcpy(arg.gpu_model, spec.gpu_model.data(), spec.gpu_model.size());
     file_->call(EMUV_IOC_CREATE, "EMUV_IOC_CREATE", arg, spec.id);

@@ -38,11 +38,11 @@ constexpr int numa_node_max = 1023;
 constexpr unsigned gib_shift = 30;
 constexpr unsigned mib_shift = 20;
 
-constexpr std::array<std::string_view, 11> known_keys = {
+constexpr std::array<std::string_view, 12> known_keys = {
     "gpu_model",       "physical_vram_gb", "physical_vram_mb",
     "virtual_vram_gb", "virtual_vram_mb",  "pci_device_id",
     "instance_id",     "numa_node",        "count",
-    "overcommit",      "guaranteed"};
+    "overcommit",      "guaranteed",       "client_virtual_mb"};
 
 bool is_blank(char c)
 {
@@ -208,6 +208,17 @@ void check_instance_sizes(std::uint64_t physical_bytes,
             format_size_exact(physical_bytes) + " and " +
             format_size_exact(virtual_bytes) + "; at most " +
             format_size_exact(EMUV_MAX_BYTES) + " together are allowed");
+}
+
+std::uint64_t parse_client_size(std::string_view text, unsigned shift)
+{
+    const std::uint64_t bytes = parse_size(text, shift);
+    if (bytes % EMUV_CHUNK_BYTES != 0 || bytes > EMUV_MAX_BYTES)
+        throw std::invalid_argument(
+            "a client's part of " + format_size_exact(bytes) +
+            " is not a multiple of " + format_size_exact(EMUV_CHUNK_BYTES) +
+            " up to " + format_size_exact(EMUV_MAX_BYTES));
+    return bytes;
 }
 
 // Feeds inih with a text line by line and takes its pairs, knowing the line.
@@ -438,6 +449,8 @@ void profile_parser::set(draft &target, std::string_view key,
         else if (key == "count")
             target.result.count = static_cast<unsigned>(
                 parse_integer(value, 1, EMUV_MAX_INSTANCES));
+        else if (key == "client_virtual_mb")
+            spec.client_virtual_bytes = parse_client_size(value, shift);
         else if (key == "overcommit")
             spec.overcommit = parse_bool(value);
         else
@@ -596,6 +609,9 @@ std::string format_profile(const profile &what)
     text += "gpu_model=" + spec.gpu_model + "\n";
     text += size("physical_vram", spec.physical_bytes);
     text += size("virtual_vram", spec.virtual_bytes);
+    if (spec.client_virtual_bytes != 0)
+        text += "client_virtual_mb=" +
+                format_decimal(spec.client_virtual_bytes, mib_shift) + "\n";
     if (spec.pci_device_id != 0) {
         static constexpr std::string_view digits = "0123456789abcdef";
         text += "pci_device_id=0x";

@@ -184,6 +184,9 @@ std::optional<instance_info> sysfs::instance(int id) const
             info.reserve_bytes = of.number("reserve_bytes");
             info.guaranteed = of.number<int>("guaranteed") != 0;
         }
+        info.client_virtual_bytes = of.has("client_virtual_bytes")
+                                        ? of.number("client_virtual_bytes")
+                                        : info.virtual_bytes;
         info.chunk_bytes = of.number("chunk_bytes");
         info.clients = of.number<std::uint32_t>("clients");
         info.numa_node = of.number<int>("numa_node");

@@ -60,6 +60,7 @@ instance_info to_info(const emuv_query_instance &from)
     to.gpu_model = to_string(from.gpu_model);
     to.physical_bytes = from.physical_bytes;
     to.virtual_bytes = from.virtual_bytes;
+    to.client_virtual_bytes = from.client_virtual_bytes;
     to.physical_used_bytes = from.physical_used_bytes;
     to.virtual_used_bytes = from.virtual_used_bytes;
     to.unowned_bytes = from.unowned_bytes;
