@@ -77,80 +77,111 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     changed_.notify_all();
 }
 
-// Takes motions to their next stage, or to their end.
-bool mover::advance(std::unique_lock<std::mutex> &lock)
+// Asks, without the lock, which copies and digests have ended. The device ends
+// operations nearly in their order. So the first of a kind that has not ended
+// stops the asking.
+std::vector<mover::question>
+mover::ask_device(std::unique_lock<std::mutex> &lock)
 {
-    // The device ends operations nearly in their order. So the first of a kind
-    // that has not ended stops the asking.
-    struct question
-    {
-        motion_ref about;
-        CUresult answer;
-    };
     std::vector<question> questions;
     for (auto each = motions_.begin(); each != motions_.end(); ++each)
         if (each->at == stage::fetch || each->at == stage::digest ||
             each->at == stage::write_back)
             questions.push_back({each, CUDA_ERROR_NOT_READY});
-    if (!questions.empty()) {
-        lock.unlock();
-        for (const stage at : {stage::fetch, stage::digest, stage::write_back})
-            for (question &each : questions) {
-                if (each.about->at != at)
-                    continue;
-                each.answer = calls_.cuEventQuery(each.about->event);
-                if (each.answer == CUDA_ERROR_NOT_READY)
-                    break;
-            }
-        lock_soon(lock);
+    if (questions.empty())
+        return questions;
+    lock.unlock();
+    for (const stage at : {stage::fetch, stage::digest, stage::write_back})
+        for (question &each : questions) {
+            if (each.about->at != at)
+                continue;
+            each.answer = calls_.cuEventQuery(each.about->event);
+            if (each.answer == CUDA_ERROR_NOT_READY)
+                break;
+        }
+    lock_soon(lock);
+    return questions;
+}
+
+// The device has ended a copy or a digest, or failed at it.
+void mover::take_answer(std::unique_lock<std::mutex> &lock,
+                        const question &answered)
+{
+    const motion_ref which = answered.about;
+    if (answered.answer != CUDA_SUCCESS || !may_move(*which))
+        call_off(which);
+    else if (which->at == stage::digest)
+        compare(lock, which);
+    else if (which->at == stage::write_back)
+        written(*which);
+    else
+        arrived(lock, *which);
+}
+
+// There is room for the unit in system RAM, or an address of it; or it could
+// not be had.
+void mover::roomed(std::unique_lock<std::mutex> &lock, motion_ref which)
+{
+    if (which->evicts) {
+        if (!which->done || !take_digest(lock, *which))
+            end_motion(which, place::vram);
+    } else if (which->done) {
+        begin_copy(lock, which);
+    } else {
+        give_back(which);
     }
+}
+
+// True if a unit that is ready to leave is to leave.
+bool mover::is_to_leave(const motion &which) const
+{
+    if (!may_move(which) || stopping_ || gave_up_)
+        return false;
+    return pace_.moves() || (pace_.arranges() && schedule_.predicts()) ||
+           waiters_ > 0 || wanted_bytes_ > 0 ||
+           exchange_.at == exchange::leaving;
+}
+
+// A unit that is ready to leave does so once its frame is wanted.
+// @return whether it does, or is called off
+bool mover::leave_or_stay(motion_ref which)
+{
+    if (!is_to_leave(*which)) {
+        call_off(which);
+        return true;
+    }
+    if (!wants_frame_of(*which))
+        return false;
+    which->done = may_be_away(*which);
+    if (which->done) // nothing is mapped at its address already
+        finish(which);
+    else
+        hand_over(*which, stage::remap);
+    return true;
+}
+
+// Takes motions to their next stage, or to their end.
+bool mover::advance(std::unique_lock<std::mutex> &lock)
+{
     bool any = false;
-    for (const question &each : questions) {
-        if (each.answer == CUDA_ERROR_NOT_READY)
-            continue;
-        any = true;
-        if (each.answer != CUDA_SUCCESS || !may_move(*each.about))
-            call_off(each.about);
-        else if (each.about->at == stage::digest)
-            compare(lock, each.about);
-        else if (each.about->at == stage::write_back)
-            written(*each.about);
-        else
-            arrived(lock, *each.about);
-    }
+    for (const question &each : ask_device(lock))
+        if (each.answer != CUDA_ERROR_NOT_READY) {
+            any = true;
+            take_answer(lock, each);
+        }
     for (auto at = motions_.begin(); at != motions_.end();) {
         const auto each = at++;
         switch (each->at) {
         case stage::roomed:
             any = true;
-            if (!each->evicts) {
-                if (each->done)
-                    begin_copy(lock, each);
-                else
-                    give_back(each);
-            } else if (!each->done || !take_digest(lock, *each)) {
-                end_motion(each, place::vram);
-            }
+            roomed(lock, each);
             break;
         case stage::remapped:
             any = true;
             finish(each);
             break;
         case stage::ready:
-            if (!may_move(*each) || stopping_ || gave_up_ ||
-                (!pace_.moves() &&
-                 !(pace_.arranges() && schedule_.predicts()) && waiters_ == 0 &&
-                 wanted_bytes_ == 0 && exchange_.at != exchange::leaving)) {
-                any = true;
-                call_off(each);
-            } else if (wants_frame_of(*each)) {
-                any = true;
-                each->done = may_be_away(*each);
-                if (each->done) // nothing is mapped at its address already
-                    finish(each);
-                else
-                    hand_over(*each, stage::remap);
-            }
+            any = leave_or_stay(each) || any;
             break;
         default: // on its way, or in other threads' hands
             break;
@@ -370,61 +401,79 @@ void mover::hand_over(motion &which, stage to)
     jobs(to).notify_all();
 }
 
+// The motion at this stage whose job comes first; null if there is none.
+mover::motion *mover::first_at(stage mine)
+{
+    // Without a free frame of its size nothing can be fetched, so such an
+    // eviction comes first. With one, somebody may wait for the unit that has
+    // been fetched.
+    const auto urgency = [this](const motion &which) {
+        if (!which.evicts)
+            return 1;
+        return frames_.has(which.unit().bytes) ? 0 : 2;
+    };
+    motion *first = nullptr;
+    for (motion &each : motions_)
+        if (each.at == mine &&
+            (first == nullptr || urgency(each) > urgency(*first)))
+            first = &each;
+    return first;
+}
+
+// Makes room for a unit in system RAM, or gives its room an address.
+// @return false if the driver, or the ledger, refuses
+bool mover::make_room(std::unique_lock<std::mutex> &lock, motion &which)
+{
+    slot &of = which.unit();
+    room made = of.host; // others read that one meanwhile
+    lock.unlock();
+    const bool done = rooms_.make(of.bytes, made);
+    enter(lock);
+    of.host = made;
+    return done;
+}
+
+// Maps a unit's new memory at its address.
+// @return false if the driver refuses
+bool mover::remap(std::unique_lock<std::mutex> &lock, motion &which)
+{
+    slot &of = which.unit();
+    gate_.begin_remap(of);
+    const auto handle = which.evicts ? of.host.handle : which.into.handle;
+    lock.unlock();
+    const bool done = map_at(calls_, of.at, of.bytes, handle, device_);
+    enter(lock);
+    gate_.end_remap(of);
+    if (done) {
+        gate_.set_away(*which.of, of, false);
+        which.of->has_been_mapped(of);
+    }
+    return done;
+}
+
+// Another thread's whole work: to make rooms, or to map units.
 void mover::serve(stage mine)
 {
     CUcontext popped = nullptr;
     calls_.cuCtxPushCurrent_v2(context_);
     auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
+    const bool makes = mine == stage::room;
     std::unique_lock lock(lock_);
     while (!served_) {
-        motion *next = nullptr;
-        // Without a free frame of its size nothing can be fetched, so such an
-        // eviction comes first. With one, somebody may wait for the unit that
-        // has been fetched.
-        const auto urgency = [this](const motion &which) {
-            if (!which.evicts)
-                return 1;
-            return frames_.has(which.unit().bytes) ? 0 : 2;
-        };
-        for (motion &each : motions_)
-            if (each.at == mine &&
-                (next == nullptr || urgency(each) > urgency(*next)))
-                next = &each;
+        motion *const next = first_at(mine);
         if (next == nullptr) {
             jobs(mine).wait_for(lock, 100000000);
             continue;
         }
-        slot &of = next->unit();
         const std::uint64_t start = now_ns();
         next->called_off = !may_move(*next);
-        if (next->called_off) {
-            next->done = false;
-        } else if (mine == stage::room) {
-            room made = of.host; // others read that one meanwhile
-            lock.unlock();
-            const bool done = rooms_.make(of.bytes, made);
-            enter(lock);
-            of.host = made;
-            next->done = done;
-        } else {
-            gate_.begin_remap(of);
-            const auto handle =
-                next->evicts ? of.host.handle : next->into.handle;
-            lock.unlock();
-            const bool done = map_at(calls_, of.at, of.bytes, handle, device_);
-            enter(lock);
-            gate_.end_remap(of);
-            next->done = done;
-            if (done) {
-                gate_.set_away(*next->of, of, false);
-                next->of->has_been_mapped(of);
-            }
-        }
-        next->at = mine == stage::room ? stage::roomed : stage::remapped;
-        trace_.span(trace::row::calls,
-                    mine == stage::room ? "make room" : "map", start, now_ns(),
-                    of.at, of.bytes, next->next_use);
+        next->done = !next->called_off &&
+                     (makes ? make_room(lock, *next) : remap(lock, *next));
+        next->at = makes ? stage::roomed : stage::remapped;
+        const slot &of = next->unit();
+        trace_.span(trace::row::calls, makes ? "make room" : "map", start,
+                    now_ns(), of.at, of.bytes, next->next_use);
         changed_.notify_all();
     }
     lock.unlock();

@@ -452,6 +452,101 @@ bool mover::prepare()
     }
 }
 
+// Starts the threads that work beside this one.
+// @return false if one could not be started; the others are joined all the same
+bool mover::start(helpers &beside)
+{
+    // Mapping a unit takes half a millisecond, making room ten.
+    return beside.mapper.start(
+               [](void *self) -> void * {
+                   prctl(PR_SET_NAME, "emuv-mapper");
+                   static_cast<mover *>(self)->serve(stage::remap);
+                   return nullptr;
+               },
+               this) &&
+           beside.maker.start(
+               [](void *self) -> void * {
+                   prctl(PR_SET_NAME, "emuv-maker");
+                   static_cast<mover *>(self)->serve(stage::room);
+                   return nullptr;
+               },
+               this) &&
+           beside.keeper.start(
+               [](void *self) -> void * {
+                   prctl(PR_SET_NAME, "emuv-gate");
+                   prctl(PR_SET_TIMERSLACK, 1000);
+                   static_cast<mover *>(self)->keep_gate();
+                   return nullptr;
+               },
+               this);
+}
+
+// One look at all that may have happened, and at all that may be done.
+// @return true if there may be more to do at once
+bool mover::look(std::unique_lock<std::mutex> &lock)
+{
+    report(lock);
+    if (events_.spare() < spare_events / 2) {
+        lock.unlock();
+        events_.keep_spare(spare_events);
+        lock_soon(lock);
+    }
+    // This thread does it, since a thread that ends may have lost the driver
+    // already.
+    if ((stopping_ || gave_up_) && gate_.away() > 0) {
+        bring_all_home();
+        changed_.notify_all();
+    }
+    bool busy = retire(lock);
+    let_in(lock);
+    busy = advance(lock) || busy;
+    let_in(lock);
+    if (!stopping_ && !gave_up_)
+        busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
+    let_in(lock);
+    headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now_ns());
+    return busy;
+}
+
+// True if somebody waits for what this thread sees or does next.
+bool mover::is_waited_for() const
+{
+    return waiters_ > 0 || settling_ > 0 || !draining_.empty();
+}
+
+// Sleeps until the next look is worth it. The thread that launches pays for
+// waking a thread that sleeps, and for each of that thread's questions to the
+// driver.
+// @param last_work_ns  when there was last anything in flight or on its way
+void mover::rest(std::unique_lock<std::mutex> &lock,
+                 std::uint64_t &last_work_ns)
+{
+    const std::uint64_t now = now_ns();
+    const bool waiting =
+        is_waited_for() ||
+        std::any_of(motions_.begin(), motions_.end(),
+                    [](const motion &each) { return each.at != stage::ready; });
+    // Work that is over before anybody looks counts, too.
+    if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
+        last_work_ns = now;
+    if (waiting) {
+        changed_.wait_for(lock, is_waited_for() ? 20000 : 50000);
+    } else if (now - last_work_ns < rest_after_ns) {
+        changed_.wait_for(lock, 200000);
+    } else if (wanted_bytes_ > 0) {
+        // make_way() sleeps in the ledger. Nothing tells when work ends that
+        // keeps units from leaving.
+        changed_.wait_for(lock, 1000000);
+    } else {
+        resting_.store(true);
+        // From here on a thread that hands work over wakes this one, under the
+        // lock.
+        if (!flights_.any_departed())
+            changed_.wait_for(lock, 100000000);
+        resting_.store(false);
+    }
+}
+
 void mover::loop()
 {
     prctl(PR_SET_NAME, "emuv-mover");
@@ -461,35 +556,9 @@ void mover::loop()
     auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     calls_.cuThreadExchangeStreamCaptureMode(&mode);
     ready = ready && prepare();
-
-    // Mapping a unit takes half a millisecond, making room ten.
-    thread mapper;
-    thread maker;
-    thread keeper;
+    helpers beside;
     served_ = false;
-    ready = ready &&
-            mapper.start(
-                [](void *self) -> void * {
-                    prctl(PR_SET_NAME, "emuv-mapper");
-                    static_cast<mover *>(self)->serve(stage::remap);
-                    return nullptr;
-                },
-                this) &&
-            maker.start(
-                [](void *self) -> void * {
-                    prctl(PR_SET_NAME, "emuv-maker");
-                    static_cast<mover *>(self)->serve(stage::room);
-                    return nullptr;
-                },
-                this) &&
-            keeper.start(
-                [](void *self) -> void * {
-                    prctl(PR_SET_NAME, "emuv-gate");
-                    prctl(PR_SET_TIMERSLACK, 1000);
-                    static_cast<mover *>(self)->keep_gate();
-                    return nullptr;
-                },
-                this);
+    ready = ready && start(beside);
 
     std::unique_lock lock(lock_);
     settled_ = ready;
@@ -498,61 +567,9 @@ void mover::loop()
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
     std::uint64_t last_work_ns = 0;
-    while (!stopping_ || !motions_.empty()) {
-        report(lock);
-        if (events_.spare() < spare_events / 2) {
-            lock.unlock();
-            events_.keep_spare(spare_events);
-            lock_soon(lock);
-        }
-        // This thread does it, since a thread that ends may have lost the
-        // driver already.
-        if ((stopping_ || gave_up_) && gate_.away() > 0) {
-            bring_all_home();
-            changed_.notify_all();
-        }
-        bool busy = retire(lock);
-        let_in(lock);
-        busy = advance(lock) || busy;
-        let_in(lock);
-        if (!stopping_ && !gave_up_)
-            busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
-        let_in(lock);
-        const std::uint64_t now = now_ns();
-        headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now);
-        if (busy)
-            continue;
-        const bool waiting = waiters_ > 0 || settling_ > 0 ||
-                             !draining_.empty() ||
-                             std::any_of(motions_.begin(), motions_.end(),
-                                         [](const motion &each) {
-                                             return each.at != stage::ready;
-                                         });
-        // Work that is over before anybody looks counts, too.
-        if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
-            last_work_ns = now;
-        // The thread that launches pays for waking a thread that sleeps, and
-        // for each of that thread's questions to the driver.
-        if (waiting) {
-            changed_.wait_for(lock, waiters_ > 0 || settling_ > 0 ||
-                                            !draining_.empty()
-                                        ? 20000
-                                        : 50000);
-        } else if (now - last_work_ns < rest_after_ns) {
-            changed_.wait_for(lock, 200000);
-        } else if (wanted_bytes_ > 0) {
-            // make_way() sleeps in the ledger. Nothing tells when work ends
-            // that keeps units from leaving.
-            changed_.wait_for(lock, 1000000);
-        } else {
-            resting_.store(true);
-            // From here on a thread that hands work over wakes this one, under
-            // the lock.
-            if (!flights_.any_departed())
-                changed_.wait_for(lock, 100000000);
-            resting_.store(false);
-        }
-    }
+    while (!stopping_ || !motions_.empty())
+        if (!look(lock))
+            rest(lock, last_work_ns);
     retire(lock); // a kernel may have ended the program
     bring_all_home();
     changed_.notify_all();
@@ -562,9 +579,9 @@ void mover::loop()
     to_open_.notify_all();
     const auto left = frames_.take_all();
     lock.unlock();
-    mapper.join();
-    maker.join();
-    keeper.join();
+    beside.mapper.join();
+    beside.maker.join();
+    beside.keeper.join();
     frames_.drop(left);
     digests_.close();
     lanes_.close();

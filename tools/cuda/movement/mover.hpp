@@ -251,6 +251,13 @@ private:
 
     using motion_ref = std::list<motion>::iterator;
 
+    // Whether the device has ended a motion's copy or digest.
+    struct question
+    {
+        motion_ref about;
+        CUresult answer;
+    };
+
     // A unit in VRAM and one in system RAM that change places.
     struct exchange
     {
@@ -268,6 +275,21 @@ private:
     bool let_pass();
     /// @return false where nobody follows the work: it is passing then
     bool begin(work &announced, CUstream stream, flight &begun);
+    bool enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
+                       CUcontext current);
+    void fix_those_left(const work &announced);
+    bool foresee(const work &announced, std::uint64_t what, CUstream stream,
+                 flight &begun);
+    void end_pause();
+    void trace_missing(const std::vector<touched> &all, bool expected);
+    void hold_blocks(const work &announced, std::uint64_t what,
+                     std::vector<touched> &all);
+    void map_those(std::unique_lock<std::mutex> &lock,
+                   const std::vector<touched> &all);
+    void gate_or_drain(std::unique_lock<std::mutex> &lock, CUstream stream,
+                       flight &begun);
+    void begin_check(std::unique_lock<std::mutex> &lock, const char *kernel);
+    static void note_places(std::vector<touched> &all);
     void end(flight &&begun, CUstream stream, bool running);
     flights &in_flight();
     void ended(flight &which, bool seen);
@@ -303,6 +325,16 @@ private:
     block_ref block_of(CUdeviceptr address);
 
     void start(CUcontext context);
+    struct helpers
+    {
+        thread mapper;
+        thread maker;
+        thread keeper;
+    };
+    bool start(helpers &beside);
+    bool look(std::unique_lock<std::mutex> &lock);
+    bool is_waited_for() const;
+    void rest(std::unique_lock<std::mutex> &lock, std::uint64_t &last_work_ns);
     void loop();
     bool prepare();
     void keep_pace(std::uint64_t lag, bool recurs);
@@ -310,6 +342,12 @@ private:
     bool is_astray();
     bool retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);
+    std::vector<question> ask_device(std::unique_lock<std::mutex> &lock);
+    void take_answer(std::unique_lock<std::mutex> &lock,
+                     const question &answered);
+    void roomed(std::unique_lock<std::mutex> &lock, motion_ref which);
+    bool is_to_leave(const motion &which) const;
+    bool leave_or_stay(motion_ref which);
     bool advance(std::unique_lock<std::mutex> &lock);
     bool hide(std::unique_lock<std::mutex> &lock, motion &which);
     bool take_digest(std::unique_lock<std::mutex> &lock, motion &which);
@@ -321,6 +359,9 @@ private:
     void finish(motion_ref which);
     condition &jobs(stage of);
     void hand_over(motion &which, stage to);
+    motion *first_at(stage mine);
+    bool make_room(std::unique_lock<std::mutex> &lock, motion &which);
+    bool remap(std::unique_lock<std::mutex> &lock, motion &which);
     void serve(stage mine);
     bool any_at(stage which) const;
     void look_at_traffic();

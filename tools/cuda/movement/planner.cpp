@@ -112,69 +112,23 @@ std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
     return out;
 }
 
-} // namespace
-
-std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
-                            const std::vector<block_ref> &blocks,
-                            const schedule &uses, const step_times &times,
-                            bool unmaps)
+// All units, and the gaps between their uses in one round.
+class absences
 {
-    std::vector<candidate> places;
-    std::vector<planned_unit> units;
-    std::vector<idle_gap> gaps;
-    constexpr std::uint64_t none = UINT64_MAX;
-    std::vector<std::uint64_t> first;
-    std::vector<std::uint64_t> last;
-    std::vector<bool> begins_anew;
-    const auto moments = moments_of(times, uses.steps(), round_);
-    // A unit that has to be written back crosses the link twice. A unit that is
-    // away has to be mapped in system RAM if others of its block are used
-    // meanwhile. That takes the driver as long as both copies.
-    const auto cost_of = [&](const slot &one, bool alone) {
-        return (one.gets_dirty ? 2u : 1u) * (unmaps && !alone ? 2 : 1);
-    };
-    const auto add = [&](std::size_t unit, std::uint64_t from, std::uint64_t to,
-                         bool anew, std::uint32_t cost) {
-        // Work that was never seen before counts as part of the step before it.
-        if (to == from)
-            return;
-        const auto which = static_cast<std::uint32_t>(unit);
-        const auto steps = static_cast<std::uint32_t>(to - from);
-        const std::uint32_t start = moments[from % round_];
-        const std::uint32_t length = moments[to % round_] - start +
-                                     (to % round_ > from % round_ ? 0 : ticks);
-        gaps.push_back({which, start, length, steps, anew, cost});
-    };
-    const std::uint64_t oldest = uses.steps() - round_;
-    for (const block_ref &each : blocks) {
+public:
+    // @param round  in steps, up to the last one of @p uses
+    absences(const schedule &uses, const step_times &times, std::uint64_t round,
+             bool unmaps)
+        : uses_(uses), round_(round), oldest_(uses.steps() - round),
+          unmaps_(unmaps), moments_(moments_of(times, uses.steps(), round))
+    {}
+
+    void add(const block_ref &each)
+    {
         const std::size_t count = each->slots.size();
         const std::size_t begin = places.size();
-        first.assign(count, none);
-        last.assign(count, 0);
-        begins_anew.assign(count, false);
-        // Uses of the block, in which several units may be touched.
-        std::uint64_t first_use = none;
-        std::uint64_t last_use = 0;
-        std::uint64_t use_before = 0;
-        if (!each->fixed)
-            uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
-                if (step < oldest)
-                    return;
-                first_use = std::min(first_use, step);
-                if (step != last_use)
-                    use_before = std::exchange(last_use, step);
-                for (std::size_t i = part.first; i <= part.last && i < count;
-                     i++) {
-                    if (first[i] == none) {
-                        first[i] = step;
-                        begins_anew[i] = part.anew;
-                    } else {
-                        add(begin + i, last[i], step, part.anew,
-                            cost_of(each->slots[i], last[i] >= use_before));
-                    }
-                    last[i] = step;
-                }
-            });
+        seen_.assign(count, {});
+        const span all = each->fixed ? span{} : add_gaps(*each, begin);
         for (std::size_t i = 0; i < count; i++) {
             places.push_back({each, i, 0});
             // Room in system RAM that is there need not be made. A unit that
@@ -186,21 +140,124 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
                  one.leaves_for != never_leaves &&
                      (one.where == place::evicting || one.host.handle != 0),
                  one.bytes == usual_unit_bytes});
-            if (first[i] != none)
-                add(begin + i, last[i], first[i] + round_, begins_anew[i],
-                    cost_of(one, last[i] == last_use && first[i] == first_use));
+            const use &of = seen_[i];
+            if (of.first == none)
+                continue;
+            // From the last use to the first one of the next round.
+            const bool alone = of.last == all.last && of.first == all.first;
+            add_gap({begin + i, of.last, of.first + round_, of.begins_anew,
+                     cost_of(one, alone)});
         }
     }
+
+    std::vector<candidate> places;
+    std::vector<planned_unit> units; // at the same places
+    std::vector<idle_gap> gaps;
+
+private:
+    static constexpr std::uint64_t none = UINT64_MAX;
+
+    // Uses of a block, in which several units may be touched.
+    struct span
+    {
+        std::uint64_t first = none;
+        std::uint64_t last = 0;
+    };
+    struct use // of a unit
+    {
+        std::uint64_t first = none;
+        std::uint64_t last = 0;
+        bool begins_anew = false;
+    };
+    struct gap
+    {
+        std::size_t unit;
+        std::uint64_t from;
+        std::uint64_t to;
+        bool anew;
+        std::uint32_t cost;
+    };
+
+    // A unit that has to be written back crosses the link twice. A unit that is
+    // away has to be mapped in system RAM if others of its block are used
+    // meanwhile. That takes the driver as long as both copies.
+    std::uint32_t cost_of(const slot &one, bool alone) const
+    {
+        return (one.gets_dirty ? 2u : 1u) * (unmaps_ && !alone ? 2 : 1);
+    }
+
+    void add_gap(const gap &one)
+    {
+        // Work that was never seen before counts as part of the step before it.
+        if (one.to == one.from)
+            return;
+        const std::uint64_t from = one.from % round_;
+        const std::uint64_t to = one.to % round_;
+        const std::uint32_t start = moments_[from];
+        gaps.push_back({static_cast<std::uint32_t>(one.unit), start,
+                        moments_[to] - start + (to > from ? 0 : ticks),
+                        static_cast<std::uint32_t>(one.to - one.from), one.anew,
+                        one.cost});
+    }
+
+    // Adds the gaps between two uses of a block's units in the round.
+    // @param begin  the place of its first unit
+    // @return the uses of the block
+    span add_gaps(const block &of, std::size_t begin)
+    {
+        span all;
+        std::uint64_t use_before = 0;
+        uses_.uses(of.base, [&](std::uint64_t step, const touch &part) {
+            if (step < oldest_)
+                return;
+            all.first = std::min(all.first, step);
+            if (step != all.last)
+                use_before = std::exchange(all.last, step);
+            const std::size_t end =
+                std::min(part.last + std::size_t{1}, seen_.size());
+            for (std::size_t i = part.first; i < end; i++) {
+                use &one = seen_[i];
+                if (one.first == none)
+                    one = {step, step, part.anew};
+                else
+                    add_gap({begin + i, one.last, step, part.anew,
+                             cost_of(of.slots[i], one.last >= use_before)});
+                one.last = step;
+            }
+        });
+        return all;
+    }
+
+    const schedule &uses_;
+    const std::uint64_t round_;
+    const std::uint64_t oldest_;
+    const bool unmaps_;
+    const std::vector<std::uint32_t> moments_;
+    std::vector<use> seen_; // of one block's units
+};
+
+} // namespace
+
+std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
+                            const std::vector<block_ref> &blocks,
+                            const schedule &uses, const step_times &times,
+                            bool unmaps)
+{
+    absences all(uses, times, round_, unmaps);
+    for (const block_ref &each : blocks)
+        all.add(each);
     const std::uint64_t excess = excess_;
     lock.unlock();
     const auto leave =
-        by_steps(gaps, plan_absences(gaps, units, ticks, excess), units.size());
+        by_steps(all.gaps, plan_absences(all.gaps, all.units, ticks, excess),
+                 all.units.size());
     lock_soon(lock);
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < places.size(); i++) {
-        bytes += leave[i].from != never_leaves ? units[i].bytes : 0;
-        places[i].unit().leaves_for = leave[i].from;
-        places[i].unit().stays_for = leave[i].to;
+    for (std::size_t i = 0; i < all.places.size(); i++) {
+        slot &one = all.places[i].unit();
+        bytes += leave[i].from != never_leaves ? all.units[i].bytes : 0;
+        one.leaves_for = leave[i].from;
+        one.stays_for = leave[i].to;
     }
     return bytes;
 }

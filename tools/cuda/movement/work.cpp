@@ -269,22 +269,151 @@ bool mover::let_pass()
     return false;
 }
 
+// Takes the lock for work that is about to be handed over, once its stream need
+// not be held back any more.
+// @return false for captured work, which does not run now: the launch of its
+//   graph is announced
+bool mover::enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
+                          CUcontext current)
+{
+    for (bool held = false;; held = true) {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE)
+            return false;
+        lock = enter();
+        if (held || current != context_ || !hold_back(lock, stream))
+            return true;
+        lock.unlock();
+    }
+}
+
+// Fixes blocks whose addresses the work may leave in memory.
+void mover::fix_those_left(const work &announced)
+{
+    for (std::uint32_t i = 0; i < announced.left; i++)
+        blocks_.meant_by(announced.names[i]).each([this](block &of) {
+            if (!of.fixed)
+                hold_still(of);
+        });
+}
+
+// Gives the work its step in the schedule, and what the schedule knows of it.
+// @return whether the step was expected
+bool mover::foresee(const work &announced, std::uint64_t what, CUstream stream,
+                    flight &begun)
+{
+    const std::uint64_t steps = schedule_.steps();
+    const bool expected = check_ == nullptr && note(what, begun.blocks);
+    begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
+    begun.lag = schedule_.lag();
+    if (begun.is_foreseen())
+        begun.expected_ns = times_.of(begun.step - begun.lag);
+    // CU_STREAM_PER_THREAD names a stream for each thread.
+    begun.brief = announced.trusted && announced.open_ended &&
+                  begun.is_foreseen() &&
+                  begun.expected_ns < flights::max_unmarked_ns &&
+                  stream != CU_STREAM_PER_THREAD;
+    begun.recurs = recurs(begun.blocks, begun.lag);
+    return expected;
+}
+
+// A pause counts once, even if several works begin before the first of them is
+// in flight.
+void mover::end_pause()
+{
+    if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
+        since != 0 && now_ns() - since > pause_ns)
+        pace_.paused(now_ns() - since);
+}
+
+// Records that work begins without all of its memory in VRAM.
+void mover::trace_missing(const std::vector<touched> &all, bool expected)
+{
+    const std::uint64_t missed = trace_.is_on() ? missing_bytes(all) : 0;
+    if (missed == 0)
+        return;
+    const std::uint64_t now = now_ns();
+    trace_.span(trace::row::waits, expected ? "missed" : "not expected", now,
+                now, all.front().part.base, missed, schedule_.steps());
+}
+
+// Keeps the work's blocks in place until it ends.
+void mover::hold_blocks(const work &announced, std::uint64_t what,
+                        std::vector<touched> &all)
+{
+    for (touched &each : all) {
+        gate_.hold(*each.of);
+        // A block that is a large part of all VRAM would never be there as a
+        // whole.
+        const bool learns = announced.trusted && announced.open_ended &&
+                            each.names_units() && !each.of->fixed &&
+                            each.of->bytes <= share_bytes_ / 4;
+        each.work = learns ? what ^ each.of->base : 0;
+    }
+}
+
+// Maps all of the work's blocks, and waits for units that other threads map.
+void mover::map_those(std::unique_lock<std::mutex> &lock,
+                      const std::vector<touched> &all)
+{
+    for (const touched &each : all)
+        bring_home(*each.of);
+    const auto mapped = [&] {
+        return std::all_of(all.begin(), all.end(), [](const touched &each) {
+            return each.of->mapped();
+        });
+    };
+    if (mapped())
+        return;
+    const std::uint64_t start = now_ns();
+    changed_.wait(lock, mapped);
+    trace_.span(trace::row::waits, "being mapped", start, now_ns(),
+                all.front().part.base, 0, schedule_.steps());
+}
+
+// Has movement go on until the device comes to the untrusted work; where no
+// barrier can be had, until its stream has nothing else to do.
+void mover::gate_or_drain(std::unique_lock<std::mutex> &lock, CUstream stream,
+                          flight &begun)
+{
+    begun.barrier = gate_untrusted();
+    if (begun.barrier != barriers::none)
+        return;
+    drain(lock, stream);
+    map_all(lock);
+}
+
+// In a check, only the work's own memory is within its reach.
+void mover::begin_check(std::unique_lock<std::mutex> &lock, const char *kernel)
+{
+    const std::uint64_t start = now_ns();
+    while (preparing_ && now_ns() - start < 10 * patience_ns)
+        changed_.wait_for(lock, patience_ns / 10);
+    running_ = kernel;
+    hide_the_rest();
+}
+
+// Notes how much of its memory the work finds in VRAM: see learn_reach().
+void mover::note_places(std::vector<touched> &all)
+{
+    for (touched &one : all) {
+        const block &of = *one.of;
+        const std::size_t count = of.slots.size();
+        const auto [first, end] = one.units();
+        one.complete =
+            (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
+        one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
+    }
+}
+
 bool mover::begin(work &announced, CUstream stream, flight &begun)
 {
     CUcontext current = nullptr;
     calls_.cuCtxGetCurrent(&current);
     std::unique_lock<std::mutex> lock;
-    for (bool held = false;; held = true) {
-        // Captured work does not run now. The launch of its graph is announced.
-        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-        if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-            status != CU_STREAM_CAPTURE_STATUS_NONE)
-            return let_pass();
-        lock = enter();
-        if (held || current != context_ || !hold_back(lock, stream))
-            break;
-        lock.unlock();
-    }
+    if (!enter_in_turn(lock, stream, current))
+        return let_pass();
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
@@ -304,86 +433,24 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         begin_untrusted();
         map_all(lock);
     }
-    for (std::uint32_t i = 0; i < announced.left; i++)
-        blocks_.meant_by(announced.names[i]).each([this](block &of) {
-            if (!of.fixed)
-                hold_still(of);
-        });
-    const auto &all = begun.blocks;
-    const std::uint64_t steps = schedule_.steps();
-    const bool expected = check_ == nullptr && note(what, all);
-    begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
-    begun.lag = schedule_.lag();
-    if (begun.is_foreseen())
-        begun.expected_ns = times_.of(begun.step - begun.lag);
-    // CU_STREAM_PER_THREAD names a stream for each thread.
-    begun.brief = announced.trusted && announced.open_ended &&
-                  begun.is_foreseen() &&
-                  begun.expected_ns < flights::max_unmarked_ns &&
-                  stream != CU_STREAM_PER_THREAD;
-    begun.recurs = recurs(all, begun.lag);
-    // A pause counts once, even if several works begin before the first of them
-    // is in flight.
-    if (const std::uint64_t since = std::exchange(idle_since_ns_, 0);
-        since != 0 && now_ns() - since > pause_ns)
-        pace_.paused(now_ns() - since);
+    fix_those_left(announced);
+    const bool expected = foresee(announced, what, stream, begun);
+    end_pause();
     version_++;
     if (check_ == nullptr &&
         (beside || (announced.trusted && stands_still_briefly()))) {
-        await(lock, all);
-        await_exchange(lock, all);
+        await(lock, begun.blocks);
+        await_exchange(lock, begun.blocks);
     }
-    const std::uint64_t missed = trace_.is_on() ? missing_bytes(all) : 0;
-    if (missed > 0) {
-        const std::uint64_t now = now_ns();
-        trace_.span(trace::row::waits, expected ? "missed" : "not expected",
-                    now, now, all.front().part.base, missed, schedule_.steps());
-    }
-    for (touched &each : begun.blocks) {
-        gate_.hold(*each.of);
-        // A block that is a large part of all VRAM would never be there as a
-        // whole.
-        const bool learns = announced.trusted && announced.open_ended &&
-                            each.names_units() && !each.of->fixed &&
-                            each.of->bytes <= share_bytes_ / 4;
-        each.work = learns ? what ^ each.of->base : 0;
-    }
-    for (const touched &each : all)
-        bring_home(*each.of);
-    const auto mapped = [&] {
-        return std::all_of(all.begin(), all.end(), [](const touched &each) {
-            return each.of->mapped();
-        });
-    };
-    if (!mapped()) {
-        const std::uint64_t start = now_ns();
-        changed_.wait(lock, mapped);
-        trace_.span(trace::row::waits, "being mapped", start, now_ns(),
-                    all.front().part.base, 0, schedule_.steps());
-    }
-    if (beside) {
-        begun.barrier = gate_untrusted();
-        if (begun.barrier == barriers::none) {
-            drain(lock, stream);
-            map_all(lock);
-        }
-    }
-    if (check_ != nullptr) {
-        const std::uint64_t start = now_ns();
-        while (preparing_ && now_ns() - start < 10 * patience_ns)
-            changed_.wait_for(lock, patience_ns / 10);
-        running_ = announced.kernel;
-        hide_the_rest();
-    }
-    count_use(all, announced.trusted && moves_ahead());
-    for (touched &one : begun.blocks) {
-        const block &of = *one.of;
-        const std::size_t count = of.slots.size();
-        const auto [first, end] = one.units();
-        one.complete =
-            (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
-        one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
-    }
+    trace_missing(begun.blocks, expected);
+    hold_blocks(announced, what, begun.blocks);
+    map_those(lock, begun.blocks);
+    if (beside)
+        gate_or_drain(lock, stream, begun);
+    if (check_ != nullptr)
+        begin_check(lock, announced.kernel);
+    count_use(begun.blocks, announced.trusted && moves_ahead());
+    note_places(begun.blocks);
     // The lock is let go, since the driver may wait in any call.
     lock.unlock();
     begun.event = events_.take();

@@ -531,155 +531,239 @@ private:
         set(what, what.to, carries ? without_content(made) : made);
     }
 
-    // D of A and B, where D may be one of them.
+    void numbers(const instruction &what)
+    {
+        for (unsigned i = 0; i < what.of->may_write; i++)
+            if (i < what.of->writes)
+                set(what, next(what.to, i), a_value(a_number));
+            else
+                may_set(next(what.to, i), a_value(a_number));
+    }
+
+    void set_pair(const instruction &what, const value &low, const value &high)
+    {
+        set(what, what.to, low);
+        set(what, next(what.to, 1), high);
+    }
+
+    void copy(const instruction &what)
+    {
+        const bool to_uniform = what.of->fields == layout::to_uniform;
+        const operand &from = to_uniform ? what.a : what.b;
+        const bool pair =
+            what.architecture == sm_120 && what.bit(80) && !to_uniform;
+        const value low = signed_operand(what, from, false);
+        if (pair)
+            set_pair(what, low, signed_operand(what, from, false, 1));
+        else
+            set(what, what.to, low);
+    }
+
+    void plain_sum(const instruction &what)
+    {
+        const bool of_two = what.bits(0, 9) == 0x036;
+        const bool carries = what.bit(74) && !of_two;
+        const value made = sum(sum(signed_operand(what, what.a, carries),
+                                   signed_operand(what, what.b, carries)),
+                               of_two ? known_number(0)
+                                      : signed_operand(what, what.c, carries));
+        set(what, what.to, carries ? without_content(made) : made);
+    }
+
+    void wide_sum(const instruction &what)
+    {
+        const bool pair = what.bits(0, 9) != 0x035 || what.bit(73);
+        const bool third = what.bits(0, 9) == 0x097;
+        value made[2];
+        for (unsigned half = 0; half < 2; half++) {
+            made[half] = sum(signed_operand(what, what.a, half != 0, half),
+                             signed_operand(what, what.b, half != 0, half));
+            if (third)
+                made[half] = sum(made[half],
+                                 signed_operand(what, what.c, half != 0, half));
+        }
+        set(what, what.to, made[0]);
+        if (pair)
+            set(what, next(what.to, 1), without_content(made[1]));
+    }
+
+    void product(const instruction &what)
+    {
+        const bool carries = what.bit(74);
+        const value made =
+            sum(factor(what, get(what, what.a), get(what, what.b)),
+                signed_operand(what, what.c, carries));
+        set(what, what.to, carries ? without_content(made) : made);
+    }
+
+    void wide_product(const instruction &what)
+    {
+        const auto c = [&](unsigned half) {
+            const value made = get(what, what.c, half);
+            return what.c.negative ? negated(made, false) : made;
+        };
+        const value low = factor(what, get(what, what.a), get(what, what.b));
+        const value c_low = c(0);
+        const value c_high = c(1);
+        // The upper half of a product is no half of an address.
+        set_pair(what, without_content(sum(low, c_low)),
+                 without_content(sum(a_value(a_number), c_high)));
+    }
+
+    void upper_product(const instruction &what)
+    {
+        set(what, what.to,
+            without_content(sum(mixed(get(what, what.a), get(what, what.b)),
+                                signed_operand(what, what.c, what.bit(74)))));
+    }
+
+    void shift(const instruction &what)
+    {
+        // The sign of a number.
+        const bool sign = what.bits(73, 75) == 2 && what.bit(76) &&
+                          what.bit(80) && get(what, what.b).is(31);
+        set(what, what.to,
+            sign ? a_value(a_number)
+                 : mixed(get(what, what.a), get(what, what.c)));
+    }
+
+    void permute(const instruction &what)
+    {
+        const value a = get(what, what.a);
+        const value by = get(what, what.b);
+        const value c = get(what, what.c);
+        value made = mixed(a, by, c);
+        if (what.bits(72, 75) == 0 && by.known()) {
+            if ((by.number & 0xffff) == 0x3210)
+                made = a;
+            else if ((by.number & 0xffff) == 0x7654)
+                made = c;
+        }
+        set(what, what.to, made);
+    }
+
+    void choice(const instruction &what)
+    {
+        set(what, what.to,
+            joined(signed_operand(what, what.a, false),
+                   signed_operand(what, what.b, false)));
+    }
+
+    void wide_choice(const instruction &what)
+    {
+        // The forms with the second operand in the third one's place.
+        const operand &other = what.bits(9, 12) == 6 ? what.b : what.c;
+        const value low = joined(get(what, what.a, 0), get(what, other, 0));
+        const value high = joined(get(what, what.a, 1), get(what, other, 1));
+        set_pair(what, low, high);
+    }
+
+    void extreme(const instruction &what)
+    {
+        const value low = joined(get(what, what.a), get(what, what.b));
+        if (!is_wide_extreme(what))
+            return set(what, what.to, low);
+        set_pair(what, low, joined(get(what, what.a, 1), get(what, what.b, 1)));
+    }
+
+    void load_both(const instruction &what)
+    {
+        set_run(what, 4, a_value(loaded));
+        const auto second = what.bits(64, 72);
+        for (unsigned i = 0; second != 255 && i < 4; i++)
+            set(what, static_cast<std::uint16_t>(second + i), a_value(loaded));
+    }
+
+    void atomic(const instruction &what)
+    {
+        const auto type = what.bits(73, 76);
+        const unsigned width =
+            type == 0 || type == 1 || type == 3 ||
+                    (type == 4 && what.architecture == sm_8x)
+                ? (type == 3 && what.architecture != sm_8x ? 2 : 1)
+                : 2;
+        set_run(what, width, a_value(loaded));
+    }
+
+    void program_counter(const instruction &what, index at)
+    {
+        // The first form gives its own place, the second one that of an
+        // instruction close behind it.
+        const bool own = what.bits(0, 12) == 0x34e;
+        value made = a_value(a_number);
+        if (own)
+            made = known_number(at * 16);
+        else if (what.bits(32, 64) == 0)
+            made = known_number((at + 1) * 16 +
+                                static_cast<std::uint32_t>(what.bits(24, 32)));
+        set_pair(what, made, a_value(a_number));
+    }
+
+    // D of A and B, where D may be one of them: all operands are read before
+    // anything is set.
     void step(const instruction &what, index at)
     {
-        const operation &of = *what.of;
-        const auto a = [&](unsigned half = 0) {
-            return get(what, what.a, half);
-        };
-        const auto b = [&](unsigned half = 0) {
-            return get(what, what.b, half);
-        };
-        const auto c = [&](unsigned half = 0) {
-            return get(what, what.c, half);
-        };
-        switch (of.does) {
+        const auto a = [&] { return get(what, what.a); };
+        const auto b = [&] { return get(what, what.b); };
+        const auto c = [&] { return get(what, what.c); };
+        const auto put = [&](const value &made) { set(what, what.to, made); };
+        switch (what.of->does) {
         case effect::number:
-            for (unsigned i = 0; i < of.may_write; i++)
-                if (i < of.writes)
-                    set(what, next(what.to, i), a_value(a_number));
-                else
-                    may_set(next(what.to, i), a_value(a_number));
+            numbers(what);
             break;
         case effect::conversion:
             set_run(what, what.bits(75, 77) == 3 ? 2 : 1, a_value(a_number));
             break;
         case effect::mixed:
-            set(what, what.to, mixed(a(), b(), c()));
+            put(mixed(a(), b(), c()));
             break;
-        case effect::copy: {
-            const operand &from =
-                what.of->fields == layout::to_uniform ? what.a : what.b;
-            const bool pair = what.architecture == sm_120 && what.bit(80) &&
-                              what.of->fields != layout::to_uniform;
-            const value low = signed_operand(what, from, false);
-            const value high =
-                pair ? signed_operand(what, from, false, 1) : value{};
-            set(what, what.to, low);
-            if (pair)
-                set(what, next(what.to, 1), high);
+        case effect::copy:
+            copy(what);
             break;
-        }
-        case effect::sum: {
-            const bool carries = what.bit(74) && what.bits(0, 9) != 0x036;
-            const value made = sum(sum(signed_operand(what, what.a, carries),
-                                       signed_operand(what, what.b, carries)),
-                                   what.bits(0, 9) == 0x036
-                                       ? known_number(0)
-                                       : signed_operand(what, what.c, carries));
-            set(what, what.to, carries ? without_content(made) : made);
+        case effect::sum:
+            plain_sum(what);
             break;
-        }
-        case effect::sum_wide: {
-            const bool pair = what.bits(0, 9) != 0x035 || what.bit(73);
-            const bool third = what.bits(0, 9) == 0x097;
-            value made[2];
-            for (unsigned half = 0; half < 2; half++) {
-                made[half] = sum(signed_operand(what, what.a, half != 0, half),
-                                 signed_operand(what, what.b, half != 0, half));
-                if (third)
-                    made[half] =
-                        sum(made[half],
-                            signed_operand(what, what.c, half != 0, half));
-            }
-            set(what, what.to, made[0]);
-            if (pair)
-                set(what, next(what.to, 1), without_content(made[1]));
+        case effect::sum_wide:
+            wide_sum(what);
             break;
-        }
-        case effect::product: {
-            const bool carries = what.bit(74);
-            const value made = sum(factor(what, a(), b()),
-                                   signed_operand(what, what.c, carries));
-            set(what, what.to, carries ? without_content(made) : made);
+        case effect::product:
+            product(what);
             break;
-        }
-        case effect::product_wide: {
-            const bool negative = what.c.negative;
-            const value low = factor(what, a(), b());
-            const value c_low = negative ? negated(c(0), false) : c(0);
-            const value c_high = negative ? negated(c(1), false) : c(1);
-            set(what, what.to, without_content(sum(low, c_low)));
-            // The upper half of a product is no half of an address.
-            set(what, next(what.to, 1),
-                without_content(sum(a_value(a_number), c_high)));
+        case effect::product_wide:
+            wide_product(what);
             break;
-        }
         case effect::product_high:
-            set(what, what.to,
-                without_content(
-                    sum(mixed(a(), b()),
-                        signed_operand(what, what.c, what.bit(74)))));
+            upper_product(what);
             break;
         case effect::scaled_sum:
             scaled_sum(what);
             break;
         case effect::logic:
-            set(what, what.to, logic(what, a(), b(), c()));
+            put(logic(what, a(), b(), c()));
             break;
-        case effect::shift: {
-            // The sign of a number.
-            const bool sign = what.bits(73, 75) == 2 && what.bit(76) &&
-                              what.bit(80) && b().is(31);
-            set(what, what.to, sign ? a_value(a_number) : mixed(a(), c()));
+        case effect::shift:
+            shift(what);
             break;
-        }
-        case effect::permute: {
-            const value by = b();
-            value made = mixed(a(), b(), c());
-            if (what.bits(72, 75) == 0 && by.known()) {
-                if ((by.number & 0xffff) == 0x3210)
-                    made = a();
-                else if ((by.number & 0xffff) == 0x7654)
-                    made = c();
-            }
-            set(what, what.to, made);
+        case effect::permute:
+            permute(what);
             break;
-        }
-        case effect::choice: {
-            const auto one = [&](const operand &from) {
-                return signed_operand(what, from, false);
-            };
-            set(what, what.to, joined(one(what.a), one(what.b)));
+        case effect::choice:
+            choice(what);
             break;
-        }
-        case effect::choice_wide: {
-            // The forms with the second operand in the third one's place.
-            const operand &other = what.bits(9, 12) == 6 ? what.b : what.c;
-            const value low = joined(a(0), get(what, other, 0));
-            const value high = joined(a(1), get(what, other, 1));
-            set(what, what.to, low);
-            set(what, next(what.to, 1), high);
+        case effect::choice_wide:
+            wide_choice(what);
             break;
-        }
-        case effect::extreme: {
-            const bool pair = is_wide_extreme(what);
-            const value low = joined(a(), b());
-            const value high = pair ? joined(a(1), b(1)) : value{};
-            set(what, what.to, low);
-            if (pair)
-                set(what, next(what.to, 1), high);
+        case effect::extreme:
+            extreme(what);
             break;
-        }
         case effect::extreme_of_three:
-            set(what, what.to, without_content(joined(joined(a(), b()), c())));
+            put(without_content(joined(joined(a(), b()), c())));
             break;
         case effect::extreme_of_sum:
-            set(what, what.to, without_content(joined(sum(a(), b()), c())));
+            put(without_content(joined(sum(a(), b()), c())));
             break;
         case effect::exchange:
-            set(what, what.to, without_content(a()));
+            put(without_content(a()));
             break;
         case effect::load_constant:
             load_constant(what);
@@ -690,41 +774,18 @@ private:
         case effect::load:
             set_run(what, what.width(), a_value(loaded));
             break;
-        case effect::load_both: {
-            set_run(what, 4, a_value(loaded));
-            const auto second = what.bits(64, 72);
-            for (unsigned i = 0; second != 255 && i < 4; i++)
-                set(what, static_cast<std::uint16_t>(second + i),
-                    a_value(loaded));
+        case effect::load_both:
+            load_both(what);
             break;
-        }
         case effect::load_elsewhere:
             load_elsewhere(what);
             break;
-        case effect::atomic: {
-            const auto type = what.bits(73, 76);
-            const unsigned width =
-                type == 0 || type == 1 || type == 3 ||
-                        (type == 4 && what.architecture == sm_8x)
-                    ? (type == 3 && what.architecture != sm_8x ? 2 : 1)
-                    : 2;
-            set_run(what, width, a_value(loaded));
+        case effect::atomic:
+            atomic(what);
             break;
-        }
-        case effect::program_counter: {
-            // The first form gives its own place, the second one that of an
-            // instruction close behind it.
-            const bool own = what.bits(0, 12) == 0x34e;
-            value made = a_value(a_number);
-            if (own)
-                made = known_number(at * 16);
-            else if (what.bits(32, 64) == 0)
-                made = known_number((at + 1) * 16 + static_cast<std::uint32_t>(
-                                                        what.bits(24, 32)));
-            set(what, what.to, made);
-            set(what, next(what.to, 1), a_value(a_number));
+        case effect::program_counter:
+            program_counter(what, at);
             break;
-        }
         default:
             break;
         }
