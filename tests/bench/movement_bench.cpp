@@ -947,6 +947,116 @@ void divide_anew(std::vector<stretch> &places,
     }
 }
 
+// A program at work.
+struct player
+{
+    const program &of;
+    card &made;
+    mover &moves;
+    memory &held;
+    unsigned untrusted;
+    std::vector<CUdeviceptr> at;
+    std::vector<stretch> places; // the places of the blocks that kernels use
+    CUstream stream = reinterpret_cast<CUstream>(0x20);
+
+    // Allocates all that outlives a round.
+    void begin()
+    {
+        const std::vector<bool> kept = of.kept();
+        at.resize(of.blocks.size());
+        for (std::size_t i = 0; i < at.size(); i++) {
+            if (kept[i] && held.allocate(&at[i], of.blocks[i]) != CUDA_SUCCESS)
+                std::abort();
+            places.push_back({i, 0, of.blocks[i]});
+        }
+    }
+
+    // The time that a kernel needs the link for memory from @p begin to @p end.
+    double over_the_link(CUdeviceptr begin, CUdeviceptr end, bool writes) const
+    {
+        double over = 0;
+        for (auto unit = std::prev(made.mapped.upper_bound(begin));
+             unit != made.mapped.end() && unit->first < end; ++unit) {
+            card::piece &touched = made.pieces[unit->second];
+            const auto next = std::next(unit);
+            const CUdeviceptr until =
+                next != made.mapped.end() ? std::min(next->first, end) : end;
+            touched.version += writes ? 1 : 0;
+            if (touched.ram)
+                over +=
+                    static_cast<double>(until - std::max(unit->first, begin)) *
+                    1000 / over_link;
+        }
+        return over;
+    }
+
+    CUresult enqueue(const kernel &each) const
+    {
+        const std::lock_guard guard(made.lock);
+        double over = 0;
+        for (const kernel::use &one : each.uses) {
+            const stretch &place = places[one.block];
+            const CUdeviceptr begin = at[place.block] + place.offset;
+            over += over_the_link(begin, begin + place.bytes, one.writes);
+        }
+        made.enqueue(stream, {.what = card::request::kernel,
+                              .ns = each.ns + static_cast<std::uint64_t>(
+                                                  over * each.passes)});
+        return CUDA_SUCCESS;
+    }
+
+    // Waits until the stream has nothing to do.
+    void settle() const
+    {
+        std::uint64_t until = UINT64_MAX;
+        while ((until = made.busy_until(stream)) == UINT64_MAX)
+            sleep_until(clock_ns() + 20000);
+        sleep_until(until);
+    }
+
+    // @param number  of the kernel in its round
+    // @param turn  which of its variants is launched
+    void launch(const kernel &each, std::uint64_t number, unsigned turn)
+    {
+        const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
+        sleep_until(clock_ns() + launch_ns);
+        for (const std::size_t block : each.allocates)
+            if (held.allocate_async(&at[block], of.blocks[block], nullptr,
+                                    stream, not_ours) != CUDA_SUCCESS)
+                std::abort();
+        const auto describe = [&](work &next) {
+            next.what = each.what != 0 ? each.what : number;
+            next.what += std::uint64_t{turn % each.turns} << 40;
+            next.trusted =
+                untrusted == 0 || number % untrusted != untrusted / 2;
+            for (const kernel::use &one : each.uses)
+                next.name(at[places[one.block].block] +
+                          places[one.block].offset);
+        };
+        moves.run(stream, describe, [&] { return enqueue(each); });
+        for (const std::size_t block : each.frees)
+            if (held.free_async(at[block], stream, not_ours) != CUDA_SUCCESS)
+                std::abort();
+        if (each.settles)
+            settle();
+    }
+};
+
+// The device's own time, in a thread.
+void pass_time(card &made, const std::atomic<bool> &has_ended)
+{
+    prctl(PR_SET_TIMERSLACK, 1000);
+    while (!has_ended) {
+        bool idle = false;
+        {
+            const std::lock_guard guard(made.lock);
+            made.go_on();
+            idle = made.waiting.empty() && made.writes.empty();
+        }
+        sleep_until(clock_ns() + (idle ? 50000 : 5000));
+    }
+}
+
 // Rounds of a program in so many bytes of VRAM.
 // @param untrusted  one launch in so many of each round is; 0: none
 outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
@@ -973,100 +1083,21 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                  .ledgers = {&limits},
                  .movers = {&moves}});
     std::atomic<bool> has_ended{false};
-    std::thread hand([&] {
-        prctl(PR_SET_TIMERSLACK, 1000);
-        while (!has_ended) {
-            bool idle = false;
-            {
-                const std::lock_guard guard(made.lock);
-                made.go_on();
-                idle = made.waiting.empty() && made.writes.empty();
-            }
-            sleep_until(clock_ns() + (idle ? 50000 : 5000));
-        }
-    });
-    const std::vector<bool> kept = of.kept();
-    std::vector<CUdeviceptr> at(of.blocks.size());
-    for (std::size_t i = 0; i < at.size(); i++)
-        if (kept[i] && held.allocate(&at[i], of.blocks[i]) != CUDA_SUCCESS)
-            std::abort();
-    const auto stream = reinterpret_cast<CUstream>(0x20);
-    const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
+    std::thread hand([&] { pass_time(made, has_ended); });
+    player plays{of, made, moves, held, untrusted, {}, {}};
+    plays.begin();
     outcome out;
     std::minstd_rand any;
-    std::vector<stretch> places;
-    for (std::size_t i = 0; i < of.blocks.size(); i++)
-        places.push_back({i, 0, of.blocks[i]});
     const std::vector<bool> written = of.written();
     for (int round = 0; round < rounds; round++) {
         const auto drawn = static_cast<unsigned>(any() >> 8);
         if (of.varies)
-            divide_anew(places, of.blocks, written, any);
+            divide_anew(plays.places, of.blocks, written, any);
         const std::uint64_t start = clock_ns();
         std::uint64_t number = std::uint64_t{1} << 32;
-        for (const kernel &each : of.round) {
-            number++;
-            sleep_until(clock_ns() + launch_ns);
-            for (const std::size_t block : each.allocates)
-                if (held.allocate_async(&at[block], of.blocks[block], nullptr,
-                                        stream, not_ours) != CUDA_SUCCESS)
-                    std::abort();
-            moves.run(
-                stream,
-                [&](work &next) {
-                    next.what = each.what != 0 ? each.what : number;
-                    const unsigned turn =
-                        each.at_random ? drawn : static_cast<unsigned>(round);
-                    next.what += std::uint64_t{turn % each.turns} << 40;
-                    next.trusted =
-                        untrusted == 0 || number % untrusted != untrusted / 2;
-                    for (const kernel::use &one : each.uses)
-                        next.name(at[places[one.block].block] +
-                                  places[one.block].offset);
-                },
-                [&] {
-                    const std::lock_guard guard(made.lock);
-                    double over = 0;
-                    for (const kernel::use &one : each.uses) {
-                        const stretch &place = places[one.block];
-                        const CUdeviceptr begin =
-                            at[place.block] + place.offset;
-                        const CUdeviceptr end = begin + place.bytes;
-                        for (auto unit =
-                                 std::prev(made.mapped.upper_bound(begin));
-                             unit != made.mapped.end() && unit->first < end;
-                             ++unit) {
-                            card::piece &touched = made.pieces[unit->second];
-                            const auto next = std::next(unit);
-                            const CUdeviceptr until =
-                                next != made.mapped.end()
-                                    ? std::min(next->first, end)
-                                    : end;
-                            touched.version += one.writes ? 1 : 0;
-                            if (touched.ram)
-                                over +=
-                                    static_cast<double>(
-                                        until - std::max(unit->first, begin)) *
-                                    1000 / over_link;
-                        }
-                    }
-                    made.enqueue(stream,
-                                 {.what = card::request::kernel,
-                                  .ns = each.ns + static_cast<std::uint64_t>(
-                                                      over * each.passes)});
-                    return CUDA_SUCCESS;
-                });
-            for (const std::size_t block : each.frees)
-                if (held.free_async(at[block], stream, not_ours) !=
-                    CUDA_SUCCESS)
-                    std::abort();
-            if (each.settles) {
-                std::uint64_t until = UINT64_MAX;
-                while ((until = made.busy_until(stream)) == UINT64_MAX)
-                    sleep_until(clock_ns() + 20000);
-                sleep_until(until);
-            }
-        }
+        for (const kernel &each : of.round)
+            plays.launch(each, ++number,
+                         each.at_random ? drawn : static_cast<unsigned>(round));
         out.ms.push_back(static_cast<double>(clock_ns() - start) / 1e6);
     }
     moves.stop(nullptr);

@@ -31,75 +31,78 @@ CUresult allocate(context &where, std::size_t bytes, CUdeviceptr *out)
     return CUDA_SUCCESS;
 }
 
+// What the current context may do there.
+CUmemAccess_flags access_to(const mapping &m)
+{
+    const context *current =
+        context_stack().empty() ? nullptr : context_stack().back();
+    const std::uint32_t bit = current != nullptr ? current->bit() : 0;
+    if ((m.writes & bit) != 0)
+        return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return (m.reads & bit) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 // Gives one attribute of an address; false if the address has none such.
-bool attribute(const mapping *m, CUpointer_attribute which,
+// @param there  null where nothing is mapped
+bool attribute(const mapping *there, CUpointer_attribute which,
                std::uintptr_t address, void *data)
 {
-    auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
+    static const mapping nothing;
+    const mapping &m = there != nullptr ? *there : nothing;
+    const bool any = there != nullptr;
+    const auto put = [&](bool has, auto value) {
+        // The zero of its type tells that there is none.
+        const decltype(value) given = any ? value : decltype(value){};
+        std::memcpy(data, &given, sizeof given);
+        return any && has;
+    };
     switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        put(m ? m->owner : nullptr);
-        return m && m->owner;
+        return put(m.owner != nullptr, m.owner);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        put(!m ? 0U
-               : static_cast<unsigned>(m->in_vram() || m->what == kind::managed
-                                           ? CU_MEMORYTYPE_DEVICE
-                                           : CU_MEMORYTYPE_HOST));
-        return m;
+        return put(true,
+                   static_cast<unsigned>(m.in_vram() || m.what == kind::managed
+                                             ? CU_MEMORYTYPE_DEVICE
+                                             : CU_MEMORYTYPE_HOST));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        put(CUdeviceptr{m ? address : 0});
-        return m;
+        return put(true, CUdeviceptr{address});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        put(m && !m->in_vram() ? address : std::uintptr_t{0});
-        return m && !m->in_vram();
+        return put(!m.in_vram(), m.in_vram() ? std::uintptr_t{0} : address);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        put(false);
-        return m;
+        return put(true, false);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        return put(true, m.id);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        put(!m ? std::uint64_t{0}
-            : which == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID && m->memory
-                ? m->memory->id()
-                : m->id);
-        return m;
+        return put(true, m.memory ? m.memory->id() : m.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        put(m && m->what == kind::managed);
-        return m;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        put(m ? m->device : -2);
-        return m;
+        return put(true, m.what == kind::managed);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {
+        const int ordinal = any ? m.device : -2;
+        std::memcpy(data, &ordinal, sizeof ordinal);
+        return any;
+    }
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        put(m && m->what == kind::device);
-        return m;
+        return put(true, m.what == kind::device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        put(CUdeviceptr{m ? m->base : 0});
-        return m;
+        return put(true, CUdeviceptr{m.base});
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        put(m ? m->bytes : std::size_t{0});
-        return m;
+        return put(true, m.bytes);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        put(m != nullptr);
+        put(true, true);
         return true;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        put(m && m->memory
-                ? std::uint64_t{m->memory->prop().requestedHandleTypes}
-                : std::uint64_t{0});
-        return m;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
-        const context *current =
-            context_stack().empty() ? nullptr : context_stack().back();
-        const std::uint32_t bit = current ? current->bit() : 0;
-        put(m && (m->writes & bit)  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            : m && (m->reads & bit) ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE);
-        return m;
-    }
+        return put(true,
+                   m.memory
+                       ? std::uint64_t{m.memory->prop().requestedHandleTypes}
+                       : std::uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return put(true, access_to(m));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        put(m ? m->from : nullptr);
-        return m && m->from;
+        return put(m.from != nullptr, m.from);
     default:
         return false;
     }

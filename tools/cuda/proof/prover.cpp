@@ -1347,6 +1347,40 @@ private:
              false, true);
     }
 
+    // Notes a word that an address goes by, or why it may not.
+    // @return false if nothing can go by the word
+    bool go_by(std::uint32_t each, const address &of, index at, bool descriptor)
+    {
+        const bool more = of.high.added >= loaded;
+        const std::uint32_t bank = each >> bank_shift;
+        const std::uint32_t offset = each & ((1U << bank_shift) - 1);
+        const bool drivers =
+            bank == parameter_bank && offset < kernel_.parameters;
+        if (descriptor && (!drivers || more)) {
+            fail(obstacle::descriptor, at);
+        } else if (bank == parameter_bank && !drivers) {
+            bool &checked = bases_.emplace(offset - kernel_.parameters, false)
+                                .first->second;
+            checked = checked || more;
+        } else if (bank == indexed_bank) {
+            if (more)
+                fail(obstacle::indexed, at);
+            else
+                indexed_ = true;
+        } else if (drivers) {
+            if (more)
+                fail(obstacle_of(of.high.added), at);
+        } else if (bank == address_bank) {
+            const auto variable = kernel_.addresses.find(offset);
+            if (variable == kernel_.addresses.end() ||
+                !variable->second.empty())
+                fail(obstacle::no_parameter, at);
+        } else {
+            return false;
+        }
+        return true;
+    }
+
     // Finds the parameters that an address goes by.
     void take(const address &of, index at, bool generic, bool descriptor)
     {
@@ -1362,37 +1396,9 @@ private:
         const auto &low = sets_.words(of.low.words);
         const auto &high = sets_.words(of.high.words);
         bool found = false;
-        for (const std::uint32_t each : low) {
-            if (!std::binary_search(high.begin(), high.end(), each + 4))
-                continue;
-            const std::uint32_t bank = each >> bank_shift;
-            const std::uint32_t offset = each & ((1U << bank_shift) - 1);
-            const bool drivers =
-                bank == parameter_bank && offset < kernel_.parameters;
-            if (descriptor && (!drivers || more))
-                return fail(obstacle::descriptor, at);
-            if (bank == parameter_bank && !drivers) {
-                bool &checked =
-                    bases_.emplace(offset - kernel_.parameters, false)
-                        .first->second;
-                checked = checked || more;
-            } else if (bank == indexed_bank) {
-                if (more)
-                    return fail(obstacle::indexed, at);
-                indexed_ = true;
-            } else if (drivers) {
-                if (more)
-                    return fail(obstacle_of(of.high.added), at);
-            } else if (bank == address_bank) {
-                const auto variable = kernel_.addresses.find(offset);
-                if (variable == kernel_.addresses.end() ||
-                    !variable->second.empty())
-                    return fail(obstacle::no_parameter, at);
-            } else {
-                continue;
-            }
-            found = true;
-        }
+        for (const std::uint32_t each : low)
+            if (std::binary_search(high.begin(), high.end(), each + 4))
+                found = go_by(each, of, at, descriptor) || found;
         // A window of the thread's own memory.
         if (!found && generic && !more)
             found = std::binary_search(high.begin(), high.end(),
