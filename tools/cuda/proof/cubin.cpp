@@ -5,7 +5,6 @@
 #include "proof/elf.hpp"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -123,6 +122,125 @@ bool begins_with(std::string_view text, std::string_view with)
     return text.substr(0, with.size()) == with;
 }
 
+// Addresses that are put into constants, by their places there: each with its
+// function's name, or none for memory of the file's own.
+using constants = std::map<std::uint32_t, std::string_view>;
+
+// A file's sections, and all that is found by way of them.
+class reader
+{
+public:
+    explicit reader(const elf &file) : file_(file)
+    {
+        for (const section &each : file.sections) {
+            if (begins_with(each.name, attributes_of))
+                attributes_.emplace(each.name.substr(attributes_of.size()),
+                                    &each);
+            if (each.type == symbol_table)
+                symbols_ = &each;
+            if (each.type == with_addends || each.type == without_addends)
+                changes_[each.info].push_back(&each);
+        }
+        if (has_symbols())
+            read_constants();
+    }
+
+    bool has_symbols() const { return symbols_ != nullptr; }
+
+    std::vector<kernel_code> kernels() const
+    {
+        std::vector<kernel_code> out;
+        const std::uint64_t count = symbols_->content.size() / symbol_bytes;
+        for (std::uint64_t i = 0; i < count; i++) {
+            const symbol of = symbol_at(file_, *symbols_, i);
+            if (of.type == is_function && (of.other & is_entry) != 0 &&
+                of.section != 0 && of.section < file_.sections.size())
+                out.push_back(kernel(of));
+        }
+        return out;
+    }
+
+private:
+    static constexpr std::string_view attributes_of = ".nv.info.";
+
+    // Addresses may be put into constants of all kernels, or of one.
+    void read_constants()
+    {
+        constexpr std::string_view addresses = ".nv.constant4";
+        for (const section &each : file_.sections) {
+            if (!begins_with(each.name, addresses))
+                continue;
+            const std::string_view rest = each.name.substr(addresses.size());
+            constants &into = rest.empty() ? shared_ : own_[rest.substr(1)];
+            const auto changed = changes_.find(
+                static_cast<std::uint32_t>(&each - file_.sections.data()));
+            if (changed == changes_.end())
+                continue;
+            for (const section *const table : changed->second)
+                each_relocation(file_, *table, *symbols_,
+                                [&](std::uint64_t offset, const symbol &of,
+                                    std::uint64_t) { put(into, offset, of); });
+        }
+    }
+
+    static void put(constants &into, std::uint64_t offset, const symbol &of)
+    {
+        if (offset % 8 != 0 || offset >= 1U << 16)
+            return;
+        const auto key = static_cast<std::uint32_t>(offset);
+        // A function of this file is as good as any address.
+        if (of.type == is_function)
+            into[key] = of.section == 0 && !of.name.empty()
+                            ? of.name
+                            : std::string_view("?");
+        else if (of.type == is_object && of.section != 0)
+            into.emplace(key, std::string_view());
+        else
+            into[key] = "?";
+    }
+
+    kernel_code kernel(const symbol &of) const
+    {
+        const section &code = file_.sections[of.section];
+        kernel_code one;
+        one.name = of.name;
+        one.sm = sm_of(file_);
+        one.code = code.content;
+        one.entry = of.value < code.content.size()
+                        ? static_cast<std::uint32_t>(of.value)
+                        : 0xffffffff;
+        one.relocated = is_relocated(of.section);
+        const auto about = attributes_.find(of.name);
+        if (about == attributes_.end() ||
+            !read_attributes(about->second->content, one))
+            one.entry = 0xffffffff; // makes no sense
+        one.addresses = shared_;
+        const auto special = own_.find(of.name);
+        if (special != own_.end())
+            for (const auto &[offset, to] : special->second)
+                one.addresses[offset] = to;
+        return one;
+    }
+
+    bool is_relocated(std::uint32_t number) const
+    {
+        const auto changed = changes_.find(number);
+        return changed != changes_.end() &&
+               std::any_of(
+                   changed->second.begin(), changed->second.end(),
+                   [](const section *each) { return !each->content.empty(); });
+    }
+
+    const elf &file_;
+    const section *symbols_ = nullptr;
+    // The kernels' attributes, by their names.
+    std::unordered_map<std::string_view, const section *> attributes_;
+    // The linker's changes, by the section.
+    std::unordered_map<std::uint32_t, std::vector<const section *>> changes_;
+    constants shared_;
+    std::unordered_map<std::string_view, constants> own_;
+};
+
 } // namespace
 
 std::optional<cubin> read_cubin(bytes image)
@@ -131,87 +249,10 @@ std::optional<cubin> read_cubin(bytes image)
     if (!file || file->machine != machine_cuda ||
         (file->abi != cuda_abi && file->abi != cuda_abi_old))
         return std::nullopt;
-    cubin made;
-    made.sm = sm_of(*file);
-    const section *symbols = nullptr;
-    for (const section &each : file->sections)
-        if (each.type == symbol_table)
-            symbols = &each;
-    if (symbols == nullptr)
+    const reader all(*file);
+    if (!all.has_symbols())
         return std::nullopt;
-    std::unordered_map<std::string_view, const section *> named;
-    // The linker's changes, by the section.
-    std::unordered_map<std::uint32_t, std::vector<const section *>> changes;
-    for (const section &each : file->sections) {
-        named.emplace(each.name, &each);
-        if (each.type == with_addends || each.type == without_addends)
-            changes[each.info].push_back(&each);
-    }
-    const auto number_of = [&](const section &of) {
-        return static_cast<std::uint32_t>(&of - file->sections.data());
-    };
-    // The addresses that are put into constants, for all kernels or for one.
-    constexpr std::string_view addresses = ".nv.constant4";
-    std::map<std::uint32_t, std::string_view> shared;
-    std::unordered_map<std::string_view,
-                       std::map<std::uint32_t, std::string_view>>
-        own;
-    for (const section &each : file->sections) {
-        if (!begins_with(each.name, addresses))
-            continue;
-        const std::string_view rest = each.name.substr(addresses.size());
-        auto &into = rest.empty() ? shared : own[rest.substr(1)];
-        for (const section *const table : changes[number_of(each)])
-            each_relocation(
-                *file, *table, *symbols,
-                [&](std::uint64_t offset, const symbol &of, std::uint64_t) {
-                    if (offset % 8 != 0 || offset >= 1U << 16)
-                        return;
-                    const auto key = static_cast<std::uint32_t>(offset);
-                    // A function of this file is as good as any address.
-                    if (of.type == is_function)
-                        into[key] = of.section == 0 && !of.name.empty()
-                                        ? of.name
-                                        : std::string_view("?");
-                    else if (of.type == is_object && of.section != 0)
-                        into.emplace(key, std::string_view());
-                    else
-                        into[key] = "?";
-                });
-    }
-    const std::uint64_t count = symbols->content.size() / symbol_bytes;
-    for (std::uint64_t i = 0; i < count; i++) {
-        const symbol of = symbol_at(*file, *symbols, i);
-        if (of.type != is_function || (of.other & is_entry) == 0 ||
-            of.section == 0 || of.section >= file->sections.size())
-            continue;
-        const section &code = file->sections[of.section];
-        kernel_code one;
-        one.name = of.name;
-        one.sm = made.sm;
-        one.code = code.content;
-        one.entry = of.value < code.content.size()
-                        ? static_cast<std::uint32_t>(of.value)
-                        : 0xffffffff;
-        const auto changed = changes.find(of.section);
-        one.relocated =
-            changed != changes.end() &&
-            std::any_of(
-                changed->second.begin(), changed->second.end(),
-                [](const section *each) { return !each->content.empty(); });
-        const std::string name = std::string(".nv.info.").append(of.name);
-        const auto attributes = named.find(name);
-        if (attributes == named.end() ||
-            !read_attributes(attributes->second->content, one))
-            one.entry = 0xffffffff; // makes no sense
-        one.addresses = shared;
-        const auto special = own.find(of.name);
-        if (special != own.end())
-            for (const auto &[offset, to] : special->second)
-                one.addresses[offset] = to;
-        made.kernels.push_back(std::move(one));
-    }
-    return made;
+    return cubin{sm_of(*file), all.kernels()};
 }
 
 } // namespace emuv::cuda::proof
