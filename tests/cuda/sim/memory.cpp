@@ -31,7 +31,7 @@ CUresult allocate(context &where, std::size_t bytes, CUdeviceptr *out)
     return CUDA_SUCCESS;
 }
 
-// What the current context may do there.
+// The current context may do so much there.
 CUmemAccess_flags access_to(const mapping &m)
 {
     const context *current =

@@ -251,7 +251,7 @@ private:
 
     using motion_ref = std::list<motion>::iterator;
 
-    // Whether the device has ended a motion's copy or digest.
+    // Asks if the device has ended a motion's copy or digest.
     struct question
     {
         motion_ref about;

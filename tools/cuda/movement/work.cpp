@@ -372,8 +372,8 @@ void mover::map_those(std::unique_lock<std::mutex> &lock,
                 all.front().part.base, 0, schedule_.steps());
 }
 
-// Has movement go on until the device comes to the untrusted work; where no
-// barrier can be had, until its stream has nothing else to do.
+// Has movement go on until the device comes to the untrusted work. Without a
+// barrier, it goes on until the stream has nothing else to do.
 void mover::gate_or_drain(std::unique_lock<std::mutex> &lock, CUstream stream,
                           flight &begun)
 {
