@@ -30,12 +30,12 @@ class MeasureFunctionsTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.tree = pathlib.Path(folder.name).resolve()
-        for name in ("scripts", "tools", "tests", "build/default"):
+        for name in ("scripts", "tools", "tests", "commands"):
             (self.tree / name).mkdir(parents=True)
         for name in ("scripts/measure-functions", "scripts/lib.sh", ".clang-tidy",
                      "tests/.clang-tidy"):
             shutil.copy(ROOT / name, self.tree / name)
-        (self.tree / "build/default/compile_commands.json").write_text(json.dumps(
+        (self.tree / "commands/compile_commands.json").write_text(json.dumps(
             [{"directory": str(self.tree), "file": str(self.tree / "tools/a.cpp"),
               "command": "c++ -std=c++20 -Wno-restrict -c tools/a.cpp"}]))
         self.passed = self.tree / "passed"
@@ -43,7 +43,7 @@ class MeasureFunctionsTest(unittest.TestCase):
     def measure(self, name, text):
         self.passed.unlink(missing_ok=True)
         (self.tree / name).write_text(text)
-        done = subprocess.run(["scripts/measure-functions", self.passed, name],
+        done = subprocess.run(["scripts/measure-functions", "commands", self.passed, name],
                               cwd=self.tree, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
