@@ -110,8 +110,8 @@ protected:
 
     static void unload()
     {
-        // A killed process may hold on for a moment.
-        for (int i = 0; i < 100 && emuv::sysfs().loaded(); i++) {
+        // A killed process may hold on for a moment, of two minutes at most.
+        for (int i = 0; i < 6000 && emuv::sysfs().loaded(); i++) {
             ::syscall(SYS_delete_module, "emuv", O_NONBLOCK);
             if (emuv::sysfs().loaded())
                 ::usleep(20000);
@@ -471,8 +471,11 @@ TEST_F(guest, stats_through_the_instances_node_leaves_itself_out)
 TEST_F(guest, stats_ends_in_peace_on_sigint_and_on_a_closed_pipe)
 {
     (void)good("$E create --module $KO --gpu-model 4070 --virtual 64M");
-    const auto interrupted =
-        run("set -m; $E stats -i 0.1 & sleep 2; kill -INT $!; wait $!");
+    // It is interrupted once it has printed.
+    const auto interrupted = run(
+        "set -m; coproc $E stats -i 0.1; pid=$!; exec 3<&${COPROC[0]}; "
+        "until [[ $line == *emuv0* ]]; do read -r -u 3 line || break; done; "
+        "echo \"$line\"; kill -INT $pid; cat <&3 >/dev/null & wait $pid");
     EXPECT_EQ(interrupted.status, 0) << interrupted.err;
     EXPECT_THAT(interrupted.out, HasSubstr("emuv0"));
     const auto piped = run(

@@ -614,7 +614,7 @@ TEST_F(lifetime, OpenAttributeKeepsNothing)
 
 // --- races ---
 
-/// Runs each body in a thread, over and over, for some seconds. On a slow
+/// Runs each body in a thread, over and over, for EMUV_RACE_SECONDS. On a slow
 /// kernel it goes on until the bodies have met often enough.
 void race(const std::function<bool()> &enough,
           const std::vector<std::function<void()>> &bodies)
@@ -627,8 +627,9 @@ void race(const std::function<bool()> &enough,
             while (!done)
                 body();
         });
-    std::this_thread::sleep_for(std::chrono::seconds(4));
-    wait_until(enough, std::chrono::minutes(1));
+    std::this_thread::sleep_for(
+        std::chrono::seconds(from_environment("EMUV_RACE_SECONDS", 2)));
+    wait_until(enough);
     done = true;
     for (auto &thread : running)
         thread.join();

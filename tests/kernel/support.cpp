@@ -35,7 +35,6 @@ namespace guest {
 
 namespace {
 
-constexpr std::chrono::seconds patience{5};
 constexpr int silence_ms = 120 * 1000;
 constexpr const char *control_path = "/dev/emuv-control";
 
@@ -161,8 +160,7 @@ int destroy(const descriptor &control, int id, unsigned flags)
 int destroy_eventually(const descriptor &control, int id)
 {
     int error = 0;
-    wait_until([&] { return (error = destroy(control, id)) != EBUSY; },
-               patience);
+    wait_until([&] { return (error = destroy(control, id)) != EBUSY; });
     return error;
 }
 
@@ -308,7 +306,7 @@ int unload()
 int unload_eventually()
 {
     int error = 0;
-    wait_until([&] { return (error = unload()) != EWOULDBLOCK; }, patience);
+    wait_until([&] { return (error = unload()) != EWOULDBLOCK; });
     return error;
 }
 

@@ -114,8 +114,8 @@ int create(const descriptor &control, emuv_create argument);
 int create(const descriptor &control, u64 physical_bytes, u64 virtual_bytes);
 /// 0 or the errno.
 int destroy(const descriptor &control, int id, unsigned flags = 0);
-/// Tries for some seconds and returns the last errno. The kernel may release a
-/// killed holder a moment later.
+/// Tries for up to two minutes and returns the last errno. The kernel may
+/// release a killed holder a moment later.
 int destroy_eventually(const descriptor &control, int id);
 
 std::string node_path(int id);
@@ -157,8 +157,8 @@ std::string module_file();
 int load(const std::string &parameters);
 /// delete_module(); 0 or the errno.
 int unload();
-/// Tries for some seconds and returns the last errno. A killed process's files
-/// may close a moment later.
+/// Tries for up to two minutes and returns the last errno. A killed process's
+/// files may close a moment later.
 int unload_eventually();
 bool loaded();
 /// The visible traces of the module, one line each; empty if there are none.
