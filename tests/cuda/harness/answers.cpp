@@ -35,8 +35,8 @@ constexpr unsigned side_by_side = 8;
 
 constexpr CUdeviceptr wild = 0x1000;
 constexpr std::size_t small_bytes = 4096;
-constexpr std::size_t large_bytes = 8 * MiB;
-constexpr std::size_t spilled_bytes = 16 * MiB;
+constexpr std::size_t large_bytes = 4 * MiB;
+constexpr std::size_t spilled_bytes = 6 * MiB;
 
 // A symbol under its own name: the header has only its newest version's.
 template <typename Function, typename... Arguments>

@@ -5,7 +5,7 @@
 cmake_minimum_required(VERSION 3.20)
 
 set(answers_environment "")
-set(library_environment "LD_PRELOAD=${LIBRARY}" EMUV_PHYSICAL=20M
+set(library_environment "LD_PRELOAD=${LIBRARY}" EMUV_PHYSICAL=12M
   EMUV_VIRTUAL=64M EMUV_CHARGE=allocations)
 if(DRIVER)
   get_filename_component(directory "${DRIVER}" DIRECTORY)
