@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -109,6 +110,13 @@ public:
                 content *const there = at_address(at, nullptr);
                 return there == nullptr || *there != expected_[at];
             }));
+    }
+
+    // True once units have moved often enough while others wrote to them.
+    bool has_seen_enough()
+    {
+        const std::lock_guard guard(lock_);
+        return kept > 0 && faults > 0 && digests > 100 && copies > 100;
     }
 
     FakeDriver tables;
@@ -261,7 +269,7 @@ protected:
                 card_.write(units_[which], writes);
                 return CUDA_SUCCESS;
             });
-        usleep(500);
+        usleep(500); // for the mover's thread
     }
 
     // Rounds in which the program writes now and then, and others all the time.
@@ -274,7 +282,11 @@ protected:
                     launch(i, random() % 8 == 0 ? 2 : 0);
         };
         rounds(20); // it is known what comes next
-        for (int i = 0; i < 40; i++) {
+        const auto limit =
+            std::chrono::steady_clock::now() + std::chrono::seconds(120);
+        for (int i = 0; i < 40 || !card_.has_seen_enough(); i++) {
+            if (std::chrono::steady_clock::now() > limit)
+                break;
             card_.strays_write(true);
             rounds(2);
             // Now and then one after the other, so that digests are the same.
