@@ -25,6 +25,9 @@
 /* Pages of room in a cgroup below which touches allocate one by one. */
 #define EMUV_MEMCG_TIGHT	(64 * EMUV_CHUNK_PAGES)
 
+/* Times that other chunks make way for one. */
+#define EMUV_CHUNK_TRIES	32
+
 /* Chunks that are unmapped in one go, while faults wait. */
 #define EMUV_SLICE_CHUNKS	16
 
@@ -117,8 +120,9 @@ err_free_pages:
 	return false;
 }
 
-/* Try the nodes that stay above their floor, the nearest to @nid first. */
-static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
+/* Try the instance's nodes that stay above their floor, the nearest first. */
+static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk,
+				  const struct emuv_config *config,
 				  bool (*alloc)(struct emuv_chunk *chunk,
 						int node))
 {
@@ -126,12 +130,13 @@ static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
 	bool done = false;
 
 	while (!done &&
-	       (node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
+	       (node = emuv_floor_next_node(config, node)) != NUMA_NO_NODE) {
 		/* no counter shows allocations in progress */
 		u64 in_flight = atomic_long_add_return(EMUV_CHUNK_BYTES,
 						       &emuv_backing_in_flight[node]);
 
-		done = emuv_floor_node_bytes(node) >= in_flight &&
+		done = emuv_floor_node_bytes(node, config->returning) >=
+			       in_flight &&
 		       alloc(chunk, node);
 		atomic_long_sub(EMUV_CHUNK_BYTES,
 				&emuv_backing_in_flight[node]);
@@ -139,20 +144,15 @@ static bool emuv_chunk_alloc_near(struct emuv_chunk *chunk, int nid,
 	return done;
 }
 
-static int emuv_backing_nid(int numa_node)
-{
-	return numa_node == EMUV_ANY ? numa_mem_id() : numa_node;
-}
-
 /*
  * Is a folio free, so that a cgroup or the floor refused it? Then single pages
  * are not tried: they would fill the cgroup's remaining room.
  */
-static bool emuv_chunk_is_refused(int nid)
+static bool emuv_chunk_is_refused(const struct emuv_config *config)
 {
 	int node = NUMA_NO_NODE;
 
-	while ((node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE) {
+	while ((node = emuv_floor_next_node(config, node)) != NUMA_NO_NODE) {
 		struct folio *folio;
 
 		folio = __folio_alloc_node(GFP_NOWAIT | __GFP_NOWARN |
@@ -166,18 +166,18 @@ static bool emuv_chunk_is_refused(int nid)
 	return false;
 }
 
-struct emuv_chunk *emuv_chunk_alloc(int numa_node)
+struct emuv_chunk *emuv_chunk_alloc(const struct emuv_config *config)
 {
-	int nid = emuv_backing_nid(numa_node);
 	struct emuv_chunk *chunk;
 
 	chunk = kzalloc(sizeof(*chunk), GFP_KERNEL_ACCOUNT);
 	if (!chunk)
 		return NULL;
 	kref_init(&chunk->kref);
-	if (!emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_folio) &&
-	    (emuv_chunk_is_refused(nid) ||
-	     !emuv_chunk_alloc_near(chunk, nid, emuv_chunk_alloc_pages))) {
+	chunk->young = true;
+	if (!emuv_chunk_alloc_near(chunk, config, emuv_chunk_alloc_folio) &&
+	    (emuv_chunk_is_refused(config) ||
+	     !emuv_chunk_alloc_near(chunk, config, emuv_chunk_alloc_pages))) {
 		kfree(chunk);
 		chunk = NULL;
 	}
@@ -197,17 +197,56 @@ void emuv_chunk_put(struct emuv_chunk *chunk)
 	kref_put(&chunk->kref, emuv_chunk_release);
 }
 
-/* Get the chunk that backs @index, with a reference, or NULL. */
-struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
-				  unsigned long index)
+/*
+ * Find the chunk that backs @index, with a reference; NULL if there is none in
+ * RAM. In the same look, tell whether the bytes of the place are elsewhere.
+ */
+static struct emuv_chunk *emuv_chunk_find(struct emuv_region *region,
+					  unsigned long index, bool *gone)
 {
 	struct emuv_chunk *chunk;
 
 	xa_lock(&region->chunks);
 	chunk = xa_load(&region->chunks, index);
-	if (chunk)
+	*gone = emuv_reclaim_is_gone(chunk);
+	if (*gone)
+		chunk = NULL;
+	if (chunk) {
 		kref_get(&chunk->kref);
+		WRITE_ONCE(chunk->young, true);
+	}
 	xa_unlock(&region->chunks);
+	return chunk;
+}
+
+/*
+ * Get the chunk that backs @index, with a reference; NULL if there is none in
+ * RAM.
+ */
+struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
+				  unsigned long index)
+{
+	bool gone;
+
+	return emuv_chunk_find(region, index, &gone);
+}
+
+/*
+ * Get the chunk that backs @index, with a reference, for a reader. NULL if the
+ * place was never touched; or an error of emuv_reclaim_return().
+ */
+struct emuv_chunk *emuv_chunk_look(struct emuv_region *region,
+				   unsigned long index)
+{
+	struct emuv_chunk *chunk;
+	bool gone;
+
+	do {
+		chunk = emuv_chunk_find(region, index, &gone);
+		if (!gone)
+			return chunk;
+		chunk = emuv_reclaim_return(region, index);
+	} while (!chunk);
 	return chunk;
 }
 
@@ -233,16 +272,17 @@ bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
  * cgroup without room for a whole chunk must not be filled by a part, or its
  * processes would hit the limit. The caller has made the cgroup active.
  */
-struct emuv_chunk *emuv_chunk_charge(int numa_node, struct emuv_payer *payer)
+struct emuv_chunk *emuv_chunk_charge(const struct emuv_config *config,
+				     struct emuv_payer *payer)
 {
 	struct emuv_chunk *chunk = NULL;
 
 	if (emuv_payer_has_room(payer, EMUV_MEMCG_TIGHT))
-		return emuv_chunk_alloc(numa_node);
+		return emuv_chunk_alloc(config);
 	if (mutex_lock_killable(&payer->tight))
 		return NULL;
 	if (emuv_payer_has_room(payer, EMUV_CHUNK_PAGES + EMUV_MEMCG_SLACK))
-		chunk = emuv_chunk_alloc(numa_node);
+		chunk = emuv_chunk_alloc(config);
 	mutex_unlock(&payer->tight);
 	return chunk;
 }
@@ -256,9 +296,58 @@ static void emuv_chunk_vacate(struct emuv_region *region, unsigned long index)
 		__xa_erase(&region->chunks, index);
 }
 
+/* The number of chunks in RAM has changed. */
+void emuv_chunk_count(struct emuv_region *region, long chunks)
+{
+	atomic_long_add(chunks, &region->resident);
+	atomic_long_add(chunks, &region->inst->resident);
+	emuv_reclaim_count(region->inst, chunks);
+}
+
+/*
+ * Allocate a chunk for a region at its payer's expense. If the region's instance
+ * has a swap file and there is no RAM, other chunks leave RAM for it. Its bytes
+ * are zero. A chunk for bytes that come back may take half of the floor in the
+ * end. -ENOMEM, or -EINTR on a fatal signal.
+ */
+struct emuv_chunk *emuv_chunk_make(struct emuv_region *region, bool returning)
+{
+	const struct emuv_instance *inst = region->inst;
+	struct emuv_config config = inst->config;
+	struct mem_cgroup *before = set_active_memcg(region->payer->memcg);
+	struct emuv_chunk *chunk;
+	int tries = EMUV_CHUNK_TRIES;
+
+	chunk = emuv_chunk_charge(&inst->config, region->payer);
+	while (!chunk && emuv_instance_swaps(inst) &&
+	       !emuv_region_is_revoked(region) && tries--) {
+		bool strict = !emuv_payer_has_room(region->payer,
+						   EMUV_CHUNK_PAGES +
+						   EMUV_MEMCG_SLACK);
+
+		if (!emuv_reclaim_ask(region, strict, &chunk))
+			break;
+		if (chunk) {
+			emuv_chunk_zero(chunk, 0, EMUV_CHUNK_BYTES);
+			WRITE_ONCE(chunk->young, true);
+		} else {
+			chunk = emuv_chunk_charge(&inst->config, region->payer);
+		}
+	}
+	config.returning = returning;
+	if (!chunk && returning)
+		chunk = emuv_chunk_charge(&config, region->payer);
+	set_active_memcg(before);
+	if (!chunk)
+		chunk = ERR_PTR(fatal_signal_pending(current) ? -EINTR :
+								-ENOMEM);
+	return chunk;
+}
+
 /*
  * Insert @made at @index, or drop it if another chunk came first. Returns the
- * chunk that backs @index now, with a reference; -ENODEV in a revoked region.
+ * chunk that backs @index now, with a reference; NULL if it has left RAM again;
+ * -ENODEV in a revoked region.
  */
 static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 					    unsigned long index,
@@ -282,10 +371,11 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 	if (!err && !chunk) {
 		chunk = made;
 		made = NULL;
-		atomic_long_inc(&region->resident);
-		atomic_long_inc(&region->inst->resident);
+		emuv_chunk_count(region, 1);
 	}
-	if (!err)
+	if (!err && emuv_reclaim_is_gone(chunk))
+		chunk = NULL;
+	else if (!err)
 		kref_get(&chunk->kref);
 	xa_unlock(&region->chunks);
 
@@ -323,34 +413,43 @@ emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
 	return emuv_chunk_insert(region, index, chunk);
 }
 
+/* Back a place that was never touched. NULL if its bytes are away meanwhile. */
+static struct emuv_chunk *emuv_chunk_back_new(struct emuv_region *region,
+					      unsigned long index)
+{
+	struct emuv_chunk *chunk = emuv_chunk_make(region, false);
+	struct mem_cgroup *before;
+
+	if (IS_ERR(chunk))
+		return chunk;
+	before = set_active_memcg(region->payer->memcg);
+	chunk = emuv_chunk_insert(region, index, chunk);
+	set_active_memcg(before);
+	return chunk;
+}
+
 /*
  * Get the chunk that backs @index, with a reference; allocate one if there is
  * none. The memory is charged to the region's cgroup. -ENOMEM if the host
- * cannot or may not give it; -EINTR if that is for a fatal signal; -ENODEV in a
- * revoked region. Concurrent callers get the same chunk.
+ * cannot or may not give it; -EINTR if that is for a fatal signal. -EIO if the
+ * swap file cannot be read; -ENODEV in a revoked region. Concurrent callers get
+ * the same chunk.
  */
 struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 				   unsigned long index)
 {
-	struct mem_cgroup *before;
 	struct emuv_chunk *chunk;
 
-	if (emuv_region_is_revoked(region))
-		return ERR_PTR(-ENODEV);
-	chunk = emuv_chunk_get(region, index);
-	if (chunk)
-		return chunk;
-	if (region->inst->config.guaranteed)
-		return emuv_chunk_back_guaranteed(region, index);
-	before = set_active_memcg(region->payer->memcg);
-	chunk = emuv_chunk_charge(region->inst->config.numa_node,
-				  region->payer);
-	if (chunk)
-		chunk = emuv_chunk_insert(region, index, chunk);
-	else
-		chunk = ERR_PTR(fatal_signal_pending(current) ? -EINTR :
-								-ENOMEM);
-	set_active_memcg(before);
+	do {
+		if (emuv_region_is_revoked(region))
+			return ERR_PTR(-ENODEV);
+		chunk = emuv_chunk_look(region, index);
+		if (chunk)
+			return chunk;
+		if (region->inst->config.guaranteed)
+			return emuv_chunk_back_guaranteed(region, index);
+		chunk = emuv_chunk_back_new(region, index);
+	} while (!chunk);
 	return chunk;
 }
 
@@ -373,7 +472,7 @@ int emuv_backing_index(struct emuv_region *region, unsigned long count)
 }
 
 /* Does something outside the driver hold the chunk's pages? */
-static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
+bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 {
 	unsigned long i;
 
@@ -388,8 +487,7 @@ static bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 static void emuv_chunk_forget(struct emuv_region *region, unsigned long index)
 {
 	emuv_chunk_vacate(region, index);
-	atomic_long_dec(&region->resident);
-	atomic_long_dec(&region->inst->resident);
+	emuv_chunk_count(region, -1);
 	trace_emuv_chunk_release(region->inst->config.id,
 				 region->range.first + index);
 }
@@ -425,8 +523,8 @@ static void emuv_chunk_put_list(struct list_head *gone)
 }
 
 /* Remove the range from all mappings. */
-static void emuv_backing_unmap(struct emuv_region *region, unsigned long first,
-			       unsigned long last)
+void emuv_backing_unmap(struct emuv_region *region, unsigned long first,
+			unsigned long last)
 {
 	lockdep_assert_held_write(&region->map_sem);
 	unmap_mapping_range(region->inode->i_mapping,
@@ -514,9 +612,7 @@ err_unhold:
 bool emuv_backing_has_room(const struct emuv_instance *inst,
 			   const struct emuv_payer *payer, unsigned long count)
 {
-	int nid = emuv_backing_nid(inst->config.numa_node);
-
-	return emuv_floor_bytes(nid) >= (u64)count << EMUV_CHUNK_SHIFT &&
+	return emuv_floor_bytes(&inst->config) >= (u64)count << EMUV_CHUNK_SHIFT &&
 	       emuv_payer_has_room(payer, count << EMUV_CHUNK_ORDER);
 }
 
@@ -537,26 +633,65 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 }
 
 /*
+ * Prepare the discard of a slice: bytes outside RAM are forgotten, or come back
+ * if their chunk lies in the range in part. 0, or an error of emuv_chunk_look().
+ */
+static int emuv_backing_settle(struct emuv_region *region, unsigned long first,
+			       unsigned long end, u64 offset, u64 bytes)
+{
+	unsigned long index;
+	void *entry;
+	int err = 0;
+
+	xa_for_each_range(&region->chunks, index, entry, first, end) {
+		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
+		bool whole = offset <= start &&
+			     offset + bytes >= start + EMUV_CHUNK_BYTES;
+		struct emuv_chunk *chunk;
+
+		if (!emuv_reclaim_is_gone(entry))
+			continue;
+		err = emuv_reclaim_wait(region, index);
+		if (err)
+			break;
+		if (whole && emuv_reclaim_discard(region, index))
+			continue;
+		chunk = emuv_chunk_look(region, index);
+		err = PTR_ERR_OR_ZERO(chunk);
+		if (err)
+			break;
+		if (chunk)
+			emuv_chunk_put(chunk);
+	}
+	return err;
+}
+
+/*
  * Discard a slice. Whole chunks that nothing holds go to @gone. Held chunks,
  * and chunks that lie in the range in part, go to @kept with a reference.
- * Returns the number of kept chunks.
+ * Returns the number of kept chunks. @again: a chunk has left RAM meanwhile.
  */
 static unsigned int emuv_backing_detach(struct emuv_region *region,
 					unsigned long first, unsigned long end,
 					u64 offset, u64 bytes,
 					struct emuv_kept *kept,
-					struct list_head *gone)
+					struct list_head *gone, bool *again)
 {
 	struct emuv_chunk *chunk;
 	unsigned int count = 0;
 	unsigned long index;
 
+	*again = false;
 	emuv_backing_unmap(region, first, end);
 	xa_for_each_range(&region->chunks, index, chunk, first, end) {
 		u64 start = (u64)index << EMUV_CHUNK_SHIFT;
 		u64 from = max(offset, start) - start;
 		u64 to = min(offset + bytes, start + EMUV_CHUNK_BYTES) - start;
 
+		if (emuv_reclaim_is_gone(chunk)) {
+			*again = true;
+			continue;
+		}
 		if (to - from == EMUV_CHUNK_BYTES &&
 		    emuv_chunk_remove(region, index, chunk)) {
 			list_add_tail(&chunk->node, gone);
@@ -576,7 +711,8 @@ static unsigned int emuv_backing_detach(struct emuv_region *region,
  * host. Parts of chunks, and chunks held from outside, are zeroed in place.
  * Held memory thus stays within the instance's limit, and pins and mappings
  * keep seeing the same memory. No lock is held while zeroing, as if a holder
- * wrote the zeros. -EINTR on a fatal signal, after part of the range is done.
+ * wrote the zeros. -EINTR on a fatal signal. -ENOMEM or -EIO if part of a chunk
+ * is away and cannot come back. After an error a part of the range may be done.
  */
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 {
@@ -585,14 +721,20 @@ int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 	struct emuv_kept kept[EMUV_SLICE_CHUNKS];
 	unsigned long end;
 	LIST_HEAD(gone);
+	bool again;
+	int err;
 
-	for (; emuv_backing_slice(region, &first, &end, last); first = end + 1) {
+	while (emuv_backing_slice(region, &first, &end, last)) {
 		unsigned int count, i;
+
+		err = emuv_backing_settle(region, first, end, offset, bytes);
+		if (err)
+			return err;
 
 		if (down_write_killable(&region->map_sem))
 			return -EINTR;
 		count = emuv_backing_detach(region, first, end, offset, bytes,
-					    kept, &gone);
+					    kept, &gone, &again);
 		up_write(&region->map_sem);
 		emuv_chunk_put_list(&gone);
 		for (i = 0; i < count; i++) {
@@ -603,6 +745,8 @@ int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 		}
 		if (fatal_signal_pending(current))
 			return -EINTR;
+		if (!again)
+			first = end + 1;
 	}
 	return 0;
 }
@@ -652,6 +796,7 @@ void emuv_backing_revoke(struct emuv_region *region)
 	 */
 	xa_lock(&region->chunks);
 	xa_unlock(&region->chunks);
+	emuv_reclaim_forget(region);
 	down_write(&region->map_sem);
 	emuv_backing_unmap(region, 0, last);
 	up_write(&region->map_sem);
@@ -664,10 +809,15 @@ void emuv_backing_revoke(struct emuv_region *region)
 		/* discards in progress look at the same chunks */
 		down_write(&region->map_sem);
 		xa_for_each_range(&region->chunks, index, chunk, first, end)
-			if (emuv_chunk_remove(region, index, chunk))
+			if (!emuv_reclaim_is_gone(chunk) &&
+			    emuv_chunk_remove(region, index, chunk))
 				list_add_tail(&chunk->node, &gone);
 		up_write(&region->map_sem);
 		emuv_chunk_put_list(&gone);
+		/* whoever owns a place that is moving sees the mark */
+		xa_for_each_range(&region->chunks, index, chunk, first, end)
+			if (emuv_reclaim_is_gone(chunk))
+				emuv_reclaim_discard(region, index);
 	}
 }
 
@@ -681,6 +831,7 @@ bool emuv_backing_release(struct emuv_region *region)
 	unsigned long index;
 	bool pinned = false;
 
+	emuv_reclaim_release(region);
 	xa_for_each(&region->chunks, index, chunk) {
 		if (emuv_chunk_remove(region, index, chunk))
 			emuv_chunk_put(chunk);

@@ -20,6 +20,11 @@ static inline void trace_emuv_chunk_release(int instance, unsigned long index)
 {
 }
 
+static inline void trace_emuv_swap(int instance, unsigned long index, bool out,
+				   int err)
+{
+}
+
 static u64 backing_floor;
 
 u64 emuv_param_floor(void)
@@ -43,6 +48,8 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
 #define __folio_alloc_node backing_alloc_folio
 #include "floor.c"
 #include "reserve.c"
+#include "swap.c"
+#include "reclaim.c"
 #include "backing.c"
 
 #define CHUNKS		6

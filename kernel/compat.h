@@ -9,6 +9,8 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/shrinker.h>
+#include <linux/slab.h>
 #include <linux/uio.h>
 #include <linux/version.h>
 
@@ -43,6 +45,43 @@ static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 #define EMUV_ITER_IS_PIPE(iter) iov_iter_is_pipe(iter)
 #else
 #define EMUV_ITER_IS_PIPE(iter) false
+#endif
+
+/* shrinkers are allocated by the kernel from 6.7 on */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
+static inline struct shrinker *emuv_shrinker_alloc(const char *name)
+{
+	return kzalloc(sizeof(struct shrinker), GFP_KERNEL);
+}
+
+static inline int emuv_shrinker_register(struct shrinker *shrinker,
+					 const char *name)
+{
+	return register_shrinker(shrinker, "%s", name);
+}
+
+static inline void emuv_shrinker_free(struct shrinker *shrinker)
+{
+	unregister_shrinker(shrinker);
+	kfree(shrinker);
+}
+#else
+static inline struct shrinker *emuv_shrinker_alloc(const char *name)
+{
+	return shrinker_alloc(0, "%s", name);
+}
+
+static inline int emuv_shrinker_register(struct shrinker *shrinker,
+					 const char *name)
+{
+	shrinker_register(shrinker);
+	return 0;
+}
+
+static inline void emuv_shrinker_free(struct shrinker *shrinker)
+{
+	shrinker_free(shrinker);
+}
 #endif
 
 /* namespaces are strings from 6.13 on */

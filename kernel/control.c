@@ -51,6 +51,8 @@ static int emuv_control_create(struct emuv_call *call)
 		.pci_device_id = arg->pci_device_id,
 		.overcommit = arg->flags & EMUV_CREATE_OVERCOMMIT,
 		.guaranteed = arg->flags & EMUV_CREATE_GUARANTEED,
+		.bind = arg->flags & EMUV_CREATE_BIND,
+		.swap_fd = arg->flags & EMUV_CREATE_SWAP ? arg->swap_fd : -1,
 		.physical_name = "physical_bytes",
 		.virtual_name = "virtual_bytes",
 		.client_name = "client_virtual_bytes",
@@ -59,8 +61,14 @@ static int emuv_control_create(struct emuv_call *call)
 
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
-	if (arg->reserved)
+	if (arg->reserved || arg->reserved2)
 		return -EINVAL;
+	/* a caller of the first version names no file */
+	if (arg->flags & EMUV_CREATE_SWAP ?
+	    arg->size < offsetofend(struct emuv_create, swap_fd) : arg->swap_fd)
+		return -EINVAL;
+	if (arg->flags & EMUV_CREATE_SWAP && arg->swap_fd < 0)
+		return -EBADF;
 	memcpy(config.gpu_model, arg->gpu_model, sizeof(config.gpu_model));
 	id = emuv_instance_create(&config);
 	if (id < 0)
@@ -98,7 +106,8 @@ static const struct emuv_ioctl emuv_control_ioctls[] = {
 	},
 	{
 		EMUV_IOCTL(EMUV_IOC_CREATE, struct emuv_create, gpu_model),
-		.flags = EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED,
+		.flags = EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED |
+			 EMUV_CREATE_SWAP | EMUV_CREATE_BIND,
 		.out = true,
 		.run = emuv_control_create,
 		.finish = emuv_control_create_finish,

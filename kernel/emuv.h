@@ -14,7 +14,8 @@
  *  7. region->map_sem: which chunks may be mapped
  *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and
  *     to unmap
- *  9. xa_lock(region->chunks), ledger->lock, reserve->lock
+ *  9. xa_lock(region->chunks), ledger->lock, reserve->lock, the lock of
+ *     reclaim requests
  *
  * A payer's tight mutex guards the room left in a memory cgroup. It is taken
  * under mmap_lock or a dma-buf's locks, and never together with map_sem. The
@@ -222,6 +223,9 @@ struct emuv_range *emuv_range_next(struct emuv_range_tree *tree,
 /*
  * struct emuv_config - parameters of a new instance
  * @client_virtual_bytes: Part of @virtual_bytes that a client may take; 0: all
+ * @bind: Memory comes from @numa_node only, not from other nodes when it is short
+ * @returning: In a copy: the memory is for bytes that come back from a swap file
+ * @swap_fd: Descriptor of its swap file in the calling process, or -1
  * @physical_name, @virtual_name, @client_name: The caller's names of the sizes,
  *	for error messages
  */
@@ -234,6 +238,9 @@ struct emuv_config {
 	u32 pci_device_id;
 	bool overcommit;
 	bool guaranteed;
+	bool bind;
+	bool returning;
+	int swap_fd;
 	char gpu_model[EMUV_MODEL_LEN];
 	const char *physical_name;
 	const char *virtual_name;
@@ -261,6 +268,20 @@ struct emuv_reserve {
 };
 
 /*
+ * struct emuv_swap - where an instance's cold chunks go
+ * @node: Entry in the list of all swap files
+ * @file: Swap file, or NULL if the instance has none
+ * @away: Number of chunks in it
+ * @moved: Woken when a chunk has come or gone
+ */
+struct emuv_swap {
+	struct list_head node;
+	struct file *file;
+	atomic_long_t away;
+	wait_queue_head_t moved;
+};
+
+/*
  * struct emuv_instance - one contract, one node, one offset space
  * @dev: Device; its reference count keeps the instance alive
  * @cdev: Node
@@ -278,6 +299,7 @@ struct emuv_reserve {
  * @near_floor: The sysfs attribute says that the floor is near
  * @resident: Number of chunks that back its regions
  * @reserve: Chunks for later, if the instance is guaranteed
+ * @swap: Its swap file, if it has one; constant but for the number of chunks
  * @debugfs: Folder for debugging
  * @ledger: Limits, sums and accounts
  */
@@ -302,6 +324,7 @@ struct emuv_instance {
 
 	atomic_long_t resident;
 	struct emuv_reserve reserve;
+	struct emuv_swap swap;
 	struct dentry *debugfs;
 	struct emuv_ledger ledger;
 };
@@ -331,6 +354,17 @@ static inline void emuv_instance_put(struct emuv_instance *inst)
 static inline u64 emuv_instance_resident_bytes(struct emuv_instance *inst)
 {
 	return (u64)atomic_long_read(&inst->resident) << EMUV_CHUNK_SHIFT;
+}
+
+/* Can chunks of the instance leave RAM? */
+static inline bool emuv_instance_swaps(const struct emuv_instance *inst)
+{
+	return inst->swap.file;
+}
+
+static inline u64 emuv_instance_swapped_bytes(struct emuv_instance *inst)
+{
+	return (u64)atomic_long_read(&inst->swap.away) << EMUV_CHUNK_SHIFT;
 }
 
 /* state.c: the state of an instance, and poll() */
@@ -461,11 +495,15 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
  *	through whichever node or descriptor they came
  * @map_sem: Read while pages are mapped, written while pages are unmapped
  * @chunks: Backing, by chunk of the region. In a guaranteed instance no index
- *	is empty: zero entries stand for the chunks that are not backed
+ *	is empty: zero entries stand for the chunks that are not backed. In an
+ *	instance with a swap file, values stand for chunks that are not in RAM
  * @resident: Number of chunks in @chunks
  * @lingering: Entry in the instance's list
  * @discard_sem: Read during a discard, written while a new device is counted
  * @devices: Mappings by devices and by the kernel; raised under @discard_sem
+ * @reclaim: Entry in the list of regions whose chunks can leave RAM
+ * @round, @hand: Last round of reclaim, and the chunk where the next one begins
+ * @swapped: Chunks of it have been written to the swap file
  */
 struct emuv_region {
 	struct kref kref;
@@ -480,6 +518,10 @@ struct emuv_region {
 	struct list_head lingering;
 	struct rw_semaphore discard_sem;
 	atomic_t devices;
+	struct list_head reclaim;
+	unsigned long round;
+	unsigned long hand;
+	bool swapped;
 };
 
 int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
@@ -544,6 +586,8 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
  * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
  *	the pages and this array
  * @vaddr: Kernel address
+ * @young: Used since reclaim last looked at it
+ * @cold_since: If not @young: when reclaim took it out of mappings, in jiffies
  */
 struct emuv_chunk {
 	struct kref kref;
@@ -552,6 +596,8 @@ struct emuv_chunk {
 	struct folio *folio;
 	struct page **pages;
 	void *vaddr;
+	bool young;
+	unsigned long cold_since;
 };
 
 static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
@@ -560,18 +606,26 @@ static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
 }
 
-struct emuv_chunk *emuv_chunk_alloc(int numa_node);
-struct emuv_chunk *emuv_chunk_charge(int numa_node, struct emuv_payer *payer);
+struct emuv_chunk *emuv_chunk_alloc(const struct emuv_config *config);
+struct emuv_chunk *emuv_chunk_charge(const struct emuv_config *config,
+				     struct emuv_payer *payer);
+struct emuv_chunk *emuv_chunk_make(struct emuv_region *region, bool returning);
 void emuv_chunk_free(struct emuv_chunk *chunk);
 struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
 				  unsigned long index);
 struct emuv_chunk *emuv_chunk_back(struct emuv_region *region,
 				   unsigned long index);
+struct emuv_chunk *emuv_chunk_look(struct emuv_region *region,
+				   unsigned long index);
 size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
 			size_t count);
 bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 			   const struct emuv_chunk *chunk);
+bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk);
+void emuv_chunk_count(struct emuv_region *region, long chunks);
 void emuv_chunk_put(struct emuv_chunk *chunk);
+void emuv_backing_unmap(struct emuv_region *region, unsigned long first,
+			unsigned long last);
 int emuv_backing_index(struct emuv_region *region, unsigned long count);
 int emuv_backing_hold(struct emuv_region *region, unsigned long first,
 		      unsigned long count);
@@ -598,15 +652,41 @@ bool emuv_reserve_return(struct emuv_chunk *chunk);
 struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 				    unsigned long index);
 
+/* swap.c: swap files */
+
+int emuv_swap_open(struct emuv_swap *swap, int fd, u64 bytes);
+void emuv_swap_close(struct emuv_swap *swap);
+int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
+int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
+void emuv_swap_trim(struct emuv_swap *swap, u64 first, u64 count);
+int emuv_swap_init(void);
+void emuv_swap_exit(void);
+
+/* reclaim.c: cold chunks that leave RAM */
+
+bool emuv_reclaim_is_gone(const void *entry);
+int emuv_reclaim_wait(struct emuv_region *region, unsigned long index);
+struct emuv_chunk *emuv_reclaim_return(struct emuv_region *region,
+				       unsigned long index);
+bool emuv_reclaim_discard(struct emuv_region *region, unsigned long index);
+void emuv_reclaim_release(struct emuv_region *region);
+bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
+		      struct emuv_chunk **chunk);
+void emuv_reclaim_count(const struct emuv_instance *inst, long chunks);
+void emuv_reclaim_add(struct emuv_region *region);
+void emuv_reclaim_forget(struct emuv_region *region);
+int emuv_reclaim_init(void);
+void emuv_reclaim_exit(void);
+
 /* floor.c: the host memory that may be taken */
 
 /* Flags for a chunk's pages; GFP_USER excludes movable memory. */
 #define EMUV_CHUNK_GFP	(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN)
 
-u64 emuv_floor_node_bytes(int node);
-u64 emuv_floor_bytes(int nid);
+u64 emuv_floor_node_bytes(int node, bool returning);
+u64 emuv_floor_bytes(const struct emuv_config *config);
 u64 emuv_floor_backable_bytes(void);
-int emuv_floor_next_node(int nid, int after);
+int emuv_floor_next_node(const struct emuv_config *config, int after);
 
 /* memcg.c: memory cgroups, and the room left in one */
 

@@ -92,23 +92,26 @@ static unsigned long emuv_floor_share(int node)
 	return all ? div64_ul(floor * emuv_floor_managed(node), all) : 0;
 }
 
-/* Bytes that may be taken from a node. */
-u64 emuv_floor_node_bytes(int node)
+/*
+ * Bytes that may be taken from a node. Bytes that come back from a swap file
+ * (@returning) may take half of the floor: losing them is worse.
+ */
+u64 emuv_floor_node_bytes(int node, bool returning)
 {
 	unsigned long available = emuv_floor_available(node);
+	unsigned long share = emuv_floor_share(node) >> returning;
 
-	return (u64)(available - min(available, emuv_floor_share(node)))
-	       << PAGE_SHIFT;
+	return (u64)(available - min(available, share)) << PAGE_SHIFT;
 }
 
-/* Bytes that may be taken for memory near @nid. */
-u64 emuv_floor_bytes(int nid)
+/* Bytes that may be taken for an instance. */
+u64 emuv_floor_bytes(const struct emuv_config *config)
 {
 	int node = NUMA_NO_NODE;
 	u64 bytes = 0;
 
-	while ((node = emuv_floor_next_node(nid, node)) != NUMA_NO_NODE)
-		bytes += emuv_floor_node_bytes(node);
+	while ((node = emuv_floor_next_node(config, node)) != NUMA_NO_NODE)
+		bytes += emuv_floor_node_bytes(node, false);
 	return bytes;
 }
 
@@ -121,19 +124,22 @@ u64 emuv_floor_backable_bytes(void)
 }
 
 /*
- * Find the node that supplies memory near @nid after node @after has none,
+ * Find the node that supplies an instance's memory after node @after has none,
  * within the caller's cpuset. Pass NUMA_NO_NODE as @after to get the first
  * node. NUMA_NO_NODE means that there are no more nodes.
  */
-int emuv_floor_next_node(int nid, int after)
+int emuv_floor_next_node(const struct emuv_config *config, int after)
 {
+	int nid = config->numa_node == EMUV_ANY ? numa_mem_id() :
+						  config->numa_node;
 	struct zoneref *z = node_zonelist(nid, EMUV_CHUNK_GFP)->_zonerefs;
 	bool passed = after == NUMA_NO_NODE;
 
 	for (; zonelist_zone(z); z++) {
 		int node = zonelist_node_idx(z);
 
-		if (zonelist_zone_idx(z) > gfp_zone(EMUV_CHUNK_GFP))
+		if (zonelist_zone_idx(z) > gfp_zone(EMUV_CHUNK_GFP) ||
+		    (config->bind && node != nid))
 			continue;
 		if (node == after)
 			passed = true;

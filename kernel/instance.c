@@ -30,6 +30,7 @@ static void emuv_instance_free(struct emuv_instance *inst)
 	emuv_reserve_close(&inst->reserve);
 	if (inst->reserve.payer)
 		emuv_payer_put(inst->reserve.payer);
+	emuv_swap_close(&inst->swap);
 	kfree(inst);
 }
 
@@ -78,6 +79,8 @@ int emuv_config_validate(const struct emuv_config *config)
 	else if (!emuv_node_is_valid(config->numa_node))
 		pr_err("numa_node: %d is neither -1 nor a node of this host\n",
 		       config->numa_node);
+	else if (config->bind && config->numa_node == EMUV_ANY)
+		pr_err("numa_bind: not without a numa_node\n");
 	else if (physical > EMUV_MAX_BYTES)
 		pr_err("%s: %llu bytes are not in 0 to %llu\n",
 		       config->physical_name, physical, EMUV_MAX_BYTES);
@@ -97,6 +100,8 @@ int emuv_config_validate(const struct emuv_config *config)
 		       EMUV_CHUNK_BYTES);
 	else if (config->overcommit && config->guaranteed)
 		pr_err("guaranteed: not with overcommit=1\n");
+	else if (config->guaranteed && config->swap_fd >= 0)
+		pr_err("guaranteed: not with a swap file\n");
 	else if (config->pci_device_id > 0xffff)
 		pr_err("pci_device_id: %#x is not in 0 to 0xffff\n",
 		       config->pci_device_id);
@@ -123,6 +128,7 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	mutex_init(&inst->lock);
 	mutex_init(&inst->reap_lock);
 	emuv_reserve_init(&inst->reserve);
+	init_waitqueue_head(&inst->swap.moved);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
 	INIT_DELAYED_WORK(&inst->reap_work, emuv_region_reap_work);
@@ -202,6 +208,14 @@ static int emuv_instance_guarantee(struct emuv_instance *inst)
 	return emuv_reserve_fill(inst);
 }
 
+static int emuv_instance_use_swap(struct emuv_instance *inst)
+{
+	if (inst->config.swap_fd < 0)
+		return 0;
+	return emuv_swap_open(&inst->swap, inst->config.swap_fd,
+			      inst->config.virtual_bytes);
+}
+
 /* Create an instance. Returns its id or an error. */
 int emuv_instance_create(const struct emuv_config *config)
 {
@@ -214,6 +228,9 @@ int emuv_instance_create(const struct emuv_config *config)
 	inst = emuv_instance_alloc(config);
 	if (IS_ERR(inst))
 		return PTR_ERR(inst);
+	err = emuv_instance_use_swap(inst);
+	if (err)
+		goto err_free;
 
 	/* whoever is refused has taken no memory from others before */
 	mutex_lock(&emuv_instances_lock);
@@ -376,9 +393,12 @@ void emuv_instance_query(struct emuv_instance *inst,
 	arg->waiters = ledger.waiter_count;
 	arg->reserve_bytes = emuv_reserve_bytes(&inst->reserve);
 	arg->created = (inst->config.overcommit ? EMUV_CREATE_OVERCOMMIT : 0) |
-		       (inst->config.guaranteed ? EMUV_CREATE_GUARANTEED : 0);
+		       (inst->config.guaranteed ? EMUV_CREATE_GUARANTEED : 0) |
+		       (emuv_instance_swaps(inst) ? EMUV_CREATE_SWAP : 0) |
+		       (inst->config.bind ? EMUV_CREATE_BIND : 0);
 	arg->reserved = 0;
 	arg->client_virtual_bytes = ledger.client_limit;
+	arg->swapped_bytes = emuv_instance_swapped_bytes(inst);
 }
 
 int emuv_instance_ioctl_query(struct emuv_call *call)

@@ -42,7 +42,9 @@ ssize_t emuv_io_read(struct emuv_region *region, u64 pos, struct iov_iter *to)
 			return done ?: -EINTR;
 		if (emuv_region_is_revoked(region))
 			return done ?: -ENODEV;
-		chunk = emuv_chunk_get(region, pos >> EMUV_CHUNK_SHIFT);
+		chunk = emuv_chunk_look(region, pos >> EMUV_CHUNK_SHIFT);
+		if (IS_ERR(chunk))
+			return done ?: PTR_ERR(chunk);
 		if (chunk) {
 			sound = emuv_chunk_sound(chunk, at, span);
 			/* memory may fail during the copy: do not panic */

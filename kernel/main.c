@@ -14,9 +14,15 @@ static int __init emuv_init(void)
 	int err;
 
 	emuv_debugfs_init();
-	err = emuv_instance_init();
+	err = emuv_swap_init();
 	if (err)
 		goto err_debugfs;
+	err = emuv_reclaim_init();
+	if (err)
+		goto err_swap;
+	err = emuv_instance_init();
+	if (err)
+		goto err_reclaim;
 	err = emuv_param_create_instances();
 	if (err)
 		goto err_instance;
@@ -28,6 +34,10 @@ static int __init emuv_init(void)
 
 err_instance:
 	emuv_instance_exit();
+err_reclaim:
+	emuv_reclaim_exit();
+err_swap:
+	emuv_swap_exit();
 err_debugfs:
 	emuv_debugfs_exit();
 	return err;
@@ -37,6 +47,8 @@ static void __exit emuv_exit(void)
 {
 	emuv_control_exit();
 	emuv_instance_exit();
+	emuv_reclaim_exit();
+	emuv_swap_exit();
 	emuv_debugfs_exit();
 }
 

@@ -144,6 +144,11 @@ module_param(client_virtual_mb, emuv_mb, 0444);
 MODULE_PARM_DESC(client_virtual_mb,
 		 "Virtual VRAM in MiB that one client of these instances may allocate, 0 to 1073741824 in steps of 2 (default: 0, all)");
 
+static bool numa_bind;
+module_param(numa_bind, bool, 0444);
+MODULE_PARM_DESC(numa_bind,
+		 "Take no memory from other nodes when numa_node is short of it (default: N)");
+
 /* -1: the default */
 static long long host_floor_mb = -1;
 
@@ -251,6 +256,8 @@ static int emuv_param_config(struct emuv_config *config,
 						 i, 0),
 		.overcommit = overcommit,
 		.guaranteed = guaranteed,
+		.bind = numa_bind,
+		.swap_fd = -1,
 		.physical_name = physical->name,
 		.virtual_name = virtual->name,
 		.client_name = "client_virtual_mb",

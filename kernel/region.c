@@ -110,6 +110,7 @@ static void emuv_region_release(struct kref *kref)
 	struct emuv_instance *inst = region->inst;
 	bool released;
 
+	emuv_reclaim_forget(region);
 	emuv_inode_destroy(region);
 	/* a large region takes long: not under the instance's lock */
 	released = emuv_backing_release(region);
@@ -233,6 +234,7 @@ static struct emuv_region *emuv_region_make(struct emuv_instance *inst,
 	init_rwsem(&region->map_sem);
 	xa_init_flags(&region->chunks, XA_FLAGS_ACCOUNT);
 	INIT_LIST_HEAD(&region->lingering);
+	INIT_LIST_HEAD(&region->reclaim);
 	init_rwsem(&region->discard_sem);
 	region->inst = inst;
 	if (inst->config.guaranteed) {
@@ -285,6 +287,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	get_device(&inst->dev);
 	*offset = emuv_region_offset(region);
 	trace_emuv_region_create(inst->config.id, *offset, bytes);
+	emuv_reclaim_add(region);
 
 	if (populate) {
 		err = emuv_backing_populate(region, 0, region->range.count);

@@ -36,7 +36,7 @@ int emuv_reserve_fill(struct emuv_instance *inst)
 	while (!err && reserve->count < count) {
 		struct emuv_chunk *chunk;
 
-		chunk = emuv_chunk_charge(inst->config.numa_node, payer);
+		chunk = emuv_chunk_charge(&inst->config, payer);
 		if (chunk) {
 			chunk->reserve = reserve;
 			list_add(&chunk->node, &reserve->chunks);
@@ -149,7 +149,7 @@ static struct emuv_chunk *emuv_reserve_replace(struct emuv_instance *inst)
 	if (!READ_ONCE(reserve->lost))
 		return NULL;
 	before = set_active_memcg(reserve->payer->memcg);
-	chunk = emuv_chunk_charge(inst->config.numa_node, reserve->payer);
+	chunk = emuv_chunk_charge(&inst->config, reserve->payer);
 	set_active_memcg(before);
 	if (!chunk)
 		return NULL;

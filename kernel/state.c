@@ -12,11 +12,9 @@
 
 static bool emuv_state_near_floor(const struct emuv_instance *inst)
 {
-	const int node = inst->config.numa_node;
 	u64 margin = max_t(u64, emuv_param_floor() / 4, SZ_64M);
 
-	return emuv_floor_bytes(node == EMUV_ANY ? numa_mem_id() : node) <
-	       margin;
+	return emuv_floor_bytes(&inst->config) < margin;
 }
 
 /* Get the state as a client sees it; NULL stands for no client. */

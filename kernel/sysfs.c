@@ -56,11 +56,14 @@ static DEVICE_ATTR_RO(_name)
 EMUV_ATTR(gpu_model, "%s", inst->config.gpu_model);
 EMUV_ATTR(resident_bytes, "%llu", emuv_instance_resident_bytes(inst));
 EMUV_ATTR(reserve_bytes, "%llu", emuv_reserve_bytes(&inst->reserve));
+EMUV_ATTR(swapped_bytes, "%llu", emuv_instance_swapped_bytes(inst));
+EMUV_ATTR(swap, "%d", emuv_instance_swaps(inst));
 EMUV_ATTR(guaranteed, "%d", inst->config.guaranteed);
 EMUV_ATTR(clients, "%u", READ_ONCE(inst->client_count));
 EMUV_ATTR(chunk_bytes, "%llu", EMUV_CHUNK_BYTES);
 EMUV_ATTR(uuid, "%pUb", &inst->uuid);
 EMUV_ATTR(numa_node, "%d", inst->config.numa_node);
+EMUV_ATTR(numa_bind, "%d", inst->config.bind);
 EMUV_ATTR(pci_device_id, "0x%04x", inst->config.pci_device_id);
 
 static ssize_t state_show(struct device *dev, struct device_attribute *attr,
@@ -150,10 +153,13 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_resident_bytes.attr,
 	&dev_attr_reserve_bytes.attr,
 	&dev_attr_guaranteed.attr,
+	&dev_attr_swap.attr,
+	&dev_attr_swapped_bytes.attr,
 	&dev_attr_clients.attr,
 	&dev_attr_chunk_bytes.attr,
 	&dev_attr_uuid.attr,
 	&dev_attr_numa_node.attr,
+	&dev_attr_numa_bind.attr,
 	&dev_attr_pci_device_id.attr,
 	&dev_attr_fetched_bytes.attr,
 	&dev_attr_evicted_bytes.attr,

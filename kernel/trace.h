@@ -39,6 +39,25 @@ TRACE_EVENT(emuv_chunk_release,
 	TP_printk("emuv%d chunk=%lu", __entry->instance, __entry->index)
 );
 
+TRACE_EVENT(emuv_swap,
+	TP_PROTO(int instance, unsigned long index, bool out, int err),
+	TP_ARGS(instance, index, out, err),
+	TP_STRUCT__entry(
+		__field(int, instance)
+		__field(unsigned long, index)
+		__field(bool, out)
+		__field(int, err)
+	),
+	TP_fast_assign(
+		__entry->instance = instance;
+		__entry->index = index;
+		__entry->out = out;
+		__entry->err = err;
+	),
+	TP_printk("emuv%d chunk=%lu %s err=%d", __entry->instance,
+		  __entry->index, __entry->out ? "out" : "in", __entry->err)
+);
+
 TRACE_EVENT(emuv_fault,
 	TP_PROTO(int instance, unsigned long index, unsigned int result),
 	TP_ARGS(instance, index, result),

@@ -32,7 +32,7 @@ LAYOUT_FIELD(emuv_version, reserved, 12, 4);
 LAYOUT_FIELD(emuv_version, chunk_bytes, 16, 8);
 LAYOUT_FIELD(emuv_version, module_version, 24, 32);
 
-LAYOUT_SIZE(emuv_query_instance, 240);
+LAYOUT_SIZE(emuv_query_instance, 248);
 LAYOUT_FIELD(emuv_query_instance, size, 0, 4);
 LAYOUT_FIELD(emuv_query_instance, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_instance, id, 8, 4);
@@ -60,6 +60,7 @@ LAYOUT_FIELD(emuv_query_instance, reserve_bytes, 216, 8);
 LAYOUT_FIELD(emuv_query_instance, created, 224, 4);
 LAYOUT_FIELD(emuv_query_instance, reserved, 228, 4);
 LAYOUT_FIELD(emuv_query_instance, client_virtual_bytes, 232, 8);
+LAYOUT_FIELD(emuv_query_instance, swapped_bytes, 240, 8);
 
 LAYOUT_SIZE(emuv_query_client, 128);
 LAYOUT_FIELD(emuv_query_client, size, 0, 4);
@@ -80,7 +81,7 @@ LAYOUT_FIELD(emuv_query_client, miss_bytes, 104, 8);
 LAYOUT_FIELD(emuv_query_client, stalled_ns, 112, 8);
 LAYOUT_FIELD(emuv_query_client, waiting_bytes, 120, 8);
 
-LAYOUT_SIZE(emuv_create, 112);
+LAYOUT_SIZE(emuv_create, 120);
 LAYOUT_FIELD(emuv_create, size, 0, 4);
 LAYOUT_FIELD(emuv_create, flags, 4, 4);
 LAYOUT_FIELD(emuv_create, id, 8, 4);
@@ -91,6 +92,8 @@ LAYOUT_FIELD(emuv_create, pci_device_id, 32, 4);
 LAYOUT_FIELD(emuv_create, reserved, 36, 4);
 LAYOUT_FIELD(emuv_create, gpu_model, 40, 64);
 LAYOUT_FIELD(emuv_create, client_virtual_bytes, 104, 8);
+LAYOUT_FIELD(emuv_create, swap_fd, 112, 4);
+LAYOUT_FIELD(emuv_create, reserved2, 116, 4);
 
 LAYOUT_SIZE(emuv_destroy, 16);
 LAYOUT_FIELD(emuv_destroy, size, 0, 4);
@@ -166,6 +169,8 @@ LAYOUT_VALUE(EMUV_CREATE_OVERCOMMIT, 1);
 LAYOUT_VALUE(EMUV_CREATE_GUARANTEED, 2);
 LAYOUT_VALUE(EMUV_DESTROY_FORCE, 1);
 LAYOUT_VALUE(EMUV_UNCHARGE_CANCEL, 1);
+LAYOUT_VALUE(EMUV_CREATE_SWAP, 4);
+LAYOUT_VALUE(EMUV_CREATE_BIND, 8);
 LAYOUT_VALUE(EMUV_ALLOC_POPULATE, 1);
 LAYOUT_VALUE(EMUV_EXPORT_DMABUF, 1);
 LAYOUT_VALUE(EMUV_CHARGE_WAIT, 1);

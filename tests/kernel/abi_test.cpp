@@ -162,8 +162,10 @@ const std::vector<form> &forms()
          EMUV_IOC_CREATE,
          true,
          false,
-         EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED,
-         {offsetof(emuv_create, reserved)},
+         EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED | EMUV_CREATE_SWAP |
+             EMUV_CREATE_BIND,
+         {offsetof(emuv_create, reserved), offsetof(emuv_create, swap_fd),
+          offsetof(emuv_create, reserved2)},
          order<emuv_create>([](emuv_create &a, int, const region &, int) {
              a = creation(mib, chunk);
          }),

@@ -67,10 +67,10 @@ protected:
     {}
 
     /// Touches memory near a node until no more is available.
-    void exhaust(int numa_node)
+    void exhaust(int numa_node, unsigned flags = 0)
     {
         auto argument =
-            creation(mib, 16 * gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT);
+            creation(mib, 16 * gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT | flags);
         argument.numa_node = numa_node;
         const int id = create(control, argument);
         client = open_client(id);
@@ -114,6 +114,29 @@ TEST_F(host_floor_by_node, LeavesEachNodeItsShareWhicheverIsAskedFor)
     for (const auto &line : log.lines()) {
         EXPECT_EQ(line.find("Out of memory"), std::string::npos) << line;
         EXPECT_EQ(line.find("invoked oom-killer"), std::string::npos) << line;
+    }
+}
+
+TEST_F(host_floor_by_node, InstancesThatAreBoundToANodeTakeNothingFromOthers)
+{
+    auto argument = creation(mib, chunk, EMUV_ANY, EMUV_CREATE_BIND);
+    EXPECT_EQ(call(control, EMUV_IOC_CREATE, argument), EINVAL)
+        << "to which node?";
+    settled_available();
+    const auto before = usable_by_node();
+    for (const auto &[node, all] : before) {
+        exhaust(node, EMUV_CREATE_BIND);
+        EXPECT_GT(touched, 0U) << node;
+        EXPECT_LE(touched, all.available + 16 * mib) << node;
+        auto after = usable_by_node();
+        for (const auto &[other, had] : before) {
+            if (other != node) {
+                EXPECT_GT(after[other].available + 64 * mib, had.available)
+                    << "node " << other << " after node " << node;
+            }
+        }
+        map.reset();
+        client.reset();
     }
 }
 

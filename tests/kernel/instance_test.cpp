@@ -541,6 +541,9 @@ void expect_sysfs_agrees(const descriptor &control, int id)
     same("reserve_bytes", is.reserve_bytes);
     same("client_virtual_bytes", is.client_virtual_bytes);
     same("guaranteed", is.created & EMUV_CREATE_GUARANTEED ? 1 : 0);
+    same("swap", is.created & EMUV_CREATE_SWAP ? 1 : 0);
+    same("swapped_bytes", is.swapped_bytes);
+    same("numa_bind", is.created & EMUV_CREATE_BIND ? 1 : 0);
     EXPECT_EQ(attribute(id, "uuid"), uuid_text(is.uuid));
     EXPECT_EQ(attribute(id, "numa_node"), std::to_string(is.numa_node));
     char device[8];

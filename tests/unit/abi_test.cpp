@@ -36,9 +36,9 @@ TEST(abi, every_structure_begins_with_size_and_flags)
 TEST(abi, sizes_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
-    EXPECT_EQ(sizeof(emuv_query_instance), 240U);
+    EXPECT_EQ(sizeof(emuv_query_instance), 248U);
     EXPECT_EQ(sizeof(emuv_query_client), 128U);
-    EXPECT_EQ(sizeof(emuv_create), 112U);
+    EXPECT_EQ(sizeof(emuv_create), 120U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
     EXPECT_EQ(sizeof(emuv_alloc), 24U);
     EXPECT_EQ(sizeof(emuv_free), 16U);
@@ -74,6 +74,8 @@ TEST(abi, members_stay_where_they_are)
     EXPECT_EQ(offsetof(emuv_query_instance, reserve_bytes), 216U);
     EXPECT_EQ(offsetof(emuv_query_instance, client_virtual_bytes), 232U);
     EXPECT_EQ(offsetof(emuv_create, client_virtual_bytes), 104U);
+    EXPECT_EQ(offsetof(emuv_query_instance, swapped_bytes), 240U);
+    EXPECT_EQ(offsetof(emuv_create, swap_fd), 112U);
 }
 
 TEST(abi, request_numbers_stay)

@@ -165,6 +165,7 @@ struct emuv_version {
  * @created: Out: the flags that it was created with, EMUV_CREATE_*
  * @reserved: Out: 0
  * @client_virtual_bytes: Out: the virtual VRAM that one client may allocate
+ * @swapped_bytes: Out: the bytes in its swap file (EMUV_CREATE_SWAP)
  *
  * The first version ends with @gpu_model.
  *
@@ -206,6 +207,7 @@ struct emuv_query_instance {
 	__u32 created;
 	__u32 reserved;
 	__aligned_u64 client_virtual_bytes;
+	__aligned_u64 swapped_bytes;
 };
 
 /**
@@ -272,9 +274,24 @@ struct emuv_query_client {
 #define EMUV_CREATE_GUARANTEED	(1U << 1)
 
 /**
+ * EMUV_CREATE_SWAP: chunks of the instance may leave RAM for @swap_fd when RAM is
+ * short, and come back on a touch. If there is no RAM for them then, the touch
+ * fails as a first touch does, and can be tried again. Chunks that are pinned, or mapped by a
+ * device, stay. Excludes EMUV_CREATE_GUARANTEED.
+ */
+#define EMUV_CREATE_SWAP	(1U << 2)
+
+/**
+ * EMUV_CREATE_BIND: take memory from @numa_node only. Without it other nodes help
+ * out when that one is short.
+ */
+#define EMUV_CREATE_BIND	(1U << 3)
+
+/**
  * struct emuv_create - ioctl(EMUV_IOC_CREATE), control node
  * @size: sizeof(struct emuv_create)
- * @flags: EMUV_CREATE_OVERCOMMIT or EMUV_CREATE_GUARANTEED
+ * @flags: EMUV_CREATE_OVERCOMMIT, EMUV_CREATE_GUARANTEED, EMUV_CREATE_SWAP,
+ *	EMUV_CREATE_BIND
  * @id: In: the instance's id, 0 to EMUV_MAX_INSTANCES - 1, or EMUV_ANY for
  *	the lowest free id. Out: the assigned id
  * @numa_node: The NUMA node of its memory, or EMUV_ANY for the node of the
@@ -292,6 +309,10 @@ struct emuv_query_client {
  *	and not free; a multiple of EMUV_CHUNK_BYTES. 0 stands for all of it.
  *	It keeps one program from taking all by mistake. It is no barrier: a
  *	process may open the node again
+ * @swap_fd: With EMUV_CREATE_SWAP: its swap file, a block device or a regular
+ *	file of @virtual_bytes at least, open for reading and writing with
+ *	O_DIRECT. The instance keeps it open. Without: must be 0
+ * @reserved2: Must be 0
  *
  * The first version ends with @gpu_model.
  *
@@ -306,6 +327,8 @@ struct emuv_query_client {
  *   EMUV_CREATE_GUARANTEED also: the host has less memory above its floor now,
  *   or the caller's memory cgroup has no room.
  * - EINTR: with EMUV_CREATE_GUARANTEED: a fatal signal came.
+ * - EBADF: @swap_fd is not open.
+ * - EBUSY: @swap_fd is another instance's swap file.
  */
 struct emuv_create {
 	__u32 size;
@@ -318,6 +341,8 @@ struct emuv_create {
 	__u32 reserved;
 	char gpu_model[EMUV_MODEL_LEN];
 	__aligned_u64 client_virtual_bytes;
+	__s32 swap_fd;
+	__u32 reserved2;
 };
 
 /**
@@ -474,6 +499,9 @@ struct emuv_import {
  * - EACCES: part of the range is not the caller's, or the node is not open for
  *   writing.
  * - EBUSY: a device has the range mapped through a dma-buf.
+ * - EIO: a chunk at either end is in the swap file, which cannot be read. A part
+ *   of the range may be done.
+ * - ENOMEM: there is no RAM for such a chunk. A part of the range may be done.
  */
 struct emuv_discard {
 	__u32 size;

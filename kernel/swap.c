@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Swap files: where the cold chunks of an instance go when RAM is short.
+ *
+ * A swap file is a block device, or a file that takes direct I/O. A chunk's
+ * place in it is its place in the offset space. Chunks are written as they are,
+ * 2 MiB at once: no other RAM is needed first, and the chunk's RAM is free
+ * afterwards.
+ *
+ * The file system's locks must not nest in mmap_lock, which a fault holds. So
+ * workers do all I/O, and whoever needs it waits. No lock of the driver is held
+ * meanwhile. A fault waits for reads only, never for something that a frozen file
+ * system would hold up: writing is tried, and fails there.
+ *
+ * Writes and the giving back of places are done one after the other, in the order
+ * in which they came. So nobody has to wait until a place is given back.
+ */
+#include <linux/backing-dev.h>
+#include <linux/bvec.h>
+#include <linux/completion.h>
+#include <linux/falloc.h>
+#include <linux/file.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/uio.h>
+
+#include "emuv.h"
+
+/* All swap files in use; no two instances may share one. */
+static LIST_HEAD(emuv_swaps);
+static DEFINE_MUTEX(emuv_swaps_lock);
+
+static struct workqueue_struct *emuv_swap_read_wq;
+static struct workqueue_struct *emuv_swap_write_wq;	/* one at a time */
+
+/*
+ * struct emuv_swap_io - I/O in progress, on the stack of whoever waits
+ * @place: Place in the file, in chunks
+ */
+struct emuv_swap_io {
+	struct work_struct work;
+	struct completion done;
+	struct file *file;
+	struct emuv_chunk *chunk;
+	u64 place;
+	bool write;
+	int err;
+};
+
+/*
+ * struct emuv_swap_hole - places to give back
+ * @first, @count: The places, in chunks
+ */
+struct emuv_swap_hole {
+	struct work_struct work;
+	struct file *file;
+	u64 first;
+	u64 count;
+};
+
+static bool emuv_swap_is_usable(struct file *file, u64 bytes)
+{
+	const fmode_t mode = FMODE_READ | FMODE_WRITE | FMODE_CAN_ODIRECT;
+	struct inode *inode = file->f_mapping->host;
+
+	/* a file in RAM, as of tmpfs, frees none */
+	if (!S_ISBLK(inode->i_mode) &&
+	    !(S_ISREG(inode->i_mode) &&
+	      inode->i_sb->s_bdi->capabilities & BDI_CAP_WRITEBACK))
+		return false;
+	return (file->f_mode & mode) == mode &&
+	       (file->f_flags & (O_DIRECT | O_APPEND)) == O_DIRECT &&
+	       file->f_op->read_iter && file->f_op->write_iter &&
+	       i_size_read(inode) >= bytes;
+}
+
+/*
+ * Make an instance swap to the file behind a descriptor. -EBADF if it is not
+ * open; -EINVAL if it cannot serve @bytes; -EBUSY if another instance has it.
+ */
+int emuv_swap_open(struct emuv_swap *swap, int fd, u64 bytes)
+{
+	struct emuv_swap *other;
+	int err = 0;
+
+	swap->file = fget(fd);
+	if (!swap->file)
+		return -EBADF;
+	mutex_lock(&emuv_swaps_lock);
+	if (!emuv_swap_is_usable(swap->file, bytes))
+		err = -EINVAL;
+	list_for_each_entry(other, &emuv_swaps, node)
+		if (other->file->f_mapping == swap->file->f_mapping)
+			err = -EBUSY;
+	if (!err)
+		list_add(&swap->node, &emuv_swaps);
+	mutex_unlock(&emuv_swaps_lock);
+	if (err) {
+		fput(swap->file);
+		swap->file = NULL;
+	}
+	return err;
+}
+
+void emuv_swap_close(struct emuv_swap *swap)
+{
+	if (!swap->file)
+		return;
+	mutex_lock(&emuv_swaps_lock);
+	list_del(&swap->node);
+	mutex_unlock(&emuv_swaps_lock);
+	fput(swap->file);
+	swap->file = NULL;
+}
+
+/* Describe a chunk's pages; returns the number of pieces. */
+static unsigned int emuv_swap_pieces(const struct emuv_chunk *chunk,
+				     struct bio_vec *pieces)
+{
+	unsigned int count = chunk->folio ? 1 : EMUV_CHUNK_PAGES, i;
+
+	for (i = 0; i < count; i++) {
+		pieces[i].bv_page = emuv_chunk_page(chunk, i);
+		pieces[i].bv_len = EMUV_CHUNK_BYTES / count;
+		pieces[i].bv_offset = 0;
+	}
+	return count;
+}
+
+static int emuv_swap_transfer(const struct emuv_swap_io *io,
+			      struct bio_vec *pieces)
+{
+	loff_t pos = io->place << EMUV_CHUNK_SHIFT;
+	struct iov_iter iter;
+	struct kiocb iocb;
+	ssize_t done;
+
+	iov_iter_bvec(&iter, io->write ? ITER_SOURCE : ITER_DEST, pieces,
+		      emuv_swap_pieces(io->chunk, pieces), EMUV_CHUNK_BYTES);
+	init_sync_kiocb(&iocb, io->file);
+	iocb.ki_pos = pos;
+	/* whatever has become of the descriptor's flags */
+	iocb.ki_flags = (iocb.ki_flags & ~IOCB_APPEND) | IOCB_DIRECT;
+	while (iov_iter_count(&iter)) {
+		done = io->write ? io->file->f_op->write_iter(&iocb, &iter) :
+				   io->file->f_op->read_iter(&iocb, &iter);
+		if (done <= 0)
+			return done ?: -EIO;
+	}
+	return iocb.ki_pos == pos + (loff_t)EMUV_CHUNK_BYTES ? 0 : -EIO;
+}
+
+/*
+ * Write or read a whole chunk. -EIO if the file gives less; -EAGAIN if it cannot
+ * be written now, because its file system is frozen.
+ */
+static int emuv_swap_move(const struct emuv_swap_io *io)
+{
+	struct bio_vec *pieces;
+	int err;
+
+	pieces = kmalloc_array(io->chunk->folio ? 1 : EMUV_CHUNK_PAGES,
+			       sizeof(*pieces), GFP_KERNEL);
+	if (!pieces)
+		return -ENOMEM;
+	if (!io->write) {
+		err = emuv_swap_transfer(io, pieces);
+	} else if (file_start_write_trylock(io->file)) {
+		err = emuv_swap_transfer(io, pieces);
+		file_end_write(io->file);
+	} else {
+		err = -EAGAIN;
+	}
+	kfree(pieces);
+	return err;
+}
+
+static void emuv_swap_work(struct work_struct *work)
+{
+	struct emuv_swap_io *io = container_of(work, struct emuv_swap_io, work);
+	/* others may be waiting for this to free memory */
+	unsigned int noio = memalloc_noio_save();
+
+	io->err = emuv_swap_move(io);
+	memalloc_noio_restore(noio);
+	complete(&io->done);
+}
+
+static int emuv_swap_run(struct emuv_swap_io *io)
+{
+	INIT_WORK_ONSTACK(&io->work, emuv_swap_work);
+	init_completion(&io->done);
+	queue_work(io->write ? emuv_swap_write_wq : emuv_swap_read_wq,
+		   &io->work);
+	wait_for_completion(&io->done);
+	destroy_work_on_stack(&io->work);
+	return io->err;
+}
+
+/* Write a chunk that nobody else can change to @place. Returns 0 or an error. */
+int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
+{
+	struct emuv_swap_io io = {
+		.file = swap->file,
+		.chunk = chunk,
+		.place = place,
+		.write = true,
+	};
+
+	return emuv_swap_run(&io);
+}
+
+/* Read what was written to @place. Returns 0, or an error; it can be tried again. */
+int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
+{
+	struct emuv_swap_io io = {
+		.file = swap->file,
+		.chunk = chunk,
+		.place = place,
+	};
+
+	return emuv_swap_run(&io);
+}
+
+static void emuv_swap_hole_work(struct work_struct *work)
+{
+	struct emuv_swap_hole *hole = container_of(work, struct emuv_swap_hole,
+						   work);
+	unsigned int noio = memalloc_noio_save();
+	struct file *file = hole->file;
+
+	if (file->f_op->fallocate && file_start_write_trylock(file)) {
+		file->f_op->fallocate(file, FALLOC_FL_PUNCH_HOLE |
+					    FALLOC_FL_KEEP_SIZE,
+				      hole->first << EMUV_CHUNK_SHIFT,
+				      hole->count << EMUV_CHUNK_SHIFT);
+		file_end_write(file);
+	}
+	memalloc_noio_restore(noio);
+	fput(file);
+	kfree(hole);
+}
+
+/*
+ * Give back what the file holds of a range, some time before the next write. Not
+ * every file can, nor at every time: then old bytes stay in it until others are
+ * written there. No client ever reads them.
+ */
+void emuv_swap_trim(struct emuv_swap *swap, u64 first, u64 count)
+{
+	struct emuv_swap_hole *hole = kmalloc(sizeof(*hole), GFP_KERNEL);
+
+	if (!hole)
+		return;
+	INIT_WORK(&hole->work, emuv_swap_hole_work);
+	hole->file = get_file(swap->file);
+	hole->first = first;
+	hole->count = count;
+	queue_work(emuv_swap_write_wq, &hole->work);
+}
+
+int emuv_swap_init(void)
+{
+	/* frozen after all who touch memory, and before a snapshot of the host */
+	emuv_swap_read_wq = alloc_workqueue("emuv_swap_read", WQ_UNBOUND |
+					    WQ_MEM_RECLAIM | WQ_FREEZABLE, 0);
+	if (!emuv_swap_read_wq)
+		return -ENOMEM;
+	emuv_swap_write_wq = alloc_ordered_workqueue("emuv_swap_write",
+						     WQ_MEM_RECLAIM |
+						     WQ_FREEZABLE);
+	if (emuv_swap_write_wq)
+		return 0;
+	destroy_workqueue(emuv_swap_read_wq);
+	return -ENOMEM;
+}
+
+/* Ends what is left to give back, too. */
+void emuv_swap_exit(void)
+{
+	destroy_workqueue(emuv_swap_write_wq);
+	destroy_workqueue(emuv_swap_read_wq);
+}
