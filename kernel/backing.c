@@ -211,17 +211,15 @@ static struct emuv_chunk *emuv_chunk_find(struct emuv_region *region,
 	*gone = emuv_reclaim_is_gone(chunk);
 	if (*gone)
 		chunk = NULL;
-	if (chunk) {
+	if (chunk)
 		kref_get(&chunk->kref);
-		WRITE_ONCE(chunk->young, true);
-	}
 	xa_unlock(&region->chunks);
 	return chunk;
 }
 
 /*
  * Get the chunk that backs @index, with a reference; NULL if there is none in
- * RAM.
+ * RAM. This is no use of it that would keep it in RAM.
  */
 struct emuv_chunk *emuv_chunk_get(struct emuv_region *region,
 				  unsigned long index)
@@ -243,10 +241,11 @@ struct emuv_chunk *emuv_chunk_look(struct emuv_region *region,
 
 	do {
 		chunk = emuv_chunk_find(region, index, &gone);
-		if (!gone)
-			return chunk;
-		chunk = emuv_reclaim_return(region, index);
-	} while (!chunk);
+		if (gone)
+			chunk = emuv_reclaim_return(region, index);
+	} while (gone && !chunk);
+	if (!IS_ERR_OR_NULL(chunk))
+		WRITE_ONCE(chunk->young, true);
 	return chunk;
 }
 
@@ -305,10 +304,10 @@ void emuv_chunk_count(struct emuv_region *region, long chunks)
 }
 
 /*
- * Allocate a chunk for a region at its payer's expense. If the region's instance
- * has a swap file and there is no RAM, other chunks leave RAM for it. Its bytes
- * are zero. A chunk for bytes that come back may take half of the floor in the
- * end. -ENOMEM, or -EINTR on a fatal signal.
+ * Allocate a chunk for a region at its payer's expense. If the region's
+ * instance has a swap file and there is no RAM, other chunks leave RAM for it.
+ * Its bytes are zero. A chunk for bytes that come back may take half of the
+ * floor in the end. -ENOMEM, or -EINTR on a fatal signal.
  */
 struct emuv_chunk *emuv_chunk_make(struct emuv_region *region, bool returning)
 {
@@ -391,8 +390,8 @@ static struct emuv_chunk *emuv_chunk_insert(struct emuv_region *region,
 }
 
 /*
- * Get a chunk from the instance's reserve. Only failed memory, a fatal signal or
- * revocation prevents that.
+ * Get a chunk from the instance's reserve. Only failed memory, a fatal signal
+ * or revocation prevents that.
  */
 static struct emuv_chunk *
 emuv_chunk_back_guaranteed(struct emuv_region *region, unsigned long index)
@@ -634,7 +633,8 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 
 /*
  * Prepare the discard of a slice: bytes outside RAM are forgotten, or come back
- * if their chunk lies in the range in part. 0, or an error of emuv_chunk_look().
+ * if their chunk lies in the range in part. 0, or an error of
+ * emuv_chunk_look().
  */
 static int emuv_backing_settle(struct emuv_region *region, unsigned long first,
 			       unsigned long end, u64 offset, u64 bytes)

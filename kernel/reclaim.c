@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reclaim: cold chunks of instances with a swap file leave RAM when it is short,
- * and come back on a touch.
+ * Reclaim: cold chunks of instances with a swap file leave RAM when it is
+ * short, and come back on a touch.
  *
- * Two ask for RAM: a touch that would fail otherwise, and the kernel's shrinker.
- * Both only leave a request, and a single worker serves them. A toucher sleeps
- * meanwhile, holding mmap_lock or a dma-buf's locks, but no lock that the worker
- * waits for. A process in reclaim may hold any lock, so it waits for a short
- * time only. The worker tries map_sem and never waits for it.
+ * Two ask for RAM: a touch that would fail otherwise, and the kernel's
+ * shrinker. Both only leave a request, and a single worker serves them. A
+ * toucher sleeps meanwhile, holding mmap_lock or a dma-buf's locks, but no lock
+ * that the worker waits for. A process in reclaim may hold any lock, so it
+ * waits for a short time only. The worker tries map_sem and never waits for it.
  *
  * The worker goes round the regions like the hand of a clock. It takes a chunk
  * out of all mappings first. If nobody touches the chunk for a while, it is
@@ -49,7 +49,8 @@
 #define EMUV_RECLAIM_THROTTLE	(HZ / 5)
 
 /*
- * struct emuv_reclaim_waiter - a touch that needs a chunk, on its thread's stack
+ * struct emuv_reclaim_waiter - a touch that needs a chunk, on its thread's
+ * stack
  * @region: Region that the chunk is for
  * @strict: Only RAM of the same cgroup helps
  * @seen: The worker has begun to look for a chunk since the request came
@@ -136,8 +137,8 @@ static bool emuv_reclaim_claim(struct emuv_region *region, unsigned long index)
 }
 
 /*
- * Give up an owned place: @entry tells where its bytes are now. The caller holds
- * xa_lock. Nothing is allocated, since the place has an entry.
+ * Give up an owned place: @entry tells where its bytes are now. The caller
+ * holds xa_lock. Nothing is allocated, since the place has an entry.
  */
 static void emuv_reclaim_settle(struct emuv_region *region, unsigned long index,
 				void *entry)
@@ -159,8 +160,8 @@ int emuv_reclaim_wait(struct emuv_region *region, unsigned long index)
 }
 
 /*
- * End a return: give up the place with @chunk in it, or after an error as it was.
- * In a region that was revoked meanwhile nothing is left in it.
+ * End a return: give up the place with @chunk in it, or after an error as it
+ * was. In a region that was revoked meanwhile nothing is left in it.
  */
 static struct emuv_chunk *emuv_reclaim_land(struct emuv_region *region,
 					    unsigned long index,
@@ -191,10 +192,11 @@ static struct emuv_chunk *emuv_reclaim_land(struct emuv_region *region,
 }
 
 /*
- * Bring the bytes of a place back that are not in RAM. Returns the chunk, with a
- * reference; NULL if another thread was faster; or an error. -EIO means that the
- * swap file cannot be read; others are those of emuv_chunk_make(). After an error the bytes are
- * still in the file, unless it is -ENODEV, in a revoked region.
+ * Bring the bytes of a place back that are not in RAM. Returns the chunk, with
+ * a reference; NULL if another thread was faster; or an error. -EIO means that
+ * the swap file cannot be read; others are those of emuv_chunk_make(). After an
+ * error the bytes are still in the file, unless it is -ENODEV, in a revoked
+ * region.
  */
 struct emuv_chunk *emuv_reclaim_return(struct emuv_region *region,
 				       unsigned long index)
@@ -260,9 +262,14 @@ void emuv_reclaim_release(struct emuv_region *region)
 
 /* --- requests --- */
 
+/* Would the RAM of a chunk of the region help? */
 static bool emuv_reclaim_serves(const struct emuv_reclaim_waiter *waiter,
 				const struct emuv_region *region)
 {
+	const struct emuv_config *config = &waiter->region->inst->config;
+
+	if (config->bind && config->numa_node != region->inst->config.numa_node)
+		return false;
 	return !waiter->strict || waiter->region->payer == region->payer;
 }
 
@@ -376,8 +383,8 @@ static void emuv_reclaim_give(struct emuv_region *region,
  * Ask for the RAM of another chunk, because there is none for one of @region.
  * True if a chunk has left RAM. It is in @chunk then, with old bytes in it, or
  * @chunk is NULL and its RAM is free. False if none can leave, on a fatal signal,
- * or if it takes too long. The caller holds nothing that is inside mmap_lock and
- * the dma-buf's locks.
+ * or if it takes too long. The caller holds nothing that is inside mmap_lock
+ * and the dma-buf's locks.
  */
 bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
 		      struct emuv_chunk **chunk)
@@ -577,7 +584,7 @@ static void emuv_reclaim_leave(void)
 	wake_up_all(&emuv_reclaim_progress);
 }
 
-/* Visit each region once, as long as anybody wants RAM. Is there more to hope for? */
+/* Visit each region once, as long as anybody wants RAM. True: go on hoping. */
 static bool emuv_reclaim_go_round(bool force)
 {
 	struct emuv_region *region;
@@ -618,7 +625,7 @@ static void emuv_reclaim_begin(void)
 	spin_unlock(&emuv_reclaim_lock);
 }
 
-/* Tell those whom no chunk helped. Later requests have queued the work again. */
+/* Tell those whom no chunk helped. Later requests have queued the work. */
 static void emuv_reclaim_end(unsigned long freed)
 {
 	struct emuv_reclaim_waiter *waiter, *next;
@@ -663,8 +670,8 @@ void emuv_reclaim_add(struct emuv_region *region)
 }
 
 /*
- * Keep the worker away from a region from now on. Waits while the worker has one
- * of its chunks in hand.
+ * Keep the worker away from a region from now on. Waits while the worker has
+ * one of its chunks in hand.
  */
 void emuv_reclaim_forget(struct emuv_region *region)
 {

@@ -9,11 +9,11 @@
  *
  * The file system's locks must not nest in mmap_lock, which a fault holds. So
  * workers do all I/O, and whoever needs it waits. No lock of the driver is held
- * meanwhile. A fault waits for reads only, never for something that a frozen file
- * system would hold up: writing is tried, and fails there.
+ * meanwhile. A fault waits for reads only, never for something that a frozen
+ * file system would hold up: writing is tried, and fails there.
  *
- * Writes and the giving back of places are done one after the other, in the order
- * in which they came. So nobody has to wait until a place is given back.
+ * Writes and the giving back of places are done one after the other, in the
+ * order in which they came. So nobody has to wait until a place is given back.
  */
 #include <linux/backing-dev.h>
 #include <linux/bvec.h>
@@ -151,8 +151,8 @@ static int emuv_swap_transfer(const struct emuv_swap_io *io,
 }
 
 /*
- * Write or read a whole chunk. -EIO if the file gives less; -EAGAIN if it cannot
- * be written now, because its file system is frozen.
+ * Write or read a whole chunk. -EIO if the file gives less; -EAGAIN if it
+ * cannot be written now, because its file system is frozen.
  */
 static int emuv_swap_move(const struct emuv_swap_io *io)
 {
@@ -197,7 +197,7 @@ static int emuv_swap_run(struct emuv_swap_io *io)
 	return io->err;
 }
 
-/* Write a chunk that nobody else can change to @place. Returns 0 or an error. */
+/* Write a chunk that nobody else can change to @place. 0 or an error. */
 int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 {
 	struct emuv_swap_io io = {
@@ -210,7 +210,7 @@ int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 	return emuv_swap_run(&io);
 }
 
-/* Read what was written to @place. Returns 0, or an error; it can be tried again. */
+/* Read what was written to @place. 0 or an error; it can be tried again. */
 int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 {
 	struct emuv_swap_io io = {
@@ -242,9 +242,9 @@ static void emuv_swap_hole_work(struct work_struct *work)
 }
 
 /*
- * Give back what the file holds of a range, some time before the next write. Not
- * every file can, nor at every time: then old bytes stay in it until others are
- * written there. No client ever reads them.
+ * Give back what the file holds of a range, some time before the next write.
+ * Not every file can, nor at every time: then old bytes stay in it until others
+ * are written there. No client ever reads them.
  */
 void emuv_swap_trim(struct emuv_swap *swap, u64 first, u64 count)
 {

@@ -39,9 +39,13 @@ struct instance_spec
     /// chunks; 0: all.
     std::uint64_t client_virtual_bytes = 0;
     int numa_node = any;             ///< the source of its RAM, or any
+    bool numa_bind = false;          ///< take RAM from numa_node only
     std::uint16_t pci_device_id = 0; ///< the card it belongs to; 0: none
     bool overcommit = false;         ///< promise more RAM than the host has
     bool guaranteed = false;         ///< reserve its share of RAM at once
+    /// Its swap file: a block device, a file that takes direct I/O and has
+    /// virtual_bytes, or a folder to make such a file in. Empty: none
+    std::string swap;
 
     bool operator==(const instance_spec &) const = default;
 };
@@ -60,6 +64,8 @@ struct instance_info
     std::uint64_t resident_bytes = 0;       ///< system RAM that backs it now
     std::uint64_t reserve_bytes = 0;        ///< RAM reserved and unused
     bool guaranteed = false;                ///< all its RAM was reserved
+    std::uint64_t swapped_bytes = 0;        ///< in its swap file
+    bool swaps = false;                     ///< it has a swap file
     std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
     std::uint32_t clients = 0;
     int numa_node = any;

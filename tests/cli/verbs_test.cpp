@@ -297,6 +297,29 @@ TEST_F(verbs, create_reserves_ram_for_what_is_guaranteed)
         << "an instance that reserves nothing is another one";
 }
 
+TEST_F(verbs, create_refuses_swap_files_that_cannot_be)
+{
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --swap /tmp "
+                  "--guaranteed")
+                  .status,
+              2);
+    const auto result =
+        run("create --gpu-model 4070 --virtual 2G --swap /nowhere/at/all");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("/nowhere/at/all"));
+    EXPECT_EQ(run("list").out, "");
+}
+
+TEST_F(verbs, create_binds_to_a_node_that_is_named)
+{
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --numa-bind").status,
+              2);
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 2G --numa-bind "
+                  "--numa-node 0")
+                  .status,
+              0);
+}
+
 TEST_F(verbs, create_explains_that_ram_cannot_be_reserved_now)
 {
     kernel_.fail(EMUV_IOC_CREATE, ENOMEM);

@@ -24,6 +24,9 @@ namespace {
 using namespace guest;
 
 constexpr u64 page = 4096;
+/// Memory above the floor. Processors may keep some of it for themselves, where
+/// the driver does not count it.
+constexpr u64 near = 160 * mib;
 
 /// A compressed RAM disk. It keeps pages of one repeated word in no memory at
 /// all, so that swapping to it frees RAM.
@@ -230,24 +233,24 @@ TEST_F(reclaim, ColdMemoryLeavesWhenTheKernelAsksAndComesBack)
 
 TEST_F(reclaim, MoreThanTheHostHasAboveItsFloorCanBeTouched)
 {
-    reload_near_floor(64 * mib);
-    const int id = create_swapping(256 * mib);
+    reload_near_floor(near);
+    const int id = create_swapping(320 * mib);
     const auto client = open_client(id);
-    const auto got = allocate(client, 256 * mib);
+    const auto got = allocate(client, 320 * mib);
     const mapping map(client.get(), got.bytes, got.offset);
     for (u64 at = 0; at < map.size(); at += chunk) {
         ASSERT_EQ(signal_of_write(map.data() + at), 0) << at;
         fill_pages(map.data() + at, chunk, 1, at);
     }
-    EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes, 256 * mib);
-    EXPECT_LE(now(id).resident_bytes, 128 * mib);
+    EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes, 320 * mib);
+    EXPECT_GT(now(id).swapped_bytes, 64 * mib);
     for (int round = 0; round < 2; round++) {
         for (u64 at = 0; at < map.size(); at += chunk) {
             ASSERT_EQ(signal_of_read(map.data() + at), 0) << at;
             ASSERT_FALSE(first_page_error(map.data() + at, chunk, 1, at)) << at;
         }
     }
-    EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes, 256 * mib);
+    EXPECT_EQ(now(id).resident_bytes + now(id).swapped_bytes, 320 * mib);
 }
 
 TEST_F(reclaim, AFullCgroupMakesRoomByItsOwnColdMemory)
@@ -255,7 +258,7 @@ TEST_F(reclaim, AFullCgroupMakesRoomByItsOwnColdMemory)
     const memory_cgroup group("reclaim-test");
     if (!group.usable)
         GTEST_SKIP() << "no cgroup2 with a memory controller here";
-    const int id = create_swapping(256 * mib);
+    const int id = create_swapping(320 * mib);
     const auto other = open_client(id);
     const auto others = allocate(other, 32 * mib, EMUV_ALLOC_POPULATE);
     ASSERT_EQ(others.bytes, 32 * mib);
@@ -753,7 +756,7 @@ TEST_F(reclaim, AFileOfAFrozenFileSystemHoldsNobodyUp)
 
 TEST_F(reclaim, WhatIsAwayComesBackAtTheHostsFloor)
 {
-    reload_near_floor(64 * mib);
+    reload_near_floor(near);
     const int id = create_swapping(16 * mib);
     const int other =
         create(control, creation(0, gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
@@ -825,10 +828,10 @@ TEST_F(reclaim, AFileThatCannotBeReadGivesErrorsUntilItCan)
 
 TEST_F(reclaim, ATouchFailsWhereNothingCanLeave)
 {
-    reload_near_floor(64 * mib);
-    const int id = create_swapping(256 * mib);
+    reload_near_floor(near);
+    const int id = create_swapping(320 * mib);
     const auto client = open_client(id);
-    const auto got = allocate(client, 256 * mib);
+    const auto got = allocate(client, 320 * mib);
     const mapping map(client.get(), got.bytes, got.offset);
     std::vector<std::unique_ptr<socket_pin>> pins;
     u64 at = 0;

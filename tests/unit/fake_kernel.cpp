@@ -327,7 +327,9 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
     copy.unowned_bytes = info.unowned_bytes;
     copy.resident_bytes = info.resident_bytes;
     copy.reserve_bytes = info.reserve_bytes;
-    copy.created = info.guaranteed ? EMUV_CREATE_GUARANTEED : 0;
+    copy.created = (info.guaranteed ? EMUV_CREATE_GUARANTEED : 0) |
+                   (info.swaps ? EMUV_CREATE_SWAP : 0);
+    copy.swapped_bytes = info.swapped_bytes;
     copy.fetched_bytes = info.moved.fetched_bytes;
     copy.evicted_bytes = info.moved.evicted_bytes;
     copy.spills = info.moved.spills;
@@ -376,11 +378,19 @@ int fake_kernel::create(void *argument)
 {
     emuv_create copy{};
     if (const int bad = take(argument, copy,
-                             EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED);
+                             EMUV_CREATE_OVERCOMMIT | EMUV_CREATE_GUARANTEED |
+                                 EMUV_CREATE_SWAP | EMUV_CREATE_BIND);
         bad != 0)
         return bad;
     if ((copy.flags & EMUV_CREATE_OVERCOMMIT) != 0 &&
         (copy.flags & EMUV_CREATE_GUARANTEED) != 0)
+        return -EINVAL;
+    const bool swaps = (copy.flags & EMUV_CREATE_SWAP) != 0;
+    if (swaps && ::fcntl(copy.swap_fd, F_GETFL) == -1)
+        return -EBADF;
+    if ((copy.flags & EMUV_CREATE_BIND) != 0 && copy.numa_node == EMUV_ANY)
+        return -EINVAL;
+    if (copy.reserved2 != 0 || (!swaps && copy.swap_fd != 0))
         return -EINVAL;
     const std::uint64_t sum = copy.physical_bytes + copy.virtual_bytes;
     if (copy.reserved != 0 || copy.id < EMUV_ANY ||
@@ -417,6 +427,7 @@ int fake_kernel::create(void *argument)
             std::min(copy.client_virtual_bytes, copy.virtual_bytes);
     one.info.numa_node = copy.numa_node;
     one.info.guaranteed = (copy.flags & EMUV_CREATE_GUARANTEED) != 0;
+    one.info.swaps = swaps;
     one.info.reserve_bytes = one.info.guaranteed ? copy.virtual_bytes : 0;
     one.info.pci_device_id = static_cast<std::uint16_t>(copy.pci_device_id);
     one.info.uuid = "00112233-4455-6677-8899-aabbccddee00";
@@ -648,6 +659,8 @@ void fake_kernel::show(const instance &of) const
     put("resident_bytes", std::to_string(info.resident_bytes));
     put("reserve_bytes", std::to_string(info.reserve_bytes));
     put("guaranteed", info.guaranteed ? "1" : "0");
+    put("swap", info.swaps ? "1" : "0");
+    put("swapped_bytes", std::to_string(info.swapped_bytes));
     put("clients", std::to_string(info.clients));
     put("chunk_bytes", std::to_string(info.chunk_bytes));
     put("uuid", info.uuid);

@@ -33,6 +33,8 @@ struct create_options
     std::string pci_device_id;
     bool overcommit = false;
     bool guaranteed = false;
+    bool numa_bind = false;
+    std::string swap;
     std::string module = "emuv";
     bool dry_run = false;
     output_options output;
@@ -154,6 +156,13 @@ void cmd_create(const create_options &options, environment &env)
     if (what.spec.overcommit && what.spec.guaranteed)
         throw usage_error("--guaranteed and --overcommit: RAM that is promised "
                           "beyond what there is cannot be reserved");
+    what.spec.numa_bind = options.numa_bind;
+    if (what.spec.numa_bind && what.spec.numa_node == emuv::any)
+        throw usage_error("--numa-bind: needs --numa-node");
+    what.spec.swap = options.swap;
+    if (!what.spec.swap.empty() && what.spec.guaranteed)
+        throw usage_error("--guaranteed and --swap: memory that is reserved "
+                          "never leaves RAM");
     if (!options.id.empty())
         what.spec.id = parse_option("--id", [&] {
             return static_cast<int>(
@@ -241,12 +250,16 @@ verb create_verb()
         {"--count", "N", "how many to make. Default: 1", &options->count},
         {"--numa-node", "N", "where its RAM comes from; -1: any",
          &options->numa_node},
+        flag("--numa-bind", options->numa_bind, "take no RAM from other nodes"),
         {"--pci-device-id", "0xID", "the card it belongs to, a label",
          &options->pci_device_id},
         flag("--overcommit", options->overcommit,
              "promise more RAM than the host has"),
         flag("--guaranteed", options->guaranteed,
              "reserve its share of RAM at once"),
+        {"--swap", "PATH",
+         "let cold memory leave RAM for this device,\nfile or folder",
+         &options->swap, offered::files},
         module_option(options->module),
         dry_run_flag(options->dry_run),
         json_flag(options->output)};

@@ -70,6 +70,8 @@ std::string block(const emuv::instance_info &info, bool exact,
                      size(info.chunk_bytes)));
     if (info.guaranteed)
         line("Reserved", size(info.reserve_bytes) + " more, guaranteed");
+    if (info.swaps)
+        line("In swap file", size(info.swapped_bytes));
     line("Moved",
          fmt::format("{} to VRAM, {} to RAM", size(info.moved.fetched_bytes),
                      size(info.moved.evicted_bytes)));

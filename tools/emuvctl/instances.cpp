@@ -29,7 +29,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 29> columns = {{
+constexpr std::array<column, 31> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -47,6 +47,8 @@ constexpr std::array<column, 29> columns = {{
     {"resident_bytes", "RESIDENT", kind::bytes, "RAM that backs it now"},
     {"reserve_bytes", "RESERVE", kind::bytes, "RAM kept for it, unused"},
     {"guaranteed", "GUARANTEED", kind::text, "its RAM was reserved at once"},
+    {"swap", "SWAP", kind::text, "it has a swap file"},
+    {"swapped_bytes", "SWAPPED", kind::bytes, "in its swap file"},
     {"chunk_bytes", "CHUNK", kind::bytes, "the unit of backing"},
     {"clients", "CLIENTS", kind::number, "open files of its node"},
     {"uuid", "UUID", kind::text, "its UUID"},
@@ -97,6 +99,8 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.resident_bytes,
         info.reserve_bytes,
         info.guaranteed,
+        info.swaps,
+        info.swapped_bytes,
         info.chunk_bytes,
         std::uint64_t{info.clients},
         info.uuid,
@@ -222,12 +226,15 @@ std::string describe(const emuv::instance_spec &spec)
     if (spec.pci_device_id != 0)
         text += fmt::format(", {:#06x}", spec.pci_device_id);
     if (spec.numa_node != emuv::any)
-        text += fmt::format(", NUMA node {}", spec.numa_node);
+        text += fmt::format(", NUMA node {}{}", spec.numa_node,
+                            spec.numa_bind ? " only" : "");
     if (spec.client_virtual_bytes != 0)
         text += fmt::format(", {} a client",
                             emuv::format_size_exact(spec.client_virtual_bytes));
     if (spec.guaranteed)
         text += ", guaranteed";
+    if (!spec.swap.empty())
+        text += fmt::format(", swapping to {}", printable(spec.swap));
     return text;
 }
 

@@ -7,10 +7,52 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace emuv {
+
+namespace {
+
+/// A swap file, open until the driver has it.
+class swap_file
+{
+public:
+    swap_file(const std::string &path, std::uint64_t bytes)
+    {
+        constexpr int flags = O_RDWR | O_DIRECT | O_CLOEXEC;
+        struct stat is = {};
+        if (::stat(path.c_str(), &is) != 0)
+            throw error(errno, path, "stat");
+        if (S_ISDIR(is.st_mode))
+            fd_ = ::open(path.c_str(), flags | O_TMPFILE, 0600);
+        else // with O_EXCL nobody else can use a block device meanwhile
+            fd_ = ::open(path.c_str(),
+                         S_ISBLK(is.st_mode) ? flags | O_EXCL : flags);
+        if (fd_ < 0)
+            throw error(errno, path, "open");
+        if (S_ISDIR(is.st_mode) &&
+            ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
+            const int number = errno;
+            ::close(fd_);
+            throw error(number, path, "ftruncate");
+        }
+    }
+    ~swap_file() { ::close(fd_); }
+    swap_file(const swap_file &) = delete;
+    swap_file &operator=(const swap_file &) = delete;
+
+    [[nodiscard]] int fd() const { return fd_; }
+
+private:
+    int fd_ = -1;
+};
+
+} // namespace
 
 control::control(const std::filesystem::path &dev, kernel_api &kernel)
     : file_(std::make_shared<const node_file>(
@@ -30,7 +72,8 @@ int control::create(const instance_spec &spec)
     if (spec.gpu_model.size() >= sizeof(arg.gpu_model))
         throw error(EINVAL, file_->path(), "EMUV_IOC_CREATE", spec.id);
     arg.flags = (spec.overcommit ? EMUV_CREATE_OVERCOMMIT : 0) |
-                (spec.guaranteed ? EMUV_CREATE_GUARANTEED : 0);
+                (spec.guaranteed ? EMUV_CREATE_GUARANTEED : 0) |
+                (spec.numa_bind ? EMUV_CREATE_BIND : 0);
     arg.id = spec.id;
     arg.numa_node = spec.numa_node;
     arg.physical_bytes = spec.physical_bytes;
@@ -38,6 +81,12 @@ int control::create(const instance_spec &spec)
     arg.client_virtual_bytes = spec.client_virtual_bytes;
     arg.pci_device_id = spec.pci_device_id;
     std::memcpy(arg.gpu_model, spec.gpu_model.data(), spec.gpu_model.size());
+    std::optional<swap_file> swap;
+    if (!spec.swap.empty()) {
+        swap.emplace(spec.swap, spec.virtual_bytes);
+        arg.flags |= EMUV_CREATE_SWAP;
+        arg.swap_fd = swap->fd();
+    }
     file_->call(EMUV_IOC_CREATE, "EMUV_IOC_CREATE", arg, spec.id);
     return arg.id;
 }

@@ -187,6 +187,10 @@ std::optional<instance_info> sysfs::instance(int id) const
         info.client_virtual_bytes = of.has("client_virtual_bytes")
                                         ? of.number("client_virtual_bytes")
                                         : info.virtual_bytes;
+        if (of.has("swap")) {
+            info.swapped_bytes = of.number("swapped_bytes");
+            info.swaps = of.number<int>("swap") != 0;
+        }
         info.chunk_bytes = of.number("chunk_bytes");
         info.clients = of.number<std::uint32_t>("clients");
         info.numa_node = of.number<int>("numa_node");

@@ -67,6 +67,8 @@ instance_info to_info(const emuv_query_instance &from)
     to.resident_bytes = from.resident_bytes;
     to.reserve_bytes = from.reserve_bytes;
     to.guaranteed = (from.created & EMUV_CREATE_GUARANTEED) != 0;
+    to.swapped_bytes = from.swapped_bytes;
+    to.swaps = (from.created & EMUV_CREATE_SWAP) != 0;
     to.clients = from.clients;
     to.numa_node = from.numa_node;
     to.pci_device_id = static_cast<std::uint16_t>(from.pci_device_id);
