@@ -7,11 +7,13 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/emuv.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -183,9 +185,15 @@ struct FakeInstance
     bool waits = true;             // the driver knows of waiting
     std::uint64_t deadline_ns = 0; // of the last charge that waits
     bool disturbs = true;          // while one waits
+    bool can_be_ended = false;     // by a signal meanwhile
     std::uint64_t comes_free = 0;  // while one waits
+    int called_off = 0;            // waits
+    int fails_with = 0;            // a charge that waits
     std::uint32_t state = 0;
     std::uint32_t waiters = 0;
+    int polls = 0;
+    // The answers of poll(), each with the state from then on; then it fails.
+    std::vector<std::pair<int, std::uint32_t>> polled;
 } instance;
 
 int fake_ioctl(int, unsigned long request, void *argument)
@@ -209,6 +217,11 @@ int fake_ioctl(int, unsigned long request, void *argument)
             sigset_t now;
             pthread_sigmask(SIG_BLOCK, nullptr, &now);
             instance.disturbs = sigismember(&now, SIGPROF) == 0;
+            instance.can_be_ended = sigismember(&now, SIGINT) == 0;
+            if (instance.fails_with != 0) {
+                errno = instance.fails_with;
+                return -1;
+            }
             instance.used -= instance.comes_free;
             if (instance.used + charge.bytes > instance.physical) {
                 errno = ETIMEDOUT;
@@ -226,9 +239,13 @@ int fake_ioctl(int, unsigned long request, void *argument)
         instance.used += charge.bytes;
         return 0;
     }
-    case EMUV_IOC_UNCHARGE:
-        instance.used -= static_cast<emuv_charge *>(argument)->bytes;
+    case EMUV_IOC_UNCHARGE: {
+        const auto &charge = *static_cast<emuv_charge *>(argument);
+        instance.used -= charge.bytes;
+        if ((charge.flags & EMUV_UNCHARGE_CANCEL) != 0)
+            instance.called_off++;
         return 0;
+    }
     case EMUV_IOC_ALLOC: {
         auto &region = *static_cast<emuv_alloc *>(argument);
         region.offset = instance.next_offset;
@@ -279,6 +296,17 @@ constexpr instance_calls fake_calls = {
         instance.open_files--;
         return 0;
     },
+    [](int, int) {
+        instance.polls++;
+        if (instance.polled.empty()) {
+            errno = EBADF;
+            return -1;
+        }
+        const auto [events, state] = instance.polled.front();
+        instance.polled.erase(instance.polled.begin());
+        instance.state = state;
+        return events;
+    },
 };
 
 } // namespace
@@ -315,6 +343,52 @@ TEST(LedgerInstance, EveryByteIsChargedToTheNode)
     EXPECT_EQ(instance.open_files, 0);
 }
 
+TEST(LedgerInstance, OthersThatWaitAreAwaited)
+{
+    instance = {};
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    instance.polled = {{POLLPRI, EMUV_STATE_ROOM},
+                       {0, EMUV_STATE_ROOM},
+                       {POLLPRI, EMUV_STATE_WAITERS}};
+    EXPECT_TRUE(limits.await_others());
+    EXPECT_EQ(instance.polls, 3);
+    // They still wait a second later, and then no more.
+    instance.polled = {{0, EMUV_STATE_WAITERS}};
+    EXPECT_TRUE(limits.await_others());
+    instance.polled = {{0, 0}, {POLLERR | POLLHUP, EMUV_STATE_WAITERS}};
+    EXPECT_FALSE(limits.await_others());
+    EXPECT_FALSE(limits.await_others()) << "the file is closed";
+}
+
+TEST(LedgerInstance, OthersThatAnotherThreadWasToldOfAreNotMissed)
+{
+    instance = {};
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    instance.state = EMUV_STATE_WAITERS;
+    limits.read();
+    instance.polled = {{0, EMUV_STATE_WAITERS}};
+    EXPECT_TRUE(limits.await_others());
+}
+
+TEST(LedgerInstance, WaitsCanBeCalledOff)
+{
+    instance = {};
+    instance.physical = 100;
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    limits.call_off_waits();
+    EXPECT_EQ(instance.called_off, 1);
+    instance.fails_with = ECANCELED;
+    EXPECT_FALSE(limits.charge_physical_within(30, 4000));
+    EXPECT_EQ(instance.used, 0U);
+    EXPECT_TRUE(limits.can_wait()) << "the next one sleeps again";
+}
+
 TEST(LedgerInstance, AChargeMaySleepInTheDriver)
 {
     instance = {};
@@ -329,6 +403,7 @@ TEST(LedgerInstance, AChargeMaySleepInTheDriver)
     EXPECT_GE(instance.deadline_ns, before + 4000);
     EXPECT_LE(instance.deadline_ns, now_ns() + 4000);
     EXPECT_FALSE(instance.disturbs);
+    EXPECT_TRUE(instance.can_be_ended);
     sigset_t now;
     pthread_sigmask(SIG_BLOCK, nullptr, &now);
     EXPECT_EQ(sigismember(&now, SIGPROF), 0);

@@ -232,6 +232,21 @@ TEST_F(Caching, IsNotRefusedWhatAPoolGivesUp)
     EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
 }
 
+TEST_F(Caching, GivesOthersWhatAPoolKeepsForLater)
+{
+    const CUdeviceptr ordered = allocate_ordered(30 * MiB, nullptr, 40 * MiB);
+    ASSERT_EQ(
+        held_->free_async(ordered, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(ordered); }),
+        CUDA_SUCCESS);
+    card_.pool_used = 0;
+    const CUdeviceptr kept = allocate(10 * MiB);
+    expect_used(50 * MiB, 0);
+    held_->give_to_others(0);
+    expect_used(10 * MiB, 0);
+    EXPECT_EQ(held_->free(kept), CUDA_SUCCESS);
+}
+
 TEST_F(Caching, IsNotRefusedWhatIsSmallNorWhereItDoesNotAskAgain)
 {
     asks = false;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -53,10 +54,18 @@ public:
     }
 
     bool can_wait() const override { return waits; }
+    void call_off_waits() override
+    {
+        const std::lock_guard guard(lock_);
+        called_off++;
+        returned_.notify_all();
+    }
 
     std::atomic<unsigned> takes_us{0}; // microseconds to read them
     std::atomic<bool> waits{false};    // can_wait()
     std::atomic<unsigned> slept{0};    // charges that waited
+    std::atomic<unsigned> called_off{0};
+    std::atomic<std::uint64_t> longest_ns{0}; // of the waits that were asked
 
 private:
     bool take_physical(std::uint64_t bytes) override
@@ -67,9 +76,15 @@ private:
     bool take_physical_within(std::uint64_t bytes, std::uint64_t ns) override
     {
         slept++;
+        longest_ns = std::max<std::uint64_t>(longest_ns, ns);
         std::unique_lock lock(lock_);
-        return returned_.wait_for(lock, std::chrono::nanoseconds(ns),
-                                  [&] { return of_.charge_physical(bytes); });
+        const unsigned before = called_off;
+        bool charged = false;
+        returned_.wait_for(lock, std::chrono::nanoseconds(ns), [&] {
+            charged = of_.charge_physical(bytes);
+            return charged || called_off != before;
+        });
+        return charged;
     }
     void give_physical(std::uint64_t bytes) override
     {
@@ -1360,6 +1375,34 @@ TEST_F(Mover, WhoNeedsRoomSleepsWhereTheLedgerWakesIt)
     EXPECT_TRUE(moves_->make_way(unit_bytes));
     EXPECT_GE(limits_->slept, 1u);
     limits_->uncharge_physical(unit_bytes);
+    limits_->waits = false;
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, WhoSleepsInTheLedgerKeepsItsPlaceUntilThatIsInVain)
+{
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    moves_->fix(units_[0]);
+    limits_->waits = true;
+    EXPECT_FALSE(moves_->make_way(8 * unit_bytes)) << "one unit stays";
+    EXPECT_GE(limits_->longest_ns, 10000000000u);
+    EXPECT_GE(limits_->called_off, 1u);
+    limits_->waits = false;
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+TEST_F(Mover, ItsEndWakesWhoSleepsInTheLedger)
+{
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    moves_->fix(units_[0]);
+    limits_->waits = true;
+    auto answer = std::async(std::launch::async,
+                             [&] { return moves_->make_way(8 * unit_bytes); });
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120), [&] { return limits_->slept > 0; },
+        [] { usleep(1000); }));
+    moves_->stop(nullptr);
+    EXPECT_FALSE(answer.get());
     limits_->waits = false;
     ASSERT_NO_FATAL_FAILURE(free_all());
 }

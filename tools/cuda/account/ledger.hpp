@@ -75,6 +75,9 @@ public:
     }
     /// True if uncharging wakes charges that wait.
     virtual bool can_wait() const { return false; }
+    /// Ends the sleep of all threads in charge_physical_within(), which then
+    /// return false. Later calls sleep again.
+    virtual void call_off_waits() {}
 
     void uncharge_physical(std::uint64_t bytes)
     {
@@ -214,6 +217,9 @@ struct instance_calls
     int (*open)(const char *path, int flags);
     int (*ioctl)(int fd, unsigned long request, void *argument);
     int (*close)(int fd);
+    /// poll() of one descriptor for POLLPRI.
+    /// @return revents, 0 after @p ms milliseconds, or -1 with errno
+    int (*poll)(int fd, int ms);
 };
 
 /// The system calls themselves.
@@ -238,12 +244,18 @@ public:
     /// parent's and ends with it. No other call may follow.
     void close_after_fork();
 
+    /// Sleeps until other clients wait for VRAM. If they do already, sleeps
+    /// until there is news, or a second.
+    /// @return false once the node cannot be polled any more
+    bool await_others();
+
     bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
     void report(const counters &since_last_report) override;
     int region_fd() const override { return fd_; }
     bool can_wait() const override { return can_wait_; }
+    void call_off_waits() override;
 
 private:
     bool take_physical(std::uint64_t bytes) override;
@@ -252,7 +264,8 @@ private:
 
     const instance_calls &calls_;
     int fd_ = -1;
-    std::atomic<bool> can_wait_{true}; // until the driver refuses
+    std::atomic<bool> can_wait_{true};     // until the driver refuses
+    std::atomic<bool> others_wait_{false}; // as of the last read()
 };
 
 } // namespace emuv::cuda

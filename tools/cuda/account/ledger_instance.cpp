@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <linux/emuv.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -36,6 +37,11 @@ const instance_calls system_instance_calls = {
         return ::ioctl(fd, request, data);
     },
     [](int fd) { return ::close(fd); },
+    [](int fd, int ms) {
+        pollfd what{fd, POLLPRI, 0};
+        const int found = ::poll(&what, 1, ms);
+        return found > 0 ? what.revents : found;
+    },
 };
 
 instance_ledger::~instance_ledger()
@@ -92,10 +98,13 @@ bool instance_ledger::take_physical_within(std::uint64_t bytes,
     charge.flags = EMUV_CHARGE_WAIT;
     charge.bytes = bytes;
     charge.deadline_ns = now_ns() + ns;
-    // A handler would cost the place in the queue.
+    // A handler would cost the place in the queue. Signals that people send to
+    // end a program are worth it.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
+    for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGHUP})
+        sigdelset(&all, number);
     const bool blocked = pthread_sigmask(SIG_BLOCK, &all, &before) == 0;
     const bool taken = calls_.ioctl(fd_, EMUV_IOC_CHARGE, &charge) == 0;
     const int why = taken ? 0 : errno;
@@ -105,9 +114,16 @@ bool instance_ledger::take_physical_within(std::uint64_t bytes,
         return true;
     // The driver is older than EMUV_CHARGE_WAIT, or the call fails at once: the
     // caller must not spin.
-    if (why != ETIMEDOUT && why != EINTR && why != ENOSPC)
+    if (why != ETIMEDOUT && why != EINTR && why != ENOSPC && why != ECANCELED)
         can_wait_ = false;
     return !can_wait_ && take_physical(bytes);
+}
+
+void instance_ledger::call_off_waits()
+{
+    auto charge = argument<emuv_charge>();
+    charge.flags = EMUV_UNCHARGE_CANCEL;
+    calls_.ioctl(fd_, EMUV_IOC_UNCHARGE, &charge);
 }
 
 void instance_ledger::give_physical(std::uint64_t bytes)
@@ -145,7 +161,23 @@ usage instance_ledger::read()
     now.physical_used_bytes = query.physical_used_bytes;
     now.spoken_for = query.waiters > 0 && (query.state & EMUV_STATE_ROOM) == 0;
     now.virtual_used_bytes = query.virtual_used_bytes;
+    others_wait_ = (query.state & EMUV_STATE_WAITERS) != 0;
     return now;
+}
+
+// The driver has news for an open file, not for a thread: another thread's
+// read() may have been told. So this one looks once a second.
+bool instance_ledger::await_others()
+{
+    do {
+        const int events = calls_.poll(fd_, 1000);
+        if (events < 0 ? errno != EINTR
+                       : (events & (POLLERR | POLLHUP | POLLNVAL)) != 0)
+            return false;
+        if (events > 0 || others_wait_)
+            read();
+    } while (!others_wait_);
+    return true;
 }
 
 void instance_ledger::report(const counters &since_last_report)

@@ -17,6 +17,7 @@
 #include <new>
 
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 extern "C" void *emuv_resolve(unsigned index);
@@ -33,7 +34,8 @@ bool started;
 CUresult start_result;
 ledger_file *rows; // null with instances
 std::vector<instance_ledger *> *clients;
-bool one_process; // limits that nobody else shares
+bool one_process;  // limits that nobody else shares
+std::mutex giving; // held while others are given VRAM
 
 void tell_spill(const spill_notice &notice)
 {
@@ -72,6 +74,7 @@ void in_child()
 {
     forward_after_fork();
     new (&start_lock) std::mutex;
+    new (&giving) std::mutex;
     if (rows != nullptr)
         rows->close_after_fork();
     rows = nullptr;
@@ -255,6 +258,52 @@ void stop_moving()
         tell_checked(*made->checked);
 }
 
+// A tenant that waits for VRAM sleeps, and one that keeps some for later is
+// asked. Each instance has a thread that lives as long as the process.
+struct giver
+{
+    instance_ledger &limits;
+    memory &table;
+    int first; // devices
+    int last;
+    thread runs = {};
+
+    static void *run(void *self)
+    {
+        prctl(PR_SET_NAME, "emuv-giver");
+        const giver &of = *static_cast<giver *>(self);
+        while (of.limits.await_others()) {
+            const std::lock_guard guard(giving);
+            for (int device = of.first; device <= of.last; device++)
+                of.table.give_to_others(device);
+        }
+        return nullptr;
+    }
+};
+
+// The driver ends after this. A device that never ends its work is left alone.
+void stop_giving()
+{
+    for (int i = 0; i < 1000 && !giving.try_lock(); i++)
+        usleep(1000);
+}
+
+void start_giving(memory &table, int devices)
+{
+    if (clients->empty())
+        return;
+    const int last = static_cast<int>(clients->size()) - 1;
+    for (int i = 0; i <= last && i < devices; i++) {
+        auto *const made = new giver{*(*clients)[static_cast<std::size_t>(i)],
+                                     table, i, i < last ? i : devices - 1};
+        made->runs.start(giver::run, made);
+    }
+    static bool registered;
+    if (!registered)
+        std::atexit(stop_giving);
+    registered = true;
+}
+
 // The result of a cuInit that the driver granted.
 CUresult start_locked()
 {
@@ -333,6 +382,7 @@ CUresult start_locked()
                     .notice = tell_spill,
                     .exportable = asked.ipc,
                     .asks_again = reclaims ? is_caching_allocator : nullptr});
+    start_giving(*made->table, devices);
     // Both sides store, then load (seq_cst): at least one sees the other and
     // calls fix_all().
     active.store(made);

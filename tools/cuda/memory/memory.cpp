@@ -327,6 +327,13 @@ bool memory::give_up(int)
     return collect(true);
 }
 
+void memory::give_to_others(int device)
+{
+    budget_.stream_pools().trim(device);
+    order_.give_up_all();
+    collect(false);
+}
+
 // ---- The table
 
 // Takes memory that we placed out of the table.

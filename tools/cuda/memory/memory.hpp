@@ -282,6 +282,10 @@ public:
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
 
+    /// Gives VRAM that is kept for later to others who wait for it. Frames
+    /// stay: movement needs them.
+    void give_to_others(int device);
+
     /// The number that the next allocation gets. Taken before a context ends,
     /// it tells that context's allocations from those of a new context with the
     /// same handle.

@@ -267,46 +267,59 @@ bool mover::may_be_away(const motion &which) const
            is_first_of_block(*which.of, which.index);
 }
 
+// True if waiting for room is in vain: too long nothing has come nearer, or
+// movement ends.
+bool mover::is_in_vain(hope &which)
+{
+    const std::uint64_t now = now_ns();
+    const bool at_rest = in_flight().empty() && motions_.empty();
+    if (given_up_ != which.left) {
+        which.left = given_up_;
+        which.nearer = which.since = now;
+    }
+    // Until movement has settled, it waits for all earlier work as a whole.
+    if (progress_ != which.seen || !settled_) {
+        which.seen = progress_;
+        which.since = now;
+    }
+    // Work that ends all the time may never let go of anything.
+    return gave_up_ || stopping_ ||
+           now - which.since > (at_rest ? patience_ns : 10 * patience_ns) ||
+           now - which.nearer > 50 * patience_ns;
+}
+
+// Those who sleep in the ledger keep their place there until it is in vain.
+void mover::call_off_waits()
+{
+    if (std::any_of(asleep_.begin(), asleep_.end(),
+                    [this](hope *each) { return is_in_vain(*each); }))
+        limits_.call_off_waits();
+}
+
 bool mover::make_way(std::uint64_t bytes)
 {
     std::unique_lock lock = enter();
     if (!active() || bytes > limits_.read().physical_bytes)
         return limits_.charge_physical(bytes);
     wanted_bytes_ += bytes;
-    std::uint64_t left = given_up_;
-    std::uint64_t seen = progress_;
-    std::uint64_t nearer = now_ns();
-    std::uint64_t since = nearer;
+    hope mine{given_up_, progress_, now_ns(), now_ns()};
     bool charged = false;
-    while (!(charged = limits_.charge_physical(bytes)) && !gave_up_ &&
-           !stopping_) {
+    while (!(charged = limits_.charge_physical(bytes)) && !is_in_vain(mine)) {
         changed_.notify_all();
-        if (limits_.can_wait()) {
-            // Uncharging wakes us, here or in another process.
-            lock.unlock();
-            charged = limits_.charge_physical_within(bytes, patience_ns);
-            lock_soon(lock);
-            if (charged)
-                break;
-        } else {
+        if (!limits_.can_wait()) {
             changed_.wait_for(lock, 1000000);
+            continue;
         }
-        const std::uint64_t now = now_ns();
-        const bool at_rest = in_flight().empty() && motions_.empty();
-        if (given_up_ != left) {
-            left = given_up_;
-            nearer = since = now;
-        }
-        // Until movement has settled, it waits for all earlier work as a whole.
-        if (progress_ != seen || !settled_) {
-            seen = progress_;
-            since = now;
-        }
-        // Work that ends all the time may never let go of anything.
-        if (now - since > (at_rest ? patience_ns : 10 * patience_ns) ||
-            now - nearer > 50 * patience_ns)
+        // Uncharging wakes us, here or in another process.
+        asleep_.push_back(&mine);
+        lock.unlock();
+        charged = limits_.charge_physical_within(bytes, 50 * patience_ns);
+        lock_soon(lock);
+        asleep_.erase(std::find(asleep_.begin(), asleep_.end(), &mine));
+        if (charged)
             break;
     }
+    changed_.notify_all();
     wanted_bytes_ -= bytes;
     version_++;
     return charged;

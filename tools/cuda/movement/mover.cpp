@@ -503,6 +503,7 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     let_in(lock);
     if (!stopping_ && !gave_up_)
         busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
+    call_off_waits();
     let_in(lock);
     headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now_ns());
     return busy;
@@ -572,6 +573,9 @@ void mover::loop()
             rest(lock, last_work_ns);
     retire(lock); // a kernel may have ended the program
     bring_all_home();
+    // A wait that has only just begun may not be in the ledger yet.
+    for (; !asleep_.empty(); changed_.wait_for(lock, 1000000))
+        limits_.call_off_waits();
     changed_.notify_all();
     served_ = true;
     to_map_.notify_all();

@@ -258,6 +258,15 @@ private:
         CUresult answer;
     };
 
+    // Of a thread that waits for room: the news it knows, and their times.
+    struct hope
+    {
+        std::uint64_t left;   // given_up_
+        std::uint64_t seen;   // progress_
+        std::uint64_t nearer; // when given_up_ grew
+        std::uint64_t since;  // when either grew
+    };
+
     // A unit in VRAM and one in system RAM that change places.
     struct exchange
     {
@@ -382,6 +391,8 @@ private:
     void await_exchange(std::unique_lock<std::mutex> &lock,
                         const std::vector<touched> &all);
     bool give_way(std::unique_lock<std::mutex> &lock);
+    bool is_in_vain(hope &which);
+    void call_off_waits();
     bool start_fetch(std::unique_lock<std::mutex> &lock,
                      const candidate &which);
     bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
@@ -491,6 +502,7 @@ private:
     std::uint64_t uses_ = 0;              // of anything
     std::uint64_t host_bytes_ = 0;        // of all units in system RAM
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
+    std::vector<hope *> asleep_;          // of those in the ledger's queue
     std::uint64_t given_up_ = 0;          // units and frames that have left
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
