@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -28,6 +29,7 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/emuv.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -113,6 +115,31 @@ int tenant(std::uint64_t bytes, int ordinal)
             }))
             return hold(CUDA_ERROR_ASSERT);
     return hold(result);
+}
+
+// --- the pooling tenant: allocates so many bytes in stream order and frees
+// them, in a pool that keeps them. It answers with the CUresult.
+
+int pooling_tenant(std::uint64_t bytes)
+{
+    void *const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!current_context(library, 0))
+        return 3;
+    CUmemoryPool pool = nullptr;
+    std::uint64_t keeps = UINT64_MAX;
+    CUdeviceptr place = 0;
+    if (cuda<CUresult(CUmemoryPool *, CUdevice)>(
+            library, "cuDeviceGetDefaultMemPool")(&pool, 0) != CUDA_SUCCESS ||
+        cuda<CUresult(CUmemoryPool, CUmemPool_attribute, void *)>(
+            library, "cuMemPoolSetAttribute")(
+            pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keeps) != CUDA_SUCCESS ||
+        cuda<CUresult(CUdeviceptr *, std::size_t, CUstream)>(
+            library, "cuMemAllocAsync")(&place, bytes, nullptr) !=
+            CUDA_SUCCESS ||
+        cuda<CUresult(CUdeviceptr, CUstream)>(library, "cuMemFreeAsync")(
+            place, nullptr) != CUDA_SUCCESS)
+        return 5;
+    return hold(cuda<CUresult()>(library, "cuCtxSynchronize")());
 }
 
 // --- the circling tenant: sets one allocation after the other, twice as much
@@ -508,6 +535,28 @@ TEST_F(tenants, KeepToTheLimitsTogether)
     EXPECT_EQ(ledger().virtual_used_bytes, virtual_share);
 }
 
+TEST_F(tenants, GiveWhatTheirPoolsKeepToWhoWaits)
+{
+    tenant_process one("pooling", 40 * mib);
+    ASSERT_EQ(one.answer(), CUDA_SUCCESS);
+    EXPECT_EQ(ledger().physical_used_bytes, 40 * mib);
+    const int node = open("/dev/emuv0", O_RDWR | O_CLOEXEC);
+    ASSERT_GE(node, 0);
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    emuv_charge all{};
+    all.size = sizeof all;
+    all.flags = EMUV_CHARGE_WAIT;
+    all.bytes = physical;
+    all.deadline_ns =
+        (static_cast<std::uint64_t>(now.tv_sec) + 120) * 1'000'000'000U;
+    EXPECT_EQ(ioctl(node, EMUV_IOC_CHARGE, &all), 0) << strerror(errno);
+    EXPECT_EQ(ledger().physical_used_bytes, physical);
+    close(node);
+    EXPECT_EQ(ledger().physical_used_bytes, 0U);
+    EXPECT_EQ(one.end(0), 0);
+}
+
 TEST_F(tenants, PayForTheirContextsToo)
 {
     ASSERT_EQ(setenv("EMUV_SIM_CONTEXT", "6M", 1), 0);
@@ -884,6 +933,8 @@ int main(int argc, char **argv)
     if (argc == 4 && std::strcmp(argv[1], "tenant") == 0)
         return tenant(std::strtoull(argv[2], nullptr, 10),
                       static_cast<int>(std::strtol(argv[3], nullptr, 10)));
+    if (argc == 3 && std::strcmp(argv[1], "pooling") == 0)
+        return pooling_tenant(std::strtoull(argv[2], nullptr, 10));
     if (argc == 2 && std::strcmp(argv[1], "circling") == 0)
         return circling_tenant();
     if (argc == 2 && std::strcmp(argv[1], "starting") == 0)
