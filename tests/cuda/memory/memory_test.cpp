@@ -4,6 +4,7 @@
 #include "memory/memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <random>
 #include <thread>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 using namespace emuv::cuda;
 
@@ -725,6 +727,43 @@ TEST_F(Memory, APoolsAllocationsOutliveItInTheLedger)
     EXPECT_EQ(held_->stream_pools().destroy(pool, [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_used(10 * MiB, 0);
+    EXPECT_EQ(
+        held_->free_async(pointer, nullptr,
+                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        CUDA_SUCCESS);
+    expect_used(0, 0);
+}
+
+TEST_F(Memory, APoolIsNotDestroyedWhileOthersAreGivenWhatItKeeps)
+{
+    static std::atomic<bool> trims, destroys, destroyed, destroyed_first;
+    trims = destroys = destroyed = destroyed_first = false;
+    card_.calls.cuMemPoolTrimTo = [](CUmemoryPool, std::size_t) {
+        trims = true;
+        while (!destroys)
+            usleep(100);
+        for (int i = 0; i < 1000 && !destroyed; i++)
+            usleep(100);
+        destroyed_first = destroyed.load();
+        return CUDA_SUCCESS;
+    };
+    const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
+    CUmemLocation here = {};
+    here.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    held_->stream_pools().created(pool, here, CU_MEM_ALLOCATION_TYPE_PINNED);
+    const CUdeviceptr pointer = allocate_ordered(10 * MiB, pool, 16 * MiB);
+    std::thread giver([&] { held_->give_to_others(0); });
+    while (!trims)
+        usleep(100);
+    destroys = true;
+    EXPECT_EQ(held_->stream_pools().destroy(pool,
+                                            [] {
+                                                destroyed = true;
+                                                return CUDA_SUCCESS;
+                                            }),
+              CUDA_SUCCESS);
+    giver.join();
+    EXPECT_FALSE(destroyed_first);
     EXPECT_EQ(
         held_->free_async(pointer, nullptr,
                           [&] { return card_.calls.cuMemFree_v2(pointer); }),

@@ -60,11 +60,19 @@ public:
         called_off++;
         returned_.notify_all();
     }
+    // Wakes those that slept on all the same.
+    void let_go()
+    {
+        const std::lock_guard guard(lock_);
+        sleeps_on = false;
+        returned_.notify_all();
+    }
 
     std::atomic<unsigned> takes_us{0}; // microseconds to read them
     std::atomic<bool> waits{false};    // can_wait()
     std::atomic<unsigned> slept{0};    // charges that waited
     std::atomic<unsigned> called_off{0};
+    std::atomic<bool> sleeps_on{false};       // whatever happens
     std::atomic<std::uint64_t> longest_ns{0}; // of the waits that were asked
 
 private:
@@ -84,6 +92,7 @@ private:
             charged = of_.charge_physical(bytes);
             return charged || called_off != before;
         });
+        returned_.wait(lock, [&] { return !sleeps_on; });
         return charged;
     }
     void give_physical(std::uint64_t bytes) override
@@ -1402,6 +1411,27 @@ TEST_F(Mover, ItsEndWakesWhoSleepsInTheLedger)
         std::chrono::seconds(120), [&] { return limits_->slept > 0; },
         [] { usleep(1000); }));
     moves_->stop(nullptr);
+    EXPECT_FALSE(answer.get());
+    limits_->waits = false;
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+// As one that sleeps there and whose signal handler calls exit().
+TEST_F(Mover, ItsEndDoesNotNeedWhoSleepsInTheLedger)
+{
+    ASSERT_NO_FATAL_FAILURE(start(8 * unit_bytes));
+    moves_->fix(units_[0]);
+    limits_->waits = limits_->sleeps_on = true;
+    auto answer = std::async(std::launch::async,
+                             [&] { return moves_->make_way(8 * unit_bytes); });
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120), [&] { return limits_->slept > 0; },
+        [] { usleep(1000); }));
+    auto end =
+        std::async(std::launch::async, [&] { return moves_->stop(nullptr); });
+    EXPECT_EQ(end.wait_for(std::chrono::seconds(120)),
+              std::future_status::ready);
+    limits_->let_go();
     EXPECT_FALSE(answer.get());
     limits_->waits = false;
     ASSERT_NO_FATAL_FAILURE(free_all());

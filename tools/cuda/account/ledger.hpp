@@ -9,6 +9,8 @@
 #include <mutex>
 #include <vector>
 
+struct emuv_query_instance;
+
 namespace emuv::cuda {
 
 /// Limits and the sums against them, in bytes, over all processes that share
@@ -244,8 +246,8 @@ public:
     /// parent's and ends with it. No other call may follow.
     void close_after_fork();
 
-    /// Sleeps until other clients wait for VRAM. If they do already, sleeps
-    /// until there is news, or a second.
+    /// Sleeps until other clients wait for VRAM. If they did when anybody last
+    /// asked, sleeps until there is news, at most a second.
     /// @return false once the node cannot be polled any more
     bool await_others();
 
@@ -261,11 +263,12 @@ private:
     bool take_physical(std::uint64_t bytes) override;
     bool take_physical_within(std::uint64_t bytes, std::uint64_t ns) override;
     void give_physical(std::uint64_t bytes) override;
+    bool ask(emuv_query_instance &query);
 
     const instance_calls &calls_;
     int fd_ = -1;
     std::atomic<bool> can_wait_{true};     // until the driver refuses
-    std::atomic<bool> others_wait_{false}; // as of the last read()
+    std::atomic<bool> others_wait_{false}; // as of the last ask()
 };
 
 } // namespace emuv::cuda

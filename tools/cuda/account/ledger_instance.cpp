@@ -150,18 +150,26 @@ void instance_ledger::uncharge_virtual(std::uint64_t, std::uint64_t token)
     calls_.ioctl(fd_, EMUV_IOC_FREE, &region);
 }
 
+bool instance_ledger::ask(emuv_query_instance &query)
+{
+    query = argument<emuv_query_instance>();
+    if (calls_.ioctl(fd_, EMUV_IOC_QUERY_INSTANCE, &query) == -1)
+        return false;
+    others_wait_ = (query.state & EMUV_STATE_WAITERS) != 0;
+    return true;
+}
+
 usage instance_ledger::read()
 {
     usage now;
-    auto query = argument<emuv_query_instance>();
-    if (calls_.ioctl(fd_, EMUV_IOC_QUERY_INSTANCE, &query) == -1)
+    emuv_query_instance query;
+    if (!ask(query))
         return now;
     now.physical_bytes = query.physical_bytes;
     now.virtual_bytes = query.virtual_bytes;
     now.physical_used_bytes = query.physical_used_bytes;
     now.spoken_for = query.waiters > 0 && (query.state & EMUV_STATE_ROOM) == 0;
     now.virtual_used_bytes = query.virtual_used_bytes;
-    others_wait_ = (query.state & EMUV_STATE_WAITERS) != 0;
     return now;
 }
 
@@ -169,15 +177,19 @@ usage instance_ledger::read()
 // read() may have been told. So this one looks once a second.
 bool instance_ledger::await_others()
 {
-    do {
+    while (true) {
         const int events = calls_.poll(fd_, 1000);
         if (events < 0 ? errno != EINTR
                        : (events & (POLLERR | POLLHUP | POLLNVAL)) != 0)
             return false;
-        if (events > 0 || others_wait_)
-            read();
-    } while (!others_wait_);
-    return true;
+        if (events <= 0 && !others_wait_)
+            continue;
+        emuv_query_instance query;
+        if (!ask(query)) // the program has closed the file
+            return false;
+        if ((query.state & EMUV_STATE_WAITERS) != 0)
+            return true;
+    }
 }
 
 void instance_ledger::report(const counters &since_last_report)

@@ -44,7 +44,11 @@ void pools::named(CUmemoryPool pool, const CUmemLocation &where,
 
 pools::orphan pools::part_with(CUmemoryPool pool)
 {
-    const std::lock_guard guard(lock_);
+    std::unique_lock lock(lock_);
+    trim_ended_.wait(lock, [&] {
+        return std::find(trimmed_.begin(), trimmed_.end(), pool) ==
+               trimmed_.end();
+    });
     orphan left;
     left.from.pool = pool;
     if (const auto known = known_.find(pool); known != known_.end()) {
@@ -196,8 +200,10 @@ bool pools::trim(int device)
     {
         const std::lock_guard guard(lock_);
         for (const auto &[which, of] : states_)
-            if (is_idle(which, of))
+            if (is_idle(which, of)) {
                 idle.push_back(which);
+                trimmed_.push_back(which.pool);
+            }
     }
     // Trimming may wait for the device, and so is done without the lock.
     const beside_captures apart(calls_);
@@ -208,6 +214,9 @@ bool pools::trim(int device)
             calls_.cuDeviceGraphMemTrim(each.device);
     bool lowered = false;
     const std::lock_guard guard(lock_);
+    for (const source &each : idle)
+        trimmed_.erase(std::find(trimmed_.begin(), trimmed_.end(), each.pool));
+    trim_ended_.notify_all();
     for (auto &[which, of] : states_) {
         if (of.limits != limits)
             continue;

@@ -5,6 +5,7 @@
 
 #include "account/ledger.hpp"
 #include "base/driver.hpp"
+#include "base/thread.hpp"
 
 #include <cstdint>
 #include <map>
@@ -43,7 +44,8 @@ public:
     void named(CUmemoryPool pool, const CUmemLocation &where,
                CUmemAllocationType type);
 
-    /// cuMemPoolDestroy. Allocations from the pool live on, and count.
+    /// cuMemPoolDestroy. Allocations from the pool live on, and count. Waits
+    /// while trim() is at the pool in another thread.
     template <typename Call>
     CUresult destroy(CUmemoryPool pool, Call from_driver)
     {
@@ -106,6 +108,8 @@ private:
     const std::vector<ledger *> ledgers_;
     std::mutex lock_; // guards all below
     std::map<source, state> states_;
+    std::vector<CUmemoryPool> trimmed_; // now, once by each thread
+    condition trim_ended_;
     std::map<std::uint64_t, state> orphans_; // of pools that are destroyed
     std::map<CUmemoryPool, int> known_;      // the device, or -1
     std::uint64_t next_number_ = 1;

@@ -258,14 +258,14 @@ void stop_moving()
         tell_checked(*made->checked);
 }
 
-// A tenant that waits for VRAM sleeps, and one that keeps some for later is
-// asked. Each instance has a thread that lives as long as the process.
+// Gives other clients of an instance, while they wait for VRAM, what the
+// driver's pools keep for later. Each instance has such a thread, which lives
+// as long as the process. It trims once a second at most: the pools grow again.
 struct giver
 {
     instance_ledger &limits;
     memory &table;
-    int first; // devices
-    int last;
+    int device; // the first of the instance
     thread runs = {};
 
     static void *run(void *self)
@@ -273,15 +273,18 @@ struct giver
         prctl(PR_SET_NAME, "emuv-giver");
         const giver &of = *static_cast<giver *>(self);
         while (of.limits.await_others()) {
-            const std::lock_guard guard(giving);
-            for (int device = of.first; device <= of.last; device++)
-                of.table.give_to_others(device);
+            {
+                const std::lock_guard guard(giving);
+                of.table.give_to_others(of.device);
+            }
+            sleep(1);
         }
         return nullptr;
     }
 };
 
-// The driver ends after this. A device that never ends its work is left alone.
+// The driver ends after this. The lock is kept: nothing is given from now on. A
+// device that does not end its work is not waited for.
 void stop_giving()
 {
     for (int i = 0; i < 1000 && !giving.try_lock(); i++)
@@ -294,8 +297,8 @@ void start_giving(memory &table, int devices)
         return;
     const int last = static_cast<int>(clients->size()) - 1;
     for (int i = 0; i <= last && i < devices; i++) {
-        auto *const made = new giver{*(*clients)[static_cast<std::size_t>(i)],
-                                     table, i, i < last ? i : devices - 1};
+        auto *const made =
+            new giver{*(*clients)[static_cast<std::size_t>(i)], table, i};
         made->runs.start(giver::run, made);
     }
     static bool registered;

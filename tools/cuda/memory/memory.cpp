@@ -330,8 +330,6 @@ bool memory::give_up(int)
 void memory::give_to_others(int device)
 {
     budget_.stream_pools().trim(device);
-    order_.give_up_all();
-    collect(false);
 }
 
 // ---- The table

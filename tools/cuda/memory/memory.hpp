@@ -282,8 +282,9 @@ public:
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
 
-    /// Gives VRAM that is kept for later to others who wait for it. Frames
-    /// stay: movement needs them.
+    /// Gives VRAM that the driver's pools keep for later to others who wait for
+    /// it, of @p device's share. May come at any time, in a thread without a
+    /// context: so it names no stream, and kept memory that is ours stays.
     void give_to_others(int device);
 
     /// The number that the next allocation gets. Taken before a context ends,

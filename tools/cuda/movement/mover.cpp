@@ -573,9 +573,13 @@ void mover::loop()
             rest(lock, last_work_ns);
     retire(lock); // a kernel may have ended the program
     bring_all_home();
-    // A wait that has only just begun may not be in the ledger yet.
-    for (; !asleep_.empty(); changed_.wait_for(lock, 1000000))
+    // A wait that has only just begun may not be in the ledger yet. A thread
+    // whose signal handler ends the program never leaves it.
+    const std::uint64_t end = now_ns();
+    while (!asleep_.empty() && now_ns() - end < leave_after_ns) {
         limits_.call_off_waits();
+        changed_.wait_for(lock, 1000000);
+    }
     changed_.notify_all();
     served_ = true;
     to_map_.notify_all();
