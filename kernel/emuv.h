@@ -118,6 +118,8 @@ struct emuv_waiter {
  * @waiters: Charges that wait for room, in the order of their arrival
  * @head: The first waiter that holds others up, or NULL; and since when, by
  *	jiffies_64
+ * @rest_ends: With no @head: when the first of the waiters' clients has rested,
+ *	by jiffies_64
  * @state: EMUV_STATE_*, without the host's floor
  * @changed: Woken when @state or the number of @waiters changes
  * @ended: The instance was revoked: nothing is charged and nobody is told
@@ -136,6 +138,7 @@ struct emuv_ledger {
 	unsigned int waiter_count;
 	struct emuv_waiter *head;
 	u64 head_since;
+	u64 rest_ends;
 	u32 state;
 	bool ended;
 	wait_queue_head_t changed;

@@ -44,6 +44,9 @@ static void emuv_ledger_enter(struct emuv_ledger *ledger,
  */
 #define EMUV_LEDGER_REST	9
 
+/* Charges of one client that may wait at a time: a settlement looks at them all. */
+#define EMUV_LEDGER_WAITS	1024
+
 /* Each waiter looks so often whether the head has had its turn. */
 #define EMUV_LEDGER_LOOK	HZ
 
@@ -61,32 +64,49 @@ static bool emuv_ledger_is_in_line(const struct emuv_ledger *ledger,
 	       ledger->physical_limit - waiter->account->physical;
 }
 
-/* Find the waiter that the free bytes belong to, or NULL. */
-static struct emuv_waiter *emuv_ledger_find_head(const struct emuv_ledger *ledger)
+/*
+ * Find the waiter that the free bytes belong to, or NULL. Without one, note when
+ * to look again: nothing but a rest's end then makes one, or a change of sums.
+ */
+static struct emuv_waiter *emuv_ledger_find_head(struct emuv_ledger *ledger)
 {
+	const u64 now = get_jiffies_64();
 	struct emuv_waiter *waiter;
 
-	list_for_each_entry(waiter, &ledger->waiters, node)
+	ledger->rest_ends = U64_MAX;
+	list_for_each_entry(waiter, &ledger->waiters, node) {
+		u64 until = waiter->account->rests_until;
+
 		if (emuv_ledger_is_in_line(ledger, waiter))
 			return waiter;
+		if (until > now)
+			ledger->rest_ends = min(ledger->rest_ends, until);
+	}
 	return NULL;
 }
 
-/* Count the jiffies for which the head has held others up. */
-static u64 emuv_ledger_turn(const struct emuv_ledger *ledger)
+/* Count the jiffies for which a waiter has held others up. */
+static u64 emuv_ledger_turn(const struct emuv_ledger *ledger,
+			    const struct emuv_waiter *waiter)
 {
-	return ledger->head->held + get_jiffies_64() - ledger->head_since;
+	if (waiter != ledger->head)
+		return waiter->held;
+	return waiter->held + get_jiffies_64() - ledger->head_since;
 }
 
-/* The head has had its turn in vain. */
-static void emuv_ledger_rest(struct emuv_ledger *ledger)
+/* The waiter has held others up in vain, if at all. */
+static void emuv_ledger_rest(struct emuv_ledger *ledger,
+			     struct emuv_waiter *waiter)
 {
-	u64 *until = &ledger->head->account->rests_until;
+	u64 turn = emuv_ledger_turn(ledger, waiter);
+	u64 *until = &waiter->account->rests_until;
 
-	*until = max(*until, get_jiffies_64() +
-			     EMUV_LEDGER_REST * emuv_ledger_turn(ledger));
-	ledger->head->held = 0;
-	ledger->head_since = get_jiffies_64();
+	if (turn)
+		*until = max(*until, get_jiffies_64()) +
+			 EMUV_LEDGER_REST * turn;
+	waiter->held = 0;
+	if (waiter == ledger->head)
+		ledger->head_since = get_jiffies_64();
 }
 
 static u32 emuv_ledger_new_state(const struct emuv_ledger *ledger)
@@ -156,29 +176,15 @@ static void emuv_ledger_serve(struct emuv_ledger *ledger)
 }
 
 /*
- * Serve waiters and tell pollers, after the physical sum or the queue has
- * changed. @waiters is the length of the queue before. Pollers are told of a
- * new length even if the state is the same, since each client asks whether
- * *others* wait.
+ * Tell pollers of a new state. @waiters is the length of the queue before: they
+ * are told of a new length even if the state is the same, since each client asks
+ * whether *others* wait.
  */
-static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
+static void emuv_ledger_publish(struct emuv_ledger *ledger,
+				unsigned int waiters)
 {
-	struct emuv_waiter *head;
-	u32 state;
+	u32 state = emuv_ledger_new_state(ledger);
 
-	lockdep_assert_held(&ledger->lock);
-	if (ledger->ended)
-		return;
-	emuv_ledger_serve(ledger);
-	head = emuv_ledger_find_head(ledger);
-	if (head != ledger->head) {
-		/* it needs the lock to return: it is still there */
-		if (ledger->head)
-			ledger->head->held = emuv_ledger_turn(ledger);
-		ledger->head = head;
-		ledger->head_since = get_jiffies_64();
-	}
-	state = emuv_ledger_new_state(ledger);
 	if (state == ledger->state && waiters == ledger->waiter_count)
 		return;
 	ledger->state = state;
@@ -188,16 +194,47 @@ static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
 }
 
 /*
+ * Serve waiters and tell pollers, after physical bytes came back or the queue
+ * has changed. This looks at all who wait.
+ */
+static void emuv_ledger_settle(struct emuv_ledger *ledger, unsigned int waiters)
+{
+	struct emuv_waiter *head;
+
+	lockdep_assert_held(&ledger->lock);
+	if (ledger->ended)
+		return;
+	emuv_ledger_serve(ledger);
+	head = emuv_ledger_find_head(ledger);
+	if (head != ledger->head) {
+		/* it needs the lock to return: it is still there */
+		if (ledger->head)
+			ledger->head->held = emuv_ledger_turn(ledger,
+							      ledger->head);
+		ledger->head = head;
+		ledger->head_since = get_jiffies_64();
+	}
+	emuv_ledger_publish(ledger, waiters);
+}
+
+/*
  * Let those behind through if the head has had its turn; get one in line whose
  * rest is over. All who wait or charge look, since a head may be slow.
  */
 static void emuv_ledger_look(struct emuv_ledger *ledger)
 {
-	bool over = ledger->head && emuv_ledger_turn(ledger) >= EMUV_LEDGER_TURN;
+	struct emuv_waiter *head = ledger->head;
+	bool over;
 
+	if (head) {
+		over = emuv_ledger_turn(ledger, head) >= EMUV_LEDGER_TURN;
+		if (over)
+			emuv_ledger_rest(ledger, head);
+	} else {
+		over = ledger->waiter_count &&
+		       get_jiffies_64() >= ledger->rest_ends;
+	}
 	if (over)
-		emuv_ledger_rest(ledger);
-	if (over || (!ledger->head && ledger->waiter_count))
 		emuv_ledger_settle(ledger, ledger->waiter_count);
 }
 
@@ -217,7 +254,8 @@ int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 	} else if (!bytes || (bytes <= emuv_ledger_free_bytes(ledger) &&
 			      !ledger->head)) {
 		emuv_ledger_enter(ledger, account, bytes);
-		emuv_ledger_settle(ledger, ledger->waiter_count);
+		/* less room serves nobody, and puts nobody in line */
+		emuv_ledger_publish(ledger, ledger->waiter_count);
 	} else {
 		err = -ENOSPC;
 	}
@@ -246,8 +284,9 @@ static bool emuv_ledger_sleep(struct emuv_waiter *waiter, u64 deadline_ns)
 
 /*
  * Charge @bytes of VRAM as soon as there is room and earlier waiters are served.
- * -ENOSPC if the limit is below @bytes, -ETIMEDOUT, -ECANCELED, -ENODEV once the
- * ledger has ended, or -ERESTARTSYS on a signal.
+ * -ENOSPC if the limit is below @bytes, -EAGAIN if too many charges of the account
+ * wait, -ETIMEDOUT, -ECANCELED, -ENODEV once the ledger has ended, or -ERESTARTSYS
+ * on a signal.
  * Bytes that come back are charged to the waiter at once, under the ledger's
  * lock. So nobody gets in between, and no wake-up is lost.
  */
@@ -266,7 +305,12 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 		return -ENOSPC;
 	init_completion(&waiter.served);
 	spin_lock(&ledger->lock);
-	err = ledger->ended ? -ENODEV : 0;
+	if (ledger->ended)
+		err = -ENODEV;
+	else if (account->waiters >= EMUV_LEDGER_WAITS)
+		err = -EAGAIN;
+	else
+		err = 0;
 	if (err)
 		goto out_unlock;
 	emuv_ledger_join(ledger, &waiter);
@@ -288,8 +332,7 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 	if (list_empty(&waiter.node)) {
 		err = waiter.result;
 	} else {
-		if (ledger->head == &waiter)
-			emuv_ledger_rest(ledger);
+		emuv_ledger_rest(ledger, &waiter);
 		emuv_ledger_leave(ledger, &waiter);
 		emuv_ledger_settle(ledger, ledger->waiter_count + 1);
 	}
@@ -442,11 +485,12 @@ void emuv_ledger_cancel(struct emuv_ledger *ledger, struct emuv_account *account
 
 	spin_lock(&ledger->lock);
 	waiters = ledger->waiter_count;
-	if (ledger->head && ledger->head->account == account)
-		emuv_ledger_rest(ledger);
-	list_for_each_entry_safe(waiter, next, &ledger->waiters, node)
-		if (waiter->account == account)
-			emuv_ledger_answer(ledger, waiter, -ECANCELED);
+	list_for_each_entry_safe(waiter, next, &ledger->waiters, node) {
+		if (waiter->account != account)
+			continue;
+		emuv_ledger_rest(ledger, waiter);
+		emuv_ledger_answer(ledger, waiter, -ECANCELED);
+	}
 	emuv_ledger_settle(ledger, waiters);
 	spin_unlock(&ledger->lock);
 }

@@ -232,6 +232,80 @@ static void ledger_holds_nobody_up_for_a_client_in_its_own_way(struct kunit *tes
 	ledger_expect_sums(test);
 }
 
+static void ledger_bounds_the_waits_of_a_client(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL, &free_bytes);
+	two->waiters = EMUV_LEDGER_WAITS;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, two, 1,
+						      EMUV_NO_DEADLINE,
+						      &free_bytes), -EAGAIN);
+	two->waiters = EMUV_LEDGER_WAITS - 1;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge_wait(ledger, two, 1, 1,
+						      &free_bytes), -ETIMEDOUT);
+	two->waiters = 0;
+	ledger_expect_sums(test);
+}
+
+static void ledger_counts_what_a_waiter_held_up_before(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_account *three = &model->accounts[2];
+	struct emuv_waiter first, second;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
+	two->rests_until = get_jiffies_64() + 1000 * HZ;
+	ledger_wait(ledger, &first, two, 8);
+	KUNIT_EXPECT_PTR_EQ(test, ledger->head, NULL);
+	ledger_wait(ledger, &second, three, 6);
+	KUNIT_EXPECT_PTR_EQ(test, ledger->head, &second);
+	ledger->head_since -= HZ;
+	/* one before it comes into line, and it goes */
+	two->rests_until = 0;
+	emuv_ledger_uncharge_prepare(ledger, one, 0, &free_bytes);
+	emuv_ledger_uncharge_finish(ledger, one, 0, true);
+	KUNIT_EXPECT_PTR_EQ(test, ledger->head, &first);
+	KUNIT_EXPECT_GE(test, second.held, HZ);
+	emuv_ledger_cancel(ledger, three);
+	KUNIT_EXPECT_GT(test, three->rests_until, get_jiffies_64());
+	emuv_ledger_cancel(ledger, two);
+	ledger_expect_sums(test);
+}
+
+static void ledger_looks_again_when_a_rest_is_over(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_account *two = &model->accounts[1];
+	struct emuv_account *three = &model->accounts[2];
+	struct emuv_waiter waiter;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, PHYSICAL - 5, &free_bytes);
+	two->rests_until = get_jiffies_64() + 1000 * HZ;
+	ledger_wait(ledger, &waiter, two, 8);
+	KUNIT_EXPECT_EQ(test, ledger->rest_ends, two->rests_until);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, three, 1, &free_bytes),
+			0);
+	two->rests_until -= 1000 * HZ;
+	ledger->rest_ends = two->rests_until;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, three, 1, &free_bytes),
+			-ENOSPC);
+	KUNIT_EXPECT_PTR_EQ(test, ledger->head, &waiter);
+	emuv_ledger_cancel(ledger, two);
+	ledger_expect_sums(test);
+}
+
 static void ledger_passes_over_whoever_holds_others_up_for_too_long(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;
@@ -456,6 +530,9 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_serves_those_who_wait_in_order),
 	KUNIT_CASE(ledger_lets_others_through_when_one_gives_up),
 	KUNIT_CASE(ledger_holds_nobody_up_for_a_client_in_its_own_way),
+	KUNIT_CASE(ledger_bounds_the_waits_of_a_client),
+	KUNIT_CASE(ledger_counts_what_a_waiter_held_up_before),
+	KUNIT_CASE(ledger_looks_again_when_a_rest_is_over),
 	KUNIT_CASE(ledger_passes_over_whoever_holds_others_up_for_too_long),
 	KUNIT_CASE(ledger_cancels_the_waits_of_one_client),
 	KUNIT_CASE(ledger_bounds_what_one_client_takes),

@@ -560,6 +560,7 @@ struct emuv_discard {
  * - EINTR: with EMUV_CHARGE_WAIT: a signal came whose handler has no
  *   SA_RESTART.
  * - ECANCELED: with EMUV_CHARGE_WAIT: EMUV_UNCHARGE_CANCEL ended the wait.
+ * - EAGAIN: with EMUV_CHARGE_WAIT: 1024 charges of the client wait already.
  * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
  */
 struct emuv_charge {
