@@ -473,6 +473,7 @@ long executor::call_control(const record &what)
         auto argument = fresh<emuv_destroy>();
         // Those that stay are busy, or are made again.
         argument.id = id;
+        argument.flags = what.value & EMUV_DESTROY_FORCE;
         return ioctl(control_.get(), EMUV_IOC_DESTROY, &argument);
     }
     default: {
