@@ -751,40 +751,47 @@ int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 	return 0;
 }
 
-/*
- * Bytes of chunks with pages that are pinned for devices, as far as the kernel
- * can tell. Chunks come and go meanwhile.
- */
-u64 emuv_backing_pinned_bytes(struct emuv_region *region)
+/* Does a device pin pages of the chunk, as far as the kernel can tell? */
+static bool emuv_chunk_is_device_pinned(const struct emuv_chunk *chunk)
 {
-	unsigned long index = 0, i;
-	struct emuv_chunk *chunk;
-	u64 bytes = 0;
+	const unsigned long step = chunk->folio ? EMUV_CHUNK_PAGES : 1;
+	unsigned long i;
 
-	for (; xa_find(&region->chunks, &index, ULONG_MAX, XA_PRESENT);
-	     index++) {
-		chunk = emuv_chunk_get(region, index);
-		if (!chunk)
-			continue;
-		for (i = 0; i < EMUV_CHUNK_PAGES;
-		     i += chunk->folio ? EMUV_CHUNK_PAGES : 1) {
-			struct page *page = emuv_chunk_page(chunk, i);
-
-			if (!folio_maybe_dma_pinned(page_folio(page)))
-				continue;
-			bytes += EMUV_CHUNK_BYTES;
-			break;
-		}
-		emuv_chunk_put(chunk);
-		cond_resched();
-	}
-	return bytes;
+	for (i = 0; i < EMUV_CHUNK_PAGES; i += step)
+		if (folio_maybe_dma_pinned(page_folio(emuv_chunk_page(chunk, i))))
+			return true;
+	return false;
 }
 
 /*
- * Take the memory of a revoked region from its holders. Chunks that a device, a
- * pin or a read in progress holds stay until the region goes; no mapping has
- * them any more.
+ * Count the bytes of a slice's chunks with pages that are pinned for devices.
+ * The slice starts at @first, which moves behind it; false at the region's end.
+ * No reference is taken: who only looks must not be in the way of a discard.
+ */
+bool emuv_backing_pinned_bytes(struct emuv_region *region, unsigned long *first,
+			       u64 *bytes)
+{
+	unsigned long last = region->range.count - 1, end, index;
+
+	if (!emuv_backing_slice(region, first, &end, last))
+		return false;
+	for (index = *first; index <= end; index++) {
+		struct emuv_chunk *chunk;
+
+		xa_lock(&region->chunks);
+		chunk = xa_load(&region->chunks, index);
+		if (chunk && emuv_chunk_is_device_pinned(chunk))
+			*bytes += EMUV_CHUNK_BYTES;
+		xa_unlock(&region->chunks);
+	}
+	*first = end + 1;
+	return true;
+}
+
+/*
+ * Take the memory of a revoked region from its holders. Pinned pages go to the
+ * host when they are unpinned. Chunks that a device or a read in progress holds
+ * stay until it lets them go; no mapping has them any more.
  */
 void emuv_backing_revoke(struct emuv_region *region)
 {

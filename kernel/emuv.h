@@ -640,7 +640,8 @@ int emuv_backing_populate(struct emuv_region *region, unsigned long first,
 			  unsigned long count);
 void emuv_backing_fail(struct emuv_region *region, u64 pos);
 int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes);
-u64 emuv_backing_pinned_bytes(struct emuv_region *region);
+bool emuv_backing_pinned_bytes(struct emuv_region *region, unsigned long *first,
+			       u64 *bytes);
 void emuv_backing_revoke(struct emuv_region *region);
 bool emuv_backing_release(struct emuv_region *region);
 void emuv_backing_abandon(struct emuv_region *region);

@@ -54,8 +54,8 @@ void emuv_region_reap(struct emuv_instance *inst)
 	list_for_each_entry_safe(region, next, &tried, lingering) {
 		if (!emuv_backing_release(region))
 			continue;
-		list_del(&region->lingering);
 		mutex_lock(&inst->lock);
+		list_del(&region->lingering);
 		emuv_region_free(region);
 		mutex_unlock(&inst->lock);
 	}
@@ -295,12 +295,15 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 			goto err_put_region;
 	}
 
-	region->owner = client;
+	mutex_lock(&inst->lock);
 	err = xa_err(xa_store(&client->regions, region->range.first, region,
 			      GFP_KERNEL_ACCOUNT));
+	/* whoever frees it from now on needs the lock */
+	if (!err)
+		region->owner = client;
+	mutex_unlock(&inst->lock);
 	if (!err)
 		return 0;
-	region->owner = NULL;
 
 err_put_region:
 	emuv_ledger_disown(&inst->ledger, &client->account, bytes);

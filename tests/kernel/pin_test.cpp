@@ -276,10 +276,7 @@ TEST_F(pages, RegionsAreListedForDebugging)
               std::to_string(list_clients(client).front().client));
     auto by = std::make_unique<socket_pin>(map.data(), region_bytes);
     ASSERT_EQ(by->error(), 0);
-    if (listed_regions(id)[0]["pinned"] != size) {
-        // Pins of single pages are told from other references by their number.
-        EXPECT_EQ(listed_regions(id)[0]["pinned"], "0");
-    }
+    EXPECT_EQ(listed_regions(id)[0]["pinned"], size);
     auto exported = export_region(client, got.offset);
     ASSERT_EQ(release(client, got.offset), 0);
     listed = listed_regions(id);
@@ -294,6 +291,43 @@ TEST_F(pages, RegionsAreListedForDebugging)
     }));
     by.reset();
     EXPECT_TRUE(wait_until([&] { return listed_regions(id).empty(); }));
+}
+
+TEST_F(pages, ListingRegionsIsNotInTheWayOfDiscards)
+{
+    if (!exists("/sys/kernel/debug/emuv"))
+        GTEST_SKIP() << "no debugfs here";
+    std::atomic<bool> done = false;
+    std::atomic<unsigned> turns = 0;
+    std::thread reader([&] {
+        while (!done) {
+            listed_regions(id);
+            turns++;
+        }
+    });
+    for (int round = 0; round < 300; round++) {
+        std::memset(map.data(), 1, map.size());
+        EXPECT_EQ(discard(client, got.offset, region_bytes), 0);
+        EXPECT_EQ(query(control, id).resident_bytes, 0U);
+    }
+    EXPECT_TRUE(wait_until([&] { return turns > 10; }));
+    done = true;
+    reader.join();
+}
+
+TEST_F(pages, ManyRegionsAreListedInOrder)
+{
+    constexpr unsigned count = 20;
+    if (!exists("/sys/kernel/debug/emuv"))
+        GTEST_SKIP() << "no debugfs here";
+    for (unsigned i = 0; i < count; i++)
+        allocate(client, chunk);
+    const auto listed = listed_regions(id);
+    ASSERT_EQ(listed.size(), count + 1);
+    for (unsigned i = 1; i < listed.size(); i++)
+        EXPECT_EQ(std::stoull(listed[i].at("offset")),
+                  std::stoull(listed[i - 1].at("offset")) +
+                      std::stoull(listed[i - 1].at("bytes")));
 }
 
 TEST_F(pinned, PinsOfManyRegionsComeAndGo)
