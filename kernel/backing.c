@@ -33,10 +33,12 @@
 
 /*
  * struct emuv_kept - a part of a chunk that a discard zeroes in place
+ * @index: Place of @chunk in the region
  * @from, @to: Bytes of @chunk
  */
 struct emuv_kept {
 	struct emuv_chunk *chunk;
+	unsigned long index;
 	u32 from;
 	u32 to;
 };
@@ -493,8 +495,9 @@ static void emuv_chunk_forget(struct emuv_region *region, unsigned long index)
 
 /*
  * Remove the chunk from the region, unless someone besides the region holds it
- * or its pages are pinned. The caller has unmapped the chunk and keeps it
- * unmapped. If true, the region's reference is the caller's.
+ * or its pages are pinned. In a revoked region pins do not matter: their own
+ * references keep the pages for them. The caller has unmapped the chunk and
+ * keeps it unmapped. If true, the region's reference is the caller's.
  */
 static bool emuv_chunk_remove(struct emuv_region *region, unsigned long index,
 			      struct emuv_chunk *chunk)
@@ -503,7 +506,8 @@ static bool emuv_chunk_remove(struct emuv_region *region, unsigned long index,
 
 	/* xa_lock keeps emuv_chunk_get() out: held chunks stay in place */
 	xa_lock(&region->chunks);
-	held = kref_read(&chunk->kref) > 1 || emuv_chunk_is_pinned(chunk);
+	held = kref_read(&chunk->kref) > 1 ||
+	       (!emuv_region_is_revoked(region) && emuv_chunk_is_pinned(chunk));
 	if (!held)
 		emuv_chunk_forget(region, index);
 	xa_unlock(&region->chunks);
@@ -529,6 +533,36 @@ void emuv_backing_unmap(struct emuv_region *region, unsigned long first,
 	unmap_mapping_range(region->inode->i_mapping,
 			    (loff_t)first << EMUV_CHUNK_SHIFT,
 			    (loff_t)(last - first + 1) << EMUV_CHUNK_SHIFT, 1);
+}
+
+/* Remove the chunk at @index of a revoked region, if nobody uses it any more. */
+static void emuv_backing_sweep(struct emuv_region *region, unsigned long index)
+{
+	struct emuv_chunk *chunk;
+
+	/* others who remove chunks hold it, too: @chunk stays valid */
+	down_write(&region->map_sem);
+	emuv_backing_unmap(region, index, index);
+	chunk = xa_load(&region->chunks, index);
+	if (chunk && !emuv_chunk_remove(region, index, chunk))
+		chunk = NULL;
+	up_write(&region->map_sem);
+	if (chunk)
+		emuv_chunk_put(chunk);
+}
+
+/*
+ * Put a chunk that is, or was, at @index of a region, which the caller holds. In
+ * a revoked region the last user removes it. The caller holds no map_sem.
+ */
+void emuv_chunk_let_go(struct emuv_region *region, unsigned long index,
+		       struct emuv_chunk *chunk)
+{
+	emuv_chunk_put(chunk);
+	/* pairs with emuv_backing_revoke(): one of the two sees the other */
+	smp_mb();
+	if (emuv_region_is_revoked(region))
+		emuv_backing_sweep(region, index);
 }
 
 /*
@@ -565,7 +599,7 @@ void emuv_backing_unhold(struct emuv_region *region, unsigned long first,
 
 	for (i = first; i < first + count; i++) {
 		/* a held chunk stays in place */
-		emuv_chunk_put(xa_load(&region->chunks, i));
+		emuv_chunk_let_go(region, i, xa_load(&region->chunks, i));
 		cond_resched();
 	}
 }
@@ -594,7 +628,7 @@ int emuv_backing_hold(struct emuv_region *region, unsigned long first,
 		}
 		if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) <
 		    EMUV_CHUNK_BYTES) {
-			emuv_chunk_put(chunk);
+			emuv_chunk_let_go(region, i, chunk);
 			err = -EIO;
 			goto err_unhold;
 		}
@@ -699,6 +733,7 @@ static unsigned int emuv_backing_detach(struct emuv_region *region,
 		}
 		kref_get(&chunk->kref);
 		kept[count].chunk = chunk;
+		kept[count].index = index;
 		kept[count].from = from;
 		kept[count].to = to;
 		count++;
@@ -740,7 +775,8 @@ int emuv_backing_discard(struct emuv_region *region, u64 offset, u64 bytes)
 		for (i = 0; i < count; i++) {
 			emuv_chunk_zero(kept[i].chunk, kept[i].from,
 					kept[i].to);
-			emuv_chunk_put(kept[i].chunk);
+			emuv_chunk_let_go(region, kept[i].index,
+					  kept[i].chunk);
 			cond_resched();
 		}
 		if (fatal_signal_pending(current))
@@ -803,6 +839,8 @@ void emuv_backing_revoke(struct emuv_region *region)
 	 */
 	xa_lock(&region->chunks);
 	xa_unlock(&region->chunks);
+	/* pairs with emuv_chunk_let_go() */
+	smp_mb();
 	emuv_reclaim_forget(region);
 	down_write(&region->map_sem);
 	emuv_backing_unmap(region, 0, last);

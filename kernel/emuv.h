@@ -346,7 +346,7 @@ void emuv_instance_ioctl_query_finish(struct emuv_call *call, int err);
 
 static inline bool emuv_instance_is_revoked(const struct emuv_instance *inst)
 {
-	return READ_ONCE(inst->revoked);
+	return smp_load_acquire(&inst->revoked);
 }
 
 static inline void emuv_instance_put(struct emuv_instance *inst)
@@ -627,6 +627,8 @@ bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk);
 void emuv_chunk_count(struct emuv_region *region, long chunks);
 void emuv_chunk_put(struct emuv_chunk *chunk);
+void emuv_chunk_let_go(struct emuv_region *region, unsigned long index,
+		       struct emuv_chunk *chunk);
 void emuv_backing_unmap(struct emuv_region *region, unsigned long first,
 			unsigned long last);
 int emuv_backing_index(struct emuv_region *region, unsigned long count);
@@ -650,6 +652,7 @@ void emuv_backing_abandon(struct emuv_region *region);
 
 void emuv_reserve_init(struct emuv_reserve *reserve);
 int emuv_reserve_fill(struct emuv_instance *inst);
+void emuv_reserve_end(struct emuv_reserve *reserve);
 void emuv_reserve_close(struct emuv_reserve *reserve);
 u64 emuv_reserve_bytes(struct emuv_reserve *reserve);
 bool emuv_reserve_return(struct emuv_chunk *chunk);

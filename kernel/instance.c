@@ -276,11 +276,14 @@ static int emuv_instance_kill(struct emuv_instance *inst, bool force)
 
 	mutex_lock(&inst->lock);
 	used = !list_empty(&inst->clients) || !RB_EMPTY_ROOT(&inst->ranges.root);
-	if (!used || force)
+	if (!used || force) {
 		inst->dead = true;
+		/* a chunk that is given up from now on may be pinned */
+		emuv_reserve_end(&inst->reserve);
+	}
 	if (used && force) {
-		/* also read without the lock */
-		WRITE_ONCE(inst->revoked, true);
+		/* also read without the lock; whoever sees it sees the above */
+		smp_store_release(&inst->revoked, true);
 		emuv_ledger_end(&inst->ledger);
 	}
 	mutex_unlock(&inst->lock);

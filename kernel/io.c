@@ -49,7 +49,11 @@ ssize_t emuv_io_read(struct emuv_region *region, u64 pos, struct iov_iter *to)
 			sound = emuv_chunk_sound(chunk, at, span);
 			/* memory may fail during the copy: do not panic */
 			copied = _copy_mc_to_iter(chunk->vaddr + at, sound, to);
-			emuv_chunk_put(chunk);
+			emuv_chunk_let_go(region, pos >> EMUV_CHUNK_SHIFT,
+					  chunk);
+		} else if (emuv_region_is_revoked(region)) {
+			/* taken away meanwhile: these are no zeros */
+			return done ?: -ENODEV;
 		} else {
 			copied = iov_iter_zero(span, to);
 		}
@@ -85,7 +89,7 @@ ssize_t emuv_io_write(struct emuv_region *region, u64 pos,
 			return done ?: PTR_ERR(chunk);
 		sound = emuv_chunk_sound(chunk, at, span);
 		copied = copy_from_iter(chunk->vaddr + at, sound, from);
-		emuv_chunk_put(chunk);
+		emuv_chunk_let_go(region, pos >> EMUV_CHUNK_SHIFT, chunk);
 		done += copied;
 		pos += copied;
 		if (copied < sound)

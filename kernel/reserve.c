@@ -52,18 +52,26 @@ int emuv_reserve_fill(struct emuv_instance *inst)
 	return err;
 }
 
+/* Keep no chunk from now on; those in the reserve stay there. */
+void emuv_reserve_end(struct emuv_reserve *reserve)
+{
+	spin_lock(&reserve->lock);
+	reserve->closed = true;
+	spin_unlock(&reserve->lock);
+	wake_up_all(&reserve->returned);
+}
+
 /* Free the chunks in the reserve. Others are freed when they would come back. */
 void emuv_reserve_close(struct emuv_reserve *reserve)
 {
 	struct emuv_chunk *chunk, *next;
 	LIST_HEAD(gone);
 
+	emuv_reserve_end(reserve);
 	spin_lock(&reserve->lock);
-	reserve->closed = true;
 	list_splice_init(&reserve->chunks, &gone);
 	reserve->count = 0;
 	spin_unlock(&reserve->lock);
-	wake_up_all(&reserve->returned);
 	list_for_each_entry_safe(chunk, next, &gone, node) {
 		list_del(&chunk->node);
 		emuv_chunk_free(chunk);

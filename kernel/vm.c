@@ -116,7 +116,7 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 			break;
 		/* discarded meanwhile, or revoked */
 		up_read(&region->map_sem);
-		emuv_chunk_put(chunk);
+		emuv_chunk_let_go(region, index, chunk);
 		if (fatal_signal_pending(current))
 			return VM_FAULT_SIGBUS;
 		cond_resched();
@@ -129,7 +129,7 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		emuv_backing_fail(region, (u64)vmf->pgoff << PAGE_SHIFT);
 		ret = VM_FAULT_HWPOISON;
 	}
-	emuv_chunk_put(chunk);
+	emuv_chunk_let_go(region, index, chunk);
 	trace_emuv_fault(region->inst->config.id, region->range.first + index,
 			 (__force unsigned int)ret);
 	return ret;
