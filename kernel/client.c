@@ -55,20 +55,21 @@ struct emuv_region *emuv_client_region_at(struct emuv_client *client, u64 offset
 
 static int emuv_client_open(struct inode *inode, struct file *file)
 {
-	struct emuv_instance *inst = container_of(inode->i_cdev,
-						  struct emuv_instance, cdev);
+	struct emuv_instance *inst = emuv_instance_get(iminor(inode));
 	struct emuv_client *client;
 	int err;
 
+	if (!inst)
+		return -ENXIO;
 	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
-	if (!client)
-		return -ENOMEM;
+	if (!client) {
+		err = -ENOMEM;
+		goto err_put_instance;
+	}
 	/* regions come and go with no mount each */
 	err = emuv_fs_pin();
-	if (err) {
-		kfree(client);
-		return err;
-	}
+	if (err)
+		goto err_free;
 	client->inst = inst;
 	client->pid = get_pid(task_tgid(current));
 	get_task_comm(client->comm, current->group_leader);
@@ -78,10 +79,8 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	mutex_lock(&inst->lock);
 	if (inst->dead) {
 		mutex_unlock(&inst->lock);
-		put_pid(client->pid);
-		emuv_fs_unpin();
-		kfree(client);
-		return -ENODEV;
+		err = -ENODEV;
+		goto err_unpin;
 	}
 	client->number = ++inst->last_client;
 	list_add_tail(&client->node, &inst->clients);
@@ -89,9 +88,18 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	WRITE_ONCE(inst->client_count, inst->client_count + 1);
 	mutex_unlock(&inst->lock);
 
-	get_device(&inst->dev);
+	/* the file takes over the reference to the instance */
 	file->private_data = client;
 	return 0;
+
+err_unpin:
+	put_pid(client->pid);
+	emuv_fs_unpin();
+err_free:
+	kfree(client);
+err_put_instance:
+	emuv_instance_put(inst);
+	return err;
 }
 
 static int emuv_client_release(struct inode *inode, struct file *file)

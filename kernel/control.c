@@ -70,7 +70,7 @@ static int emuv_control_create(struct emuv_call *call)
 	if (arg->flags & EMUV_CREATE_SWAP && arg->swap_fd < 0)
 		return -EBADF;
 	memcpy(config.gpu_model, arg->gpu_model, sizeof(config.gpu_model));
-	id = emuv_instance_create(&config);
+	id = emuv_instance_create(&config, &call->created);
 	if (id < 0)
 		return id;
 	arg->id = id;
@@ -79,8 +79,10 @@ static int emuv_control_create(struct emuv_call *call)
 
 static void emuv_control_create_finish(struct emuv_call *call, int err)
 {
+	/* nobody was told of it: whoever uses it has found it by chance */
 	if (err)
-		emuv_instance_destroy(call->arg.create.id, false);
+		emuv_instance_remove(call->created, true);
+	emuv_instance_put(call->created);
 }
 
 static int emuv_control_destroy(struct emuv_call *call)

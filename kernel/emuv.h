@@ -287,7 +287,6 @@ struct emuv_swap {
 /*
  * struct emuv_instance - one contract, one node, one offset space
  * @dev: Device; its reference count keeps the instance alive
- * @cdev: Node
  * @config: Parameters, constant; the id is the assigned one
  * @uuid: Permanent name
  * @dead: No client may open the instance or allocate any more
@@ -308,7 +307,6 @@ struct emuv_swap {
  */
 struct emuv_instance {
 	struct device dev;
-	struct cdev cdev;
 	struct emuv_config config;
 	uuid_t uuid;
 
@@ -335,7 +333,9 @@ struct emuv_instance {
 int emuv_instance_init(void);
 void emuv_instance_exit(void);
 int emuv_config_validate(const struct emuv_config *config);
-int emuv_instance_create(const struct emuv_config *config);
+int emuv_instance_create(const struct emuv_config *config,
+			 struct emuv_instance **made);
+int emuv_instance_remove(struct emuv_instance *inst, bool force);
 int emuv_instance_destroy(int id, bool force);
 struct emuv_instance *emuv_instance_get(int id);
 struct emuv_instance *emuv_instance_get_next(int id);
@@ -435,11 +435,13 @@ union emuv_ioctl_arg {
  * struct emuv_call - an ioctl in progress
  * @file: File of the node
  * @made: File that the ioctl created and that has no descriptor yet
+ * @created: Instance that the ioctl created, with a reference
  */
 struct emuv_call {
 	struct file *file;
 	union emuv_ioctl_arg arg;
 	struct file *made;
+	struct emuv_instance *created;
 };
 
 /*

@@ -16,6 +16,9 @@ static u64 emuv_promised_bytes;
 
 static dev_t emuv_devt;
 
+/* All nodes: whichever inode is opened, its number says which instance. */
+static struct cdev emuv_cdev;
+
 static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 {
 	/* the node's mode is the permission; udev sets the group */
@@ -188,9 +191,7 @@ static int emuv_instance_publish(struct emuv_instance *inst)
 	err = dev_set_name(&inst->dev, "emuv%d", inst->config.id);
 	if (err)
 		return err;
-	cdev_init(&inst->cdev, &emuv_client_fops);
-	inst->cdev.owner = THIS_MODULE;
-	err = cdev_device_add(&inst->cdev, &inst->dev);
+	err = device_add(&inst->dev);
 	if (!err)
 		emuv_ledger_tell(&inst->ledger,
 				 sysfs_get_dirent(inst->dev.kobj.sd, "state"));
@@ -216,8 +217,12 @@ static int emuv_instance_use_swap(struct emuv_instance *inst)
 			      inst->config.virtual_bytes);
 }
 
-/* Create an instance. Returns its id or an error. */
-int emuv_instance_create(const struct emuv_config *config)
+/*
+ * Create an instance. Returns its id or an error; @made, unless it is NULL, gets
+ * the instance with a reference.
+ */
+int emuv_instance_create(const struct emuv_config *config,
+			 struct emuv_instance **made)
 {
 	struct emuv_instance *inst;
 	int err;
@@ -249,12 +254,21 @@ int emuv_instance_create(const struct emuv_config *config)
 	xa_store(&emuv_instances, inst->config.id, inst, GFP_KERNEL);
 	emuv_debugfs_add(inst);
 	err = inst->config.id;
+	if (made) {
+		get_device(&inst->dev);
+		*made = inst;
+	}
 	mutex_unlock(&emuv_instances_lock);
 	return err;
 
 err_put:
 	emuv_instance_unreserve(inst);
 	mutex_unlock(&emuv_instances_lock);
+	/* its attributes could be read for a moment */
+	mutex_lock(&inst->lock);
+	inst->dead = true;
+	mutex_unlock(&inst->lock);
+	cancel_delayed_work_sync(&inst->floor_work);
 	put_device(&inst->dev);
 	return err;
 
@@ -290,15 +304,18 @@ static int emuv_instance_kill(struct emuv_instance *inst, bool force)
 	return used && !force ? -EBUSY : 0;
 }
 
-/* Take away the name, by which it can be found. */
+/* Take away the name, by which it can be found; its id stays reserved. */
 static void emuv_instance_withdraw(struct emuv_instance *inst)
 {
-	emuv_instance_unreserve(inst);
-	emuv_debugfs_remove(inst);
-	cdev_device_del(&inst->cdev, &inst->dev);
+	lockdep_assert_held(&emuv_instances_lock);
+	xa_store(&emuv_instances, inst->config.id, NULL, GFP_KERNEL);
+	device_del(&inst->dev);
 }
 
-/* Free all that a dead instance has. This takes long. */
+/*
+ * Free all that a dead instance has, but for its id. This takes long, above all
+ * if somebody reads in debugfs.
+ */
 static void emuv_instance_dissolve(struct emuv_instance *inst)
 {
 	cancel_delayed_work_sync(&inst->reap_work);
@@ -307,7 +324,7 @@ static void emuv_instance_dissolve(struct emuv_instance *inst)
 	if (emuv_instance_is_revoked(inst))
 		emuv_region_revoke_all(inst);
 	emuv_region_abandon(inst);
-	put_device(&inst->dev);
+	emuv_debugfs_remove(inst);
 }
 
 /* Get the instance with this id, with a reference, or NULL. */
@@ -325,9 +342,34 @@ struct emuv_instance *emuv_instance_get(int id)
 }
 
 /*
- * Destroy an instance; -EBUSY if it is in use, unless @force takes it from its
- * holders.
+ * Remove an instance, which the caller holds; -EBUSY if it is in use, unless
+ * @force takes it from its holders. -ENODEV if it has gone.
  */
+int emuv_instance_remove(struct emuv_instance *inst, bool force)
+{
+	int err;
+
+	/* this may take long: not under the lock of all instances */
+	if (!force)
+		emuv_region_reap(inst);
+	mutex_lock(&emuv_instances_lock);
+	err = -ENODEV;
+	if (xa_load(&emuv_instances, inst->config.id) == inst)
+		err = emuv_instance_kill(inst, force);
+	if (!err)
+		emuv_instance_withdraw(inst);
+	mutex_unlock(&emuv_instances_lock);
+	if (err)
+		return err;
+	emuv_instance_dissolve(inst);
+	mutex_lock(&emuv_instances_lock);
+	emuv_instance_unreserve(inst);
+	mutex_unlock(&emuv_instances_lock);
+	put_device(&inst->dev);
+	return 0;
+}
+
+/* Remove the instance with this id. */
 int emuv_instance_destroy(int id, bool force)
 {
 	struct emuv_instance *inst;
@@ -336,19 +378,8 @@ int emuv_instance_destroy(int id, bool force)
 	inst = emuv_instance_get(id);
 	if (!inst)
 		return -ENODEV;
-	/* this may take long: not under the lock of all instances */
-	if (!force)
-		emuv_region_reap(inst);
+	err = emuv_instance_remove(inst, force);
 	emuv_instance_put(inst);
-
-	mutex_lock(&emuv_instances_lock);
-	inst = xa_load(&emuv_instances, id);
-	err = inst ? emuv_instance_kill(inst, force) : -ENODEV;
-	if (!err)
-		emuv_instance_withdraw(inst);
-	mutex_unlock(&emuv_instances_lock);
-	if (!err)
-		emuv_instance_dissolve(inst);
 	return err;
 }
 
@@ -434,7 +465,18 @@ int emuv_instance_init(void)
 		return err;
 	err = class_register(&emuv_class);
 	if (err)
-		unregister_chrdev_region(emuv_devt, EMUV_MAX_INSTANCES);
+		goto err_unregister_region;
+	cdev_init(&emuv_cdev, &emuv_client_fops);
+	emuv_cdev.owner = THIS_MODULE;
+	err = cdev_add(&emuv_cdev, emuv_devt, EMUV_MAX_INSTANCES);
+	if (err)
+		goto err_unregister_class;
+	return 0;
+
+err_unregister_class:
+	class_unregister(&emuv_class);
+err_unregister_region:
+	unregister_chrdev_region(emuv_devt, EMUV_MAX_INSTANCES);
 	return err;
 }
 
@@ -451,8 +493,11 @@ void emuv_instance_exit(void)
 		mutex_unlock(&inst->lock);
 		emuv_instance_withdraw(inst);
 		emuv_instance_dissolve(inst);
+		emuv_instance_unreserve(inst);
+		put_device(&inst->dev);
 	}
 	mutex_unlock(&emuv_instances_lock);
+	cdev_del(&emuv_cdev);
 	xa_destroy(&emuv_instances);
 	class_unregister(&emuv_class);
 	unregister_chrdev_region(emuv_devt, EMUV_MAX_INSTANCES);

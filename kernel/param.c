@@ -300,7 +300,7 @@ int emuv_param_create_instances(void)
 	}
 	for (i = 0; i < count; i++) {
 		emuv_param_config(&config, &physical, &virtual, i);
-		err = emuv_instance_create(&config);
+		err = emuv_instance_create(&config, NULL);
 		if (err < 0) {
 			if (err == -ENOMEM)
 				pr_err("%s: no memory, or more than the host can back in all; overcommit=1 without guaranteed=1 promises that all the same\n",

@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -11,10 +12,12 @@
 #include <limits>
 #include <ostream>
 #include <set>
+#include <thread>
 
 #include <linux/capability.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 namespace {
 
@@ -680,6 +683,43 @@ TEST_F(instance, VramInfoNamesTheModelAsItsMakerWould)
         EXPECT_EQ(attribute(id, "gpu_model"), given);
         ASSERT_EQ(destroy(control, id), 0);
     }
+}
+
+TEST_F(instance, OneThatItsCreatorIsNotToldOfIsGoneEvenIfSomebodyHasOpenedIt)
+{
+    constexpr int id = 7;
+    const std::string path = "/tmp/emuv-node";
+    // Its nodes have one number.
+    ASSERT_EQ(create(control, creation(mib, 64 * mib, id)), id);
+    struct stat status
+    {};
+    checked(stat(node_path(id).c_str(), &status), "stat");
+    checked(mknod(path.c_str(), S_IFCHR | 0600, status.st_rdev), "mknod");
+    ASSERT_EQ(destroy(control, id), 0);
+    void *const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(page, MAP_FAILED);
+    const auto argument = creation(mib, 64 * mib, id);
+    std::memcpy(page, &argument, sizeof argument);
+    ASSERT_EQ(mprotect(page, 4096, PROT_READ), 0);
+    std::atomic<bool> done = false;
+    std::thread opener([&] {
+        while (!done) {
+            const descriptor node(open(path.c_str(), O_RDWR | O_CLOEXEC));
+            if (node)
+                charge(node, 1);
+        }
+    });
+    for (int round = 0; round < 500; round++) {
+        EXPECT_EQ(call(control.get(), EMUV_IOC_CREATE, page), EFAULT);
+        auto asked = fresh<emuv_query_instance>();
+        asked.id = id;
+        EXPECT_EQ(call(control, EMUV_IOC_QUERY_INSTANCE, asked), ENODEV);
+    }
+    done = true;
+    opener.join();
+    munmap(page, 4096);
+    unlink(path.c_str());
 }
 
 } // namespace
