@@ -688,7 +688,7 @@ TEST_F(instance, VramInfoNamesTheModelAsItsMakerWould)
 TEST_F(instance, OneThatItsCreatorIsNotToldOfIsGoneEvenIfSomebodyHasOpenedIt)
 {
     constexpr int id = 7;
-    const std::string path = "/tmp/emuv-node";
+    const std::string path = "/dev/emuv-of-ours";
     // Its nodes have one number.
     ASSERT_EQ(create(control, creation(mib, 64 * mib, id)), id);
     struct stat status

@@ -188,7 +188,7 @@ TEST_F(revoked, NumberIsFreeAndLeadsToTheNewOne)
 
 TEST_F(revoked, NodeThatWasOpenLeadsToTheNewOne)
 {
-    const std::string path = "/tmp/emuv-node";
+    const std::string path = "/dev/emuv-of-ours";
     struct stat status
     {};
     checked(stat(node_path(id).c_str(), &status), "stat");
