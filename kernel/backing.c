@@ -544,7 +544,8 @@ static void emuv_backing_sweep(struct emuv_region *region, unsigned long index)
 	down_write(&region->map_sem);
 	emuv_backing_unmap(region, index, index);
 	chunk = xa_load(&region->chunks, index);
-	if (chunk && !emuv_chunk_remove(region, index, chunk))
+	if (chunk && (emuv_reclaim_is_gone(chunk) ||
+		      !emuv_chunk_remove(region, index, chunk)))
 		chunk = NULL;
 	up_write(&region->map_sem);
 	if (chunk)
@@ -816,7 +817,8 @@ bool emuv_backing_pinned_bytes(struct emuv_region *region, unsigned long *first,
 
 		xa_lock(&region->chunks);
 		chunk = xa_load(&region->chunks, index);
-		if (chunk && emuv_chunk_is_device_pinned(chunk))
+		if (chunk && !emuv_reclaim_is_gone(chunk) &&
+		    emuv_chunk_is_device_pinned(chunk))
 			*bytes += EMUV_CHUNK_BYTES;
 		xa_unlock(&region->chunks);
 	}

@@ -305,7 +305,7 @@ TEST_F(pages, ListingRegionsIsNotInTheWayOfDiscards)
             turns++;
         }
     });
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 100; round++) {
         std::memset(map.data(), 1, map.size());
         EXPECT_EQ(discard(client, got.offset, region_bytes), 0);
         EXPECT_EQ(query(control, id).resident_bytes, 0U);
