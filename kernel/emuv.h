@@ -346,6 +346,7 @@ void emuv_instance_ioctl_query_finish(struct emuv_call *call, int err);
 
 static inline bool emuv_instance_is_revoked(const struct emuv_instance *inst)
 {
+	/* pairs with emuv_instance_kill(), which closes the reserve before */
 	return smp_load_acquire(&inst->revoked);
 }
 

@@ -45,15 +45,15 @@ ssize_t emuv_io_read(struct emuv_region *region, u64 pos, struct iov_iter *to)
 		chunk = emuv_chunk_look(region, pos >> EMUV_CHUNK_SHIFT);
 		if (IS_ERR(chunk))
 			return done ?: PTR_ERR(chunk);
+		/* taken away meanwhile: zeros would be wrong */
+		if (!chunk && emuv_region_is_revoked(region))
+			return done ?: -ENODEV;
 		if (chunk) {
 			sound = emuv_chunk_sound(chunk, at, span);
 			/* memory may fail during the copy: do not panic */
 			copied = _copy_mc_to_iter(chunk->vaddr + at, sound, to);
 			emuv_chunk_let_go(region, pos >> EMUV_CHUNK_SHIFT,
 					  chunk);
-		} else if (emuv_region_is_revoked(region)) {
-			/* taken away meanwhile: these are no zeros */
-			return done ?: -ENODEV;
 		} else {
 			copied = iov_iter_zero(span, to);
 		}

@@ -73,7 +73,8 @@ static struct emuv_waiter *emuv_ledger_find_head(struct emuv_ledger *ledger)
 	const u64 now = get_jiffies_64();
 	struct emuv_waiter *waiter;
 
-	ledger->rest_ends = U64_MAX;
+	/* never, as jiffies are compared */
+	ledger->rest_ends = now + MAX_JIFFY_OFFSET;
 	list_for_each_entry(waiter, &ledger->waiters, node) {
 		u64 until = waiter->account->rests_until;
 
@@ -176,9 +177,9 @@ static void emuv_ledger_serve(struct emuv_ledger *ledger)
 }
 
 /*
- * Tell pollers of a new state. @waiters is the length of the queue before: they
- * are told of a new length even if the state is the same, since each client asks
- * whether *others* wait.
+ * Tell pollers of a new state. @waiters is the length of the queue before.
+ * Pollers are told of a new length even if the state is the same, since each
+ * client asks whether *others* wait.
  */
 static void emuv_ledger_publish(struct emuv_ledger *ledger,
 				unsigned int waiters)
@@ -232,7 +233,7 @@ static void emuv_ledger_look(struct emuv_ledger *ledger)
 			emuv_ledger_rest(ledger, head);
 	} else {
 		over = ledger->waiter_count &&
-		       get_jiffies_64() >= ledger->rest_ends;
+		       time_after_eq64(get_jiffies_64(), ledger->rest_ends);
 	}
 	if (over)
 		emuv_ledger_settle(ledger, ledger->waiter_count);
@@ -284,9 +285,9 @@ static bool emuv_ledger_sleep(struct emuv_waiter *waiter, u64 deadline_ns)
 
 /*
  * Charge @bytes of VRAM as soon as there is room and earlier waiters are served.
- * -ENOSPC if the limit is below @bytes, -EAGAIN if too many charges of the account
- * wait, -ETIMEDOUT, -ECANCELED, -ENODEV once the ledger has ended, or -ERESTARTSYS
- * on a signal.
+ * -ENOSPC if the limit is below @bytes. -EAGAIN if too many charges of the
+ * account wait. -ETIMEDOUT, -ECANCELED, -ENODEV once the ledger has ended, or
+ * -ERESTARTSYS on a signal.
  * Bytes that come back are charged to the waiter at once, under the ledger's
  * lock. So nobody gets in between, and no wake-up is lost.
  */

@@ -260,7 +260,7 @@ TEST_F(revoked, PinnedPagesStayWithWhoeverPinnedThem)
     const mapping contents(file.get(), map.size());
     revoke();
     EXPECT_EQ(signal_of_read(map.data()), SIGBUS);
-    // Whatever the host has free goes to others.
+    // The host's free memory goes to others.
     const int other = create(control, creation(mib, 128 * mib));
     const auto next = open_client(other);
     const auto theirs = allocate(next, 128 * mib, EMUV_ALLOC_POPULATE);
