@@ -293,7 +293,7 @@ TEST_F(revoked, PinnedMemoryIsTheHostsOnceItIsUnpinnedWhileAHolderLives)
 
 TEST_F(revoked, ReadsThatRaceWithItGiveNoZerosForData)
 {
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 8; round++) {
         const int target = create(control, gib, 64 * mib);
         const auto shared = open_client(target);
         const auto where = allocate(shared, 16 * mib);
