@@ -406,9 +406,9 @@ for block in blocks:
         return int(out[0]), sum(span["name"] == "ahead" for span in spans)
 
     def test_where_memory_moves_a_program_runs_ahead_only_so_far(self):
-        least, held = self.ahead(lag=3000, rounds=8, uses=16, few=48)
-        # Of one and a half milliseconds each, more than a hundred otherwise.
-        self.assertLess(least, 48)
+        least, held = self.ahead(lag=3000, rounds=8, uses=16, few=100)
+        # A round is 128 works.
+        self.assertLess(least, 100)
         self.assertGreater(held, 0)
 
     def test_what_does_not_end_is_seldom_waited_for(self):
@@ -474,17 +474,22 @@ def go_round(value):
         assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value), SIZE, None) == 0
     assert cuda.cuCtxSynchronize() == 0
 SIZE = ctypes.c_size_t(4 * MiB)
+buffer = ctypes.create_string_buffer(4 * MiB)
 end = time.monotonic() + 120
 for turn in itertools.count():
     value = turn % 256
     go_round(value)
-    if turn > 20 and len(fetched()) > 40 or time.monotonic() > end:
+    late = time.monotonic() > end
+    if not late and (turn <= 20 or len(fetched()) <= 40):
+        continue
+    time.sleep(0.05)
+    for block in reversed(blocks):
+        assert cuda.cuMemcpyDtoH_v2(buffer, block, SIZE) == 0
+        assert buffer.raw == bytes([value]) * (4 * MiB)
+    # On a busy machine all may be there by now.
+    if (late or os.environ["EMUV_AWAY"] == "mapped" or
+            any(span["name"] == "mapped again" for span in spans())):
         break
-time.sleep(0.05)
-buffer = ctypes.create_string_buffer(4 * MiB)
-for block in reversed(blocks):
-    assert cuda.cuMemcpyDtoH_v2(buffer, block, SIZE) == 0
-    assert buffer.raw == bytes([value]) * (4 * MiB)
 """
         for away, other in (("unmapped", False), ("mapped", True)):
             with self.subTest(away):

@@ -32,6 +32,18 @@ TEST(PatienceTest, EachWaitInVainIsFollowedByTwiceAsManyStepsWithout)
     EXPECT_EQ(without(one, 9000), 4 * first);
 }
 
+TEST(PatienceTest, AWaitThatWasNotInVainHalvesTheNextSteps)
+{
+    patience one;
+    const std::uint64_t first = without(one, 1000);
+    EXPECT_EQ(without(one, 5000), 2 * first);
+    one.regain();
+    EXPECT_EQ(without(one, 9000), 2 * first);
+    for (int i = 0; i < 5; i++)
+        one.regain();
+    EXPECT_EQ(without(one, 20000), first);
+}
+
 TEST(PatienceTest, ItIsNeverLostForGood)
 {
     patience one;

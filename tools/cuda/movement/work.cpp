@@ -157,6 +157,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     std::uint64_t start = 0;
     std::uint64_t since = 0;
     std::uint64_t begun = 0; // when the oldest began
+    bool in_vain = false;
     while (settled_ && host_bytes_ > 0 && stands_still_briefly() &&
            moves_ahead() && !gave_up_ && !stopping_ &&
            flights_.streams() == 1 &&
@@ -172,11 +173,14 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
         } else if (now - since > lead_patience_ns + 2 * oldest->expected_ns) {
             oldest->waited_for = true;
             for_device_.lose(schedule_.steps());
+            in_vain = true;
             break;
         }
         changed_.wait_for(lock, lead_patience_ns / 8);
         in_flight(); // other threads may launch meanwhile
     }
+    if (begun != 0 && !in_vain)
+        for_device_.regain();
     if (begun != 0)
         trace_.span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
                     schedule_.steps());

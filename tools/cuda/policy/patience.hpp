@@ -7,7 +7,8 @@
 
 namespace emuv::cuda {
 
-/// After a wait in vain no wait begins for some steps: twice as many each time.
+/// After a wait in vain no wait begins for some steps: twice as many each time,
+/// and half as many after a wait that was not in vain.
 class patience
 {
 public:
@@ -15,9 +16,12 @@ public:
 
     void lose(std::uint64_t step)
     {
-        lost_++;
-        again_ = step + (std::uint64_t{64} << std::min(lost_, 20u));
+        lost_ = std::min(lost_ + 1, 20u);
+        again_ = step + (std::uint64_t{64} << lost_);
     }
+
+    /// A wait was not in vain.
+    void regain() { lost_ -= lost_ > 0 ? 1 : 0; }
 
 private:
     std::uint64_t again_ = 0;
