@@ -4,7 +4,7 @@
 #include "proof/cubin.hpp"
 #include "proof/fatbin.hpp"
 #include "proof/prover.hpp"
-#include "proof/sass.hpp"
+#include "proof/sass_text.hpp"
 
 namespace proof = emuv::cuda::proof;
 

@@ -155,8 +155,8 @@ void cmd_kernels(const kernels_options &options, environment &env)
             return static_cast<unsigned>(
                 emuv::parse_integer(options.sm, 1, 999));
         });
-    proof::cache known(options.no_cache ? std::string()
-                                        : proof::cache::usual_folder());
+    proof::cache known(options.no_cache ? ""
+                                        : proof::cache::usual_folder().path);
     listing list;
     list.name = "kernels";
     list.columns = columns;
@@ -185,8 +185,9 @@ void cmd_kernels(const kernels_options &options, environment &env)
                 list.rows.push_back(row_of(kernel, what, name));
             }
         };
-        proof::each_image(file.content(), take,
-                          [&](unsigned sm) { return !only || sm == *only; });
+        proof::each_image(file.content(), take, [&](unsigned sm, bool) {
+            return !only || sm == *only;
+        });
         if (images == 0 && !only)
             list.rows.push_back(refused(0, "no code for a card in it", name));
     }

@@ -96,6 +96,20 @@ TEST_P(proofs, verdict_names_the_parameters_that_accesses_go_by)
     EXPECT_TRUE(verdict_of("refused_table").bases.empty());
 }
 
+TEST_P(proofs, address_that_is_surely_loaded_is_told_from_one_that_may_be)
+{
+    ASSERT_TRUE(code_);
+    for (const char *name :
+         {"refused_table", "refused_number", "refused_atomic"})
+        EXPECT_EQ(verdict_of(name).why, proof::obstacle::from_memory) << name;
+    EXPECT_EQ(verdict_of("refused_constants").why,
+              proof::obstacle::from_constants);
+    for (const char *name :
+         {"refused_choice", "refused_now_and_then", "refused_list"})
+        EXPECT_EQ(verdict_of(name).why, proof::obstacle::perhaps_loaded)
+            << name;
+}
+
 TEST_P(proofs, parameter_beside_a_loaded_value_is_to_be_checked)
 {
     ASSERT_TRUE(code_);

@@ -14,6 +14,8 @@
 
 namespace std {
 EMUV_NEVER(void __throw_length_error(const char *))
+EMUV_NEVER(void __throw_logic_error(const char *))
+EMUV_NEVER(void __throw_bad_function_call())
 EMUV_NEVER(void __throw_out_of_range_fmt(const char *, ...))
 EMUV_NEVER(void __throw_system_error(int))
 EMUV_NEVER(void __throw_bad_alloc())

@@ -4,6 +4,7 @@
 
 #include "proof/bytes.hpp"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 1;
+constexpr std::uint32_t prover_version = 2;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
 constexpr std::size_t largest = 64U << 20;
 constexpr std::size_t most_bases = 16384;
@@ -120,10 +121,11 @@ private:
 
 bool is_users_alone(int file, bool folder)
 {
-    struct stat about = {};
-    return ::fstat(file, &about) == 0 && about.st_uid == ::geteuid() &&
-           (about.st_mode & 077U) == 0 &&
-           (folder ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode));
+    // Not fstat(): glibc 2.31 has none by that name.
+    struct statx is = {};
+    return ::statx(file, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &is) == 0 &&
+           is.stx_uid == ::geteuid() && (is.stx_mode & 077U) == 0 &&
+           (folder ? S_ISDIR(is.stx_mode) : S_ISREG(is.stx_mode));
 }
 
 std::vector<unsigned char> read_all(int file)
@@ -171,8 +173,8 @@ bool read_table(bytes from, std::map<fingerprint, verdict> &into)
         const auto why = number_or_zero<std::uint8_t>(head, 16);
         const auto any = number_or_zero<std::uint8_t>(head, 17);
         const auto bases = number_or_zero<std::uint16_t>(head, 18);
-        if (why > static_cast<std::uint8_t>(obstacle::short_address) ||
-            any > 1 || bases > most_bases)
+        if (why > static_cast<std::uint8_t>(last_obstacle) || any > 1 ||
+            bases > most_bases)
             return false;
         what.why = static_cast<obstacle>(why);
         what.any_parameter = any != 0;
@@ -217,32 +219,48 @@ fingerprint fingerprint_of(const kernel_code &kernel)
     return sum.result();
 }
 
-cache::cache(std::string folder) : folder_(std::move(folder))
+cache::cache(std::string_view folder)
 {
+    if (folder.size() < sizeof folder_.path)
+        std::memcpy(folder_.path, folder.data(), folder.size());
     const descriptor at(open_folder(false));
     if (at && !load(at.get(), known_))
         known_.clear();
 }
 
-std::string cache::usual_folder()
+cache::place cache::usual_folder()
 {
-    if (const char *const caches = ::secure_getenv("XDG_CACHE_HOME");
-        caches != nullptr && caches[0] == '/')
-        return std::string(caches) + "/emuv";
-    if (const char *const home = ::secure_getenv("HOME");
-        home != nullptr && home[0] == '/')
-        return std::string(home) + "/.cache/emuv";
-    return {};
+    place made;
+    const auto put = [&](const char *variable, const char *rest) {
+        const char *const folder = ::secure_getenv(variable);
+        if (folder == nullptr || folder[0] != '/')
+            return false;
+        const int length = std::snprintf(made.path, sizeof made.path,
+                                         "%s%s/emuv", folder, rest);
+        if (length < 0 || length >= static_cast<int>(sizeof made.path))
+            made.path[0] = '\0';
+        return true;
+    };
+    if (!put("XDG_CACHE_HOME", ""))
+        put("HOME", "/.cache");
+    return made;
 }
 
 int cache::open_folder(bool make) const
 {
-    if (folder_.empty())
+    if (folder_.path[0] == '\0')
         return -1;
-    if (make)
-        ::mkdir(folder_.c_str(), 0700);
-    const int made = ::open(folder_.c_str(),
-                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (make && ::mkdir(folder_.path, 0700) != 0 && errno == ENOENT) {
+        place above = folder_;
+        char *const slash = std::strrchr(above.path, '/');
+        if (slash != nullptr) {
+            *slash = '\0';
+            ::mkdir(above.path, 0700);
+            ::mkdir(folder_.path, 0700);
+        }
+    }
+    const int made =
+        ::open(folder_.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (made >= 0 && !is_users_alone(made, true)) {
         ::close(made);
         return -1;
@@ -272,15 +290,16 @@ void cache::keep(const fingerprint &of, verdict what)
 
 bool cache::save()
 {
-    if (!changed_ || folder_.empty())
+    if (!changed_ || folder_.path[0] == '\0')
         return true;
     const descriptor folder(open_folder(true));
     if (!folder)
         return false;
     // A file that is another's, or no file, stays.
-    struct stat about = {};
-    if (::fstatat(folder.get(), file_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-        (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid()))
+    struct statx is = {};
+    if (::statx(folder.get(), file_name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS,
+                &is) == 0 &&
+        (!S_ISREG(is.stx_mode) || is.stx_uid != ::geteuid()))
         return false;
     table newest;
     if (!load(folder.get(), newest))

@@ -5,9 +5,10 @@
 #include "proof/prover.hpp"
 
 #include <array>
+#include <climits>
 #include <compare>
 #include <map>
-#include <string>
+#include <string_view>
 
 namespace emuv::cuda::proof {
 
@@ -29,12 +30,19 @@ fingerprint fingerprint_of(const kernel_code &kernel);
 class cache
 {
 public:
-    /// @param folder  it is made where it is missing; empty for no cache
-    explicit cache(std::string folder);
+    /// A path, or none.
+    struct place
+    {
+        char path[PATH_MAX] = "";
+    };
+
+    /// @param folder  it is made where it is missing, and so is the one that it
+    ///   lies in; empty for no cache
+    explicit cache(std::string_view folder);
 
     /// The folder `emuv` among the user's caches, or nothing if the environment
     /// names none, or the program has rights that its user has not.
-    static std::string usual_folder();
+    static place usual_folder();
 
     /// @return null if it is not there
     [[nodiscard]] const verdict *find(const fingerprint &of) const;
@@ -49,7 +57,7 @@ private:
     [[nodiscard]] int open_folder(bool make) const;
     static bool load(int folder, table &into);
 
-    std::string folder_;
+    place folder_;
     table known_;
     bool changed_ = false;
 };

@@ -2,6 +2,8 @@
 // The sections of an ELF file of 64 bits.
 #include "proof/elf.hpp"
 
+#include <algorithm>
+
 namespace emuv::cuda::proof {
 
 namespace {
@@ -11,6 +13,35 @@ constexpr std::uint32_t no_content = 8; // SHT_NOBITS
 constexpr std::size_t most_sections = 1U << 20;
 
 } // namespace
+
+std::size_t elf_bytes(const unsigned char *file)
+{
+    const bytes head(file, section_bytes);
+    const auto sections = number_or_zero<std::uint64_t>(head, 40);
+    const auto parts = number_or_zero<std::uint64_t>(head, 32);
+    std::uint64_t count = number_or_zero<std::uint16_t>(head, 60);
+    const auto section_at = [&](std::uint64_t i) {
+        return bytes(file + sections + i * section_bytes, section_bytes);
+    };
+    if (count == 0 && sections != 0)
+        count = number_or_zero<std::uint64_t>(section_at(0), 32);
+    std::uint64_t end = section_bytes;
+    if (parts != 0)
+        end =
+            std::max(end, parts + std::uint64_t{56} *
+                                      number_or_zero<std::uint16_t>(head, 56));
+    if (sections == 0 || count > most_sections ||
+        number_or_zero<std::uint16_t>(head, 58) != section_bytes)
+        return static_cast<std::size_t>(end);
+    end = std::max(end, sections + count * section_bytes);
+    for (std::uint64_t i = 0; i < count; i++) {
+        const bytes one = section_at(i);
+        if (number_or_zero<std::uint32_t>(one, 4) != no_content)
+            end = std::max(end, number_or_zero<std::uint64_t>(one, 24) +
+                                    number_or_zero<std::uint64_t>(one, 32));
+    }
+    return static_cast<std::size_t>(end);
+}
 
 std::optional<elf> read_elf(bytes file)
 {

@@ -37,10 +37,15 @@ struct elf
 
 constexpr std::uint16_t machine_cuda = 190;
 
+constexpr std::uint32_t elf_magic = 0x464c457f;
+
 inline bool is_elf(bytes file)
 {
-    return number_or_zero<std::uint32_t>(file, 0) == 0x464c457f;
+    return number_or_zero<std::uint32_t>(file, 0) == elf_magic;
 }
+
+/// The size of an ELF file that others have read already, by its headers.
+std::size_t elf_bytes(const unsigned char *file);
 
 /// @return nothing if it is none, or does not make sense
 std::optional<elf> read_elf(bytes file);

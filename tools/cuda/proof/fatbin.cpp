@@ -2,6 +2,7 @@
 // Files that hold code for several architectures.
 #include "proof/fatbin.hpp"
 
+#include "base/glibc.hpp"
 #include "proof/elf.hpp"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace emuv::cuda::proof {
 namespace {
 
 constexpr std::uint32_t container_magic = 0xba55ed50;
+constexpr std::uint32_t wrapper_magic = 0x466243b1;
 constexpr std::uint16_t kind_text = 1;
 constexpr std::uint16_t kind_code = 2;
 constexpr std::uint64_t packed_lz4 = 0x2000;
@@ -22,7 +24,7 @@ constexpr std::uint64_t largest = 512ULL << 20; // unpacked
 constexpr std::uint64_t shortest_header = 64;
 
 using taker = std::function<void(const code_image &)>;
-using chooser = std::function<bool(unsigned sm)>;
+using chooser = std::function<bool(unsigned sm, bool code)>;
 
 void refuse(const taker &take, unsigned sm, const char *why)
 {
@@ -71,7 +73,7 @@ void each_entry(bytes container, const taker &take, const chooser &wanted)
             return refuse(take, 0, "a fatbin that makes no sense");
         const bytes content = part_of(rest, *header, *padded);
         at += *header + *padded;
-        if (wanted && !wanted(sm))
+        if (wanted && !wanted(sm, kind == kind_code))
             continue;
         if (kind == kind_text) {
             refuse(take, sm, "text in PTX, which the driver compiles");
@@ -175,10 +177,15 @@ bool unpack_lz4(bytes from, std::span<unsigned char> out)
 
 bool unpack_zstandard(bytes from, std::span<unsigned char> out)
 {
+    using open = void *(*)(const char *, int);
     using unpack =
         std::size_t (*)(void *, std::size_t, const void *, std::size_t);
-    // It stays for good.
-    void *const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    // By its name: glibc moved it between libraries. The opened library stays
+    // for good.
+    const auto opens = reinterpret_cast<open>(dlsym(RTLD_DEFAULT, "dlopen"));
+    void *const library = opens != nullptr
+                              ? opens("libzstd.so.1", RTLD_NOW | RTLD_LOCAL)
+                              : nullptr;
     const auto call = reinterpret_cast<unpack>(
         library != nullptr ? dlsym(library, "ZSTD_decompress") : nullptr);
     // An error is a number that is larger than any size.
@@ -208,6 +215,48 @@ void each_image(bytes file, const taker &take, const chooser &wanted)
     if (is_text(file))
         return refuse(take, 0, "text in PTX, which the driver compiles");
     refuse(take, 0, "a file of a kind that is not known");
+}
+
+bytes file_at(const void *image)
+{
+    if (image == nullptr)
+        return {};
+    const auto *at = static_cast<const unsigned char *>(image);
+    std::uint32_t magic = 0;
+    std::memcpy(&magic, at, sizeof magic);
+    if (magic == wrapper_magic) {
+        std::memcpy(&at, at + 8, sizeof at);
+        if (at == nullptr)
+            return {};
+        std::memcpy(&magic, at, sizeof magic);
+    }
+    if (magic == container_magic) {
+        const bytes head(at, 16);
+        return {at, number_or_zero<std::uint16_t>(head, 6) +
+                        static_cast<std::size_t>(
+                            number_or_zero<std::uint64_t>(head, 8))};
+    }
+    if (magic != elf_magic)
+        return {};
+    return {at, elf_bytes(at)};
+}
+
+void each_image_for(unsigned sm, bytes file, const taker &take)
+{
+    if (is_elf(file))
+        return each_image(file, take);
+    unsigned best = 0;
+    each_image(
+        file, [](const code_image &) {},
+        [&](unsigned one, bool code) {
+            if (code && one / 10 == sm / 10 && one <= sm)
+                best = std::max(best, one);
+            return false;
+        });
+    if (best == 0)
+        return refuse(take, 0, "no machine code for this card");
+    each_image(file, take,
+               [best](unsigned one, bool code) { return code && one == best; });
 }
 
 } // namespace emuv::cuda::proof

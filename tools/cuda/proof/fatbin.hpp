@@ -23,9 +23,22 @@ struct code_image
 /// Calls @p take with each image of @p file. That may be a cubin, a fatbin, an
 /// ELF file with fatbins in it, or text in PTX. An image's content is there
 /// during the call.
-/// @param wanted  asked for an architecture whether to unpack it; may be empty
+/// @param wanted  asked of each part of a fatbin whether to take it, by its
+///   architecture, and whether it is machine code; may be empty
 void each_image(bytes file, const std::function<void(const code_image &)> &take,
-                const std::function<bool(unsigned sm)> &wanted = {});
+                const std::function<bool(unsigned sm, bool code)> &wanted = {});
+
+/// The file that begins at an address. The driver has read it before. It may be
+/// a cubin, a fatbin, or the wrapper of one that CUDA's compiler makes.
+/// @return nothing for any other, such as text
+bytes file_at(const void *image);
+
+/// Finds the machine code that the driver chooses for a card, and calls @p take
+/// with it. That is code for the card's major version. Of minor versions the
+/// highest one counts, up to the card's own. There may be several such images.
+/// @param sm  the card's, as in 90
+void each_image_for(unsigned sm, bytes file,
+                    const std::function<void(const code_image &)> &take);
 
 /// Unpacks a block of LZ4 without a frame.
 /// @return whether it filled @p out to the last byte

@@ -1381,12 +1381,24 @@ private:
         return true;
     }
 
+    // @return whether both halves may be those of one parameter
+    bool may_be_parameter(const address &of) const
+    {
+        const auto &high = sets_.words(of.high.words);
+        const auto &low = sets_.words(of.low.words);
+        return std::any_of(low.begin(), low.end(), [&](std::uint32_t each) {
+            return std::binary_search(high.begin(), high.end(), each + 4);
+        });
+    }
+
     // Finds the parameters that an address goes by.
     void take(const address &of, index at, bool generic, bool descriptor)
     {
         const std::uint8_t other = std::max(of.low.other, of.high.other);
         if (other >= loaded)
-            return fail(descriptor ? obstacle::descriptor : obstacle_of(other),
+            return fail(descriptor             ? obstacle::descriptor
+                        : may_be_parameter(of) ? obstacle::perhaps_loaded
+                                               : obstacle_of(other),
                         at);
         const bool more = of.high.added >= loaded;
         // The parameter may be one end of a distance, and what was loaded the
@@ -1549,6 +1561,8 @@ const char *describe(obstacle what)
         return "a descriptor in memory";
     case obstacle::short_address:
         return "an address of 32 bits";
+    case obstacle::perhaps_loaded:
+        return "an address of a parameter, or from memory";
     }
     return "?";
 }

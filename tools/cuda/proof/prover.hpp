@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -54,7 +53,10 @@ enum class obstacle : std::uint8_t
     indexed,        ///< an indexed parameter and a loaded value
     descriptor,     ///< a descriptor in memory
     short_address,  ///< 32 bits
+    perhaps_loaded, ///< that was loaded, or derives from a parameter, by a
+                    ///< condition that is not followed
 };
+constexpr obstacle last_obstacle = obstacle::perhaps_loaded;
 const char *describe(obstacle what);
 
 /// A parameter that accesses go by.

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 namespace emuv::cuda::proof {
 
@@ -172,9 +171,5 @@ struct instruction
 
 /// Reads the instruction at @p at, 16 bytes.
 instruction decode(const unsigned char *at, std::uint8_t architecture);
-
-/// The decoder's reading, for a comparison with nvdisasm's: the name, the
-/// condition, the target and the sources that a proof goes by.
-std::string describe(const instruction &what);
 
 } // namespace emuv::cuda::proof
