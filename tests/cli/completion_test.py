@@ -41,7 +41,7 @@ OFFERS = {
     "emuvctl run --store ": "auto numa pages",
     "emuvctl run --charge ": "all allocations",
     "emuvctl run --move --trust=n": "none",
-    "emuvctl run --move --trust ": "known all none",
+    "emuvctl run --move --trust ": "proven,known proven known all none",
     "emuvctl run --ledger prof": "profiles.conf",
     "emuvctl run --move=": "always check",
     "emuvctl run --move=a": "always",

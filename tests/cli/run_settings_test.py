@@ -34,6 +34,7 @@ EXAMPLES = {
     "EMUV_AWAY": ("unmapped", "unmapped", ("--move", *LIMIT)),
     "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", ("--move", *LIMIT)),
     "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", ("--move", *LIMIT)),
+    "EMUV_STATS": ("FOLDER/stats", "FOLDER/stats", ("--move", *LIMIT)),
     "EMUV_DISABLE": (None, "1", ()),
     "EMUV_LIBCUDA": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),
     "EMUV_LIBNVML": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),

@@ -288,6 +288,20 @@ assert cuda.cuCtxSynchronize() == 0
                     ["emuV: memory stays where it is from now on: the program "
                      f"calls {name}, which is newer than this library"])
 
+    def test_each_process_tells_at_its_end_why_its_kernels_were_trusted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stats = pathlib.Path(folder, "stats")
+            for _ in range(2):
+                _, err = self.run_program(
+                    "alloc(48)", EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M",
+                    EMUV_MOVE="always", EMUV_STATS=str(stats))
+                self.assertIn(
+                    "emuV: launches: 0 of proven kernels, 0 of kernels "
+                    "trusted by name, 0 of untrusted ones\n", err)
+            self.assertEqual(
+                stats.read_text(encoding="ascii"),
+                2 * "proven\tnamed\tuntrusted\treason\tkernel\n")
+
     def test_why_memory_has_no_ipc_handle_is_told_once(self):
         out, err = self.run_program("""
 large = [alloc(20)[1] for _ in range(2)]

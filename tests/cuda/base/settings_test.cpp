@@ -64,7 +64,7 @@ TEST(Settings, MemoryMovesWhereThatIsAskedFor)
     EXPECT_EQ(read({{"EMUV_MOVE", "1"}}).move, move_kind::on);
     EXPECT_EQ(read({{"EMUV_MOVE", "always"}}).move, move_kind::always);
     EXPECT_EQ(read({{"EMUV_MOVE", "check"}}).move, move_kind::check);
-    EXPECT_STREQ(read({}).trust, "known");
+    EXPECT_STREQ(read({}).trust, "proven,known");
     EXPECT_STREQ(read({{"EMUV_TRUST", "all"}}).trust, "all");
     EXPECT_EQ(read({}).trace_path, nullptr);
     EXPECT_STREQ(read({{"EMUV_TRACE", "a.json"}}).trace_path, "a.json");
@@ -128,7 +128,7 @@ TEST(Settings, TheFirstOfTheWordsHoldsWhereNoneIsGiven)
     EXPECT_EQ(asked.charged, charged_kind::all);
     EXPECT_EQ(asked.move, move_kind::off);
     EXPECT_EQ(asked.away, away_kind::mapped);
-    EXPECT_STREQ(asked.trust, "known");
+    EXPECT_STREQ(asked.trust, "proven,known");
 }
 
 TEST(Settings, WhatDoesNotGoTogetherIsRefusedWithTheReason)

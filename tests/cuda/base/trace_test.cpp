@@ -19,7 +19,7 @@ TEST(Trace, RecordsNothingUntilAFileIsOpen)
     trace off;
     EXPECT_FALSE(off.is_on());
     off.span(trace::row::to_ram, "unseen", 1000, 2000, 0, 0, 0);
-    off.kernel("unseen");
+    off.kernel("unseen", "why");
 
     const std::string file =
         testing::TempDir() + "trace_test." + std::to_string(getpid());
@@ -29,7 +29,7 @@ TEST(Trace, RecordsNothingUntilAFileIsOpen)
         ASSERT_EQ(on.open(file.c_str()), 0);
         EXPECT_TRUE(on.is_on());
         on.span(trace::row::to_ram, "write back", 1000, 3000, 16, 32, 7);
-        on.kernel("stranger");
+        on.kernel("stranger", "no proof");
     }
     std::ostringstream all;
     all << std::ifstream(file).rdbuf();

@@ -91,7 +91,7 @@ protected:
     void load(known_kernels &all, std::uintptr_t module,
               std::uintptr_t function)
     {
-        all.loaded(handle(module), &image, nullptr, context(1));
+        all.loaded(handle(module), &image, nullptr, nullptr, context(1));
         all.derived(handle(module), handle(function));
         there[handle(function)] = {"theirs", {8}};
     }
@@ -184,7 +184,7 @@ TEST_F(Kernels, AHandleOfAModuleThatIsUnloadedSaysNothingOfTheNext)
 TEST_F(Kernels, ALibraryGoesWithAllThatCameOutOfIt)
 {
     known_kernels all("cuda_core_test*", record_);
-    all.loaded(handle(1), &image, nullptr, nullptr);
+    all.loaded(handle(1), &image, nullptr, nullptr, nullptr);
     all.derived(handle(1), handle(2));             // a kernel
     all.derived(handle(2), handle(3), context(1)); // a function
     all.derived(handle(1), handle(4), context(1)); // a module
@@ -204,9 +204,9 @@ TEST_F(Kernels, WithAContextGoItsModulesAndNoOthers)
 {
     known_kernels all("cuda_core_test*", record_);
     load(all, 1, 2);
-    all.loaded(handle(3), &image, nullptr, context(2));
+    all.loaded(handle(3), &image, nullptr, nullptr, context(2));
     all.derived(handle(3), handle(4));
-    all.loaded(handle(5), &image, nullptr, nullptr);
+    all.loaded(handle(5), &image, nullptr, nullptr, nullptr);
     all.derived(handle(5), handle(6));             // a library's kernel
     all.derived(handle(6), handle(7), context(1)); // as a function
     for (const std::uintptr_t each : {2, 4, 6, 7}) {

@@ -1458,6 +1458,34 @@ TEST_F(Checked, WorkThatNobodyVouchesForSeesAll)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
+{
+    launch_counts counts;
+    const auto launch = [&](CUdeviceptr base) {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = "kernel";
+                out.trusted = out.proven = true;
+                out.counts = &counts;
+                out.name(units_[0]);
+                out.rely_on(base);
+            },
+            [this] {
+                mapped_then_ = mapped();
+                return CUDA_SUCCESS;
+            });
+    };
+    launch(units_[2] + 64);
+    EXPECT_EQ(mapped_then_, (those{0}));
+    EXPECT_EQ(counts.proven.load(), 1u);
+    launch(CUdeviceptr{1} << 40);
+    EXPECT_EQ(mapped_then_, all_);
+    EXPECT_EQ(counts.untrusted.load(), 1u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Checked, WhatIsToStayIsSeenByAll)
 {
     launch_what({units_[0]});

@@ -51,7 +51,7 @@ void trace::span(row where, const char *name, std::uint64_t start_ns,
     std::fflush(file_);
 }
 
-void trace::kernel(const char *name)
+void trace::kernel(const char *name, const char *why)
 {
     if (!is_on())
         return;
@@ -59,9 +59,9 @@ void trace::kernel(const char *name)
     std::fprintf(file_,
                  "{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":3,"
                  "\"name\":\"not trusted\",\"ts\":%.3f,"
-                 "\"args\":{\"kernel\":\"%s\"}},\n",
+                 "\"args\":{\"kernel\":\"%s\",\"why\":\"%s\"}},\n",
                  static_cast<int>(getpid()),
-                 static_cast<double>(now_ns()) / 1e3, name);
+                 static_cast<double>(now_ns()) / 1e3, name, why);
     std::fflush(file_);
 }
 

@@ -41,7 +41,8 @@ public:
 
     /// A mark: this kernel ran for the first time. It is not trusted, so all
     /// movement stops while it runs.
-    void kernel(const char *name);
+    /// @param why  the reason
+    void kernel(const char *name, const char *why);
 
 private:
     std::mutex lock_; // one event at a time

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,10 +19,19 @@ constexpr bool may_be_address(CUdeviceptr number)
     return number >> 32 != 0 && number >> 57 == 0;
 }
 
+/// The launches of a kernel, while memory may move.
+struct launch_counts
+{
+    std::atomic<std::uint64_t> proven{0}; ///< trusted by a proof
+    std::atomic<std::uint64_t> named{0};  ///< trusted by a name
+    std::atomic<std::uint64_t> untrusted{0};
+};
+
 /// A piece of work, and the addresses it is given.
 struct work
 {
     static constexpr std::size_t max_names = 1024;
+    static constexpr std::size_t max_bases = 64;
 
     /// The kind of work: work of the same kind has the same number.
     std::uint64_t what = 0;
@@ -29,6 +39,8 @@ struct work
     const char *kernel = nullptr;
     /// True if it is trusted: it reaches memory by its addresses alone.
     bool trusted = false;
+    /// True if a proof is the reason.
+    bool proven = false;
     /// True if it may touch any length from an address on.
     bool open_ended = false;
     std::uint32_t count = 0;
@@ -36,6 +48,11 @@ struct work
     /// finds them without being given them.
     std::uint32_t left = 0;
     std::array<CUdeviceptr, max_names> names;
+    /// Addresses on which trust relies: each has to be in a block.
+    std::array<CUdeviceptr, max_bases> bases;
+    std::uint32_t base_count = 0;
+    /// Its launch is counted there; or null.
+    launch_counts *counts = nullptr;
 
     /// Adds an address; work with too many of them is not trusted.
     void name(CUdeviceptr address)
@@ -44,6 +61,26 @@ struct work
             names[count++] = address;
         else
             trusted = false;
+    }
+
+    /// Adds an address that trust relies on.
+    void rely_on(CUdeviceptr address)
+    {
+        if (base_count < max_bases)
+            bases[base_count++] = address;
+        else
+            trusted = false;
+    }
+
+    /// Counts the launch, now that it is known whether it is trusted.
+    void count_launch() const
+    {
+        if (counts == nullptr)
+            return;
+        (!trusted ? counts->untrusted
+         : proven ? counts->proven
+                  : counts->named)
+            .fetch_add(1, std::memory_order_relaxed);
     }
 };
 

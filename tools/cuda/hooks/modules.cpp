@@ -24,16 +24,17 @@ CUcontext current(const entry &ours)
 
 // Loads a module, or a library.
 // @param image  what the driver is given, or null
+// @param path  the file that it is given instead, or null
 // @param caller  an address in the code that asks for it
 template <typename Handle, typename Load>
-CUresult load(const Handle *made, const void *image, const void *caller,
-              Load real)
+CUresult load(const Handle *made, const void *image, const char *path,
+              const void *caller, Load real)
 {
     const entry ours;
     const CUresult result = real();
     // A library goes with no context.
     if (ours && result == CUDA_SUCCESS)
-        ours->kernels->loaded(made_at(made), image, caller,
+        ours->kernels->loaded(made_at(made), image, path, caller,
                               std::is_same_v<Handle, CUmodule> ? current(ours)
                                                                : nullptr);
     return result;
@@ -43,20 +44,20 @@ CUresult load(const Handle *made, const void *image, const void *caller,
 
 CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    return load(module, nullptr, __builtin_return_address(0),
+    return load(module, nullptr, path, __builtin_return_address(0),
                 [&] { return EMUV_REAL(cuModuleLoad)(module, path); });
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    return load(module, image, __builtin_return_address(0),
+    return load(module, image, nullptr, __builtin_return_address(0),
                 [&] { return EMUV_REAL(cuModuleLoadData)(module, image); });
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                             CUjit_option *options, void **values)
 {
-    return load(module, image, __builtin_return_address(0), [&] {
+    return load(module, image, nullptr, __builtin_return_address(0), [&] {
         return EMUV_REAL(cuModuleLoadDataEx)(module, image, count, options,
                                              values);
     });
@@ -64,7 +65,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    return load(module, image, __builtin_return_address(0), [&] {
+    return load(module, image, nullptr, __builtin_return_address(0), [&] {
         return EMUV_REAL(cuModuleLoadFatBinary)(module, image);
     });
 }
@@ -74,7 +75,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
                            CUlibraryOption *options, void **values,
                            unsigned count)
 {
-    return load(library, code, __builtin_return_address(0), [&] {
+    return load(library, code, nullptr, __builtin_return_address(0), [&] {
         return EMUV_REAL(cuLibraryLoadData)(library, code, jit, jit_values,
                                             jits, options, values, count);
     });
@@ -85,7 +86,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
                                unsigned jits, CUlibraryOption *options,
                                void **values, unsigned count)
 {
-    return load(library, nullptr, __builtin_return_address(0), [&] {
+    return load(library, nullptr, path, __builtin_return_address(0), [&] {
         return EMUV_REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values,
                                                 jits, options, values, count);
     });

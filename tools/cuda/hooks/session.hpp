@@ -21,6 +21,8 @@ struct state
     memory *table = nullptr;
     int devices = 0;
     known_kernels *kernels = nullptr;
+    /// Null if nothing is to be proven.
+    proofs *proving = nullptr;
     cut_nodes nodes;
     /// By device ordinal; empty if memory does not move.
     std::vector<mover *> movers;

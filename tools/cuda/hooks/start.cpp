@@ -9,6 +9,7 @@
 #include "store/store_choice.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -34,8 +35,9 @@ bool started;
 CUresult start_result;
 ledger_file *rows; // null with instances
 std::vector<instance_ledger *> *clients;
-bool one_process;  // limits that nobody else shares
-std::mutex giving; // held while others are given VRAM
+bool one_process;              // limits that nobody else shares
+std::mutex giving;             // held while others are given VRAM
+std::atomic<unsigned> refuted; // kernels that were proven, and should not be
 
 void tell_spill(const spill_notice &notice)
 {
@@ -182,13 +184,25 @@ void tell_stay(const char *why)
 // Tells of a kernel that is checked, on any device.
 void tell_reached(const char *kernel, CUresult error)
 {
+    const state *const made = active.load(std::memory_order_acquire);
+    known_kernels::launches about;
+    if (kernel != nullptr && made != nullptr)
+        about = made->kernels->launches_of(kernel);
     if (kernel == nullptr)
         kernel = "a copy";
-    if (error == CUDA_ERROR_ILLEGAL_ADDRESS)
-        say("%.320s reached memory that it was given no address of: it is not "
-            "to be trusted (EMUV_TRUST=known,-NAME)",
+    if (error == CUDA_ERROR_ILLEGAL_ADDRESS && about.proven > 0) {
+        refuted.fetch_add(1);
+        say("A PROOF IS WRONG: %.320s reached memory that it was given no "
+            "address of, though its code was proven. Please report this as a "
+            "defect (EMUV_TRUST=proven,known,-NAME)",
             kernel);
-    else
+    } else if (error == CUDA_ERROR_ILLEGAL_ADDRESS) {
+        say("%.320s reached memory that it was given no address of: it is not "
+            "to be trusted (EMUV_TRUST=proven,known,-NAME)",
+            kernel);
+        if (about.why[0] != '\0')
+            say("its code is not proven: %s", about.why);
+    } else
         say("the device reports error %d in %.320s", static_cast<int>(error),
             kernel);
 }
@@ -225,8 +239,8 @@ void tell_faulted(const std::vector<const char *> &kernels)
     if (kept->add(kernels))
         say("they are not trusted from the next run on (%.320s)", kept->path());
     else
-        say("they cannot be remembered: EMUV_TRUST=known,-NAME does not trust "
-            "them");
+        say("they cannot be remembered: EMUV_TRUST=proven,known,-NAME does not "
+            "trust them");
 }
 
 std::atomic<const char *> unseen; // why all memory stays where it is
@@ -247,6 +261,61 @@ void tell_checked(const check &checked)
             found.untrusted.data());
 }
 
+// Writes what was launched, a kernel a line, the most launched first. Another
+// process may have written its own before.
+void write_launches(const known_kernels &kernels, const char *path)
+{
+    std::FILE *const file = std::fopen(path, "ae");
+    if (file == nullptr) {
+        say("EMUV_STATS=%s: %s", path, std::strerror(errno));
+        return;
+    }
+    struct line
+    {
+        const char *name;
+        known_kernels::launches made;
+        std::uint64_t count() const
+        {
+            return made.proven + made.named + made.untrusted;
+        }
+    };
+    std::vector<line> lines;
+    kernels.each_launched(
+        [&](const char *name, const known_kernels::launches &made) {
+            lines.push_back({name, made});
+        });
+    std::sort(lines.begin(), lines.end(), [](const line &a, const line &b) {
+        return a.count() > b.count();
+    });
+    std::fprintf(file, "proven\tnamed\tuntrusted\treason\tkernel\n");
+    for (const line &each : lines)
+        if (each.count() > 0)
+            std::fprintf(
+                file, "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s\t%s\n",
+                each.made.proven, each.made.named, each.made.untrusted,
+                each.made.why[0] != '\0' ? each.made.why : "-", each.name);
+    std::fclose(file);
+}
+
+// Tells at the program's end why its kernels were trusted.
+void tell_launches(const state &made)
+{
+    known_kernels::launches all;
+    made.kernels->each_launched(
+        [&](const char *, const known_kernels::launches &each) {
+            all.proven += each.proven;
+            all.named += each.named;
+            all.untrusted += each.untrusted;
+        });
+    say("launches: %" PRIu64 " of proven kernels, %" PRIu64
+        " of kernels trusted by name, %" PRIu64 " of untrusted ones",
+        all.proven, all.named, all.untrusted);
+    if (const unsigned wrong = refuted.load(); wrong > 0)
+        say("proofs that are wrong: %u", wrong);
+    if (made.asked.stats_path != nullptr)
+        write_launches(*made.kernels, made.asked.stats_path);
+}
+
 void stop_moving()
 {
     const state *const made = active.load(std::memory_order_acquire);
@@ -254,8 +323,42 @@ void stop_moving()
         return;
     for (mover *each : made->movers)
         each->leave();
+    if (made->proving != nullptr)
+        made->proving->leave();
     if (made->checked != nullptr)
         tell_checked(*made->checked);
+    if (made->checked != nullptr || made->asked.stats_path != nullptr)
+        tell_launches(*made);
+}
+
+// The architecture of all devices, as in 90; 0 if there are several.
+unsigned architecture_of(const driver &calls, int devices)
+{
+    unsigned found = 0;
+    for (CUdevice device = 0; device < devices; device++) {
+        int major = 0;
+        int minor = 0;
+        calls.cuDeviceGetAttribute(
+            &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+        calls.cuDeviceGetAttribute(
+            &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+        const auto one = static_cast<unsigned>(10 * major + minor);
+        if (device > 0 && one != found)
+            return 0;
+        found = one;
+    }
+    return found;
+}
+
+// Null if the user wants no proofs, or nothing moves.
+proofs *make_proofs(const settings &asked, const driver &calls, int devices)
+{
+    if (!asked.moves() || !known_kernels::asks_for_proofs(asked.trust))
+        return nullptr;
+    const auto *const folder =
+        new proof::cache::place(proof::cache::usual_folder());
+    return new proofs(architecture_of(calls, devices), folder->path,
+                      asked.move == move_kind::check);
 }
 
 // Gives other clients of an instance, while they wait for VRAM, what the
@@ -344,7 +447,9 @@ CUresult start_locked()
     kept = asked.moves() && asked.move != move_kind::check
                ? new remembered(remembered::usual_place())
                : nullptr;
-    made->kernels = new known_kernels(asked.trust, made->record, kept);
+    made->proving = make_proofs(asked, made->calls, devices);
+    made->kernels =
+        new known_kernels(asked.trust, made->record, kept, made->proving);
     // Memory that is registered in place cannot be mapped twice.
     if (asked.moves() && host->by_handle()) {
         if (asked.move == move_kind::check)

@@ -57,6 +57,8 @@ public:
         /// past the end.
         block *before = nullptr;
 
+        bool any() const { return around != nullptr || before != nullptr; }
+
         template <typename Use>
         void each(Use use) const
         {

@@ -86,8 +86,15 @@ bool any_word(const char *list, Predicate fits)
 
 known_kernels::~known_kernels()
 {
-    for (const char *each : names_)
-        std::free(const_cast<char *>(each));
+    for (const auto &each : names_)
+        std::free(const_cast<char *>(each.first));
+}
+
+bool known_kernels::asks_for_proofs(const char *trust)
+{
+    return any_word(trust, [](const char *word) {
+        return std::strcmp(word, "proven") == 0;
+    });
 }
 
 bool known_kernels::trusts_file(const void *address) const
@@ -117,7 +124,9 @@ bool known_kernels::asks_to_trust(const char *name) const
 {
     return any_word(trust_, [name](const char *word) {
         return std::strcmp(word, "all") == 0 ||
-               (std::strcmp(word, "known") != 0 && fnmatch(word, name, 0) == 0);
+               (std::strcmp(word, "known") != 0 &&
+                std::strcmp(word, "proven") != 0 &&
+                fnmatch(word, name, 0) == 0);
     });
 }
 
@@ -130,11 +139,15 @@ bool known_kernels::knows(const char *name) const
 }
 
 void known_kernels::loaded(const void *handle, const void *image,
-                           const void *caller, CUcontext context)
+                           const char *path, const void *caller,
+                           CUcontext context)
 {
     const bool trusted = trusts_file(image) || trusts_file(caller);
+    proofs::code_ref code;
+    if (proofs_ != nullptr)
+        code = image != nullptr ? proofs::at(image) : proofs::in_file(path);
     const std::lock_guard guard(lock_);
-    origins_[handle] = {trusted, nullptr, context};
+    origins_[handle] = {trusted, nullptr, context, std::move(code)};
 }
 
 void known_kernels::derived(const void *from, const void *made,
@@ -142,19 +155,23 @@ void known_kernels::derived(const void *from, const void *made,
 {
     const std::lock_guard guard(lock_);
     const auto found = origins_.find(from);
-    if (from != made)
-        origins_[made] = {found != origins_.end() && found->second.trusted,
-                          from, context};
+    if (from != made && found != origins_.end())
+        origins_[made] = {found->second.trusted, from, context,
+                          found->second.code};
+    else if (from != made)
+        origins_[made] = {false, from, context, {}};
     // Another kernel may have had this handle before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
     recent_.forget(reinterpret_cast<std::uintptr_t>(made));
 }
 
 // Locked. Forgets the handles that go, all that came out of those, and so on.
+// @return the code of those that go
 template <typename Goes>
-void known_kernels::forget(Goes goes)
+std::vector<proofs::code_ref> known_kernels::forget(Goes goes)
 {
     std::set<const void *> gone;
+    std::vector<proofs::code_ref> code;
     for (bool more = true; more;) {
         more = false;
         for (auto at = origins_.begin(); at != origins_.end();) {
@@ -165,23 +182,33 @@ void known_kernels::forget(Goes goes)
             layouts_.erase(
                 reinterpret_cast<CUfunction>(const_cast<void *>(at->first)));
             more = gone.insert(at->first).second || more;
+            if (at->second.from == nullptr)
+                code.push_back(std::move(at->second.code));
             at = origins_.erase(at);
         }
     }
     recent_.forget_all();
+    return code;
 }
 
 void known_kernels::unloaded(const void *handle)
 {
-    const std::lock_guard guard(lock_);
-    forget([handle](const auto &each) { return each.first == handle; });
+    std::unique_lock lock(lock_);
+    const auto code =
+        forget([handle](const auto &each) { return each.first == handle; });
+    lock.unlock();
+    for (const proofs::code_ref &each : code)
+        proofs::gone(each);
 }
 
 void known_kernels::gone(CUcontext context)
 {
-    const std::lock_guard guard(lock_);
-    forget(
+    std::unique_lock lock(lock_);
+    const auto code = forget(
         [context](const auto &each) { return each.second.context == context; });
+    lock.unlock();
+    for (const proofs::code_ref &each : code)
+        proofs::gone(each);
 }
 
 // Asks the driver how a kernel's parameters lie.
@@ -220,27 +247,125 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
     if (calls.cuFuncGetName(&name, function) != CUDA_SUCCESS &&
         calls.cuKernelGetName(&name, kernel) != CUDA_SUCCESS)
         name = nullptr;
-    const std::lock_guard guard(lock_);
+    std::unique_lock lock(lock_);
     const auto from = origins_.find(function);
-    if (name != nullptr) {
-        auto kept = names_.find(name);
-        if (kept == names_.end())
-            kept = names_.insert(strdup(name)).first;
-        made.name = name = *kept;
-    }
-    const bool failed = kept_ != nullptr && name != nullptr && kept_->has(name);
-    if (name != nullptr && all && !failed && !distrusts(name))
-        made.trusted =
-            asks_to_trust(name) ||
-            (!matches(name, table_kernels) &&
-             (knows(name) || (from != origins_.end() && from->second.trusted)));
-    if (name != nullptr && matches(name, table_writers))
+    const bool from_trusted = from != origins_.end() && from->second.trusted;
+    const auto code =
+        from != origins_.end() ? from->second.code : proofs::code_ref();
+    if (name == nullptr)
+        return made;
+    auto there = names_.find(name);
+    if (there == names_.end())
+        there = names_.try_emplace(strdup(name)).first;
+    made.name = name = there->first;
+    made.about = &there->second;
+    if (matches(name, table_writers))
         made.leaves = leaving::all;
-    else if (name != nullptr && matches(name, number_writers))
+    else if (matches(name, number_writers))
         made.leaves = leaving::numbers;
-    if (!made.trusted)
-        trace_.kernel(name != nullptr ? name : "?");
+    made.barred =
+        !all || distrusts(name) || (kept_ != nullptr && kept_->has(name));
+    made.asked = asks_to_trust(name);
+    made.reads_tables = matches(name, table_kernels);
+    made.named = !made.reads_tables && (from_trusted || knows(name));
+    lock.unlock();
+    if (proofs_ != nullptr && !made.barred) {
+        made.found = proofs_->ask(code, name);
+        lock.lock();
+        made.about->found = made.found;
+    }
     return made;
+}
+
+known_kernels::launches known_kernels::of(const named_kernel &about)
+{
+    launches made;
+    made.proven = about.counts.proven.load();
+    made.named = about.counts.named.load();
+    made.untrusted = about.counts.untrusted.load();
+    if (about.found)
+        switch (about.found->is.load(std::memory_order_acquire)) {
+        case finding::kind::pending:
+            made.why = "its code was not read in time";
+            break;
+        case finding::kind::unread:
+        case finding::kind::refused:
+            made.why = about.found->why;
+            break;
+        case finding::kind::proven:
+            break;
+        }
+    return made;
+}
+
+known_kernels::launches known_kernels::launches_of(const char *name) const
+{
+    const std::lock_guard guard(lock_);
+    const auto found = names_.find(name);
+    return found != names_.end() ? of(found->second) : launches();
+}
+
+// @return false if no parameter has all of its bytes
+bool known_kernels::value_at(const layout &known, const values &given,
+                             std::size_t offset, CUdeviceptr &value)
+{
+    for (std::size_t i = 0; i < known.parameters.size(); i++) {
+        const parameter &each = known.parameters[i];
+        if (offset < each.offset ||
+            offset + sizeof value > each.offset + each.bytes)
+            continue;
+        if (given.parameters != nullptr)
+            std::memcpy(
+                &value,
+                static_cast<const unsigned char *>(given.parameters[i]) +
+                    (offset - each.offset),
+                sizeof value);
+        else if (given.buffer != nullptr &&
+                 offset + sizeof value <= given.bytes)
+            std::memcpy(&value, given.buffer + offset, sizeof value);
+        else
+            return false;
+        return true;
+    }
+    return false;
+}
+
+// Decides whether a launch is trusted. A proof may rely on addresses.
+void known_kernels::judge(const layout &known, const values &given,
+                          work &out) const
+{
+    using kind = finding::kind;
+    const kind is = known.found
+                        ? known.found->is.load(std::memory_order_acquire)
+                        : kind::unread;
+    const bool proven = is == kind::proven && !known.reads_tables;
+    const char *why = "by its name";
+    if (known.barred) {
+        out.trusted = false;
+    } else if (known.asked) {
+        out.trusted = true;
+        out.proven = proven;
+    } else if (proven) {
+        out.trusted = out.proven = true;
+        why = "a parameter that it goes by is no address";
+        for (const proof::base &each : known.found->bases) {
+            CUdeviceptr value = 0;
+            const bool there = value_at(known, given, each.offset, value);
+            // A loaded number is added to it, which could be the address.
+            if (!there || (each.to_be_checked && !may_be_address(value)))
+                out.trusted = false;
+            else if (each.to_be_checked)
+                out.rely_on(value);
+        }
+    } else {
+        out.trusted = is == kind::unread && known.named;
+        if (known.found && is != kind::proven && is != kind::pending)
+            why = known.found->why;
+    }
+    if (out.trusted || is == kind::pending || known.told)
+        return;
+    known.told = true;
+    trace_.kernel(out.kernel, why);
 }
 
 namespace {
@@ -276,53 +401,76 @@ known_kernels::layout_of(const driver &calls, CUfunction function,
     return found->second;
 }
 
+// Names all that may be an address among a launch's values.
+void known_kernels::name_all(const layout &known, const values &given,
+                             work &out)
+{
+    if (given.parameters == nullptr) {
+        if (given.buffer != nullptr)
+            scan_bytes(given.buffer, given.bytes, out);
+        // Nobody asks which part of the buffer is a pointer.
+        out.left = known.leaves != leaving::nothing ? out.count : 0;
+        return;
+    }
+    const auto scan_those = [&](auto wanted) {
+        for (std::size_t i = 0; i < known.parameters.size(); i++)
+            if (const auto bytes = known.parameters[i].bytes; wanted(bytes))
+                scan_bytes(
+                    static_cast<const unsigned char *>(given.parameters[i]),
+                    bytes, out);
+    };
+    // A parameter of that size is a pointer.
+    constexpr auto is_pointer = [](std::size_t bytes) {
+        return bytes == sizeof(CUdeviceptr);
+    };
+    switch (known.leaves) {
+    case leaving::numbers:
+        scan_those(std::not_fn(is_pointer));
+        out.left = out.count;
+        scan_those(is_pointer);
+        return;
+    case leaving::nothing:
+    case leaving::all:
+        scan_those([](std::size_t) { return true; });
+        out.left = known.leaves == leaving::all ? out.count : 0;
+        return;
+    }
+}
+
 void known_kernels::scan(const driver &calls, CUfunction function,
                          void **parameters, void **extra, work &out)
 {
-    std::unique_lock lock(lock_);
-    const layout &known = layout_of(calls, function, lock);
-    out.what = reinterpret_cast<std::uint64_t>(function);
-    out.trusted = known.trusted;
-    out.kernel = known.name != nullptr ? known.name : "?";
-    out.open_ended = true;
-    if (parameters != nullptr) {
-        const auto scan_those = [&](auto wanted) {
-            for (std::size_t i = 0; i < known.parameters.size(); i++)
-                if (const auto bytes = known.parameters[i].bytes; wanted(bytes))
-                    scan_bytes(
-                        static_cast<const unsigned char *>(parameters[i]),
-                        bytes, out);
-        };
-        // A parameter of that size is a pointer.
-        constexpr auto is_pointer = [](std::size_t bytes) {
-            return bytes == sizeof(CUdeviceptr);
-        };
-        switch (known.leaves) {
-        case leaving::numbers:
-            scan_those(std::not_fn(is_pointer));
-            out.left = out.count;
-            scan_those(is_pointer);
-            return;
-        case leaving::nothing:
-        case leaving::all:
-            scan_those([](std::size_t) { return true; });
-            out.left = known.leaves == leaving::all ? out.count : 0;
-            return;
+    values given;
+    given.parameters = parameters;
+    if (parameters == nullptr)
+        for (void **at = extra; at != nullptr && *at != CU_LAUNCH_PARAM_END;
+             at += 2) {
+            if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
+                given.buffer = static_cast<const unsigned char *>(at[1]);
+            else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE)
+                given.bytes = *static_cast<const std::size_t *>(at[1]);
         }
+    {
+        std::unique_lock lock(lock_);
+        const layout &known = layout_of(calls, function, lock);
+        out.what = reinterpret_cast<std::uint64_t>(function);
+        out.kernel = known.name != nullptr ? known.name : "?";
+        out.open_ended = true;
+        out.counts = known.about != nullptr ? &known.about->counts : nullptr;
+        judge(known, given, out);
+        name_all(known, given, out);
     }
-    const void *buffer = nullptr;
-    std::size_t bytes = 0;
-    for (void **at = extra; at != nullptr && *at != CU_LAUNCH_PARAM_END;
-         at += 2) {
-        if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
-            buffer = at[1];
-        else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE)
-            bytes = *static_cast<const std::size_t *>(at[1]);
+    // The driver is not asked under the lock. It does not know the blocks that
+    // are mapped nowhere.
+    std::uint32_t unknown = 0;
+    for (std::uint32_t i = 0; i < out.base_count; i++) {
+        unsigned type = 0;
+        if (calls.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        out.bases[i]) != CUDA_SUCCESS ||
+            type == 0)
+            out.bases[unknown++] = out.bases[i];
     }
-    if (buffer != nullptr)
-        scan_bytes(static_cast<const unsigned char *>(buffer), bytes, out);
-    // Nobody asks which part of the buffer is a pointer.
-    out.left = known.leaves != leaving::nothing ? out.count : 0;
+    out.base_count = unknown;
 }
 
 } // namespace emuv::cuda

@@ -4,6 +4,7 @@
 
 #include "base/driver.hpp"
 #include "movement/mover.hpp"
+#include "movement/proofs.hpp"
 #include "movement/remembered.hpp"
 #include "policy/recent.hpp"
 
@@ -19,34 +20,42 @@ namespace emuv::cuda {
 /// All that is known of kernels.
 ///
 /// A trusted kernel is taken to reach memory only by addresses among its
-/// parameters. Nobody can tell that from outside: any kernel may hold addresses
-/// in memory, or add up new ones. Kernels are trusted by the names in
-/// kernels.cpp, and by those that the user gives with EMUV_TRUST.
+/// parameters. Any kernel may hold addresses in memory, or add up new ones. A
+/// kernel is trusted if its code proves that, and the values of the parameters
+/// that it goes by allow it. Kernels whose code nobody can follow are trusted
+/// by the names in kernels.cpp. The user's own names in EMUV_TRUST come before
+/// both.
 class known_kernels
 {
 public:
-    /// @param trust  the setting: "known", "none", "all", or names between
-    ///   commas, "known" among them. Names are those of libraries' files and of
-    ///   kernels, with wildcards. A name behind a minus is not trusted,
-    ///   whatever else fits it. Outlives this object.
+    /// @param trust  the setting: "known", "proven", "none", "all", or names
+    ///   between commas, the first two among them. Names are those of
+    ///   libraries' files and of kernels, with wildcards. A name behind a minus
+    ///   is not trusted, whatever else fits it. Outlives this object.
     /// @param record  told of each kernel that is not trusted. Outlives this
     ///   object
     /// @param kept  kernels that are not trusted whatever the setting says; may
     ///   be null
+    /// @param proves  proves kernels; null: nothing is proven. Outlives this
+    ///   object
     known_kernels(const char *trust, trace &record,
-                  const remembered *kept = nullptr)
-        : trust_(trust), trace_(record), kept_(kept)
+                  const remembered *kept = nullptr, proofs *proves = nullptr)
+        : trust_(trust), trace_(record), kept_(kept), proofs_(proves)
     {}
+
+    /// True if the setting asks for proofs.
+    static bool asks_for_proofs(const char *trust);
     known_kernels(const known_kernels &) = delete;
     known_kernels &operator=(const known_kernels &) = delete;
     ~known_kernels();
 
     /// A module or library was loaded.
     /// @param image  what was given to the driver, or null
+    /// @param path  the file that was given instead, or null
     /// @param caller  an address in the code that asked for it
     /// @param context  the context that a module goes with; or null
-    void loaded(const void *handle, const void *image, const void *caller,
-                CUcontext context);
+    void loaded(const void *handle, const void *image, const char *path,
+                const void *caller, CUcontext context);
 
     /// A handle came out of another: a kernel, a module or a function.
     /// @param context  goes with the handle; null: the handle goes with @p from
@@ -65,6 +74,27 @@ public:
     void scan(const driver &calls, CUfunction function, void **parameters,
               void **extra, work &out);
 
+    /// All that was launched under one name.
+    struct launches
+    {
+        std::uint64_t proven = 0;
+        std::uint64_t named = 0;
+        std::uint64_t untrusted = 0;
+        /// Why it is not proven; empty if it is.
+        const char *why = "";
+    };
+    /// Of the kernel of that name; nothing of any other.
+    launches launches_of(const char *name) const;
+
+    /// Calls @p take with each kernel's name and its launches.
+    template <typename Take>
+    void each_launched(Take take) const
+    {
+        const std::lock_guard guard(lock_);
+        for (const auto &[name, about] : names_)
+            take(static_cast<const char *>(name), of(about));
+    }
+
 private:
     enum class leaving
     {
@@ -77,6 +107,7 @@ private:
         bool trusted = false;
         const void *from = nullptr;
         CUcontext context = nullptr; // with which it goes, or null
+        proofs::code_ref code;       // or none
     };
     struct parameter
     {
@@ -90,10 +121,22 @@ private:
             return std::strcmp(one, other) < 0;
         }
     };
+    // All that is known of a name.
+    struct named_kernel
+    {
+        launch_counts counts;
+        proofs::answer_ref found; // the last one of that name
+    };
     struct layout
     {
-        bool trusted = false;
-        const char *name = nullptr; // one of names_
+        bool barred = true; // never trusted
+        bool asked = false; // trusted by the user's own names
+        bool named = false; // trusted by a name unless its code says otherwise
+        bool reads_tables = false;     // by its name: never proven
+        proofs::answer_ref found;      // or none
+        named_kernel *about = nullptr; // of its name
+        mutable bool told = false;     // that it is not trusted
+        const char *name = nullptr;    // one of names_
         /// Which of its arguments it may leave in memory, for other kernels.
         leaving leaves = leaving::nothing;
         std::vector<parameter> parameters;
@@ -104,18 +147,32 @@ private:
     bool knows(const char *name) const;
     bool distrusts(const char *name) const;
     template <typename Goes>
-    void forget(Goes goes);
+    std::vector<proofs::code_ref> forget(Goes goes);
+    // The values that a launch is given.
+    struct values
+    {
+        void **parameters = nullptr;           // each alone, or
+        const unsigned char *buffer = nullptr; // all of them
+        std::size_t bytes = 0;
+    };
+
+    static launches of(const named_kernel &about);
+    static bool value_at(const layout &known, const values &given,
+                         std::size_t offset, CUdeviceptr &value);
+    static void name_all(const layout &known, const values &given, work &out);
     layout look_at(const driver &calls, CUfunction function);
+    void judge(const layout &known, const values &given, work &out) const;
     const layout &layout_of(const driver &calls, CUfunction function,
                             std::unique_lock<std::mutex> &lock);
 
     const char *const trust_;
     trace &trace_;
     const remembered *const kept_;
-    std::mutex lock_;
+    proofs *const proofs_;
+    mutable std::mutex lock_; // guards all below
     // Names outlive the modules that they come from: work that is seen to fail
     // is named by them.
-    std::set<const char *, by_text> names_;
+    std::map<const char *, named_kernel, by_text> names_;
     std::map<const void *, origin> origins_;
     std::map<CUfunction, layout> layouts_;
     recent<const layout, 256, 16> recent_; // of those

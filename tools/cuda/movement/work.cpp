@@ -78,6 +78,9 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             same->part.last = std::max(same->part.last, part.last);
         });
     }
+    for (std::uint32_t i = 0; i < announced.base_count; i++)
+        announced.trusted =
+            announced.trusted && blocks_.meant_by(announced.bases[i]).any();
     // Rounds that vary divide blocks in ever new ways. So an address that was
     // named earlier does not tell where a tensor ends.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
@@ -428,6 +431,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         map_all(lock); // the last remap may still be under way
         return let_pass();
     }
+    announced.count_launch();
     begun.trusted = announced.trusted;
     begun.kernel = announced.kernel;
     if (check_ != nullptr)

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Proves of a program's kernels that they keep to their parameters.
+#pragma once
+
+#include "base/counted.hpp"
+#include "base/thread.hpp"
+#include "proof/cache.hpp"
+#include "proof/cubin.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The answer about one kernel's code.
+struct finding : counted
+{
+    enum class kind
+    {
+        pending, ///< its code is being read
+        unread,  ///< there is no code to read, or it cannot be followed
+        refused, ///< it takes an address from memory
+        proven,
+    };
+    std::atomic<kind> is{kind::pending};
+    /// Of a kernel that is not proven, the reason. It outlives the process.
+    const char *why = "";
+    /// Of a proven kernel, the parameters that its accesses go by.
+    std::vector<proof::base> bases;
+};
+
+/// Reads the code of modules, and proves kernels in a thread of its own. Each
+/// kernel is looked at when it is first asked for. Verdicts are kept in the
+/// user's cache. For any thread.
+class proofs
+{
+public:
+    /// @param sm  the devices' architecture, as in 90; 0 if they differ: then
+    ///   nothing is proven
+    /// @param cache_folder  of verdicts; empty for none. Outlives this object.
+    /// @param waits  an answer is complete when it is given
+    proofs(unsigned sm, const char *cache_folder, bool waits)
+        : sm_(sm), folder_(cache_folder), waits_(waits)
+    {}
+    proofs(const proofs &) = delete;
+    proofs &operator=(const proofs &) = delete;
+    ~proofs();
+
+    /// The code of a module, as long as it is loaded.
+    class code;
+    using code_ref = counted_ref<code>;
+    using answer_ref = counted_ref<const finding>;
+
+    /// Code that the driver has read from there. It is read in place where it
+    /// lies in a library, and copied where the program may free it.
+    static code_ref at(const void *image);
+    /// The same of a file.
+    static code_ref in_file(const char *path);
+    /// The module is about to go. Nobody reads its code from here on.
+    static void gone(const code_ref &which);
+
+    /// @param of  the kernel's module; or none
+    /// @param name  the kernel's, as in the code
+    answer_ref ask(const code_ref &of, const char *name);
+
+    /// Kernels that were proven or refused by looking at their code, rather
+    /// than by the cache.
+    std::uint64_t looked_at() const { return looked_at_.load(); }
+
+    /// Waits until nothing is pending.
+    void settle();
+
+    /// Keeps the verdicts, and ends the thread. No kernel is proven after that.
+    /// A proof that takes long is left behind.
+    void leave();
+
+private:
+    struct job
+    {
+        code_ref of;
+        std::vector<char> name;
+        counted_ref<finding> to;
+    };
+    // Machine code out of a module, for the kernels that come next.
+    struct opened
+    {
+        code_ref of;
+        std::list<std::vector<unsigned char>> content;
+        std::vector<proof::cubin> cubins;
+        std::size_t bytes = 0;
+        const char *why = nullptr; // it cannot be judged
+    };
+
+    static void *run(void *self);
+    void work();
+    void answer(const job &one);
+    const proof::verdict &verdict_of(const proof::kernel_code &kernel);
+    const opened &open(const code_ref &which);
+    void settle_locked(std::unique_lock<std::mutex> &lock,
+                       std::uint64_t most_ns);
+
+    const unsigned sm_;
+    const char *const folder_;
+    const bool waits_;
+    std::atomic<std::uint64_t> looked_at_{0};
+    std::mutex lock_; // guards the next four
+    std::deque<job> jobs_;
+    bool busy_ = false;
+    bool stopping_ = false;
+    thread thread_;
+    condition changed_;
+    // The thread's own, but for leave() once that rests.
+    std::unique_ptr<proof::cache> known_;
+    std::list<opened> opened_; // the last one used comes first
+};
+
+class proofs::code : public counted
+{
+public:
+    code(proof::bytes there, const void *library)
+        : there_(there), library_(library)
+    {}
+    explicit code(std::vector<unsigned char> &&copy);
+    code(const code &) = delete;
+    code &operator=(const code &) = delete;
+    ~code();
+
+private:
+    friend class proofs;
+    void drop();
+    template <typename Read>
+    void with(Read read);
+
+    std::mutex lock_; // guards the next two
+    std::vector<unsigned char> copy_;
+    proof::bytes there_;
+    const void *const library_ = nullptr; // around it
+    const std::size_t copied_ = 0;
+};
+
+} // namespace emuv::cuda
