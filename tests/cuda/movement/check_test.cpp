@@ -14,10 +14,10 @@ namespace {
 
 std::vector<std::string> told;
 
-void tell(const char *kernel, CUresult error)
+void tell(const char *kernel, bool proven, CUresult error)
 {
     told.push_back((kernel != nullptr ? kernel : "none") + std::string(" ") +
-                   std::to_string(error));
+                   std::to_string(error) + (proven ? " proven" : ""));
 }
 
 class CheckTest : public ::testing::Test
@@ -78,10 +78,10 @@ TEST_F(CheckTest, LongAndManyNamesEndInTime)
 TEST_F(CheckTest, AnErrorIsToldOnceAndEndsTheCount)
 {
     launch(1, "one", true);
-    found.failed("one", CUDA_ERROR_ILLEGAL_ADDRESS);
-    found.failed(nullptr, CUDA_ERROR_ILLEGAL_ADDRESS);
+    found.failed("one", true, CUDA_ERROR_ILLEGAL_ADDRESS);
+    found.failed(nullptr, false, CUDA_ERROR_ILLEGAL_ADDRESS);
     launch(2, "another", true);
-    EXPECT_EQ(told, std::vector<std::string>{"one 700"});
+    EXPECT_EQ(told, std::vector<std::string>{"one 700 proven"});
     EXPECT_TRUE(found.so_far().failed);
     EXPECT_EQ(found.so_far().launches, 1u);
 }

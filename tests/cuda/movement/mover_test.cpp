@@ -400,7 +400,7 @@ protected:
 
     void TearDown() override { expected_end_.clear(); }
 
-    check found_{[](const char *, CUresult) { ADD_FAILURE(); }};
+    check found_{[](const char *, bool, CUresult) { ADD_FAILURE(); }};
     those mapped_then_; // while work ran
     const those all_{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 };
@@ -1483,6 +1483,20 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     launch(CUdeviceptr{1} << 40);
     EXPECT_EQ(mapped_then_, all_);
     EXPECT_EQ(counts.untrusted.load(), 1u);
+    // The end of the last block: that block is named.
+    launch(units_.back() + unit_bytes);
+    EXPECT_EQ(counts.proven.load(), 2u);
+    card_.calls.cuPointerGetAttribute = [](void *out, CUpointer_attribute,
+                                           CUdeviceptr at) {
+        *static_cast<unsigned *>(out) = CU_MEMORYTYPE_HOST;
+        return at == CUdeviceptr{1} << 40 ? CUDA_SUCCESS
+                                          : CUDA_ERROR_INVALID_VALUE;
+    };
+    launch(CUdeviceptr{1} << 40);
+    EXPECT_EQ(mapped_then_, (those{0})) << "the driver's own memory";
+    EXPECT_EQ(counts.proven.load(), 3u);
+    launch(CUdeviceptr{1} << 41);
+    EXPECT_EQ(counts.untrusted.load(), 2u);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

@@ -5,19 +5,22 @@
 #include "movement/kernels.hpp"
 #include "movement/proofs.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 using namespace emuv::cuda;
+using namespace std::string_view_literals;
 
 namespace {
 
@@ -25,7 +28,6 @@ using content = std::vector<unsigned char>;
 
 // The driver's answers.
 std::map<CUfunction, std::string> names;
-std::set<CUdeviceptr> allocated;
 
 CUresult parameter_of(CUfunction function, std::size_t index,
                       std::size_t *offset, std::size_t *bytes)
@@ -48,14 +50,6 @@ CUresult name_of(const char **name, CUfunction function)
     return CUDA_SUCCESS;
 }
 
-CUresult attribute_of(void *out, CUpointer_attribute, CUdeviceptr at)
-{
-    if (allocated.count(at) == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    *static_cast<unsigned *>(out) = CU_MEMORYTYPE_DEVICE;
-    return CUDA_SUCCESS;
-}
-
 constexpr int place_in_this_program = 0;
 
 class Proofs : public ::testing::Test
@@ -66,11 +60,9 @@ protected:
         std::string made = testing::TempDir() + "emuv-proofs-XXXXXX";
         folder_ = mkdtemp(made.data());
         names.clear();
-        allocated.clear();
         calls_ = idle_driver();
         calls_.cuFuncGetParamInfo = parameter_of;
         calls_.cuFuncGetName = name_of;
-        calls_.cuPointerGetAttribute = attribute_of;
         start("proven", 90);
     }
     void TearDown() override
@@ -155,8 +147,9 @@ TEST_F(Proofs, KernelThatTakesAddressesFromMemoryIsUntrustedWhoeverMadeIt)
 {
     start("proven,known,cuda_core_test*", 90);
     const void *const theirs = &place_in_this_program;
-    for (const char *name : {"refused_table", "refused_number",
-                             "refused_constants", "refused_atomic"})
+    for (const char *name :
+         {"refused_table", "refused_number", "refused_constants",
+          "refused_atomic", "refused_through_shared"})
         EXPECT_FALSE(trusts(take(name, theirs))) << name;
     // The same library, without proofs.
     known_kernels by_name("known,cuda_core_test*", off_);
@@ -189,7 +182,7 @@ TEST_F(Proofs, UsersOwnNamesComeBeforeProofs)
     start("proven,all", 90);
     const work all = launch(take("proven_copy"));
     EXPECT_TRUE(all.trusted);
-    EXPECT_TRUE(all.proven);
+    EXPECT_FALSE(all.proven) << "nobody looks at its parameters";
 }
 
 TEST_F(Proofs, WordAsksForThem)
@@ -211,25 +204,44 @@ TEST_F(Proofs, ParameterBesideALoadedNumberHasToBeInAKnownAllocation)
     const CUfunction kernel = take("checked_index");
     EXPECT_FALSE(launch(kernel, {0, first_}).trusted);
     EXPECT_FALSE(launch(kernel, {4096, first_}).trusted) << "a small number";
-    allocated.insert(first_);
-    const work known = launch(kernel, {first_, 0});
-    EXPECT_TRUE(known.trusted);
-    EXPECT_EQ(known.base_count, 0U);
-    // The mover looks for what the driver does not know.
-    const work unknown = launch(kernel, {first_ + 64, first_});
-    EXPECT_TRUE(unknown.trusted);
-    ASSERT_EQ(unknown.base_count, 1U);
-    EXPECT_EQ(unknown.bases[0], first_ + 64);
+    // The mover looks for it, and asks the driver.
+    const work some = launch(kernel, {first_ + 64, 0});
+    EXPECT_TRUE(some.trusted);
+    ASSERT_EQ(some.base_count, 1U);
+    EXPECT_EQ(some.bases[0], first_ + 64);
     // A loaded address plus a parameter.
     const CUfunction offset = take("checked_offset");
     EXPECT_FALSE(launch(offset, {first_, 8, first_}).trusted);
 }
 
-TEST_F(Proofs, OtherParametersMayBeAnyNumber)
+TEST_F(Proofs, EachAddressThatAProofGoesByHasToBeInAKnownAllocation)
 {
     const CUfunction kernel = take("proven_optional");
-    EXPECT_TRUE(launch(kernel, {first_, 0}).trusted);
-    EXPECT_EQ(launch(kernel, {first_, first_ + 64}).base_count, 0U);
+    const work both = launch(kernel, {first_, first_ + 64});
+    EXPECT_TRUE(both.trusted);
+    ASSERT_EQ(both.base_count, 2U);
+    EXPECT_EQ(both.bases[0], first_);
+    EXPECT_EQ(both.bases[1], first_ + 64);
+}
+
+TEST_F(Proofs, OtherParametersMayBeNullOrSmall)
+{
+    const CUfunction kernel = take("proven_optional");
+    const work null = launch(kernel, {first_, 0});
+    EXPECT_TRUE(null.trusted);
+    EXPECT_EQ(null.base_count, 1U);
+    const work small = launch(kernel, {first_, 4096});
+    EXPECT_TRUE(small.trusted);
+    EXPECT_EQ(small.base_count, 1U);
+}
+
+TEST_F(Proofs, KernelThatPicksAParameterByAnIndexIsTrustedByNameAlone)
+{
+    EXPECT_FALSE(trusts(take("proven_list")));
+    start("proven,known,cuda_core_test*", 90);
+    const work named = launch(take("proven_list", &place_in_this_program));
+    EXPECT_TRUE(named.trusted);
+    EXPECT_FALSE(named.proven);
 }
 
 TEST_F(Proofs, ValueInABufferOfParametersIsFound)
@@ -301,7 +313,7 @@ TEST_F(Proofs, WithoutACacheKernelsAreProvenAllTheSame)
     EXPECT_TRUE(trusts(take("proven_copy")));
     proofs_->leave();
     EXPECT_FALSE(std::filesystem::exists(folder_ + "/verdicts"))
-        << "in a folder that others can enter";
+        << "in a folder that others can write to";
 }
 
 TEST_F(Proofs, ModuleThatIsUnloadedProvesNothing)
@@ -311,7 +323,7 @@ TEST_F(Proofs, ModuleThatIsUnloadedProvesNothing)
     kernels_->unloaded(handle(2 * made_));
     EXPECT_FALSE(trusts(kernel)) << "another kernel of that handle";
     // Code that goes before it was looked at.
-    const auto code = proofs::at(cubin_.data());
+    const auto code = proofs_->at(cubin_.data());
     proofs::gone(code);
     EXPECT_EQ(proofs_->ask(code, "proven_copy")->is.load(),
               finding::kind::unread);
@@ -324,6 +336,53 @@ TEST_F(Proofs, ImageThatTheProgramFreesWasCopied)
     std::fill(image->begin(), image->end(), 0);
     image.reset();
     EXPECT_TRUE(trusts(kernel));
+}
+
+TEST_F(Proofs, OtherCodeInTheSamePlaceProvesNothingOfTheFirst)
+{
+    static unsigned char place[1 << 20];
+    ASSERT_LE(cubin_.size(), sizeof place);
+    // The one file has another kernel under the other one's name.
+    content other = cubin_;
+    const auto swap = [&other](std::string_view from, std::string_view to) {
+        const auto is = [](unsigned char a, char b) {
+            return a == static_cast<unsigned char>(b);
+        };
+        for (auto at = other.begin();; at += 1) {
+            at = std::search(at, other.end(), from.begin(), from.end(), is);
+            if (at == other.end())
+                return;
+            std::copy(to.begin(), to.end(), at);
+        }
+    };
+    swap("refused_table\0"sv, "unheard_table\0"sv);
+    swap(".refused_table\0"sv, ".unheard_table\0"sv);
+    std::copy(cubin_.begin(), cubin_.end(), place);
+    const CUfunction first = load(place, "unheard_table");
+    std::copy(other.begin(), other.end(), place);
+    const CUfunction second = load(place, "unheard_table");
+    launch(first);
+    launch(second);
+    EXPECT_STREQ(kernels_->launches_of("unheard_table").why,
+                 "an address from memory");
+    start("proven", 90);
+    std::copy(cubin_.begin(), cubin_.end(), place);
+    const CUfunction copy = load(place, "proven_copy");
+    std::fill(std::begin(place), std::end(place), 0);
+    EXPECT_TRUE(trusts(copy));
+}
+
+TEST_F(Proofs, KernelThatIsLookedUpAgainKeepsItsFinding)
+{
+    start("proven", 90, false);
+    const CUfunction kernel = take("proven_copy");
+    trusts(kernel);
+    proofs_->settle();
+    EXPECT_TRUE(trusts(kernel));
+    for (int i = 0; i < 100; i++) {
+        kernels_->derived(handle(2 * made_), kernel);
+        EXPECT_TRUE(trusts(kernel));
+    }
 }
 
 TEST_F(Proofs, FileIsRead)
@@ -346,6 +405,62 @@ TEST_F(Proofs, CodeOfAFatbinIsThatOfTheCard)
                 << packed << ", " << sm;
             EXPECT_FALSE(trusts(load(file(packed).data(), "refused_table")));
         }
+}
+
+namespace {
+
+struct entry
+{
+    unsigned sm = 0;
+    const content *of = nullptr;
+    std::uint64_t flags = 0x11;
+    std::uint16_t kind = 2;
+};
+
+content fatbin_of(const std::vector<entry> &entries)
+{
+    content made(16);
+    const auto put = [&made](std::size_t at, auto number) {
+        std::memcpy(made.data() + at, &number, sizeof number);
+    };
+    for (const entry &each : entries) {
+        const std::size_t at = made.size();
+        made.resize(at + 64);
+        put(at, each.kind);
+        put(at + 4, std::uint32_t{64});
+        put(at + 8, std::uint64_t{each.of->size()});
+        put(at + 28, std::uint32_t{each.sm});
+        put(at + 40, each.flags);
+        made.insert(made.end(), each.of->begin(), each.of->end());
+    }
+    put(0, std::uint32_t{0xba55ed50});
+    put(4, std::uint16_t{1});
+    put(6, std::uint16_t{16});
+    put(8, std::uint64_t{made.size() - 16});
+    return made;
+}
+
+} // namespace
+
+TEST_F(Proofs, CodeThatTheDriverMayChooseIsProvenOrNoneIs)
+{
+    const content good = file("sm_80.cubin");
+    const content bad(64, 'x');
+    const auto proves = [&](unsigned sm, const std::vector<entry> &entries) {
+        start("proven", sm);
+        return trusts(load(fatbin_of(entries).data(), "proven_copy"));
+    };
+    EXPECT_TRUE(proves(89, {{80, &good}}));
+    EXPECT_TRUE(proves(89, {{80, &good}, {86, &good}}));
+    EXPECT_TRUE(proves(86, {{80, &bad}, {86, &good}})) << "the card's own";
+    EXPECT_FALSE(proves(86, {{80, &good}, {86, &bad}}));
+    EXPECT_FALSE(proves(89, {{80, &bad}, {86, &good}})) << "either";
+    EXPECT_FALSE(proves(89, {{80, &good}, {86, &bad}})) << "either";
+    EXPECT_TRUE(proves(80, {{80, &good}, {86, &bad}})) << "of a later card";
+    EXPECT_FALSE(proves(89, {{80, &good, 0x100011}}))
+        << "for one architecture alone, as sm_90a is";
+    EXPECT_FALSE(proves(80, {{80, &good}, {80, &bad, 0x11, 64}}))
+        << "of a kind that is not known";
 }
 
 TEST_F(Proofs, WrapperOfAFatbinIsFollowed)
@@ -372,6 +487,21 @@ TEST_F(Proofs, CodeThatTheDriverCompilesProvesNothing)
     EXPECT_TRUE(trusts(take("proven_copy"))) << "there is nothing to compile";
     unsetenv("CUDA_FORCE_PTX_JIT");
     EXPECT_TRUE(trusts(load(fatbin.data(), "proven_copy")));
+}
+
+TEST_F(Proofs, CodeThatAToolOrAnOptionMayChangeProvesNothing)
+{
+    setenv("CUDA_INJECTION64_PATH", "/nowhere/tool.so", 1);
+    start("proven", 90);
+    unsetenv("CUDA_INJECTION64_PATH");
+    EXPECT_FALSE(trusts(take("proven_copy")));
+    start("proven", 90);
+    EXPECT_TRUE(trusts(take("proven_copy")));
+    kernels_->loaded(handle(900), cubin_.data(), nullptr, nullptr, nullptr,
+                     false);
+    kernels_->derived(handle(900), handle(901));
+    names[handle(901)] = "proven_copy";
+    EXPECT_FALSE(trusts(handle(901)));
 }
 
 TEST_F(Proofs, CodeForAnotherCardProvesNothing)

@@ -319,10 +319,15 @@ TEST_F(verdict_cache, file_that_others_may_read_is_ignored)
     EXPECT_FALSE(knows());
 }
 
-TEST_F(verdict_cache, folder_that_others_may_enter_is_ignored)
+TEST_F(verdict_cache, folder_that_others_may_write_to_is_ignored)
 {
     using std::filesystem::perms;
-    std::filesystem::permissions(folder_ + "/cache", perms::others_exec,
+    std::filesystem::permissions(folder_ + "/cache",
+                                 perms::group_read | perms::others_read |
+                                     perms::others_exec,
+                                 std::filesystem::perm_options::add);
+    EXPECT_TRUE(knows()) << "that others may read";
+    std::filesystem::permissions(folder_ + "/cache", perms::group_write,
                                  std::filesystem::perm_options::add);
     EXPECT_FALSE(knows());
     proof::cache other(folder_ + "/cache");

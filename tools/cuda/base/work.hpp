@@ -31,7 +31,7 @@ struct launch_counts
 struct work
 {
     static constexpr std::size_t max_names = 1024;
-    static constexpr std::size_t max_bases = 64;
+    static constexpr std::size_t max_bases = 256;
 
     /// The kind of work: work of the same kind has the same number.
     std::uint64_t what = 0;
@@ -48,7 +48,8 @@ struct work
     /// finds them without being given them.
     std::uint32_t left = 0;
     std::array<CUdeviceptr, max_names> names;
-    /// Addresses on which trust relies: each has to be in a block.
+    /// Addresses on which trust relies: each has to be in a block, or in
+    /// another allocation that the driver knows. They are among the names.
     std::array<CUdeviceptr, max_bases> bases;
     std::uint32_t base_count = 0;
     /// Its launch is counted there; or null.

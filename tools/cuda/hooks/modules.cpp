@@ -2,6 +2,7 @@
 // Modules and libraries: the origin of a kernel decides whether it is trusted.
 #include "hooks/session.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 using namespace emuv::cuda;
@@ -22,13 +23,34 @@ CUcontext current(const entry &ours)
     return context;
 }
 
+// True if the driver only tells of what it does, by these options. Others may
+// have it compile text in place of code.
+bool only_tell(unsigned count, const CUjit_option *options)
+{
+    const auto tells = [](CUjit_option one) {
+        switch (one) {
+        case CU_JIT_WALL_TIME:
+        case CU_JIT_INFO_LOG_BUFFER:
+        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        case CU_JIT_ERROR_LOG_BUFFER:
+        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        case CU_JIT_LOG_VERBOSE:
+            return true;
+        default:
+            return false;
+        }
+    };
+    return options == nullptr || std::all_of(options, options + count, tells);
+}
+
 // Loads a module, or a library.
 // @param image  what the driver is given, or null
 // @param path  the file that it is given instead, or null
 // @param caller  an address in the code that asks for it
+// @param as_it_is  the driver does not compile what it has code for
 template <typename Handle, typename Load>
 CUresult load(const Handle *made, const void *image, const char *path,
-              const void *caller, Load real)
+              const void *caller, Load real, bool as_it_is = true)
 {
     const entry ours;
     const CUresult result = real();
@@ -36,7 +58,8 @@ CUresult load(const Handle *made, const void *image, const char *path,
     if (ours && result == CUDA_SUCCESS)
         ours->kernels->loaded(made_at(made), image, path, caller,
                               std::is_same_v<Handle, CUmodule> ? current(ours)
-                                                               : nullptr);
+                                                               : nullptr,
+                              as_it_is);
     return result;
 }
 
@@ -57,10 +80,13 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                             CUjit_option *options, void **values)
 {
-    return load(module, image, nullptr, __builtin_return_address(0), [&] {
-        return EMUV_REAL(cuModuleLoadDataEx)(module, image, count, options,
-                                             values);
-    });
+    return load(
+        module, image, nullptr, __builtin_return_address(0),
+        [&] {
+            return EMUV_REAL(cuModuleLoadDataEx)(module, image, count, options,
+                                                 values);
+        },
+        only_tell(count, options));
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
@@ -75,10 +101,13 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code,
                            CUlibraryOption *options, void **values,
                            unsigned count)
 {
-    return load(library, code, nullptr, __builtin_return_address(0), [&] {
-        return EMUV_REAL(cuLibraryLoadData)(library, code, jit, jit_values,
-                                            jits, options, values, count);
-    });
+    return load(
+        library, code, nullptr, __builtin_return_address(0),
+        [&] {
+            return EMUV_REAL(cuLibraryLoadData)(library, code, jit, jit_values,
+                                                jits, options, values, count);
+        },
+        only_tell(jits, jit));
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
@@ -86,10 +115,13 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
                                unsigned jits, CUlibraryOption *options,
                                void **values, unsigned count)
 {
-    return load(library, nullptr, path, __builtin_return_address(0), [&] {
-        return EMUV_REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values,
-                                                jits, options, values, count);
-    });
+    return load(
+        library, nullptr, path, __builtin_return_address(0),
+        [&] {
+            return EMUV_REAL(cuLibraryLoadFromFile)(
+                library, path, jit, jit_values, jits, options, values, count);
+        },
+        only_tell(jits, jit));
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,

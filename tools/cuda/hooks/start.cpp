@@ -77,6 +77,7 @@ void in_child()
     forward_after_fork();
     new (&start_lock) std::mutex;
     new (&giving) std::mutex;
+    proofs::in_child();
     if (rows != nullptr)
         rows->close_after_fork();
     rows = nullptr;
@@ -182,7 +183,7 @@ void tell_stay(const char *why)
 }
 
 // Tells of a kernel that is checked, on any device.
-void tell_reached(const char *kernel, CUresult error)
+void tell_reached(const char *kernel, bool proven, CUresult error)
 {
     const state *const made = active.load(std::memory_order_acquire);
     known_kernels::launches about;
@@ -190,7 +191,7 @@ void tell_reached(const char *kernel, CUresult error)
         about = made->kernels->launches_of(kernel);
     if (kernel == nullptr)
         kernel = "a copy";
-    if (error == CUDA_ERROR_ILLEGAL_ADDRESS && about.proven > 0) {
+    if (error == CUDA_ERROR_ILLEGAL_ADDRESS && proven) {
         refuted.fetch_add(1);
         say("A PROOF IS WRONG: %.320s reached memory that it was given no "
             "address of, though its code was proven. Please report this as a "
@@ -350,11 +351,13 @@ unsigned architecture_of(const driver &calls, int devices)
     return found;
 }
 
-// Null if the user wants no proofs, or nothing moves.
+bool wants_proofs(const settings &asked)
+{
+    return asked.moves() && known_kernels::asks_for_proofs(asked.trust);
+}
+
 proofs *make_proofs(const settings &asked, const driver &calls, int devices)
 {
-    if (!asked.moves() || !known_kernels::asks_for_proofs(asked.trust))
-        return nullptr;
     const auto *const folder =
         new proof::cache::place(proof::cache::usual_folder());
     return new proofs(architecture_of(calls, devices), folder->path,
@@ -447,11 +450,13 @@ CUresult start_locked()
     kept = asked.moves() && asked.move != move_kind::check
                ? new remembered(remembered::usual_place())
                : nullptr;
-    made->proving = make_proofs(asked, made->calls, devices);
+    // Memory that is registered in place cannot be mapped twice.
+    const bool can_move = asked.moves() && host->by_handle();
+    if (can_move && wants_proofs(asked))
+        made->proving = make_proofs(asked, made->calls, devices);
     made->kernels =
         new known_kernels(asked.trust, made->record, kept, made->proving);
-    // Memory that is registered in place cannot be mapped twice.
-    if (asked.moves() && host->by_handle()) {
+    if (can_move) {
         if (asked.move == move_kind::check)
             made->checked = new check(tell_reached);
         for (int device = 0; device < devices; device++)
@@ -503,6 +508,10 @@ CUresult start_locked()
 
 CUresult start()
 {
+    // Not under our lock: a library that is opened may call cuInit().
+    static std::atomic<bool> prepared;
+    if (!prepared.exchange(true) && wants_proofs(read_settings(std::getenv)))
+        proof::find_zstandard();
     const std::lock_guard guard(start_lock);
     if (!started) {
         static bool registered;

@@ -38,14 +38,14 @@ void check::add_name(const char *name)
         named_bytes_ += std::min<std::size_t>(added, left - 1);
 }
 
-void check::failed(const char *kernel, CUresult error)
+void check::failed(const char *kernel, bool proven, CUresult error)
 {
     {
         const std::lock_guard guard(lock_);
         if (std::exchange(found_.failed, true))
             return;
     }
-    tell_(kernel, error);
+    tell_(kernel, proven, error);
 }
 
 check::result check::so_far() const

@@ -20,8 +20,10 @@ class check
 {
 public:
     /// @param tell  called once, when the device reports an error, with the
-    ///   kernel that ran and the driver's error
-    explicit check(void (*tell)(const char *kernel, CUresult error))
+    ///   kernel that ran, whether a proof was why it is trusted, and the
+    ///   driver's error
+    explicit check(void (*tell)(const char *kernel, bool proven,
+                                CUresult error))
         : tell_(tell)
     {}
     check(const check &) = delete;
@@ -32,7 +34,8 @@ public:
 
     /// The device reports an error.
     /// @param kernel  the kernel that ran; null for other work
-    void failed(const char *kernel, CUresult error);
+    /// @param proven  a proof is why it is trusted
+    void failed(const char *kernel, bool proven, CUresult error);
 
     /// Names between commas, as many as fit in a line.
     using names = std::array<char, 256>;
@@ -52,7 +55,7 @@ public:
 private:
     void add_name(const char *name);
 
-    void (*const tell_)(const char *kernel, CUresult error);
+    void (*const tell_)(const char *kernel, bool proven, CUresult error);
     mutable std::mutex lock_; // guards all below
     result found_;
     std::set<std::uint64_t> kernels_; // by their handles

@@ -140,12 +140,12 @@ bool known_kernels::knows(const char *name) const
 
 void known_kernels::loaded(const void *handle, const void *image,
                            const char *path, const void *caller,
-                           CUcontext context)
+                           CUcontext context, bool as_it_is)
 {
     const bool trusted = trusts_file(image) || trusts_file(caller);
     proofs::code_ref code;
-    if (proofs_ != nullptr)
-        code = image != nullptr ? proofs::at(image) : proofs::in_file(path);
+    if (proofs_ != nullptr && as_it_is)
+        code = image != nullptr ? proofs_->at(image) : proofs_->in_file(path);
     const std::lock_guard guard(lock_);
     origins_[handle] = {trusted, nullptr, context, std::move(code)};
 }
@@ -155,11 +155,20 @@ void known_kernels::derived(const void *from, const void *made,
 {
     const std::lock_guard guard(lock_);
     const auto found = origins_.find(from);
-    if (from != made && found != origins_.end())
-        origins_[made] = {found->second.trusted, from, context,
-                          found->second.code};
-    else if (from != made)
-        origins_[made] = {false, from, context, {}};
+    if (from != made) {
+        origin next = {false, from, context, {}};
+        if (found != origins_.end()) {
+            next.trusted = found->second.trusted;
+            next.code = found->second.code;
+        }
+        origin &known = origins_[made];
+        // The driver gives out one handle for a kernel, however often it is
+        // asked.
+        if (next.code && known.from == from && known.code == next.code &&
+            known.context == context)
+            return;
+        known = std::move(next);
+    }
     // Another kernel may have had this handle before.
     layouts_.erase(reinterpret_cast<CUfunction>(const_cast<void *>(made)));
     recent_.forget(reinterpret_cast<std::uintptr_t>(made));
@@ -314,6 +323,9 @@ bool known_kernels::value_at(const layout &known, const values &given,
         if (offset < each.offset ||
             offset + sizeof value > each.offset + each.bytes)
             continue;
+        // Addresses are looked for at every fourth byte: see name_all().
+        if ((offset - each.offset) % 4 != 0 || offset % 4 != 0)
+            return false;
         if (given.parameters != nullptr)
             std::memcpy(
                 &value,
@@ -344,17 +356,17 @@ void known_kernels::judge(const layout &known, const values &given,
         out.trusted = false;
     } else if (known.asked) {
         out.trusted = true;
-        out.proven = proven;
     } else if (proven) {
         out.trusted = out.proven = true;
-        why = "a parameter that it goes by is no address";
+        why = "a parameter that it goes by is no address in an allocation";
         for (const proof::base &each : known.found->bases) {
             CUdeviceptr value = 0;
             const bool there = value_at(known, given, each.offset, value);
             // A loaded number is added to it, which could be the address.
             if (!there || (each.to_be_checked && !may_be_address(value)))
                 out.trusted = false;
-            else if (each.to_be_checked)
+            // The kernel may come to its memory from outside.
+            else if (may_be_address(value))
                 out.rely_on(value);
         }
     } else {
@@ -450,27 +462,14 @@ void known_kernels::scan(const driver &calls, CUfunction function,
             else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE)
                 given.bytes = *static_cast<const std::size_t *>(at[1]);
         }
-    {
-        std::unique_lock lock(lock_);
-        const layout &known = layout_of(calls, function, lock);
-        out.what = reinterpret_cast<std::uint64_t>(function);
-        out.kernel = known.name != nullptr ? known.name : "?";
-        out.open_ended = true;
-        out.counts = known.about != nullptr ? &known.about->counts : nullptr;
-        judge(known, given, out);
-        name_all(known, given, out);
-    }
-    // The driver is not asked under the lock. It does not know the blocks that
-    // are mapped nowhere.
-    std::uint32_t unknown = 0;
-    for (std::uint32_t i = 0; i < out.base_count; i++) {
-        unsigned type = 0;
-        if (calls.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                        out.bases[i]) != CUDA_SUCCESS ||
-            type == 0)
-            out.bases[unknown++] = out.bases[i];
-    }
-    out.base_count = unknown;
+    std::unique_lock lock(lock_);
+    const layout &known = layout_of(calls, function, lock);
+    out.what = reinterpret_cast<std::uint64_t>(function);
+    out.kernel = known.name != nullptr ? known.name : "?";
+    out.open_ended = true;
+    out.counts = known.about != nullptr ? &known.about->counts : nullptr;
+    judge(known, given, out);
+    name_all(known, given, out);
 }
 
 } // namespace emuv::cuda

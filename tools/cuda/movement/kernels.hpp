@@ -54,8 +54,10 @@ public:
     /// @param path  the file that was given instead, or null
     /// @param caller  an address in the code that asked for it
     /// @param context  the context that a module goes with; or null
+    /// @param as_it_is  the driver runs the code that it is given, if that is
+    ///   for the card
     void loaded(const void *handle, const void *image, const char *path,
-                const void *caller, CUcontext context);
+                const void *caller, CUcontext context, bool as_it_is = true);
 
     /// A handle came out of another: a kernel, a module or a function.
     /// @param context  goes with the handle; null: the handle goes with @p from

@@ -297,7 +297,9 @@ private:
                    const std::vector<touched> &all);
     void gate_or_drain(std::unique_lock<std::mutex> &lock, CUstream stream,
                        flight &begun);
-    void begin_check(std::unique_lock<std::mutex> &lock, const char *kernel);
+    void begin_check(std::unique_lock<std::mutex> &lock, const work &announced);
+    bool relies_on_blocks(work &announced);
+    void ask_about_bases(work &announced) const;
     static void note_places(std::vector<touched> &all);
     void end(flight &&begun, CUstream stream, bool running);
     flights &in_flight();
@@ -495,6 +497,7 @@ private:
     patience for_device_;                 // launches wait for less in flight
     std::uint64_t checked_ = 0;           // calls of await_end()
     const char *running_ = nullptr;       // the last kernel begun, or null
+    bool running_proven_ = false;         // it is trusted by a proof
     std::uint64_t look_again_ns_ = 0;
     std::uint64_t led_ns_ = 0; // when moves_ahead() held last
     exchange exchange_;

@@ -4,14 +4,13 @@
 
 #include "base/glibc.hpp"
 #include "proof/elf.hpp"
-#include "proof/fatbin.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -20,35 +19,37 @@ namespace emuv::cuda {
 
 namespace {
 
-// Images beyond this are not copied, nor unpacked.
+// Files beyond this are not looked at.
 constexpr std::size_t most_bytes = std::size_t{512} << 20;
-// Images that programs free are copied, up to this in all.
+// What the card may run is copied, up to this in all.
 constexpr std::size_t most_copied_bytes = std::size_t{512} << 20;
 std::atomic<std::size_t> copied_bytes;
+// What is unpacked of one module.
+constexpr std::size_t most_unpacked_bytes = std::size_t{256} << 20;
 // Unpacked code that is kept for the kernels that come next.
 constexpr std::size_t most_opened_bytes = std::size_t{128} << 20;
 // A longer kernel is not judged: its states would take too much memory.
 constexpr std::size_t most_code_bytes = std::size_t{1} << 20;
-// Verdicts are kept once none has come for so long.
+// A kernel is not judged where so much memory cannot be had.
+constexpr std::size_t proving_bytes = std::size_t{256} << 20;
+// Verdicts are kept once none has come for so long, and after so many.
 constexpr std::uint64_t save_after_ns = 2000000000;
+constexpr unsigned save_after = 256;
 // A program does not wait longer than this at its end.
 constexpr std::uint64_t leave_after_ns = 1000000000;
 
-// The begin of the library around an address, or null.
-const void *library_around(const void *address)
+bool is_set(const char *variable)
 {
-    Dl_info from;
-    return dladdr(address, &from) != 0 ? from.dli_fbase : nullptr;
+    const char *const has = std::getenv(variable);
+    return has != nullptr && *has != '\0';
 }
 
 // The driver compiles text in place of the code that a fatbin has, too.
 bool driver_compiles_all()
 {
-    for (const char *const name : {"CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"}) {
-        const char *const has = std::getenv(name);
-        if (has != nullptr && *has != '\0' && std::strcmp(has, "0") != 0)
+    for (const char *const name : {"CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"})
+        if (is_set(name) && std::strcmp(std::getenv(name), "0") != 0)
             return true;
-    }
     return false;
 }
 
@@ -59,6 +60,8 @@ bool is_refusal(proof::obstacle why)
     switch (why) {
     case proof::obstacle::from_memory:
     case proof::obstacle::from_constants:
+    case proof::obstacle::from_shared:
+    case proof::obstacle::indexed:
     case proof::obstacle::descriptor:
         return true;
     default:
@@ -83,59 +86,99 @@ void join(std::vector<proof::base> &into, const std::vector<proof::base> &more)
 
 } // namespace
 
-proofs::code::code(std::vector<unsigned char> &&copy)
-    : copy_(std::move(copy)), there_(copy_), copied_(copy_.size())
-{
-    copied_bytes.fetch_add(copied_);
-}
+proofs::proofs(unsigned sm, const char *cache_folder, bool waits)
+    : sm_(sm), folder_(cache_folder), waits_(waits),
+      compiles_(driver_compiles_all()),
+      injected_(is_set("CUDA_INJECTION64_PATH"))
+{}
+
+proofs::code::code(parts_ref held, std::size_t copied)
+    : held_(std::move(held)), copied_(copied)
+{}
 
 proofs::code::~code()
 {
-    copied_bytes.fetch_sub(copied_);
+    drop();
 }
 
 void proofs::code::drop()
 {
+    parts_ref last;
     const std::lock_guard guard(lock_);
-    there_ = {};
-    std::vector<unsigned char>().swap(copy_);
+    std::swap(last, held_);
+    copied_bytes.fetch_sub(std::exchange(copied_, 0));
 }
 
-// Calls @p read with the bytes, which stay for so long. They are none if the
-// module, or the library around them, has gone.
-template <typename Read>
-void proofs::code::with(Read read)
+// The code, which stays for as long as someone holds it. None if the module has
+// gone.
+proofs::parts_ref proofs::code::held() const
 {
     const std::lock_guard guard(lock_);
-    const bool there =
-        library_ == nullptr || library_around(there_.data()) == library_;
-    read(there ? there_ : proof::bytes());
+    return held_;
 }
 
-proofs::code_ref proofs::at(const void *image)
+void proofs::in_child()
 {
-    const proof::bytes there = proof::file_at(image);
-    if (there.empty() || there.size() > most_bytes)
-        return {};
-    if (const void *const library = library_around(there.data()))
-        return code_ref(new code(there, library));
-    if (copied_bytes.load() + there.size() > most_copied_bytes)
-        return {};
-    return code_ref(
-        new code(std::vector<unsigned char>(there.begin(), there.end())));
+    copied_bytes.store(0);
 }
 
-proofs::code_ref proofs::in_file(const char *path)
+// Copies what the card may run of a file.
+proofs::code_ref proofs::read(proof::bytes file) const
 {
-    const int file = path != nullptr ? ::open(path, O_RDONLY | O_CLOEXEC) : -1;
+    auto *const made = new parts;
+    const parts_ref held(made);
+    std::size_t copied = 0;
+    const auto take = [&](const proof::packed_image &part) {
+        const std::size_t size = part.content.size();
+        if (part.refused != nullptr || made->why != nullptr) {
+            made->why = made->why != nullptr ? made->why : part.refused;
+            return;
+        }
+        if (copied_bytes.fetch_add(size) + size > most_copied_bytes) {
+            copied_bytes.fetch_sub(size);
+            made->why = "more code than is kept";
+            return;
+        }
+        copied += size;
+        proof::buffer copy(size);
+        if (!copy) {
+            made->why = "there is no memory for its code";
+            return;
+        }
+        std::copy(part.content.begin(), part.content.end(), copy.all().begin());
+        parts::part &one =
+            made->all.emplace_back(parts::part{part, std::move(copy)});
+        one.about.content = one.copy.all();
+    };
+    if (injected_)
+        made->why = "a tool may change it (CUDA_INJECTION64_PATH)";
+    else if (!proof::is_elf(file) && (compiles_ || driver_compiles_all()))
+        made->why = "text in PTX, which the driver compiles";
+    else
+        proof::each_part_for(sm_, file, take);
+    return code_ref(new code(held, copied));
+}
+
+proofs::code_ref proofs::at(const void *image) const
+{
+    const proof::bytes there =
+        sm_ != 0 ? proof::file_at(image) : proof::bytes();
+    return !there.empty() && there.size() <= most_bytes ? read(there)
+                                                        : code_ref();
+}
+
+proofs::code_ref proofs::in_file(const char *path) const
+{
+    const int file =
+        path != nullptr && sm_ != 0 ? ::open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return {};
-    std::vector<unsigned char> all;
     const off_t size = ::lseek(file, 0, SEEK_END);
-    if (size > 0 && static_cast<std::size_t>(size) <= most_bytes &&
-        copied_bytes.load() + static_cast<std::size_t>(size) <=
-            most_copied_bytes)
-        all.resize(static_cast<std::size_t>(size));
+    const proof::buffer content(size > 0 && static_cast<std::size_t>(size) <=
+                                                most_bytes
+                                    ? static_cast<std::size_t>(size)
+                                    : 0);
+    const std::span<unsigned char> all = content.all();
     std::size_t filled = 0;
     while (filled < all.size()) {
         const ssize_t got =
@@ -146,9 +189,7 @@ proofs::code_ref proofs::in_file(const char *path)
         filled += static_cast<std::size_t>(got);
     }
     ::close(file);
-    if (all.empty() || filled < all.size())
-        return {};
-    return code_ref(new code(std::move(all)));
+    return !all.empty() && filled == all.size() ? read(all) : code_ref();
 }
 
 void proofs::gone(const code_ref &which)
@@ -166,10 +207,10 @@ proofs::answer_ref proofs::ask(const code_ref &of, const char *name)
         made->is.store(finding::kind::unread, std::memory_order_release);
         return answer_ref(made);
     };
-    if (!of)
-        return cannot("its code is not there to be read");
     if (sm_ == 0)
         return cannot("the devices are of several kinds");
+    if (!of)
+        return cannot("its code is not there to be read");
     std::unique_lock lock(lock_);
     if (stopping_ || (!thread_.running() && !thread_.start(run, this)))
         return cannot("there is no thread to read its code");
@@ -189,39 +230,50 @@ void *proofs::run(void *self)
     return nullptr;
 }
 
+void proofs::save()
+{
+    const std::lock_guard guard(known_lock_);
+    if (known_ != nullptr)
+        known_->save(); // a cache that cannot be kept is none
+}
+
 void proofs::work()
 {
-    if (known_ == nullptr)
+    {
+        const std::lock_guard guard(known_lock_);
         known_ = std::make_unique<proof::cache>(folder_);
+    }
     std::unique_lock lock(lock_);
-    bool unsaved = false;
+    unsigned unsaved = 0;
     std::uint64_t last_ns = now_ns();
     while (!stopping_) {
-        if (jobs_.empty()) {
-            if (!unsaved) {
-                changed_.wait(lock,
-                              [&] { return stopping_ || !jobs_.empty(); });
-                continue;
-            }
-            const std::uint64_t idle_ns = now_ns() - last_ns;
-            if (idle_ns < save_after_ns) {
-                changed_.wait_for(lock, save_after_ns - idle_ns);
-                continue;
-            }
+        const bool idle = jobs_.empty();
+        if (idle && unsaved == 0) {
+            changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+            continue;
+        }
+        const std::uint64_t idle_ns = now_ns() - last_ns;
+        if (idle && idle_ns < save_after_ns) {
+            changed_.wait_for(lock, save_after_ns - idle_ns);
+            continue;
         }
         busy_ = true;
-        if (jobs_.empty()) {
-            unsaved = false;
-            lock.unlock();
-            known_->save(); // a cache that cannot be kept is none
-            opened_.clear();
-        } else {
-            const job next = std::move(jobs_.front());
+        job next;
+        if (!idle) {
+            next = std::move(jobs_.front());
             jobs_.pop_front();
-            unsaved = true;
-            lock.unlock();
+        }
+        lock.unlock();
+        if (!idle) {
             answer(next);
             last_ns = now_ns();
+            unsaved++;
+        } else {
+            opened_.clear();
+        }
+        if (idle || unsaved >= save_after) {
+            unsaved = 0;
+            save();
         }
         lock.lock();
         busy_ = false;
@@ -248,41 +300,61 @@ const proofs::opened &proofs::open(const code_ref &which)
     }
     opened &made = opened_.emplace_front();
     made.of = which;
-    const auto take = [&](const proof::code_image &image) {
-        if (image.refused != nullptr) {
-            made.why = image.refused;
-            return;
+    made.packed = which->held();
+    if (!made.packed)
+        made.why = "its module has gone";
+    else
+        unpack_all(made);
+    return made;
+}
+
+void proofs::unpack_all(opened &made) const
+{
+    made.why = made.packed->why;
+    for (const parts::part &each : made.packed->all) {
+        proof::bytes content = each.about.content;
+        made.bytes += content.size();
+        if (each.about.packed != proof::packed_image::packing::none) {
+            const std::size_t size = each.about.bytes_of;
+            proof::buffer own(
+                size <= most_unpacked_bytes -
+                            std::min(made.bytes, most_unpacked_bytes)
+                    ? size
+                    : 0);
+            if (own.all().size() < size) {
+                made.why = "there is no memory for its code";
+                return;
+            }
+            if (!proof::unpack(each.about, content, own.all())) {
+                made.why = proof::refusal_of(each.about);
+                return;
+            }
+            made.bytes += size;
+            content = made.content.emplace_back(std::move(own)).all();
         }
-        const auto &own = made.content.emplace_back(image.content.begin(),
-                                                    image.content.end());
-        made.bytes += own.size();
-        auto read = proof::read_cubin(own);
+        auto read = proof::read_cubin(content);
         if (!read)
             made.why = "machine code that makes no sense";
         else if (read->sm / 10 != sm_ / 10 || read->sm > sm_)
             made.why = "machine code for another card";
         else
             made.cubins.push_back(std::move(*read));
-    };
-    which->with([&](proof::bytes file) {
-        if (file.empty())
-            made.why = "its module has gone";
-        else if (!proof::is_elf(file) && driver_compiles_all())
-            made.why = "text in PTX, which the driver compiles";
-        else
-            proof::each_image_for(sm_, file, take);
-    });
-    return made;
+    }
 }
 
-const proof::verdict &proofs::verdict_of(const proof::kernel_code &kernel)
+proof::verdict proofs::verdict_of(const proof::kernel_code &kernel)
 {
     const proof::fingerprint of = proof::fingerprint_of(kernel);
-    if (known_->find(of) == nullptr) {
-        looked_at_.fetch_add(1);
-        known_->keep(of, proof::prove(kernel));
+    {
+        const std::lock_guard guard(known_lock_);
+        if (const proof::verdict *const known = known_->find(of))
+            return *known;
     }
-    return *known_->find(of);
+    looked_at_.fetch_add(1);
+    proof::verdict made = proof::prove(kernel);
+    const std::lock_guard guard(known_lock_);
+    known_->keep(of, made);
+    return made;
 }
 
 void proofs::answer(const job &one)
@@ -309,8 +381,15 @@ void proofs::answer(const job &one)
                 is(kind::unread, describe(proof::obstacle::too_long));
                 continue;
             }
-            const proof::verdict &verdict = verdict_of(kernel);
-            if (verdict.proven())
+            if (!proof::buffer(proving_bytes)) {
+                is(kind::unread, "there is no memory to prove it in");
+                continue;
+            }
+            const proof::verdict verdict = verdict_of(kernel);
+            // Which of its parameters are addresses nobody knows then.
+            if (verdict.proven() && verdict.any_parameter)
+                is(kind::unread, "an address of an indexed parameter");
+            else if (verdict.proven())
                 join(to.bases, verdict.bases);
             else
                 is(is_refusal(verdict.why) ? kind::refused : kind::unread,
@@ -347,11 +426,11 @@ void proofs::leave()
     jobs_.clear();
     changed_.notify_all();
     settle_locked(lock, leave_after_ns);
-    if (busy_)
-        return;
+    const bool ended = !busy_;
     lock.unlock();
-    thread_.join();
-    known_->save();
+    if (ended)
+        thread_.join();
+    save();
 }
 
 proofs::~proofs()

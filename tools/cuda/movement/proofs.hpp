@@ -6,6 +6,7 @@
 #include "base/thread.hpp"
 #include "proof/cache.hpp"
 #include "proof/cubin.hpp"
+#include "proof/fatbin.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -24,7 +25,7 @@ struct finding : counted
     {
         pending, ///< its code is being read
         unread,  ///< there is no code to read, or it cannot be followed
-        refused, ///< it takes an address from memory
+        refused, ///< it was seen to take an address from memory
         proven,
     };
     std::atomic<kind> is{kind::pending};
@@ -44,9 +45,7 @@ public:
     ///   nothing is proven
     /// @param cache_folder  of verdicts; empty for none. Outlives this object.
     /// @param waits  an answer is complete when it is given
-    proofs(unsigned sm, const char *cache_folder, bool waits)
-        : sm_(sm), folder_(cache_folder), waits_(waits)
-    {}
+    proofs(unsigned sm, const char *cache_folder, bool waits);
     proofs(const proofs &) = delete;
     proofs &operator=(const proofs &) = delete;
     ~proofs();
@@ -56,13 +55,15 @@ public:
     using code_ref = counted_ref<code>;
     using answer_ref = counted_ref<const finding>;
 
-    /// Code that the driver has read from there. It is read in place where it
-    /// lies in a library, and copied where the program may free it.
-    static code_ref at(const void *image);
+    /// Code that the driver has read from there. What the card may run of it is
+    /// copied: the program may write anything else there, or free it.
+    code_ref at(const void *image) const;
     /// The same of a file.
-    static code_ref in_file(const char *path);
+    code_ref in_file(const char *path) const;
     /// The module is about to go. Nobody reads its code from here on.
     static void gone(const code_ref &which);
+    /// In the child of a fork(): the parent's code counts no more.
+    static void in_child();
 
     /// @param of  the kernel's module; or none
     /// @param name  the kernel's, as in the code
@@ -86,11 +87,14 @@ private:
         std::vector<char> name;
         counted_ref<finding> to;
     };
+    struct parts;
+    using parts_ref = counted_ref<const parts>;
     // Machine code out of a module, for the kernels that come next.
     struct opened
     {
         code_ref of;
-        std::list<std::vector<unsigned char>> content;
+        parts_ref packed;
+        std::list<proof::buffer> content; // of those that were packed
         std::vector<proof::cubin> cubins;
         std::size_t bytes = 0;
         const char *why = nullptr; // it cannot be judged
@@ -99,14 +103,19 @@ private:
     static void *run(void *self);
     void work();
     void answer(const job &one);
-    const proof::verdict &verdict_of(const proof::kernel_code &kernel);
+    code_ref read(proof::bytes file) const;
+    proof::verdict verdict_of(const proof::kernel_code &kernel);
     const opened &open(const code_ref &which);
+    void unpack_all(opened &made) const;
+    void save();
     void settle_locked(std::unique_lock<std::mutex> &lock,
                        std::uint64_t most_ns);
 
     const unsigned sm_;
     const char *const folder_;
     const bool waits_;
+    const bool compiles_; // the driver may compile what it has code for
+    const bool injected_; // a tool may change code that the driver has read
     std::atomic<std::uint64_t> looked_at_{0};
     std::mutex lock_; // guards the next four
     std::deque<job> jobs_;
@@ -114,18 +123,29 @@ private:
     bool stopping_ = false;
     thread thread_;
     condition changed_;
-    // The thread's own, but for leave() once that rests.
+    // Guards the verdicts. They are written under it, and no other lock.
+    std::mutex known_lock_;
     std::unique_ptr<proof::cache> known_;
-    std::list<opened> opened_; // the last one used comes first
+    std::list<opened>
+        opened_; // the thread's own; the last one used comes first
+};
+
+// Code as it was loaded, packed or not.
+struct proofs::parts : counted
+{
+    struct part
+    {
+        proof::packed_image about; // its content lies in `copy`
+        proof::buffer copy;
+    };
+    std::list<part> all;
+    const char *why = nullptr; // it cannot be judged
 };
 
 class proofs::code : public counted
 {
 public:
-    code(proof::bytes there, const void *library)
-        : there_(there), library_(library)
-    {}
-    explicit code(std::vector<unsigned char> &&copy);
+    code(parts_ref held, std::size_t copied);
     code(const code &) = delete;
     code &operator=(const code &) = delete;
     ~code();
@@ -133,14 +153,13 @@ public:
 private:
     friend class proofs;
     void drop();
-    template <typename Read>
-    void with(Read read);
+    parts_ref held() const;
 
-    std::mutex lock_; // guards the next two
-    std::vector<unsigned char> copy_;
-    proof::bytes there_;
-    const void *const library_ = nullptr; // around it
-    const std::size_t copied_ = 0;
+    // Nothing is called under it: a library that is closed waits for it under
+    // the dynamic linker's lock.
+    mutable std::mutex lock_;
+    parts_ref held_;
+    std::size_t copied_;
 };
 
 } // namespace emuv::cuda

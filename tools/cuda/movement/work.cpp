@@ -78,9 +78,6 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             same->part.last = std::max(same->part.last, part.last);
         });
     }
-    for (std::uint32_t i = 0; i < announced.base_count; i++)
-        announced.trusted =
-            announced.trusted && blocks_.meant_by(announced.bases[i]).any();
     // Rounds that vary divide blocks in ever new ways. So an address that was
     // named earlier does not tell where a tensor ends.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
@@ -392,12 +389,14 @@ void mover::gate_or_drain(std::unique_lock<std::mutex> &lock, CUstream stream,
 }
 
 // In a check, only the work's own memory is within its reach.
-void mover::begin_check(std::unique_lock<std::mutex> &lock, const char *kernel)
+void mover::begin_check(std::unique_lock<std::mutex> &lock,
+                        const work &announced)
 {
     const std::uint64_t start = now_ns();
     while (preparing_ && now_ns() - start < 10 * patience_ns)
         changed_.wait_for(lock, patience_ns / 10);
-    running_ = kernel;
+    running_ = announced.kernel;
+    running_proven_ = announced.trusted && announced.proven;
     hide_the_rest();
 }
 
@@ -414,6 +413,34 @@ void mover::note_places(std::vector<touched> &all)
     }
 }
 
+// Leaves those addresses that trust relies on which are in no block. Of one
+// that is the end of a block and the begin of another, both are named.
+// @return whether there is none
+bool mover::relies_on_blocks(work &announced)
+{
+    std::uint32_t left = 0;
+    for (std::uint32_t i = 0; announced.trusted && i < announced.base_count;
+         i++)
+        if (!blocks_.meant_by(announced.bases[i]).any())
+            announced.bases[left++] = announced.bases[i];
+    announced.base_count = left;
+    return left == 0;
+}
+
+// Asks the driver about them. Not locked.
+void mover::ask_about_bases(work &announced) const
+{
+    for (std::uint32_t i = 0; i < announced.base_count; i++) {
+        unsigned type = 0;
+        announced.trusted = announced.trusted &&
+                            calls_.cuPointerGetAttribute(
+                                &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                announced.bases[i]) == CUDA_SUCCESS &&
+                            type != 0;
+    }
+    announced.base_count = 0;
+}
+
 bool mover::begin(work &announced, CUstream stream, flight &begun)
 {
     CUcontext current = nullptr;
@@ -421,6 +448,12 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     std::unique_lock<std::mutex> lock;
     if (!enter_in_turn(lock, stream, current))
         return let_pass();
+    if (!gave_up_ && !stopping_ && !relies_on_blocks(announced)) {
+        lock.unlock();
+        ask_about_bases(announced);
+        if (!enter_in_turn(lock, stream, current))
+            return let_pass();
+    }
     // Another context's work cannot be followed from here.
     if (!gave_up_ && !stopping_ && current != context_)
         give_up("the program uses several contexts on one device");
@@ -456,7 +489,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     if (beside)
         gate_or_drain(lock, stream, begun);
     if (check_ != nullptr)
-        begin_check(lock, announced.kernel);
+        begin_check(lock, announced);
     count_use(begun.blocks, announced.trusted && moves_ahead());
     note_places(begun.blocks);
     // The lock is let go, since the driver may wait in any call.
@@ -498,7 +531,7 @@ void mover::device_failed(const char *why,
     if (check_ != nullptr) {
         if (const CUresult error = calls_.cuCtxSynchronize();
             error != CUDA_SUCCESS)
-            check_->failed(running_, error);
+            check_->failed(running_, running_proven_, error);
     } else if (faulted_ != nullptr &&
                std::any_of(ended.begin(), ended.end(), [this](auto each) {
                    return each->event != nullptr &&

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -12,6 +14,32 @@
 namespace emuv::cuda::proof {
 
 using bytes = std::span<const unsigned char>;
+
+/// Bytes of our own. A host without memory for them leaves it empty, where a
+/// vector ends the program.
+class buffer
+{
+public:
+    buffer() = default;
+    explicit buffer(std::size_t size)
+        : memory_(
+              static_cast<unsigned char *>(std::malloc(size != 0 ? size : 1))),
+          size_(memory_ != nullptr ? size : 0)
+    {}
+    explicit operator bool() const { return memory_ != nullptr; }
+    [[nodiscard]] std::span<unsigned char> all() const
+    {
+        return {memory_.get(), size_};
+    }
+
+private:
+    struct release
+    {
+        void operator()(unsigned char *which) const { std::free(which); }
+    };
+    std::unique_ptr<unsigned char, release> memory_;
+    std::size_t size_ = 0;
+};
 
 /// The number at @p at, or nothing if it does not lie in @p from.
 template <typename Number>

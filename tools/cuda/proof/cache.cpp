@@ -20,7 +20,7 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 2;
+constexpr std::uint32_t prover_version = 3;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
 constexpr std::size_t largest = 64U << 20;
 constexpr std::size_t most_bases = 16384;
@@ -119,12 +119,14 @@ private:
     int number_;
 };
 
+// Others may read a folder, but not write to it.
 bool is_users_alone(int file, bool folder)
 {
     // Not fstat(): glibc 2.31 has none by that name.
     struct statx is = {};
     return ::statx(file, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &is) == 0 &&
-           is.stx_uid == ::geteuid() && (is.stx_mode & 077U) == 0 &&
+           is.stx_uid == ::geteuid() &&
+           (is.stx_mode & (folder ? 022U : 077U)) == 0 &&
            (folder ? S_ISDIR(is.stx_mode) : S_ISREG(is.stx_mode));
 }
 

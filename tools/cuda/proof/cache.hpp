@@ -24,9 +24,10 @@ fingerprint fingerprint_of(const kernel_code &kernel);
 
 /// The verdicts of a user's earlier programs.
 ///
-/// The folder and the file have to be the user's alone: owned by the user, with
-/// no rights for anybody else, and no links. Any other file is ignored and left
-/// as it is. So is a file that is damaged, until a new one takes its place.
+/// The folder and the file have to be owned by the user, and no links. Nobody
+/// else may write to the folder, or read the file. Any other file is ignored
+/// and left as it is. So is a file that is damaged, until a new one takes its
+/// place.
 class cache
 {
 public:

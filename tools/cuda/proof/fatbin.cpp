@@ -6,6 +6,7 @@
 #include "proof/elf.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include <dlfcn.h>
@@ -23,91 +24,93 @@ constexpr std::uint64_t packed_zstandard = 0x8000;
 constexpr std::uint64_t largest = 512ULL << 20; // unpacked
 constexpr std::uint64_t shortest_header = 64;
 
+// Bits of an entry that say nothing about the card: of its words' width, its
+// system, and how it is packed.
+constexpr std::uint64_t plain_flags = 0x1f | packed_lz4 | packed_zstandard;
+
 using taker = std::function<void(const code_image &)>;
 using chooser = std::function<bool(unsigned sm, bool code)>;
+using part_taker = std::function<void(const packed_image &)>;
 
-void refuse(const taker &take, unsigned sm, const char *why)
+void refuse(const part_taker &take, const char *why)
 {
-    code_image one;
-    one.sm = sm;
+    packed_image one;
     one.refused = why;
     take(one);
 }
 
-void take_packed(bytes content, std::uint64_t size, std::uint64_t flags,
-                 unsigned sm, const taker &take)
+packed_image part_of_file(bytes content)
 {
-    if (size == 0 || size > largest ||
+    packed_image one;
+    one.is = packed_image::kind::code;
+    one.content = content;
+    one.bytes_of = content.size();
+    return one;
+}
+
+// An entry of a container, with its header.
+packed_image entry_in(bytes header, bytes content)
+{
+    const auto kind = number_or_zero<std::uint16_t>(header, 0);
+    const auto packed = number_or_zero<std::uint32_t>(header, 16);
+    const auto flags = number_or_zero<std::uint64_t>(header, 40);
+    const auto unpacked = number_or_zero<std::uint64_t>(header, 56);
+    packed_image one;
+    one.sm = number_or_zero<std::uint32_t>(header, 28);
+    one.special = (flags & ~plain_flags) != 0;
+    if (kind == kind_text) {
+        one.is = packed_image::kind::text;
+        one.refused = "text in PTX, which the driver compiles";
+        return one;
+    }
+    if (kind != kind_code) {
+        one.refused = "an entry of a kind that is not known";
+        return one;
+    }
+    one.is = packed_image::kind::code;
+    if ((flags & (packed_lz4 | packed_zstandard)) == 0) {
+        one.content = content;
+        one.bytes_of = content.size();
+        return one;
+    }
+    one.packed = (flags & packed_zstandard) != 0
+                     ? packed_image::packing::zstandard
+                     : packed_image::packing::lz4;
+    one.content = part_of(content, 0, packed);
+    if (packed == 0 || one.content.empty() || unpacked == 0 ||
+        unpacked > largest ||
         // More than a block can hold.
-        size / 4096 > content.size())
-        return refuse(take, sm, "packed code that makes no sense");
-    std::vector<unsigned char> unpacked(static_cast<std::size_t>(size));
-    const bool zstandard = (flags & packed_zstandard) != 0;
-    if (zstandard ? !unpack_zstandard(content, unpacked)
-                  : !unpack_lz4(content, unpacked))
-        return refuse(take, sm,
-                      zstandard ? "packed with Zstandard, which cannot be "
-                                  "unpacked here"
-                                : "packed code that cannot be unpacked");
-    code_image one;
-    one.sm = sm;
-    one.content = unpacked;
-    take(one);
+        unpacked / 4096 > one.content.size())
+        one.refused = "packed code that makes no sense";
+    one.bytes_of = static_cast<std::size_t>(unpacked);
+    return one;
 }
 
 // Goes through a container, from behind its header.
-void each_entry(bytes container, const taker &take, const chooser &wanted)
+void each_entry(bytes container, const part_taker &take)
 {
     std::uint64_t at = 0;
     while (at < container.size()) {
         const bytes rest = container.subspan(static_cast<std::size_t>(at));
-        const auto kind = number_or_zero<std::uint16_t>(rest, 0);
         const auto header = number_at<std::uint32_t>(rest, 4);
         const auto padded = number_at<std::uint64_t>(rest, 8);
-        const auto packed = number_or_zero<std::uint32_t>(rest, 16);
-        const auto sm = number_or_zero<std::uint32_t>(rest, 28);
-        const auto flags = number_or_zero<std::uint64_t>(rest, 40);
-        const auto unpacked = number_or_zero<std::uint64_t>(rest, 56);
         if (!header || !padded || *header < shortest_header ||
             *header > rest.size() || *padded > rest.size() - *header)
-            return refuse(take, 0, "a fatbin that makes no sense");
-        const bytes content = part_of(rest, *header, *padded);
+            return refuse(take, "a fatbin that makes no sense");
+        take(entry_in(rest, part_of(rest, *header, *padded)));
         at += *header + *padded;
-        if (wanted && !wanted(sm, kind == kind_code))
-            continue;
-        if (kind == kind_text) {
-            refuse(take, sm, "text in PTX, which the driver compiles");
-            continue;
-        }
-        if (kind != kind_code) {
-            refuse(take, sm, "an entry of a kind that is not known");
-            continue;
-        }
-        if ((flags & (packed_lz4 | packed_zstandard)) == 0) {
-            code_image one;
-            one.sm = sm;
-            one.content = content;
-            take(one);
-            continue;
-        }
-        const bytes exact = part_of(content, 0, packed);
-        if (packed == 0 || exact.empty()) {
-            refuse(take, sm, "packed code that makes no sense");
-            continue;
-        }
-        take_packed(exact, unpacked, flags, sm, take);
     }
 }
 
 // One container behind another, with zeros between them.
-void each_container(bytes from, const taker &take, const chooser &wanted)
+void each_container(bytes from, const part_taker &take)
 {
     std::uint64_t at = 0;
     while (at < from.size()) {
         const auto magic = number_or_zero<std::uint32_t>(from, at);
         if (magic != container_magic) {
             if (magic != 0)
-                return refuse(take, 0, "a fatbin that makes no sense");
+                return refuse(take, "a fatbin that makes no sense");
             at += 4;
             continue;
         }
@@ -116,8 +119,8 @@ void each_container(bytes from, const taker &take, const chooser &wanted)
         if (number_or_zero<std::uint16_t>(from, at + 4) != 1 || !header ||
             !size || *header < 16 || *header > from.size() - at ||
             *size > from.size() - at - *header)
-            return refuse(take, 0, "a fatbin of a version that is not known");
-        each_entry(part_of(from, at + *header, *size), take, wanted);
+            return refuse(take, "a fatbin of a version that is not known");
+        each_entry(part_of(from, at + *header, *size), take);
         at += *header + *size;
     }
 }
@@ -129,6 +132,30 @@ bool is_text(bytes file)
     return begin.find(".version") != std::string_view::npos &&
            begin.find('\0') == std::string_view::npos;
 }
+
+void each_part(bytes file, const part_taker &take)
+{
+    if (is_elf(file)) {
+        const auto read = read_elf(file);
+        if (!read)
+            return refuse(take, "an ELF file that makes no sense");
+        if (read->machine == machine_cuda)
+            return take(part_of_file(file));
+        for (const section &each : read->sections)
+            if (each.name == ".nv_fatbin" || each.name == "__nv_relfatbin")
+                each_container(each.content, take);
+        return;
+    }
+    if (number_or_zero<std::uint32_t>(file, 0) == container_magic)
+        return each_container(file, take);
+    if (is_text(file))
+        return refuse(take, "text in PTX, which the driver compiles");
+    refuse(take, "a file of a kind that is not known");
+}
+
+using unpacker = std::size_t (*)(void *, std::size_t, const void *,
+                                 std::size_t);
+std::atomic<unpacker> zstandard;
 
 } // namespace
 
@@ -175,46 +202,80 @@ bool unpack_lz4(bytes from, std::span<unsigned char> out)
     return filled == out.size();
 }
 
-bool unpack_zstandard(bytes from, std::span<unsigned char> out)
+void find_zstandard()
 {
     using open = void *(*)(const char *, int);
-    using unpack =
-        std::size_t (*)(void *, std::size_t, const void *, std::size_t);
+    if (zstandard.load() != nullptr)
+        return;
     // By its name: glibc moved it between libraries. The opened library stays
     // for good.
     const auto opens = reinterpret_cast<open>(dlsym(RTLD_DEFAULT, "dlopen"));
     void *const library = opens != nullptr
                               ? opens("libzstd.so.1", RTLD_NOW | RTLD_LOCAL)
                               : nullptr;
-    const auto call = reinterpret_cast<unpack>(
-        library != nullptr ? dlsym(library, "ZSTD_decompress") : nullptr);
+    if (library != nullptr)
+        zstandard.store(
+            reinterpret_cast<unpacker>(dlsym(library, "ZSTD_decompress")));
+}
+
+bool unpack_zstandard(bytes from, std::span<unsigned char> out)
+{
+    const unpacker call = zstandard.load();
     // An error is a number that is larger than any size.
     return call != nullptr &&
            call(out.data(), out.size(), from.data(), from.size()) == out.size();
 }
 
+bool unpack(const packed_image &part, bytes content,
+            std::span<unsigned char> out)
+{
+    switch (part.packed) {
+    case packed_image::packing::lz4:
+        return unpack_lz4(content, out);
+    case packed_image::packing::zstandard:
+        return unpack_zstandard(content, out);
+    case packed_image::packing::none:
+        break;
+    }
+    if (content.size() != out.size())
+        return false;
+    std::copy(content.begin(), content.end(), out.begin());
+    return true;
+}
+
 void each_image(bytes file, const taker &take, const chooser &wanted)
 {
-    if (is_elf(file)) {
-        const auto read = read_elf(file);
-        if (!read)
-            return refuse(take, 0, "an ELF file that makes no sense");
-        if (read->machine == machine_cuda) {
-            code_image one;
-            one.content = file;
-            take(one);
+    each_part(file, [&](const packed_image &part) {
+        // What makes no sense is nobody's.
+        const bool is_entry =
+            part.sm != 0 || part.is != packed_image::kind::other;
+        if (wanted && is_entry && !is_elf(file) &&
+            !wanted(part.sm, part.is == packed_image::kind::code))
             return;
+        code_image one;
+        one.sm = part.sm;
+        one.refused = part.refused;
+        if (part.refused != nullptr)
+            return take(one);
+        if (part.packed == packed_image::packing::none) {
+            one.content = part.content;
+            return take(one);
         }
-        for (const section &each : read->sections)
-            if (each.name == ".nv_fatbin" || each.name == "__nv_relfatbin")
-                each_container(each.content, take, wanted);
-        return;
-    }
-    if (number_or_zero<std::uint32_t>(file, 0) == container_magic)
-        return each_container(file, take, wanted);
-    if (is_text(file))
-        return refuse(take, 0, "text in PTX, which the driver compiles");
-    refuse(take, 0, "a file of a kind that is not known");
+        find_zstandard();
+        buffer unpacked(part.bytes_of);
+        if (unpacked && unpack(part, part.content, unpacked.all()))
+            one.content = unpacked.all();
+        else
+            one.refused = refusal_of(part);
+        take(one);
+    });
+}
+
+const char *refusal_of(const packed_image &part)
+{
+    return part.packed == packed_image::packing::zstandard
+               ? "packed with Zstandard, which cannot be unpacked here"
+               : "packed code that cannot be unpacked";
 }
 
 bytes file_at(const void *image)
@@ -241,22 +302,38 @@ bytes file_at(const void *image)
     return {at, elf_bytes(at)};
 }
 
-void each_image_for(unsigned sm, bytes file, const taker &take)
+void each_part_for(unsigned sm, bytes file, const part_taker &take)
 {
+    using kind = packed_image::kind;
     if (is_elf(file))
-        return each_image(file, take);
-    unsigned best = 0;
-    each_image(
-        file, [](const code_image &) {},
-        [&](unsigned one, bool code) {
-            if (code && one / 10 == sm / 10 && one <= sm)
-                best = std::max(best, one);
-            return false;
-        });
-    if (best == 0)
-        return refuse(take, 0, "no machine code for this card");
-    each_image(file, take,
-               [best](unsigned one, bool code) { return code && one == best; });
+        return each_part(file, take);
+    bool exact = false;
+    each_part(file, [&](const packed_image &one) {
+        exact = exact || (one.is == kind::code && one.sm == sm);
+    });
+    bool any = false;
+    each_part(file, [&](const packed_image &one) {
+        const bool fits =
+            exact ? one.sm == sm : one.sm / 10 == sm / 10 && one.sm <= sm;
+        if (one.is == kind::text)
+            return;
+        if (one.is == kind::other) {
+            // It may be for this card all the same.
+            if (one.sm == 0 || one.sm / 10 == sm / 10)
+                take(one);
+            any = true;
+            return;
+        }
+        if (!fits)
+            return;
+        any = true;
+        packed_image part = one;
+        if (!exact && one.special && part.refused == nullptr)
+            part.refused = "code for another card's own features";
+        take(part);
+    });
+    if (!any)
+        refuse(take, "no machine code for this card");
 }
 
 } // namespace emuv::cuda::proof

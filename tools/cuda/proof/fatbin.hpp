@@ -20,6 +20,48 @@ struct code_image
     const char *refused = nullptr; ///< why there is none
 };
 
+/// A part of a file, as it lies there.
+struct packed_image
+{
+    enum class kind
+    {
+        code, ///< a cubin, perhaps packed
+        text, ///< PTX, which the driver compiles
+        other,
+    };
+    enum class packing
+    {
+        none,
+        lz4,
+        zstandard,
+    };
+    kind is = kind::other;
+    packing packed = packing::none;
+    unsigned sm = 0;          ///< 0 if that is not known
+    bool special = false;     ///< for that architecture alone, as sm_90a is
+    bytes content;            ///< empty if it cannot be looked at
+    std::size_t bytes_of = 0; ///< of the cubin
+    const char *refused = nullptr; ///< why it cannot
+};
+
+/// Finds the machine code that the driver may choose for a card, and calls @p
+/// take with it as it lies there. Code for the very card decides. Without that
+/// it is all code for the card's major version, of minor versions up to the
+/// card's own. What nobody can tell of is refused.
+/// @param sm  the card's, as in 90
+void each_part_for(unsigned sm, bytes file,
+                   const std::function<void(const packed_image &)> &take);
+
+/// Unpacks a part.
+/// @param content  its content, which may lie elsewhere by now
+/// @param out  of the cubin's size
+/// @return whether it filled @p out to the last byte
+bool unpack(const packed_image &part, bytes content,
+            std::span<unsigned char> out);
+
+/// Why a part could not be unpacked.
+const char *refusal_of(const packed_image &part);
+
 /// Calls @p take with each image of @p file. That may be a cubin, a fatbin, an
 /// ELF file with fatbins in it, or text in PTX. An image's content is there
 /// during the call.
@@ -33,18 +75,16 @@ void each_image(bytes file, const std::function<void(const code_image &)> &take,
 /// @return nothing for any other, such as text
 bytes file_at(const void *image);
 
-/// Finds the machine code that the driver chooses for a card, and calls @p take
-/// with it. That is code for the card's major version. Of minor versions the
-/// highest one counts, up to the card's own. There may be several such images.
-/// @param sm  the card's, as in 90
-void each_image_for(unsigned sm, bytes file,
-                    const std::function<void(const code_image &)> &take);
-
 /// Unpacks a block of LZ4 without a frame.
 /// @return whether it filled @p out to the last byte
 bool unpack_lz4(bytes from, std::span<unsigned char> out);
 
-/// Unpacks a frame of Zstandard by the system's library.
+/// Looks for the system's library of Zstandard. Takes the dynamic linker's
+/// lock, so no lock may be held that a library's constructor or destructor
+/// waits for.
+void find_zstandard();
+
+/// Unpacks a frame of Zstandard by the library that find_zstandard() found.
 /// @return whether there is one, and it filled @p out to the last byte
 bool unpack_zstandard(bytes from, std::span<unsigned char> out);
 

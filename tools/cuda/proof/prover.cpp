@@ -30,6 +30,10 @@ namespace {
 constexpr std::size_t bytes_of_one = 16;
 constexpr std::size_t longest = 512 * 1024; // instructions
 constexpr std::size_t most_steps = 24 * 1024 * 1024;
+// A state that is handed on counts as so many steps.
+constexpr std::size_t steps_of_state = 16;
+// What all states may take.
+constexpr std::size_t most_state_bytes = std::size_t{192} << 20;
 
 // A word lies in a constant bank, or in one of these.
 enum : std::uint32_t
@@ -898,6 +902,13 @@ private:
         return in_code(to) ? static_cast<index>(to / 16) : nowhere;
     }
 
+    // One more state is kept.
+    bool has_room()
+    {
+        return ++kept_states_ * used_ * (sizeof(value) + sizeof(refinement)) <=
+               most_state_bytes;
+    }
+
     // Hands a state on to where a block begins.
     void flow(index to, const state &with)
     {
@@ -911,8 +922,12 @@ private:
             again_ = true;
             return;
         }
+        if ((steps_ += steps_of_state) > most_steps)
+            return fail(obstacle::too_long, to);
         auto &there = states_[to];
         if (there == nullptr) {
+            if (!has_room())
+                return fail(obstacle::too_long, to);
             there = std::make_unique<state>(with);
             ready_.insert(to);
             return;
@@ -967,6 +982,8 @@ private:
         callee &of = callees_[number];
         state there = now_;
         drop_refinements(there);
+        if (of.calls.count(at) == 0 && !has_room())
+            return fail(obstacle::too_long, at);
         of.calls[at] = there;
         for (std::size_t i = 0; i < used_; i++) {
             there.values[i].has = content::mark;
@@ -1025,7 +1042,7 @@ private:
                     each = without_content(each);
             }
             flow(there, back);
-            if (again_)
+            if (again_ || why_ != obstacle::none)
                 return;
         }
     }
@@ -1468,6 +1485,7 @@ private:
         ready_.clear();
         callees_.clear();
         callee_at_.clear();
+        kept_states_ = 0;
         state first;
         first.values.resize(used_);
         first.refined.resize(used_);
@@ -1511,6 +1529,7 @@ private:
     state now_;
     std::size_t used_ = registers;
     std::size_t steps_ = 0;
+    std::size_t kept_states_ = 0;
     bool again_ = false;
 
     obstacle why_ = obstacle::none;
