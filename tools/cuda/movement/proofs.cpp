@@ -21,10 +21,10 @@ namespace {
 
 // Files beyond this are not looked at.
 constexpr std::size_t most_bytes = std::size_t{512} << 20;
-// What the card may run is copied, up to this in all.
+// Code that the card may run is copied, up to this in all.
 constexpr std::size_t most_copied_bytes = std::size_t{512} << 20;
 std::atomic<std::size_t> copied_bytes;
-// What is unpacked of one module.
+// No more is unpacked of one module.
 constexpr std::size_t most_unpacked_bytes = std::size_t{256} << 20;
 // Unpacked code that is kept for the kernels that come next.
 constexpr std::size_t most_opened_bytes = std::size_t{128} << 20;

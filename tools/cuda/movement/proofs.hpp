@@ -55,8 +55,8 @@ public:
     using code_ref = counted_ref<code>;
     using answer_ref = counted_ref<const finding>;
 
-    /// Code that the driver has read from there. What the card may run of it is
-    /// copied: the program may write anything else there, or free it.
+    /// Code that the driver has read from there. It copies all that the card
+    /// may run of it: the program may write anything else there, or free it.
     code_ref at(const void *image) const;
     /// The same of a file.
     code_ref in_file(const char *path) const;

@@ -246,7 +246,7 @@ bool unpack(const packed_image &part, bytes content,
 void each_image(bytes file, const taker &take, const chooser &wanted)
 {
     each_part(file, [&](const packed_image &part) {
-        // What makes no sense is nobody's.
+        // A part that makes no sense is nobody's.
         const bool is_entry =
             part.sm != 0 || part.is != packed_image::kind::other;
         if (wanted && is_entry && !is_elf(file) &&

@@ -47,7 +47,7 @@ struct packed_image
 /// Finds the machine code that the driver may choose for a card, and calls @p
 /// take with it as it lies there. Code for the very card decides. Without that
 /// it is all code for the card's major version, of minor versions up to the
-/// card's own. What nobody can tell of is refused.
+/// card's own. Other parts that may be for it are refused.
 /// @param sm  the card's, as in 90
 void each_part_for(unsigned sm, bytes file,
                    const std::function<void(const packed_image &)> &take);

@@ -32,7 +32,7 @@ constexpr std::size_t longest = 512 * 1024; // instructions
 constexpr std::size_t most_steps = 24 * 1024 * 1024;
 // A state that is handed on counts as so many steps.
 constexpr std::size_t steps_of_state = 16;
-// What all states may take.
+// All states may take so much.
 constexpr std::size_t most_state_bytes = std::size_t{192} << 20;
 
 // A word lies in a constant bank, or in one of these.
