@@ -6,14 +6,16 @@
 // without one.
 //
 //     movement_bench [--json FILE] [TEXT [TRACE]]
+//     movement_bench --tape FILE [OPTION]...     recorded programs: --help
 //
 // With TEXT only the rows that have it in their names ("prefill 12288 mapped"),
 // with TRACE a trace of them. A row takes 15 to 60 seconds.
 #include "apart.hpp"
-#include "idle_driver.hpp"
+#include "made_card.hpp"
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
 #include "results.hpp"
+#include "tape_run.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -32,369 +34,15 @@
 #include <sys/prctl.h>
 
 using namespace emuv::cuda;
+using bench::card;
+using bench::clock_ns;
+using bench::costs;
+using bench::MiB;
+using bench::sleep_until;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
-std::uint64_t clock_ns()
-{
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-void sleep_until(std::uint64_t ns)
-{
-    const timespec at{static_cast<time_t>(ns / 1000000000),
-                      static_cast<long>(ns % 1000000000)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0)
-        ;
-}
-
-// Nanoseconds for 64 MiB: at rest, while bytes come, while they leave in turns,
-// while both do: docs/notebook/2026-11-measurements.md, "What stands in the way
-// is mapping".
-struct cost
-{
-    std::uint64_t rest, coming, leaving, both;
-};
-constexpr cost map_vram{37000, 51000, 133000, 174000};
-constexpr cost unmap_vram{22000, 40000, 25000, 42000};
-constexpr cost map_ram{561000, 874000, 675000, 1015000};
-constexpr cost unmap_ram{152000, 416000, 177000, 438000};
-constexpr std::uint64_t make_room_ns = 11500000; // 0.18 s a GiB
-constexpr std::uint64_t make_frame_ns = 52000;   // beside a kernel
-constexpr std::uint64_t drop_frame_ns = 16000;
-// Bytes a microsecond.
-constexpr std::uint64_t link_alone = 54900;
-constexpr std::uint64_t coming_beside = 50900;
-constexpr std::uint64_t leaving_in_turns = 50900;
-constexpr std::uint64_t leaving_beside = 44200;
-constexpr std::uint64_t over_link = 50000; // a kernel that reads system RAM
-constexpr std::uint64_t digests_read = 4300000;
-constexpr std::uint64_t launch_ns = 8000; // of the program's thread
-
 constexpr unsigned ever_other = 1u << 20; // rounds, more than there are
-
-// The card. One at a time.
-struct card
-{
-    struct piece
-    {
-        bool ram = false;
-        std::uint64_t version = 0; // of its content
-    };
-    struct busy
-    {
-        std::uint64_t start, end;
-    };
-    std::mutex lock;
-    std::mutex mapping; // the driver maps nothing in parallel
-    std::uint64_t next = 1;
-    CUdeviceptr next_address = CUdeviceptr{0x1000} << 32; // below hints
-    std::map<CUmemGenericAllocationHandle, piece> pieces;
-    std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
-    std::map<CUstream, std::uint64_t> streams; // until when they have work
-    std::deque<busy> kernels;                  // of the program
-    std::map<CUevent, std::uint64_t> events;   // when they come
-    // A request to a stream that waits for a word of the host's. The wait is
-    // the first.
-    struct request
-    {
-        enum
-        {
-            kernel,
-            event,
-            write,
-            wait,
-        } what;
-        std::uint64_t ns = 0;
-        CUevent recorded = nullptr;
-        std::uint32_t *at = nullptr;
-        std::uint32_t value = 0;
-    };
-    std::map<CUstream, std::deque<request>> waiting;
-    struct writing
-    {
-        std::uint64_t ns;
-        std::uint32_t *at;
-        std::uint32_t value;
-    };
-    std::vector<writing> writes; // that the device has not come to
-    std::uint64_t coming_until = 0;
-    std::uint64_t leaving_until = 0;
-    std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
-
-    // The program's own beginning is not timed.
-    bool has_begun()
-    {
-        const std::lock_guard guard(lock);
-        return !events.empty();
-    }
-    piece &at(CUdeviceptr address)
-    {
-        return pieces[std::prev(mapped.upper_bound(address))->second];
-    }
-    void enqueue(CUstream stream, const request &asked)
-    {
-        if (const auto found = waiting.find(stream); found != waiting.end())
-            found->second.push_back(asked);
-        else
-            begin(stream, asked);
-        if (asked.what == request::event && waiting.count(stream) > 0)
-            events[asked.recorded] = UINT64_MAX;
-    }
-    void begin(CUstream stream, const request &asked)
-    {
-        std::uint64_t &free = streams[stream];
-        const std::uint64_t now = clock_ns();
-        const std::uint64_t start = std::max(free, now);
-        switch (asked.what) {
-        case request::kernel:
-            free = start + asked.ns;
-            kernels.push_back({start, free});
-            break;
-        case request::event:
-            events[asked.recorded] = free;
-            break;
-        case request::write:
-            if (free <= now)
-                std::atomic_ref(*asked.at).store(asked.value);
-            else
-                writes.push_back({free, asked.at, asked.value});
-            break;
-        case request::wait:
-            if (std::atomic_ref(*asked.at).load() != asked.value)
-                waiting[stream].push_back(asked);
-            break;
-        }
-    }
-    // Does what is due in memory that the host sees.
-    void go_on()
-    {
-        const std::uint64_t now = clock_ns();
-        std::erase_if(writes, [now](const writing &each) {
-            if (each.ns > now)
-                return false;
-            std::atomic_ref(*each.at).store(each.value);
-            return true;
-        });
-        for (auto at = waiting.begin(); at != waiting.end();) {
-            const request first = at->second.front();
-            if (streams[at->first] > now ||
-                std::atomic_ref(*first.at).load() != first.value) {
-                ++at;
-                continue;
-            }
-            const CUstream stream = at->first;
-            std::deque<request> rest = std::move(at->second);
-            rest.pop_front();
-            at = waiting.erase(at);
-            for (const request &each : rest)
-                enqueue(stream, each);
-            if (waiting.count(stream) > 0)
-                at = waiting.upper_bound(stream);
-        }
-    }
-    // Until when a stream has work, or UINT64_MAX.
-    std::uint64_t busy_until(CUstream stream)
-    {
-        const std::lock_guard guard(lock);
-        return waiting.count(stream) > 0 ? UINT64_MAX : streams[stream];
-    }
-    // The time from which the card has room for a digest: a kernel of the
-    // program's leaves none beside it.
-    std::uint64_t gap(std::uint64_t from)
-    {
-        const std::uint64_t now = clock_ns();
-        while (!kernels.empty() && kernels.front().end <= now)
-            kernels.pop_front();
-        from = std::max(from, now);
-        for (const busy &each : kernels)
-            if (each.start <= from && from < each.end)
-                return each.end;
-        return from;
-    }
-    void take(const cost &of, std::uint64_t bytes)
-    {
-        const std::lock_guard turn(mapping);
-        std::uint64_t ns = 0;
-        const std::uint64_t now = clock_ns();
-        {
-            const std::lock_guard guard(lock);
-            const bool in = coming_until > now;
-            const bool out = leaving_until > now;
-            ns = in && out ? of.both
-                 : in      ? of.coming
-                 : out     ? of.leaving
-                           : of.rest;
-        }
-        sleep_until(now +
-                    std::max<std::uint64_t>(20000, ns * bytes / (64 * MiB)));
-    }
-};
-
-card *the;
-
-CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-              CUstream stream)
-{
-    const std::lock_guard guard(the->lock);
-    card::piece &source = the->at(from);
-    card::piece &target = the->at(to);
-    target.version = source.version;
-    const std::uint64_t now = clock_ns();
-    std::uint64_t &engine = target.ram ? the->leaving_until : the->coming_until;
-    const std::uint64_t other =
-        target.ram ? the->coming_until : the->leaving_until;
-    const std::uint64_t start = std::max({now, engine, the->streams[stream]});
-    const std::uint64_t rate =
-        target.ram ? (other > start ? leaving_beside : leaving_in_turns)
-                   : (other > start ? coming_beside : link_alone);
-    engine = the->streams[stream] = start + bytes * 1000 / rate;
-    return CUDA_SUCCESS;
-}
-
-CUresult launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                unsigned, unsigned, CUstream stream, void **parameters, void **)
-{
-    const std::lock_guard guard(the->lock);
-    const CUdeviceptr at = *static_cast<CUdeviceptr *>(parameters[0]);
-    const std::uint64_t count = *static_cast<std::uint64_t *>(parameters[1]);
-    auto *const sum = reinterpret_cast<std::uint64_t *>(
-        *static_cast<CUdeviceptr *>(parameters[3]));
-    sum[0] = the->at(at).version;
-    sum[1] = 0;
-    std::uint64_t &free = the->streams[stream];
-    free = the->gap(free) + count * 16 * 1000 / digests_read;
-    return CUDA_SUCCESS;
-}
-
-CUresult pool(CUmemoryPool *usual, CUdevice)
-{
-    *usual = reinterpret_cast<CUmemoryPool>(0x30);
-    return CUDA_SUCCESS;
-}
-
-// Words of the device's own, by which copies take turns, cost nothing.
-bool is_the_hosts(CUdeviceptr at)
-{
-    return at >> 40 != 0;
-}
-
-driver slow_driver()
-{
-    driver calls = idle_driver();
-    // As on a card, where hints of so many bytes are heeded.
-    calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
-                                   std::size_t, CUdeviceptr hint,
-                                   unsigned long long) {
-        const std::lock_guard guard(the->lock);
-        if (hint != 0 && hint % (32 * MiB) == 0) {
-            *at = hint;
-        } else {
-            *at = the->next_address;
-            the->next_address += bytes;
-        }
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemCreate = [](CUmemGenericAllocationHandle *handle,
-                           std::size_t bytes, const CUmemAllocationProp *of,
-                           unsigned long long) {
-        const bool ram = of->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-        if (the->has_begun())
-            sleep_until(clock_ns() + (ram ? make_room_ns * bytes / (64 * MiB)
-                                          : make_frame_ns));
-        const std::lock_guard guard(the->lock);
-        *handle = the->next++;
-        the->pieces[*handle] = {ram, *handle << 32};
-        the->room_bytes += ram ? bytes : 0;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemRelease = [](CUmemGenericAllocationHandle) {
-        if (the->has_begun())
-            sleep_until(clock_ns() + drop_frame_ns);
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemMap = [](CUdeviceptr at, std::size_t, std::size_t,
-                        CUmemGenericAllocationHandle handle,
-                        unsigned long long) {
-        const std::lock_guard guard(the->lock);
-        the->mapped[at] = handle;
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemSetAccess = [](CUdeviceptr at, std::size_t bytes,
-                              const CUmemAccessDesc *, std::size_t) {
-        bool ram = false;
-        {
-            const std::lock_guard guard(the->lock);
-            ram = the->at(at).ram;
-        }
-        if (the->has_begun())
-            the->take(ram ? map_ram : map_vram, bytes);
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
-        bool ram = false;
-        {
-            const std::lock_guard guard(the->lock);
-            ram = the->at(at).ram;
-        }
-        the->take(ram ? unmap_ram : unmap_vram, bytes);
-        return CUDA_SUCCESS;
-    };
-    calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t) {
-        const std::lock_guard guard(the->lock);
-        *at = the->next++ << 12;
-        return CUDA_SUCCESS;
-    };
-    calls.cuEventCreate = [](CUevent *event, unsigned) {
-        const std::lock_guard guard(the->lock);
-        *event = reinterpret_cast<CUevent>(the->next++);
-        the->events[*event] = 0;
-        return CUDA_SUCCESS;
-    };
-    calls.cuEventRecord = [](CUevent event, CUstream stream) {
-        const std::lock_guard guard(the->lock);
-        the->enqueue(stream, {.what = card::request::event, .recorded = event});
-        return CUDA_SUCCESS;
-    };
-    calls.cuStreamWriteValue32_v2 = [](CUstream stream, CUdeviceptr at,
-                                       cuuint32_t value, unsigned) {
-        const std::lock_guard guard(the->lock);
-        if (is_the_hosts(at))
-            the->enqueue(stream, {.what = card::request::write,
-                                  .at = reinterpret_cast<std::uint32_t *>(at),
-                                  .value = value});
-        return CUDA_SUCCESS;
-    };
-    calls.cuStreamWaitValue32_v2 = [](CUstream stream, CUdeviceptr at,
-                                      cuuint32_t value, unsigned) {
-        const std::lock_guard guard(the->lock);
-        if (is_the_hosts(at))
-            the->enqueue(stream, {.what = card::request::wait,
-                                  .at = reinterpret_cast<std::uint32_t *>(at),
-                                  .value = value});
-        return CUDA_SUCCESS;
-    };
-    calls.cuEventQuery = [](CUevent event) {
-        const std::lock_guard guard(the->lock);
-        return the->events[event] <= clock_ns() ? CUDA_SUCCESS
-                                                : CUDA_ERROR_NOT_READY;
-    };
-    calls.cuStreamCreateWithPriority = [](CUstream *stream, unsigned, int) {
-        const std::lock_guard guard(the->lock);
-        *stream = reinterpret_cast<CUstream>(the->next++);
-        return CUDA_SUCCESS;
-    };
-    calls.cuDeviceGetDefaultMemPool = pool;
-    calls.cuDeviceGetMemPool = pool;
-    calls.cuMemcpyAsync = copy;
-    calls.cuLaunchKernel = launch;
-    return calls;
-}
 
 // A program's kernel: its time, and the blocks it uses.
 struct kernel
@@ -985,7 +633,7 @@ struct player
             if (touched.ram)
                 over +=
                     static_cast<double>(until - std::max(unit->first, begin)) *
-                    1000 / over_link;
+                    1000 / static_cast<double>(costs.in_place);
         }
         return over;
     }
@@ -1019,7 +667,7 @@ struct player
     void launch(const kernel &each, std::uint64_t number, unsigned turn)
     {
         const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
-        sleep_until(clock_ns() + launch_ns);
+        sleep_until(clock_ns() + costs.launch_ns);
         for (const std::size_t block : each.allocates)
             if (held.allocate_async(&at[block], of.blocks[block], nullptr,
                                     stream, not_ours) != CUDA_SUCCESS)
@@ -1042,29 +690,14 @@ struct player
     }
 };
 
-// The device's own time, in a thread.
-void pass_time(card &made, const std::atomic<bool> &has_ended)
-{
-    prctl(PR_SET_TIMERSLACK, 1000);
-    while (!has_ended) {
-        bool idle = false;
-        {
-            const std::lock_guard guard(made.lock);
-            made.go_on();
-            idle = made.waiting.empty() && made.writes.empty();
-        }
-        sleep_until(clock_ns() + (idle ? 50000 : 5000));
-    }
-}
-
 // Rounds of a program in so many bytes of VRAM.
 // @param untrusted  one launch in so many of each round is; 0: none
 outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
             unsigned untrusted, const char *trace_file)
 {
     card made;
-    the = &made;
-    driver calls = slow_driver();
+    bench::the = &made;
+    driver calls = bench::slow_driver();
     numa_store host(calls);
     ledger_file rows;
     rows.open(nullptr);
@@ -1083,7 +716,7 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                  .ledgers = {&limits},
                  .movers = {&moves}});
     std::atomic<bool> has_ended{false};
-    std::thread hand([&] { pass_time(made, has_ended); });
+    std::thread hand([&] { bench::serve(made, has_ended); });
     player plays{of, made, moves, held, untrusted, {}, {}};
     plays.begin();
     outcome out;
@@ -1112,6 +745,8 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
 int main(int count, char **arguments)
 {
     prctl(PR_SET_TIMERSLACK, 1000);
+    if (int status = 0; bench::run_tapes(count, arguments, status))
+        return status;
     using bench::number;
     using bench::text;
     bench::results into("movement_bench", "The engine before a made-up card",
@@ -1180,7 +815,8 @@ int main(int count, char **arguments)
         const double alone = static_cast<double>(each.of.ns()) / 1e6;
         const std::uint64_t needs = each.of.bytes();
         const std::uint64_t beyond = needs - std::min(needs, each.mib * MiB);
-        const double link = static_cast<double>(beyond) / link_alone / 1e3;
+        const double link = static_cast<double>(beyond) /
+                            static_cast<double>(costs.link_in_alone) / 1e3;
         const double share = std::max(alone, link) / moving;
         std::printf("%-10s  %10llu  %6llu  %10.1f  %5.1f  %-8s  %9s  "
                     "%7.1f  %13.2f  %8.0f  %8.0f\n",

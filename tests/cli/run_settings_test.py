@@ -35,6 +35,7 @@ EXAMPLES = {
     "EMUV_TRUST": ("known,lib*.so", "known,lib*.so", ("--move", *LIMIT)),
     "EMUV_TRACE": ("FOLDER/trace", "FOLDER/trace", ("--move", *LIMIT)),
     "EMUV_STATS": ("FOLDER/stats", "FOLDER/stats", ("--move", *LIMIT)),
+    "EMUV_RECORD": ("FOLDER/tape", "FOLDER/tape", ()),
     "EMUV_DISABLE": (None, "1", ()),
     "EMUV_LIBCUDA": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),
     "EMUV_LIBNVML": ("FOLDER/libcuda.so.1", "FOLDER/libcuda.so.1", LIMIT),
@@ -138,6 +139,8 @@ class RunSettingsTest(unittest.TestCase):
                  "both", 125),
                 (("--trust", "all", *LIMIT), "--trust requires --move", 125),
                 (("--trace", "x", *LIMIT), "--trace requires --move", 125),
+                (("--record", "x", *LIMIT), "--record goes without a limit: "
+                 "a tape is of a program by itself", 125),
                 (("--move", "--store", "pages", *LIMIT),
                  "--move needs the numa store: pages do not move", 125),
                 (("--move", "--trust", "known,,x", *LIMIT),

@@ -110,8 +110,13 @@ bool own_limits(const run_options &options)
 void check(const run_options &options)
 {
     const auto &settings = options.settings;
-    if (!settings.of("EMUV_INSTANCE").given() && !own_limits(options) &&
-        !settings.of("EMUV_DISABLE").given())
+    const bool limited =
+        settings.of("EMUV_INSTANCE").given() || own_limits(options);
+    const bool records = settings.of("EMUV_RECORD").given();
+    if (limited && records)
+        throw usage_error("--record goes without a limit: a tape is of a "
+                          "program by itself");
+    if (!limited && !records && !settings.of("EMUV_DISABLE").given())
         throw usage_error("give --instance, or --physical, --virtual or both");
     settings.check();
 }
@@ -248,6 +253,9 @@ void cmd_run(const run_options &options, environment &env)
         if (each.given() && (each.what->kind == setting_kind::ledger ||
                              each.what->kind == setting_kind::output))
             touch(each.text);
+    // The library writes elsewhere if it finds a tape.
+    if (const auto &tape = settings.of("EMUV_RECORD"); tape.given())
+        std::filesystem::resize_file(tape.text, 0);
     // Limits that come from outside must not be mixed with those asked for.
     for (const auto &each : emuvctl::settings())
         if (each.limits())

@@ -24,6 +24,7 @@ verb load_verb();
 verb profile_verb();
 verb run_verb();
 verb stats_verb();
+verb tape_verb();
 verb unload_verb();
 
 /// All of them, in the help's order.

@@ -66,6 +66,11 @@ TEST(Settings, MemoryMovesWhereThatIsAskedFor)
     EXPECT_EQ(read({{"EMUV_MOVE", "check"}}).move, move_kind::check);
     EXPECT_STREQ(read({}).trust, "proven,known");
     EXPECT_STREQ(read({{"EMUV_TRUST", "all"}}).trust, "all");
+    EXPECT_EQ(read({}).record_path, nullptr);
+    EXPECT_STREQ(read({{"EMUV_RECORD", "a.tape"}}).record_path, "a.tape");
+    EXPECT_STREQ(
+        read({{"EMUV_RECORD", "a.tape"}, {"EMUV_PHYSICAL", "1G"}}).wrong_name,
+        "EMUV_RECORD");
     EXPECT_EQ(read({}).trace_path, nullptr);
     EXPECT_STREQ(read({{"EMUV_TRACE", "a.json"}}).trace_path, "a.json");
 }

@@ -171,6 +171,10 @@ settings read_settings(char *(*get)(const char *name))
     if (from.read.moves() && from.read.store == store_kind::pages)
         from.wrong("EMUV_STORE", get("EMUV_STORE"),
                    "does not go with EMUV_MOVE: pages do not move");
+    if (from.read.record_path != nullptr && from.read.limited())
+        from.wrong("EMUV_RECORD", from.read.record_path,
+                   "does not go with a limit: a tape is of a program by "
+                   "itself");
     return from.read;
 }
 

@@ -137,7 +137,7 @@ def mdoc_macro(word, settings):
 def mdoc_text(text, settings):
     """A line for each sentence, and one for each word in code."""
     for sentence in sentences(text):
-        if "](#" in sentence:
+        if "](" in sentence:
             continue
         parts = re.split(r"`([^`]*)`([.,:;)]*)", sentence)
         for index in range(0, len(parts), 3):

@@ -3,6 +3,7 @@
 #include "base/size.hpp"
 #include "hooks/callers.hpp"
 #include "hooks/process_vram.hpp"
+#include "hooks/recording.hpp"
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
 #include "movement/remembered.hpp"
@@ -86,6 +87,7 @@ void in_child()
             client->close_after_fork();
     clients = nullptr;
     active.store(nullptr, std::memory_order_release);
+    stop_recording_after_fork();
     started = false;
 }
 
@@ -423,6 +425,9 @@ CUresult start_locked()
         say("%s=%s %s", asked.wrong_name, asked.wrong_value, asked.wrong_why);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
+    if (asked.record_path != nullptr)
+        return start_recording(asked.record_path) ? CUDA_SUCCESS
+                                                  : CUDA_ERROR_OPERATING_SYSTEM;
     if (!asked.limited())
         return CUDA_SUCCESS;
     // Lives as long as the process: programs free memory in their destructors.

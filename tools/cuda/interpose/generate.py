@@ -14,7 +14,7 @@ import re
 import struct
 import sys
 
-CLASSES = ("hooked", "watched", "refused", "forwarded")
+CLASSES = ("hooked", "watched", "refused", "forwarded", "recorded")
 
 
 class Symbol:

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A made-up card: copies, kernels and mappings last as long as on a real one,
+// and nothing is computed.
+#pragma once
+
+#include "base/driver.hpp"
+#include "costs.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+
+inline std::uint64_t clock_ns()
+{
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+inline void sleep_until(std::uint64_t ns)
+{
+    const timespec at{static_cast<time_t>(ns / 1000000000),
+                      static_cast<long>(ns % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0)
+        ;
+}
+
+/// The card's costs. Set before the first is made.
+extern card_costs costs;
+
+/// The card. One at a time.
+struct card
+{
+    struct piece
+    {
+        bool ram = false;
+        std::uint64_t version = 0; // of its content
+    };
+    struct busy
+    {
+        std::uint64_t start, end;
+    };
+    std::mutex lock;
+    std::mutex mapping; // the driver maps nothing in parallel
+    std::uint64_t next = 1;
+    CUdeviceptr next_address = CUdeviceptr{0x1000} << 32; // below hints
+    std::map<CUmemGenericAllocationHandle, piece> pieces;
+    std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+    std::map<CUstream, std::uint64_t> streams; // until when they have work
+    std::deque<busy> kernels;                  // of the program
+    std::map<CUevent, std::uint64_t> events;   // when they come
+    // A request to a stream that waits for a word of the host's. The wait is
+    // the first.
+    struct request
+    {
+        enum
+        {
+            kernel,
+            event,
+            write,
+            wait,
+        } what;
+        std::uint64_t ns = 0;
+        CUevent recorded = nullptr;
+        std::uint32_t *at = nullptr;
+        std::uint32_t value = 0;
+    };
+    std::map<CUstream, std::deque<request>> waiting;
+    struct writing
+    {
+        std::uint64_t ns;
+        std::uint32_t *at;
+        std::uint32_t value;
+    };
+    std::vector<writing> writes; // that the device has not come to
+    std::uint64_t coming_until = 0;
+    std::uint64_t leaving_until = 0;
+    std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
+
+    // The program's own beginning is not timed.
+    bool has_begun()
+    {
+        const std::lock_guard guard(lock);
+        return !events.empty();
+    }
+    piece &at(CUdeviceptr address)
+    {
+        return pieces[std::prev(mapped.upper_bound(address))->second];
+    }
+    void enqueue(CUstream stream, const request &asked)
+    {
+        if (const auto found = waiting.find(stream); found != waiting.end())
+            found->second.push_back(asked);
+        else
+            begin(stream, asked);
+        if (asked.what == request::event && waiting.count(stream) > 0)
+            events[asked.recorded] = UINT64_MAX;
+    }
+    void begin(CUstream stream, const request &asked)
+    {
+        std::uint64_t &free = streams[stream];
+        const std::uint64_t now = clock_ns();
+        const std::uint64_t start = std::max(free, now);
+        switch (asked.what) {
+        case request::kernel:
+            free = start + asked.ns;
+            kernels.push_back({start, free});
+            break;
+        case request::event:
+            events[asked.recorded] = free;
+            break;
+        case request::write:
+            if (free <= now)
+                std::atomic_ref(*asked.at).store(asked.value);
+            else
+                writes.push_back({free, asked.at, asked.value});
+            break;
+        case request::wait:
+            if (std::atomic_ref(*asked.at).load() != asked.value)
+                waiting[stream].push_back(asked);
+            break;
+        }
+    }
+    // Does what is due in memory that the host sees.
+    void go_on()
+    {
+        const std::uint64_t now = clock_ns();
+        std::erase_if(writes, [now](const writing &each) {
+            if (each.ns > now)
+                return false;
+            std::atomic_ref(*each.at).store(each.value);
+            return true;
+        });
+        for (auto at = waiting.begin(); at != waiting.end();) {
+            const request first = at->second.front();
+            if (streams[at->first] > now ||
+                std::atomic_ref(*first.at).load() != first.value) {
+                ++at;
+                continue;
+            }
+            const CUstream stream = at->first;
+            std::deque<request> rest = std::move(at->second);
+            rest.pop_front();
+            at = waiting.erase(at);
+            for (const request &each : rest)
+                enqueue(stream, each);
+            if (waiting.count(stream) > 0)
+                at = waiting.upper_bound(stream);
+        }
+    }
+    // Until when a stream has work, or UINT64_MAX.
+    std::uint64_t busy_until(CUstream stream)
+    {
+        const std::lock_guard guard(lock);
+        return waiting.count(stream) > 0 ? UINT64_MAX : streams[stream];
+    }
+    // The time from which the card has room for a digest: a kernel of the
+    // program's leaves none beside it.
+    std::uint64_t gap(std::uint64_t from)
+    {
+        const std::uint64_t now = clock_ns();
+        while (!kernels.empty() && kernels.front().end <= now)
+            kernels.pop_front();
+        from = std::max(from, now);
+        for (const busy &each : kernels)
+            if (each.start <= from && from < each.end)
+                return each.end;
+        return from;
+    }
+    void take(const bench::mapping_cost &of, std::uint64_t bytes)
+    {
+        const std::lock_guard turn(mapping);
+        std::uint64_t ns = 0;
+        const std::uint64_t now = clock_ns();
+        {
+            const std::lock_guard guard(lock);
+            const bool in = coming_until > now;
+            const bool out = leaving_until > now;
+            ns = in && out ? of.both
+                 : in      ? of.coming
+                 : out     ? of.leaving
+                           : of.rest;
+        }
+        sleep_until(now +
+                    std::max<std::uint64_t>(20000, ns * bytes / (64 * MiB)));
+    }
+};
+
+/// The card that the driver below is for.
+extern card *the;
+
+/// A driver in front of the card.
+emuv::cuda::driver slow_driver();
+
+/// Does what is due in memory that the host sees, until it is told to end.
+void serve(card &made, const std::atomic<bool> &has_ended);
+
+} // namespace bench

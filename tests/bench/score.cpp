@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A tape as an engine sees it: pieces of memory, and work that uses them.
+#include "score.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace bench {
+
+namespace tape = emuv::tape;
+
+namespace {
+
+class maker
+{
+public:
+    maker(const tape::tape &from, written how) : from_(from), how_(how) {}
+
+    score make()
+    {
+        find_bounds();
+        cut();
+        written_.assign(out_.pieces.size(), false);
+        for (const tape::step &each : from_.steps)
+            add(each);
+        return std::move(out_);
+    }
+
+private:
+    void bound(const tape::place &at)
+    {
+        if (at.allocation != tape::none)
+            bounds_[at.allocation].insert(at.offset);
+    }
+
+    void find_bounds()
+    {
+        bounds_.resize(from_.allocations.size());
+        for (const tape::step &each : from_.steps) {
+            if (each.what == tape::code::launch)
+                for (const tape::place &one : from_.names_of(each))
+                    bound(one);
+            bound(each.to);
+            bound(each.from);
+        }
+        for (const tape::graph &each : from_.graphs)
+            for (const tape::node &node : each.nodes) {
+                for (const tape::place &one : node.names)
+                    bound(one);
+                bound(node.to);
+                bound(node.from);
+            }
+    }
+
+    // Divides the device's allocations.
+    void cut()
+    {
+        first_.resize(from_.allocations.size() + 1);
+        for (std::uint32_t i = 0; i < from_.allocations.size(); i++) {
+            first_[i] = static_cast<std::uint32_t>(out_.pieces.size());
+            const tape::allocation &is = from_.allocations[i];
+            if (!tape::on_device(is.kind))
+                continue;
+            std::vector<std::uint64_t> starts = {0};
+            for (const std::uint64_t each : bounds_[i])
+                if (each >= starts.back() + least_piece &&
+                    is.bytes - each >= least_piece)
+                    starts.push_back(each);
+            starts.push_back(is.bytes);
+            for (std::size_t j = 0; j + 1 < starts.size(); j++)
+                for (std::uint64_t at = starts[j]; at < starts[j + 1];
+                     at += most_piece)
+                    out_.pieces.push_back(
+                        {i, at, std::min(most_piece, starts[j + 1] - at)});
+        }
+        first_.back() = static_cast<std::uint32_t>(out_.pieces.size());
+    }
+
+    // The pieces that work uses from an address on.
+    // @param bytes  0: to the next bound
+    void use_from(const tape::place &at, std::uint64_t bytes, bool writes)
+    {
+        if (at.allocation == tape::none ||
+            !tape::on_device(from_.allocations[at.allocation].kind))
+            return;
+        out_.names.push_back(at);
+        const std::uint32_t begin = first_[at.allocation];
+        const std::uint32_t end = first_[at.allocation + 1];
+        const tape::allocation &is = from_.allocations[at.allocation];
+        std::uint64_t until = is.bytes;
+        if (bytes > 0) {
+            until = std::min(until, at.offset + bytes);
+        } else {
+            const auto &bounds = bounds_[at.allocation];
+            const auto next = bounds.upper_bound(at.offset);
+            until = next != bounds.end() ? *next : is.bytes;
+        }
+        auto found = std::upper_bound(
+            out_.pieces.begin() + begin, out_.pieces.begin() + end, at.offset,
+            [](std::uint64_t offset, const piece &each) {
+                return offset < each.offset;
+            });
+        for (--found; found != out_.pieces.begin() + end &&
+                      (found->offset <= at.offset || found->offset < until);
+             ++found) {
+            const auto which =
+                static_cast<std::uint32_t>(found - out_.pieces.begin());
+            const auto before = std::find_if(
+                out_.uses.begin() + static_cast<std::ptrdiff_t>(begin_uses_),
+                out_.uses.end(),
+                [which](const use &each) { return each.piece == which; });
+            if (before != out_.uses.end()) {
+                before->writes = before->writes || writes;
+                continue;
+            }
+            const bool fresh = !written_[which];
+            out_.uses.push_back(
+                {which, writes || fresh || how_ == written::all, fresh});
+        }
+    }
+
+    item &begin(const tape::step &of, bench::what as)
+    {
+        item &next = out_.items.emplace_back();
+        next.what = as;
+        next.gap = of.gap;
+        next.host = of.took;
+        next.stream = of.stream;
+        next.kernel = tape::none;
+        begin_uses_ = out_.uses.size();
+        begin_names_ = out_.names.size();
+        return next;
+    }
+
+    void end(item &made)
+    {
+        made.first_use = begin_uses_;
+        made.uses = out_.uses.size() - begin_uses_;
+        made.first_name = begin_names_;
+        made.names = out_.names.size() - begin_names_;
+        for (const use &each : out_.uses_of(made))
+            written_[each.piece] = written_[each.piece] || each.writes;
+    }
+
+    void comes(std::uint32_t which)
+    {
+        const tape::allocation &is = from_.allocations[which];
+        if (!tape::on_device(is.kind))
+            return;
+        item &made = out_.items.emplace_back();
+        made.what = what::allocate;
+        made.allocation = which;
+        made.stream = is.stream;
+        now_ += is.bytes;
+        out_.peak_bytes = std::max(out_.peak_bytes, now_);
+    }
+
+    static bool is_host(const tape::tape &in, const tape::place &at)
+    {
+        return at.allocation == tape::none ||
+               !tape::on_device(in.allocations[at.allocation].kind);
+    }
+
+    // @param as  the step that it is, or that launches it
+    void add_copy(const tape::step &as, tape::copy_kind way,
+                  const tape::place &to, const tape::place &from,
+                  std::uint64_t bytes, std::uint64_t ns, std::uint64_t kind)
+    {
+        const bool to_host = is_host(from_, to);
+        const bool from_host = is_host(from_, from);
+        const bool comes_in =
+            way == tape::copy_kind::to_device || (from_host && !to_host);
+        const bool goes_out =
+            way == tape::copy_kind::to_host || (to_host && !from_host);
+        item &made = begin(as, comes_in   ? what::copy_in
+                               : goes_out ? what::copy_out
+                                          : what::work);
+        made.kind = kind;
+        made.bytes = comes_in || goes_out ? bytes : 0;
+        made.ns = ns;
+        made.waits = as.waits && as.what == tape::code::copy;
+        if (!to_host)
+            use_from(to, std::max<std::uint64_t>(bytes, 1), true);
+        if (!from_host)
+            use_from(from, std::max<std::uint64_t>(bytes, 1), false);
+        end(made);
+    }
+
+    void add_graph(const tape::step &launch)
+    {
+        const tape::graph &of = from_.graphs[launch.which];
+        const std::vector<std::uint64_t> times = tape::times_of(from_, launch);
+        tape::step each = launch;
+        bool first = true;
+        for (std::size_t i = 0; i < of.nodes.size(); i++) {
+            const tape::node &node = of.nodes[i];
+            const std::size_t before = out_.items.size();
+            switch (node.kind) {
+            case tape::node_kind::kernel: {
+                item &made = begin(each, what::work);
+                made.kind = kind_of_kernel + node.shape;
+                made.kernel = from_.shapes[node.shape].kernel;
+                made.ns = times[i];
+                for (const tape::place &one : node.names)
+                    use_from(one, 0, false);
+                end(made);
+                break;
+            }
+            case tape::node_kind::copy:
+                add_copy(each, tape::copy_kind::any, node.to, node.from,
+                         node.bytes, times[i], kind_of_copy);
+                break;
+            case tape::node_kind::fill: {
+                item &made = begin(each, what::work);
+                made.kind = kind_of_fill;
+                made.ns = times[i];
+                use_from(node.to, std::max<std::uint64_t>(node.bytes, 1), true);
+                end(made);
+                break;
+            }
+            case tape::node_kind::allocate:
+            case tape::node_kind::free:
+            case tape::node_kind::other:
+            case tape::node_kind::count:
+                break;
+            }
+            if (out_.items.size() == before)
+                continue;
+            out_.items.back().in_graph = true;
+            out_.items.back().graph_begins = first;
+            first = false;
+            each.gap = 0;
+            each.took = 0;
+        }
+    }
+
+    void add(const tape::step &each)
+    {
+        using tape::code;
+        switch (each.what) {
+        case code::allocate:
+            if (!tape::on_device(from_.allocations[each.which].kind))
+                break;
+            comes(each.which);
+            out_.items.back().gap = each.gap;
+            out_.items.back().host = each.took;
+            break;
+        case code::free: {
+            const tape::allocation &was = from_.allocations[each.which];
+            if (!tape::on_device(was.kind))
+                break;
+            item &made = begin(each, what::free);
+            made.allocation = each.which;
+            made.stream = each.stream;
+            // Without a stream: it waits for the device.
+            made.waits = each.waits;
+            now_ -= std::min(now_, was.bytes);
+            break;
+        }
+        case code::launch: {
+            item &made = begin(each, what::work);
+            made.kind = kind_of_kernel + each.which;
+            made.kernel = from_.shapes[each.which].kernel;
+            made.ns = tape::time_of(from_, each);
+            for (const tape::place &one : from_.names_of(each))
+                use_from(one, 0, false);
+            end(made);
+            break;
+        }
+        case code::copy:
+            add_copy(each, each.way, each.to, each.from, each.bytes,
+                     1500 + each.bytes / 1000, kind_of_copy);
+            break;
+        case code::fill: {
+            item &made = begin(each, what::work);
+            made.kind = kind_of_fill;
+            made.ns = 1500 + each.bytes / 2000;
+            made.waits = each.waits;
+            use_from(each.to, std::max<std::uint64_t>(each.bytes, 1), true);
+            end(made);
+            break;
+        }
+        case code::graph:
+            for (const tape::node &node : from_.graphs[each.which].nodes)
+                if (node.kind == tape::node_kind::allocate)
+                    comes(node.allocation);
+            break;
+        case code::graph_launch:
+            add_graph(each);
+            break;
+        case code::synchronize:
+            // Its own time depends on the device.
+            begin(each, what::wait).host = 0;
+            break;
+        case code::mark:
+            begin(each, what::mark).host = 0;
+            break;
+        default: // of the host alone
+            if (!out_.items.empty())
+                out_.items.back().host += each.gap + each.took;
+            break;
+        }
+    }
+
+    static constexpr std::uint64_t kind_of_copy = 1;
+    static constexpr std::uint64_t kind_of_fill = 2;
+    static constexpr std::uint64_t kind_of_kernel = 16;
+
+    const tape::tape &from_;
+    const written how_;
+    score out_;
+    std::vector<std::set<std::uint64_t>> bounds_; // by allocation
+    std::vector<std::uint32_t> first_;            // piece, by allocation
+    std::vector<bool> written_;                   // by piece
+    std::size_t begin_uses_ = 0;
+    std::size_t begin_names_ = 0;
+    std::uint64_t now_ = 0;
+};
+
+} // namespace
+
+score make_score(const tape::tape &from, written how)
+{
+    return maker(from, how).make();
+}
+
+} // namespace bench

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Tapes before the made-up card: the engine of this tree, and the oracle.
+#include "tape_run.hpp"
+
+#include "apart.hpp"
+#include "base/size.hpp"
+#include "made_card.hpp"
+#include "memory/memory.hpp"
+#include "movement/mover.hpp"
+#include "oracle.hpp"
+#include "results.hpp"
+#include "score.hpp"
+#include "tape.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <sys/prctl.h>
+
+using namespace emuv::cuda;
+
+namespace bench {
+
+namespace {
+
+constexpr const char *help =
+    "movement_bench --tape FILE [--tape FILE]... [OPTION]...\n"
+    "\n"
+    "Runs recorded programs before a made-up card, by the engine of this "
+    "tree.\n"
+    "Prints milliseconds a step: natively, at best, and as the engine does.\n"
+    "\n"
+    "  --share SIZE   bytes of VRAM, as in 12G; or 1.3x: the program needs "
+    "1.3\n"
+    "                 times its share. May be given again. (1.1x 1.3x 1.6x "
+    "2x)\n"
+    "  --oracle       only the best that knowing the future allows\n"
+    "  --describe     only what each tape holds, as JSON\n"
+    "  --away WHAT    mapped or unmapped (unmapped)\n"
+    "  --written WHAT made: kernels write what nobody wrote before; all: and\n"
+    "                 all else that they name (made)\n"
+    "  --untrusted N  one launch in N is of a kernel that nobody trusts "
+    "(none)\n"
+    "  --seed N       by which these are drawn (1)\n"
+    "  --card FILE    the card's costs (tests/bench/card.json's)\n"
+    "  --trace FILE   of the engine, for Perfetto\n"
+    "  --json FILE    leave the table there\n"
+    "\n"
+    "The oracle's figures are the same each time. The engine has threads and\n"
+    "goes by the clock: its figures differ from run to run, also with one "
+    "seed.\n";
+
+struct options
+{
+    std::vector<std::string> tapes;
+    std::vector<std::string> shares;
+    bool oracle = false;
+    bool describe = false;
+    bool unmaps = true;
+    written how = written::made;
+    unsigned untrusted = 0;
+    unsigned seed = 1;
+    std::string trace;
+};
+
+[[noreturn]] void give_up(const std::string &why)
+{
+    std::fprintf(stderr, "movement_bench: %s\n", why.c_str());
+    std::exit(2);
+}
+
+unsigned number_of(const char *option, const char *text)
+{
+    char *end = nullptr;
+    const unsigned long value = std::strtoul(text, &end, 10);
+    if (*text == '\0' || *end != '\0' || value > 1000000000)
+        give_up(std::string(option) + ": '" + text + "' is no number");
+    return static_cast<unsigned>(value);
+}
+
+options read_options(int count, char **arguments)
+{
+    options out;
+    for (int i = 1; i < count; i++) {
+        const std::string_view name = arguments[i];
+        const auto value = [&] {
+            if (++i == count)
+                give_up(std::string(name) + " needs a value");
+            return static_cast<const char *>(arguments[i]);
+        };
+        if (name == "--help") {
+            std::fputs(help, stdout);
+            std::exit(0);
+        }
+        if (name == "--oracle") {
+            out.oracle = true;
+        } else if (name == "--describe") {
+            out.describe = true;
+        } else if (name == "--tape") {
+            out.tapes.emplace_back(value());
+        } else if (name == "--share") {
+            out.shares.emplace_back(value());
+        } else if (name == "--trace") {
+            out.trace = value();
+        } else if (name == "--seed") {
+            out.seed = number_of("--seed", value());
+        } else if (name == "--untrusted") {
+            out.untrusted = number_of("--untrusted", value());
+        } else if (name == "--away") {
+            const std::string_view which = value();
+            if (which != "mapped" && which != "unmapped")
+                give_up("--away: mapped or unmapped");
+            out.unmaps = which == "unmapped";
+        } else if (name == "--written") {
+            const std::string_view which = value();
+            if (which != "made" && which != "all")
+                give_up("--written: made or all");
+            out.how = which == "all" ? written::all : written::made;
+        } else if (name == "--card") {
+            std::string error;
+            const char *const file = value();
+            if (!read_costs(file, costs, error))
+                give_up(std::string(file) + ": " + error);
+        } else {
+            give_up("'" + std::string(name) +
+                    "' is not understood; see --help");
+        }
+    }
+    if (out.tapes.empty())
+        give_up("give --tape FILE; see --help");
+    if (out.shares.empty())
+        out.shares = {"1.1x", "1.3x", "1.6x", "2x"};
+    return out;
+}
+
+std::uint64_t share_of(const std::string &text, std::uint64_t peak)
+{
+    if (!text.empty() && text.back() == 'x') {
+        char *end = nullptr;
+        const double times = std::strtod(text.c_str(), &end);
+        if (*end == 'x' && times >= 0.1 && times <= 1000)
+            return static_cast<std::uint64_t>(static_cast<double>(peak) /
+                                              times);
+        give_up("--share: '" + text + "' is no ratio");
+    }
+    const emuv::size_reading size = emuv::read_size(text);
+    if (size.problem != emuv::size_problem::none || size.bytes == 0)
+        give_up("--share: '" + text + "' is no size");
+    return size.bytes;
+}
+
+// ---- The engine
+
+struct outcome
+{
+    std::vector<double> step_ms;
+    std::uint64_t room_bytes = 0;
+};
+
+// Runs a score by the engine.
+class player
+{
+public:
+    player(const score &of, const emuv::tape::tape &from, const options &how,
+           std::uint64_t share)
+        : of_(of), from_(from), how_(how), any_(how.seed),
+          calls_((the = &made_, slow_driver())), host_(calls_),
+          limits_((rows_.open(nullptr), rows_), 0, share,
+                  std::uint64_t{1} << 50),
+          moves_(
+              {.calls = calls_,
+               .limits = limits_,
+               .record = opened_trace(),
+               .tell =
+                   [](const char *why) { std::fprintf(stderr, "%s\n", why); },
+               .unmaps = how.unmaps}),
+          held_({.calls = calls_,
+                 .host = host_,
+                 .ledgers = {&limits_},
+                 .movers = {&moves_}}),
+          at_(from.allocations.size())
+    {}
+
+    outcome run()
+    {
+        prctl(PR_SET_TIMERSLACK, 1000);
+        std::thread hand([this] { serve(made_, has_ended_); });
+        program_at_ = clock_ns();
+        for (std::size_t i = 0; i < of_.items.size(); i++) {
+            const item &each = of_.items[i];
+            if (each.in_graph && !each.graph_begins)
+                continue;
+            program_at_ += each.gap;
+            if (program_at_ > clock_ns() + 5000)
+                sleep_until(program_at_);
+            const std::uint64_t begins = clock_ns();
+            one(i);
+            // The time of our own calls comes on top of the driver's.
+            program_at_ += each.host + (clock_ns() - begins);
+        }
+        wait();
+        moves_.stop(nullptr);
+        has_ended_ = true;
+        hand.join();
+        out_.room_bytes = made_.room_bytes;
+        return std::move(out_);
+    }
+
+private:
+    // For the mover, which is made behind it.
+    trace &opened_trace()
+    {
+        if (!how_.trace.empty())
+            record_.open(how_.trace.c_str());
+        return record_;
+    }
+
+    void one(std::size_t place)
+    {
+        const item &each = of_.items[place];
+        switch (each.what) {
+        case what::allocate:
+            allocate(each.allocation);
+            break;
+        case what::free:
+            release(each);
+            break;
+        case what::work:
+        case what::copy_in:
+        case what::copy_out:
+            work_at(place);
+            break;
+        case what::wait:
+            break;
+        case what::mark:
+            if (marked_ != 0)
+                out_.step_ms.push_back(
+                    static_cast<double>(clock_ns() - marked_) / 1e6);
+            marked_ = clock_ns();
+            break;
+        }
+        if (each.what == what::wait || each.waits)
+            wait();
+    }
+
+    void allocate(std::uint32_t which)
+    {
+        const auto &is = from_.allocations[which];
+        // The driver's own memory, for small ones.
+        const auto not_ours = [&] {
+            const std::lock_guard guard(made_.lock);
+            at_[which] = made_.next++ << 12;
+            return CUDA_SUCCESS;
+        };
+        const CUresult result =
+            is.kind == emuv::tape::memory_kind::ordered
+                ? held_.allocate_async(&at_[which], is.bytes, nullptr, stream_,
+                                       not_ours)
+                : held_.allocate(&at_[which], is.bytes);
+        if (result == CUDA_SUCCESS)
+            return;
+        std::fprintf(stderr, "allocation %u of %llu bytes: error %d\n", which,
+                     static_cast<unsigned long long>(is.bytes),
+                     static_cast<int>(result));
+        std::_Exit(1); // there are threads
+    }
+
+    void release(const item &each)
+    {
+        const CUdeviceptr at = at_[each.allocation];
+        at_[each.allocation] = 0;
+        if (each.waits) {
+            wait();
+            held_.free(at);
+        } else {
+            held_.free_async(at, stream_, [] { return CUDA_SUCCESS; });
+        }
+    }
+
+    void work_at(std::size_t place)
+    {
+        const item &first = of_.items[place];
+        const bool untrusted =
+            first.in_graph || (how_.untrusted > 0 && first.kind >= 16 &&
+                               any_() % how_.untrusted == 0);
+        moves_.run(
+            stream_,
+            [&](work &next) {
+                next.what = first.kernel != emuv::tape::none
+                                ? (std::uint64_t{1} << 32) + first.kernel
+                                : first.kind;
+                next.trusted = !untrusted;
+                next.open_ended = first.kernel != emuv::tape::none;
+                if (first.in_graph)
+                    return; // nobody looks into it
+                for (const emuv::tape::place &each : of_.names_of(first))
+                    next.name(at_[each.allocation] + each.offset);
+            },
+            [&] {
+                const std::lock_guard guard(made_.lock);
+                enqueue(first);
+                for (std::size_t i = place + 1;
+                     first.in_graph && i < of_.items.size() &&
+                     of_.items[i].in_graph && !of_.items[i].graph_begins;
+                     i++)
+                    enqueue(of_.items[i]);
+                return CUDA_SUCCESS;
+            });
+    }
+
+    // With the card's lock held.
+    void enqueue(const item &each)
+    {
+        double over = 0;
+        for (const use &one : of_.uses_of(each)) {
+            const piece &is = of_.pieces[one.piece];
+            // Named after its end, or the driver's own.
+            if (at_[is.allocation] < first_of_ours)
+                continue;
+            const CUdeviceptr begin = at_[is.allocation] + is.offset;
+            const CUdeviceptr end = begin + is.bytes;
+            auto unit = made_.mapped.upper_bound(begin);
+            if (unit == made_.mapped.begin())
+                continue;
+            for (--unit; unit != made_.mapped.end() && unit->first < end;
+                 ++unit) {
+                card::piece &touched = made_.pieces[unit->second];
+                const auto next = std::next(unit);
+                const CUdeviceptr until = next != made_.mapped.end()
+                                              ? std::min(next->first, end)
+                                              : end;
+                touched.version += one.writes ? 1 : 0;
+                if (touched.ram)
+                    over += static_cast<double>(until -
+                                                std::max(unit->first, begin)) *
+                            1000 / static_cast<double>(costs.in_place);
+            }
+        }
+        std::uint64_t ns = each.ns;
+        if (each.what == what::copy_in)
+            ns = std::max(ns, each.bytes * 1000 / costs.link_in_alone);
+        else if (each.what == what::copy_out)
+            ns = std::max(ns, each.bytes * 1000 / costs.link_out_alone);
+        made_.enqueue(stream_,
+                      {.what = card::request::kernel,
+                       .ns = std::max(ns, static_cast<std::uint64_t>(over))});
+    }
+
+    void wait()
+    {
+        std::uint64_t until = UINT64_MAX;
+        while ((until = made_.busy_until(stream_)) == UINT64_MAX)
+            sleep_until(clock_ns() + 20000);
+        sleep_until(until);
+        program_at_ = std::max(program_at_, clock_ns());
+    }
+
+    // The made-up card reserves no address below.
+    static constexpr CUdeviceptr first_of_ours = CUdeviceptr{0x1000} << 32;
+
+    const score &of_;
+    const emuv::tape::tape &from_;
+    const options &how_;
+    std::minstd_rand any_;
+    card made_;
+    const driver calls_;
+    numa_store host_;
+    ledger_file rows_;
+    file_ledger limits_;
+    trace record_;
+    mover moves_;
+    memory held_;
+    std::vector<CUdeviceptr> at_;
+    std::atomic<bool> has_ended_{false};
+    const CUstream stream_ = reinterpret_cast<CUstream>(0x20);
+    std::uint64_t program_at_ = 0; // the time of the program's thread
+    std::uint64_t marked_ = 0;
+    outcome out_;
+};
+
+double settled(std::vector<double> of)
+{
+    if (of.empty())
+        return 0;
+    of.erase(of.begin(),
+             of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2));
+    std::sort(of.begin(), of.end());
+    return of[of.size() / 2];
+}
+
+void describe(const options &how)
+{
+    std::puts("{\n  \"tapes\": [");
+    for (const std::string &path : how.tapes) {
+        emuv::tape::tape of;
+        emuv::tape::wrong error;
+        if (!emuv::tape::read_file(path, of, error))
+            give_up(path + ": " + error.why);
+        const auto is = emuv::tape::summarize(of);
+        const auto field = [](const char *name, std::uint64_t value) {
+            std::printf(", \"%s\": %llu", name,
+                        static_cast<unsigned long long>(value));
+        };
+        std::printf("    {\"file\": %s, \"program\": %s, \"card\": %s",
+                    text(path.c_str()).c_str(),
+                    text(std::string(of.said("program")).c_str()).c_str(),
+                    text(std::string(of.said("card")).c_str()).c_str());
+        field("time", is.host_ns);
+        field("device", is.device_ns);
+        field("step", is.step_ns);
+        field("peak", is.peak_bytes);
+        field("allocations", is.allocations);
+        field("launches", is.launches);
+        field("timed", of.timed);
+        field("kernels", of.kernels.size());
+        field("shapes", of.shapes.size());
+        field("graphs", is.graph_launches);
+        field("copies", is.copies);
+        field("copied", is.copied_bytes);
+        field("streams", of.streams);
+        std::printf(", \"ended\": \"%s\"}%s\n",
+                    of.cut     ? "cut"
+                    : of.ended ? "yes"
+                               : "no",
+                    &path == &how.tapes.back() ? "" : ",");
+    }
+    std::puts("  ]\n}");
+}
+
+} // namespace
+
+bool run_tapes(int count, char **arguments, int &status)
+{
+    const bool asked =
+        std::any_of(arguments + 1, arguments + count, [](const char *each) {
+            const std::string_view name = each;
+            return name == "--tape" || name == "--help" || name == "--oracle" ||
+                   name == "--describe";
+        });
+    if (!asked)
+        return false;
+    results into("movement_bench", "Recorded programs before a made-up card",
+                 count, arguments);
+    const options how = read_options(count, arguments);
+    status = 0;
+    if (how.describe) {
+        describe(how);
+        return true;
+    }
+    into.table(nullptr, "ms a step",
+               {{"program", "program"},
+                {"needs", "needs", "MiB"},
+                {"share", "share", "MiB"},
+                {"native", "native"},
+                {"bound", "bound"},
+                {"oracle", "oracle"},
+                {"first", "first step"},
+                {"moving", "moving"},
+                {"of_limit", "of the limit", ""}});
+    std::puts("program                     needs, MiB    share  native, ms    "
+              "bound   oracle    first   moving  of the limit");
+    for (const std::string &path : how.tapes) {
+        emuv::tape::tape of;
+        emuv::tape::wrong error;
+        if (!emuv::tape::read_file(path, of, error))
+            give_up(path + ": " + error.why);
+        const score is = make_score(of, how.how);
+        std::string name = path.substr(path.rfind('/') + 1);
+        name = name.substr(0, name.find(".tape"));
+        const double native =
+            static_cast<double>(
+                run_oracle(is, UINT64_MAX, costs).settled_ns()) /
+            1e6;
+        for (const std::string &given : how.shares) {
+            const std::uint64_t share = share_of(given, is.peak_bytes);
+            const oracle_result best = run_oracle(is, share, costs);
+            const oracle_bound least = bound_oracle(is, share, costs);
+            const double oracle = static_cast<double>(best.settled_ns()) / 1e6;
+            // Of the whole tape, as a step's part of it.
+            const double bound =
+                static_cast<double>(least.ns) / 1e6 *
+                (least.native_ns != 0
+                     ? native * 1e6 / static_cast<double>(least.native_ns)
+                     : 1);
+            double first = 0;
+            double moving = 0;
+            if (!how.oracle) {
+                const auto ran = apart(name.c_str(), [&] {
+                    const outcome did = player(is, of, how, share).run();
+                    return std::vector{did.step_ms.empty() ? 0 : did.step_ms[0],
+                                       settled(did.step_ms)};
+                });
+                if (ran.empty()) {
+                    status = 1;
+                    continue;
+                }
+                first = ran[0];
+                moving = ran[1];
+            }
+            const double of_limit =
+                moving > 0 ? std::max(native, oracle) / moving : 0;
+            std::printf("%-26s  %10llu  %7llu  %10.2f  %7.2f  %7.2f",
+                        name.c_str(),
+                        static_cast<unsigned long long>(is.peak_bytes / MiB),
+                        static_cast<unsigned long long>(share / MiB), native,
+                        bound, oracle);
+            if (how.oracle)
+                std::puts("");
+            else
+                std::printf("  %7.2f  %7.2f  %12.2f\n", first, moving,
+                            of_limit);
+            std::fflush(stdout);
+            const auto cell = [&](double value) {
+                return how.oracle ? std::string("null") : number(value, 2);
+            };
+            into.row({text(name.c_str()),
+                      number(static_cast<double>(is.peak_bytes / MiB)),
+                      number(static_cast<double>(share / MiB)),
+                      number(native, 2), number(bound, 2), number(oracle, 2),
+                      cell(first), cell(moving), cell(of_limit)});
+        }
+    }
+    status = into.write() != 0 ? 1 : status;
+    return true;
+}
+
+} // namespace bench

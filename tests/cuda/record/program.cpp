@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A program that is recorded: what it does is what recording_test.cpp expects
+// of its tape. Usage: emuv_cuda_recorded WAY, and WAY is how it ends: exit,
+// _exit, kill, fork.
+#include "../harness/driver.hpp"
+#include "../harness/kernels.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using harness::cuda;
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+
+void check(CUresult answer, const char *what)
+{
+    if (answer == CUDA_SUCCESS)
+        return;
+    std::fprintf(stderr, "recorded: %s: error %d\n", what, answer);
+    std::exit(1);
+}
+#define NEED(call) check(cuda().call, #call)
+
+void add(CUfunction function, CUdeviceptr at, std::uint64_t count,
+         CUstream stream)
+{
+    std::uint32_t value = 1;
+    void *parameters[] = {&at, &count, &value};
+    NEED(cuLaunchKernel(
+        function, static_cast<unsigned>(count / harness::block_threads), 1, 1,
+        harness::block_threads, 1, 1, 0, stream, parameters, nullptr));
+}
+
+} // namespace
+
+int main(int count, char **words)
+{
+    const std::string_view way = count > 1 ? words[1] : "exit";
+    CUcontext context = nullptr;
+    NEED(cuDevicePrimaryCtxRetain(&context, 0));
+    NEED(cuCtxSetCurrent(context));
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    NEED(cuModuleLoadData(&module, harness::kernel_image(cuda().simulated)));
+    NEED(cuModuleGetFunction(&function, module, "add"));
+    // Allocations 0 and 1.
+    CUdeviceptr first = 0;
+    CUdeviceptr second = 0;
+    NEED(cuMemAlloc(&first, 8 * MiB));
+    NEED(cuMemAlloc(&second, 4 * MiB));
+    std::vector<unsigned char> bytes(MiB);
+    NEED(cuMemcpyHtoD(first, bytes.data(), MiB));
+    NEED(cuMemsetD8(second, 0, 4 * MiB));
+    add(function, first + 4096, 1024, nullptr);
+    CUstream stream = nullptr;
+    CUevent event = nullptr;
+    NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    NEED(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    NEED(cuEventRecord(event, nullptr));
+    NEED(cuStreamWaitEvent(stream, event, 0));
+    add(function, second, 2048, stream);
+    NEED(cuStreamSynchronize(stream));
+    // Allocation 2, in stream order.
+    CUdeviceptr third = 0;
+    NEED(cuMemAllocAsync(&third, 2 * MiB, stream));
+    add(function, third, 1024, stream);
+    NEED(cuMemFreeAsync(third, stream));
+    // Captured work is a graph's, and does not run by itself.
+    CUgraph graph = nullptr;
+    CUgraphExec ready = nullptr;
+    NEED(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    add(function, first, 1024, stream);
+    NEED(cuMemsetD8Async(second + MiB, 1, MiB, stream));
+    NEED(cuStreamEndCapture(stream, &graph));
+    NEED(cuGraphInstantiate(&ready, graph, 0));
+    for (int i = 0; i < 2; i++)
+        NEED(cuGraphLaunch(ready, stream));
+    NEED(cuCtxSynchronize());
+    NEED(cuGraphExecDestroy(ready));
+    NEED(cuMemcpyDtoH(bytes.data(), first, MiB));
+    if (way == "threads") {
+        std::vector<std::thread> all;
+        for (int i = 0; i < 4; i++)
+            all.emplace_back([&] {
+                NEED(cuCtxSetCurrent(context));
+                for (int j = 0; j < 500; j++)
+                    add(function, first, 1024, nullptr);
+            });
+        for (std::thread &each : all)
+            each.join();
+        NEED(cuCtxSynchronize());
+    }
+    NEED(cuMemFree(second));
+    if (way == "fork") {
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        int status = 0;
+        waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    }
+    if (way == "_exit")
+        _exit(0);
+    if (way == "kill")
+        std::raise(SIGKILL);
+    return 0;
+}

@@ -1,0 +1,820 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Turns what a program asks of the driver into records of a tape.
+#include "record/recorder.hpp"
+
+#include "base/around.hpp"
+#include "base/captures.hpp"
+#include "base/thread.hpp"
+#include "base/work.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace emuv::cuda {
+
+namespace {
+
+using tape::code;
+
+constexpr std::uint64_t timed_at_first = 16; // launches of a shape
+constexpr std::uint64_t timed_later = 16;    // one in so many
+constexpr std::uint64_t graphs_timed_later = 4;
+constexpr std::uint64_t polled_after = 16; // launches
+constexpr unsigned most_calibrations = 16;
+constexpr unsigned most_depth = 8; // of graphs in graphs
+constexpr std::size_t most_nodes = std::size_t{1} << 20;
+constexpr std::uint64_t flush_ns = 50000000;
+
+} // namespace
+
+bool recorder::by_text::operator()(const char *one, const char *other) const
+{
+    return std::strcmp(one, other) < 0;
+}
+
+struct recorder::node
+{
+    CUgraphNode handle;
+    tape::node_kind kind = tape::node_kind::other;
+    std::uint64_t shape = 0;
+    std::vector<range> names;
+    tape::copy_kind way = tape::copy_kind::any;
+    CUdeviceptr to = 0;
+    CUdeviceptr from = 0;
+    std::uint64_t bytes = 0;
+};
+
+// ---- Records
+
+tape_writer &recorder::timed(code what, const moment &when)
+{
+    const std::uint64_t gap =
+        left_at_ != 0 && when.begin > left_at_ ? when.begin - left_at_ : 0;
+    return out_.begin(what).number(gap).number(when.end - when.begin);
+}
+
+void recorder::commit()
+{
+    out_.commit();
+    out_.flush_after(flush_ns);
+    left_at_ = now_ns();
+}
+
+void recorder::about(const char *key, const char *value)
+{
+    const std::lock_guard guard(lock_);
+    out_.begin(code::about).text(key).text(value).commit();
+}
+
+std::uint64_t recorder::stream_of(CUstream stream)
+{
+    if (stream == CU_STREAM_LEGACY || stream == nullptr)
+        return tape::legacy_stream;
+    if (stream == CU_STREAM_PER_THREAD)
+        return tape::per_thread_stream;
+    const auto [found, made] = streams_.try_emplace(stream, next_stream_);
+    if (made) {
+        next_stream_++;
+        out_.begin(code::stream).commit();
+    }
+    return found->second;
+}
+
+const recorder::range *recorder::find(CUdeviceptr at) const
+{
+    const auto found = around(ranges_, at, &range::bytes);
+    return found != ranges_.end() ? &found->second : nullptr;
+}
+
+void recorder::put_place(CUdeviceptr at)
+{
+    if (const range *const known = find(at); known != nullptr)
+        out_.number(known->ordinal + 1).number(at - known->address);
+    else
+        out_.number(0);
+}
+
+void recorder::put_names(const std::vector<range> &names)
+{
+    for (const range &each : names)
+        out_.number(each.ordinal).number(each.bytes);
+}
+
+// ---- Memory
+
+void recorder::allocated(const moment &when, tape::memory_kind kind,
+                         CUdeviceptr address, std::uint64_t bytes,
+                         CUstream stream)
+{
+    const std::lock_guard guard(lock_);
+    if (bytes == 0)
+        return;
+    const std::uint64_t order =
+        kind == tape::memory_kind::ordered ? stream_of(stream) : 0;
+    ranges_[address] = {address, bytes, next_range_++};
+    timed(code::allocate, when)
+        .number(static_cast<std::uint64_t>(kind))
+        .number(bytes)
+        .number(order);
+    commit();
+}
+
+recorder::range recorder::leaves(CUdeviceptr address)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = ranges_.find(address);
+    if (found == ranges_.end())
+        return {};
+    const range was = found->second;
+    ranges_.erase(found);
+    return was;
+}
+
+std::vector<recorder::range> recorder::leave(CUdeviceptr address,
+                                             std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    std::vector<range> out;
+    auto at = ranges_.lower_bound(address);
+    while (at != ranges_.end() && at->first - address < bytes) {
+        out.push_back(at->second);
+        at = ranges_.erase(at);
+    }
+    return out;
+}
+
+void recorder::stays(const range &what)
+{
+    const std::lock_guard guard(lock_);
+    if (what.bytes > 0)
+        ranges_.try_emplace(what.address, what);
+}
+
+void recorder::freed(const moment &when, const range &what, CUstream stream)
+{
+    const std::lock_guard guard(lock_);
+    if (what.bytes == 0)
+        return;
+    const std::uint64_t order = stream != nullptr ? stream_of(stream) + 1 : 0;
+    timed(code::free, when).number(what.ordinal).number(order);
+    commit();
+}
+
+// ---- Kernels and their parameters
+
+const recorder::function &recorder::function_of(CUfunction which)
+{
+    const auto known = functions_.find(which);
+    if (known != functions_.end())
+        return known->second;
+    function made;
+    const auto kernel = reinterpret_cast<CUkernel>(which);
+    // A launch takes a CUkernel as well. The first question tells which it is.
+    bool as_kernel = false;
+    const auto ask = [&] {
+        parameter next{};
+        const std::size_t i = made.parameters.size();
+        if ((as_kernel
+                 ? calls_.cuKernelGetParamInfo(kernel, i, &next.offset,
+                                               &next.bytes)
+                 : calls_.cuFuncGetParamInfo(which, i, &next.offset,
+                                             &next.bytes)) != CUDA_SUCCESS)
+            return false;
+        made.parameters.push_back(next);
+        return true;
+    };
+    as_kernel = !ask();
+    while (made.parameters.size() < 4096 && ask()) {
+    }
+    const char *name = nullptr;
+    if ((calls_.cuFuncGetName(&name, which) != CUDA_SUCCESS &&
+         calls_.cuKernelGetName(&name, kernel) != CUDA_SUCCESS) ||
+        name == nullptr)
+        name = "?";
+    const auto found = kernels_.find(name);
+    if (found != kernels_.end()) {
+        made.kernel = found->second;
+    } else {
+        made.kernel = kernels_.size();
+        kernels_.emplace(strdup(name), made.kernel); // kept, as this is
+        out_.begin(code::kernel).text(name).commit();
+    }
+    return functions_.emplace(which, std::move(made)).first->second;
+}
+
+// Finds the addresses among bytes of parameters: as movement does.
+void recorder::scan(const unsigned char *from, std::size_t bytes,
+                    std::size_t offset)
+{
+    for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
+        CUdeviceptr address = 0;
+        std::memcpy(&address, from + i, sizeof address);
+        if (!may_be_address(address) || found_.size() >= work::max_names)
+            continue;
+        if (const range *const known = find(address); known != nullptr)
+            found_.push_back(
+                {static_cast<std::uint32_t>(offset + i),
+                 {address, address - known->address, known->ordinal}});
+    }
+}
+
+void recorder::scan_launch(const function &of, void **parameters, void **extra)
+{
+    found_.clear();
+    if (parameters != nullptr) {
+        for (std::size_t i = 0; i < of.parameters.size(); i++)
+            scan(static_cast<const unsigned char *>(parameters[i]),
+                 of.parameters[i].bytes, of.parameters[i].offset);
+        return;
+    }
+    const void *buffer = nullptr;
+    std::size_t bytes = 0;
+    for (void **at = extra; at != nullptr && *at != CU_LAUNCH_PARAM_END;
+         at += 2) {
+        if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = at[1];
+        else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            bytes = *static_cast<const std::size_t *>(at[1]);
+    }
+    if (buffer != nullptr)
+        scan(static_cast<const unsigned char *>(buffer), bytes, 0);
+}
+
+// The shape of what found_ was read from.
+recorder::shape &recorder::shape_of(std::uint64_t kernel, const grid &size)
+{
+    key_.clear();
+    key_.insert(key_.end(),
+                {kernel, size.grid_x, size.grid_y, size.grid_z, size.block_x,
+                 size.block_y, size.block_z, size.shared_bytes});
+    for (const named &each : found_)
+        key_.push_back(each.position);
+    const auto known = shapes_.find(key_);
+    if (known != shapes_.end())
+        return known->second;
+    out_.begin(code::shape);
+    for (std::size_t i = 0; i < 8; i++)
+        out_.number(key_[i]);
+    out_.number(found_.size());
+    std::uint64_t before = 0;
+    for (const named &each : found_) {
+        out_.number(each.position - before);
+        before = each.position;
+    }
+    out_.commit();
+    const shape made{shapes_.size(), 0};
+    return shapes_.emplace(key_, made).first->second;
+}
+
+// ---- Time on the device
+
+bool recorder::is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // About the legacy stream nobody asks beside a capture: that ends it.
+    return open_captures.load() > 0 && stream != CU_STREAM_LEGACY &&
+           calls_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool recorder::take_timer(launching &out)
+{
+    CUcontext context = nullptr;
+    if (open_captures.load() > 0 ||
+        calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)
+        return false;
+    std::vector<timer> &free = free_timers_[context];
+    if (!free.empty()) {
+        out.start = free.back().start;
+        out.end = free.back().end;
+        free.pop_back();
+    } else if (timers_ >= most_timers ||
+               calls_.cuEventCreate(&out.start, 0) != CUDA_SUCCESS) {
+        return false;
+    } else if (calls_.cuEventCreate(&out.end, 0) != CUDA_SUCCESS) {
+        calls_.cuEventDestroy_v2(out.start);
+        return false;
+    } else {
+        timers_++;
+    }
+    out.context = context;
+    return true;
+}
+
+// Begins to time a launch. Not locked: the driver may wait for the device.
+void recorder::start_timer(launching &launch, CUstream stream)
+{
+    if (!launch.timed ||
+        calls_.cuEventRecord(launch.start, stream) == CUDA_SUCCESS)
+        return;
+    launch.timed = false;
+    const std::lock_guard guard(lock_);
+    give_back(launch);
+}
+
+// Ends it, likewise.
+bool recorder::stop_timer(launching &launch, CUstream stream, CUresult result)
+{
+    return launch.timed && result == CUDA_SUCCESS &&
+           calls_.cuEventRecord(launch.end, stream) == CUDA_SUCCESS;
+}
+
+void recorder::give_back(const launching &launch)
+{
+    free_timers_[launch.context].push_back(
+        {launch.start, launch.end, launch.context, 0});
+}
+
+void recorder::keep_timer(const launching &launch, std::uint64_t work)
+{
+    pending_.push_back({launch.start, launch.end, launch.context, work});
+}
+
+// Writes the times that are known, of the oldest work first.
+void recorder::resolve(std::size_t most)
+{
+    if (pending_.empty() || open_captures.load() > 0)
+        return;
+    CUcontext context = nullptr;
+    if (calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        return;
+    for (; most > 0 && !pending_.empty(); most--) {
+        const timer first = pending_.front();
+        // Events of another context are asked about when that is current.
+        if (first.context != context) {
+            pending_.pop_front();
+            pending_.push_back(first);
+            continue;
+        }
+        const CUresult answer = calls_.cuEventQuery(first.end);
+        if (answer == CUDA_ERROR_NOT_READY)
+            return;
+        pending_.pop_front();
+        float ms = 0;
+        if (answer == CUDA_SUCCESS &&
+            calls_.cuEventElapsedTime(&ms, first.start, first.end) ==
+                CUDA_SUCCESS &&
+            ms >= 0) {
+            const auto ns =
+                static_cast<std::uint64_t>(static_cast<double>(ms) * 1e6 + 0.5);
+            if (first.work == calibration)
+                out_.begin(code::overhead).number(ns).commit();
+            else
+                out_.begin(code::duration)
+                    .number(works_ - first.work)
+                    .number(ns)
+                    .commit();
+        }
+        free_timers_[first.context].push_back(first);
+    }
+}
+
+// Times nothing: two events show what they cost.
+void recorder::calibrate(CUstream stream)
+{
+    launching none;
+    if (calibrations_ >= most_calibrations || !take_timer(none))
+        return;
+    calibrations_++;
+    if (calls_.cuEventRecord(none.start, stream) == CUDA_SUCCESS &&
+        calls_.cuEventRecord(none.end, stream) == CUDA_SUCCESS)
+        keep_timer(none, calibration);
+    else
+        give_back(none);
+}
+
+// ---- Work
+
+void recorder::begin_launch(launching &out, CUfunction function_handle,
+                            const grid &size, CUstream stream,
+                            void **parameters, void **extra)
+{
+    {
+        const auto guard = lock_soon(lock_);
+        out.captured = is_captured(stream);
+        if (out.captured)
+            return;
+        if (works_ % polled_after == 0)
+            resolve(2 * polled_after);
+        const function &of = function_of(function_handle);
+        scan_launch(of, parameters, extra);
+        shape &kind = shape_of(of.kernel, size);
+        out.shape = kind.ordinal;
+        out.names.reserve(found_.size());
+        for (const named &each : found_)
+            out.names.push_back(each.where);
+        const std::uint64_t before = kind.launches++;
+        if (before < timed_at_first || before % timed_later == 0) {
+            calibrate(stream);
+            out.timed = take_timer(out);
+        }
+    }
+    start_timer(out, stream);
+}
+
+void recorder::end_launch(const moment &when, launching &launch,
+                          CUstream stream, CUresult result)
+{
+    if (launch.captured)
+        return;
+    const bool whole = stop_timer(launch, stream, result);
+    const auto guard = lock_soon(lock_);
+    if (launch.timed && !whole)
+        give_back(launch);
+    if (result != CUDA_SUCCESS)
+        return;
+    const std::uint64_t order = stream_of(stream);
+    timed(code::launch, when).number(launch.shape).number(order);
+    put_names(launch.names);
+    commit();
+    if (whole)
+        keep_timer(launch, works_);
+    works_++;
+}
+
+void recorder::copied(const moment &when, tape::copy_kind kind, bool waits,
+                      CUstream stream, CUdeviceptr to, CUdeviceptr from,
+                      std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    if (bytes == 0 || is_captured(stream))
+        return;
+    const std::uint64_t order = stream_of(stream);
+    timed(code::copy, when)
+        .number(static_cast<std::uint64_t>(kind))
+        .number(waits ? tape::flag_waits : 0)
+        .number(order)
+        .number(bytes);
+    put_place(to);
+    put_place(from);
+    commit();
+    if (waits)
+        resolve(pending_.size());
+}
+
+void recorder::filled(const moment &when, bool waits, CUstream stream,
+                      CUdeviceptr to, std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    if (bytes == 0 || is_captured(stream))
+        return;
+    const std::uint64_t order = stream_of(stream);
+    timed(code::fill, when)
+        .number(waits ? tape::flag_waits : 0)
+        .number(order)
+        .number(bytes);
+    put_place(to);
+    commit();
+}
+
+void recorder::host_work(const moment &when, CUstream stream)
+{
+    const std::lock_guard guard(lock_);
+    if (is_captured(stream))
+        return;
+    const std::uint64_t order = stream_of(stream);
+    timed(code::host_work, when).number(order);
+    commit();
+}
+
+// ---- Graphs
+
+namespace {
+
+CUdeviceptr start_of(CUmemorytype kind, const void *host, CUdeviceptr device,
+                     std::size_t x, std::size_t y, std::size_t z,
+                     std::size_t pitch, std::size_t height)
+{
+    if (kind == CU_MEMORYTYPE_ARRAY)
+        return 0;
+    const auto base = kind == CU_MEMORYTYPE_HOST
+                          ? reinterpret_cast<CUdeviceptr>(host)
+                          : device;
+    return base + (z * height + y) * pitch + x;
+}
+
+} // namespace
+
+void recorder::list_nodes(CUgraph from, std::vector<node> &out, unsigned depth,
+                          executable &into)
+{
+    std::size_t count = 0;
+    if (depth == 0 ||
+        calls_.cuGraphGetNodes(from, nullptr, &count) != CUDA_SUCCESS ||
+        count == 0 || count > most_nodes)
+        return;
+    std::vector<CUgraphNode> handles(count);
+    if (calls_.cuGraphGetNodes(from, handles.data(), &count) != CUDA_SUCCESS)
+        return;
+    for (std::size_t i = 0; i < count && out.size() < most_nodes; i++) {
+        CUgraphNodeType type{};
+        if (calls_.cuGraphNodeGetType(handles[i], &type) != CUDA_SUCCESS)
+            continue;
+        CUgraph child = nullptr;
+        if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+            calls_.cuGraphChildGraphNodeGetGraph(handles[i], &child) ==
+                CUDA_SUCCESS) {
+            list_nodes(child, out, depth - 1, into);
+            continue;
+        }
+        into.nodes[handles[i]] = out.size();
+        node &next = out.emplace_back();
+        next.handle = handles[i];
+        CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
+        CUDA_MEMCPY3D copy{};
+        CUDA_MEMSET_NODE_PARAMS fill{};
+        CUDA_MEM_ALLOC_NODE_PARAMS_v1 memory{};
+        if (type == CU_GRAPH_NODE_TYPE_KERNEL &&
+            graph_calls_.cuGraphKernelNodeGetParams_v2(next.handle, &kernel) ==
+                CUDA_SUCCESS) {
+            const function &of =
+                function_of(kernel.func != nullptr
+                                ? kernel.func
+                                : reinterpret_cast<CUfunction>(kernel.kern));
+            scan_launch(of, kernel.kernelParams, kernel.extra);
+            next.kind = tape::node_kind::kernel;
+            next.shape =
+                shape_of(of.kernel,
+                         {kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ,
+                          kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ,
+                          kernel.sharedMemBytes})
+                    .ordinal;
+            for (const named &each : found_)
+                next.names.push_back(each.where);
+        } else if (type == CU_GRAPH_NODE_TYPE_MEMCPY &&
+                   graph_calls_.cuGraphMemcpyNodeGetParams(
+                       next.handle, &copy) == CUDA_SUCCESS) {
+            next.kind = tape::node_kind::copy;
+            next.to = start_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice,
+                               copy.dstXInBytes, copy.dstY, copy.dstZ,
+                               copy.dstPitch, copy.dstHeight);
+            next.from = start_of(copy.srcMemoryType, copy.srcHost,
+                                 copy.srcDevice, copy.srcXInBytes, copy.srcY,
+                                 copy.srcZ, copy.srcPitch, copy.srcHeight);
+            next.bytes = copy.WidthInBytes *
+                         std::max<std::size_t>(copy.Height, 1) *
+                         std::max<std::size_t>(copy.Depth, 1);
+        } else if (type == CU_GRAPH_NODE_TYPE_MEMSET &&
+                   graph_calls_.cuGraphMemsetNodeGetParams(
+                       next.handle, &fill) == CUDA_SUCCESS) {
+            next.kind = tape::node_kind::fill;
+            next.to = fill.dst;
+            next.bytes = fill.width * fill.elementSize *
+                         std::max<std::size_t>(fill.height, 1);
+        } else if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+                   calls_.cuGraphMemAllocNodeGetParams(next.handle, &memory) ==
+                       CUDA_SUCCESS &&
+                   memory.bytesize > 0) {
+            next.kind = tape::node_kind::allocate;
+            next.to = memory.dptr;
+            next.bytes = memory.bytesize;
+            // Later nodes name it; so does work behind the graph.
+            ranges_[memory.dptr] = {memory.dptr, memory.bytesize,
+                                    next_range_++};
+        } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
+                   graph_calls_.cuGraphMemFreeNodeGetParams(
+                       next.handle, &next.to) == CUDA_SUCCESS) {
+            next.kind = tape::node_kind::free;
+        }
+    }
+}
+
+// Kernels and shapes are records of their own, so the nodes are known before.
+void recorder::put_graph(code what, const moment &when, std::uint64_t ordinal,
+                         const std::vector<node> &nodes)
+{
+    timed(what, when);
+    if (what != code::graph)
+        out_.number(ordinal);
+    out_.number(nodes.size());
+    for (const node &each : nodes) {
+        out_.number(static_cast<std::uint64_t>(each.kind));
+        switch (each.kind) {
+        case tape::node_kind::kernel:
+            out_.number(each.shape);
+            put_names(each.names);
+            break;
+        case tape::node_kind::copy:
+            out_.number(each.bytes);
+            put_place(each.to);
+            put_place(each.from);
+            break;
+        case tape::node_kind::fill:
+            out_.number(each.bytes);
+            put_place(each.to);
+            break;
+        case tape::node_kind::allocate:
+            out_.number(each.bytes);
+            break;
+        case tape::node_kind::free:
+            put_place(each.to);
+            break;
+        case tape::node_kind::other:
+        case tape::node_kind::count:
+            break;
+        }
+    }
+    commit();
+}
+
+void recorder::instantiated(const moment &when, CUgraphExec made, CUgraph from)
+{
+    const std::lock_guard guard(lock_);
+    executable now;
+    now.ordinal = next_graph_++;
+    std::vector<node> nodes;
+    list_nodes(from, nodes, most_depth, now);
+    put_graph(code::graph, when, now.ordinal, nodes);
+    graphs_[made] = std::move(now);
+}
+
+void recorder::updated(const moment &when, CUgraphExec which, CUgraph from)
+{
+    const std::lock_guard guard(lock_);
+    const auto known = graphs_.find(which);
+    if (known == graphs_.end())
+        return;
+    std::vector<node> nodes;
+    executable now;
+    list_nodes(from, nodes, most_depth, now);
+    // The nodes' handles stay those that it was made with.
+    put_graph(code::graph_changed, when, known->second.ordinal, nodes);
+}
+
+void recorder::node_changed(const moment &when, CUgraphExec which,
+                            CUgraphNode which_node, CUfunction function_handle,
+                            const grid &size, void **parameters, void **extra)
+{
+    const std::lock_guard guard(lock_);
+    const auto known = graphs_.find(which);
+    if (known == graphs_.end())
+        return;
+    const auto place = known->second.nodes.find(which_node);
+    if (place == known->second.nodes.end())
+        return;
+    const function &of = function_of(function_handle);
+    scan_launch(of, parameters, extra);
+    const std::uint64_t kind = shape_of(of.kernel, size).ordinal;
+    timed(code::node_changed, when)
+        .number(known->second.ordinal)
+        .number(place->second)
+        .number(kind);
+    for (const named &each : found_)
+        out_.number(each.where.ordinal).number(each.where.bytes);
+    commit();
+}
+
+void recorder::begin_graph(launching &out, CUstream stream)
+{
+    {
+        const auto guard = lock_soon(lock_);
+        out.captured = is_captured(stream);
+        if (out.captured)
+            return;
+        resolve(2);
+        const std::uint64_t before = graph_launches_++;
+        if (before < timed_at_first || before % graphs_timed_later == 0) {
+            calibrate(stream);
+            out.timed = take_timer(out);
+        }
+    }
+    start_timer(out, stream);
+}
+
+void recorder::end_graph(const moment &when, launching &launch,
+                         CUgraphExec which, CUstream stream, CUresult result)
+{
+    if (launch.captured)
+        return;
+    const bool whole = stop_timer(launch, stream, result);
+    const auto guard = lock_soon(lock_);
+    const auto known = graphs_.find(which);
+    const bool is = result == CUDA_SUCCESS && known != graphs_.end();
+    if (launch.timed && !(whole && is))
+        give_back(launch);
+    if (!is)
+        return;
+    const std::uint64_t order = stream_of(stream);
+    timed(code::graph_launch, when).number(known->second.ordinal).number(order);
+    commit();
+    if (whole)
+        keep_timer(launch, works_);
+    works_++;
+}
+
+void recorder::graph_gone(const moment &when, CUgraphExec which)
+{
+    const std::lock_guard guard(lock_);
+    const auto known = graphs_.find(which);
+    if (known == graphs_.end())
+        return;
+    timed(code::graph_gone, when).number(known->second.ordinal);
+    commit();
+    graphs_.erase(known);
+}
+
+// ---- Order
+
+void recorder::event_recorded(const moment &when, CUevent event,
+                              CUstream stream)
+{
+    const std::lock_guard guard(lock_);
+    if (is_captured(stream))
+        return;
+    const std::uint64_t order = stream_of(stream);
+    const auto [known, made] = events_.try_emplace(event, next_event_);
+    next_event_ += made ? 1 : 0;
+    timed(code::event_record, when).number(known->second).number(order);
+    commit();
+}
+
+void recorder::event_awaited(const moment &when, CUstream stream, CUevent event)
+{
+    const std::lock_guard guard(lock_);
+    // Nobody waits for an event that was never recorded, or in a capture.
+    const auto known = events_.find(event);
+    if (known == events_.end() || is_captured(stream))
+        return;
+    const std::uint64_t order = stream_of(stream);
+    timed(code::event_wait, when).number(order).number(known->second);
+    commit();
+}
+
+void recorder::event_gone(CUevent event)
+{
+    const std::lock_guard guard(lock_);
+    events_.erase(event);
+}
+
+void recorder::waits()
+{
+    const std::lock_guard guard(lock_);
+    out_.flush_after(flush_ns);
+}
+
+void recorder::synchronized(const moment &when, tape::wait_kind what,
+                            CUstream stream, CUevent event)
+{
+    const std::lock_guard guard(lock_);
+    std::uint64_t which = 0;
+    if (what == tape::wait_kind::stream) {
+        which = stream_of(stream);
+    } else if (what == tape::wait_kind::event) {
+        const auto known = events_.find(event);
+        if (known == events_.end())
+            return;
+        which = known->second;
+    }
+    timed(code::synchronize, when)
+        .number(static_cast<std::uint64_t>(what))
+        .number(which);
+    commit();
+    resolve(pending_.size());
+    left_at_ = now_ns();
+}
+
+void recorder::stream_gone(const moment &when, CUstream stream)
+{
+    const std::lock_guard guard(lock_);
+    const auto known = streams_.find(stream);
+    if (known == streams_.end())
+        return;
+    timed(code::stream_gone, when).number(known->second);
+    commit();
+    streams_.erase(known);
+}
+
+void recorder::marked(const moment &when, std::uint64_t value)
+{
+    const std::lock_guard guard(lock_);
+    timed(code::mark, when).number(value);
+    commit();
+}
+
+// ---- Ends
+
+void recorder::module_goes()
+{
+    const std::lock_guard guard(lock_);
+    functions_.clear();
+}
+
+void recorder::context_goes()
+{
+    const std::lock_guard guard(lock_);
+    resolve(pending_.size());
+    pending_.clear();
+    free_timers_.clear();
+    timers_ = 0;
+    functions_.clear();
+}
+
+void recorder::finish()
+{
+    const std::lock_guard guard(lock_);
+    resolve(pending_.size());
+    out_.begin(code::end).commit();
+    out_.close();
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Turns what a program asks of the driver into records of a tape.
+#pragma once
+
+#include "base/driver.hpp"
+#include "record/writer.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The calls of the driver that read graphs, which nobody else makes.
+#define EMUV_GRAPH_CALLS(X)                                                    \
+    X(cuGraphKernelNodeGetParams_v2)                                           \
+    X(cuGraphMemFreeNodeGetParams)                                             \
+    X(cuGraphMemcpyNodeGetParams)                                              \
+    X(cuGraphMemsetNodeGetParams)
+struct graph_calls
+{
+#define EMUV_GRAPH_MEMBER(name) decltype(&::name) name;
+    EMUV_GRAPH_CALLS(EMUV_GRAPH_MEMBER)
+#undef EMUV_GRAPH_MEMBER
+};
+
+/// The program's calls as a tape.
+///
+/// Each function is called on the program's thread, and takes a lock of its
+/// own for a moment. A record is written once its call has succeeded, so the
+/// records of several threads come in the order in which their calls returned.
+///
+/// The time that a kernel takes on the device comes from an event before it and
+/// one behind it. The first launches of a shape are timed, then one in sixteen:
+/// events keep kernels from overlapping. Later calls
+/// ask for the times, and nobody waits for one.
+class recorder
+{
+public:
+    /// When a call began and when it returned, in nanoseconds of now_ns().
+    struct moment
+    {
+        std::uint64_t begin;
+        std::uint64_t end;
+    };
+
+    /// A range of memory that the tape knows.
+    struct range
+    {
+        CUdeviceptr address = 0;
+        std::uint64_t bytes = 0; ///< 0: not known
+        std::uint64_t ordinal = 0;
+    };
+
+    /// A launch between its announcement and its record.
+    struct launching
+    {
+        std::uint64_t shape = 0;
+        bool captured = false; ///< it goes into a graph, and does not run
+        bool timed = false;
+        CUevent start = nullptr;
+        CUevent end = nullptr;
+        CUcontext context = nullptr;
+        std::vector<range> names; ///< the bytes: the offset into the allocation
+    };
+
+    /// A kernel's grid, as in cuLaunchKernel().
+    struct grid
+    {
+        unsigned grid_x, grid_y, grid_z;
+        unsigned block_x, block_y, block_z;
+        unsigned shared_bytes;
+    };
+
+    /// @param calls, graphs, out  outlive this object; @p out is open
+    recorder(const driver &calls, const graph_calls &graphs, tape_writer &out)
+        : calls_(calls), graph_calls_(graphs), out_(out)
+    {}
+    recorder(const recorder &) = delete;
+    recorder &operator=(const recorder &) = delete;
+
+    /// A line about the recording: a card's name, a program's.
+    void about(const char *key, const char *value);
+
+    // ---- Memory
+
+    /// @param stream  the stream that it is allocated in order of, or null
+    void allocated(const moment &when, tape::memory_kind kind,
+                   CUdeviceptr address, std::uint64_t bytes, CUstream stream);
+    /// Before memory goes: its address may be given out anew at once.
+    range leaves(CUdeviceptr address);
+    /// It did not go after all.
+    void stays(const range &what);
+    /// It went, if it was known.
+    void freed(const moment &when, const range &what, CUstream stream);
+    /// Mappings of handles within these addresses go.
+    std::vector<range> leave(CUdeviceptr address, std::uint64_t bytes);
+
+    // ---- Work
+
+    /// Before a launch. @p stream: with the default streams named.
+    void begin_launch(launching &out, CUfunction function, const grid &size,
+                      CUstream stream, void **parameters, void **extra);
+    /// The launch has been made, or has failed.
+    void end_launch(const moment &when, launching &launch, CUstream stream,
+                    CUresult result);
+    void copied(const moment &when, tape::copy_kind kind, bool waits,
+                CUstream stream, CUdeviceptr to, CUdeviceptr from,
+                std::uint64_t bytes);
+    void filled(const moment &when, bool waits, CUstream stream, CUdeviceptr to,
+                std::uint64_t bytes);
+    void host_work(const moment &when, CUstream stream);
+
+    // ---- Graphs
+
+    void instantiated(const moment &when, CUgraphExec made, CUgraph from);
+    /// An executable graph took over another graph's parameters.
+    void updated(const moment &when, CUgraphExec which, CUgraph from);
+    void node_changed(const moment &when, CUgraphExec which,
+                      CUgraphNode which_node, CUfunction function,
+                      const grid &size, void **parameters, void **extra);
+    void begin_graph(launching &out, CUstream stream);
+    void end_graph(const moment &when, launching &launch, CUgraphExec which,
+                   CUstream stream, CUresult result);
+    void graph_gone(const moment &when, CUgraphExec which);
+
+    // ---- Order
+
+    void event_recorded(const moment &when, CUevent event, CUstream stream);
+    void event_awaited(const moment &when, CUstream stream, CUevent event);
+    void event_gone(CUevent event);
+    /// Before the program waits, possibly for long.
+    void waits();
+    void synchronized(const moment &when, tape::wait_kind what, CUstream stream,
+                      CUevent event);
+    void stream_gone(const moment &when, CUstream stream);
+    void marked(const moment &when, std::uint64_t value);
+
+    // ---- Ends
+
+    /// Kernels of a module are about to go; their handles may be others' then.
+    void module_goes();
+    /// A context is about to go, with its events.
+    void context_goes();
+    /// The program ends: the times that are known by now are written.
+    void finish();
+    /// For the child of a fork().
+    void stop_after_fork() { out_.close_after_fork(); }
+
+private:
+    struct parameter
+    {
+        std::size_t offset;
+        std::size_t bytes;
+    };
+    struct function
+    {
+        std::uint64_t kernel = 0;
+        std::vector<parameter> parameters;
+    };
+    struct shape
+    {
+        std::uint64_t ordinal = 0;
+        std::uint64_t launches = 0;
+    };
+    struct timer
+    {
+        CUevent start;
+        CUevent end;
+        CUcontext context;
+        std::uint64_t work; // its ordinal; `calibration` for none
+    };
+    struct named
+    {
+        std::uint32_t position; // in the parameters
+        range where;            // the bytes: the offset
+    };
+    struct by_text
+    {
+        bool operator()(const char *one, const char *other) const;
+    };
+    struct executable
+    {
+        std::uint64_t ordinal = 0;
+        std::map<CUgraphNode, std::uint64_t> nodes; // their places
+    };
+
+    static constexpr std::uint64_t calibration = UINT64_MAX;
+    static constexpr std::size_t most_timers = 4096;
+
+    tape_writer &timed(tape::code what, const moment &when);
+    void commit();
+    std::uint64_t stream_of(CUstream stream);
+    const range *find(CUdeviceptr at) const;
+    void put_place(CUdeviceptr at);
+    void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
+    void scan_launch(const function &of, void **parameters, void **extra);
+    const function &function_of(CUfunction which);
+    shape &shape_of(std::uint64_t kernel, const grid &size);
+    bool is_captured(CUstream stream);
+    bool take_timer(launching &out);
+    void start_timer(launching &launch, CUstream stream);
+    bool stop_timer(launching &launch, CUstream stream, CUresult result);
+    void give_back(const launching &launch);
+    void keep_timer(const launching &launch, std::uint64_t work);
+    void resolve(std::size_t most);
+    void calibrate(CUstream stream);
+    void put_names(const std::vector<range> &names);
+
+    struct node;
+    void put_graph(tape::code what, const moment &when, std::uint64_t ordinal,
+                   const std::vector<node> &nodes);
+    void list_nodes(CUgraph from, std::vector<node> &out, unsigned depth,
+                    executable &into);
+
+    const driver &calls_;
+    const graph_calls &graph_calls_;
+    tape_writer &out_;
+    std::mutex lock_;
+    std::uint64_t left_at_ = 0; // when the last recorded call was left
+    std::map<CUdeviceptr, range> ranges_;
+    std::uint64_t next_range_ = 0;
+    std::map<CUfunction, function> functions_;
+    std::map<const char *, std::uint64_t, by_text> kernels_;
+    std::map<std::vector<std::uint64_t>, shape> shapes_;
+    std::vector<std::uint64_t> key_; // of a shape
+    std::vector<named> found_;       // addresses of a launch
+    std::map<CUstream, std::uint64_t> streams_;
+    std::uint64_t next_stream_ = tape::first_own_stream;
+    std::map<CUevent, std::uint64_t> events_;
+    std::uint64_t next_event_ = 0;
+    std::map<CUgraphExec, executable> graphs_;
+    std::uint64_t next_graph_ = 0;
+    std::uint64_t works_ = 0; // launches of kernels and graphs
+    std::uint64_t graph_launches_ = 0;
+    std::map<CUcontext, std::vector<timer>> free_timers_;
+    std::deque<timer> pending_;
+    std::size_t timers_ = 0;
+    unsigned calibrations_ = 0;
+};
+
+} // namespace emuv::cuda
