@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The costs of a card's copies and mappings, from a file. Read by hand: benchmarks
-// are built on machines without a library for JSON.
+// The costs of a card's copies and mappings, from a file. Read by hand:
+// benchmarks are built on machines without a library for JSON.
 #include "costs.hpp"
 
 #include <cctype>

@@ -60,10 +60,12 @@ class schedule
 {
 public:
     /// @param ahead  nanoseconds of work by which pieces come early, at most
+    /// @param passes_by  a piece that would be the next to leave is read in
+    ///   place also where the kernel takes longer for that
     schedule(const score &of, const uses_by_piece &uses, std::uint64_t share,
-             const card_costs &costs, std::uint64_t ahead)
-        : of_(of), share_(share), costs_(costs), ahead_(ahead), uses_(uses),
-          state_(of.pieces.size())
+             const card_costs &costs, std::uint64_t ahead, bool passes_by)
+        : of_(of), share_(share), costs_(costs), ahead_(ahead),
+          passes_by_(passes_by), uses_(uses), state_(of.pieces.size())
     {}
 
     oracle_result run()
@@ -94,6 +96,7 @@ private:
         std::uint64_t ready = 0;   // when it is in VRAM
         std::uint64_t used = 0;    // when its last use ends
         std::uint64_t written = 0; // when its last change ends
+        std::uint64_t saved = 0;   // when it is in system RAM as it is
         std::size_t next = never;
     };
 
@@ -111,12 +114,13 @@ private:
             if (each.what == what::wait || each.waits)
                 now_host_ = std::max(now_host_, device_free_);
             now_host_ += each.host;
-            if (each.what != what::mark)
-                continue;
-            if (marked_)
-                out_.steps.push_back(now_host_ - mark_);
-            marked_ = true;
-            mark_ = now_host_;
+            if (each.what == what::mark) {
+                if (marked_)
+                    out_.steps.push_back(now_host_ - mark_);
+                marked_ = true;
+                mark_ = now_host_;
+            }
+            now_host_ += each.after;
         }
     }
 
@@ -166,9 +170,11 @@ private:
                                                   : costs_.link_in_alone);
             ns = std::max(ns, in_free_ - start);
         }
-        if (out > 0)
+        if (out > 0) {
             out_free_ =
                 std::max(out_free_, start) + ns_for(out, costs_.link_out_alone);
+            ns = std::max(ns, out_free_ - start);
+        }
         device_free_ = start + ns;
         ahead_ns_ -= duration(done_);
         const std::size_t behind = done_ + 1;
@@ -217,6 +223,7 @@ private:
                                                      : costs_.link_out_alone);
             out_.out_bytes += bytes;
             state.dirty = false;
+            state.saved = out_free_;
             free = std::max(free, out_free_);
         }
         return free;
@@ -262,7 +269,7 @@ private:
             return;
         }
         if (comes) {
-            const std::uint64_t start = std::max(in_free_, room);
+            const std::uint64_t start = std::max({in_free_, room, state.saved});
             const bool beside = out_free_ > start;
             in_free_ = start + ns_for(bytes, beside ? costs_.link_in_beside
                                                     : costs_.link_in_alone);
@@ -297,7 +304,7 @@ private:
              at != in_place_.end() && at->first == brought_; ++at)
             all += of_.pieces[at->second].bytes;
         return again >= furthest.first && furthest.first != never &&
-               ns_for(all, costs_.in_place) <= user.ns;
+               (passes_by_ || ns_for(all, costs_.in_place) <= user.ns);
     }
 
     // @param when  set to the time at which there is so much room
@@ -322,6 +329,7 @@ private:
     const std::uint64_t share_;
     const card_costs &costs_;
     const std::uint64_t ahead_;
+    const bool passes_by_;
     const uses_by_piece &uses_;
     std::vector<piece_state> state_;
     std::set<std::pair<std::size_t, std::uint32_t>> by_next_;  // the resident
@@ -359,20 +367,25 @@ oracle_result run_oracle(const score &of, std::uint64_t share,
 {
     const uses_by_piece uses(of);
     if (share == UINT64_MAX)
-        return schedule(of, uses, share, costs, UINT64_MAX).run();
+        return schedule(of, uses, share, costs, UINT64_MAX, false).run();
     // To come early costs room, so that more has to come. Each way is tried.
     oracle_result best;
-    for (const std::uint64_t us :
-         {250u, 500u, 1000u, 2000u, 4000u, 8000u, 16000u, 32000u, 64000u, 0u}) {
+    const auto rank = [](const oracle_result &is) {
+        return std::pair(is.settled_ns(), is.whole_ns);
+    };
+    const auto attempt = [&](std::uint64_t us, bool passes_by) {
         oracle_result next =
-            schedule(of, uses, share, costs, us != 0 ? us * 1000 : UINT64_MAX)
+            schedule(of, uses, share, costs, us != 0 ? us * 1000 : UINT64_MAX,
+                     passes_by)
                 .run();
-        const auto rank = [](const oracle_result &is) {
-            return std::pair(is.settled_ns(), is.whole_ns);
-        };
         if (best.steps.empty() || rank(next) < rank(best))
             best = std::move(next);
-    }
+    };
+    for (const std::uint64_t us :
+         {250u, 500u, 1000u, 2000u, 4000u, 8000u, 16000u, 32000u, 64000u, 0u})
+        attempt(us, false);
+    for (const std::uint64_t us : {1000u, 8000u, 0u})
+        attempt(us, true);
     return best;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 namespace bench {
 
@@ -21,6 +22,8 @@ public:
         find_bounds();
         cut();
         written_.assign(out_.pieces.size(), false);
+        last_use_.assign(out_.pieces.size(), 0);
+        alive_.assign(from_.allocations.size(), false);
         for (const tape::step &each : from_.steps)
             add(each);
         return std::move(out_);
@@ -43,13 +46,20 @@ private:
             bound(each.to);
             bound(each.from);
         }
-        for (const tape::graph &each : from_.graphs)
-            for (const tape::node &node : each.nodes) {
-                for (const tape::place &one : node.names)
-                    bound(one);
-                bound(node.to);
-                bound(node.from);
-            }
+        for (const tape::graph &each : from_.graphs) {
+            for (const tape::node &node : each.nodes)
+                bound_node(node);
+            for (const auto &[place, node] : each.changes)
+                bound_node(node);
+        }
+    }
+
+    void bound_node(const tape::node &of)
+    {
+        for (const tape::place &one : of.names)
+            bound(one);
+        bound(of.to);
+        bound(of.from);
     }
 
     // Divides the device's allocations.
@@ -67,6 +77,9 @@ private:
                     is.bytes - each >= least_piece)
                     starts.push_back(each);
             starts.push_back(is.bytes);
+            if (out_.pieces.size() + starts.size() + is.bytes / most_piece >
+                most_pieces)
+                throw std::length_error("more memory than a run can hold");
             for (std::size_t j = 0; j + 1 < starts.size(); j++)
                 for (std::uint64_t at = starts[j]; at < starts[j + 1];
                      at += most_piece)
@@ -105,26 +118,30 @@ private:
              ++found) {
             const auto which =
                 static_cast<std::uint32_t>(found - out_.pieces.begin());
-            const auto before = std::find_if(
-                out_.uses.begin() + static_cast<std::ptrdiff_t>(begin_uses_),
-                out_.uses.end(),
-                [which](const use &each) { return each.piece == which; });
-            if (before != out_.uses.end()) {
-                before->writes = before->writes || writes;
+            if (const std::size_t before = last_use_[which];
+                before > begin_uses_) {
+                out_.uses[before - 1].writes =
+                    out_.uses[before - 1].writes || writes;
                 continue;
             }
+            if (out_.uses.size() >= most_uses)
+                throw std::length_error("more work than a run can hold");
             const bool fresh = !written_[which];
             out_.uses.push_back(
                 {which, writes || fresh || how_ == written::all, fresh});
+            last_use_[which] = out_.uses.size();
         }
     }
 
     item &begin(const tape::step &of, bench::what as)
     {
+        if (out_.items.size() >= most_items)
+            throw std::length_error("more work than a run can hold");
         item &next = out_.items.emplace_back();
         next.what = as;
         next.gap = of.gap;
-        next.host = of.took;
+        // The time of a call that waits is the device's.
+        next.host = of.waits ? 0 : of.took;
         next.stream = of.stream;
         next.kernel = tape::none;
         begin_uses_ = out_.uses.size();
@@ -151,8 +168,47 @@ private:
         made.what = what::allocate;
         made.allocation = which;
         made.stream = is.stream;
+        alive_[which] = true;
         now_ += is.bytes;
         out_.peak_bytes = std::max(out_.peak_bytes, now_);
+    }
+
+    // @return its item, or null if it is not the device's, or gone already
+    item *goes(std::uint32_t which, const tape::step &by)
+    {
+        const tape::allocation &was = from_.allocations[which];
+        if (!tape::on_device(was.kind) || !alive_[which])
+            return nullptr;
+        alive_[which] = false;
+        item &made = begin(by, what::free);
+        made.allocation = which;
+        now_ -= std::min(now_, was.bytes);
+        return &made;
+    }
+
+    // A graph comes, changes or goes, with memory of its own.
+    void change_graph(const tape::step &by)
+    {
+        const std::size_t before = out_.items.size();
+        graph_memory_.change(from_, by, [&](std::uint32_t which, bool now) {
+            if (now)
+                comes(which);
+            else if (item *const made = goes(which, by))
+                made->gap = made->host = 0;
+        });
+        if (out_.items.size() > before) {
+            out_.items[before].gap = by.gap;
+            out_.items[before].host = by.took;
+        } else {
+            on_the_host(by);
+        }
+    }
+
+    // What takes the program's thread alone, with the last item before.
+    void on_the_host(const tape::step &of)
+    {
+        if (!out_.items.empty())
+            out_.items.back().after += of.gap + of.took;
     }
 
     static bool is_host(const tape::tape &in, const tape::place &at)
@@ -188,12 +244,13 @@ private:
 
     void add_graph(const tape::step &launch)
     {
-        const tape::graph &of = from_.graphs[launch.which];
+        const std::vector<const tape::node *> nodes =
+            tape::nodes_of(from_, launch.which);
         const std::vector<std::uint64_t> times = tape::times_of(from_, launch);
         tape::step each = launch;
         bool first = true;
-        for (std::size_t i = 0; i < of.nodes.size(); i++) {
-            const tape::node &node = of.nodes[i];
+        for (std::size_t i = 0; i < nodes.size(); i++) {
+            const tape::node &node = *nodes[i];
             const std::size_t before = out_.items.size();
             switch (node.kind) {
             case tape::node_kind::kernel: {
@@ -239,24 +296,21 @@ private:
         using tape::code;
         switch (each.what) {
         case code::allocate:
-            if (!tape::on_device(from_.allocations[each.which].kind))
+            if (!tape::on_device(from_.allocations[each.which].kind)) {
+                on_the_host(each);
                 break;
+            }
             comes(each.which);
             out_.items.back().gap = each.gap;
             out_.items.back().host = each.took;
             break;
-        case code::free: {
-            const tape::allocation &was = from_.allocations[each.which];
-            if (!tape::on_device(was.kind))
-                break;
-            item &made = begin(each, what::free);
-            made.allocation = each.which;
-            made.stream = each.stream;
+        case code::free:
             // Without a stream: it waits for the device.
-            made.waits = each.waits;
-            now_ -= std::min(now_, was.bytes);
+            if (item *const made = goes(each.which, each))
+                made->waits = each.waits;
+            else
+                on_the_host(each);
             break;
-        }
         case code::launch: {
             item &made = begin(each, what::work);
             made.kind = kind_of_kernel + each.which;
@@ -281,9 +335,9 @@ private:
             break;
         }
         case code::graph:
-            for (const tape::node &node : from_.graphs[each.which].nodes)
-                if (node.kind == tape::node_kind::allocate)
-                    comes(node.allocation);
+        case code::graph_changed:
+        case code::graph_gone:
+            change_graph(each);
             break;
         case code::graph_launch:
             add_graph(each);
@@ -296,12 +350,14 @@ private:
             begin(each, what::mark).host = 0;
             break;
         default: // of the host alone
-            if (!out_.items.empty())
-                out_.items.back().host += each.gap + each.took;
+            on_the_host(each);
             break;
         }
     }
 
+    static constexpr std::size_t most_pieces = std::size_t{1} << 22;
+    static constexpr std::size_t most_items = std::size_t{1} << 26;
+    static constexpr std::size_t most_uses = std::size_t{1} << 27;
     static constexpr std::uint64_t kind_of_copy = 1;
     static constexpr std::uint64_t kind_of_fill = 2;
     static constexpr std::uint64_t kind_of_kernel = 16;
@@ -312,6 +368,9 @@ private:
     std::vector<std::set<std::uint64_t>> bounds_; // by allocation
     std::vector<std::uint32_t> first_;            // piece, by allocation
     std::vector<bool> written_;                   // by piece
+    std::vector<std::size_t> last_use_;           // by piece; 1: the first
+    std::vector<bool> alive_;                     // by allocation
+    tape::graph_memory graph_memory_;
     std::size_t begin_uses_ = 0;
     std::size_t begin_names_ = 0;
     std::uint64_t now_ = 0;
@@ -321,7 +380,13 @@ private:
 
 score make_score(const tape::tape &from, written how)
 {
-    return maker(from, how).make();
+    try {
+        return maker(from, how).make();
+    } catch (const std::length_error &why) {
+        score none;
+        none.problem = why.what();
+        return none;
+    }
 }
 
 } // namespace bench

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace bench {
@@ -39,8 +40,11 @@ enum class what
 struct item
 {
     bench::what what = bench::what::work;
-    std::uint64_t gap = 0;   ///< nanoseconds of the program's thread before it
-    std::uint64_t host = 0;  ///< nanoseconds that handing it over takes
+    std::uint64_t gap = 0;  ///< nanoseconds of the program's thread before it
+    std::uint64_t host = 0; ///< nanoseconds that handing it over takes
+    /// Nanoseconds of the program's thread behind it, and behind the launch
+    /// where it is a graph's node.
+    std::uint64_t after = 0;
     std::uint64_t ns = 0;    ///< on the device, with all of it in VRAM
     std::uint64_t bytes = 0; ///< over the link, of a copy
     std::uint32_t allocation = 0;
@@ -71,6 +75,7 @@ struct score
     std::vector<emuv::tape::place> names; ///< of the device's memory
     std::vector<item> items;
     std::uint64_t peak_bytes = 0; ///< of the device's memory at any time
+    std::string problem; ///< why there is none: it is more than a run can hold
 
     [[nodiscard]] std::span<const use> uses_of(const item &of) const
     {

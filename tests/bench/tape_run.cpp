@@ -11,6 +11,7 @@
 #include "results.hpp"
 #include "score.hpp"
 #include "tape.hpp"
+#include "thread_time.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -191,20 +192,28 @@ public:
     {
         prctl(PR_SET_TIMERSLACK, 1000);
         std::thread hand([this] { serve(made_, has_ended_); });
-        program_at_ = clock_ns();
+        const std::uint64_t begun = clock_ns();
+        program_.at = begun;
         for (std::size_t i = 0; i < of_.items.size(); i++) {
             const item &each = of_.items[i];
-            if (each.in_graph && !each.graph_begins)
+            if (each.in_graph && !each.graph_begins) {
+                program_.at += each.after;
                 continue;
-            program_at_ += each.gap;
-            if (program_at_ > clock_ns() + 5000)
-                sleep_until(program_at_);
-            const std::uint64_t begins = clock_ns();
+            }
+            program_.at += each.gap;
+            if (program_.at > clock_ns() + 5000)
+                sleep_until(program_.at);
+            program_.calls(clock_ns());
             one(i);
-            // The time of our own calls comes on top of the driver's.
-            program_at_ += each.host + (clock_ns() - begins);
+            program_.returns(clock_ns(), each.host);
+            program_.at += each.after;
         }
+        program_.calls(clock_ns());
         wait();
+        // Without marks, all of it is one step.
+        if (out_.step_ms.empty())
+            out_.step_ms.push_back(static_cast<double>(clock_ns() - begun) /
+                                   1e6);
         moves_.stop(nullptr);
         has_ended_ = true;
         hand.join();
@@ -354,11 +363,12 @@ private:
 
     void wait()
     {
+        program_.waits(clock_ns());
         std::uint64_t until = UINT64_MAX;
         while ((until = made_.busy_until(stream_)) == UINT64_MAX)
             sleep_until(clock_ns() + 20000);
         sleep_until(until);
-        program_at_ = std::max(program_at_, clock_ns());
+        program_.goes_on(clock_ns());
     }
 
     // The made-up card reserves no address below.
@@ -379,7 +389,7 @@ private:
     std::vector<CUdeviceptr> at_;
     std::atomic<bool> has_ended_{false};
     const CUstream stream_ = reinterpret_cast<CUstream>(0x20);
-    std::uint64_t program_at_ = 0; // the time of the program's thread
+    thread_time program_;
     std::uint64_t marked_ = 0;
     outcome out_;
 };
@@ -471,6 +481,8 @@ bool run_tapes(int count, char **arguments, int &status)
         if (!emuv::tape::read_file(path, of, error))
             give_up(path + ": " + error.why);
         const score is = make_score(of, how.how);
+        if (!is.problem.empty())
+            give_up(path + ": " + is.problem);
         std::string name = path.substr(path.rfind('/') + 1);
         name = name.substr(0, name.find(".tape"));
         const double native =

@@ -4,6 +4,7 @@
 run`, reaches the program's environment; and the page has every option."""
 
 import argparse
+import fcntl
 import os
 import pathlib
 import re
@@ -71,6 +72,17 @@ class RunSettingsTest(unittest.TestCase):
 
     def in_folder(self, text):
         return text.replace("FOLDER", str(self.folder))
+
+    def test_a_tape_is_emptied_unless_somebody_writes_it(self):
+        tape = self.folder / "tape"
+        tape.write_bytes(b"of before")
+        with tape.open("rb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            self.environment_under("--record", tape)
+            self.assertEqual(tape.read_bytes(), b"of before")
+        self.environment_under("--record", tape)
+        self.assertEqual(tape.read_bytes(), b"")
+        self.environment_under("--record", "/dev/null")
 
     def test_every_setting_reaches_the_program(self):
         rows = dict(ROW.findall(self.page))

@@ -27,6 +27,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -127,6 +129,22 @@ void touch(const std::string &path)
     const emuv::unique_fd fd(
         ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (!fd)
+        throw std::system_error(errno, std::generic_category(), path);
+}
+
+// Empties a tape of before, for the library writes elsewhere if it finds one.
+// It does so too if another process records there, which has the file locked.
+void empty_tape(const std::string &path)
+{
+    const emuv::unique_fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    struct stat about = {};
+    if (!fd || ::fstat(fd.get(), &about) != 0)
+        throw std::system_error(errno, std::generic_category(), path);
+    if (!S_ISREG(about.st_mode))
+        return;
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return;
+    if (::ftruncate(fd.get(), 0) != 0)
         throw std::system_error(errno, std::generic_category(), path);
 }
 
@@ -253,9 +271,8 @@ void cmd_run(const run_options &options, environment &env)
         if (each.given() && (each.what->kind == setting_kind::ledger ||
                              each.what->kind == setting_kind::output))
             touch(each.text);
-    // The library writes elsewhere if it finds a tape.
     if (const auto &tape = settings.of("EMUV_RECORD"); tape.given())
-        std::filesystem::resize_file(tape.text, 0);
+        empty_tape(tape.text);
     // Limits that come from outside must not be mixed with those asked for.
     for (const auto &each : emuvctl::settings())
         if (each.limits())

@@ -26,7 +26,8 @@ constexpr std::size_t max_text = std::size_t{64} << 10;
 constexpr std::size_t max_positions = 1024;
 constexpr std::size_t max_nodes = std::size_t{1} << 20;
 constexpr std::uint64_t max_ns = std::uint64_t{1} << 50;
-constexpr std::size_t max_file = std::size_t{8} << 30;
+constexpr std::size_t max_file = std::size_t{4} << 30; // as the writer
+constexpr std::size_t max_steps = std::size_t{1} << 25;
 
 class reader
 {
@@ -125,7 +126,8 @@ private:
             ran_out_ = true;
             return {};
         }
-        std::string out(reinterpret_cast<const char *>(&content_[at_]), bytes);
+        std::string out(reinterpret_cast<const char *>(content_.data()) + at_,
+                        bytes);
         at_ += bytes;
         return out;
     }
@@ -244,6 +246,7 @@ private:
         const std::size_t count = number(max_nodes, "nodes");
         for (std::size_t i = 0; i < count && good(); i++)
             into.nodes.push_back(read_node());
+        into.count = static_cast<std::uint32_t>(into.nodes.size());
     }
 
     void one()
@@ -395,8 +398,7 @@ private:
             if (!good())
                 break;
             const std::uint32_t last = versions_[which];
-            const std::uint32_t at =
-                ordinal(out_.graphs[last].nodes.size(), "node");
+            const std::uint32_t at = ordinal(out_.graphs[last].count, "node");
             node changed;
             changed.kind = node_kind::kernel;
             changed.shape = ordinal(out_.shapes.size(), "shape");
@@ -407,17 +409,7 @@ private:
                     changed.names.push_back(named());
             if (!good())
                 break;
-            made.which = last;
-            // Only what was launched as it was is kept as it was.
-            if (launched_[last]) {
-                copied_nodes_ += out_.graphs[last].nodes.size();
-                if (copied_nodes_ > 2 * max_nodes) {
-                    fail("too many changes of graphs");
-                    break;
-                }
-                add_version(graph(out_.graphs[last]), made, false);
-            }
-            out_.graphs[made.which].nodes[at] = std::move(changed);
+            change_node(last, at, std::move(changed), made);
             break;
         }
         case code::graph_launch: {
@@ -467,6 +459,8 @@ private:
         default:
             break;
         }
+        if (out_.steps.size() >= max_steps)
+            fail("more than " + std::to_string(max_steps) + " calls");
         if (!good())
             return;
         if (freed_ != none)
@@ -479,6 +473,57 @@ private:
         out_.steps.push_back(made);
     }
 
+    static std::size_t weight_of(const node &is) { return 1 + is.names.size(); }
+
+    static std::size_t weight_of(const graph &is)
+    {
+        std::size_t sum = 0;
+        for (const node &each : is.nodes)
+            sum += weight_of(each);
+        return sum;
+    }
+
+    // A graph's node becomes another. Only what was launched as it was is kept
+    // as it was.
+    void change_node(std::uint32_t last, std::uint32_t at, node changed,
+                     step &made)
+    {
+        made.which = last;
+        if (!launched_[last]) {
+            graph &same = out_.graphs[last];
+            if (same.whole == last)
+                same.nodes[at] = std::move(changed);
+            else {
+                same.changes_weight += weight_of(changed);
+                same.changes.emplace_back(at, std::move(changed));
+            }
+            return;
+        }
+        graph next;
+        next.ordinal = out_.graphs[last].ordinal;
+        next.count = out_.graphs[last].count;
+        next.whole = out_.graphs[last].whole;
+        next.before = last;
+        next.changes_weight =
+            out_.graphs[last].changes_weight + weight_of(changed);
+        next.changes.emplace_back(at, std::move(changed));
+        // Whole again, once its changes are as long as itself.
+        const bool is_whole =
+            next.changes_weight >= out_.graphs[next.whole].weight;
+        add_version(std::move(next), made, false);
+        if (!is_whole)
+            return;
+        std::vector<node> nodes;
+        for (const node *each : nodes_of(out_, made.which))
+            nodes.push_back(*each);
+        graph &now = out_.graphs[made.which];
+        now.nodes = std::move(nodes);
+        now.changes.clear();
+        now.changes_weight = 0;
+        now.whole = made.which;
+        now.weight = weight_of(now);
+    }
+
     void add_version(graph next, step &made, bool is_new)
     {
         if (!good())
@@ -489,6 +534,10 @@ private:
         else
             versions_[next.ordinal] = place;
         made.which = place;
+        if (next.before == none) {
+            next.whole = place;
+            next.weight = weight_of(next);
+        }
         out_.graphs.push_back(std::move(next));
         launched_.push_back(false);
     }
@@ -540,7 +589,6 @@ private:
     std::uint32_t events_ = 0;
     bool new_event_ = false;
     std::uint32_t freed_ = none;
-    std::uint64_t copied_nodes_ = 0;
     std::vector<std::uint32_t> versions_; // of each executable graph, the last
     std::vector<bool> launched_;          // by version
     std::vector<std::size_t> works_;      // steps that are launches
@@ -648,6 +696,21 @@ std::string_view tape::said(std::string_view key) const
     return {};
 }
 
+std::vector<const node *> nodes_of(const tape &in, std::size_t which)
+{
+    std::vector<const node *> out;
+    const graph &is = in.graphs[which];
+    for (const node &each : in.graphs[is.whole].nodes)
+        out.push_back(&each);
+    std::vector<const graph *> later;
+    for (std::size_t at = which; at != is.whole; at = in.graphs[at].before)
+        later.push_back(&in.graphs[at]);
+    for (auto each = later.rbegin(); each != later.rend(); ++each)
+        for (const auto &[at, changed] : (*each)->changes)
+            out[at] = &changed;
+    return out;
+}
+
 std::uint64_t time_of(const tape &in, const step &launch,
                       std::uint64_t otherwise)
 {
@@ -663,13 +726,13 @@ std::vector<std::uint64_t> times_of(const tape &in, const step &launch)
     const std::uint64_t whole = launch.ns != 0 ? launch.ns : of.ns;
     std::vector<std::uint64_t> out;
     double sum = 0;
-    for (const node &each : of.nodes) {
+    for (const node *each : nodes_of(in, launch.which)) {
         std::uint64_t ns = 0;
-        if (each.kind == node_kind::kernel)
-            ns =
-                in.shapes[each.shape].ns != 0 ? in.shapes[each.shape].ns : 2000;
-        else if (each.kind == node_kind::copy || each.kind == node_kind::fill)
-            ns = 1500 + each.bytes / 1000; // a terabyte a second
+        if (each->kind == node_kind::kernel)
+            ns = in.shapes[each->shape].ns != 0 ? in.shapes[each->shape].ns
+                                                : 2000;
+        else if (each->kind == node_kind::copy || each->kind == node_kind::fill)
+            ns = 1500 + each->bytes / 1000; // a terabyte a second
         out.push_back(ns);
         sum += static_cast<double>(ns);
     }
@@ -687,13 +750,16 @@ summary summarize(const tape &of)
     std::uint64_t marked = 0;
     bool any_mark = false;
     std::vector<std::uint64_t> between;
+    std::vector<bool> alive(of.allocations.size());
     const auto change = [&](std::uint32_t which, bool comes) {
         const allocation &is = of.allocations[which];
-        if (!on_device(is.kind))
+        if (!on_device(is.kind) || alive[which] == comes)
             return;
+        alive[which] = comes;
         now = comes ? now + is.bytes : now - std::min(now, is.bytes);
         out.peak_bytes = std::max(out.peak_bytes, now);
     };
+    graph_memory held;
     for (const step &each : of.steps) {
         out.host_ns += each.gap + each.took;
         switch (each.what) {
@@ -713,9 +779,9 @@ summary summarize(const tape &of)
             out.device_ns += each.ns != 0 ? each.ns : of.graphs[each.which].ns;
             break;
         case code::graph:
-            for (const node &one : of.graphs[each.which].nodes)
-                if (one.kind == node_kind::allocate)
-                    change(one.allocation, true);
+        case code::graph_changed:
+        case code::graph_gone:
+            held.change(of, each, change);
             break;
         case code::copy:
             out.copies++;

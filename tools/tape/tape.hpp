@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,12 +62,19 @@ struct node
     std::uint32_t allocation = none; ///< that an allocation makes
 };
 
-/// An executable graph as it was for some of its launches.
+/// An executable graph as it was for some of its launches. See nodes_of().
 struct graph
 {
     std::uint32_t ordinal = 0;
-    std::vector<node> nodes;
-    std::uint64_t ns = 0; ///< the median of its times; 0: not known
+    std::uint32_t count = 0;     ///< of its nodes
+    std::vector<node> nodes;     ///< if it is kept as a whole
+    std::uint32_t whole = none;  ///< the version that its nodes are in
+    std::uint32_t before = none; ///< the version that it was made of, if any
+    /// What is other than in that: places and nodes, in order.
+    std::vector<std::pair<std::uint32_t, node>> changes;
+    std::size_t changes_weight = 0; ///< of all changes since `whole`
+    std::size_t weight = 0; ///< of its nodes and their addresses, if whole
+    std::uint64_t ns = 0;   ///< the median of its times; 0: not known
 };
 
 /// One call of the program's.
@@ -154,6 +162,40 @@ struct summary
 {
     return kind != memory_kind::pinned;
 }
+
+/// The nodes of a graph as it was.
+/// @param which  the place of its version in tape::graphs
+/// @return pointers into the tape
+[[nodiscard]] std::vector<const node *> nodes_of(const tape &in,
+                                                 std::size_t which);
+
+/// The memory that graphs hold by nodes of their own, from when they are made
+/// executable, or change, until they are gone.
+class graph_memory
+{
+public:
+    /// A graph comes, changes or goes.
+    /// @param change  called for each allocation, with whether it comes
+    template <typename Change>
+    void change(const tape &in, const step &by, Change change)
+    {
+        const graph &is = in.graphs[by.which];
+        std::vector<std::uint32_t> &mine = of_[is.ordinal];
+        for (const std::uint32_t each : mine)
+            change(each, false);
+        mine.clear();
+        if (by.what == code::graph_gone)
+            return;
+        for (const node &each : is.nodes)
+            if (each.kind == node_kind::allocate) {
+                mine.push_back(each.allocation);
+                change(each.allocation, true);
+            }
+    }
+
+private:
+    std::map<std::uint32_t, std::vector<std::uint32_t>> of_;
+};
 
 /// The time of a launch of a kernel on the device: its own, else its shape's,
 /// else @p otherwise.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A program that is recorded: what it does is what recording_test.cpp expects
 // of its tape. Usage: emuv_cuda_recorded WAY, and WAY is how it ends: exit,
-// _exit, kill, fork.
+// _exit, kill, fork; "late" before the first two: once its tape has something.
 #include "../harness/driver.hpp"
 #include "../harness/kernels.hpp"
 
@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,9 +109,21 @@ int main(int count, char **words)
         waitpid(child, &status, 0);
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     }
-    if (way == "_exit")
+    if (way.substr(0, 4) == "late") {
+        const char *const tape = std::getenv("EMUV_RECORD");
+        struct stat about = {};
+        for (int i = 0; i < 600000; i++) { // 10 minutes at least
+            add(function, first, 1024, nullptr);
+            NEED(cuCtxSynchronize());
+            if (tape == nullptr ||
+                (stat(tape, &about) == 0 && about.st_size > 256))
+                break;
+            usleep(1000);
+        }
+    }
+    if (way == "_exit" || way == "late_exit")
         _exit(0);
-    if (way == "kill")
+    if (way == "kill" || way == "late_kill")
         std::raise(SIGKILL);
     return 0;
 }

@@ -154,7 +154,7 @@ constexpr auto register_host = [](recorder &to, auto real, void *at,
 template <typename Real>
 CUresult goes(recorder &to, Real real, CUdeviceptr at, CUstream stream)
 {
-    const recorder::range was = to.leaves(at);
+    const recorder::range was = to.leaves(at, stream);
     const CUresult result = told(real, [&](const recorder::moment &when) {
         to.freed(when, was, stream);
     });
@@ -206,9 +206,10 @@ CUresult launched(recorder &to, Real real, CUfunction function,
                   const recorder::grid &size, CUstream stream,
                   void **parameters, void **extra)
 {
+    const std::uint64_t entered = now_ns();
     recorder::launching launch;
     to.begin_launch(launch, function, size, stream, parameters, extra);
-    recorder::moment when{now_ns(), 0};
+    recorder::moment when{now_ns(), 0, entered};
     const CUresult result = real();
     when.end = now_ns();
     to.end_launch(when, launch, stream, result);
@@ -387,9 +388,10 @@ constexpr auto change_node = [](recorder &to, auto real, CUgraphExec which,
 template <bool own>
 constexpr auto launch_graph =
     [](recorder &to, auto real, CUgraphExec which, CUstream stream) {
+        const std::uint64_t entered = now_ns();
         recorder::launching launch;
         to.begin_graph(launch, in<own>(stream));
-        recorder::moment when{now_ns(), 0};
+        recorder::moment when{now_ns(), 0, entered};
         const CUresult result = real();
         when.end = now_ns();
         to.end_graph(when, launch, which, in<own>(stream), result);
@@ -580,7 +582,8 @@ void at_end()
     recorder *const to = active.exchange(nullptr);
     if (to == nullptr)
         return;
-    to->finish();
+    if (!to->finish())
+        return;
     if (const int error = file->failed(); error != 0)
         say("EMUV_RECORD=%s: %s: the tape ends there", file->path(),
             std::strerror(error));
@@ -620,6 +623,9 @@ bool start_recording(const char *path)
         say("EMUV_RECORD=%s: %s", path, std::strerror(error));
         return false;
     }
+    if (std::strcmp(file->path(), path) != 0)
+        say("EMUV_RECORD=%s: another process's tape is there; this one's is %s",
+            path, file->path());
     auto *const calls = new driver;
 #define EMUV_DRIVER_FILL(name)                                                 \
     calls->name = reinterpret_cast<decltype(calls->name)>(                     \

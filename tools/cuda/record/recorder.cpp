@@ -9,6 +9,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include <unistd.h>
 
 namespace emuv::cuda {
 
@@ -32,9 +35,21 @@ bool recorder::by_text::operator()(const char *one, const char *other) const
     return std::strcmp(one, other) < 0;
 }
 
+// A node as the driver tells of it.
+struct recorder::asked_node
+{
+    CUgraphNode handle = nullptr;
+    tape::node_kind kind = tape::node_kind::other;
+    CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
+    std::shared_ptr<const function> of; // of a kernel
+    CUdeviceptr to = 0;
+    CUdeviceptr from = 0;
+    std::uint64_t bytes = 0;
+};
+
+// A node as the tape has it.
 struct recorder::node
 {
-    CUgraphNode handle;
     tape::node_kind kind = tape::node_kind::other;
     std::uint64_t shape = 0;
     std::vector<range> names;
@@ -48,8 +63,9 @@ struct recorder::node
 
 tape_writer &recorder::timed(code what, const moment &when)
 {
-    const std::uint64_t gap =
-        left_at_ != 0 && when.begin > left_at_ ? when.begin - left_at_ : 0;
+    const std::uint64_t entered = when.entered != 0 ? when.entered : when.begin;
+    const std::uint64_t left = left_at_.load();
+    const std::uint64_t gap = left != 0 && entered > left ? entered - left : 0;
     return out_.begin(what).number(gap).number(when.end - when.begin);
 }
 
@@ -106,9 +122,10 @@ void recorder::allocated(const moment &when, tape::memory_kind kind,
                          CUdeviceptr address, std::uint64_t bytes,
                          CUstream stream)
 {
-    const std::lock_guard guard(lock_);
-    if (bytes == 0)
+    // A node of a graph: the graph tells of it.
+    if (bytes == 0 || (stream != nullptr && is_captured(stream)))
         return;
+    const std::lock_guard guard(lock_);
     const std::uint64_t order =
         kind == tape::memory_kind::ordered ? stream_of(stream) : 0;
     ranges_[address] = {address, bytes, next_range_++};
@@ -119,8 +136,10 @@ void recorder::allocated(const moment &when, tape::memory_kind kind,
     commit();
 }
 
-recorder::range recorder::leaves(CUdeviceptr address)
+recorder::range recorder::leaves(CUdeviceptr address, CUstream stream)
 {
+    if (stream != nullptr && is_captured(stream))
+        return {};
     const std::lock_guard guard(lock_);
     const auto found = ranges_.find(address);
     if (found == ranges_.end())
@@ -162,44 +181,56 @@ void recorder::freed(const moment &when, const range &what, CUstream stream)
 
 // ---- Kernels and their parameters
 
-const recorder::function &recorder::function_of(CUfunction which)
+// Asks the driver about a function. Not locked: it may load the kernel.
+const char *recorder::ask_about(CUfunction which,
+                                std::vector<parameter> &out) const
 {
-    const auto known = functions_.find(which);
-    if (known != functions_.end())
-        return known->second;
-    function made;
     const auto kernel = reinterpret_cast<CUkernel>(which);
     // A launch takes a CUkernel as well. The first question tells which it is.
     bool as_kernel = false;
     const auto ask = [&] {
         parameter next{};
-        const std::size_t i = made.parameters.size();
         if ((as_kernel
-                 ? calls_.cuKernelGetParamInfo(kernel, i, &next.offset,
+                 ? calls_.cuKernelGetParamInfo(kernel, out.size(), &next.offset,
                                                &next.bytes)
-                 : calls_.cuFuncGetParamInfo(which, i, &next.offset,
+                 : calls_.cuFuncGetParamInfo(which, out.size(), &next.offset,
                                              &next.bytes)) != CUDA_SUCCESS)
             return false;
-        made.parameters.push_back(next);
+        out.push_back(next);
         return true;
     };
     as_kernel = !ask();
-    while (made.parameters.size() < 4096 && ask()) {
+    while (out.size() < 4096 && ask()) {
     }
     const char *name = nullptr;
     if ((calls_.cuFuncGetName(&name, which) != CUDA_SUCCESS &&
          calls_.cuKernelGetName(&name, kernel) != CUDA_SUCCESS) ||
         name == nullptr)
         name = "?";
+    return name;
+}
+
+std::shared_ptr<const recorder::function>
+recorder::function_of(CUfunction which)
+{
+    {
+        const auto guard = lock_soon(lock_);
+        const auto known = functions_.find(which);
+        if (known != functions_.end())
+            return known->second;
+    }
+    const auto made = std::make_shared<function>();
+    const char *const name = ask_about(which, made->parameters);
+    const std::lock_guard guard(lock_);
     const auto found = kernels_.find(name);
     if (found != kernels_.end()) {
-        made.kernel = found->second;
+        made->kernel = found->second;
     } else {
-        made.kernel = kernels_.size();
-        kernels_.emplace(strdup(name), made.kernel); // kept, as this is
+        made->kernel = kernels_.size();
+        kernels_.emplace(strdup(name), made->kernel); // kept, as this is
         out_.begin(code::kernel).text(name).commit();
     }
-    return functions_.emplace(which, std::move(made)).first->second;
+    return functions_.try_emplace(which, made).first->second;
 }
 
 // Finds the addresses among bytes of parameters: as movement does.
@@ -277,107 +308,181 @@ bool recorder::is_captured(CUstream stream)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// None of these is locked while it calls: the driver may wait for the device.
+
 bool recorder::take_timer(launching &out)
 {
     CUcontext context = nullptr;
     if (open_captures.load() > 0 ||
         calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)
         return false;
-    std::vector<timer> &free = free_timers_[context];
-    if (!free.empty()) {
-        out.start = free.back().start;
-        out.end = free.back().end;
-        free.pop_back();
-    } else if (timers_ >= most_timers ||
-               calls_.cuEventCreate(&out.start, 0) != CUDA_SUCCESS) {
-        return false;
-    } else if (calls_.cuEventCreate(&out.end, 0) != CUDA_SUCCESS) {
-        calls_.cuEventDestroy_v2(out.start);
-        return false;
-    } else {
+    out.context = context;
+    {
+        const auto guard = lock_soon(lock_);
+        out.contexts_gone = contexts_gone_;
+        std::vector<timer> &free = free_timers_[context];
+        if (!free.empty()) {
+            out.start = free.back().start;
+            out.end = free.back().end;
+            free.pop_back();
+            return true;
+        }
+        if (timers_ >= most_timers)
+            return false;
         timers_++;
     }
-    out.context = context;
-    return true;
+    const beside_captures apart(calls_);
+    if (calls_.cuEventCreate(&out.start, 0) == CUDA_SUCCESS) {
+        if (calls_.cuEventCreate(&out.end, 0) == CUDA_SUCCESS)
+            return true;
+        calls_.cuEventDestroy_v2(out.start);
+    }
+    const std::lock_guard guard(lock_);
+    timers_ -= timers_ > 0 ? 1 : 0;
+    return false;
 }
 
-// Begins to time a launch. Not locked: the driver may wait for the device.
+// Begins to time a launch. A program's capture does not notice.
 void recorder::start_timer(launching &launch, CUstream stream)
 {
-    if (!launch.timed ||
-        calls_.cuEventRecord(launch.start, stream) == CUDA_SUCCESS)
+    if (!launch.timed)
         return;
-    launch.timed = false;
+    {
+        const beside_captures apart(calls_);
+        launch.timed =
+            open_captures.load() == 0 &&
+            calls_.cuEventRecord(launch.start, stream) == CUDA_SUCCESS;
+    }
+    if (launch.timed)
+        return;
     const std::lock_guard guard(lock_);
     give_back(launch);
 }
 
-// Ends it, likewise.
+// Ends it, unless another thread has begun a capture meanwhile.
 bool recorder::stop_timer(launching &launch, CUstream stream, CUresult result)
 {
-    return launch.timed && result == CUDA_SUCCESS &&
+    if (!launch.timed || result != CUDA_SUCCESS)
+        return false;
+    const beside_captures apart(calls_);
+    return open_captures.load() == 0 &&
            calls_.cuEventRecord(launch.end, stream) == CUDA_SUCCESS;
 }
 
+// With the lock held, as below.
 void recorder::give_back(const launching &launch)
 {
-    free_timers_[launch.context].push_back(
-        {launch.start, launch.end, launch.context, 0});
+    if (launch.contexts_gone == contexts_gone_)
+        free_timers_[launch.context].push_back(
+            {launch.start, launch.end, launch.context, 0});
 }
 
 void recorder::keep_timer(const launching &launch, std::uint64_t work)
 {
-    pending_.push_back({launch.start, launch.end, launch.context, work});
+    if (launch.contexts_gone == contexts_gone_)
+        pending_.push_back({launch.start, launch.end, launch.context, work});
+}
+
+// The oldest timed work of a context, which nobody else asks about then.
+std::vector<recorder::timer> recorder::take_pending(CUcontext context,
+                                                    std::size_t most)
+{
+    std::vector<timer> out;
+    std::deque<timer> rest;
+    while (!pending_.empty() && out.size() < most) {
+        if (pending_.front().context == context)
+            out.push_back(pending_.front());
+        else
+            rest.push_back(pending_.front());
+        pending_.pop_front();
+    }
+    pending_.insert(pending_.begin(), rest.begin(), rest.end());
+    return out;
+}
+
+// Asks when timed work ran, the oldest first.
+// @return how many answers there are
+std::size_t recorder::ask_times(std::vector<timer> &of) const
+{
+    const beside_captures apart(calls_);
+    for (std::size_t i = 0; i < of.size(); i++) {
+        if (open_captures.load() > 0)
+            return i;
+        const CUresult answer = calls_.cuEventQuery(of[i].end);
+        if (answer == CUDA_ERROR_NOT_READY)
+            return i;
+        float ms = -1;
+        if (answer == CUDA_SUCCESS &&
+            calls_.cuEventElapsedTime(&ms, of[i].start, of[i].end) ==
+                CUDA_SUCCESS &&
+            ms >= 0)
+            of[i].ns =
+                static_cast<std::uint64_t>(static_cast<double>(ms) * 1e6 + 0.5);
+    }
+    return of.size();
 }
 
 // Writes the times that are known, of the oldest work first.
 void recorder::resolve(std::size_t most)
 {
-    if (pending_.empty() || open_captures.load() > 0)
-        return;
     CUcontext context = nullptr;
-    if (calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+    if (open_captures.load() > 0 ||
+        calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
         return;
-    for (; most > 0 && !pending_.empty(); most--) {
-        const timer first = pending_.front();
-        // Events of another context are asked about when that is current.
-        if (first.context != context) {
-            pending_.pop_front();
-            pending_.push_back(first);
-            continue;
-        }
-        const CUresult answer = calls_.cuEventQuery(first.end);
-        if (answer == CUDA_ERROR_NOT_READY)
-            return;
-        pending_.pop_front();
-        float ms = 0;
-        if (answer == CUDA_SUCCESS &&
-            calls_.cuEventElapsedTime(&ms, first.start, first.end) ==
-                CUDA_SUCCESS &&
-            ms >= 0) {
-            const auto ns =
-                static_cast<std::uint64_t>(static_cast<double>(ms) * 1e6 + 0.5);
-            if (first.work == calibration)
-                out_.begin(code::overhead).number(ns).commit();
-            else
-                out_.begin(code::duration)
-                    .number(works_ - first.work)
-                    .number(ns)
-                    .commit();
-        }
-        free_timers_[first.context].push_back(first);
+    std::vector<timer> asked;
+    std::uint64_t contexts_gone = 0;
+    {
+        const auto guard = lock_soon(lock_);
+        contexts_gone = contexts_gone_;
+        asked = take_pending(context, most);
     }
+    if (asked.empty())
+        return;
+    const std::size_t known = ask_times(asked);
+    const auto guard = lock_soon(lock_);
+    for (std::size_t i = 0; i < known; i++) {
+        if (asked[i].ns == timer::unknown)
+            continue;
+        if (asked[i].work == calibration)
+            out_.begin(code::overhead).number(asked[i].ns).commit();
+        else
+            out_.begin(code::duration)
+                .number(works_ - asked[i].work)
+                .number(asked[i].ns)
+                .commit();
+    }
+    if (contexts_gone != contexts_gone_)
+        return;
+    const auto behind = asked.begin() + static_cast<std::ptrdiff_t>(known);
+    std::vector<timer> &free = free_timers_[context];
+    for (auto each = asked.begin(); each != behind; ++each)
+        free.push_back({each->start, each->end, context, 0});
+    pending_.insert(pending_.begin(), behind, asked.end());
+}
+
+void recorder::resolve_all()
+{
+    resolve(most_timers);
+    left_at_ = now_ns();
 }
 
 // Times nothing: two events show what they cost.
 void recorder::calibrate(CUstream stream)
 {
     launching none;
-    if (calibrations_ >= most_calibrations || !take_timer(none))
+    {
+        const auto guard = lock_soon(lock_);
+        if (calibrations_ >= most_calibrations)
+            return;
+        calibrations_++;
+    }
+    none.timed = take_timer(none);
+    start_timer(none, stream);
+    if (!none.timed)
         return;
-    calibrations_++;
-    if (calls_.cuEventRecord(none.start, stream) == CUDA_SUCCESS &&
-        calls_.cuEventRecord(none.end, stream) == CUDA_SUCCESS)
+    const bool whole = stop_timer(none, stream, CUDA_SUCCESS);
+    const auto guard = lock_soon(lock_);
+    if (whole)
         keep_timer(none, calibration);
     else
         give_back(none);
@@ -389,25 +494,28 @@ void recorder::begin_launch(launching &out, CUfunction function_handle,
                             const grid &size, CUstream stream,
                             void **parameters, void **extra)
 {
+    out.captured = is_captured(stream);
+    if (out.captured)
+        return;
+    const auto of = function_of(function_handle);
+    bool polls = false;
     {
         const auto guard = lock_soon(lock_);
-        out.captured = is_captured(stream);
-        if (out.captured)
-            return;
-        if (works_ % polled_after == 0)
-            resolve(2 * polled_after);
-        const function &of = function_of(function_handle);
-        scan_launch(of, parameters, extra);
-        shape &kind = shape_of(of.kernel, size);
+        polls = works_ % polled_after == 0;
+        scan_launch(*of, parameters, extra);
+        shape &kind = shape_of(of->kernel, size);
         out.shape = kind.ordinal;
         out.names.reserve(found_.size());
         for (const named &each : found_)
             out.names.push_back(each.where);
         const std::uint64_t before = kind.launches++;
-        if (before < timed_at_first || before % timed_later == 0) {
-            calibrate(stream);
-            out.timed = take_timer(out);
-        }
+        out.timed = before < timed_at_first || before % timed_later == 0;
+    }
+    if (polls)
+        resolve(2 * polled_after);
+    if (out.timed) {
+        calibrate(stream);
+        out.timed = take_timer(out);
     }
     start_timer(out, stream);
 }
@@ -436,28 +544,30 @@ void recorder::copied(const moment &when, tape::copy_kind kind, bool waits,
                       CUstream stream, CUdeviceptr to, CUdeviceptr from,
                       std::uint64_t bytes)
 {
-    const std::lock_guard guard(lock_);
     if (bytes == 0 || is_captured(stream))
         return;
-    const std::uint64_t order = stream_of(stream);
-    timed(code::copy, when)
-        .number(static_cast<std::uint64_t>(kind))
-        .number(waits ? tape::flag_waits : 0)
-        .number(order)
-        .number(bytes);
-    put_place(to);
-    put_place(from);
-    commit();
+    {
+        const std::lock_guard guard(lock_);
+        const std::uint64_t order = stream_of(stream);
+        timed(code::copy, when)
+            .number(static_cast<std::uint64_t>(kind))
+            .number(waits ? tape::flag_waits : 0)
+            .number(order)
+            .number(bytes);
+        put_place(to);
+        put_place(from);
+        commit();
+    }
     if (waits)
-        resolve(pending_.size());
+        resolve_all();
 }
 
 void recorder::filled(const moment &when, bool waits, CUstream stream,
                       CUdeviceptr to, std::uint64_t bytes)
 {
-    const std::lock_guard guard(lock_);
     if (bytes == 0 || is_captured(stream))
         return;
+    const std::lock_guard guard(lock_);
     const std::uint64_t order = stream_of(stream);
     timed(code::fill, when)
         .number(waits ? tape::flag_waits : 0)
@@ -469,9 +579,9 @@ void recorder::filled(const moment &when, bool waits, CUstream stream,
 
 void recorder::host_work(const moment &when, CUstream stream)
 {
-    const std::lock_guard guard(lock_);
     if (is_captured(stream))
         return;
+    const std::lock_guard guard(lock_);
     const std::uint64_t order = stream_of(stream);
     timed(code::host_work, when).number(order);
     commit();
@@ -495,8 +605,9 @@ CUdeviceptr start_of(CUmemorytype kind, const void *host, CUdeviceptr device,
 
 } // namespace
 
-void recorder::list_nodes(CUgraph from, std::vector<node> &out, unsigned depth,
-                          executable &into)
+// Asks the driver for a graph's nodes. Not locked.
+void recorder::ask_nodes(CUgraph from, std::vector<asked_node> &out,
+                         unsigned depth)
 {
     std::size_t count = 0;
     if (depth == 0 ||
@@ -513,70 +624,107 @@ void recorder::list_nodes(CUgraph from, std::vector<node> &out, unsigned depth,
         CUgraph child = nullptr;
         if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
             calls_.cuGraphChildGraphNodeGetGraph(handles[i], &child) ==
-                CUDA_SUCCESS) {
-            list_nodes(child, out, depth - 1, into);
-            continue;
-        }
-        into.nodes[handles[i]] = out.size();
-        node &next = out.emplace_back();
-        next.handle = handles[i];
-        CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
+                CUDA_SUCCESS)
+            ask_nodes(child, out, depth - 1);
+        else
+            out.push_back(ask_node(handles[i], type));
+    }
+}
+
+recorder::asked_node recorder::ask_node(CUgraphNode which, CUgraphNodeType type)
+{
+    asked_node out;
+    out.handle = which;
+    switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        if (graph_calls_.cuGraphKernelNodeGetParams_v2(which, &out.kernel) !=
+            CUDA_SUCCESS)
+            break;
+        out.kind = tape::node_kind::kernel;
+        out.of =
+            function_of(out.kernel.func != nullptr
+                            ? out.kernel.func
+                            : reinterpret_cast<CUfunction>(out.kernel.kern));
+        break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
         CUDA_MEMCPY3D copy{};
+        if (graph_calls_.cuGraphMemcpyNodeGetParams(which, &copy) !=
+            CUDA_SUCCESS)
+            break;
+        out.kind = tape::node_kind::copy;
+        out.to = start_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice,
+                          copy.dstXInBytes, copy.dstY, copy.dstZ, copy.dstPitch,
+                          copy.dstHeight);
+        out.from = start_of(copy.srcMemoryType, copy.srcHost, copy.srcDevice,
+                            copy.srcXInBytes, copy.srcY, copy.srcZ,
+                            copy.srcPitch, copy.srcHeight);
+        out.bytes = copy.WidthInBytes * std::max<std::size_t>(copy.Height, 1) *
+                    std::max<std::size_t>(copy.Depth, 1);
+        break;
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
         CUDA_MEMSET_NODE_PARAMS fill{};
+        if (graph_calls_.cuGraphMemsetNodeGetParams(which, &fill) !=
+            CUDA_SUCCESS)
+            break;
+        out.kind = tape::node_kind::fill;
+        out.to = fill.dst;
+        out.bytes = fill.width * fill.elementSize *
+                    std::max<std::size_t>(fill.height, 1);
+        break;
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
         CUDA_MEM_ALLOC_NODE_PARAMS_v1 memory{};
-        if (type == CU_GRAPH_NODE_TYPE_KERNEL &&
-            graph_calls_.cuGraphKernelNodeGetParams_v2(next.handle, &kernel) ==
-                CUDA_SUCCESS) {
-            const function &of =
-                function_of(kernel.func != nullptr
-                                ? kernel.func
-                                : reinterpret_cast<CUfunction>(kernel.kern));
-            scan_launch(of, kernel.kernelParams, kernel.extra);
-            next.kind = tape::node_kind::kernel;
+        if (calls_.cuGraphMemAllocNodeGetParams(which, &memory) !=
+                CUDA_SUCCESS ||
+            memory.bytesize == 0)
+            break;
+        out.kind = tape::node_kind::allocate;
+        out.to = memory.dptr;
+        out.bytes = memory.bytesize;
+        break;
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        if (graph_calls_.cuGraphMemFreeNodeGetParams(which, &out.to) ==
+            CUDA_SUCCESS)
+            out.kind = tape::node_kind::free;
+        break;
+    default:
+        break;
+    }
+    return out;
+}
+
+// Gives nodes the ordinals of a tape. With the lock held.
+std::vector<recorder::node>
+recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
+{
+    std::vector<node> out;
+    out.reserve(from.size());
+    for (const asked_node &each : from) {
+        into.nodes[each.handle] = out.size();
+        node &next = out.emplace_back();
+        next.kind = each.kind;
+        next.to = each.to;
+        next.from = each.from;
+        next.bytes = each.bytes;
+        if (each.kind == tape::node_kind::kernel) {
+            const CUDA_KERNEL_NODE_PARAMS_v2 &kernel = each.kernel;
+            scan_launch(*each.of, kernel.kernelParams, kernel.extra);
             next.shape =
-                shape_of(of.kernel,
+                shape_of(each.of->kernel,
                          {kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ,
                           kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ,
                           kernel.sharedMemBytes})
                     .ordinal;
-            for (const named &each : found_)
-                next.names.push_back(each.where);
-        } else if (type == CU_GRAPH_NODE_TYPE_MEMCPY &&
-                   graph_calls_.cuGraphMemcpyNodeGetParams(
-                       next.handle, &copy) == CUDA_SUCCESS) {
-            next.kind = tape::node_kind::copy;
-            next.to = start_of(copy.dstMemoryType, copy.dstHost, copy.dstDevice,
-                               copy.dstXInBytes, copy.dstY, copy.dstZ,
-                               copy.dstPitch, copy.dstHeight);
-            next.from = start_of(copy.srcMemoryType, copy.srcHost,
-                                 copy.srcDevice, copy.srcXInBytes, copy.srcY,
-                                 copy.srcZ, copy.srcPitch, copy.srcHeight);
-            next.bytes = copy.WidthInBytes *
-                         std::max<std::size_t>(copy.Height, 1) *
-                         std::max<std::size_t>(copy.Depth, 1);
-        } else if (type == CU_GRAPH_NODE_TYPE_MEMSET &&
-                   graph_calls_.cuGraphMemsetNodeGetParams(
-                       next.handle, &fill) == CUDA_SUCCESS) {
-            next.kind = tape::node_kind::fill;
-            next.to = fill.dst;
-            next.bytes = fill.width * fill.elementSize *
-                         std::max<std::size_t>(fill.height, 1);
-        } else if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
-                   calls_.cuGraphMemAllocNodeGetParams(next.handle, &memory) ==
-                       CUDA_SUCCESS &&
-                   memory.bytesize > 0) {
-            next.kind = tape::node_kind::allocate;
-            next.to = memory.dptr;
-            next.bytes = memory.bytesize;
+            for (const named &one : found_)
+                next.names.push_back(one.where);
+        } else if (each.kind == tape::node_kind::allocate) {
             // Later nodes name it; so does work behind the graph.
-            ranges_[memory.dptr] = {memory.dptr, memory.bytesize,
-                                    next_range_++};
-        } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
-                   graph_calls_.cuGraphMemFreeNodeGetParams(
-                       next.handle, &next.to) == CUDA_SUCCESS) {
-            next.kind = tape::node_kind::free;
+            ranges_[each.to] = {each.to, each.bytes, next_range_++};
         }
     }
+    return out;
 }
 
 // Kernels and shapes are records of their own, so the nodes are known before.
@@ -619,24 +767,26 @@ void recorder::put_graph(code what, const moment &when, std::uint64_t ordinal,
 
 void recorder::instantiated(const moment &when, CUgraphExec made, CUgraph from)
 {
+    std::vector<asked_node> asked;
+    ask_nodes(from, asked, most_depth);
     const std::lock_guard guard(lock_);
     executable now;
     now.ordinal = next_graph_++;
-    std::vector<node> nodes;
-    list_nodes(from, nodes, most_depth, now);
+    const std::vector<node> nodes = list_nodes(asked, now);
     put_graph(code::graph, when, now.ordinal, nodes);
     graphs_[made] = std::move(now);
 }
 
 void recorder::updated(const moment &when, CUgraphExec which, CUgraph from)
 {
+    std::vector<asked_node> asked;
+    ask_nodes(from, asked, most_depth);
     const std::lock_guard guard(lock_);
     const auto known = graphs_.find(which);
     if (known == graphs_.end())
         return;
-    std::vector<node> nodes;
     executable now;
-    list_nodes(from, nodes, most_depth, now);
+    const std::vector<node> nodes = list_nodes(asked, now);
     // The nodes' handles stay those that it was made with.
     put_graph(code::graph_changed, when, known->second.ordinal, nodes);
 }
@@ -645,6 +795,7 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
                             CUgraphNode which_node, CUfunction function_handle,
                             const grid &size, void **parameters, void **extra)
 {
+    const auto of = function_of(function_handle);
     const std::lock_guard guard(lock_);
     const auto known = graphs_.find(which);
     if (known == graphs_.end())
@@ -652,9 +803,8 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
     const auto place = known->second.nodes.find(which_node);
     if (place == known->second.nodes.end())
         return;
-    const function &of = function_of(function_handle);
-    scan_launch(of, parameters, extra);
-    const std::uint64_t kind = shape_of(of.kernel, size).ordinal;
+    scan_launch(*of, parameters, extra);
+    const std::uint64_t kind = shape_of(of->kernel, size).ordinal;
     timed(code::node_changed, when)
         .number(known->second.ordinal)
         .number(place->second)
@@ -666,17 +816,18 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
 
 void recorder::begin_graph(launching &out, CUstream stream)
 {
+    out.captured = is_captured(stream);
+    if (out.captured)
+        return;
+    resolve(2);
     {
         const auto guard = lock_soon(lock_);
-        out.captured = is_captured(stream);
-        if (out.captured)
-            return;
-        resolve(2);
         const std::uint64_t before = graph_launches_++;
-        if (before < timed_at_first || before % graphs_timed_later == 0) {
-            calibrate(stream);
-            out.timed = take_timer(out);
-        }
+        out.timed = before < timed_at_first || before % graphs_timed_later == 0;
+    }
+    if (out.timed) {
+        calibrate(stream);
+        out.timed = take_timer(out);
     }
     start_timer(out, stream);
 }
@@ -718,9 +869,9 @@ void recorder::graph_gone(const moment &when, CUgraphExec which)
 void recorder::event_recorded(const moment &when, CUevent event,
                               CUstream stream)
 {
-    const std::lock_guard guard(lock_);
     if (is_captured(stream))
         return;
+    const std::lock_guard guard(lock_);
     const std::uint64_t order = stream_of(stream);
     const auto [known, made] = events_.try_emplace(event, next_event_);
     next_event_ += made ? 1 : 0;
@@ -730,10 +881,12 @@ void recorder::event_recorded(const moment &when, CUevent event,
 
 void recorder::event_awaited(const moment &when, CUstream stream, CUevent event)
 {
+    if (is_captured(stream))
+        return;
     const std::lock_guard guard(lock_);
     // Nobody waits for an event that was never recorded, or in a capture.
     const auto known = events_.find(event);
-    if (known == events_.end() || is_captured(stream))
+    if (known == events_.end())
         return;
     const std::uint64_t order = stream_of(stream);
     timed(code::event_wait, when).number(order).number(known->second);
@@ -755,22 +908,23 @@ void recorder::waits()
 void recorder::synchronized(const moment &when, tape::wait_kind what,
                             CUstream stream, CUevent event)
 {
-    const std::lock_guard guard(lock_);
-    std::uint64_t which = 0;
-    if (what == tape::wait_kind::stream) {
-        which = stream_of(stream);
-    } else if (what == tape::wait_kind::event) {
-        const auto known = events_.find(event);
-        if (known == events_.end())
-            return;
-        which = known->second;
+    {
+        const std::lock_guard guard(lock_);
+        std::uint64_t which = 0;
+        if (what == tape::wait_kind::stream) {
+            which = stream_of(stream);
+        } else if (what == tape::wait_kind::event) {
+            const auto known = events_.find(event);
+            if (known == events_.end())
+                return;
+            which = known->second;
+        }
+        timed(code::synchronize, when)
+            .number(static_cast<std::uint64_t>(what))
+            .number(which);
+        commit();
     }
-    timed(code::synchronize, when)
-        .number(static_cast<std::uint64_t>(what))
-        .number(which);
-    commit();
-    resolve(pending_.size());
-    left_at_ = now_ns();
+    resolve_all();
 }
 
 void recorder::stream_gone(const moment &when, CUstream stream)
@@ -801,20 +955,29 @@ void recorder::module_goes()
 
 void recorder::context_goes()
 {
+    resolve(most_timers);
     const std::lock_guard guard(lock_);
-    resolve(pending_.size());
+    contexts_gone_++;
     pending_.clear();
     free_timers_.clear();
     timers_ = 0;
     functions_.clear();
 }
 
-void recorder::finish()
+bool recorder::finish()
 {
-    const std::lock_guard guard(lock_);
-    resolve(pending_.size());
+    // A signal may have ended the program while it held the lock.
+    std::unique_lock guard(lock_, std::defer_lock);
+    for (int tries = 0; tries < 1000 && !guard.try_lock(); tries++)
+        usleep(1000);
+    if (!guard)
+        return false;
+    guard.unlock();
+    resolve(most_timers);
+    guard.lock();
     out_.begin(code::end).commit();
     out_.close();
+    return true;
 }
 
 } // namespace emuv::cuda

@@ -5,9 +5,11 @@
 #include "base/driver.hpp"
 #include "record/writer.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -29,7 +31,8 @@ struct graph_calls
 /// The program's calls as a tape.
 ///
 /// Each function is called on the program's thread, and takes a lock of its
-/// own for a moment. A record is written once its call has succeeded, so the
+/// own for a moment. With the lock held nobody calls the driver, which may wait
+/// for the device. A record is written once its call has succeeded, so the
 /// records of several threads come in the order in which their calls returned.
 ///
 /// The time that a kernel takes on the device comes from an event before it and
@@ -44,6 +47,8 @@ public:
     {
         std::uint64_t begin;
         std::uint64_t end;
+        /// When the program made it, if that is before: recording took time.
+        std::uint64_t entered = 0;
     };
 
     /// A range of memory that the tape knows.
@@ -63,6 +68,7 @@ public:
         CUevent start = nullptr;
         CUevent end = nullptr;
         CUcontext context = nullptr;
+        std::uint64_t contexts_gone = 0; ///< of the recorder's, then
         std::vector<range> names; ///< the bytes: the offset into the allocation
     };
 
@@ -90,7 +96,9 @@ public:
     void allocated(const moment &when, tape::memory_kind kind,
                    CUdeviceptr address, std::uint64_t bytes, CUstream stream);
     /// Before memory goes: its address may be given out anew at once.
-    range leaves(CUdeviceptr address);
+    /// @param stream  the stream that it is freed in order of, or null. Where
+    ///   that is captured, the memory stays: a node of the graph frees it.
+    range leaves(CUdeviceptr address, CUstream stream);
     /// It did not go after all.
     void stays(const range &what);
     /// It went, if it was known.
@@ -145,9 +153,9 @@ public:
     /// A context is about to go, with its events.
     void context_goes();
     /// The program ends: the times that are known by now are written.
-    void finish();
-    /// For the child of a fork().
-    void stop_after_fork() { out_.close_after_fork(); }
+    /// @return false if a call of this recorder's never ends, as in a program
+    ///   that ends in a signal's handler: the tape has no end then
+    bool finish();
 
 private:
     struct parameter
@@ -171,6 +179,8 @@ private:
         CUevent end;
         CUcontext context;
         std::uint64_t work; // its ordinal; `calibration` for none
+        static constexpr std::uint64_t unknown = UINT64_MAX;
+        std::uint64_t ns = unknown; // between them
     };
     struct named
     {
@@ -197,7 +207,8 @@ private:
     void put_place(CUdeviceptr at);
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
-    const function &function_of(CUfunction which);
+    const char *ask_about(CUfunction which, std::vector<parameter> &out) const;
+    std::shared_ptr<const function> function_of(CUfunction which);
     shape &shape_of(std::uint64_t kernel, const grid &size);
     bool is_captured(CUstream stream);
     bool take_timer(launching &out);
@@ -205,24 +216,30 @@ private:
     bool stop_timer(launching &launch, CUstream stream, CUresult result);
     void give_back(const launching &launch);
     void keep_timer(const launching &launch, std::uint64_t work);
+    std::vector<timer> take_pending(CUcontext context, std::size_t most);
+    std::size_t ask_times(std::vector<timer> &of) const;
     void resolve(std::size_t most);
+    void resolve_all();
     void calibrate(CUstream stream);
     void put_names(const std::vector<range> &names);
 
+    struct asked_node;
     struct node;
     void put_graph(tape::code what, const moment &when, std::uint64_t ordinal,
                    const std::vector<node> &nodes);
-    void list_nodes(CUgraph from, std::vector<node> &out, unsigned depth,
-                    executable &into);
+    void ask_nodes(CUgraph from, std::vector<asked_node> &out, unsigned depth);
+    asked_node ask_node(CUgraphNode which, CUgraphNodeType type);
+    std::vector<node> list_nodes(const std::vector<asked_node> &from,
+                                 executable &into);
 
     const driver &calls_;
     const graph_calls &graph_calls_;
     tape_writer &out_;
     std::mutex lock_;
-    std::uint64_t left_at_ = 0; // when the last recorded call was left
+    std::atomic<std::uint64_t> left_at_{0}; // when the last call was left
     std::map<CUdeviceptr, range> ranges_;
     std::uint64_t next_range_ = 0;
-    std::map<CUfunction, function> functions_;
+    std::map<CUfunction, std::shared_ptr<const function>> functions_;
     std::map<const char *, std::uint64_t, by_text> kernels_;
     std::map<std::vector<std::uint64_t>, shape> shapes_;
     std::vector<std::uint64_t> key_; // of a shape
@@ -238,6 +255,7 @@ private:
     std::map<CUcontext, std::vector<timer>> free_timers_;
     std::deque<timer> pending_;
     std::size_t timers_ = 0;
+    std::uint64_t contexts_gone_ = 0; // with their events
     unsigned calibrations_ = 0;
 };
 

@@ -22,32 +22,52 @@ tape_writer::~tape_writer()
 
 int tape_writer::open(const char *path)
 {
-    if (std::strlen(path) > sizeof path_ - 16)
+    if (std::strlen(path) > sizeof path_ - 24)
         return ENAMETOOLONG;
     std::strcpy(path_, path);
-    file_ = ::open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    file_ = ::open(path_, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file_ < 0)
         return errno;
-    // Two processes that begin at once do not both find the file empty. A file
-    // system without locks has none of that.
-    while (flock(file_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-    if (lseek(file_, 0, SEEK_END) > 0) {
+    // The lock is kept as long as the file is open: it tells others that
+    // somebody writes. A file system without locks has none of that.
+    int busy = 0;
+    do
+        busy = flock(file_, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    while (busy == EINTR);
+    if (busy == EWOULDBLOCK || lseek(file_, 0, SEEK_END) > 0) {
         ::close(file_);
-        const std::size_t length = std::strlen(path_);
-        std::snprintf(path_ + length, sizeof path_ - length, ".%d",
-                      static_cast<int>(getpid()));
-        file_ = ::open(path_, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (file_ < 0)
-            return errno;
+        if (const int error = open_beside(path); error != 0)
+            return error;
     }
     buffer_.reserve(kept_back * 2);
     buffer_.insert(buffer_.end(), tape::magic.begin(), tape::magic.end());
     number(tape::version);
     whole_ = buffer_.size();
     write_all();
-    flock(file_, LOCK_UN);
     return failed_;
+}
+
+// Makes a file that there is not: PATH.PID, or PATH.PID.2 and so on. Others may
+// know the name beforehand, so no link is followed.
+int tape_writer::open_beside(const char *path)
+{
+    const int process = static_cast<int>(getpid());
+    const std::size_t length = std::strlen(path);
+    for (int number = 1; number <= 1000; number++) {
+        std::snprintf(path_ + length, sizeof path_ - length,
+                      number == 1 ? ".%d" : ".%d.%d", process, number);
+        file_ = ::open(path_,
+                       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND |
+                           O_CLOEXEC,
+                       0666);
+        if (file_ >= 0) {
+            flock(file_, LOCK_EX | LOCK_NB);
+            return 0;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return errno;
 }
 
 tape_writer &tape_writer::begin(tape::code what)

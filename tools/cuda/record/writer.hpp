@@ -24,8 +24,10 @@ public:
     ~tape_writer();
 
     /// Opens the file, and writes the beginning of a tape. If the file has
-    /// something in it already, that is another process's tape: this one's
-    /// goes to "PATH.PID".
+    /// something in it already, or another process has it locked, that is
+    /// another process's tape: this one's goes to "PATH.PID". If there is such
+    /// a file, it goes to "PATH.PID.2" and so on. The file stays locked (flock)
+    /// as long as it is open.
     /// @return 0 or an errno
     int open(const char *path);
 
@@ -55,6 +57,7 @@ public:
     void close_after_fork();
 
 private:
+    int open_beside(const char *path);
     void write_all();
 
     static constexpr std::size_t kept_back = std::size_t{256} << 10;
