@@ -32,12 +32,12 @@ struct oracle_result
 /// - Each direction of the link carries one piece at a time, at its rate.
 /// - Pieces come in the order of their next use, as early as there is room.
 /// - Room is made by the piece whose next use is the furthest, if that is
-/// further
-///   than what comes. It leaves when its last use is over. If it was written to
-///   and is needed again, it is copied, as soon as its last change is over.
+///   further than what comes. It leaves when its last use is over. If it was
+///   written to and is needed again, it is copied, as soon as its last change
+///   is over. It comes back when that copy is over.
 /// - A piece that finds no room is read in place, at the link's rate. So is one
-///   that would be the next to leave, if the kernel takes no longer for it,
-///   and in some of the schedules that are tried, also if it does.
+///   that would be the next to leave, if the kernel takes no longer for it.
+///   Some of the schedules that are tried do that even if it does.
 ///
 /// Mapping costs nothing here.
 /// @param share  bytes of VRAM; UINT64_MAX: the program natively

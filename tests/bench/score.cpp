@@ -204,7 +204,7 @@ private:
         }
     }
 
-    // What takes the program's thread alone, with the last item before.
+    // A call that takes the program's thread alone: with the last item before.
     void on_the_host(const tape::step &of)
     {
         if (!out_.items.empty())

@@ -9,7 +9,7 @@ namespace bench {
 
 /// When the program's thread goes on, in nanoseconds of a clock. A call of the
 /// program's takes as long as the driver took, and as the engine takes on top.
-/// Where the thread waits for the device, it goes on when that is done.
+/// A thread that waits for the device goes on when that is done.
 struct thread_time
 {
     std::uint64_t at = 0; ///< its time; the player sleeps until then

@@ -324,20 +324,16 @@ private:
         of.ns = std::max<std::uint64_t>(ns, 1);
     }
 
-    void read_step(code what)
+    static bool is_of_graphs(code what)
     {
-        if (what < code::allocate || what > code::host_work) {
-            char hex[32];
-            std::snprintf(hex, sizeof hex, "an unknown record %#x",
-                          static_cast<unsigned>(what));
-            return fail(hex);
-        }
-        step made;
-        made.what = what;
-        made.gap = number(max_ns, "time");
-        made.took = number(max_ns, "time");
-        freed_ = none;
-        switch (what) {
+        return (what >= code::graph && what <= code::graph_gone) ||
+               what == code::graph_changed || what == code::node_changed;
+    }
+
+    // The fields of a record behind its times.
+    void read_memory(step &made)
+    {
+        switch (made.what) {
         case code::allocate: {
             const auto kind = static_cast<memory_kind>(number(
                 static_cast<std::uint64_t>(memory_kind::count) - 1, "memory"));
@@ -358,6 +354,14 @@ private:
             gone(made.which);
             break;
         }
+        default:
+            break;
+        }
+    }
+
+    void read_work(step &made)
+    {
+        switch (made.what) {
         case code::launch:
             made.which = ordinal(out_.shapes.size(), "shape");
             made.stream = stream();
@@ -383,14 +387,22 @@ private:
             made.bytes = number(max_bytes, "bytes");
             made.to = place_or_none();
             break;
+        default:
+            break;
+        }
+    }
+
+    void read_graph(step &made)
+    {
+        switch (made.what) {
         case code::graph:
         case code::graph_changed: {
             graph next;
-            next.ordinal = what == code::graph
+            next.ordinal = made.what == code::graph
                                ? static_cast<std::uint32_t>(versions_.size())
                                : ordinal(versions_.size(), "graph");
             read_nodes(next);
-            add_version(std::move(next), made, what == code::graph);
+            add_version(std::move(next), made, made.what == code::graph);
             break;
         }
         case code::node_changed: {
@@ -427,6 +439,14 @@ private:
                 made.which = versions_[which];
             break;
         }
+        default:
+            break;
+        }
+    }
+
+    void read_order(step &made)
+    {
+        switch (made.what) {
         case code::event_record:
             made.event = ordinal(std::size_t{events_} + 1, "event");
             made.stream = stream();
@@ -459,6 +479,29 @@ private:
         default:
             break;
         }
+    }
+
+    void read_step(code what)
+    {
+        if (what < code::allocate || what > code::host_work) {
+            char hex[32];
+            std::snprintf(hex, sizeof hex, "an unknown record %#x",
+                          static_cast<unsigned>(what));
+            return fail(hex);
+        }
+        step made;
+        made.what = what;
+        made.gap = number(max_ns, "time");
+        made.took = number(max_ns, "time");
+        freed_ = none;
+        if (what < code::launch)
+            read_memory(made);
+        else if (what < code::graph)
+            read_work(made);
+        else if (is_of_graphs(what))
+            read_graph(made);
+        else
+            read_order(made);
         if (out_.steps.size() >= max_steps)
             fail("more than " + std::to_string(max_steps) + " calls");
         if (!good())

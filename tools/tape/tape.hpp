@@ -70,7 +70,7 @@ struct graph
     std::vector<node> nodes;     ///< if it is kept as a whole
     std::uint32_t whole = none;  ///< the version that its nodes are in
     std::uint32_t before = none; ///< the version that it was made of, if any
-    /// What is other than in that: places and nodes, in order.
+    /// Places and nodes that are other than in that, in order.
     std::vector<std::pair<std::uint32_t, node>> changes;
     std::size_t changes_weight = 0; ///< of all changes since `whole`
     std::size_t weight = 0; ///< of its nodes and their addresses, if whole

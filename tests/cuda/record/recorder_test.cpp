@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What recording costs is not the program's own time on a tape, and recording
-// disturbs no capture.
+// The time that recording takes is not the program's own on a tape, and
+// recording disturbs no capture.
 #include "base/captures.hpp"
 #include "base/thread.hpp"
 #include "idle_driver.hpp"

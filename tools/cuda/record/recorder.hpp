@@ -96,8 +96,8 @@ public:
     void allocated(const moment &when, tape::memory_kind kind,
                    CUdeviceptr address, std::uint64_t bytes, CUstream stream);
     /// Before memory goes: its address may be given out anew at once.
-    /// @param stream  the stream that it is freed in order of, or null. Where
-    ///   that is captured, the memory stays: a node of the graph frees it.
+    /// @param stream  the stream that it is freed in order of, or null. While
+    ///   that is captured the memory stays: a node of the graph frees it.
     range leaves(CUdeviceptr address, CUstream stream);
     /// It did not go after all.
     void stays(const range &what);
