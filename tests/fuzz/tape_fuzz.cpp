@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
                        "a name lies in its allocation");
         if (each.what == emuv::tape::code::graph_launch)
             fuzz::must(emuv::tape::times_of(read, each).size() ==
-                           read.graphs.at(each.which).nodes.size(),
+                           read.graphs.at(each.which).count,
                        "each node has a time");
     }
     fuzz::must(emuv::tape::summarize(read).launches <= read.steps.size(),

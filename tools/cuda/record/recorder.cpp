@@ -41,7 +41,7 @@ struct recorder::asked_node
     CUgraphNode handle = nullptr;
     tape::node_kind kind = tape::node_kind::other;
     CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
-    std::shared_ptr<const function> of; // of a kernel
+    const function *of = nullptr; // of a kernel
     CUdeviceptr to = 0;
     CUdeviceptr from = 0;
     std::uint64_t bytes = 0;
@@ -210,8 +210,7 @@ const char *recorder::ask_about(CUfunction which,
     return name;
 }
 
-std::shared_ptr<const recorder::function>
-recorder::function_of(CUfunction which)
+const recorder::function *recorder::function_of(CUfunction which)
 {
     {
         const auto guard = lock_soon(lock_);
@@ -219,9 +218,10 @@ recorder::function_of(CUfunction which)
         if (known != functions_.end())
             return known->second;
     }
-    const auto made = std::make_shared<function>();
-    const char *const name = ask_about(which, made->parameters);
+    function asked;
+    const char *const name = ask_about(which, asked.parameters);
     const std::lock_guard guard(lock_);
+    function *const made = &all_functions_.emplace_back(std::move(asked));
     const auto found = kernels_.find(name);
     if (found != kernels_.end()) {
         made->kernel = found->second;
@@ -497,7 +497,7 @@ void recorder::begin_launch(launching &out, CUfunction function_handle,
     out.captured = is_captured(stream);
     if (out.captured)
         return;
-    const auto of = function_of(function_handle);
+    const function *const of = function_of(function_handle);
     bool polls = false;
     {
         const auto guard = lock_soon(lock_);
@@ -795,7 +795,7 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
                             CUgraphNode which_node, CUfunction function_handle,
                             const grid &size, void **parameters, void **extra)
 {
-    const auto of = function_of(function_handle);
+    const function *const of = function_of(function_handle);
     const std::lock_guard guard(lock_);
     const auto known = graphs_.find(which);
     if (known == graphs_.end())

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -208,7 +207,7 @@ private:
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
     const char *ask_about(CUfunction which, std::vector<parameter> &out) const;
-    std::shared_ptr<const function> function_of(CUfunction which);
+    const function *function_of(CUfunction which);
     shape &shape_of(std::uint64_t kernel, const grid &size);
     bool is_captured(CUstream stream);
     bool take_timer(launching &out);
@@ -239,7 +238,8 @@ private:
     std::atomic<std::uint64_t> left_at_{0}; // when the last call was left
     std::map<CUdeviceptr, range> ranges_;
     std::uint64_t next_range_ = 0;
-    std::map<CUfunction, std::shared_ptr<const function>> functions_;
+    std::deque<function> all_functions_; // others may still use them
+    std::map<CUfunction, const function *> functions_;
     std::map<const char *, std::uint64_t, by_text> kernels_;
     std::map<std::vector<std::uint64_t>, shape> shapes_;
     std::vector<std::uint64_t> key_; // of a shape
