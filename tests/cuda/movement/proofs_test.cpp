@@ -235,6 +235,22 @@ TEST_F(Proofs, OtherParametersMayBeNullOrSmall)
     EXPECT_EQ(small.base_count, 1U);
 }
 
+TEST_F(Proofs, NamesDecideWhereAnAddressIsUnknownUnlessALoadedOneCouldBeIt)
+{
+    start("proven,known,cuda_core_test*", 90);
+    work named =
+        launch(take("proven_copy", &place_in_this_program), {first_, first_});
+    EXPECT_TRUE(named.proven);
+    named.doubt(); // as the mover does
+    EXPECT_TRUE(named.trusted);
+    EXPECT_FALSE(named.proven);
+    work loads =
+        launch(take("checked_index", &place_in_this_program), {first_ + 64, 0});
+    EXPECT_TRUE(loads.trusted);
+    loads.doubt();
+    EXPECT_FALSE(loads.trusted);
+}
+
 TEST_F(Proofs, KernelThatPicksAParameterByAnIndexIsTrustedByNameAlone)
 {
     EXPECT_FALSE(trusts(take("proven_list")));

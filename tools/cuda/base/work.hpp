@@ -41,6 +41,8 @@ struct work
     bool trusted = false;
     /// True if a proof is the reason.
     bool proven = false;
+    /// True if its name would do, should the proof not hold for this launch.
+    bool by_name = false;
     /// True if it may touch any length from an address on.
     bool open_ended = false;
     std::uint32_t count = 0;
@@ -70,7 +72,14 @@ struct work
         if (base_count < max_bases)
             bases[base_count++] = address;
         else
-            trusted = false;
+            doubt();
+    }
+
+    /// The proof does not hold for this launch: its name decides.
+    void doubt()
+    {
+        trusted = trusted && by_name;
+        proven = false;
     }
 
     /// Counts the launch, now that it is known whether it is trusted.

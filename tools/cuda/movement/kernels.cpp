@@ -358,11 +358,14 @@ void known_kernels::judge(const layout &known, const values &given,
         out.trusted = true;
     } else if (proven) {
         out.trusted = out.proven = true;
+        out.by_name = known.named;
         why = "a parameter that it goes by is no address in an allocation";
         for (const proof::base &each : known.found->bases) {
             CUdeviceptr value = 0;
             const bool there = value_at(known, given, each.offset, value);
             // A loaded number is added to it, which could be the address.
+            if (each.to_be_checked)
+                out.by_name = false;
             if (!there || (each.to_be_checked && !may_be_address(value)))
                 out.trusted = false;
             // The kernel may come to its memory from outside.

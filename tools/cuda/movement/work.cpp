@@ -432,11 +432,13 @@ void mover::ask_about_bases(work &announced) const
 {
     for (std::uint32_t i = 0; i < announced.base_count; i++) {
         unsigned type = 0;
-        announced.trusted = announced.trusted &&
-                            calls_.cuPointerGetAttribute(
-                                &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                announced.bases[i]) == CUDA_SUCCESS &&
-                            type != 0;
+        if (calls_.cuPointerGetAttribute(&type,
+                                         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                         announced.bases[i]) != CUDA_SUCCESS ||
+            type == 0) {
+            announced.doubt();
+            break;
+        }
     }
     announced.base_count = 0;
 }
