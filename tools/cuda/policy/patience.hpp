@@ -7,8 +7,8 @@
 
 namespace emuv::cuda {
 
-/// After a wait in vain no wait begins for some steps: twice as many each time,
-/// and half as many after a wait that was not in vain.
+/// After a wait in vain no wait begins for some steps: twice as many each time.
+/// A wait that was not in vain halves them.
 class patience
 {
 public:
