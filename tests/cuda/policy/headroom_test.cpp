@@ -21,9 +21,9 @@ public:
                std::uint64_t mapped_ms = 0)
     {
         const std::uint64_t rests = now + (100 - rested_ms) * ms;
-        room.looked(true, false, now);
-        room.looked(false, true, rests);
-        room.looked(false, false, rests + mapped_ms * ms);
+        room.looked({.brings = true}, now);
+        room.looked({.maps = true}, rests);
+        room.looked({}, rests + mapped_ms * ms);
         room.waited(waited_ms * ms);
         now += 100 * ms;
         return room.choose(now);
@@ -105,7 +105,7 @@ TEST(Headroom, ForgetsWhatWasBeforeItBegan)
 TEST(Headroom, CountsWhatIsOnItsWayWhenItChooses)
 {
     clocked it;
-    it.room.looked(true, false, it.now);
+    it.room.looked({.brings = true}, it.now);
     for (unsigned i = 1; i <= 2; i++) {
         it.room.waited(50 * ms);
         it.room.choose(it.now + i * 100 * ms);

@@ -7,7 +7,10 @@
 #include "module.hpp"
 #include "state.hpp"
 
+#include <deque>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include <sys/mman.h>
 
@@ -25,8 +28,15 @@ context::context(device &on, unsigned flags_, bool primary_)
 
 std::vector<context *> &context_stack()
 {
-    thread_local std::vector<context *> stack;
-    return stack;
+    // Handlers at exit run after the objects of their thread have gone.
+    static std::mutex lock;
+    static auto &all = *new std::deque<std::vector<context *>>;
+    thread_local std::vector<context *> *stack;
+    if (stack == nullptr) {
+        const std::lock_guard guard(lock);
+        stack = &all.emplace_back();
+    }
+    return *stack;
 }
 
 namespace {

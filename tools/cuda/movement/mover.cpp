@@ -505,7 +505,9 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
         busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
     call_off_waits();
     let_in(lock);
-    headroom_.looked(any_at(stage::fetch), any_at(stage::remap), now_ns());
+    headroom_.looked(
+        {.brings = any_at(stage::fetch), .maps = any_at(stage::remap)},
+        now_ns());
     return busy;
 }
 

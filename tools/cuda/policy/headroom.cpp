@@ -12,19 +12,18 @@ void headroom::begin(std::uint64_t now_ns)
     brought_ns_ = busy_ns_ = waited_ns_ = 0;
 }
 
-void headroom::looked(bool brings, bool maps, std::uint64_t now_ns)
+void headroom::looked(to_do now, std::uint64_t now_ns)
 {
     const std::uint64_t past_ns = now_ns - looked_ns_;
-    brought_ns_ += brings_ ? past_ns : 0;
-    busy_ns_ += brings_ || maps_ ? past_ns : 0;
+    brought_ns_ += seen_.brings ? past_ns : 0;
+    busy_ns_ += seen_.brings || seen_.maps ? past_ns : 0;
     looked_ns_ = now_ns;
-    brings_ = brings;
-    maps_ = maps;
+    seen_ = now;
 }
 
 bool headroom::choose(std::uint64_t now_ns)
 {
-    looked(brings_, maps_, now_ns);
+    looked(seen_, now_ns);
     const std::uint64_t all_ns = now_ns - since_ns_;
     const std::uint64_t before = bytes_;
     if (all_ns - brought_ns_ < all_ns / short_rest)

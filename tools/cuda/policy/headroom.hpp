@@ -30,9 +30,14 @@ public:
     /// Starts to measure anew: the past does not stand for the future.
     void begin(std::uint64_t now_ns);
 
-    /// @param brings  true if from now on the link has anything to bring
-    /// @param maps  true if the driver has anything to map
-    void looked(bool brings, bool maps, std::uint64_t now_ns);
+    /// What there is to do from a moment on.
+    struct to_do
+    {
+        bool brings = false; ///< the link has anything to bring
+        bool maps = false;   ///< the driver has anything to map
+    };
+
+    void looked(to_do now, std::uint64_t now_ns);
 
     /// A launch has waited so long for memory that was not there.
     void waited(std::uint64_t ns) { waited_ns_ += ns; }
@@ -57,8 +62,7 @@ private:
     std::uint64_t brought_ns_ = 0;
     std::uint64_t busy_ns_ = 0; // the link or the driver
     std::uint64_t waited_ns_ = 0;
-    bool brings_ = false;
-    bool maps_ = false;
+    to_do seen_;
 };
 
 } // namespace emuv::cuda

@@ -70,7 +70,8 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (skip_ > 0)
         skip_--;
     else
-        measured(step_ns, disturbed, recurs);
+        measured(
+            {.step_ns = step_ns, .disturbed = disturbed, .recurs = recurs});
 }
 
 // Tries something else from here on.
@@ -92,20 +93,20 @@ bool pace::is_known(bool disturbed, unsigned rounds)
 }
 
 // Takes note of a whole round.
-void pace::measured(double step_ns, bool disturbed, bool recurs)
+void pace::measured(const past_round &one)
 {
     switch (state_) {
     case state::still:
-        still_ns_ = step_ns;
+        still_ns_ = one.step_ns;
         moving_ns_ = arranged_ns_ = std::numeric_limits<double>::max();
         try_next(state::trial);
         break;
     case state::trial:
-        moving_ns_ = std::min(moving_ns_, step_ns);
+        moving_ns_ = std::min(moving_ns_, one.step_ns);
         if (moving_ns_ * worth_arranging < still_ns_)
             state_ = state::settled;
-        else if (is_known(disturbed, trial_rounds)) {
-            if (recurs) {
+        else if (is_known(one.disturbed, trial_rounds)) {
+            if (one.recurs) {
                 try_next(state::arranged);
             } else {
                 state_ = state::settled;
@@ -115,9 +116,9 @@ void pace::measured(double step_ns, bool disturbed, bool recurs)
         }
         break;
     case state::arranged:
-        if (!disturbed)
-            arranged_ns_ = std::min(arranged_ns_, step_ns);
-        if (!is_known(disturbed, arranged_rounds))
+        if (!one.disturbed)
+            arranged_ns_ = std::min(arranged_ns_, one.step_ns);
+        if (!is_known(one.disturbed, arranged_rounds))
             break;
         state_ = state::settled;
         // If moving has lost, memory stands still, arranged or not.
@@ -126,7 +127,7 @@ void pace::measured(double step_ns, bool disturbed, bool recurs)
         still_ns_ = std::min(still_ns_, arranged_ns_);
         break;
     case state::settled:
-        if (unarranged_ && recurs)
+        if (unarranged_ && one.recurs)
             try_next(state::arranged);
         break;
     }

@@ -89,7 +89,14 @@ private:
 
     void begin(std::uint64_t lag, std::uint64_t now_ns);
     void settle_moving(std::uint64_t now_ns);
-    void measured(double step_ns, bool disturbed, bool recurs);
+    struct past_round
+    {
+        double step_ns;
+        bool disturbed;
+        bool recurs; // its memory comes again as well
+    };
+
+    void measured(const past_round &one);
     void try_next(state next);
     bool is_known(bool disturbed, unsigned rounds);
 

@@ -1351,7 +1351,7 @@ private:
             return;
         of = *found;
         accesses_++;
-        take(of, at, generic, false);
+        take(of, at, generic ? means::generic : means::address);
     }
 
     void check_descriptor(const instruction &what, index at)
@@ -1361,7 +1361,7 @@ private:
         if (reg == no_register)
             return fail(obstacle::descriptor, at);
         take({or_number(get(reg, {})), or_number(get(next(reg, 1), {}))}, at,
-             false, true);
+             means::descriptor);
     }
 
     // Notes a word that an address goes by, or why it may not.
@@ -1408,9 +1408,18 @@ private:
         });
     }
 
-    // Finds the parameters that an address goes by.
-    void take(const address &of, index at, bool generic, bool descriptor)
+    // By what an instruction reaches memory.
+    enum class means : std::uint8_t
     {
+        address,    // of global memory
+        generic,    // or of the thread's own, or of shared memory
+        descriptor, // in memory
+    };
+
+    // Finds the parameters that an address goes by.
+    void take(const address &of, index at, means by)
+    {
+        const bool descriptor = by == means::descriptor;
         const std::uint8_t other = std::max(of.low.other, of.high.other);
         if (other >= loaded)
             return fail(descriptor             ? obstacle::descriptor
@@ -1429,7 +1438,7 @@ private:
             if (std::binary_search(high.begin(), high.end(), each + 4))
                 found = go_by(each, of, at, descriptor) || found;
         // A window of the thread's own memory.
-        if (!found && generic && !more)
+        if (!found && by == means::generic && !more)
             found = std::binary_search(high.begin(), high.end(),
                                        word(window_bank, 4));
         if (!found)

@@ -8,6 +8,7 @@
 #include "base/work.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -29,6 +30,12 @@ constexpr std::size_t most_nodes = std::size_t{1} << 20;
 constexpr std::uint64_t flush_ns = 50000000;
 
 } // namespace
+
+recorder::~recorder()
+{
+    for (const auto &each : kernels_)
+        std::free(const_cast<char *>(each.first));
+}
 
 bool recorder::by_text::operator()(const char *one, const char *other) const
 {
@@ -227,7 +234,7 @@ const recorder::function *recorder::function_of(CUfunction which)
         made->kernel = found->second;
     } else {
         made->kernel = kernels_.size();
-        kernels_.emplace(strdup(name), made->kernel); // kept, as this is
+        kernels_.emplace(strdup(name), made->kernel);
         out_.begin(code::kernel).text(name).commit();
     }
     return functions_.try_emplace(which, made).first->second;

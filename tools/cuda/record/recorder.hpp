@@ -83,6 +83,7 @@ public:
     recorder(const driver &calls, const graph_calls &graphs, tape_writer &out)
         : calls_(calls), graph_calls_(graphs), out_(out)
     {}
+    ~recorder();
     recorder(const recorder &) = delete;
     recorder &operator=(const recorder &) = delete;
 
