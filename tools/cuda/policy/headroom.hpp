@@ -30,7 +30,7 @@ public:
     /// Starts to measure anew: the past does not stand for the future.
     void begin(std::uint64_t now_ns);
 
-    /// What there is to do from a moment on.
+    /// The work from a moment on.
     struct to_do
     {
         bool brings = false; ///< the link has anything to bring
