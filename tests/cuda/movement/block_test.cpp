@@ -238,13 +238,13 @@ TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
 {
     block_ref one = made();
     block_ref other = one;
-    EXPECT_EQ(other->holders, 2u);
+    EXPECT_EQ(other->holders(), 2u);
     one = {};
     EXPECT_FALSE(one);
-    EXPECT_EQ(other->holders, 1u);
+    EXPECT_EQ(other->holders(), 1u);
     const block_ref third = std::move(other);
     EXPECT_FALSE(other);
-    EXPECT_EQ(third->holders, 1u);
+    EXPECT_EQ(third->holders(), 1u);
 }
 
 } // namespace

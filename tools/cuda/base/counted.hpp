@@ -11,6 +11,9 @@ namespace emuv::cuda {
 /// A base of what is held so. For any thread.
 class counted
 {
+public:
+    unsigned holders() const { return holders_.load(); }
+
 private:
     template <typename Held>
     friend class counted_ref;

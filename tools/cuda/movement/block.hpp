@@ -2,6 +2,7 @@
 // Allocations whose units come and go, and the parts of them that work touches.
 #pragma once
 
+#include "base/counted.hpp"
 #include "base/driver.hpp"
 #include "movement/digests.hpp"
 #include "movement/known.hpp"
@@ -11,10 +12,8 @@
 #include "policy/view.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace emuv::cuda {
@@ -86,7 +85,7 @@ struct use_mark
 };
 
 /// An allocation. A mover's lock guards it.
-struct block
+struct block : counted
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
@@ -110,7 +109,6 @@ struct block
     bool fixed = false;
     bool vacant = false;  ///< freed, to be allocated again
     bool renewed = false; ///< allocated again, and no work was given it since
-    std::atomic<unsigned> holders{0};
 
     void add(const slot &one);
     /// Sets the place of one of its units.
@@ -153,39 +151,7 @@ struct block
     std::uint64_t ram_bytes(std::size_t first, std::size_t end) const;
 };
 
-/// As std::shared_ptr, which needs a newer glibc.
-class block_ref
-{
-public:
-    block_ref() = default;
-    explicit block_ref(block *which) : block_(which) { hold(); }
-    block_ref(const block_ref &other) : block_(other.block_) { hold(); }
-    block_ref(block_ref &&other) noexcept
-        : block_(std::exchange(other.block_, nullptr))
-    {}
-    block_ref &operator=(block_ref other) noexcept
-    {
-        std::swap(block_, other.block_);
-        return *this;
-    }
-    ~block_ref()
-    {
-        if (block_ != nullptr && block_->holders.fetch_sub(1) == 1)
-            delete block_;
-    }
-    block *operator->() const { return block_; }
-    block &operator*() const { return *block_; }
-    bool operator==(const block_ref &other) const = default;
-    explicit operator bool() const { return block_ != nullptr; }
-
-private:
-    void hold()
-    {
-        if (block_ != nullptr)
-            block_->holders.fetch_add(1);
-    }
-    block *block_ = nullptr;
-};
+using block_ref = counted_ref<block>;
 
 /// A unit, and the number of steps until its next use.
 struct candidate

@@ -2,6 +2,8 @@
 // Kernels that a fault was seen with, from one run of a program to the next.
 #include "movement/remembered.hpp"
 
+#include "proof/cache.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -121,18 +123,13 @@ remembered::remembered(const place &path)
 remembered::place remembered::usual_place()
 {
     place out;
-    const auto put = [&](const char *variable, const char *rest) {
-        const char *const folder = secure_getenv(variable);
-        if (folder == nullptr || folder[0] != '/')
-            return false;
-        const int length = std::snprintf(out.text, sizeof out.text,
-                                         "%s%s/emuv/untrusted", folder, rest);
-        if (length < 0 || length >= static_cast<int>(sizeof out.text))
-            out.text[0] = '\0';
-        return true;
-    };
-    if (!put("XDG_CACHE_HOME", ""))
-        put("HOME", "/.cache");
+    const auto folder = proof::cache::usual_folder();
+    if (folder.path[0] == '\0')
+        return out;
+    const int length =
+        std::snprintf(out.text, sizeof out.text, "%s/untrusted", folder.path);
+    if (length < 0 || length >= static_cast<int>(sizeof out.text))
+        out.text[0] = '\0';
     return out;
 }
 
