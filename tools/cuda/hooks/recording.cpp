@@ -29,8 +29,12 @@ namespace emuv::cuda {
 
 namespace {
 
-constinit std::atomic<recorder *> active{nullptr};
+// They live as long as the process: programs call the driver to the end.
+recorder *first;
 tape_writer *file;
+
+// The recorder while it records.
+constinit std::atomic<recorder *> active{nullptr};
 
 // The driver's own, by symbol.
 std::array<void *, static_cast<std::size_t>(symbol::count)> reals;
@@ -617,7 +621,6 @@ void tell_about(recorder &to)
 
 bool start_recording(const char *path)
 {
-    // They live as long as the process: programs call the driver to the end.
     file = new tape_writer;
     if (const int error = file->open(path); error != 0) {
         say("EMUV_RECORD=%s: %s", path, std::strerror(error));
@@ -638,8 +641,8 @@ bool start_recording(const char *path)
     EMUV_GRAPH_CALLS(EMUV_GRAPH_FILL)
 #undef EMUV_GRAPH_FILL
 #undef EMUV_DRIVER_FILL
-    auto *const made = new recorder(*calls, *graphs, *file);
-    tell_about(*made);
+    first = new recorder(*calls, *graphs, *file);
+    tell_about(*first);
     for (const stand &each : stands) {
         if (real_address(each.name) == nullptr)
             continue;
@@ -651,7 +654,7 @@ bool start_recording(const char *path)
     if (!registered)
         std::atexit(at_end);
     registered = true;
-    active.store(made, std::memory_order_release);
+    active.store(first, std::memory_order_release);
     return true;
 }
 
