@@ -46,8 +46,7 @@ protected:
     {
         std::vector<std::string> set = {
             "LD_PRELOAD=" EMUV_CUDA_LIBRARY, "EMUV_LIBCUDA=" EMUV_SIM_LIBRARY,
-            "EMUV_SIM_VRAM=64M",
-            "ASAN_OPTIONS=verify_asan_link_order=0",
+            "EMUV_SIM_VRAM=64M", "ASAN_OPTIONS=verify_asan_link_order=0",
             "EMUV_RECORD=" + file().string()};
         if (more != nullptr)
             set.emplace_back(more);
