@@ -47,6 +47,11 @@ static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 #define EMUV_ITER_IS_PIPE(iter) false
 #endif
 
+/* the unbound queue's name until 6.18 */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
+#define system_dfl_wq system_unbound_wq
+#endif
+
 /* shrinkers are allocated by the kernel from 6.7 on */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
 static inline struct shrinker *emuv_shrinker_alloc(const char *name)

@@ -86,7 +86,7 @@ void emuv_region_abandon(struct emuv_instance *inst)
 static void emuv_region_reap_later(struct emuv_instance *inst)
 {
 	lockdep_assert_held(&inst->lock);
-	queue_delayed_work(system_unbound_wq, &inst->reap_work,
+	queue_delayed_work(system_dfl_wq, &inst->reap_work,
 			   EMUV_REAP_INTERVAL);
 }
 

@@ -98,7 +98,8 @@ __poll_t emuv_state_poll(struct emuv_instance *inst,
 	poll_wait(file, &inst->ledger.changed, wait);
 	if (emuv_instance_is_revoked(inst))
 		return mask | EPOLLERR | EPOLLHUP;
-	if (!poll_does_not_wait(wait) && inst->config.virtual_bytes) {
+	if ((poll_requested_events(wait) & EPOLLPRI) &&
+	    inst->config.virtual_bytes) {
 		mutex_lock(&inst->lock);
 		emuv_state_watch_floor(inst);
 		mutex_unlock(&inst->lock);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include <linux/types.h>
 #include <sys/ioctl.h>
@@ -38,6 +39,12 @@ inline descriptor open_vgem()
     wait_until([=] { return exists(path); });
     return descriptor(
         static_cast<int>(checked(open(path, O_RDWR | O_CLOEXEC), path)));
+}
+
+/// True if it maps what it imports. Since 6.17 it only attaches.
+inline bool vgem_maps()
+{
+    return kernel_version() < std::pair{6, 17};
 }
 
 /// Attaches and maps a dma-buf; 0 or the errno, and the device's handle.
