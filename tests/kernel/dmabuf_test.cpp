@@ -11,7 +11,6 @@
 #include <linux/dma-buf.h>
 #include <linux/types.h>
 #include <sys/ioctl.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 namespace {
@@ -188,19 +187,6 @@ TEST_F(dmabuf, ThousandsComeAndGo)
 
 // --- a device that imports it: vgem, a stock driver. It maps each import for
 // DMA at once ---
-
-/// The running kernel's major and minor version.
-std::pair<int, int> kernel_version()
-{
-    utsname names{};
-    checked(uname(&names), "uname");
-    std::pair<int, int> version;
-    if (std::sscanf(names.release, "%d.%d", &version.first, &version.second) !=
-        2)
-        throw std::runtime_error(std::string("strange release ") +
-                                 names.release);
-    return version;
-}
 
 class importer : public dmabuf
 {

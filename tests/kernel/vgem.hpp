@@ -6,11 +6,15 @@
 #include "support.hpp"
 
 #include <cerrno>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include <linux/types.h>
 #include <sys/ioctl.h>
+#include <sys/utsname.h>
 
 namespace guest {
 
@@ -39,6 +43,19 @@ inline descriptor open_vgem()
     wait_until([=] { return exists(path); });
     return descriptor(
         static_cast<int>(checked(open(path, O_RDWR | O_CLOEXEC), path)));
+}
+
+/// The running kernel's major and minor version.
+inline std::pair<int, int> kernel_version()
+{
+    utsname names{};
+    checked(uname(&names), "uname");
+    std::pair<int, int> version;
+    if (std::sscanf(names.release, "%d.%d", &version.first, &version.second) !=
+        2)
+        throw std::runtime_error(std::string("strange release ") +
+                                 names.release);
+    return version;
 }
 
 /// True if it maps what it imports. Since 6.17 it only attaches.
