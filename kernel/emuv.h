@@ -271,17 +271,55 @@ struct emuv_reserve {
 };
 
 /*
+ * struct emuv_reclaimer - the worker that makes an instance's chunks leave RAM
+ * @wq, @work: Where it runs, and what it does
+ * @node: Entry in the list of all workers
+ * @regions: The instance's regions, the next one to visit first
+ * @round: Number of the last round through @regions
+ * @visited: Region in hand, or NULL
+ * @begun, @looked: Last request for which it has begun, and ended, to look
+ * @step: Last time at which it went on looking, in jiffies
+ */
+struct emuv_reclaimer {
+	struct workqueue_struct *wq;
+	struct work_struct work;
+	struct list_head node;		/* all from here on: reclaim's lock */
+	struct list_head regions;
+	unsigned long round;
+	struct emuv_region *visited;
+	u64 begun;
+	u64 looked;
+	unsigned long step;
+};
+
+/*
  * struct emuv_swap - where an instance's cold chunks go
  * @node: Entry in the list of all swap files
- * @file: Swap file, or NULL if the instance has none
+ * @state: In use; or its instance has gone and work on it is left, or is not,
+ *	or is and frees it at its end
+ * @close_work: Ends all work on it
+ * @file: Swap file
+ * @wq: Reads, and the reclaimer
+ * @write_wq: Writes, and places to give back: one at a time
  * @away: Number of chunks in it
  * @moved: Woken when a chunk has come or gone
+ * @reclaimer: Who makes chunks leave
  */
 struct emuv_swap {
 	struct list_head node;
+	enum {
+		EMUV_SWAP_OPEN,
+		EMUV_SWAP_CLOSING,
+		EMUV_SWAP_DRAINED,
+		EMUV_SWAP_ABANDONED,
+	} state;
+	struct work_struct close_work;
 	struct file *file;
+	struct workqueue_struct *wq;
+	struct workqueue_struct *write_wq;
 	atomic_long_t away;
 	wait_queue_head_t moved;
+	struct emuv_reclaimer reclaimer;
 };
 
 /*
@@ -301,7 +339,7 @@ struct emuv_swap {
  * @near_floor: The sysfs attribute says that the floor is near
  * @resident: Number of chunks that back its regions
  * @reserve: Chunks for later, if the instance is guaranteed
- * @swap: Its swap file, if it has one; constant but for the number of chunks
+ * @swap: Its swap file, or NULL if it has none
  * @debugfs: Folder for debugging
  * @ledger: Limits, sums and accounts
  */
@@ -325,7 +363,7 @@ struct emuv_instance {
 
 	atomic_long_t resident;
 	struct emuv_reserve reserve;
-	struct emuv_swap swap;
+	struct emuv_swap *swap;
 	struct dentry *debugfs;
 	struct emuv_ledger ledger;
 };
@@ -363,12 +401,13 @@ static inline u64 emuv_instance_resident_bytes(struct emuv_instance *inst)
 /* Can chunks of the instance leave RAM? */
 static inline bool emuv_instance_swaps(const struct emuv_instance *inst)
 {
-	return inst->swap.file;
+	return inst->swap;
 }
 
 static inline u64 emuv_instance_swapped_bytes(struct emuv_instance *inst)
 {
-	return (u64)atomic_long_read(&inst->swap.away) << EMUV_CHUNK_SHIFT;
+	return inst->swap ? (u64)atomic_long_read(&inst->swap->away)
+				    << EMUV_CHUNK_SHIFT : 0;
 }
 
 /* state.c: the state of an instance, and poll() */
@@ -664,7 +703,7 @@ struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 
 /* swap.c: swap files */
 
-int emuv_swap_open(struct emuv_swap *swap, int fd, u64 bytes);
+struct emuv_swap *emuv_swap_open(const struct emuv_config *config);
 void emuv_swap_close(struct emuv_swap *swap);
 int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
 int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
@@ -685,6 +724,9 @@ bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
 void emuv_reclaim_count(const struct emuv_instance *inst, long chunks);
 void emuv_reclaim_add(struct emuv_region *region);
 void emuv_reclaim_forget(struct emuv_region *region);
+void emuv_reclaimer_start(struct emuv_reclaimer *worker,
+			  struct workqueue_struct *wq);
+void emuv_reclaimer_stop(struct emuv_reclaimer *worker);
 int emuv_reclaim_init(void);
 void emuv_reclaim_exit(void);
 

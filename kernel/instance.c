@@ -33,7 +33,8 @@ static void emuv_instance_free(struct emuv_instance *inst)
 	emuv_reserve_close(&inst->reserve);
 	if (inst->reserve.payer)
 		emuv_payer_put(inst->reserve.payer);
-	emuv_swap_close(&inst->swap);
+	if (inst->swap)
+		emuv_swap_close(inst->swap);
 	kfree(inst);
 }
 
@@ -131,7 +132,6 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	mutex_init(&inst->lock);
 	mutex_init(&inst->reap_lock);
 	emuv_reserve_init(&inst->reserve);
-	init_waitqueue_head(&inst->swap.moved);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
 	INIT_DELAYED_WORK(&inst->reap_work, emuv_region_reap_work);
@@ -211,10 +211,15 @@ static int emuv_instance_guarantee(struct emuv_instance *inst)
 
 static int emuv_instance_use_swap(struct emuv_instance *inst)
 {
+	struct emuv_swap *swap;
+
 	if (inst->config.swap_fd < 0)
 		return 0;
-	return emuv_swap_open(&inst->swap, inst->config.swap_fd,
-			      inst->config.virtual_bytes);
+	swap = emuv_swap_open(&inst->config);
+	if (IS_ERR(swap))
+		return PTR_ERR(swap);
+	inst->swap = swap;
+	return 0;
 }
 
 /*
@@ -233,18 +238,16 @@ int emuv_instance_create(const struct emuv_config *config,
 	inst = emuv_instance_alloc(config);
 	if (IS_ERR(inst))
 		return PTR_ERR(inst);
-	err = emuv_instance_use_swap(inst);
-	if (err)
-		goto err_free;
-
 	/* whoever is refused has taken no memory from others before */
 	mutex_lock(&emuv_instances_lock);
 	err = emuv_instance_reserve(inst);
 	mutex_unlock(&emuv_instances_lock);
 	if (err)
 		goto err_free;
-	/* this takes long: not under the lock */
+	/* these take long: not under the lock */
 	err = emuv_instance_guarantee(inst);
+	if (!err)
+		err = emuv_instance_use_swap(inst);
 	mutex_lock(&emuv_instances_lock);
 	if (err)
 		goto err_unreserve;

@@ -4,12 +4,17 @@
  * short, and come back on a touch.
  *
  * Two ask for RAM: a touch that would fail otherwise, and the kernel's
- * shrinker. Both only leave a request, and a single worker serves them. A
- * toucher sleeps meanwhile, holding mmap_lock or a dma-buf's locks, but no lock
- * that the worker waits for. A process in reclaim may hold any lock, so it
- * waits for a short time only. The worker tries map_sem and never waits for it.
+ * shrinker. Both only leave a request, with a number, for all workers. Each
+ * instance has one, so that a file that hangs holds up its own instance alone.
+ * The first chunk that leaves serves the first request that it helps. A request
+ * fails once all workers have looked for it in vain; those that hang do not
+ * count.
  *
- * The worker goes round the regions like the hand of a clock. It takes a chunk
+ * A toucher sleeps meanwhile, holding mmap_lock or a dma-buf's locks, but no
+ * lock that a worker waits for. A process in reclaim may hold any lock, so it
+ * waits for a short time only. A worker tries map_sem and never waits for it.
+ *
+ * A worker goes round the regions like the hand of a clock. It takes a chunk
  * out of all mappings first. If nobody touches the chunk for a while, it is
  * cold. Chunks that a device, a pin or a call holds never leave.
  *
@@ -18,6 +23,7 @@
  * owns the place until it sets another entry. Others wait, without a lock that
  * the owner needs. So a place's bytes are never in two hands.
  */
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/shrinker.h>
 #include <linux/slab.h>
@@ -48,12 +54,15 @@
 #define EMUV_RECLAIM_PATIENCE	(10 * HZ)
 #define EMUV_RECLAIM_THROTTLE	(HZ / 5)
 
+/* Time without a step after which a worker hangs, since its file does. */
+#define EMUV_RECLAIM_HANGS	HZ
+
 /*
  * struct emuv_reclaim_waiter - a touch that needs a chunk, on its thread's
  * stack
  * @region: Region that the chunk is for
  * @strict: Only RAM of the same cgroup helps
- * @seen: The worker has begun to look for a chunk since the request came
+ * @number: The request's
  * @served: A chunk has left RAM
  * @chunk: That chunk itself, if it suits @region; else its RAM is free
  */
@@ -61,7 +70,7 @@ struct emuv_reclaim_waiter {
 	struct list_head node;
 	const struct emuv_region *region;
 	bool strict;
-	bool seen;
+	u64 number;
 	bool served;
 	struct emuv_chunk *chunk;
 	struct completion done;
@@ -85,15 +94,16 @@ struct emuv_reclaim_visit {
 	bool failed;
 };
 
-static DEFINE_SPINLOCK(emuv_reclaim_lock);	/* guards all down to @current */
-static LIST_HEAD(emuv_reclaim_regions);		/* the next one first */
+static DEFINE_SPINLOCK(emuv_reclaim_lock);	/* guards all down to @freed */
+static LIST_HEAD(emuv_reclaim_workers);
+static u64 emuv_reclaim_requests;		/* number of the last one */
 static LIST_HEAD(emuv_reclaim_waiters);
 static unsigned long emuv_reclaim_wanted;	/* chunks, for the shrinker */
-static unsigned long emuv_reclaim_round;
+static u64 emuv_reclaim_wanted_number;		/* of the shrinker's request */
+static unsigned long emuv_reclaim_wanted_freed;	/* @freed when it came */
 static unsigned long emuv_reclaim_freed;	/* chunks, ever */
-static struct emuv_region *emuv_reclaim_current;
 
-/* Woken when a chunk has been freed, or the worker leaves a region or ends. */
+/* Woken when a chunk has been freed, or a worker leaves a region or ends. */
 static DECLARE_WAIT_QUEUE_HEAD(emuv_reclaim_progress);
 
 /* Chunks in RAM that could leave if nobody held them. */
@@ -102,12 +112,7 @@ static atomic_long_t emuv_reclaim_candidates;
 /* Until then the shrinker is quiet, since nothing could leave lately. */
 static unsigned long emuv_reclaim_quiet = INITIAL_JIFFIES;
 
-static struct task_struct *emuv_reclaim_worker;
-static struct workqueue_struct *emuv_reclaim_wq;
 static struct shrinker *emuv_reclaim_shrinker;
-
-static void emuv_reclaim_run(struct work_struct *work);
-static DECLARE_WORK(emuv_reclaim_work, emuv_reclaim_run);
 
 static u64 emuv_reclaim_place(const struct emuv_region *region,
 			      unsigned long index)
@@ -148,13 +153,13 @@ static void emuv_reclaim_settle(struct emuv_region *region, unsigned long index,
 		__xa_store(&region->chunks, index, entry, 0);
 	else
 		__xa_erase(&region->chunks, index);
-	wake_up_all(&region->inst->swap.moved);
+	wake_up_all(&region->inst->swap->moved);
 }
 
 /* Wait until nobody owns the place. -EINTR on a fatal signal. */
 int emuv_reclaim_wait(struct emuv_region *region, unsigned long index)
 {
-	return wait_event_killable(region->inst->swap.moved,
+	return wait_event_killable(region->inst->swap->moved,
 				   xa_load(&region->chunks, index) !=
 					   EMUV_MOVING) ? -EINTR : 0;
 }
@@ -167,7 +172,7 @@ static struct emuv_chunk *emuv_reclaim_land(struct emuv_region *region,
 					    unsigned long index,
 					    struct emuv_chunk *chunk, int err)
 {
-	atomic_long_t *away = &region->inst->swap.away;
+	atomic_long_t *away = &region->inst->swap->away;
 	bool revoked;
 
 	xa_lock(&region->chunks);
@@ -201,7 +206,7 @@ static struct emuv_chunk *emuv_reclaim_land(struct emuv_region *region,
 struct emuv_chunk *emuv_reclaim_return(struct emuv_region *region,
 				       unsigned long index)
 {
-	struct emuv_swap *swap = &region->inst->swap;
+	struct emuv_swap *swap = region->inst->swap;
 	u64 place = emuv_reclaim_place(region, index);
 	struct emuv_chunk *chunk;
 	unsigned long stall;
@@ -234,14 +239,14 @@ bool emuv_reclaim_discard(struct emuv_region *region, unsigned long index)
 {
 	if (xa_cmpxchg(&region->chunks, index, EMUV_AWAY, NULL, 0) != EMUV_AWAY)
 		return false;
-	atomic_long_dec(&region->inst->swap.away);
+	atomic_long_dec(&region->inst->swap->away);
 	return true;
 }
 
 /* Forget all bytes that are away of a region without holders. */
 void emuv_reclaim_release(struct emuv_region *region)
 {
-	struct emuv_swap *swap = &region->inst->swap;
+	struct emuv_swap *swap = region->inst->swap;
 	unsigned long index;
 	void *entry;
 
@@ -261,6 +266,23 @@ void emuv_reclaim_release(struct emuv_region *region)
 }
 
 /* --- requests --- */
+
+static struct emuv_reclaimer *
+emuv_reclaim_worker(const struct emuv_region *region)
+{
+	return &region->inst->swap->reclaimer;
+}
+
+/* Make all workers look for a chunk. Returns the request's number. */
+static u64 emuv_reclaim_call(void)
+{
+	struct emuv_reclaimer *worker;
+
+	lockdep_assert_held(&emuv_reclaim_lock);
+	list_for_each_entry(worker, &emuv_reclaim_workers, node)
+		queue_work(worker->wq, &worker->work);
+	return ++emuv_reclaim_requests;
+}
 
 /* Would the RAM of a chunk of the region help? */
 static bool emuv_reclaim_serves(const struct emuv_reclaim_waiter *waiter,
@@ -306,6 +328,7 @@ static bool emuv_reclaim_is_wanted(const struct emuv_reclaim_visit *visit)
 	bool wanted;
 
 	spin_lock(&emuv_reclaim_lock);
+	emuv_reclaim_worker(region)->step = jiffies;
 	if (list_empty(&region->reclaim))
 		wanted = false;
 	else if (visit->force)
@@ -398,8 +421,8 @@ bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
 	init_completion(&waiter.done);
 	spin_lock(&emuv_reclaim_lock);
 	list_add_tail(&waiter.node, &emuv_reclaim_waiters);
+	waiter.number = emuv_reclaim_call();
 	spin_unlock(&emuv_reclaim_lock);
-	queue_work(emuv_reclaim_wq, &emuv_reclaim_work);
 
 	psi_memstall_enter(&stall);
 	wait_for_completion_killable_timeout(&waiter.done,
@@ -412,7 +435,7 @@ bool emuv_reclaim_ask(const struct emuv_region *region, bool strict,
 	return waiter.served;
 }
 
-/* --- the worker --- */
+/* --- the workers --- */
 
 /* Find the first chunk from @index on, with a reference, or NULL. */
 static struct emuv_chunk *emuv_reclaim_find(struct emuv_region *region,
@@ -457,7 +480,7 @@ static void emuv_reclaim_evict(struct emuv_reclaim_visit *visit,
 			       unsigned long index, struct emuv_chunk *chunk)
 {
 	struct emuv_region *region = visit->region;
-	struct emuv_swap *swap = &region->inst->swap;
+	struct emuv_swap *swap = region->inst->swap;
 	u64 place = emuv_reclaim_place(region, index);
 	bool taken = false;
 	int err;
@@ -557,43 +580,45 @@ static bool emuv_reclaim_span(struct emuv_reclaim_visit *visit,
 }
 
 /* Enter the next region of a round, or NULL at its end. */
-static struct emuv_region *emuv_reclaim_enter(void)
+static struct emuv_region *emuv_reclaim_enter(struct emuv_reclaimer *worker)
 {
 	struct emuv_region *region;
 
 	spin_lock(&emuv_reclaim_lock);
-	region = list_first_entry_or_null(&emuv_reclaim_regions,
+	region = list_first_entry_or_null(&worker->regions,
 					  struct emuv_region, reclaim);
-	if (region && region->round == emuv_reclaim_round)
+	if (region && region->round == worker->round)
 		region = NULL;
 	if (region) {
-		region->round = emuv_reclaim_round;
-		list_move_tail(&region->reclaim, &emuv_reclaim_regions);
-		emuv_reclaim_current = region;
+		region->round = worker->round;
+		list_move_tail(&region->reclaim, &worker->regions);
+		worker->visited = region;
 	}
 	spin_unlock(&emuv_reclaim_lock);
 	return region;
 }
 
 /* Leave the region: it may go now. */
-static void emuv_reclaim_leave(void)
+static void emuv_reclaim_leave(struct emuv_reclaimer *worker)
 {
 	spin_lock(&emuv_reclaim_lock);
-	emuv_reclaim_current = NULL;
+	worker->visited = NULL;
 	spin_unlock(&emuv_reclaim_lock);
 	wake_up_all(&emuv_reclaim_progress);
 }
 
 /* Visit each region once, as long as anybody wants RAM. True: go on hoping. */
-static bool emuv_reclaim_go_round(bool force)
+static bool emuv_reclaim_go_round(struct emuv_reclaimer *worker, bool force)
 {
 	struct emuv_region *region;
 	bool hope = false;
 
 	spin_lock(&emuv_reclaim_lock);
-	emuv_reclaim_round++;
+	worker->round++;
+	worker->step = jiffies;
 	spin_unlock(&emuv_reclaim_lock);
-	while (!emuv_reclaim_is_idle() && (region = emuv_reclaim_enter())) {
+	while (!emuv_reclaim_is_idle() &&
+	       (region = emuv_reclaim_enter(worker))) {
 		struct emuv_reclaim_visit visit = {
 			.region = region,
 			.force = force,
@@ -610,62 +635,117 @@ static bool emuv_reclaim_go_round(bool force)
 		    emuv_reclaim_span(&visit, hand, region->range.count))
 			emuv_reclaim_span(&visit, 0, hand);
 		hope |= visit.hope && !visit.failed;
-		emuv_reclaim_leave();
+		emuv_reclaim_leave(worker);
 	}
 	return hope;
 }
 
-static void emuv_reclaim_begin(void)
+static void emuv_reclaim_begin(struct emuv_reclaimer *worker)
 {
-	struct emuv_reclaim_waiter *waiter;
-
 	spin_lock(&emuv_reclaim_lock);
-	list_for_each_entry(waiter, &emuv_reclaim_waiters, node)
-		waiter->seen = true;
+	worker->begun = emuv_reclaim_requests;
+	worker->step = jiffies;
 	spin_unlock(&emuv_reclaim_lock);
 }
 
-/* Tell those whom no chunk helped. Later requests have queued the work. */
-static void emuv_reclaim_end(unsigned long freed)
+/* The last request for which all workers have looked, unless they hang. */
+static u64 emuv_reclaim_looked(void)
+{
+	struct emuv_reclaimer *worker;
+	u64 looked = emuv_reclaim_requests;
+
+	lockdep_assert_held(&emuv_reclaim_lock);
+	list_for_each_entry(worker, &emuv_reclaim_workers, node)
+		if (worker->begun == worker->looked ||
+		    time_before(jiffies, worker->step + EMUV_RECLAIM_HANGS))
+			looked = min(looked, worker->looked);
+	return looked;
+}
+
+/* Tell those whom no chunk helped. */
+static void emuv_reclaim_conclude(void)
 {
 	struct emuv_reclaim_waiter *waiter, *next;
+	u64 looked = emuv_reclaim_looked();
 
-	spin_lock(&emuv_reclaim_lock);
+	lockdep_assert_held(&emuv_reclaim_lock);
 	list_for_each_entry_safe(waiter, next, &emuv_reclaim_waiters, node)
-		if (waiter->seen)
+		if (waiter->number <= looked)
 			emuv_reclaim_serve(waiter, false);
-	if (emuv_reclaim_wanted && emuv_reclaim_freed == freed)
+	if (!emuv_reclaim_wanted || emuv_reclaim_wanted_number > looked)
+		return;
+	if (emuv_reclaim_freed == emuv_reclaim_wanted_freed)
 		WRITE_ONCE(emuv_reclaim_quiet, jiffies + HZ);
 	WRITE_ONCE(emuv_reclaim_wanted, 0);
+}
+
+/* Later requests have queued the work. */
+static void emuv_reclaim_end(struct emuv_reclaimer *worker)
+{
+	spin_lock(&emuv_reclaim_lock);
+	worker->looked = worker->begun;
+	emuv_reclaim_conclude();
 	spin_unlock(&emuv_reclaim_lock);
 	wake_up_all(&emuv_reclaim_progress);
 }
 
 static void emuv_reclaim_run(struct work_struct *work)
 {
-	unsigned long freed = READ_ONCE(emuv_reclaim_freed);
+	struct emuv_reclaimer *worker = container_of(work, struct emuv_reclaimer,
+						     work);
+	/* the shrinker must not wait for it then */
+	unsigned int noio = memalloc_noio_save();
 	unsigned int round = 0;
 
-	WRITE_ONCE(emuv_reclaim_worker, current);
-	emuv_reclaim_begin();
+	emuv_reclaim_begin(worker);
 	while (!emuv_reclaim_is_idle() && round <= EMUV_RECLAIM_ROUNDS) {
-		if (!emuv_reclaim_go_round(round == EMUV_RECLAIM_ROUNDS))
+		if (!emuv_reclaim_go_round(worker, round == EMUV_RECLAIM_ROUNDS))
 			break;
 		if (++round < EMUV_RECLAIM_ROUNDS && !emuv_reclaim_is_idle())
 			schedule_timeout_uninterruptible(EMUV_RECLAIM_IDLE);
 	}
-	emuv_reclaim_end(freed);
-	WRITE_ONCE(emuv_reclaim_worker, NULL);
+	emuv_reclaim_end(worker);
+	memalloc_noio_restore(noio);
 }
 
-/* Let the worker visit a region. It has holders, and no lock is held. */
+/* Let an instance's chunks leave. */
+void emuv_reclaimer_start(struct emuv_reclaimer *worker,
+			  struct workqueue_struct *wq)
+{
+	worker->wq = wq;
+	INIT_WORK(&worker->work, emuv_reclaim_run);
+	INIT_LIST_HEAD(&worker->regions);
+	spin_lock(&emuv_reclaim_lock);
+	worker->begun = emuv_reclaim_requests;
+	worker->looked = emuv_reclaim_requests;
+	list_add_tail(&worker->node, &emuv_reclaim_workers);
+	spin_unlock(&emuv_reclaim_lock);
+}
+
+/* From now on nobody calls the worker, nor waits for it. It may still run. */
+void emuv_reclaimer_stop(struct emuv_reclaimer *worker)
+{
+	spin_lock(&emuv_reclaim_lock);
+	list_del(&worker->node);
+	emuv_reclaim_conclude();
+	spin_unlock(&emuv_reclaim_lock);
+	wake_up_all(&emuv_reclaim_progress);
+}
+
+/*
+ * Let the instance's worker visit a region. It has holders, and no lock is
+ * held.
+ */
 void emuv_reclaim_add(struct emuv_region *region)
 {
+	struct emuv_reclaimer *worker;
+
 	if (!emuv_instance_swaps(region->inst))
 		return;
+	worker = emuv_reclaim_worker(region);
 	spin_lock(&emuv_reclaim_lock);
-	region->round = emuv_reclaim_round - 1;
-	list_add_tail(&region->reclaim, &emuv_reclaim_regions);
+	region->round = worker->round - 1;
+	list_add_tail(&region->reclaim, &worker->regions);
 	spin_unlock(&emuv_reclaim_lock);
 }
 
@@ -675,13 +755,15 @@ void emuv_reclaim_add(struct emuv_region *region)
  */
 void emuv_reclaim_forget(struct emuv_region *region)
 {
+	struct emuv_reclaimer *worker;
+
 	if (!emuv_instance_swaps(region->inst))
 		return;
+	worker = emuv_reclaim_worker(region);
 	spin_lock(&emuv_reclaim_lock);
 	list_del_init(&region->reclaim);
 	spin_unlock(&emuv_reclaim_lock);
-	wait_event(emuv_reclaim_progress,
-		   READ_ONCE(emuv_reclaim_current) != region);
+	wait_event(emuv_reclaim_progress, READ_ONCE(worker->visited) != region);
 }
 
 /* --- the kernel's requests --- */
@@ -696,15 +778,15 @@ static unsigned long emuv_reclaim_shrink_count(struct shrinker *shrinker,
 }
 
 /*
- * May a process in reclaim wait for the worker? The worker and its I/O must not
- * wait for themselves, nor for a file system whose locks the process holds.
+ * May a process in reclaim wait for the workers? These and their I/O, which
+ * allocate without __GFP_IO, must not wait for themselves, nor for a file system
+ * whose locks the process holds.
  */
 static bool emuv_reclaim_may_wait(const struct shrink_control *sc)
 {
 	const gfp_t all = __GFP_IO | __GFP_FS;
 
-	return (sc->gfp_mask & all) == all && !current_is_kswapd() &&
-	       READ_ONCE(emuv_reclaim_worker) != current;
+	return (sc->gfp_mask & all) == all && !current_is_kswapd();
 }
 
 static unsigned long emuv_reclaim_shrink_scan(struct shrinker *shrinker,
@@ -713,12 +795,17 @@ static unsigned long emuv_reclaim_shrink_scan(struct shrinker *shrinker,
 	unsigned long chunks = clamp(sc->nr_to_scan >> EMUV_CHUNK_ORDER, 1UL,
 				     (unsigned long)EMUV_RECLAIM_SCAN);
 	unsigned long before, freed;
+	u64 number;
 
 	spin_lock(&emuv_reclaim_lock);
-	WRITE_ONCE(emuv_reclaim_wanted, max(emuv_reclaim_wanted, chunks));
 	before = emuv_reclaim_freed;
+	number = emuv_reclaim_call();
+	if (!emuv_reclaim_wanted) {
+		emuv_reclaim_wanted_freed = before;
+		emuv_reclaim_wanted_number = number;
+	}
+	WRITE_ONCE(emuv_reclaim_wanted, max(emuv_reclaim_wanted, chunks));
 	spin_unlock(&emuv_reclaim_lock);
-	queue_work(emuv_reclaim_wq, &emuv_reclaim_work);
 	if (emuv_reclaim_may_wait(sc))
 		wait_event_killable_timeout(emuv_reclaim_progress,
 					    READ_ONCE(emuv_reclaim_freed) !=
@@ -733,32 +820,20 @@ int emuv_reclaim_init(void)
 {
 	int err;
 
-	emuv_reclaim_wq = alloc_workqueue("emuv_reclaim",
-					  WQ_UNBOUND | WQ_MEM_RECLAIM |
-					  WQ_FREEZABLE, 1);
-	if (!emuv_reclaim_wq)
-		return -ENOMEM;
 	emuv_reclaim_shrinker = emuv_shrinker_alloc("emuv");
-	if (!emuv_reclaim_shrinker) {
-		err = -ENOMEM;
-		goto err_destroy_wq;
-	}
+	if (!emuv_reclaim_shrinker)
+		return -ENOMEM;
 	emuv_reclaim_shrinker->count_objects = emuv_reclaim_shrink_count;
 	emuv_reclaim_shrinker->scan_objects = emuv_reclaim_shrink_scan;
 	emuv_reclaim_shrinker->seeks = DEFAULT_SEEKS;
 	emuv_reclaim_shrinker->batch = EMUV_CHUNK_PAGES;
 	err = emuv_shrinker_register(emuv_reclaim_shrinker, "emuv");
-	if (!err)
-		return 0;
-
-	emuv_shrinker_free(emuv_reclaim_shrinker);
-err_destroy_wq:
-	destroy_workqueue(emuv_reclaim_wq);
+	if (err)
+		emuv_shrinker_free(emuv_reclaim_shrinker);
 	return err;
 }
 
 void emuv_reclaim_exit(void)
 {
 	emuv_shrinker_free(emuv_reclaim_shrinker);
-	destroy_workqueue(emuv_reclaim_wq);
 }

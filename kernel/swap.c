@@ -13,7 +13,9 @@
  * file system would hold up: writing is tried, and fails there.
  *
  * Writes and the giving back of places are done one after the other, in the
- * order in which they came. So nobody has to wait until a place is given back.
+ * order in which they came. So nobody has to wait until a place is given back,
+ * but a new instance with the same file. Each file has queues of its own, so
+ * that a slow one keeps no other waiting.
  */
 #include <linux/backing-dev.h>
 #include <linux/bvec.h>
@@ -28,10 +30,15 @@
 
 /* All swap files in use; no two instances may share one. */
 static LIST_HEAD(emuv_swaps);
-static DEFINE_MUTEX(emuv_swaps_lock);
+static DEFINE_SPINLOCK(emuv_swaps_lock);
 
-static struct workqueue_struct *emuv_swap_read_wq;
-static struct workqueue_struct *emuv_swap_write_wq;	/* one at a time */
+/* Most time that the end of an instance waits for work on its file. */
+#define EMUV_SWAP_PATIENCE	HZ
+
+/* Woken when all work on a file has ended, and when its instance lets it go. */
+static DECLARE_WAIT_QUEUE_HEAD(emuv_swap_closed);
+
+static struct workqueue_struct *emuv_swap_close_wq;
 
 /*
  * struct emuv_swap_io - I/O in progress, on the stack of whoever waits
@@ -75,42 +82,136 @@ static bool emuv_swap_is_usable(struct file *file, u64 bytes)
 }
 
 /*
- * Make an instance swap to the file behind a descriptor. -EBADF if it is not
- * open; -EINVAL if it cannot serve @bytes; -EBUSY if another instance has it.
+ * Take the file into use. -EBUSY if another instance has it; -EAGAIN if one had
+ * it, and work on it is left.
  */
-int emuv_swap_open(struct emuv_swap *swap, int fd, u64 bytes)
+static int emuv_swap_enlist(struct emuv_swap *swap)
 {
 	struct emuv_swap *other;
 	int err = 0;
 
-	swap->file = fget(fd);
-	if (!swap->file)
-		return -EBADF;
-	mutex_lock(&emuv_swaps_lock);
-	if (!emuv_swap_is_usable(swap->file, bytes))
-		err = -EINVAL;
+	spin_lock(&emuv_swaps_lock);
 	list_for_each_entry(other, &emuv_swaps, node)
 		if (other->file->f_mapping == swap->file->f_mapping)
-			err = -EBUSY;
+			err = other->state == EMUV_SWAP_OPEN ? -EBUSY :
+							     -EAGAIN;
 	if (!err)
 		list_add(&swap->node, &emuv_swaps);
-	mutex_unlock(&emuv_swaps_lock);
-	if (err) {
-		fput(swap->file);
-		swap->file = NULL;
-	}
+	spin_unlock(&emuv_swaps_lock);
 	return err;
 }
 
+static void emuv_swap_free(struct emuv_swap *swap)
+{
+	spin_lock(&emuv_swaps_lock);
+	list_del(&swap->node);
+	spin_unlock(&emuv_swaps_lock);
+	wake_up_all(&emuv_swap_closed);
+	if (swap->file)
+		fput(swap->file);
+	kfree(swap);
+}
+
+/* End all work on the file. This lasts as long as its device hangs. */
+static void emuv_swap_drain(struct emuv_swap *swap)
+{
+	/* first the reclaimer, who asks for writes */
+	if (swap->wq)
+		destroy_workqueue(swap->wq);
+	if (swap->write_wq)
+		destroy_workqueue(swap->write_wq);
+}
+
+static void emuv_swap_close_work(struct work_struct *work)
+{
+	struct emuv_swap *swap = container_of(work, struct emuv_swap,
+					      close_work);
+	bool abandoned;
+
+	emuv_swap_drain(swap);
+	spin_lock(&emuv_swaps_lock);
+	abandoned = swap->state == EMUV_SWAP_ABANDONED;
+	if (!abandoned)
+		WRITE_ONCE(swap->state, EMUV_SWAP_DRAINED);
+	spin_unlock(&emuv_swaps_lock);
+	if (abandoned)
+		emuv_swap_free(swap);
+	else
+		wake_up_all(&emuv_swap_closed);
+}
+
+static int emuv_swap_prepare(struct emuv_swap *swap,
+			     const struct emuv_config *config)
+{
+	/* frozen after all who touch memory, and before a snapshot of the host */
+	const unsigned int flags = WQ_MEM_RECLAIM | WQ_FREEZABLE;
+
+	swap->file = fget(config->swap_fd);
+	if (!swap->file)
+		return -EBADF;
+	if (!emuv_swap_is_usable(swap->file, config->virtual_bytes))
+		return -EINVAL;
+	swap->wq = alloc_workqueue("emuv_swap%d", WQ_UNBOUND | flags, 0,
+				   config->id);
+	if (!swap->wq)
+		return -ENOMEM;
+	swap->write_wq = alloc_ordered_workqueue("emuv_swap%d_write", flags,
+						 config->id);
+	return swap->write_wq ? 0 : -ENOMEM;
+}
+
+/*
+ * Open the swap file of an instance. Waits until all work on it for an earlier
+ * instance has ended. -EBADF if the descriptor is not open; -EINVAL if the file
+ * cannot serve; -EBUSY if another instance has it; -EINTR on a fatal signal.
+ */
+struct emuv_swap *emuv_swap_open(const struct emuv_config *config)
+{
+	struct emuv_swap *swap = kzalloc(sizeof(*swap), GFP_KERNEL);
+	int err;
+
+	if (!swap)
+		return ERR_PTR(-ENOMEM);
+	INIT_LIST_HEAD(&swap->node);
+	init_waitqueue_head(&swap->moved);
+	INIT_WORK(&swap->close_work, emuv_swap_close_work);
+	err = emuv_swap_prepare(swap, config);
+	if (!err && wait_event_killable(emuv_swap_closed,
+					(err = emuv_swap_enlist(swap)) !=
+						-EAGAIN))
+		err = -EINTR;
+	if (err) {
+		emuv_swap_drain(swap);
+		emuv_swap_free(swap);
+		return ERR_PTR(err);
+	}
+	emuv_reclaimer_start(&swap->reclaimer, swap->wq);
+	return swap;
+}
+
+/*
+ * Close the file of an instance that has no regions left. If work on it lasts,
+ * it is closed later, and nobody else gets it before.
+ */
 void emuv_swap_close(struct emuv_swap *swap)
 {
-	if (!swap->file)
-		return;
-	mutex_lock(&emuv_swaps_lock);
-	list_del(&swap->node);
-	mutex_unlock(&emuv_swaps_lock);
-	fput(swap->file);
-	swap->file = NULL;
+	bool drained;
+
+	emuv_reclaimer_stop(&swap->reclaimer);
+	spin_lock(&emuv_swaps_lock);
+	swap->state = EMUV_SWAP_CLOSING;
+	spin_unlock(&emuv_swaps_lock);
+	queue_work(emuv_swap_close_wq, &swap->close_work);
+	wait_event_timeout(emuv_swap_closed,
+			   READ_ONCE(swap->state) == EMUV_SWAP_DRAINED,
+			   EMUV_SWAP_PATIENCE);
+	spin_lock(&emuv_swaps_lock);
+	drained = swap->state == EMUV_SWAP_DRAINED;
+	if (!drained)
+		swap->state = EMUV_SWAP_ABANDONED;
+	spin_unlock(&emuv_swaps_lock);
+	if (drained)
+		emuv_swap_free(swap);
 }
 
 /* Describe a chunk's pages; returns the number of pieces. */
@@ -186,12 +287,11 @@ static void emuv_swap_work(struct work_struct *work)
 	complete(&io->done);
 }
 
-static int emuv_swap_run(struct emuv_swap_io *io)
+static int emuv_swap_run(struct emuv_swap *swap, struct emuv_swap_io *io)
 {
 	INIT_WORK_ONSTACK(&io->work, emuv_swap_work);
 	init_completion(&io->done);
-	queue_work(io->write ? emuv_swap_write_wq : emuv_swap_read_wq,
-		   &io->work);
+	queue_work(io->write ? swap->write_wq : swap->wq, &io->work);
 	wait_for_completion(&io->done);
 	destroy_work_on_stack(&io->work);
 	return io->err;
@@ -207,7 +307,7 @@ int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 		.write = true,
 	};
 
-	return emuv_swap_run(&io);
+	return emuv_swap_run(swap, &io);
 }
 
 /* Read what was written to @place. 0 or an error; it can be tried again. */
@@ -219,7 +319,7 @@ int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 		.place = place,
 	};
 
-	return emuv_swap_run(&io);
+	return emuv_swap_run(swap, &io);
 }
 
 static void emuv_swap_hole_work(struct work_struct *work)
@@ -237,7 +337,6 @@ static void emuv_swap_hole_work(struct work_struct *work)
 		file_end_write(file);
 	}
 	memalloc_noio_restore(noio);
-	fput(file);
 	kfree(hole);
 }
 
@@ -253,31 +352,21 @@ void emuv_swap_trim(struct emuv_swap *swap, u64 first, u64 count)
 	if (!hole)
 		return;
 	INIT_WORK(&hole->work, emuv_swap_hole_work);
-	hole->file = get_file(swap->file);
+	hole->file = swap->file;
 	hole->first = first;
 	hole->count = count;
-	queue_work(emuv_swap_write_wq, &hole->work);
+	queue_work(swap->write_wq, &hole->work);
 }
 
 int emuv_swap_init(void)
 {
-	/* frozen after all who touch memory, and before a snapshot of the host */
-	emuv_swap_read_wq = alloc_workqueue("emuv_swap_read", WQ_UNBOUND |
-					    WQ_MEM_RECLAIM | WQ_FREEZABLE, 0);
-	if (!emuv_swap_read_wq)
-		return -ENOMEM;
-	emuv_swap_write_wq = alloc_ordered_workqueue("emuv_swap_write",
-						     WQ_MEM_RECLAIM |
-						     WQ_FREEZABLE);
-	if (emuv_swap_write_wq)
-		return 0;
-	destroy_workqueue(emuv_swap_read_wq);
-	return -ENOMEM;
+	/* each of its works may last as long as a file's device hangs */
+	emuv_swap_close_wq = alloc_workqueue("emuv_swap_close", WQ_UNBOUND, 0);
+	return emuv_swap_close_wq ? 0 : -ENOMEM;
 }
 
 /* Ends what is left to give back, too. */
 void emuv_swap_exit(void)
 {
-	destroy_workqueue(emuv_swap_write_wq);
-	destroy_workqueue(emuv_swap_read_wq);
+	destroy_workqueue(emuv_swap_close_wq);
 }

@@ -216,6 +216,23 @@ TEST_F(failure, InCreateLeavesNoInstance)
            .undo = [&] { ASSERT_EQ(destroy(control, argument.id), 0); }});
 }
 
+TEST_F(failure, InCreateWithASwapFileLeavesTheFileToOthers)
+{
+    load_stock_module("brd rd_nr=1 rd_size=8192");
+    const descriptor file(open("/dev/ram0", O_RDWR | O_DIRECT | O_CLOEXEC));
+    if (!file)
+        GTEST_SKIP() << "no RAM disk here";
+    auto argument = fresh<emuv_create>();
+    sweep({.call =
+               [&] {
+                   argument = creation(mib, 2 * chunk, EMUV_ANY,
+                                       EMUV_CREATE_SWAP);
+                   argument.swap_fd = file.get();
+                   return ask(control, EMUV_IOC_CREATE, argument);
+               },
+           .undo = [&] { ASSERT_EQ(destroy(control, argument.id), 0); }});
+}
+
 TEST_F(failure, InDestroyLeavesTheInstanceWholeOrGone)
 {
     auto argument = fresh<emuv_destroy>();

@@ -134,6 +134,102 @@ private:
     }
 };
 
+/// A loop device on a file of a file system on the RAM disk. Its writes block
+/// while that file system is frozen.
+class blocking_disk
+{
+public:
+    explicit blocking_disk(u64 bytes)
+    {
+        usable = load_stock_module("loop") &&
+                 std::system("mkfs.ext4 -q -F /dev/zram0 && "
+                             "mkdir -p /run/slow && "
+                             "mount /dev/zram0 /run/slow") == 0;
+        const auto image = "truncate -s " + std::to_string(bytes) +
+                           " /run/slow/image && "
+                           "losetup /dev/loop0 /run/slow/image";
+        usable = usable && std::system(image.c_str()) == 0;
+    }
+    ~blocking_disk()
+    {
+        block(false);
+        // The driver's last file may be closed a moment later.
+        wait_until([] {
+            std::system("losetup -d /dev/loop0 2>/dev/null");
+            return std::system("umount /run/slow 2>/dev/null") == 0;
+        });
+    }
+    blocking_disk(const blocking_disk &) = delete;
+    blocking_disk &operator=(const blocking_disk &) = delete;
+
+    bool usable = false;
+
+    static descriptor open_it()
+    {
+        const int flags = O_RDWR | O_DIRECT | O_EXCL | O_CLOEXEC;
+        return descriptor(
+            static_cast<int>(checked(open("/dev/loop0", flags), "loop0")));
+    }
+    void block(bool on)
+    {
+        if (on == blocked_ || !usable)
+            return;
+        EXPECT_EQ(std::system(on ? "fsfreeze --freeze /run/slow"
+                                 : "fsfreeze --unfreeze /run/slow"),
+                  0);
+        blocked_ = on;
+    }
+
+private:
+    bool blocked_ = false;
+};
+
+/// A second compressed RAM disk.
+class another_disk
+{
+public:
+    explicit another_disk(u64 bytes)
+    {
+        std::istringstream(read_text("/sys/class/zram-control/hot_add")) >>
+            number_;
+        usable = !number_.empty() &&
+                 write_text("/sys/block/zram" + number_ + "/disksize",
+                            std::to_string(bytes)) &&
+                 wait_until([&] { return exists("/dev/zram" + number_); });
+    }
+    ~another_disk()
+    {
+        if (!number_.empty())
+            wait_until([&] {
+                return write_text("/sys/class/zram-control/hot_remove",
+                                  number_);
+            });
+    }
+    another_disk(const another_disk &) = delete;
+    another_disk &operator=(const another_disk &) = delete;
+
+    bool usable = false;
+
+    descriptor open_it() const
+    {
+        const auto path = "/dev/zram" + number_;
+        const int flags = O_RDWR | O_DIRECT | O_EXCL | O_CLOEXEC;
+        return descriptor(
+            static_cast<int>(checked(open(path.c_str(), flags), path.c_str())));
+    }
+    u64 stored() const
+    {
+        std::istringstream text(
+            read_text("/sys/block/zram" + number_ + "/mm_stat"));
+        u64 bytes = 0;
+        text >> bytes;
+        return bytes;
+    }
+
+private:
+    std::string number_;
+};
+
 u64 word_of(u64 at, u64 seed)
 {
     return (at / page + 1) * 0x9e3779b97f4a7c15ULL ^ (seed << 56U);
@@ -754,6 +850,123 @@ TEST_F(reclaim, AFileOfAFrozenFileSystemHoldsNobodyUp)
         EXPECT_EQ(destroy_eventually(control, std::stoi(name.substr(4))), 0);
     EXPECT_TRUE(wait_until(
         [] { return std::system("umount /run/swap 2>/dev/null") == 0; }));
+}
+
+TEST_F(reclaim, AFileThatBlocksHoldsNoOtherInstanceUp)
+{
+    another_disk fast(disk_bytes);
+    blocking_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no loop device here";
+    ASSERT_TRUE(fast.usable);
+    const int blocked = create(control, swapping(16 * mib, slow.open_it()));
+    int id = create(control, swapping(32 * mib, fast.open_it()));
+    {
+        const auto owner = open_client(blocked);
+        const auto taken = allocate(owner, 16 * mib);
+        const mapping held(owner.get(), taken.bytes, taken.offset);
+        fill_pages(held.data(), held.size(), 1);
+        press_down_to(blocked, 0);
+        EXPECT_FALSE(first_page_error(held.data(), held.size(), 1));
+        slow.block(true);
+        // Round by round, whichever is the first to leave in the first one.
+        for (u64 round = 1; round < 4; round++) {
+            const auto client = open_client(id);
+            const auto got = allocate(client, 32 * mib);
+            {
+                const mapping map(client.get(), got.bytes, got.offset);
+                fill_pages(map.data(), map.size(), round);
+                press_down_to(id, 0);
+                EXPECT_FALSE(first_page_error(map.data(), map.size(), round));
+                press_down_to(id, 0);
+            }
+            EXPECT_EQ(fast.stored(), 32 * mib);
+            // Its places are given back, too, and its file to the next one.
+            EXPECT_EQ(release(client, got.offset), 0);
+            EXPECT_TRUE(wait_until([&] { return fast.stored() == 0; }));
+        }
+        EXPECT_EQ(destroy_eventually(control, id), 0);
+        id = create(control, swapping(32 * mib, fast.open_it()));
+        EXPECT_GT(now(blocked).resident_bytes, 0U) << "the file blocks not";
+        slow.block(false);
+        press_down_to(blocked, 0);
+        EXPECT_FALSE(first_page_error(held.data(), held.size(), 1));
+    }
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+    EXPECT_EQ(destroy_eventually(control, blocked), 0);
+}
+
+TEST_F(reclaim, ATouchIsServedThoughAnotherInstancesFileBlocks)
+{
+    another_disk fast(disk_bytes);
+    blocking_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no loop device here";
+    ASSERT_TRUE(fast.usable);
+    reload_near_floor(near);
+    const int blocked = create(control, swapping(16 * mib, slow.open_it()));
+    const int id = create(control, swapping(320 * mib, fast.open_it()));
+    {
+        const auto owner = open_client(blocked);
+        const auto taken = allocate(owner, 16 * mib);
+        const mapping held(owner.get(), taken.bytes, taken.offset);
+        fill_pages(held.data(), held.size(), 1);
+        slow.block(true);
+        const auto client = open_client(id);
+        const auto got = allocate(client, 320 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        for (u64 at = 0; at < map.size(); at += chunk) {
+            ASSERT_EQ(signal_of_write(map.data() + at), 0) << at;
+            fill_pages(map.data() + at, chunk, 1, at);
+        }
+        for (u64 at = 0; at < map.size(); at += chunk) {
+            ASSERT_EQ(signal_of_read(map.data() + at), 0) << at;
+            ASSERT_FALSE(first_page_error(map.data() + at, chunk, 1, at)) << at;
+        }
+        slow.block(false);
+        EXPECT_FALSE(first_page_error(held.data(), held.size(), 1));
+    }
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+    EXPECT_EQ(destroy_eventually(control, blocked), 0);
+}
+
+TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
+{
+    blocking_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no loop device here";
+    const int id = create(control, swapping(16 * mib, slow.open_it()));
+    const auto file = descriptor(static_cast<int>(
+        checked(open("/dev/loop0", O_RDWR | O_DIRECT | O_CLOEXEC), "loop0")));
+    {
+        const auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        press_down_to(id, 0);
+        // What it gives back at its end blocks.
+        slow.block(true);
+    }
+    ASSERT_EQ(destroy_eventually(control, id), 0);
+    std::atomic<bool> made{false};
+    int next = -1;
+    std::thread maker([&] {
+        next = create(control, swapping(16 * mib, file));
+        made = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_FALSE(made) << "two have the file";
+    slow.block(false);
+    maker.join();
+    {
+        const auto client = open_client(next);
+        const auto got = allocate(client, 16 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 2);
+        press_down_to(next, 0);
+        EXPECT_FALSE(first_page_error(map.data(), map.size(), 2));
+    }
+    EXPECT_EQ(destroy_eventually(control, next), 0);
 }
 
 TEST_F(reclaim, WhatIsAwayComesBackAtTheHostsFloor)

@@ -311,7 +311,8 @@ struct emuv_query_client {
  *	process may open the node again
  * @swap_fd: With EMUV_CREATE_SWAP: its swap file, a block device or a regular
  *	file of @virtual_bytes at least, open for reading and writing with
- *	O_DIRECT. The instance keeps it open. Without: must be 0
+ *	O_DIRECT. The instance keeps it open. While work of an instance that
+ *	has gone is left on it, the call waits. Without: must be 0
  * @reserved2: Must be 0
  *
  * The first version ends with @gpu_model.
