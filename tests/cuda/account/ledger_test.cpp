@@ -389,6 +389,24 @@ TEST(LedgerInstance, WaitsCanBeCalledOff)
     EXPECT_TRUE(limits.can_wait()) << "the next one sleeps again";
 }
 
+TEST(LedgerInstance, AThreadBehindTooManyRestsAndMayWaitLater)
+{
+    instance = {};
+    instance.physical = 100;
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    instance.fails_with = EAGAIN;
+    const std::uint64_t before = now_ns();
+    EXPECT_FALSE(limits.charge_physical_within(30, 2'000'000));
+    EXPECT_GE(now_ns() - before, 2'000'000U) << "the caller spins";
+    EXPECT_EQ(instance.used, 0U) << "it has overtaken those who wait";
+    EXPECT_TRUE(limits.can_wait()) << "it polls for good";
+    instance.fails_with = 0;
+    EXPECT_TRUE(limits.charge_physical_within(30, 2'000'000));
+    EXPECT_EQ(instance.used, 30U);
+}
+
 TEST(LedgerInstance, AChargeMaySleepInTheDriver)
 {
     instance = {};

@@ -4,10 +4,12 @@
 #include "base/size.hpp"
 #include "base/thread.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 #include <fcntl.h>
 #include <linux/emuv.h>
@@ -18,6 +20,9 @@
 namespace emuv::cuda {
 
 namespace {
+
+// How long a thread rests that may not wait in the driver.
+constexpr std::uint64_t crowd_pause_ns = 10'000'000;
 
 template <typename Argument>
 Argument argument()
@@ -112,6 +117,14 @@ bool instance_ledger::take_physical_within(std::uint64_t bytes,
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (taken)
         return true;
+    if (why == EAGAIN) {
+        // As many threads of this process wait as may: their turn comes first.
+        // The caller decides whether to try again.
+        const auto pause = static_cast<long>(std::min(ns, crowd_pause_ns));
+        const timespec length{0, pause};
+        nanosleep(&length, nullptr);
+        return false;
+    }
     // The driver is older than EMUV_CHARGE_WAIT, or the call fails at once: the
     // caller must not spin.
     if (why != ETIMEDOUT && why != EINTR && why != ENOSPC && why != ECANCELED)
