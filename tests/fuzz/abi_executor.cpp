@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <optional>
@@ -50,6 +51,7 @@ enum kind : std::uint8_t
     child,
     make_fail,
     read_text_files,
+    press,
     kind_count
 };
 
@@ -119,6 +121,19 @@ private:
     }
 };
 
+constexpr const char *swap_folder = "/run/emuv-fuzz";
+
+/// Mounts a file system that takes direct I/O, on a RAM disk.
+bool mount_swap_folder()
+{
+    return exists(swap_folder) ||
+           (load_stock_module("zram num_devices=1") &&
+            write_text("/sys/block/zram0/disksize", std::to_string(128 * mib)) &&
+            std::system("mkfs.ext4 -q -F /dev/zram0 && "
+                        "mkdir -p /run/emuv-fuzz && "
+                        "mount /dev/zram0 /run/emuv-fuzz") == 0);
+}
+
 thread_local unsigned fail_next = 0;
 
 /// Unmaps memory, and keeps its place reserved.
@@ -170,6 +185,7 @@ executor::executor(thread_start start)
         workers_.push_back(std::make_unique<worker>(*this, i, start));
     can_fail_ = exists("/proc/thread-self/fail-nth") && make_failures_silent();
     load_stock_module("vgem");
+    can_swap_ = mount_swap_folder();
     void *at = mmap(nullptr, map_slots * map_bytes, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     checked(at == MAP_FAILED ? -1 : 0, "mmap");
@@ -357,6 +373,9 @@ long executor::perform(const record &what)
         return in_child(what);
     case read_text_files:
         return read_files(what, fd);
+    case press:
+        // The kernel asks for memory: cold memory leaves RAM.
+        return write_text("/proc/sys/vm/drop_caches", "2") ? 0 : -1;
     default:
         return 0;
     }
@@ -456,7 +475,21 @@ long executor::call_control(const record &what)
         auto argument =
             creation(size(what.amount), (what.value % 9) * mib, id,
                      (what.value & 0x10U ? EMUV_CREATE_OVERCOMMIT : 0) |
-                         (what.place & 8U ? EMUV_CREATE_GUARANTEED : 0));
+                         (what.place & 8U ? EMUV_CREATE_GUARANTEED : 0) |
+                         (what.place & 0x40U ? EMUV_CREATE_SWAP : 0) |
+                         (what.place & 0x80U ? EMUV_CREATE_BIND : 0));
+        // Each instance has a place in a RAM disk's file system of its own, or
+        // any other descriptor.
+        descriptor swap;
+        if (what.place & 0x40U && can_swap_ && what.files != 0xffU) {
+            swap = descriptor(open(swap_folder,
+                                   O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC,
+                                   0600));
+            if (swap && ftruncate(swap.get(), 9 * mib) == 0)
+                argument.swap_fd = swap.get();
+        } else if (what.place & 0x40U) {
+            argument.swap_fd = files_.at(what.files % file_slots);
+        }
         if (what.value & 0x20U)
             argument.numa_node = static_cast<int>(what.value >> 32U);
         if (what.value & 0x40U)

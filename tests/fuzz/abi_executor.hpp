@@ -119,6 +119,7 @@ private:
     std::array<std::atomic<std::uint8_t>, outcome_count> outcomes_{};
     bool alone_ = true;
     bool can_fail_ = false;
+    bool can_swap_ = false;
     std::atomic<bool> objected_ = false;
     std::string objection_;
 };

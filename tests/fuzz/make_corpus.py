@@ -13,7 +13,7 @@ import sys
 
 KINDS = (
     "open driver raw control transfer map change touch close dup pass pipe seek "
-    "fallocate inquire device child fail files"
+    "fallocate inquire device child fail files press"
 ).split()
 CHUNKS = [n << 2 for n in range(9)]
 PAGE = 1 | 1 << 2
@@ -58,6 +58,32 @@ SEEDS = {
     "control": call("control", variant=0, amount=CHUNKS[1], value=2)
     + call("open", slot=8) + call("control", variant=2, value=1) + call("control", variant=1)
     + call("close") + call("control", variant=1) + call("files", slot=8, variant=8, value=3),
+    "swap": call("control", variant=4, amount=CHUNKS[1], value=8)
+    + call("open", slot=8) + call("driver", variant=8, amount=CHUNKS[2]) + MAP + WRITE
+    + call("press") + call("touch", amount=PAGE, value=1) + call("press")
+    + call("transfer", variant=2, amount=4096) + call("press") + call("driver", variant=5, amount=CHUNKS[1])
+    + call("press") + FREE,
+    "swap_race": call("control", variant=4, amount=CHUNKS[1], value=8)
+    + call("open", slot=8) + call("driver", variant=8, amount=CHUNKS[2]) + MAP + WRITE
+    + b"".join(
+        call("press", thread=1) + call("touch", thread=2, amount=PAGE) + call("touch", amount=PAGE)
+        for _ in range(3)
+    )
+    + call("control", thread=2, variant=1, value=1) + call("press", thread=1) + FREE,
+    "bind": call("control", variant=8, amount=CHUNKS[1], value=8 | 0x20)
+    + call("open", slot=8) + ALLOC + MAP + WRITE
+    + call("control", variant=8, amount=CHUNKS[1], value=8)
+    + call("control", variant=12, slot=1, amount=CHUNKS[1], value=8 | 0x20)
+    + call("control", variant=4, slot=2 | 8, amount=CHUNKS[1], value=8),
+    "cancel": OPEN + OPEN + call("driver", variant=14, amount=CHUNKS[8])
+    + call("driver", thread=1, variant=14, amount=CHUNKS[8], value=1 | 3999998)
+    + call("driver", thread=2, variant=6, amount=CHUNKS[1], value=2)
+    + call("driver", thread=2, variant=6, amount=CHUNKS[8]),
+    "client_part": call("control", variant=0, amount=CHUNKS[1], value=2 | 0x100 | 4 << 29)
+    + call("open", slot=8) + ALLOC + ALLOC + call("open", slot=8) + call("driver", file=1, amount=CHUNKS[2]),
+    "revoke": call("control", variant=0, amount=CHUNKS[1], value=8)
+    + call("open", slot=8) + ALLOC + MAP + WRITE + EXPORT
+    + call("control", variant=1, value=1) + WRITE + ALLOC + call("map", file=1, amount=CHUNKS[2]) + FREE,
     "pipe": OPEN + ALLOC + MAP + WRITE + call("pipe", variant=12, amount=4096)
     + call("pipe", variant=4, amount=4096) + call("inquire", variant=1)
     + call("change", variant=4, amount=CHUNKS[1]),
