@@ -69,6 +69,7 @@ struct instance_info
     std::uint64_t chunk_bytes = EMUV_CHUNK_BYTES;
     std::uint32_t clients = 0;
     int numa_node = any;
+    bool numa_bind = false; ///< its RAM comes from numa_node only
     std::uint16_t pci_device_id = 0;
     std::string uuid; ///< 8-4-4-4-12 hexadecimal digits
     counters moved;

@@ -6,6 +6,7 @@
 #include <emuv/client.hpp>
 #include <emuv/control.hpp>
 #include <emuv/error.hpp>
+#include <emuv/unique_fd.hpp>
 #include <emuv/version.hpp>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <sstream>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/emuv.h>
 #include <sys/stat.h>
@@ -318,6 +320,63 @@ TEST_F(verbs, create_binds_to_a_node_that_is_named)
                   "--numa-node 0")
                   .status,
               0);
+}
+
+TEST_F(verbs, profiles_bind_to_a_node)
+{
+    const auto file = profiles("[p]\ngpu_model=4070\nphysical_vram_gb=1\n"
+                               "virtual_vram_gb=2\nnuma_node=0\n"
+                               "numa_bind=yes\ninstance_id=0\n");
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    EXPECT_THAT(run("info").out, HasSubstr("NUMA node:      0 only"));
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    EXPECT_THAT(run("export").out, HasSubstr("numa_node=0\nnuma_bind=yes\n"));
+    run("destroy --all");
+    run("create --profile p --numa-bind --config " + file);
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    run("destroy --all");
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --numa-node 0 "
+        "--id 0");
+    const auto differs = run("assert --config " + file);
+    EXPECT_EQ(differs.status, 1);
+    EXPECT_THAT(differs.out, HasSubstr("NUMA node 0 only"));
+}
+
+TEST_F(verbs, profiles_have_swap_files)
+{
+    const auto folder = (kernel_.root() / "swapping").string();
+    std::filesystem::create_directory(folder);
+    const std::string plain = "[p]\ngpu_model=4070\nphysical_vram_gb=1\n"
+                              "virtual_vram_gb=2\ninstance_id=0\n";
+    const auto swapping = plain + "swap=" + folder + "\n";
+    const auto file = profiles(swapping);
+    EXPECT_THAT(run("create --profile p --dry-run --config " + file).out,
+                HasSubstr("swapping to " + folder));
+    EXPECT_THAT(run("create --profile p --swap /dev/null --dry-run --config " +
+                    file)
+                    .out,
+                HasSubstr("swapping to /dev/null"));
+    EXPECT_THAT(run("profile list -o profile,swap --config " + file).out,
+                HasSubstr(folder));
+    const emuv::unique_fd direct(
+        ::open(folder.c_str(), O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC,
+               0600));
+    if (direct.get() < 0)
+        GTEST_SKIP() << "no direct I/O in " << folder;
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    EXPECT_THAT(run("info").out, HasSubstr("In swap file"));
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    const auto exported = run("export");
+    EXPECT_EQ(exported.status, 0);
+    EXPECT_THAT(exported.err, HasSubstr("emuv0 has a swap file"));
+    profiles(plain);
+    const auto differs = run("assert --config " + file);
+    EXPECT_EQ(differs.status, 1);
+    EXPECT_THAT(differs.out, HasSubstr("with a swap file"));
+    run("destroy --all");
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    profiles(swapping);
+    EXPECT_EQ(run("assert --config " + file).status, 1);
 }
 
 TEST_F(verbs, create_explains_that_ram_cannot_be_reserved_now)

@@ -328,7 +328,8 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
     copy.resident_bytes = info.resident_bytes;
     copy.reserve_bytes = info.reserve_bytes;
     copy.created = (info.guaranteed ? EMUV_CREATE_GUARANTEED : 0) |
-                   (info.swaps ? EMUV_CREATE_SWAP : 0);
+                   (info.swaps ? EMUV_CREATE_SWAP : 0) |
+                   (info.numa_bind ? EMUV_CREATE_BIND : 0);
     copy.swapped_bytes = info.swapped_bytes;
     copy.fetched_bytes = info.moved.fetched_bytes;
     copy.evicted_bytes = info.moved.evicted_bytes;
@@ -385,6 +386,9 @@ int fake_kernel::create(void *argument)
     if ((copy.flags & EMUV_CREATE_OVERCOMMIT) != 0 &&
         (copy.flags & EMUV_CREATE_GUARANTEED) != 0)
         return -EINVAL;
+    if ((copy.flags & EMUV_CREATE_SWAP) != 0 &&
+        (copy.flags & EMUV_CREATE_GUARANTEED) != 0)
+        return -EINVAL;
     const bool swaps = (copy.flags & EMUV_CREATE_SWAP) != 0;
     if (swaps && ::fcntl(copy.swap_fd, F_GETFL) == -1)
         return -EBADF;
@@ -426,6 +430,7 @@ int fake_kernel::create(void *argument)
         one.info.client_virtual_bytes =
             std::min(copy.client_virtual_bytes, copy.virtual_bytes);
     one.info.numa_node = copy.numa_node;
+    one.info.numa_bind = (copy.flags & EMUV_CREATE_BIND) != 0;
     one.info.guaranteed = (copy.flags & EMUV_CREATE_GUARANTEED) != 0;
     one.info.swaps = swaps;
     one.info.reserve_bytes = one.info.guaranteed ? copy.virtual_bytes : 0;
@@ -659,6 +664,7 @@ void fake_kernel::show(const instance &of) const
     put("resident_bytes", std::to_string(info.resident_bytes));
     put("reserve_bytes", std::to_string(info.reserve_bytes));
     put("guaranteed", info.guaranteed ? "1" : "0");
+    put("numa_bind", info.numa_bind ? "1" : "0");
     put("swap", info.swaps ? "1" : "0");
     put("swapped_bytes", std::to_string(info.swapped_bytes));
     put("clients", std::to_string(info.clients));

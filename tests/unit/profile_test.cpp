@@ -156,6 +156,31 @@ TEST(profile_error, tells_what_a_section_lacks)
                             "virtual_vram_mb"));
 }
 
+TEST(profile_error, tells_keys_that_contradict_each_other)
+{
+    EXPECT_THAT(errors("\n" + whole + "swap=/var/tmp\nguaranteed=yes\n"),
+                ElementsAre("F:2: [a] is guaranteed and has swap; memory that "
+                            "is reserved never leaves RAM"));
+    EXPECT_THAT(errors(whole + "overcommit=yes\nguaranteed=yes\n"),
+                ElementsAre("F:1: [a] is both guaranteed and overcommit; it "
+                            "can be one of them"));
+    EXPECT_THAT(errors(whole + "numa_bind=yes\n"),
+                ElementsAre("F:1: [a] has numa_bind but no numa_node"));
+    EXPECT_THAT(errors(whole + "numa_node=-1\nnuma_bind=yes\n"),
+                ElementsAre("F:1: [a] has numa_bind but no numa_node"));
+    EXPECT_THAT(errors(whole + "numa_bind=no\nguaranteed=yes\n"),
+                ElementsAre());
+}
+
+TEST(profile_error, tells_paths_that_depend_on_the_folder)
+{
+    EXPECT_THAT(errors(whole + "swap=swapfile\n"),
+                ElementsAre("F:5: swap: 'swapfile' does not begin with a "
+                            "slash"));
+    EXPECT_THAT(errors(whole + "swap=\n"),
+                ElementsAre("F:5: swap: the value is missing"));
+}
+
 TEST(profile_error, tells_bad_numbers)
 {
     EXPECT_THAT(
@@ -373,6 +398,11 @@ TEST(format_profile, is_read_back_as_the_same_profile)
     EXPECT_EQ(back.spec, one.spec);
     EXPECT_EQ(back.count, 2U);
     EXPECT_EQ(back.name, "emuv5");
+    one.spec.guaranteed = false;
+    one.spec.numa_bind = true;
+    one.spec.swap = "/dev/disk/by-label/swap of emuV";
+    back = emuv::parse_profiles(emuv::format_profile(one), "F").front();
+    EXPECT_EQ(back.spec, one.spec);
 }
 
 class profile_files : public testing::Test

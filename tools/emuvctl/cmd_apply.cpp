@@ -80,7 +80,7 @@ void cmd_apply(const apply_options &options, environment &env)
                 fmt::format("{}{}: [{}] wants {}, and it is {}",
                             conflicts.empty() ? "" : "\n", item.found->name(),
                             item.from->name, describe(item.wanted),
-                            describe(to_spec(*item.found)));
+                            describe(*item.found));
     if (!conflicts.empty())
         throw failure(conflicts + "\nnothing was changed; 'emuvctl destroy' "
                                   "makes room");

@@ -51,12 +51,12 @@ void cmd_assert(const assert_options &options, environment &env)
             item.missing() ? "missing" : "different",
             any_id ? cell() : cell(emuv::instance_name(item.wanted.id)),
             item.from->name, describe(item.wanted),
-            item.found ? cell(describe(to_spec(*item.found))) : cell()};
+            item.found ? cell(describe(*item.found)) : cell()};
         list.rows.push_back(std::move(one));
     }
     for (const auto &info : work.extra) {
         row one;
-        one.cells = {"extra", info.name(), {}, {}, describe(to_spec(info))};
+        one.cells = {"extra", info.name(), {}, {}, describe(info)};
         list.rows.push_back(std::move(one));
     }
     list.beside.emplace_back("match", list.rows.empty());

@@ -156,10 +156,11 @@ void cmd_create(const create_options &options, environment &env)
     if (what.spec.overcommit && what.spec.guaranteed)
         throw usage_error("--guaranteed and --overcommit: RAM that is promised "
                           "beyond what there is cannot be reserved");
-    what.spec.numa_bind = options.numa_bind;
+    what.spec.numa_bind = what.spec.numa_bind || options.numa_bind;
     if (what.spec.numa_bind && what.spec.numa_node == emuv::any)
         throw usage_error("--numa-bind: needs --numa-node");
-    what.spec.swap = options.swap;
+    if (!options.swap.empty())
+        what.spec.swap = options.swap;
     if (!what.spec.swap.empty() && what.spec.guaranteed)
         throw usage_error("--guaranteed and --swap: memory that is reserved "
                           "never leaves RAM");

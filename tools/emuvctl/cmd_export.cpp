@@ -47,6 +47,10 @@ void cmd_export(const export_options &options, environment &env)
         promised += info.virtual_bytes;
         what.spec.overcommit =
             host && promised > host->promisable() && !what.spec.guaranteed;
+        if (info.swaps)
+            env.say(fmt::format("warning: {} has a swap file; only the driver "
+                                "knows where, so add swap=PATH to its profile",
+                                info.name()));
         profiles.push_back(std::move(what));
     }
     if (options.output.json) {

@@ -29,7 +29,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 31> columns = {{
+constexpr std::array<column, 32> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -53,6 +53,7 @@ constexpr std::array<column, 31> columns = {{
     {"clients", "CLIENTS", kind::number, "open files of its node"},
     {"uuid", "UUID", kind::text, "its UUID"},
     {"numa_node", "NUMA", kind::number, "where its RAM comes from"},
+    {"numa_bind", "BIND", kind::text, "from there only"},
     {"pci_device_id", "PCI-ID", kind::text, "the card it belongs to",
      "pci.device_id"},
     {"fetched_bytes", "FETCHED", kind::bytes, "moved from RAM to VRAM"},
@@ -106,6 +107,7 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.uuid,
         info.numa_node == emuv::any ? cell()
                                     : cell(std::int64_t{info.numa_node}),
+        info.numa_bind,
         info.pci_device_id == 0
             ? cell()
             : cell(fmt::format("{:#06x}", info.pci_device_id)),
@@ -238,6 +240,11 @@ std::string describe(const emuv::instance_spec &spec)
     return text;
 }
 
+std::string describe(const emuv::instance_info &info)
+{
+    return describe(to_spec(info)) + (info.swaps ? ", with a swap file" : "");
+}
+
 emuv::instance_spec to_spec(const emuv::instance_info &info)
 {
     emuv::instance_spec spec;
@@ -248,6 +255,7 @@ emuv::instance_spec to_spec(const emuv::instance_info &info)
     if (info.client_virtual_bytes < info.virtual_bytes)
         spec.client_virtual_bytes = info.client_virtual_bytes;
     spec.numa_node = info.numa_node;
+    spec.numa_bind = info.numa_bind;
     spec.pci_device_id = info.pci_device_id;
     spec.guaranteed = info.guaranteed;
     return spec;

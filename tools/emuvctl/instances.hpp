@@ -53,6 +53,7 @@ std::uint64_t promised_bytes(const environment &env);
 
 /// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
 std::string describe(const emuv::instance_spec &spec);
+std::string describe(const emuv::instance_info &info);
 /// The values that would make the same instance anew.
 emuv::instance_spec to_spec(const emuv::instance_info &info);
 

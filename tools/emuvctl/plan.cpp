@@ -29,6 +29,9 @@ bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has)
            client_part(wanted) == has.client_virtual_bytes &&
            wanted.pci_device_id == has.pci_device_id &&
            wanted.numa_node == has.numa_node &&
+           wanted.numa_bind == has.numa_bind &&
+           // The driver tells of no path.
+           wanted.swap.empty() == !has.swaps &&
            wanted.guaranteed == has.guaranteed &&
            emuv::same_gpu_model(wanted.gpu_model, has.gpu_model);
 }

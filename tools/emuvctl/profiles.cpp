@@ -13,7 +13,7 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::array<column, 15> columns = {{
+constexpr std::array<column, 17> columns = {{
     {"profile", "PROFILE", kind::text, "the section's name"},
     {"gpu_model", "MODEL", kind::text, "GPU model as it is given"},
     {"gpu_name", "GPU", kind::text, "the card's full name"},
@@ -24,9 +24,11 @@ constexpr std::array<column, 15> columns = {{
     {"count", "COUNT", kind::number, "how many instances"},
     {"instance_id", "ID", kind::number, "the first one's id"},
     {"numa_node", "NUMA", kind::number, "where the RAM comes from"},
+    {"numa_bind", "BIND", kind::text, "from there only"},
     {"pci_device_id", "PCI-ID", kind::text, "the card they belong to"},
     {"overcommit", "OVERCOMMIT", kind::text, "promise more than there is"},
     {"guaranteed", "GUARANTEED", kind::text, "reserve the RAM at once"},
+    {"swap", "SWAP", kind::text, "where cold memory goes"},
     {"file", "FILE", kind::text, "where it is written"},
     {"line", "LINE", kind::number, "the section's line there"},
 }};
@@ -55,11 +57,13 @@ row profile_row(const emuv::profile &what)
         spec.id == emuv::any ? cell() : cell(std::int64_t{spec.id}),
         spec.numa_node == emuv::any ? cell()
                                     : cell(std::int64_t{spec.numa_node}),
+        spec.numa_bind,
         spec.pci_device_id == 0
             ? cell()
             : cell(fmt::format("{:#06x}", spec.pci_device_id)),
         spec.overcommit,
         spec.guaranteed,
+        spec.swap.empty() ? cell() : cell(spec.swap),
         what.file.empty() ? cell() : cell(what.file),
         what.line == 0 ? cell() : cell(std::int64_t{what.line}),
     };

@@ -38,11 +38,12 @@ constexpr int numa_node_max = 1023;
 constexpr unsigned gib_shift = 30;
 constexpr unsigned mib_shift = 20;
 
-constexpr std::array<std::string_view, 12> known_keys = {
+constexpr std::array<std::string_view, 14> known_keys = {
     "gpu_model",       "physical_vram_gb", "physical_vram_mb",
     "virtual_vram_gb", "virtual_vram_mb",  "pci_device_id",
     "instance_id",     "numa_node",        "count",
-    "overcommit",      "guaranteed",       "client_virtual_mb"};
+    "overcommit",      "guaranteed",       "client_virtual_mb",
+    "numa_bind",       "swap"};
 
 bool is_blank(char c)
 {
@@ -85,6 +86,15 @@ std::string list_keys()
 std::string at_line(const std::string &file, int line)
 {
     return file + ":" + std::to_string(line);
+}
+
+// Whoever reads the file may do so in any folder.
+std::string parse_path(std::string_view text)
+{
+    if (text.front() != '/')
+        throw std::invalid_argument(quoted(text) +
+                                    " does not begin with a slash");
+    return std::string(text);
 }
 
 bool parse_bool(std::string_view text)
@@ -453,6 +463,10 @@ void profile_parser::set(draft &target, std::string_view key,
             spec.client_virtual_bytes = parse_client_size(value, shift);
         else if (key == "overcommit")
             spec.overcommit = parse_bool(value);
+        else if (key == "numa_bind")
+            spec.numa_bind = parse_bool(value);
+        else if (key == "swap")
+            spec.swap = parse_path(value);
         else
             spec.guaranteed = parse_bool(value);
     } catch (const std::invalid_argument &problem) {
@@ -489,6 +503,12 @@ void profile_parser::check(const draft &complete)
         error(what.file, what.line,
               name + "is both guaranteed and overcommit; it can be one of "
                      "them");
+    if (what.spec.guaranteed && !what.spec.swap.empty())
+        error(what.file, what.line,
+              name + "is guaranteed and has swap; memory that is reserved "
+                     "never leaves RAM");
+    if (what.spec.numa_bind && what.spec.numa_node == any)
+        error(what.file, what.line, name + "has numa_bind but no numa_node");
     if (what.spec.id != any &&
         what.spec.id + static_cast<int>(what.count) > EMUV_MAX_INSTANCES)
         error(what.file, what.line,
@@ -625,12 +645,16 @@ std::string format_profile(const profile &what)
         text += "instance_id=" + std::to_string(spec.id) + "\n";
     if (spec.numa_node != any)
         text += "numa_node=" + std::to_string(spec.numa_node) + "\n";
+    if (spec.numa_bind)
+        text += "numa_bind=yes\n";
     if (what.count != 1)
         text += "count=" + std::to_string(what.count) + "\n";
     if (spec.overcommit)
         text += "overcommit=yes\n";
     if (spec.guaranteed)
         text += "guaranteed=yes\n";
+    if (!spec.swap.empty())
+        text += "swap=" + spec.swap + "\n";
     return text;
 }
 

@@ -194,6 +194,8 @@ std::optional<instance_info> sysfs::instance(int id) const
         info.chunk_bytes = of.number("chunk_bytes");
         info.clients = of.number<std::uint32_t>("clients");
         info.numa_node = of.number<int>("numa_node");
+        if (of.has("numa_bind"))
+            info.numa_bind = of.number<int>("numa_bind") != 0;
         info.pci_device_id = of.number<std::uint16_t>("pci_device_id", 16);
         info.uuid = of.text("uuid");
         info.moved.fetched_bytes = of.number("fetched_bytes");

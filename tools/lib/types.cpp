@@ -71,6 +71,7 @@ instance_info to_info(const emuv_query_instance &from)
     to.swaps = (from.created & EMUV_CREATE_SWAP) != 0;
     to.clients = from.clients;
     to.numa_node = from.numa_node;
+    to.numa_bind = (from.created & EMUV_CREATE_BIND) != 0;
     to.pci_device_id = static_cast<std::uint16_t>(from.pci_device_id);
     std::array<std::uint8_t, EMUV_UUID_LEN> uuid{};
     std::copy_n(std::begin(from.uuid), uuid.size(), uuid.begin());
