@@ -134,6 +134,16 @@ bool mount_swap_folder()
                         "mount /dev/zram0 /run/emuv-fuzz") == 0);
 }
 
+void unmount_swap_folder()
+{
+    // The driver's last file may be closed a moment later.
+    wait_until([] {
+        return std::system("umount /run/emuv-fuzz 2>/dev/null") == 0 &&
+               rmdir(swap_folder) == 0;
+    });
+    wait_until([] { return write_text("/sys/block/zram0/reset", "1"); });
+}
+
 thread_local unsigned fail_next = 0;
 
 /// Unmaps memory, and keeps its place reserved.
@@ -205,6 +215,8 @@ executor::~executor()
     }
     control_.reset();
     unload_eventually();
+    if (can_swap_)
+        unmount_swap_folder();
     munmap(arena_, map_slots * map_bytes);
 }
 
