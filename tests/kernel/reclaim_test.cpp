@@ -184,6 +184,58 @@ private:
     bool blocked_ = false;
 };
 
+/// A device-mapper device on the RAM disk, which can be suspended. All that it
+/// is asked for waits then.
+class suspended_disk
+{
+public:
+    explicit suspended_disk(u64 bytes)
+    {
+        load_stock_module("dm-mod");
+        const auto table = "'0 " + std::to_string(bytes / 512) +
+                           " linear /dev/zram0 0' 2>/dev/null";
+        usable = dmsetup("create emuv-test --noudevsync --table " + table) &&
+                 exists("/dev/mapper/emuv-test");
+    }
+    ~suspended_disk()
+    {
+        suspend(false);
+        // The driver's last file may be closed a moment later.
+        if (usable)
+            wait_until([] {
+                return dmsetup("remove --noudevsync emuv-test 2>/dev/null");
+            });
+    }
+    suspended_disk(const suspended_disk &) = delete;
+    suspended_disk &operator=(const suspended_disk &) = delete;
+
+    bool usable = false;
+
+    static descriptor open_it()
+    {
+        return descriptor(static_cast<int>(
+            checked(open("/dev/mapper/emuv-test",
+                         O_RDWR | O_DIRECT | O_CLOEXEC),
+                    "emuv-test")));
+    }
+    void suspend(bool on)
+    {
+        if (on == suspended_ || !usable)
+            return;
+        EXPECT_TRUE(dmsetup(on ? "suspend --nolockfs emuv-test"
+                               : "resume --noudevsync emuv-test"));
+        suspended_ = on;
+    }
+
+private:
+    bool suspended_ = false;
+
+    static bool dmsetup(const std::string &what)
+    {
+        return std::system(("DM_DISABLE_UDEV=1 dmsetup " + what).c_str()) == 0;
+    }
+};
+
 /// A second compressed RAM disk.
 class another_disk
 {
@@ -932,12 +984,11 @@ TEST_F(reclaim, ATouchIsServedThoughAnotherInstancesFileBlocks)
 
 TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
 {
-    blocking_disk slow(64 * mib);
+    suspended_disk slow(64 * mib);
     if (!slow.usable)
-        GTEST_SKIP() << "no loop device here";
-    const int id = create(control, swapping(16 * mib, slow.open_it()));
-    const auto file = descriptor(static_cast<int>(
-        checked(open("/dev/loop0", O_RDWR | O_DIRECT | O_CLOEXEC), "loop0")));
+        GTEST_SKIP() << "no device mapper here";
+    const auto file = suspended_disk::open_it();
+    const int id = create(control, swapping(16 * mib, file));
     {
         const auto client = open_client(id);
         const auto got = allocate(client, 16 * mib);
@@ -945,7 +996,7 @@ TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
         fill_pages(map.data(), map.size(), 1);
         press_down_to(id, 0);
         // What it gives back at its end blocks.
-        slow.block(true);
+        slow.suspend(true);
     }
     ASSERT_EQ(destroy_eventually(control, id), 0);
     std::atomic<bool> made{false};
@@ -956,7 +1007,7 @@ TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     EXPECT_FALSE(made) << "two have the file";
-    slow.block(false);
+    slow.suspend(false);
     maker.join();
     {
         const auto client = open_client(next);
