@@ -272,7 +272,7 @@ struct emuv_reserve {
 
 /*
  * struct emuv_reclaimer - the worker that makes an instance's chunks leave RAM
- * @wq, @work: Where it runs, and what it does
+ * @wq, @work: Its queue and its work
  * @node: Entry in the list of all workers
  * @regions: The instance's regions, the next one to visit first
  * @round: Number of the last round through @regions
@@ -303,7 +303,7 @@ struct emuv_reclaimer {
  * @write_wq: Writes, and places to give back: one at a time
  * @away: Number of chunks in it
  * @moved: Woken when a chunk has come or gone
- * @reclaimer: Who makes chunks leave
+ * @reclaimer: The worker that makes chunks leave
  */
 struct emuv_swap {
 	struct list_head node;

@@ -101,6 +101,17 @@ static int emuv_swap_enlist(struct emuv_swap *swap)
 	return err;
 }
 
+/* The same, but wait for the end of that work. -EINTR on a fatal signal. */
+static int emuv_swap_claim(struct emuv_swap *swap)
+{
+	int err, interrupted;
+
+	interrupted = wait_event_killable(emuv_swap_closed,
+					  (err = emuv_swap_enlist(swap)) !=
+						  -EAGAIN);
+	return interrupted ? -EINTR : err;
+}
+
 static void emuv_swap_free(struct emuv_swap *swap)
 {
 	spin_lock(&emuv_swaps_lock);
@@ -176,10 +187,8 @@ struct emuv_swap *emuv_swap_open(const struct emuv_config *config)
 	init_waitqueue_head(&swap->moved);
 	INIT_WORK(&swap->close_work, emuv_swap_close_work);
 	err = emuv_swap_prepare(swap, config);
-	if (!err && wait_event_killable(emuv_swap_closed,
-					(err = emuv_swap_enlist(swap)) !=
-						-EAGAIN))
-		err = -EINTR;
+	if (!err)
+		err = emuv_swap_claim(swap);
 	if (err) {
 		emuv_swap_drain(swap);
 		emuv_swap_free(swap);

@@ -352,15 +352,14 @@ TEST_F(verbs, profiles_have_swap_files)
     const auto file = profiles(swapping);
     EXPECT_THAT(run("create --profile p --dry-run --config " + file).out,
                 HasSubstr("swapping to " + folder));
-    EXPECT_THAT(run("create --profile p --swap /dev/null --dry-run --config " +
-                    file)
-                    .out,
-                HasSubstr("swapping to /dev/null"));
+    EXPECT_THAT(
+        run("create --profile p --swap /dev/null --dry-run --config " + file)
+            .out,
+        HasSubstr("swapping to /dev/null"));
     EXPECT_THAT(run("profile list -o profile,swap --config " + file).out,
                 HasSubstr(folder));
-    const emuv::unique_fd direct(
-        ::open(folder.c_str(), O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC,
-               0600));
+    const emuv::unique_fd direct(::open(
+        folder.c_str(), O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC, 0600));
     if (direct.get() < 0)
         GTEST_SKIP() << "no direct I/O in " << folder;
     EXPECT_EQ(run("apply --config " + file).status, 0);

@@ -128,7 +128,8 @@ bool mount_swap_folder()
 {
     return exists(swap_folder) ||
            (load_stock_module("zram num_devices=1") &&
-            write_text("/sys/block/zram0/disksize", std::to_string(128 * mib)) &&
+            write_text("/sys/block/zram0/disksize",
+                       std::to_string(128 * mib)) &&
             std::system("mkfs.ext4 -q -F /dev/zram0 && "
                         "mkdir -p /run/emuv-fuzz && "
                         "mount /dev/zram0 /run/emuv-fuzz") == 0);
@@ -494,9 +495,8 @@ long executor::call_control(const record &what)
         // any other descriptor.
         descriptor swap;
         if (what.place & 0x40U && can_swap_ && what.files != 0xffU) {
-            swap = descriptor(open(swap_folder,
-                                   O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC,
-                                   0600));
+            swap = descriptor(open(
+                swap_folder, O_RDWR | O_DIRECT | O_TMPFILE | O_CLOEXEC, 0600));
             if (swap && ftruncate(swap.get(), 9 * mib) == 0)
                 argument.swap_fd = swap.get();
         } else if (what.place & 0x40U) {

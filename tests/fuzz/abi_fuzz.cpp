@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // libFuzzer's part in fuzzing the driver's ABI: the module's code that a call
 // reached (KCOV), changes of inputs, and reports on them. Runs in a guest, as
-// root, with EMUV_KO naming a module that was built with KCOV_INSTRUMENT=y. On a
-// kernel without KCOV the calls' outcomes alone guide it.
+// root, with EMUV_KO naming a module that was built with KCOV_INSTRUMENT=y. On
+// a kernel without KCOV the calls' outcomes alone guide it.
 #include "abi_executor.hpp"
 
 #include <algorithm>

@@ -225,8 +225,8 @@ TEST_F(failure, InCreateWithASwapFileLeavesTheFileToOthers)
     auto argument = fresh<emuv_create>();
     sweep({.call =
                [&] {
-                   argument = creation(mib, 2 * chunk, EMUV_ANY,
-                                       EMUV_CREATE_SWAP);
+                   argument =
+                       creation(mib, 2 * chunk, EMUV_ANY, EMUV_CREATE_SWAP);
                    argument.swap_fd = file.get();
                    return ask(control, EMUV_IOC_CREATE, argument);
                },

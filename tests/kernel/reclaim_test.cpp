@@ -213,10 +213,9 @@ public:
 
     static descriptor open_it()
     {
-        return descriptor(static_cast<int>(
-            checked(open("/dev/mapper/emuv-test",
-                         O_RDWR | O_DIRECT | O_CLOEXEC),
-                    "emuv-test")));
+        return descriptor(static_cast<int>(checked(
+            open("/dev/mapper/emuv-test", O_RDWR | O_DIRECT | O_CLOEXEC),
+            "emuv-test")));
     }
     void suspend(bool on)
     {
@@ -995,7 +994,7 @@ TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
         const mapping map(client.get(), got.bytes, got.offset);
         fill_pages(map.data(), map.size(), 1);
         press_down_to(id, 0);
-        // What it gives back at its end blocks.
+        // The places that it gives back at its end block.
         slow.suspend(true);
     }
     ASSERT_EQ(destroy_eventually(control, id), 0);

@@ -76,11 +76,10 @@ void cmd_apply(const apply_options &options, environment &env)
     std::string conflicts;
     for (const auto &item : work.items)
         if (item.differs())
-            conflicts +=
-                fmt::format("{}{}: [{}] wants {}, and it is {}",
-                            conflicts.empty() ? "" : "\n", item.found->name(),
-                            item.from->name, describe(item.wanted),
-                            describe(*item.found));
+            conflicts += fmt::format(
+                "{}{}: [{}] wants {}, and it is {}",
+                conflicts.empty() ? "" : "\n", item.found->name(),
+                item.from->name, describe(item.wanted), describe(*item.found));
     if (!conflicts.empty())
         throw failure(conflicts + "\nnothing was changed; 'emuvctl destroy' "
                                   "makes room");

@@ -47,11 +47,11 @@ void cmd_assert(const assert_options &options, environment &env)
             continue;
         const bool any_id = item.wanted.id == emuv::any;
         row one;
-        one.cells = {
-            item.missing() ? "missing" : "different",
-            any_id ? cell() : cell(emuv::instance_name(item.wanted.id)),
-            item.from->name, describe(item.wanted),
-            item.found ? cell(describe(*item.found)) : cell()};
+        one.cells = {item.missing() ? "missing" : "different",
+                     any_id ? cell()
+                            : cell(emuv::instance_name(item.wanted.id)),
+                     item.from->name, describe(item.wanted),
+                     item.found ? cell(describe(*item.found)) : cell()};
         list.rows.push_back(std::move(one));
     }
     for (const auto &info : work.extra) {

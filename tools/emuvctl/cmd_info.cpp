@@ -56,11 +56,10 @@ std::string block(const emuv::instance_info &info, bool exact,
                               : fmt::format("{:#06x}", info.pci_device_id));
     line("UUID", info.uuid);
     line("Node", env.node(info.id));
-    line("NUMA node",
-         info.numa_node == emuv::any
-             ? "any"
-             : fmt::format("{}{}", info.numa_node,
-                           info.numa_bind ? " only" : ""));
+    line("NUMA node", info.numa_node == emuv::any
+                          ? "any"
+                          : fmt::format("{}{}", info.numa_node,
+                                        info.numa_bind ? " only" : ""));
     line("Physical VRAM", used(info.physical_used_bytes, info.physical_bytes));
     line("Virtual VRAM", used(info.virtual_used_bytes, info.virtual_bytes));
     if (info.client_virtual_bytes < info.virtual_bytes)

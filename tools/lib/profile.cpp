@@ -38,12 +38,20 @@ constexpr int numa_node_max = 1023;
 constexpr unsigned gib_shift = 30;
 constexpr unsigned mib_shift = 20;
 
-constexpr std::array<std::string_view, 14> known_keys = {
-    "gpu_model",       "physical_vram_gb", "physical_vram_mb",
-    "virtual_vram_gb", "virtual_vram_mb",  "pci_device_id",
-    "instance_id",     "numa_node",        "count",
-    "overcommit",      "guaranteed",       "client_virtual_mb",
-    "numa_bind",       "swap"};
+constexpr std::array<std::string_view, 14> known_keys = {"gpu_model",
+                                                         "physical_vram_gb",
+                                                         "physical_vram_mb",
+                                                         "virtual_vram_gb",
+                                                         "virtual_vram_mb",
+                                                         "pci_device_id",
+                                                         "instance_id",
+                                                         "numa_node",
+                                                         "count",
+                                                         "overcommit",
+                                                         "guaranteed",
+                                                         "client_virtual_mb",
+                                                         "numa_bind",
+                                                         "swap"};
 
 bool is_blank(char c)
 {
@@ -88,7 +96,7 @@ std::string at_line(const std::string &file, int line)
     return file + ":" + std::to_string(line);
 }
 
-// Whoever reads the file may do so in any folder.
+// The file may be read in any folder.
 std::string parse_path(std::string_view text)
 {
     if (text.front() != '/')
