@@ -45,6 +45,8 @@ static struct folio *backing_alloc_folio(gfp_t gfp, unsigned int order, int nid)
 	return backing_fragmented ? NULL : __folio_alloc_node(gfp, order, nid);
 }
 
+/* newer kernels have a macro of this name */
+#undef __folio_alloc_node
 #define __folio_alloc_node backing_alloc_folio
 #include "floor.c"
 #include "reserve.c"
