@@ -696,7 +696,7 @@ static int emuv_backing_settle(struct emuv_region *region, unsigned long first,
 		if (err)
 			break;
 		if (chunk)
-			emuv_chunk_put(chunk);
+			emuv_chunk_let_go(region, index, chunk);
 	}
 	return err;
 }
