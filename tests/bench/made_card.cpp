@@ -4,7 +4,7 @@
 
 #include "idle_driver.hpp"
 
-#include <sys/prctl.h>
+#include <cstdlib>
 
 using namespace emuv::cuda;
 
@@ -23,7 +23,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
     card::piece &source = the->at(from);
     card::piece &target = the->at(to);
     target.version = source.version;
-    const std::uint64_t now = clock_ns();
+    const std::uint64_t now = now_ns();
     std::uint64_t &engine = target.ram ? the->leaving_until : the->coming_until;
     const std::uint64_t other =
         target.ram ? the->coming_until : the->leaving_until;
@@ -86,7 +86,7 @@ driver slow_driver()
                            unsigned long long) {
         const bool ram = of->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
         if (the->has_begun())
-            sleep_until(clock_ns() +
+            sleep_until(now_ns() +
                         (ram ? costs.make_room_ns * bytes / (64 * MiB)
                              : costs.make_frame_ns));
         const std::lock_guard guard(the->lock);
@@ -97,7 +97,7 @@ driver slow_driver()
     };
     calls.cuMemRelease = [](CUmemGenericAllocationHandle) {
         if (the->has_begun())
-            sleep_until(clock_ns() + costs.drop_frame_ns);
+            sleep_until(now_ns() + costs.drop_frame_ns);
         return CUDA_SUCCESS;
     };
     calls.cuMemMap = [](CUdeviceptr at, std::size_t, std::size_t,
@@ -163,7 +163,7 @@ driver slow_driver()
     };
     calls.cuEventQuery = [](CUevent event) {
         const std::lock_guard guard(the->lock);
-        return the->events[event] <= clock_ns() ? CUDA_SUCCESS
+        return the->events[event] <= now_ns() ? CUDA_SUCCESS
                                                 : CUDA_ERROR_NOT_READY;
     };
     calls.cuStreamCreateWithPriority = [](CUstream *stream, unsigned, int) {
@@ -178,17 +178,34 @@ driver slow_driver()
     return calls;
 }
 
-void serve(card &made, const std::atomic<bool> &has_ended)
+served::served(card &which) : of_(which)
 {
-    prctl(PR_SET_TIMERSLACK, 1000);
-    while (!has_ended) {
-        bool idle = false;
-        {
-            const std::lock_guard guard(made.lock);
-            made.go_on();
-            idle = made.waiting.empty() && made.writes.empty();
-        }
-        sleep_until(clock_ns() + (idle ? 50000 : 5000));
+    const auto begin = [](void *self) -> void * {
+        static_cast<served *>(self)->serve();
+        return nullptr;
+    };
+    if (!thread_.start(begin, this))
+        std::abort();
+}
+
+served::~served()
+{
+    {
+        const std::lock_guard guard(of_.lock);
+        ended_ = true;
+        of_.to_serve.notify_all();
+    }
+    thread_.join();
+}
+
+// A word that the host writes is seen within some microseconds.
+void served::serve()
+{
+    std::unique_lock lock(of_.lock);
+    while (!ended_) {
+        of_.go_on();
+        const bool idle = of_.waiting.empty() && of_.writes.empty();
+        of_.to_serve.wait_for(lock, idle ? UINT64_MAX : 5000);
     }
 }
 

@@ -4,12 +4,12 @@
 #pragma once
 
 #include "base/driver.hpp"
+#include "base/thread.hpp"
 #include "costs.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -20,20 +20,11 @@ namespace bench {
 
 inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 
-inline std::uint64_t clock_ns()
-{
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 inline void sleep_until(std::uint64_t ns)
 {
-    const timespec at{static_cast<time_t>(ns / 1000000000),
-                      static_cast<long>(ns % 1000000000)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0)
-        ;
+    const std::uint64_t now = emuv::cuda::now_ns();
+    if (ns > now)
+        emuv::cuda::sleep_ns(ns - now);
 }
 
 /// The card's costs. Set before the first is made.
@@ -84,6 +75,7 @@ struct card
         std::uint32_t value;
     };
     std::vector<writing> writes; // that the device has not come to
+    emuv::cuda::condition to_serve; // there is something of these two
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;
     std::uint64_t room_bytes = 0; // of system RAM, the program's and ours
@@ -110,7 +102,7 @@ struct card
     void begin(CUstream stream, const request &asked)
     {
         std::uint64_t &free = streams[stream];
-        const std::uint64_t now = clock_ns();
+        const std::uint64_t now = emuv::cuda::now_ns();
         const std::uint64_t start = std::max(free, now);
         switch (asked.what) {
         case request::kernel:
@@ -125,17 +117,19 @@ struct card
                 std::atomic_ref(*asked.at).store(asked.value);
             else
                 writes.push_back({free, asked.at, asked.value});
+            to_serve.notify_all();
             break;
         case request::wait:
             if (std::atomic_ref(*asked.at).load() != asked.value)
                 waiting[stream].push_back(asked);
+            to_serve.notify_all();
             break;
         }
     }
     // Does what is due in memory that the host sees.
     void go_on()
     {
-        const std::uint64_t now = clock_ns();
+        const std::uint64_t now = emuv::cuda::now_ns();
         std::erase_if(writes, [now](const writing &each) {
             if (each.ns > now)
                 return false;
@@ -169,7 +163,7 @@ struct card
     // program's leaves none beside it.
     std::uint64_t gap(std::uint64_t from)
     {
-        const std::uint64_t now = clock_ns();
+        const std::uint64_t now = emuv::cuda::now_ns();
         while (!kernels.empty() && kernels.front().end <= now)
             kernels.pop_front();
         from = std::max(from, now);
@@ -182,7 +176,7 @@ struct card
     {
         const std::lock_guard turn(mapping);
         std::uint64_t ns = 0;
-        const std::uint64_t now = clock_ns();
+        const std::uint64_t now = emuv::cuda::now_ns();
         {
             const std::lock_guard guard(lock);
             const bool in = coming_until > now;
@@ -203,7 +197,21 @@ extern card *the;
 /// A driver in front of the card.
 emuv::cuda::driver slow_driver();
 
-/// Does what is due in memory that the host sees, until it is told to end.
-void serve(card &made, const std::atomic<bool> &has_ended);
+/// A thread that does what is due in memory that the host sees.
+class served
+{
+public:
+    explicit served(card &which);
+    served(const served &) = delete;
+    served &operator=(const served &) = delete;
+    ~served();
+
+private:
+    void serve();
+
+    card &of_;
+    bool ended_ = false;
+    emuv::cuda::thread thread_;
+};
 
 } // namespace bench

@@ -18,24 +18,18 @@
 #include "tape_run.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
-
-#include <sys/prctl.h>
 
 using namespace emuv::cuda;
 using bench::card;
-using bench::clock_ns;
 using bench::costs;
 using bench::MiB;
 using bench::sleep_until;
@@ -658,7 +652,7 @@ struct player
     {
         std::uint64_t until = UINT64_MAX;
         while ((until = made.busy_until(stream)) == UINT64_MAX)
-            sleep_until(clock_ns() + 20000);
+            sleep_until(now_ns() + 20000);
         sleep_until(until);
     }
 
@@ -667,7 +661,7 @@ struct player
     void launch(const kernel &each, std::uint64_t number, unsigned turn)
     {
         const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
-        sleep_until(clock_ns() + costs.launch_ns);
+        sleep_until(now_ns() + costs.launch_ns);
         for (const std::size_t block : each.allocates)
             if (held.allocate_async(&at[block], of.blocks[block], nullptr,
                                     stream, not_ours) != CUDA_SUCCESS)
@@ -715,8 +709,7 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
                  .host = host,
                  .ledgers = {&limits},
                  .movers = {&moves}});
-    std::atomic<bool> has_ended{false};
-    std::thread hand([&] { bench::serve(made, has_ended); });
+    const bench::served hand(made);
     player plays{of, made, moves, held, untrusted, {}, {}};
     plays.begin();
     outcome out;
@@ -726,16 +719,14 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
         const auto drawn = static_cast<unsigned>(any() >> 8);
         if (of.varies)
             divide_anew(plays.places, of.blocks, written, any);
-        const std::uint64_t start = clock_ns();
+        const std::uint64_t start = now_ns();
         std::uint64_t number = std::uint64_t{1} << 32;
         for (const kernel &each : of.round)
             plays.launch(each, ++number,
                          each.at_random ? drawn : static_cast<unsigned>(round));
-        out.ms.push_back(static_cast<double>(clock_ns() - start) / 1e6);
+        out.ms.push_back(static_cast<double>(now_ns() - start) / 1e6);
     }
     moves.stop(nullptr);
-    has_ended = true;
-    hand.join();
     out.room_bytes = made.room_bytes;
     return out;
 }
@@ -744,7 +735,6 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
 
 int main(int count, char **arguments)
 {
-    prctl(PR_SET_TIMERSLACK, 1000);
     if (int status = 0; bench::run_tapes(count, arguments, status))
         return status;
     using bench::number;

@@ -19,10 +19,7 @@
 #include <random>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
-
-#include <sys/prctl.h>
 
 using namespace emuv::cuda;
 
@@ -190,9 +187,8 @@ public:
 
     outcome run()
     {
-        prctl(PR_SET_TIMERSLACK, 1000);
-        std::thread hand([this] { serve(made_, has_ended_); });
-        const std::uint64_t begun = clock_ns();
+        const served hand(made_);
+        const std::uint64_t begun = now_ns();
         program_.at = begun;
         for (std::size_t i = 0; i < of_.items.size(); i++) {
             const item &each = of_.items[i];
@@ -201,22 +197,19 @@ public:
                 continue;
             }
             program_.at += each.gap;
-            if (program_.at > clock_ns() + 5000)
-                sleep_until(program_.at);
-            program_.calls(clock_ns());
+            sleep_until(program_.at);
+            program_.calls(now_ns());
             one(i);
-            program_.returns(clock_ns(), each.host);
+            program_.returns(now_ns(), each.host);
             program_.at += each.after;
         }
-        program_.calls(clock_ns());
+        program_.calls(now_ns());
         wait();
         // Without marks, all of it is one step.
         if (out_.step_ms.empty())
-            out_.step_ms.push_back(static_cast<double>(clock_ns() - begun) /
+            out_.step_ms.push_back(static_cast<double>(now_ns() - begun) /
                                    1e6);
         moves_.stop(nullptr);
-        has_ended_ = true;
-        hand.join();
         out_.room_bytes = made_.room_bytes;
         return std::move(out_);
     }
@@ -250,8 +243,8 @@ private:
         case what::mark:
             if (marked_ != 0)
                 out_.step_ms.push_back(
-                    static_cast<double>(clock_ns() - marked_) / 1e6);
-            marked_ = clock_ns();
+                    static_cast<double>(now_ns() - marked_) / 1e6);
+            marked_ = now_ns();
             break;
         }
         if (each.what == what::wait || each.waits)
@@ -363,12 +356,12 @@ private:
 
     void wait()
     {
-        program_.waits(clock_ns());
+        program_.waits(now_ns());
         std::uint64_t until = UINT64_MAX;
         while ((until = made_.busy_until(stream_)) == UINT64_MAX)
-            sleep_until(clock_ns() + 20000);
+            sleep_until(now_ns() + 20000);
         sleep_until(until);
-        program_.goes_on(clock_ns());
+        program_.goes_on(now_ns());
     }
 
     // The made-up card reserves no address below.
@@ -387,7 +380,6 @@ private:
     mover moves_;
     memory held_;
     std::vector<CUdeviceptr> at_;
-    std::atomic<bool> has_ended_{false};
     const CUstream stream_ = reinterpret_cast<CUstream>(0x20);
     thread_time program_;
     std::uint64_t marked_ = 0;

@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A thread and a condition to wait for: those of the standard library need a
-// newer glibc than the library may.
+// Time, a thread, and a condition to wait for: those of the standard library
+// need a newer glibc than the library may. All of the engine's time and all of
+// its waits come from here, so a simulation can put its own in their place
+// (tests/bench/virtual_time.cpp).
 #pragma once
 
 #include "base/glibc.hpp"
 
 #include <atomic>
-#include <climits>
 #include <cstdint>
-#include <ctime>
 #include <mutex>
 
-#include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-__asm__(".symver pthread_create, pthread_create@" EMUV_OLDEST_GLIBC);
-__asm__(".symver pthread_join, pthread_join@" EMUV_OLDEST_GLIBC);
 __asm__(
     ".symver pthread_mutex_trylock, pthread_mutex_trylock@" EMUV_OLDEST_GLIBC);
-__asm__(".symver pthread_sigmask, pthread_sigmask@" EMUV_OLDEST_GLIBC);
 
 namespace emuv::cuda {
 
 /// Nanoseconds of the monotonic clock.
-inline std::uint64_t now_ns()
-{
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000u +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
+std::uint64_t now_ns();
+
+/// Sleeps for so long.
+void sleep_ns(std::uint64_t ns);
+
+/// Sleeps while a word has this value, until it is woken. May also return for
+/// no reason.
+/// @param most_ns  at most so long; UINT64_MAX for no limit
+void sleep_on(std::atomic<std::uint32_t> &word, std::uint32_t value,
+              std::uint64_t most_ns);
+
+/// Wakes all threads that sleep on a word.
+void wake_all(std::atomic<std::uint32_t> &word);
 
 /// For a loop that waits for another processor for a moment.
 inline void pause_cpu()
@@ -75,33 +74,30 @@ public:
     {
         turn_.fetch_add(1);
         if (waiters_.load() > 0)
-            syscall(SYS_futex, &turn_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
-                    nullptr, 0);
+            wake_all(turn_);
     }
 
     /// @param ns  at most so long
     void wait_for(std::unique_lock<std::mutex> &lock, std::uint64_t ns)
     {
-        const timespec most{static_cast<time_t>(ns / 1000000000u),
-                            static_cast<long>(ns % 1000000000u)};
-        sleep(lock, &most);
+        sleep(lock, ns);
     }
 
     template <typename Predicate>
     void wait(std::unique_lock<std::mutex> &lock, Predicate done)
     {
         while (!done())
-            sleep(lock, nullptr);
+            sleep(lock, UINT64_MAX);
     }
 
 private:
     // Sleeps until the next turn, or wakes for no reason.
-    void sleep(std::unique_lock<std::mutex> &lock, const timespec *most)
+    void sleep(std::unique_lock<std::mutex> &lock, std::uint64_t most_ns)
     {
         waiters_.fetch_add(1);
         const std::uint32_t seen = turn_.load();
         lock.unlock();
-        syscall(SYS_futex, &turn_, FUTEX_WAIT_PRIVATE, seen, most, nullptr, 0);
+        sleep_on(turn_, seen, most_ns);
         waiters_.fetch_sub(1);
         lock_soon(lock);
     }
@@ -117,23 +113,8 @@ class thread
 public:
     bool running() const { return running_; }
 
-    bool start(void *(*run)(void *), void *argument)
-    {
-        sigset_t all;
-        sigset_t before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        running_ = pthread_create(&thread_, nullptr, run, argument) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        return running_;
-    }
-
-    void join()
-    {
-        if (running_)
-            pthread_join(thread_, nullptr);
-        running_ = false;
-    }
+    bool start(void *(*run)(void *), void *argument);
+    void join();
 
 private:
     pthread_t thread_{};

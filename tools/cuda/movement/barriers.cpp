@@ -2,10 +2,10 @@
 // Places in streams at which work waits until memory is mapped.
 #include "movement/barriers.hpp"
 
+#include "base/thread.hpp"
+
 #include <atomic>
 #include <cstring>
-
-#include <unistd.h>
 
 namespace emuv::cuda {
 
@@ -14,8 +14,8 @@ namespace {
 // How often the trial looks for a word, and how long it looks for one that is
 // not to come.
 constexpr unsigned trial_looks = 400;
-constexpr unsigned trial_look_us = 50;
-constexpr unsigned trial_wait_us = 1000;
+constexpr std::uint64_t trial_look_ns = 50000;
+constexpr std::uint64_t trial_wait_ns = 1000000;
 
 // Page-locked memory is where it is for the device, too.
 CUdeviceptr address_of(std::uint32_t &word)
@@ -70,7 +70,7 @@ bool barriers::passes_when_lowered(CUstream trial) const
         for (unsigned i = 0; i < trial_looks; i++) {
             if (std::atomic_ref(at.reached).load() == value)
                 return true;
-            usleep(trial_look_us);
+            sleep_ns(trial_look_ns);
         }
         return false;
     };
@@ -81,7 +81,7 @@ bool barriers::passes_when_lowered(CUstream trial) const
         calls_.cuStreamWriteValue32_v2(trial, address_of(at.reached), 2, 0) ==
             CUDA_SUCCESS;
     bool waits = raised && comes(1);
-    usleep(trial_wait_us);
+    sleep_ns(trial_wait_ns);
     waits = waits && std::atomic_ref(at.reached).load() == 1;
     std::atomic_ref(at.lowered).store(1);
     return calls_.cuStreamSynchronize(trial) == CUDA_SUCCESS && waits &&

@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include <sys/prctl.h>
-#include <unistd.h>
 
 namespace emuv::cuda {
 
@@ -435,7 +434,7 @@ bool mover::prepare()
             if (stopping_)
                 return false;
         }
-        usleep(open_captures.load() > 0 ? 1000 : 50);
+        sleep_ns(open_captures.load() > 0 ? 1000000 : 50000);
     }
     for (;;) {
         const CUresult result = calls_.cuCtxSynchronize();
@@ -448,7 +447,7 @@ bool mover::prepare()
             if (stopping_)
                 return false;
         }
-        usleep(1000);
+        sleep_ns(1000000);
     }
 }
 

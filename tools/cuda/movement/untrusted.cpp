@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include <sys/prctl.h>
-#include <unistd.h>
 
 namespace emuv::cuda {
 
@@ -21,7 +20,7 @@ constexpr std::uint64_t settle_ns = 300000;
 constexpr std::uint64_t settle_fetches_ns = 3000000;
 
 // A look at barriers is as far from the next.
-constexpr unsigned nap_us = 15;
+constexpr std::uint64_t nap_ns = 15000;
 
 // The time that a fetch takes beside its copy; and its copy, over a fast link.
 constexpr std::uint64_t fetch_around_ns = 100000;
@@ -248,7 +247,7 @@ void mover::keep_gate()
             open_gate(lock, is_reached);
         } else {
             lock.unlock();
-            usleep(nap_us);
+            sleep_ns(nap_ns);
             enter(lock);
         }
     }
