@@ -27,7 +27,7 @@ std::vector<double> apart(const char *name, Run run)
     if (child == 0) {
         close(ends[0]);
         const std::vector<double> is = run();
-        // So few numbers fit a pipe as a whole.
+        // A pipe takes them as a whole, as somebody reads.
         const std::size_t bytes = is.size() * sizeof is[0];
         std::fflush(stdout);
         _exit(write(ends[1], is.data(), bytes) == static_cast<ssize_t>(bytes)

@@ -3,13 +3,13 @@
 // Copies, kernels and mappings last as long as they did on an H200
 // (docs/notebook/2026-11-measurements.md), and nothing is computed. The result
 // measures no card. It compares one way of moving with another on machines
-// without one.
+// without one. Time is virtual: a row is the same each time (virtual_time.cpp).
 //
 //     movement_bench [--json FILE] [TEXT [TRACE]]
 //     movement_bench --tape FILE [OPTION]...     recorded programs: --help
 //
 // With TEXT only the rows that have it in their names ("prefill 12288 mapped"),
-// with TRACE a trace of them. A row takes 15 to 60 seconds.
+// with TRACE a trace of them.
 #include "apart.hpp"
 #include "made_card.hpp"
 #include "memory/memory.hpp"

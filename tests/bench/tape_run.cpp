@@ -19,6 +19,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace emuv::cuda;
@@ -43,6 +44,10 @@ constexpr const char *help =
     "  --away WHAT    mapped or unmapped (unmapped)\n"
     "  --written WHAT made: kernels write what nobody wrote before; all: and\n"
     "                 all else that they name (made)\n"
+    "  --steps N      at least so many steps: the last one recorded comes "
+    "again\n"
+    "                 (0)\n"
+    "  --each         the engine's time for each step, too\n"
     "  --untrusted N  one launch in N is of a kernel that nobody trusts "
     "(none)\n"
     "  --seed N       by which these are drawn (1)\n"
@@ -50,9 +55,8 @@ constexpr const char *help =
     "  --trace FILE   of the engine, for Perfetto\n"
     "  --json FILE    leave the table there\n"
     "\n"
-    "The oracle's figures are the same each time. The engine has threads and\n"
-    "goes by the clock: its figures differ from run to run, also with one "
-    "seed.\n";
+    "Time is virtual: the figures are the same each time, however busy the\n"
+    "machine is. What the engine computes takes no time.\n";
 
 struct options
 {
@@ -62,6 +66,8 @@ struct options
     bool describe = false;
     bool unmaps = true;
     written how = written::made;
+    bool each = false;
+    unsigned steps = 0;
     unsigned untrusted = 0;
     unsigned seed = 1;
     std::string trace;
@@ -108,6 +114,10 @@ options read_options(int count, char **arguments)
             out.trace = value();
         } else if (name == "--seed") {
             out.seed = number_of("--seed", value());
+        } else if (name == "--each") {
+            out.each = true;
+        } else if (name == "--steps") {
+            out.steps = number_of("--steps", value());
         } else if (name == "--untrusted") {
             out.untrusted = number_of("--untrusted", value());
         } else if (name == "--away") {
@@ -161,6 +171,62 @@ struct outcome
     std::uint64_t room_bytes = 0;
 };
 
+// The last whole step of a score, to be played again. It may free what the step
+// before it allocated, and leave as much to the next: then the new memory takes
+// the old one's name.
+class last_step
+{
+public:
+    static constexpr std::size_t none = SIZE_MAX;
+
+    last_step(const score &of, const emuv::tape::tape &from)
+    {
+        std::size_t last = none;
+        for (std::size_t i = 0; i < of.items.size(); i++)
+            if (of.items[i].what == what::mark)
+                begin = std::exchange(last, i);
+        if (begin == none)
+            return;
+        std::vector<std::uint32_t> left;
+        std::vector<std::uint32_t> gone;
+        for (std::size_t i = begin; i < last; i++) {
+            const std::uint32_t which = of.items[i].allocation;
+            if (of.items[i].what == what::allocate)
+                left.push_back(which);
+            else if (of.items[i].what == what::free &&
+                     std::erase(left, which) == 0)
+                gone.push_back(which);
+        }
+        const auto by_size = [&](std::uint32_t one, std::uint32_t other) {
+            return from.allocations[one].bytes < from.allocations[other].bytes;
+        };
+        std::stable_sort(left.begin(), left.end(), by_size);
+        std::stable_sort(gone.begin(), gone.end(), by_size);
+        const auto same = [&](std::uint32_t one, std::uint32_t other) {
+            return from.allocations[one].bytes == from.allocations[other].bytes;
+        };
+        if (!std::equal(left.begin(), left.end(), gone.begin(), gone.end(),
+                        same))
+            return;
+        for (std::size_t i = 0; i < left.size(); i++)
+            names_.emplace_back(left[i], gone[i]);
+        end = last;
+    }
+
+    /// The step begins anew: its memory has the names that it had at first.
+    void rename(std::vector<CUdeviceptr> &at) const
+    {
+        for (const auto &[now, then] : names_)
+            at[then] = std::exchange(at[now], 0);
+    }
+
+    std::size_t begin = none; ///< its mark
+    std::size_t end = none;   ///< the next one's; none: it cannot come again
+
+private:
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> names_;
+};
+
 // Runs a score by the engine.
 class player
 {
@@ -190,18 +256,13 @@ public:
         const served hand(made_);
         const std::uint64_t begun = now_ns();
         program_.at = begun;
+        const last_step again(of_, from_);
         for (std::size_t i = 0; i < of_.items.size(); i++) {
-            const item &each = of_.items[i];
-            if (each.in_graph && !each.graph_begins) {
-                program_.at += each.after;
+            play(i);
+            if (i != again.end || out_.step_ms.size() >= how_.steps)
                 continue;
-            }
-            program_.at += each.gap;
-            sleep_until(program_.at);
-            program_.calls(now_ns());
-            one(i);
-            program_.returns(now_ns(), each.host);
-            program_.at += each.after;
+            again.rename(at_);
+            i = again.begin;
         }
         program_.calls(now_ns());
         wait();
@@ -215,6 +276,21 @@ public:
     }
 
 private:
+    void play(std::size_t place)
+    {
+        const item &each = of_.items[place];
+        if (each.in_graph && !each.graph_begins) {
+            program_.at += each.after;
+            return;
+        }
+        program_.at += each.gap;
+        sleep_until(program_.at);
+        program_.calls(now_ns());
+        one(place);
+        program_.returns(now_ns(), each.host);
+        program_.at += each.after;
+    }
+
     // For the mover, which is made behind it.
     trace &opened_trace()
     {
@@ -386,6 +462,15 @@ private:
     outcome out_;
 };
 
+double mean_of_first(const std::vector<double> &of, std::size_t most)
+{
+    const std::size_t count = std::min(of.size(), most);
+    double sum = 0;
+    for (std::size_t i = 0; i < count; i++)
+        sum += of[i];
+    return count != 0 ? sum / static_cast<double>(count) : 0;
+}
+
 double settled(std::vector<double> of)
 {
     if (of.empty())
@@ -463,10 +548,11 @@ bool run_tapes(int count, char **arguments, int &status)
                 {"bound", "bound"},
                 {"oracle", "oracle"},
                 {"first", "first step"},
+               {"ten", "the first ten"},
                 {"moving", "moving"},
                 {"of_limit", "of the limit", ""}});
     std::puts("program                     needs, MiB    share  native, ms    "
-              "bound   oracle    first   moving  of the limit");
+              "bound   oracle    first      ten   moving  of the limit");
     for (const std::string &path : how.tapes) {
         emuv::tape::tape of;
         emuv::tape::wrong error;
@@ -493,19 +579,22 @@ bool run_tapes(int count, char **arguments, int &status)
                      ? native * 1e6 / static_cast<double>(least.native_ns)
                      : 1);
             double first = 0;
+            double ten = 0;
             double moving = 0;
+            std::vector<double> steps;
             if (!how.oracle) {
                 const auto ran = apart(name.c_str(), [&] {
                     const outcome did = player(is, of, how, share).run();
-                    return std::vector{did.step_ms.empty() ? 0 : did.step_ms[0],
-                                       settled(did.step_ms)};
+                    return did.step_ms;
                 });
                 if (ran.empty()) {
                     status = 1;
                     continue;
                 }
                 first = ran[0];
-                moving = ran[1];
+                ten = mean_of_first(ran, 10);
+                moving = settled(ran);
+                steps = ran;
             }
             const double of_limit =
                 moving > 0 ? std::max(native, oracle) / moving : 0;
@@ -517,8 +606,11 @@ bool run_tapes(int count, char **arguments, int &status)
             if (how.oracle)
                 std::puts("");
             else
-                std::printf("  %7.2f  %7.2f  %12.2f\n", first, moving,
-                            of_limit);
+                std::printf("  %7.2f  %7.2f  %7.2f  %12.2f\n", first, ten,
+                            moving, of_limit);
+            for (std::size_t i = 0; how.each && i < steps.size(); i++)
+                std::printf("%s%.1f%s", i % 10 == 0 ? "    " : "  ", steps[i],
+                            i % 10 == 9 || i + 1 == steps.size() ? "\n" : "");
             std::fflush(stdout);
             const auto cell = [&](double value) {
                 return how.oracle ? std::string("null") : number(value, 2);
@@ -527,7 +619,7 @@ bool run_tapes(int count, char **arguments, int &status)
                       number(static_cast<double>(is.peak_bytes / MiB)),
                       number(static_cast<double>(share / MiB)),
                       number(native, 2), number(bound, 2), number(oracle, 2),
-                      cell(first), cell(moving), cell(of_limit)});
+                      cell(first), cell(ten), cell(moving), cell(of_limit)});
         }
     }
     status = into.write() != 0 ? 1 : status;
