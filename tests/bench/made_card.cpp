@@ -164,7 +164,7 @@ driver slow_driver()
     calls.cuEventQuery = [](CUevent event) {
         const std::lock_guard guard(the->lock);
         return the->events[event] <= now_ns() ? CUDA_SUCCESS
-                                                : CUDA_ERROR_NOT_READY;
+                                              : CUDA_ERROR_NOT_READY;
     };
     calls.cuStreamCreateWithPriority = [](CUstream *stream, unsigned, int) {
         const std::lock_guard guard(the->lock);

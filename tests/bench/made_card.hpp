@@ -74,7 +74,7 @@ struct card
         std::uint32_t *at;
         std::uint32_t value;
     };
-    std::vector<writing> writes; // that the device has not come to
+    std::vector<writing> writes;    // that the device has not come to
     emuv::cuda::condition to_serve; // there is something of these two
     std::uint64_t coming_until = 0;
     std::uint64_t leaving_until = 0;

@@ -56,7 +56,7 @@ constexpr const char *help =
     "  --json FILE    leave the table there\n"
     "\n"
     "Time is virtual: the figures are the same each time, however busy the\n"
-    "machine is. What the engine computes takes no time.\n";
+    "machine is. The engine's own computing takes no time.\n";
 
 struct options
 {
@@ -268,8 +268,7 @@ public:
         wait();
         // Without marks, all of it is one step.
         if (out_.step_ms.empty())
-            out_.step_ms.push_back(static_cast<double>(now_ns() - begun) /
-                                   1e6);
+            out_.step_ms.push_back(static_cast<double>(now_ns() - begun) / 1e6);
         moves_.stop(nullptr);
         out_.room_bytes = made_.room_bytes;
         return std::move(out_);
@@ -318,8 +317,8 @@ private:
             break;
         case what::mark:
             if (marked_ != 0)
-                out_.step_ms.push_back(
-                    static_cast<double>(now_ns() - marked_) / 1e6);
+                out_.step_ms.push_back(static_cast<double>(now_ns() - marked_) /
+                                       1e6);
             marked_ = now_ns();
             break;
         }
@@ -548,7 +547,7 @@ bool run_tapes(int count, char **arguments, int &status)
                 {"bound", "bound"},
                 {"oracle", "oracle"},
                 {"first", "first step"},
-               {"ten", "the first ten"},
+                {"ten", "the first ten"},
                 {"moving", "moving"},
                 {"of_limit", "of the limit", ""}});
     std::puts("program                     needs, MiB    share  native, ms    "

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Time and threads of a simulation, in place of the system's
-// (base/thread.cpp). One thread runs at a time, and time stands still meanwhile.
-// Once all of them wait, time is that of the first wait to end. So a run takes
-// the same course each time, however busy the machine is.
+// (base/thread.cpp). One thread runs at a time, and time stands still
+// meanwhile. Once all of them wait, time is that of the first wait to end. So a
+// run takes the same course each time, however busy the machine is.
 //
-// A program that links this has all its threads from emuv::cuda::thread, and is
-// linked with --wrap for the two functions of mutexes below: a thread that
-// sleeps may hold one.
+// All threads of a program that links this come from emuv::cuda::thread. A
+// thread that sleeps may hold a mutex. So the program is linked with --wrap for
+// the two functions below.
 #include "base/thread.hpp"
 
 #include <algorithm>
