@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The ledger that an instance's driver keeps.
 #include "account/ledger.hpp"
+#include "base/glibc.hpp"
 #include "base/size.hpp"
 #include "base/thread.hpp"
 
@@ -16,6 +17,8 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+__asm__(".symver pthread_sigmask, pthread_sigmask@" EMUV_OLDEST_GLIBC);
 
 namespace emuv::cuda {
 
