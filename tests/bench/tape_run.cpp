@@ -262,6 +262,9 @@ public:
             if (i != again.end || out_.step_ms.size() >= how_.steps)
                 continue;
             again.rename(at_);
+            // The program's end comes behind the last mark.
+            program_.at += of_.items[again.begin].after;
+            program_.at -= of_.items[again.end].after;
             i = again.begin;
         }
         program_.calls(now_ns());

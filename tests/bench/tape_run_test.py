@@ -15,6 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEP = ROOT / "tests/cli/tapes/step.tape"
+ENDS_SLOWLY = ROOT / "tests/bench/tapes/report/vit-reduced-overhead.tape.gz"
 RECORDED = ROOT / "tests/bench/tapes/tune/graph-network.tape.gz"
 
 
@@ -64,6 +65,9 @@ class TapeRunTest(unittest.TestCase):
                                    "--steps", str(len(recorded) + 7))
         self.assertEqual(longer[:len(recorded)], recorded)
         self.assertEqual(len(longer), len(recorded) + 7)
+        # It takes as long as it did, and not as long as the program's end.
+        _, longer = self.run_steps(ENDS_SLOWLY, "0.9x", "--each", "--steps", "20")
+        self.assertLess(float(longer[-1]), 1.1 * float(longer[5]))
 
     def test_a_recorded_program_moves(self):
         row = self.run_tape(RECORDED, "1.3x")
