@@ -293,7 +293,7 @@ private:
             return {name, status::warn,
                     other_group + ": not of the group render, so for root "
                                   "alone",
-                    "install packaging/udev/60-emuv.rules, then 'udevadm "
+                    "install packaging/udev/70-emuv.rules, then 'udevadm "
                     "control --reload' and 'udevadm trigger'"};
         if (!closed.empty())
             return {name, status::warn, closed + ": you may not open it",

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`cmake --install` serves people who have no source tree, under any prefix."""
+
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
+
+PROGRAM = """#include <emuv/size.hpp>
+#include <emuv/sysfs.hpp>
+#include <emuv/version.hpp>
+#include <iostream>
+#include <span>
+int main()
+{
+    // a word of C++20, and a call that needs libkmod or inih where they are linked
+    const emuv::sysfs machine("/nonexistent");
+    const std::span<const char> nothing;
+    std::cout << emuv::version() << machine.loaded() << nothing.size();
+}
+"""
+
+PROJECT = """cmake_minimum_required(VERSION 3.20)
+project(user LANGUAGES CXX)
+find_package(emuv @VERSION@ REQUIRED)
+add_executable(user user.cpp)
+target_link_libraries(user PRIVATE emuv::emuv)
+"""
+
+
+def install(folder, *arguments, **variables):
+    done = subprocess.run(
+        [OPTIONS.cmake, "--install", OPTIONS.build, *arguments], cwd=folder, text=True,
+        env={**os.environ, **variables}, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.exit(f"cmake --install: {done.stdout}")
+
+
+class InstallTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = pathlib.Path(tempfile.mkdtemp())
+        cls.prefix = cls.work / "a folder/usr"
+        cls.docs = cls.prefix / "share/doc/emuv"
+        install(cls.work, "--prefix", str(cls.prefix))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.work)
+
+    def run_command(self, *command, **variables):
+        done = subprocess.run(command, cwd=self.work, text=True, check=False,
+                              env={**os.environ, **variables},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, f"{command}: {done.stdout}")
+        return done.stdout
+
+    def files(self, root):
+        return {str(path.relative_to(root)) for path in root.rglob("*")
+                if not path.is_dir()}
+
+    def test_all_that_a_user_needs_is_installed(self):
+        wanted = {
+            "bin/emuvctl", "share/man/man1/emuvctl.1", "share/man/man4/emuv.4",
+            "share/man/man5/vgpu-profiles.conf.5",
+            "share/bash-completion/completions/emuvctl",
+            "share/zsh/site-functions/_emuvctl",
+            "share/fish/vendor_completions.d/emuvctl.fish",
+            "share/doc/emuv/LICENSE", "share/doc/emuv/LICENSES/LGPL-2.1-or-later.txt",
+            "share/doc/emuv/README.md", "share/doc/emuv/CHANGELOG.md",
+            "share/doc/emuv/docs/howto/install.md",
+            "share/doc/emuv/examples/vgpu-profiles.conf",
+            "lib/udev/rules.d/70-emuv.rules", "lib/systemd/system/emuv-restore.service",
+            f"{OPTIONS.libdir}/pkgconfig/emuv.pc",
+            f"{OPTIONS.libdir}/cmake/emuv/emuvConfig.cmake",
+            f"{OPTIONS.libdir}/libemuv.a", "include/emuv/client.hpp",
+            "include/linux/emuv.h"}
+        self.assertEqual(wanted - self.files(self.prefix), set())
+
+    def test_nothing_of_developers_is_installed(self):
+        for name in self.files(self.prefix):
+            self.assertNotRegex(name, r"(?i)gtest|gmock|_test|\.cpp$|src/")
+
+    def test_links_of_installed_documents_lead_to_installed_files(self):
+        documents = list(self.docs.rglob("*.md"))
+        self.assertGreater(len(documents), 10)
+        for document in documents:
+            text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", "", document.read_text())
+            for target in LINK.findall(text):
+                if not re.match(r"[a-z]+:", target):
+                    self.assertTrue((document.parent / target).exists(),
+                                    f"{document.relative_to(self.docs)}: {target}")
+
+    def test_the_tool_runs_and_the_unit_starts_it(self):
+        said = self.run_command(str(self.prefix / "bin/emuvctl"), "--version")
+        self.assertIn(OPTIONS.version, said)
+        unit = (self.prefix / "lib/systemd/system/emuv-restore.service").read_text()
+        self.assertIn(f'\nExecStart="{self.prefix}/bin/emuvctl" apply\n', unit)
+
+    def test_the_installed_library_is_found_from_the_tool(self):
+        place = self.work / "plain"
+        install(self.work, "--prefix", str(place))
+        library = place / OPTIONS.libdir / "emuv/libcuda.so.1"
+        if not library.exists():
+            self.skipTest("the CUDA library is not built")
+        said = self.run_command(str(place / "bin/emuvctl"), "run", "--physical", "1G",
+                                "--", "env", LD_PRELOAD="", EMUV_DISABLE="1")
+        self.assertIn(f"LD_PRELOAD={library}", said)
+
+    def test_destdir_stands_before_the_prefix(self):
+        root = self.work / "a root"
+        install(self.work, "--prefix", "/opt/emuv", DESTDIR=str(root))
+        self.assertEqual({name.removeprefix("opt/emuv/") for name in self.files(root)},
+                         self.files(self.prefix))
+
+    def test_components_share_no_file_and_leave_none_out(self):
+        seen = {}
+        for component in ("emuv", "libemuv-cuda", "libemuv-dev"):
+            root = self.work / component
+            install(self.work, "--prefix", "/usr", "--component", component,
+                    DESTDIR=str(root))
+            if root.exists():
+                for name in self.files(root / "usr"):
+                    self.assertNotIn(name, seen)
+                    seen[name] = component
+        self.assertEqual(set(seen), self.files(self.prefix))
+
+    def test_the_module_s_sources_are_a_component_of_their_own(self):
+        root = self.work / "module"
+        install(self.work, "--prefix", "/usr", "--component", "emuv-dkms",
+                DESTDIR=str(root))
+        source = root / f"usr/src/emuv-{OPTIONS.version}"
+        kbuild = (source / "Kbuild").read_text()
+        for name in re.findall(r"kernel/(?!\w*_kunit)\w+(?=\.o\b)", kbuild):
+            self.assertTrue((source / f"{name}.c").exists(), name)
+        self.assertTrue((source / "include/uapi/linux/emuv.h").exists())
+        self.assertIn(f'PACKAGE_VERSION="{OPTIONS.version}"',
+                      (source / "dkms.conf").read_text())
+
+    def build_by_pkg_config(self, prefix):
+        (self.work / "user.cpp").write_text(PROGRAM)
+        flags = shlex.split(self.run_command(
+            "pkg-config", "--cflags", "--libs", "emuv",
+            PKG_CONFIG_PATH=str(prefix / OPTIONS.libdir / "pkgconfig")))
+        # Without one of its own: the flags have to name the language.
+        self.run_command(OPTIONS.compiler, "user.cpp", "-o", "user", *flags)
+        self.assertEqual(self.run_command("./user"), f"{OPTIONS.version}00")
+
+    def test_a_program_builds_by_pkg_config_whatever_the_prefix(self):
+        if not shutil.which("pkg-config"):
+            self.skipTest("pkg-config is not installed")
+        self.build_by_pkg_config(self.prefix)
+
+    def test_a_program_builds_by_find_package_whatever_the_prefix(self):
+        user = self.work / "a user"
+        user.mkdir()
+        (user / "user.cpp").write_text(PROGRAM)
+        (user / "CMakeLists.txt").write_text(PROJECT.replace("@VERSION@", OPTIONS.version))
+        self.run_command(OPTIONS.cmake, "-S", str(user), "-B", str(user / "build"),
+                         f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                         f"-DCMAKE_CXX_COMPILER={OPTIONS.compiler}",
+                         "-DCMAKE_CXX_COMPILER_WORKS=1")
+        self.run_command(OPTIONS.cmake, "--build", str(user / "build"))
+        self.assertEqual(self.run_command(str(user / "build/user")), f"{OPTIONS.version}00")
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    for name in ("build", "cmake", "compiler", "version", "libdir"):
+        parser.add_argument(f"--{name}", required=True)
+    return parser.parse_known_args()
+
+
+if __name__ == "__main__":
+    OPTIONS, others = parse()
+    OPTIONS.build = os.path.abspath(OPTIONS.build)
+    unittest.main(argv=[sys.argv[0], *others], verbosity=2)
