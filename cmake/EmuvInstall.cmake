@@ -26,9 +26,8 @@ set(EMUV_UDEV_DIR "lib/udev/rules.d" CACHE STRING
   "Where udev's rules are installed; below the prefix, or absolute")
 set(EMUV_SYSTEMD_DIR "lib/systemd/system" CACHE STRING
   "Where systemd's units are installed; below the prefix, or absolute")
-option(EMUV_INSTALL_LICENCES
-  "Install the texts of the licences. A distribution's package has a file \
-`copyright` instead" ON)
+option(EMUV_DEBIAN_DOCS
+  "Leave licences and changelog to Debian's tools: copyright, changelog.gz" OFF)
 
 cmake_path(ABSOLUTE_PATH EMUV_UDEV_DIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}"
   OUTPUT_VARIABLE udev)
@@ -47,7 +46,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/emuv-restore.service"
 # A sample, not a configuration: nothing is made until its user writes one.
 install(FILES packaging/vgpu-profiles.conf
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT emuv)
-if(EMUV_INSTALL_LICENCES)
+if(NOT EMUV_DEBIAN_DOCS)
   foreach(component IN ITEMS emuv libemuv-cuda libemuv-dev)
     set(folder "${CMAKE_INSTALL_DATADIR}/doc/${component}")
     if(component STREQUAL "emuv")
@@ -67,9 +66,10 @@ if(Python3_FOUND)
     "packaging/udev/70-emuv.rules:${udev}/70-emuv.rules"
     "include/uapi/linux/emuv.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/linux/emuv.h"
     "include/emuv:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv")
-  if(NOT EMUV_INSTALL_LICENCES)
+  if(EMUV_DEBIAN_DOCS)
     list(APPEND places "LICENSE:${CMAKE_INSTALL_FULL_DOCDIR}/copyright"
-      "LICENSES:${CMAKE_INSTALL_FULL_DOCDIR}/copyright")
+      "LICENSES:${CMAKE_INSTALL_FULL_DOCDIR}/copyright"
+      "CHANGELOG.md:${CMAKE_INSTALL_FULL_DOCDIR}/changelog.gz")
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS docs/*.md docs/*.svg)
   add_custom_command(OUTPUT "${documents}.stamp"

@@ -41,11 +41,11 @@ def relead(text, document, kept, places):
         if not path or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//", path):
             return match.group()  # code, an anchor of its own, the network
         target = os.path.normpath(document.parent / path)
-        if target in kept or any(one.startswith(target + "/") for one in kept):
-            return match.group()
         if target in places:
             place = os.path.relpath(places[target], document.parent)
             return f"{match['picture']}[{match['text']}]({place})"
+        if target in kept or any(one.startswith(target + "/") for one in kept):
+            return match.group()
         return match["text"]
 
     return PART.sub(link, text)
