@@ -30,7 +30,7 @@ PART = re.compile(
     re.M | re.S)
 
 
-def relead(text, document, kept, places):
+def retarget(text, document, kept, places):
     """The text of a document, its links led to where things are installed.
 
     document: its path below ROOT. kept: paths of all documents. places: where
@@ -74,7 +74,7 @@ def main():
         target.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):
             text = (ROOT / name).read_text(encoding="utf-8")
-            target.write_text(relead(text, pathlib.Path(name), kept, places),
+            target.write_text(retarget(text, pathlib.Path(name), kept, places),
                               encoding="utf-8")
         else:
             shutil.copyfile(ROOT / name, target)
