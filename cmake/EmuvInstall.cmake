@@ -87,16 +87,18 @@ else()
   message(STATUS "documents: left out, they need Python 3")
 endif()
 
-# find_package(emuv). The library's folder is the architecture's.
-set(config "${CMAKE_INSTALL_LIBDIR}/cmake/emuv")
-install(EXPORT emuv NAMESPACE emuv:: FILE emuvTargets.cmake
-  DESTINATION "${config}" COMPONENT libemuv-dev)
-write_basic_package_version_file(
-  "${CMAKE_CURRENT_BINARY_DIR}/emuvConfigVersion.cmake"
-  COMPATIBILITY SameMinorVersion)
-install(FILES cmake/emuvConfig.cmake
+# find_package(emuv). Without the library there is nothing to find.
+if(TARGET emuv)
+  set(config "${CMAKE_INSTALL_LIBDIR}/cmake/emuv")
+  install(EXPORT emuv NAMESPACE emuv:: FILE emuvTargets.cmake
+    DESTINATION "${config}" COMPONENT libemuv-dev)
+  write_basic_package_version_file(
     "${CMAKE_CURRENT_BINARY_DIR}/emuvConfigVersion.cmake"
-  DESTINATION "${config}" COMPONENT libemuv-dev)
+    COMPATIBILITY SameMinorVersion)
+  install(FILES cmake/emuvConfig.cmake
+      "${CMAKE_CURRENT_BINARY_DIR}/emuvConfigVersion.cmake"
+    DESTINATION "${config}" COMPONENT libemuv-dev)
+endif()
 
 # The module's sources, as dkms wants them. They are not for `cmake --install`
 # alone: there people build the module from the tree.
