@@ -21,6 +21,10 @@ struct profile
     unsigned count = 1; ///< number of instances
     std::string file;   ///< the profile's file
     int line = 0;       ///< the section's line there
+    /// False if the section leaves it to the card of the machine, and spec
+    /// does not have it yet.
+    bool model_given = true;
+    bool physical_given = true;
 
     /// The profile's instances, one by one.
     [[nodiscard]] std::vector<instance_spec> instances() const;

@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy list info stats run profile apply "
-                "export assert gpu kernels tape doctor bugreport",
+                "export assert gpu kernels tape doctor bugreport rm ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
@@ -29,6 +29,9 @@ OFFERS = {
     "emuvctl create --profile v": "vGPU-Profile-1",
     "emuvctl create --p": "--profile --physical --pci-device-id",
     "emuvctl list --js": "--json",
+    "emuvctl ls --sort used": "used_bytes used_percent",
+    "emuvctl rm emuv1": "emuv1 emuv10",
+    "emuvctl list --color ": "auto always never",
     "emuvctl list -o name,tot": "name,total_bytes",
     "emuvctl stats --query=fetch": "fetched_bytes fetched_per_s",
     "emuvctl list --query=name --format=c":
@@ -77,7 +80,7 @@ class CompletionTest(unittest.TestCase):
         columns = below.partition("Columns (")[2]
         words.update(re.findall(r"^  [A-Z]\S* +(\S+)", columns, re.MULTILINE))
         if not columns:
-            for verb in re.findall(r"^  ([a-z]+) ", below, re.MULTILINE):
+            for verb in re.findall(r"^  ([a-z]+)(?:, [a-z]+)* ", below, re.MULTILINE):
                 words |= {verb} | self.words_of(*verbs, verb)
         return words
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// As much of a libcuda as 'emuvctl doctor' asks: version 12.4 and two devices,
-// or the error that FAKE_CUDA_ERROR holds.
+// As much of a libcuda and of an NVML as 'emuvctl doctor' asks: version 12.4
+// and two devices; one card; or the error that FAKE_CUDA_ERROR holds.
 #include <cstdlib>
+#include <cstring>
 
 // NOLINTBEGIN(readability-identifier-naming): these names are NVIDIA's.
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -27,6 +28,69 @@ EXPORTED int cuDeviceGetCount(int *count)
 EXPORTED int cuGetErrorName(int /*result*/, const char **name)
 {
     *name = "CUDA_ERROR_FAKE";
+    return 0;
+}
+
+EXPORTED int nvmlInit_v2()
+{
+    return cuInit(0);
+}
+
+EXPORTED int nvmlShutdown()
+{
+    return 0;
+}
+
+EXPORTED const char *nvmlErrorString(int /*result*/)
+{
+    return "a fault of NVML";
+}
+
+EXPORTED int nvmlSystemGetDriverVersion(char *text, unsigned size)
+{
+    std::strncpy(text, "580.159.03", size);
+    return 0;
+}
+
+EXPORTED int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 1;
+    return 0;
+}
+
+EXPORTED int nvmlDeviceGetHandleByIndex_v2(unsigned /*index*/, void **device)
+{
+    static int card;
+    *device = &card;
+    return 0;
+}
+
+EXPORTED int nvmlDeviceGetName(void * /*device*/, char *text, unsigned size)
+{
+    std::strncpy(text, "NVIDIA GeForce RTX 4070", size);
+    return 0;
+}
+
+EXPORTED int nvmlDeviceGetMemoryInfo(void * /*device*/,
+                                     unsigned long long *info)
+{
+    info[0] = 12ULL << 30U; // total, free, used
+    info[1] = info[0];
+    info[2] = 0;
+    return 0;
+}
+
+EXPORTED int nvmlDeviceGetPciInfo_v3(void * /*device*/, char *info)
+{
+    // Behind 16 characters: domain, bus, device, ids of device and vendor.
+    const unsigned numbers[] = {1, 10, 0, 0x278610de, 0};
+    std::memcpy(info + 16, numbers, sizeof(numbers));
+    return 0;
+}
+
+EXPORTED int nvmlDeviceGetMinorNumber(void * /*device*/, unsigned *number)
+{
+    *number = 3;
     return 0;
 }
 

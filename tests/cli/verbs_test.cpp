@@ -12,9 +12,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <sstream>
 
+#include <elf.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/emuv.h>
@@ -45,8 +48,11 @@ public:
             throw emuvctl::closed_pipe();
         text += more;
     }
+    [[nodiscard]] bool terminal() const override { return columns != 0; }
+    [[nodiscard]] unsigned width() const override { return columns; }
     std::string text;
     bool closed = false;
+    unsigned columns = 0; // of a terminal
 };
 
 struct outcome
@@ -84,6 +90,9 @@ protected:
                                  [this] { return now_; },
                                  [this] { return cuda_; },
                                  {}};
+        out.columns = columns_;
+        env.nvml = [this] { return nvml_; };
+        env.no_color = no_color_;
         outcome result;
         result.status = emuvctl::run(arguments, env);
         result.out = out.text;
@@ -116,6 +125,20 @@ protected:
         return path.string();
     }
 
+    // A GeForce RTX 4070 on the PCI bus.
+    void add_card(const std::string &width = "16",
+                  const std::string &device = "0x2786")
+    {
+        const auto card = kernel_.sys() / "bus/pci/devices/0000:01:00.0";
+        write_file(card / "vendor", "0x10de\n");
+        write_file(card / "device", device + "\n");
+        write_file(card / "class", "0x030000\n");
+        write_file(card / "current_link_speed", "2.5 GT/s PCIe\n");
+        write_file(card / "max_link_speed", "16.0 GT/s PCIe\n");
+        write_file(card / "current_link_width", width + "\n");
+        write_file(card / "max_link_width", "16\n");
+    }
+
     [[nodiscard]] std::string node(int id) const
     {
         return (kernel_.dev() / ("emuv" + std::to_string(id))).string();
@@ -128,6 +151,9 @@ protected:
 
     fake_kernel kernel_;
     emuvctl::cuda_state cuda_{false, "there is none", 0, 0};
+    emuvctl::nvml_state nvml_{false, "there is none", "", {}};
+    unsigned columns_ = 0; // of the terminal
+    bool no_color_ = false;
     std::function<void()> on_wait_;
     bool closed_ = false;
     double now_ = 0;
@@ -815,18 +841,425 @@ TEST_F(verbs, export_and_apply_are_an_identity)
     EXPECT_EQ(run("export").out, exported.out);
 }
 
-TEST_F(verbs, export_asks_for_overcommit_from_where_it_is_needed)
+TEST_F(verbs, export_asks_for_overcommit_where_the_host_has_too_little)
 {
     // The host has 32 GiB, and the floor is 1 GiB.
     run("create --gpu-model 4070 --virtual 31G");
+    EXPECT_EQ(run("export").out.find("overcommit"), std::string::npos);
     run("create --gpu-model 4070 --virtual 2M --overcommit");
+    run("create --gpu-model 4070 --virtual 0");
     const auto text = run("export").out;
-    EXPECT_GT(text.find("overcommit=yes"), text.find("[emuv1]"));
-    EXPECT_EQ(text.find("overcommit"), text.rfind("overcommit"));
     kernel_.promisable = 31 * gib;
-    const auto file = profiles(text);
     run("destroy --all");
-    EXPECT_EQ(run("apply --config " + file).status, 0);
+    EXPECT_EQ(run("apply --config " + profiles(text)).status, 0);
+    EXPECT_EQ(run("export").out, text);
+}
+
+TEST_F(verbs, what_was_exported_can_be_applied_in_any_order_of_promises)
+{
+    kernel_.promisable = 31 * gib;
+    ASSERT_EQ(
+        run("create --gpu-model 4070 --virtual 40G --overcommit --id 0").status,
+        0);
+    run("destroy emuv0");
+    ASSERT_EQ(
+        run("create --gpu-model 4070 --virtual 20G --guaranteed --id 5").status,
+        0);
+    ASSERT_EQ(
+        run("create --gpu-model 4070 --virtual 40G --overcommit --id 0").status,
+        0);
+    const auto text = run("export").out;
+    run("destroy --all");
+    const auto again = run("apply --config " + profiles(text));
+    EXPECT_EQ(again.status, 0) << again.err;
+    EXPECT_EQ(run("export").out, text);
+    // Another machine has a little less, or something of it is there already.
+    run("destroy emuv0");
+    EXPECT_EQ(run("apply --config " + profiles(text)).status, 0);
+}
+
+TEST_F(verbs, apply_leaves_an_id_to_the_profile_that_wants_it)
+{
+    const auto result =
+        run("apply --raw --config " +
+            profiles("[must]\ngpu_model=4070\nphysical_vram_gb=6\n"
+                     "virtual_vram_gb=2\ninstance_id=0\novercommit=yes\n"
+                     "[any]\ngpu_model=4070\nphysical_vram_gb=6\n"
+                     "virtual_vram_gb=2\n"));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("create emuv0 must"),
+                                  HasSubstr("create emuv1 any")));
+}
+
+TEST_F(verbs, apply_names_the_profile_that_the_host_cannot_back)
+{
+    kernel_.promisable = 31 * gib;
+    const std::string section = "[large]\ngpu_model=4070\nphysical_vram_gb=6\n"
+                                "virtual_vram_gb=64\n";
+    for (const std::string more : {"", " --dry-run"}) {
+        const auto result =
+            run("apply --config " + profiles(two_profiles + section) + more);
+        EXPECT_EQ(result.status, 1);
+        EXPECT_EQ(result.err,
+                  message("apply",
+                          "[large] wants 64 GiB of virtual VRAM: of the 31 GiB "
+                          "that the host can back, 5 GiB are promised to "
+                          "others; 'overcommit=yes' in [large] promises it all "
+                          "the same"));
+        EXPECT_EQ(kernel_.instance_count(), 0U);
+    }
+    // The advice works.
+    const auto result =
+        run("apply --config " +
+            profiles(two_profiles + section + "overcommit=yes\n"));
+    EXPECT_EQ(result.status, 0) << result.err;
+}
+
+// The card that is here
+
+TEST_F(verbs, create_takes_model_and_vram_of_the_card_that_is_here)
+{
+    const auto none = run("create --virtual 2G");
+    EXPECT_EQ(none.status, 2);
+    EXPECT_THAT(none.err, HasSubstr("there is no NVIDIA card here"));
+    add_card();
+    ASSERT_EQ(run("create --virtual 2G").status, 0);
+    auto info = emuv::control(kernel_.dev(), kernel_).query(0);
+    EXPECT_EQ(info.gpu_model, "NVIDIA GeForce RTX 4070");
+    EXPECT_EQ(info.physical_bytes, 12 * gib);
+    // NVML knows exactly what there is.
+    nvml_ = {true,
+             "",
+             "580.159.03",
+             {{"0000:01:00.0", "NVIDIA GeForce RTX 4070", 12282ULL << 20U,
+               0x2786, 0}}};
+    ASSERT_EQ(run("create --virtual 2G").status, 0);
+    info = emuv::control(kernel_.dev(), kernel_).query(1);
+    EXPECT_EQ(info.physical_bytes, 12282ULL << 20U);
+    ASSERT_EQ(run("create --physical 1G --virtual 2G").status, 0);
+    info = emuv::control(kernel_.dev(), kernel_).query(2);
+    EXPECT_EQ(info.gpu_model, "NVIDIA GeForce RTX 4070");
+    EXPECT_EQ(info.physical_bytes, gib);
+}
+
+TEST_F(verbs, create_asks_which_card_where_they_differ)
+{
+    add_card();
+    nvml_.cards = {
+        {"0000:02:00.0", "NVIDIA H200", 143771ULL << 20U, 0x2335, 1}};
+    const auto result = run("create --virtual 2G");
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("the cards here differ (NVIDIA GeForce RTX "
+                                "4070, 12 GiB; NVIDIA H200, 140.4 GiB)"),
+                      HasSubstr("give --gpu-model")));
+}
+
+TEST_F(verbs, create_settles_what_a_name_leaves_open_by_the_card_that_is_here)
+{
+    EXPECT_EQ(run("create --gpu-model 3080 --virtual 2G").status, 2);
+    add_card("16", "0x220a");
+    ASSERT_EQ(run("create --gpu-model 3080 --virtual 2G").status, 0);
+    EXPECT_EQ(emuv::control(kernel_.dev(), kernel_).query(0).physical_bytes,
+              12 * gib);
+}
+
+TEST_F(verbs, profiles_may_leave_model_and_vram_to_the_card)
+{
+    const auto file = profiles("[small]\nvirtual_vram_gb=2\n"
+                               "[other]\ngpu_model=4090\nvirtual_vram_gb=1\n");
+    const auto none = run("apply --config " + file);
+    EXPECT_EQ(none.status, 1);
+    EXPECT_THAT(none.err, HasSubstr("[small] at " + file +
+                                    ":1 has no gpu_model, and there is no "
+                                    "NVIDIA card here"));
+    EXPECT_EQ(run("profile list --config " + file + " --raw").status, 0);
+    EXPECT_EQ(run("profile show --config " + file + " small").out,
+              "[small]\nvirtual_vram_gb=2\n");
+    add_card();
+    ASSERT_EQ(run("apply --config " + file).status, 0);
+    const auto info = emuv::control(kernel_.dev(), kernel_).query(0);
+    EXPECT_EQ(info.gpu_model, "NVIDIA GeForce RTX 4070");
+    EXPECT_EQ(info.physical_bytes, 12 * gib);
+    EXPECT_EQ(emuv::control(kernel_.dev(), kernel_).query(1).physical_bytes,
+              24 * gib);
+    EXPECT_EQ(run("assert --config " + file).status, 0);
+    EXPECT_EQ(run("create --config " + file + " --profile small").status, 0);
+}
+
+TEST_F(verbs, gpu_list_marks_the_card_that_is_here)
+{
+    EXPECT_THAT(run("gpu list 4070 --raw").out, Not(HasSubstr("HERE")));
+    add_card();
+    const auto result = run("gpu list rtx --raw -o name,here");
+    EXPECT_THAT(result.out,
+                AllOf(HasSubstr("NVIDIA\\x20GeForce\\x20RTX\\x204070 "
+                                "your\\x20card\n"),
+                      HasSubstr("4070\\x20SUPER -\n")));
+    EXPECT_THAT(run("gpu list 4070").out, HasSubstr("your card"));
+}
+
+// load: of what is no module
+
+class module_file : public verbs
+{
+protected:
+    void SetUp() override
+    {
+        verbs::SetUp();
+        kernel_.remove();
+    }
+
+    // The sections of a module's file, with this .modinfo, or with none.
+    static std::string object(const std::string &info)
+    {
+        const std::string names("\0.modinfo\0.shstrtab\0", 20);
+        Elf64_Ehdr head = {};
+        std::memcpy(head.e_ident, ELFMAG, SELFMAG);
+        head.e_ident[EI_CLASS] = ELFCLASS64;
+        head.e_ident[EI_DATA] = ELFDATA2LSB;
+        head.e_type = ET_REL;
+        head.e_machine = EM_X86_64;
+        head.e_shentsize = sizeof(Elf64_Shdr);
+        head.e_shoff = sizeof(head) + names.size() + info.size();
+        std::vector<Elf64_Shdr> sections(info.empty() ? 2 : 3);
+        head.e_shnum = static_cast<Elf64_Half>(sections.size());
+        head.e_shstrndx = 1;
+        sections[1].sh_name = 10;
+        sections[1].sh_type = SHT_STRTAB;
+        sections[1].sh_offset = sizeof(head);
+        sections[1].sh_size = names.size();
+        if (!info.empty()) {
+            sections[2].sh_name = 1;
+            sections[2].sh_type = SHT_PROGBITS;
+            sections[2].sh_offset = sizeof(head) + names.size();
+            sections[2].sh_size = info.size();
+        }
+        std::string text(reinterpret_cast<const char *>(&head), sizeof(head));
+        text += names + info;
+        text.append(reinterpret_cast<const char *>(sections.data()),
+                    sections.size() * sizeof(Elf64_Shdr));
+        return text;
+    }
+
+    static std::string info(const std::string &name, const std::string &release)
+    {
+        return "license=GPL" + std::string(1, '\0') + "name=" + name +
+               std::string(1, '\0') + "vermagic=" + release + " SMP " +
+               std::string(1, '\0');
+    }
+
+    std::string told_of(const std::string &text)
+    {
+        const auto path = kernel_.root() / "some.ko";
+        write_file(path, text);
+        const auto result = run("load --module " + path.string());
+        EXPECT_EQ(kernel_.loaded_with, "");
+        const std::string start = "emuvctl: load: " + path.string() + ": ";
+        EXPECT_THAT(result.err, StartsWith(start));
+        EXPECT_EQ(result.status, 1);
+        return result.err.substr(std::min(start.size(), result.err.size()));
+    }
+};
+
+TEST_F(module_file, load_says_what_a_file_is_that_is_no_module)
+{
+    EXPECT_EQ(told_of(""), "an empty file\n");
+    EXPECT_EQ(told_of("root:x:0:0\n"), "no ELF file, so not a kernel module\n");
+    EXPECT_EQ(told_of("#!/bin/sh\n"), "a script, not a kernel module\n");
+    EXPECT_EQ(told_of(object("")),
+              "an object file, not a kernel module: it has no .modinfo\n");
+    EXPECT_EQ(told_of(object(info("ext4", "6.1.0-test"))),
+              "the kernel module ext4, not emuV's\n");
+    EXPECT_EQ(told_of(object(info("emuv", "6.12.1"))),
+              "emuV's module for 6.12.1, and 6.1.0-test is running\n");
+    std::string program = object("");
+    program[offsetof(Elf64_Ehdr, e_type)] = ET_DYN;
+    EXPECT_EQ(told_of(program),
+              "a program or shared library of x86-64, not a kernel module\n");
+    EXPECT_EQ(run("load --module " + kernel_.root().string()).err,
+              message("load", kernel_.root().string() +
+                                  ": a folder, not a kernel module"));
+}
+
+TEST_F(module_file, load_says_that_a_module_is_cut_off)
+{
+    const std::string whole = object(info("emuv", "6.1.0-test"));
+    for (const std::size_t bytes :
+         {std::size_t{10}, std::size_t{100}, whole.size() - 1})
+        EXPECT_THAT(told_of(whole.substr(0, bytes)),
+                    StartsWith("an ELF file that is cut off: it has " +
+                               std::to_string(bytes) + " of at least "));
+}
+
+TEST_F(module_file, load_takes_a_module_for_this_kernel)
+{
+    const auto path = kernel_.root() / "emuv.ko";
+    write_file(path, object(info("emuv", "6.1.0-test")));
+    const auto result = run("load --module " + path.string());
+    EXPECT_EQ(result.status, 0) << result.err;
+}
+
+TEST_F(module_file, no_damage_to_a_file_is_taken_for_a_module)
+{
+    const std::string whole = object(info("emuv", "6.1.0-test"));
+    for (std::size_t i = 0; i < whole.size(); i++)
+        for (const char by : {'\0', '\xff'}) {
+            std::string damaged = whole;
+            damaged[i] = by;
+            const auto path = kernel_.root() / "some.ko";
+            write_file(path, damaged);
+            // No crash, and one line at most.
+            const auto result = run("load --dry-run --module " + path.string());
+            EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 1)
+                << i;
+        }
+}
+
+// What listings can be asked for
+
+TEST_F(verbs, list_sorts_and_filters)
+{
+    run("create --gpu-model 4070 --virtual 2G --id 10");
+    run("create --gpu-model 4090 --virtual 4G --id 2");
+    run("create --gpu-model 4090 --virtual 2G --id 3");
+    const std::string list = "list --raw --noheadings -o name ";
+    EXPECT_EQ(run(list + "--sort name").out, "emuv2\nemuv3\nemuv10\n");
+    EXPECT_EQ(run(list + "--sort=-virtual_bytes,-name").out,
+              "emuv2\nemuv10\nemuv3\n");
+    EXPECT_EQ(run(list + "--filter virtual_bytes>=4G").out, "emuv2\n");
+    EXPECT_EQ(run(list + "--filter gpu_model=4090,virtual<3G").out, "emuv3\n");
+    EXPECT_EQ(run(list + "--filter gpu~4070").out, "emuv10\n");
+    EXPECT_EQ(run(list + "--filter numa!=0 --sort id").out,
+              "emuv2\nemuv3\nemuv10\n")
+        << "what has no value is not 0";
+    EXPECT_EQ(run("list --filter id=3 --json -o id").out,
+              "{\n  \"schema\": 1,\n  \"instances\": [\n    {\n      \"id\": "
+              "3\n    }\n  ]\n}\n");
+    for (const std::string wrong :
+         {"id", "=3", "id!3", "id=three", "gpu_model<3", "id~3", "nothing=1"}) {
+        const auto result = run("list --filter " + wrong);
+        EXPECT_EQ(result.status, 2) << wrong;
+        EXPECT_THAT(result.err, HasSubstr("--filter: ")) << wrong;
+    }
+    EXPECT_EQ(run("list --sort size").status, 2);
+}
+
+TEST_F(verbs, list_tells_how_much_is_used_in_percent)
+{
+    run("create --gpu-model 4070 --physical 6G --virtual 2G");
+    const int fd = kernel_.open_as(0, 77, "trainer");
+    emuv_charge charge = {};
+    charge.size = sizeof(charge);
+    charge.bytes = 6 * gib;
+    ASSERT_EQ(kernel_.ioctl(fd, EMUV_IOC_CHARGE, &charge), 0);
+    EXPECT_EQ(run("list --raw --noheadings -o used%").out, "75.0%\n");
+    EXPECT_EQ(run("list --query=emuv.used_percent --format=csv").out,
+              "emuv.used_percent [%]\n75.0 %\n");
+    EXPECT_THAT(run("info").out, HasSubstr("8 GiB (6 GiB used, 75.0 %)"));
+    kernel_.close(fd);
+}
+
+TEST_F(verbs, output_all_is_every_column)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const auto result = run("list --raw -o all");
+    EXPECT_THAT(result.out, AllOf(HasSubstr("UUID"), HasSubstr("STALLED")));
+    const auto text = run("list --json").out;
+    EXPECT_EQ(run("list --json -o all").out, text);
+}
+
+TEST_F(verbs, colours_are_for_terminals_whose_user_wants_them)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const auto colored = testing::HasSubstr("\033[");
+    EXPECT_THAT(run("list").out, Not(colored)) << "no terminal";
+    EXPECT_THAT(run("list --color always").out, colored);
+    EXPECT_THAT(run("list --color always --raw").out, Not(colored));
+    EXPECT_THAT(run("list --color always --json").out, Not(colored));
+    columns_ = 80;
+    EXPECT_THAT(run("list").out, colored);
+    EXPECT_THAT(run("doctor").out, colored);
+    EXPECT_THAT(run("list --color never").out, Not(colored));
+    no_color_ = true;
+    EXPECT_THAT(run("list").out, Not(colored));
+    EXPECT_THAT(run("doctor").out, Not(colored));
+    const auto wrong = run("list --color sometimes");
+    EXPECT_EQ(wrong.status, 2);
+    EXPECT_THAT(wrong.err, HasSubstr("--color: 'sometimes' is none of auto, "
+                                     "always, never"));
+}
+
+TEST_F(verbs, query_takes_the_names_of_nvidia_smi_as_that_means_them)
+{
+    run("create --gpu-model 3080 --physical 10G --virtual 2G --pci-device-id "
+        "0x2206");
+    EXPECT_EQ(run("list --query=index,name,pci.device_id,memory.total "
+                  "--format=csv,noheader")
+                  .out,
+              "0, NVIDIA GeForce RTX 3080, 0x220610DE, 12288 MiB\n");
+    EXPECT_EQ(run("list --query=emuv.name,emuv.pci_device_id --format=csv").out,
+              "emuv.name, emuv.pci_device_id\nemuv0, 0x2206\n");
+    EXPECT_EQ(run("stats --query=name,emuv.name --format=csv,noheader").out,
+              "NVIDIA GeForce RTX 3080, emuv0\n");
+    EXPECT_EQ(run("list -o name --raw --noheadings").out, "emuv0\n")
+        << "-o goes by our names";
+}
+
+TEST_F(verbs, info_has_the_clients_in_json_too)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const int other = kernel_.open_as(0, 77, "trainer");
+    const auto clients = [this] {
+        const auto document = json::parse(run("info --json").out);
+        return document["instances"].at(0)["client_list"];
+    };
+    ASSERT_EQ(clients().size(), 1U);
+    EXPECT_EQ(clients()[0]["pid"], 77);
+    EXPECT_EQ(clients()[0]["comm"], "trainer");
+    EXPECT_EQ(clients()[0]["virtual_used_bytes"], 0);
+    kernel_.close(other);
+    EXPECT_EQ(clients(), json::array());
+    EXPECT_THAT(run("info --raw").out, Not(HasSubstr("trainer")));
+}
+
+TEST_F(verbs, stats_says_that_clients_are_left_out)
+{
+    run("create --gpu-model 4070 --virtual 2G --count 2");
+    const int other = kernel_.open_as(1, 77, "trainer");
+    // As for a user who may open neither.
+    std::filesystem::remove(kernel_.dev() / "emuv-control");
+    std::filesystem::remove(node(1));
+    const auto result = run("stats -i 1 -c 2");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err,
+              message("stats", "the clients of emuv1 are left out: only root "
+                               "and the node's group may see them; "
+                               "--no-clients asks for none"))
+        << "once";
+    EXPECT_EQ(run("stats --no-clients").err, "");
+    EXPECT_TRUE(json::parse(run("stats --json").out)["instances"]
+                    .at(1)["client_list"]
+                    .is_null());
+    kernel_.close(other);
+}
+
+// The command line
+
+TEST_F(verbs, run_takes_no_options_behind_the_program)
+{
+    ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    const std::string start = start_with_library();
+    const auto result =
+        run(start + "0 --dry-run python x.py --ipc --move --instance 7 -- -x");
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out,
+                AllOf(HasSubstr("\npython x.py --ipc --move --instance 7 -- "
+                                "-x\n"),
+                      HasSubstr("EMUV_INSTANCE=0\n"),
+                      Not(HasSubstr("EMUV_MOVE")), Not(HasSubstr("EMUV_IPC"))));
+    EXPECT_EQ(run(start + "0 --dry-run -- list --ipc").out,
+              run(start + "0 --dry-run list --ipc").out);
 }
 
 TEST_F(verbs, export_refuses_a_label_that_no_profile_file_can_hold)
@@ -996,16 +1429,6 @@ protected:
         }
         return by_name;
     }
-    void add_card(const std::string &width = "16")
-    {
-        const auto card = kernel_.sys() / "bus/pci/devices/0000:01:00.0";
-        write_file(card / "vendor", "0x10de\n");
-        write_file(card / "class", "0x030000\n");
-        write_file(card / "current_link_speed", "2.5 GT/s PCIe\n");
-        write_file(card / "max_link_speed", "16.0 GT/s PCIe\n");
-        write_file(card / "current_link_width", width + "\n");
-        write_file(card / "max_link_width", "16\n");
-    }
     int status_ = -1;
 };
 
@@ -1022,7 +1445,8 @@ TEST_F(doctor, finds_nothing_wrong_on_a_good_machine)
     EXPECT_EQ(found["profiles"]["status"], "skip");
     EXPECT_EQ(found["NVIDIA nodes"]["status"], "skip");
     EXPECT_EQ(found["CUDA driver"]["status"], "skip");
-    EXPECT_EQ(found["link"]["status"], "skip");
+    EXPECT_EQ(found["NVIDIA driver"]["status"], "skip");
+    EXPECT_EQ(found["GPU"]["status"], "skip");
 }
 
 TEST_F(doctor, sees_whether_the_cuda_library_is_there)
@@ -1073,7 +1497,9 @@ TEST_F(doctor, sees_a_module_that_lacks_or_is_for_another_kernel)
     found = checks();
     EXPECT_EQ(found["module"]["status"], "fail");
     EXPECT_THAT(found["module"]["fix"].get<std::string>(),
-                HasSubstr("make -C /lib/modules/6.1.0-test/build M=$PWD"));
+                AllOf(HasSubstr("emuv-dkms"),
+                      HasSubstr("linux-headers-6.1.0-test"),
+                      Not(HasSubstr("make "))));
 }
 
 TEST_F(doctor, sees_a_module_of_another_version)
@@ -1164,8 +1590,11 @@ TEST_F(doctor, wants_a_working_driver_where_a_card_is)
     add_card();
     auto found = checks();
     EXPECT_EQ(status_, 1);
+    EXPECT_EQ(found["NVIDIA driver"]["status"], "fail");
     EXPECT_EQ(found["NVIDIA nodes"]["status"], "fail");
     EXPECT_EQ(found["CUDA driver"]["status"], "fail");
+    write_file(kernel_.sys() / "module/nvidia/version", "580.159.03\n");
+    nvml_ = {true, "", "580.159.03", {}};
     for (const char *const name : {"nvidiactl", "nvidia0", "nvidia-uvm"})
         write_file(kernel_.dev() / name, "");
     cuda_ = {true, "cuInit says CUDA_ERROR_NO_DEVICE (100)", 13000, 0};
@@ -1182,11 +1611,103 @@ TEST_F(doctor, tells_the_link_and_warns_of_missing_lanes)
 {
     add_card();
     auto found = checks();
-    EXPECT_EQ(found["link 0000:01:00.0"]["status"], "ok");
-    EXPECT_THAT(found["link 0000:01:00.0"]["detail"].get<std::string>(),
+    EXPECT_EQ(found["GPU 0000:01:00.0"]["status"], "ok");
+    EXPECT_THAT(found["GPU 0000:01:00.0"]["detail"].get<std::string>(),
                 HasSubstr("PCIe 1.0 x16 of 4.0 x16; an idle card slows"));
     add_card("8");
-    EXPECT_EQ(checks()["link 0000:01:00.0"]["status"], "warn");
+    EXPECT_EQ(checks()["GPU 0000:01:00.0"]["status"], "warn");
+}
+
+TEST_F(doctor, takes_the_nodes_that_are_there)
+{
+    add_card();
+    write_file(kernel_.sys() / "module/nvidia/version", "580.159.03\n");
+    nvml_ = {true, "", "580.159.03", {}};
+    for (const char *const name : {"nvidiactl", "nvidia3", "nvidia-uvm"})
+        write_file(kernel_.dev() / name, "");
+    auto found = checks();
+    EXPECT_EQ(found["NVIDIA nodes"]["status"], "ok");
+    EXPECT_EQ(found["NVIDIA nodes"]["detail"], "nvidia3");
+    EXPECT_EQ(found["NVIDIA driver"]["detail"], "580.159.03");
+    std::filesystem::remove(kernel_.dev() / "nvidia3");
+    write_file(kernel_.proc() / "driver/nvidia/gpus/0000:01:00.0/information",
+               "Model: \t\t NVIDIA GeForce RTX 4070\nDevice Minor: \t 3\n");
+    found = checks();
+    EXPECT_EQ(found["NVIDIA nodes"]["status"], "fail");
+    EXPECT_EQ(found["NVIDIA nodes"]["detail"],
+              (kernel_.dev() / "nvidia3").string() + ": not there");
+}
+
+TEST_F(doctor, names_card_vram_link_and_driver)
+{
+    add_card();
+    EXPECT_EQ(checks()["GPU 0000:01:00.0"]["detail"],
+              "NVIDIA GeForce RTX 4070, 12 GiB of VRAM, link PCIe 1.0 x16 of "
+              "4.0 x16; an idle card slows its link, look again under load");
+    // A container without sysfs: NVML alone knows.
+    std::filesystem::remove_all(kernel_.sys() / "bus");
+    nvml_ = {true,
+             "",
+             "580.159.03",
+             {{"0000:0a:00.0", "NVIDIA H200", 143771ULL << 20U, 0x2335, 5}}};
+    const auto found = checks();
+    EXPECT_EQ(found["GPU 0000:0a:00.0"]["detail"],
+              "NVIDIA H200, 140.4 GiB of VRAM; its link is not shown");
+    EXPECT_EQ(found["NVIDIA driver"]["detail"], "580.159.03");
+    nvml_.problem = "nvmlInit says Driver/library version mismatch (18)";
+    EXPECT_EQ(checks()["NVIDIA driver"]["status"], "fail");
+}
+
+TEST_F(doctor, fits_the_terminal)
+{
+    add_card("8");
+    run("create --gpu-model 4070 --virtual 2M --count 2");
+    ::chmod(node(1).c_str(), 0666);
+    no_color_ = true;
+    std::size_t lines_before = 1000;
+    for (const unsigned columns : {40U, 80U, 200U}) {
+        columns_ = columns;
+        std::istringstream text(run("doctor --config /no/such").out);
+        std::size_t lines = 0;
+        for (std::string line; std::getline(text, line); lines++) {
+            // A path may be longer than a line; nothing shares its line then.
+            const std::string words =
+                line.substr(std::min(line.find_first_not_of(' '), line.size()));
+            if (words.find(' ') != std::string::npos) {
+                EXPECT_LE(line.size(), columns) << line;
+            }
+        }
+        EXPECT_LT(lines, lines_before) << columns;
+        lines_before = lines;
+    }
+}
+
+TEST(probe_nvml, tells_that_there_is_no_library_or_another_one)
+{
+    const auto none = emuvctl::probe_nvml("libemuv_no_such_nvml.so.1");
+    EXPECT_FALSE(none.present);
+    EXPECT_THAT(none.problem, HasSubstr("libemuv_no_such_nvml.so.1"));
+    const auto other = emuvctl::probe_nvml("libc.so.6");
+    EXPECT_TRUE(other.present);
+    EXPECT_EQ(other.problem, "it lacks functions of NVML");
+}
+
+TEST(probe_nvml, reads_driver_cards_and_errors)
+{
+    const auto good = emuvctl::probe_nvml(FAKE_CUDA);
+    EXPECT_EQ(good.problem, "");
+    EXPECT_EQ(good.driver, "580.159.03");
+    ASSERT_EQ(good.cards.size(), 1U);
+    EXPECT_EQ(good.cards[0].address, "0001:0a:00.0");
+    EXPECT_EQ(good.cards[0].name, "NVIDIA GeForce RTX 4070");
+    EXPECT_EQ(good.cards[0].memory_bytes, 12ULL << 30U);
+    EXPECT_EQ(good.cards[0].pci_device_id, 0x2786);
+    EXPECT_EQ(good.cards[0].minor, 3);
+    ::setenv("FAKE_CUDA_ERROR", "18", 1);
+    const auto bad = emuvctl::probe_nvml(FAKE_CUDA);
+    ::unsetenv("FAKE_CUDA_ERROR");
+    EXPECT_EQ(bad.problem, "nvmlInit says a fault of NVML (18)");
+    EXPECT_EQ(bad.cards.size(), 0U);
 }
 
 TEST(probe_cuda, tells_that_there_is_no_library)

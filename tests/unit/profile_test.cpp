@@ -149,10 +149,7 @@ TEST(profile_error, tells_a_key_before_the_first_section)
 TEST(profile_error, tells_what_a_section_lacks)
 {
     EXPECT_THAT(errors("\n[a]\n"),
-                ElementsAre("F:2: [a] lacks gpu_model",
-                            "F:2: [a] lacks physical_vram_gb or "
-                            "physical_vram_mb",
-                            "F:2: [a] lacks virtual_vram_gb or "
+                ElementsAre("F:2: [a] lacks virtual_vram_gb or "
                             "virtual_vram_mb"));
 }
 
@@ -179,6 +176,20 @@ TEST(profile_error, tells_paths_that_depend_on_the_folder)
                             "slash"));
     EXPECT_THAT(errors(whole + "swap=\n"),
                 ElementsAre("F:5: swap: the value is missing"));
+}
+
+TEST(profile, may_leave_model_and_vram_to_the_card)
+{
+    const auto all = emuv::parse_profiles("[a]\nvirtual_vram_gb=1\n"
+                                          "[b]\nvirtual_vram_gb=1\n"
+                                          "gpu_model=x\n"
+                                          "physical_vram_mb=2\n",
+                                          "F");
+    EXPECT_FALSE(all[0].model_given);
+    EXPECT_FALSE(all[0].physical_given);
+    EXPECT_TRUE(all[1].model_given);
+    EXPECT_TRUE(all[1].physical_given);
+    EXPECT_EQ(emuv::format_profile(all[0]), "[a]\nvirtual_vram_gb=1\n");
 }
 
 TEST(profile_error, tells_bad_numbers)

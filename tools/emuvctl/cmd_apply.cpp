@@ -9,8 +9,11 @@
 
 #include <emuv/profile.hpp>
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -50,15 +53,51 @@ row action_row(std::string action, int id, const plan_item &item,
     return result;
 }
 
-// The order of making: first those that must have a certain id.
+// The order of making. Those that may promise more than the host has come last:
+// the driver counts what they promise against the others. Of each kind those
+// come first that must have a certain id.
 std::vector<plan_item *> missing_items(plan &work)
 {
     std::vector<plan_item *> order;
-    for (const bool with_id : {true, false})
-        for (auto &item : work.items)
-            if (item.missing() && (item.wanted.id != emuv::any) == with_id)
-                order.push_back(&item);
+    for (const bool overcommit : {false, true})
+        for (const bool with_id : {true, false})
+            for (auto &item : work.items)
+                if (item.missing() && item.wanted.overcommit == overcommit &&
+                    (item.wanted.id != emuv::any) == with_id)
+                    order.push_back(&item);
     return order;
+}
+
+// Gives those that may have any id, and are made before one that must have a
+// certain id, another one than that.
+void settle_ids(const std::vector<plan_item *> &order,
+                std::span<const emuv::instance_info> instances)
+{
+    std::set<int> taken;
+    for (const auto &one : instances)
+        taken.insert(one.id);
+    for (const auto *item : order)
+        if (item->wanted.id != emuv::any)
+            taken.insert(item->wanted.id);
+    auto wanting =
+        std::count_if(order.begin(), order.end(), [](const plan_item *item) {
+            return item->wanted.id != emuv::any;
+        });
+    int id = 0;
+    for (auto *item : order) {
+        if (wanting == 0)
+            return;
+        if (item->wanted.id != emuv::any) {
+            wanting--;
+            continue;
+        }
+        while (taken.contains(id))
+            id++;
+        // Past the last one the driver says that none is free.
+        if (id >= EMUV_MAX_INSTANCES)
+            return;
+        taken.insert(item->wanted.id = id);
+    }
 }
 
 void cmd_apply(const apply_options &options, environment &env)
@@ -67,7 +106,7 @@ void cmd_apply(const apply_options &options, environment &env)
         "action",    "name",           "profile",
         "gpu_model", "physical_bytes", "virtual_bytes"};
     printer print(options.output, columns, defaults);
-    const auto profiles = read_profiles(options.config);
+    const auto profiles = complete_profiles(options.config, env);
     if (profiles.empty())
         env.say("there are no profiles; nothing to do");
 
@@ -85,6 +124,7 @@ void cmd_apply(const apply_options &options, environment &env)
                                   "makes room");
 
     const auto order = missing_items(work);
+    settle_ids(order, instances);
     std::vector<int> ids(work.items.size(), -1);
     const auto index_of = [&](const plan_item *item) {
         return static_cast<std::size_t>(item - work.items.data());
@@ -94,17 +134,20 @@ void cmd_apply(const apply_options &options, environment &env)
             ids[index_of(&item)] = item.found->id;
     if (options.dry_run) {
         std::vector<emuv::instance_spec> specs;
-        specs.reserve(order.size());
-        for (const auto *item : order)
+        std::vector<std::string> names;
+        for (const auto *item : order) {
             specs.push_back(item->wanted);
-        const auto predicted = predict_ids(specs, env);
+            names.push_back(item->from->name);
+        }
+        const auto predicted = predict_ids(specs, env, names);
         for (std::size_t i = 0; i < order.size(); i++)
             ids[index_of(order[i])] = predicted[i];
     } else if (!order.empty()) {
         ensure_module(options.module, env);
         creation making(env);
         for (const auto *item : order)
-            ids[index_of(item)] = making.make(item->wanted).id;
+            ids[index_of(item)] =
+                making.make(item->wanted, item->from->name).id;
         making.commit();
     }
 

@@ -35,7 +35,7 @@ void cmd_assert(const assert_options &options, environment &env)
     static constexpr std::string_view defaults[] = {
         "difference", "name", "profile", "wanted", "found"};
     printer print(options.output, columns, defaults);
-    const auto profiles = read_profiles(options.config);
+    const auto profiles = complete_profiles(options.config, env);
     const auto instances = env.sysfs().instances();
     const plan work = match(profiles, instances);
 

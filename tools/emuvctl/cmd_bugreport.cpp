@@ -68,6 +68,7 @@ public:
         environment inner{said,      said,       env_.kernel, env_.modules,
                           env_.sys,  env_.proc,  env_.dev,    env_.run,
                           env_.wait, env_.clock, env_.cuda,   {}};
+        inner.nvml = env_.nvml;
         const int status = emuvctl::run(arguments, inner);
         text += said.text;
         if (status != 0)

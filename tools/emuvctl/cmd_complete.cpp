@@ -7,6 +7,7 @@
 #include "verbs.hpp"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,6 +20,13 @@ void cmd_complete(const std::string &shell, environment &env)
 {
     auto verbs = all_verbs();
     std::erase_if(verbs, [](const verb &each) { return each.group.empty(); });
+    // Other names of a verb are completed as it is.
+    for (std::size_t i = 0, count = verbs.size(); i < count; i++)
+        for (const auto &alias : std::vector(verbs[i].aliases)) {
+            verb other = verbs[i];
+            other.name = alias;
+            verbs.push_back(std::move(other));
+        }
     if (shell == "bash")
         env.out.write(bash_completion(verbs));
     else if (shell == "zsh")

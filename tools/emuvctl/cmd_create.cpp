@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl create: makes instances, from a profile or from options.
+#include "cards.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
@@ -40,29 +41,40 @@ struct create_options
     output_options output;
 };
 
-// The VRAM of the card that a name means, when --physical does not say it.
-std::uint64_t vram_of(const std::string &model)
+// The model and the VRAM that the options name, or the card that is here.
+void set_card(const create_options &options, emuv::instance_spec &spec,
+              const environment &env)
 {
-    const auto cards = emuv::find_gpu_models(model);
-    if (cards.empty())
-        throw usage_error(
-            fmt::format("--gpu-model: '{}' is not in the table of cards (see "
-                        "'emuvctl gpu list'); give --physical with it",
-                        printable(model)));
-    const auto same = [&](const emuv::gpu_model *card) {
-        return card->vram_bytes == cards.front()->vram_bytes;
-    };
-    if (!std::all_of(cards.begin(), cards.end(), same)) {
-        std::string names;
-        for (const auto *card : cards)
-            names += fmt::format("{}{}", names.empty() ? "" : ", ",
-                                 card->full_name());
-        throw usage_error(fmt::format(
-            "--gpu-model: '{}' may be any of {}; say which, or give "
-            "--physical with it",
-            printable(model), names));
+    spec.gpu_model = options.gpu_model;
+    if (options.gpu_model.empty()) {
+        try {
+            const card one = only_card(env);
+            spec.gpu_model = one.name;
+            spec.physical_bytes = one.vram_bytes;
+        } catch (const failure &problem) {
+            throw usage_error(fmt::format("{}; give --gpu-model or --profile",
+                                          problem.what()));
+        }
     }
-    return cards.front()->vram_bytes;
+    parse_option("--gpu-model", [&] {
+        emuv::check_gpu_model_label(spec.gpu_model);
+        return 0;
+    });
+    if (!options.physical.empty())
+        spec.physical_bytes = parse_option(
+            "--physical", [&] { return emuv::parse_size(options.physical); });
+    else if (!options.gpu_model.empty()) {
+        try {
+            spec.physical_bytes = vram_of(options.gpu_model, env);
+        } catch (const std::invalid_argument &problem) {
+            throw usage_error(fmt::format("--gpu-model: {}; give --physical "
+                                          "with it",
+                                          problem.what()));
+        }
+    } else if (spec.physical_bytes == 0)
+        throw usage_error(fmt::format("the VRAM of the {} is unknown here; "
+                                      "give --physical",
+                                      spec.gpu_model));
 }
 
 void warn_if_larger_than_card(const emuv::instance_spec &spec,
@@ -81,23 +93,15 @@ void warn_if_larger_than_card(const emuv::instance_spec &spec,
                             (*largest)->full_name()));
 }
 
-emuv::profile from_options(const create_options &options)
+emuv::profile from_options(const create_options &options,
+                           const environment &env)
 {
     emuv::profile what;
     if (options.virtual_size.empty())
         throw usage_error("--virtual is missing; it takes a size such as 2G, "
-                          "or 0");
+                          "or 0. Or give --profile");
     emuv::instance_spec &spec = what.spec;
-    parse_option("--gpu-model", [&] {
-        emuv::check_gpu_model_label(options.gpu_model);
-        return 0;
-    });
-    spec.gpu_model = options.gpu_model;
-    spec.physical_bytes = options.physical.empty()
-                              ? vram_of(options.gpu_model)
-                              : parse_option("--physical", [&] {
-                                    return emuv::parse_size(options.physical);
-                                });
+    set_card(options, spec, env);
     spec.virtual_bytes = parse_option(
         "--virtual", [&] { return emuv::parse_size(options.virtual_size); });
     try {
@@ -123,7 +127,8 @@ emuv::profile from_options(const create_options &options)
     return what;
 }
 
-emuv::profile from_profile(const create_options &options)
+emuv::profile from_profile(const create_options &options,
+                           const environment &env)
 {
     const auto profiles = read_profiles(options.config);
     const auto found =
@@ -139,6 +144,7 @@ emuv::profile from_profile(const create_options &options)
             names.empty() ? "there are none" : "there are " + names));
     }
     emuv::profile what = *found;
+    complete(what, env);
     what.spec.overcommit = what.spec.overcommit || options.overcommit;
     what.spec.guaranteed = what.spec.guaranteed || options.guaranteed;
     return what;
@@ -149,10 +155,8 @@ void cmd_create(const create_options &options, environment &env)
     static constexpr std::string_view defaults[] = {"node"};
     printer print(options.output, instance_columns(), defaults);
 
-    if (options.profile.empty() == options.gpu_model.empty())
-        throw usage_error("give either --profile or --gpu-model");
-    emuv::profile what =
-        options.profile.empty() ? from_options(options) : from_profile(options);
+    emuv::profile what = options.profile.empty() ? from_options(options, env)
+                                                 : from_profile(options, env);
     if (what.spec.overcommit && what.spec.guaranteed)
         throw usage_error("--guaranteed and --overcommit: RAM that is promised "
                           "beyond what there is cannot be reserved");
@@ -225,8 +229,9 @@ verb create_verb()
         "create", "Instances", "make instances",
         "Makes instances, all or none, and prints their nodes. Loads the "
         "module if need\nbe.\n"
-        "  emuvctl create --profile vGPU-Profile-1\n"
+        "  emuvctl create --virtual 48G\n"
         "  emuvctl create --gpu-model 4070 --virtual 2G\n"
+        "  emuvctl create --profile vGPU-Profile-1\n"
         "Sizes are written as 12G, 512M or 1.5T (powers of 1024), or in "
         "bytes."};
     option profile{"--profile", "NAME", "make what this profile says",
@@ -236,7 +241,9 @@ verb create_verb()
     create.options = {
         profile,
         config_option(options->config),
-        {"--gpu-model", "MODEL", "the card: 4070, \"RTX 4070\" or any label",
+        {"--gpu-model", "MODEL",
+         "the card: 4070, \"RTX 4070\" or any label.\n"
+         "Default: the one in this machine",
          &options->gpu_model},
         {"--physical", "SIZE", "share of VRAM. Default: what the card has",
          &options->physical},

@@ -69,6 +69,7 @@ verb destroy_verb()
         flag("--force", options->force, "take them from whoever uses them"),
         dry_run_flag(options->dry_run)};
     destroy.arguments = instance_arguments(options->instances);
+    destroy.aliases = {"rm"};
     destroy.action = [options](environment &env) {
         cmd_destroy(*options, env);
     };

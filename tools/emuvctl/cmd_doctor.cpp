@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl doctor: finds what keeps emuV from working here, and says what to do.
+#include "cards.hpp"
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "instances.hpp"
+#include "module_file.hpp"
 #include "profiles.hpp"
 #include "verbs.hpp"
 
@@ -15,14 +17,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <grp.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -68,33 +73,9 @@ struct finding
     std::string fix = {};
 };
 
-// An NVIDIA display controller, as PCI shows it.
-struct card
-{
-    std::string address;
-    std::filesystem::path path;
-};
-
 std::string attribute(const std::filesystem::path &path)
 {
     return emuv::read_line_file(path).value_or("");
-}
-
-std::vector<card> find_cards(const environment &env)
-{
-    std::vector<card> cards;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(env.sys / "bus/pci/devices",
-                                              problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-        if (attribute(entry->path() / "vendor") == "0x10de" &&
-            attribute(entry->path() / "class").starts_with("0x03"))
-            cards.push_back({entry->path().filename().string(), entry->path()});
-    std::sort(cards.begin(), cards.end(), [](const card &a, const card &b) {
-        return a.address < b.address;
-    });
-    return cards;
 }
 
 std::string release(const environment &env)
@@ -107,7 +88,7 @@ class doctor
 public:
     doctor(const doctor_options &options, const environment &env)
         : options_(options), env_(env), loaded_(env.sysfs().loaded()),
-          cards_(find_cards(env))
+          nvml_(env.nvml()), cards_(find_cards(env, nvml_))
     {
         try {
             file_ = env.modules.info(options.module);
@@ -119,10 +100,13 @@ public:
     std::vector<finding> examine() const
     {
         std::vector<finding> all = {
-            kernel(), module(),   signature(),    control(), instance_nodes(),
-            memory(), profiles(), nvidia_nodes(), cuda(),    library()};
-        for (auto &one : links())
-            all.push_back(std::move(one));
+            kernel(),         module(), signature(), control(),
+            instance_nodes(), memory(), profiles(),  nvidia_driver(),
+            nvidia_nodes(),   cuda(),   library()};
+        for (const auto &one : cards_)
+            all.push_back(gpu(one));
+        if (cards_.empty())
+            all.push_back({"GPU", status::skip, "there is no NVIDIA card"});
         return all;
     }
 
@@ -171,15 +155,18 @@ private:
             return {"module", status::skip, "no module can be loaded"};
         if (!file_problem_.empty())
             return {"module", status::fail,
-                    fmt::format("{}: {}", options_.module, file_problem_),
-                    "build it again"};
+                    fmt::format("{}: {}", printable(options_.module),
+                                problem_of_file()),
+                    "install the package emuv-dkms again, or name a whole "
+                    "module with --module"};
         if (!file_)
             return {"module", status::fail,
                     fmt::format("there is no {} for {}", options_.module,
                                 release(env_)),
-                    fmt::format("install the headers of {0} and run 'make -C "
-                                "/lib/modules/{0}/build M=$PWD' in emuV's "
-                                "tree, or name the file with --module",
+                    fmt::format("install the packages emuv-dkms and "
+                                "linux-headers-{0}; 'dkms status emuv' then "
+                                "shows it for {0}. --module names a file that "
+                                "lies elsewhere",
                                 release(env_))};
         const std::string built_for =
             file_->vermagic.substr(0, file_->vermagic.find(' '));
@@ -187,7 +174,9 @@ private:
             return {"module", status::fail,
                     fmt::format("{} was built for {}, and {} is running",
                                 file_->path, built_for, release(env_)),
-                    "build it for the running kernel"};
+                    fmt::format("install linux-headers-{0}, then 'dkms "
+                                "autoinstall -k {0}'",
+                                release(env_))};
         return {"module", status::ok,
                 fmt::format("{} fits and is not loaded", file_->path)};
     }
@@ -293,8 +282,8 @@ private:
             return {name, status::warn,
                     other_group + ": not of the group render, so for root "
                                   "alone",
-                    "install packaging/udev/70-emuv.rules, then 'udevadm "
-                    "control --reload' and 'udevadm trigger'"};
+                    "install the package emuv, which has the udev rules, then "
+                    "'udevadm control --reload' and 'udevadm trigger'"};
         if (!closed.empty())
             return {name, status::warn, closed + ": you may not open it",
                     "usermod -aG render USER, and log in again"};
@@ -366,17 +355,86 @@ private:
         if (cards_.empty())
             return {name, status::skip, "there is no NVIDIA card"};
         std::string missing;
-        for (const char *const node : {"nvidiactl", "nvidia0", "nvidia-uvm"}) {
-            std::error_code ignored;
+        const auto lacks = [&](const std::string &node) {
+            missing +=
+                (missing.empty() ? "" : ", ") + (env_.dev / node).string();
+        };
+        std::error_code ignored;
+        for (const char *const node : {"nvidiactl", "nvidia-uvm"})
             if (!std::filesystem::exists(env_.dev / node, ignored))
-                missing +=
-                    (missing.empty() ? "" : ", ") + (env_.dev / node).string();
+                lacks(node);
+        // A container, or a job, may be given any of the cards.
+        const auto nodes = card_nodes();
+        if (nodes.empty())
+            for (const auto &one : cards_)
+                lacks(fmt::format("nvidia{}", one.minor
+                                                  ? std::to_string(*one.minor)
+                                                  : "N for " + one.address));
+        if (!missing.empty())
+            return {name, status::fail, missing + ": not there",
+                    driver_version().empty()
+                        ? "install NVIDIA's driver"
+                        : "'nvidia-modprobe -u -c 0' makes them, as root; a "
+                          "container has to be given them"};
+        std::string state = fmt::format("{}", fmt::join(nodes, ", "));
+        if (nodes.size() < cards_.size())
+            state += fmt::format(": {} of the {} cards may be used here",
+                                 nodes.size(), cards_.size());
+        return {name, status::ok, state};
+    }
+
+    // The names of /dev/nvidiaN, in the order of N.
+    std::vector<std::string> card_nodes() const
+    {
+        std::vector<std::string> names;
+        std::error_code problem;
+        std::filesystem::directory_iterator entry(env_.dev, problem);
+        for (; !problem && entry != std::filesystem::directory_iterator();
+             entry.increment(problem)) {
+            const std::string node = entry->path().filename().string();
+            constexpr std::string_view start = "nvidia";
+            if (node.starts_with(start) && node.size() > start.size() &&
+                node.find_first_not_of("0123456789", start.size()) ==
+                    std::string::npos)
+                names.push_back(node);
         }
-        if (missing.empty())
-            return {name, status::ok, "all there"};
-        return {name, status::fail, missing + ": not there",
-                "install NVIDIA's driver; 'nvidia-modprobe -u -c 0' makes the "
-                "nodes"};
+        std::sort(names.begin(), names.end(), [](const auto &a, const auto &b) {
+            return ::strverscmp(a.c_str(), b.c_str()) < 0;
+        });
+        return names;
+    }
+
+    // Of NVIDIA's module; empty where it is not loaded.
+    std::string driver_version() const
+    {
+        const std::string version =
+            attribute(env_.sys / "module/nvidia/version");
+        return version.empty() ? nvml_.driver : version;
+    }
+
+    finding nvidia_driver() const
+    {
+        const std::string name = "NVIDIA driver";
+        const std::string version = driver_version();
+        if (version.empty() && cards_.empty())
+            return {name, status::skip, "there is no NVIDIA card"};
+        if (version.empty())
+            return {name, status::fail, "NVIDIA's module is not loaded",
+                    "install NVIDIA's driver (on Debian: nvidia-driver), and "
+                    "look at dmesg if it is there"};
+        if (!nvml_.present)
+            return {name, status::warn,
+                    fmt::format("{}; NVML is not there: {}", printable(version),
+                                printable(nvml_.problem)),
+                    "install libnvidia-ml.so.1 of the same version; it comes "
+                    "with nvidia-smi"};
+        if (!nvml_.problem.empty())
+            return {name, status::fail,
+                    fmt::format("{}; NVML does not work: {}",
+                                printable(version), printable(nvml_.problem)),
+                    "the driver's libraries and its module must be of one "
+                    "version; reboot after an upgrade"};
+        return {name, status::ok, printable(version)};
     }
 
     finding cuda() const
@@ -413,17 +471,8 @@ private:
             return {name, status::ok, "emuV's is in " + found->string()};
         return {name, status::warn,
                 no_cuda_library() + ", so 'emuvctl run' cannot start programs",
-                "install CUDA's toolkit, 13.0 or later, and build emuV again"};
-    }
-
-    std::vector<finding> links() const
-    {
-        std::vector<finding> all;
-        for (const auto &one : cards_)
-            all.push_back(link(one));
-        if (all.empty())
-            all.push_back({"link", status::skip, "there is no NVIDIA card"});
-        return all;
+                "install the package libemuv-cuda, or name its folder with "
+                "'emuvctl run --library'"};
     }
 
     // "16.0 GT/s PCIe" as a generation; 0 if it is none.
@@ -442,36 +491,104 @@ private:
         return 0;
     }
 
-    finding link(const card &which) const
+    // Its name, VRAM, and link.
+    finding gpu(const card &which) const
     {
-        const std::string name = "link " + which.address;
+        finding result{"GPU " + which.address, status::ok, {}};
+        result.detail = fmt::format(
+            "{}, {}",
+            which.name.empty() ? "model unknown" : printable(which.name),
+            which.vram_bytes == 0
+                ? "VRAM unknown"
+                : say_size(which.vram_bytes, false) + " of VRAM");
         const int speed =
             generation(attribute(which.path / "current_link_speed"));
         const int speed_max =
             generation(attribute(which.path / "max_link_speed"));
         const std::string width = attribute(which.path / "current_link_width");
         const std::string width_max = attribute(which.path / "max_link_width");
-        if (speed == 0 || speed_max == 0 || width.empty())
-            return {name, status::skip, "its link is not shown"};
-        std::string state =
-            fmt::format("PCIe {}.0 x{} of {}.0 x{}", speed, printable(width),
-                        speed_max, printable(width_max));
-        if (width != width_max)
-            return {name, status::warn,
-                    state + ": what overflows moves at this link's speed",
-                    "look for a slot with all lanes, or seat the card anew"};
-        if (speed < speed_max)
-            state += "; an idle card slows its link, look again under load";
-        return {name, status::ok, state};
+        if (which.path.empty() || speed == 0 || speed_max == 0 ||
+            width.empty()) {
+            result.detail += "; its link is not shown";
+            return result;
+        }
+        result.detail +=
+            fmt::format(", link PCIe {}.0 x{} of {}.0 x{}", speed,
+                        printable(width), speed_max, printable(width_max));
+        if (width != width_max) {
+            result.result = status::warn;
+            result.detail += ": what overflows moves at this link's speed";
+            result.fix = "look for a slot with all lanes, or seat the card "
+                         "anew";
+        } else if (speed < speed_max)
+            result.detail +=
+                "; an idle card slows its link, look again under load";
+        return result;
+    }
+
+    // What the file that was named is, if it is no module.
+    std::string problem_of_file() const
+    {
+        const std::string why = options_.module.find('/') == std::string::npos
+                                    ? ""
+                                    : why_no_module(options_.module, "");
+        return why.empty() ? file_problem_ : why;
     }
 
     const doctor_options &options_;
     const environment &env_;
     bool loaded_;
+    nvml_state nvml_;
     std::vector<card> cards_;
     std::optional<emuv::module_file> file_;
     std::string file_problem_;
 };
+
+tone tone_of(status what)
+{
+    switch (what) {
+    case status::ok:
+        return tone::good;
+    case status::warn:
+        return tone::warn;
+    case status::fail:
+        return tone::bad;
+    case status::skip:
+        break;
+    }
+    return tone::plain;
+}
+
+// A line a finding and more where they need it, no longer than the terminal is
+// wide; on a narrow one the details stand below.
+// @param terminal  its width; 0: there is none
+std::string as_text(std::span<const finding> findings, std::size_t terminal,
+                    bool colors)
+{
+    constexpr std::size_t usual = 80;
+    constexpr std::size_t narrow = 60;
+    constexpr std::size_t state_width = 5;
+    const std::size_t width = (terminal == 0 ? usual : terminal) - 1;
+    std::size_t name_width = 0;
+    for (const auto &one : findings)
+        name_width = std::max(name_width, one.check.size());
+    const bool below = width < narrow;
+    const std::size_t indent = state_width + 1 + (below ? 0 : name_width + 1);
+    const std::string margin(indent, ' ');
+    std::string text;
+    for (const auto &one : findings) {
+        const auto state = to_text(one.result);
+        text += (colors ? in_color(state, tone_of(one.result))
+                        : std::string(state)) +
+                std::string(state_width + 1 - state.size(), ' ');
+        text += below ? one.check + "\n" + margin
+                      : fmt::format("{:<{}} ", one.check, name_width);
+        text += wrap(one.detail, indent, width) + "\n";
+        if (!one.fix.empty())
+            text += margin + wrap("fix: " + one.fix, indent, width) + "\n";
+    }
+    return text;
+}
 
 void cmd_doctor(const doctor_options &options, environment &env)
 {
@@ -490,23 +607,15 @@ void cmd_doctor(const doctor_options &options, environment &env)
         list.beside.emplace_back("ok", failed == 0);
         for (const auto &one : findings) {
             row line;
+            line.tone = tone_of(one.result);
             line.cells = {one.check, std::string(to_text(one.result)),
                           one.detail, one.fix.empty() ? cell() : cell(one.fix)};
             list.rows.push_back(std::move(line));
         }
         print.print(list, env);
     } else {
-        constexpr std::size_t indent = 23;
-        constexpr std::size_t width = 79;
-        std::string text;
-        for (const auto &one : findings) {
-            text += fmt::format("{:<5} {:<16} {}\n", to_text(one.result),
-                                one.check, wrap(one.detail, indent, width));
-            if (!one.fix.empty())
-                text += fmt::format("{:23}{}\n", "",
-                                    wrap("fix: " + one.fix, indent, width));
-        }
-        env.out.write(text);
+        env.out.write(as_text(findings, env.out.width(),
+                              colors_wanted(options.output.color, env)));
     }
     if (failed != 0)
         throw failure(

@@ -32,6 +32,11 @@ void cmd_export(const export_options &options, environment &env)
 
     std::vector<emuv::profile> profiles;
     std::uint64_t promised = 0;
+    for (const auto &info : found)
+        promised += info.virtual_bytes;
+    // In whatever order they are made again, some need the permission. The
+    // driver does not tell which had it.
+    const bool beyond = host && promised > host->promisable();
     for (const auto &info : found) {
         emuv::profile what;
         what.name = info.name();
@@ -43,10 +48,8 @@ void cmd_export(const export_options &options, environment &env)
                                       "to a profile file: {}",
                                       info.name(), problem.what()));
         }
-        // Made in this order again, those from here on need the permission.
-        promised += info.virtual_bytes;
         what.spec.overcommit =
-            host && promised > host->promisable() && !what.spec.guaranteed;
+            beyond && info.virtual_bytes != 0 && !what.spec.guaranteed;
         if (info.swaps)
             env.say(fmt::format("warning: {} has a swap file; only the driver "
                                 "knows where, so add swap=PATH to its profile",

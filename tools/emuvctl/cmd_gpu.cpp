@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl gpu list: the built-in table of cards.
+#include "cards.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "verbs.hpp"
@@ -8,8 +9,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,9 +28,9 @@ struct gpu_options
     output_options output;
 };
 
-constexpr std::array<column, 8> columns = {{
+constexpr std::array<column, 9> columns = {{
     {"full_name", "GPU", kind::text, "the card's name and variant"},
-    {"name", "NAME", kind::text, "as NVML names the card"},
+    {"name", "NAME", kind::text, "as NVML names the card", "name,gpu_name"},
     {"variant", "VARIANT", kind::text, "what tells namesakes apart"},
     {"vram_bytes", "VRAM", kind::bytes, "its memory", "memory.total"},
     {"bandwidth_gb_s", "GB/S", kind::number, "its bandwidth, 10^9 bytes/s"},
@@ -33,19 +38,65 @@ constexpr std::array<column, 8> columns = {{
      "pcie.link.gen.max"},
     {"pcie_width", "LANES", kind::number, "PCIe lanes", "pcie.link.width.max"},
     {"pci_device_ids", "PCI-IDS", kind::text, "PCI device ids"},
+    {"here", "HERE", kind::text, "your card: it is in this machine"},
 }};
+
+// The words of a name or of a question, in lower case.
+std::vector<std::string> words_of(std::string_view text)
+{
+    std::vector<std::string> words(1);
+    for (const char c : text)
+        if (c != ' ' && c != '-')
+            words.back() +=
+                static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        else if (!words.back().empty())
+            words.emplace_back();
+    if (words.back().empty())
+        words.pop_back();
+    return words;
+}
+
+// The cards with each of the words in their name, or with a word of it that
+// begins so: "rtx", "rtx pro", "50".
+std::vector<const emuv::gpu_model *> with_words(std::string_view text)
+{
+    const auto asked = words_of(text);
+    std::vector<const emuv::gpu_model *> found;
+    for (const auto &card : emuv::gpu_models()) {
+        const auto words = words_of(card.full_name());
+        const auto has = [&](const std::string &word) {
+            return std::any_of(
+                words.begin(), words.end(),
+                [&](const std::string &one) { return one.starts_with(word); });
+        };
+        if (!asked.empty() && std::all_of(asked.begin(), asked.end(), has))
+            found.push_back(&card);
+    }
+    return found;
+}
 
 void cmd_gpu_list(const gpu_options &options, environment &env)
 {
-    static constexpr std::string_view defaults[] = {
-        "full_name", "vram_bytes", "bandwidth_gb_s", "pcie_generation",
-        "pcie_width"};
+    // NVML takes its time, and is not needed to know a card by.
+    const auto cards_here = find_cards(env, nvml_state());
+    std::vector<const emuv::gpu_model *> here;
+    for (const auto &one : cards_here)
+        for (const auto *model : models_of(one))
+            here.push_back(model);
+    std::vector<std::string_view> defaults = {"full_name", "vram_bytes",
+                                              "bandwidth_gb_s",
+                                              "pcie_generation", "pcie_width"};
+    if (!here.empty())
+        defaults.emplace_back("here");
     printer print(options.output, columns, defaults);
     std::vector<const emuv::gpu_model *> cards;
     for (const auto &name : options.names) {
-        const auto found = emuv::find_gpu_models(name);
+        auto found = emuv::find_gpu_models(name);
         if (found.empty())
-            throw failure(fmt::format("'{}' is not in the table of cards",
+            found = with_words(name);
+        if (found.empty())
+            throw failure(fmt::format("'{}' is not in the table of cards; "
+                                      "'emuvctl gpu list' shows all of it",
                                       printable(name)));
         cards.insert(cards.end(), found.begin(), found.end());
     }
@@ -69,7 +120,10 @@ void cmd_gpu_list(const gpu_options &options, environment &env)
                      std::uint64_t{card->bandwidth_gb_s},
                      std::uint64_t{card->pcie_generation},
                      std::uint64_t{card->pcie_width},
-                     std::move(ids)};
+                     std::move(ids),
+                     std::find(here.begin(), here.end(), card) != here.end()
+                         ? cell("your card")
+                         : cell()};
         list.rows.push_back(std::move(one));
     }
     print.print(list, env);
@@ -82,7 +136,8 @@ verb gpu_verb()
     const auto options = std::make_shared<gpu_options>();
     verb list{"list", "Verbs", "list the cards that are known",
               "Lists the cards that emuvctl knows, or those that the names may "
-              "mean."};
+              "mean. A name\nmay be a part: rtx, \"rtx pro\", 50. The card of "
+              "this machine is marked."};
     list.arguments = {"MODEL", &options->names};
     add_output(list, options->output, columns);
     list.action = [options](environment &env) { cmd_gpu_list(*options, env); };

@@ -7,7 +7,10 @@
 #include <emuv/gpu_model.hpp>
 #include <emuv/size.hpp>
 
+#include <array>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,6 +23,41 @@ struct info_options
     std::vector<std::string> instances;
     output_options output;
 };
+
+constexpr std::array<column, 13> client_columns = {{
+    {"pid", "PID", kind::number, "a client's process"},
+    {"comm", "COMMAND", kind::text, "that process's name"},
+    {"client", "CLIENT", kind::number, "a client's number"},
+    {"physical_used_bytes", "VRAM", kind::bytes, "VRAM charged"},
+    {"virtual_used_bytes", "RAM", kind::bytes, "RAM allocated"},
+    {"imported_bytes", "IMPORTED", kind::bytes, "of others' regions"},
+    {"fetched_bytes", "FETCHED", kind::bytes, "moved from RAM to VRAM"},
+    {"evicted_bytes", "EVICTED", kind::bytes, "moved from VRAM to RAM"},
+    {"spills", "SPILLS", kind::number, "allocations placed in RAM"},
+    {"faults", "FAULTS", kind::number, "work that memory was late for"},
+    {"hit_bytes", "HIT", kind::bytes, "given to work, in VRAM"},
+    {"miss_bytes", "MISS", kind::bytes, "given to work, in RAM"},
+    {"stalled_ns", "STALLED", kind::nanoseconds, "work waited for memory"},
+}};
+
+row client_row(const emuv::client_info &one)
+{
+    row result;
+    result.cells = {std::int64_t{one.pid},
+                    one.comm,
+                    one.client,
+                    one.physical_bytes,
+                    one.virtual_bytes,
+                    one.imported_bytes,
+                    one.moved.fetched_bytes,
+                    one.moved.evicted_bytes,
+                    one.moved.spills,
+                    one.moved.faults,
+                    one.moved.hit_bytes,
+                    one.moved.miss_bytes,
+                    one.moved.stalled_ns};
+    return result;
+}
 
 std::string describe_card(const std::string &label)
 {
@@ -64,8 +102,10 @@ std::string block(const emuv::instance_info &info, bool exact,
     line("Virtual VRAM", used(info.virtual_used_bytes, info.virtual_bytes));
     if (info.client_virtual_bytes < info.virtual_bytes)
         line("A client's part", size(info.client_virtual_bytes));
-    line("Total VRAM", used(info.physical_used_bytes + info.virtual_used_bytes,
-                            info.total_bytes()));
+    line("Total VRAM",
+         fmt::format("{} ({} used, {:.1f} %)", size(info.total_bytes()),
+                     size(info.physical_used_bytes + info.virtual_used_bytes),
+                     used_percent(info)));
     line("Unowned", size(info.unowned_bytes));
     line("Backed by RAM",
          fmt::format("{}, in chunks of {}", size(info.resident_bytes),
@@ -111,8 +151,19 @@ void cmd_info(const info_options &options, environment &env)
         listing list;
         list.name = "instances";
         list.columns = instance_columns();
-        for (const auto &info : found)
-            list.rows.push_back(instance_row(info, env));
+        list.child_name = "client_list";
+        list.child_table = client_columns;
+        for (const auto &info : found) {
+            row one = instance_row(info, env);
+            if (plain.json) {
+                const auto clients = read_clients(info.id, env);
+                one.children_hidden = !clients;
+                for (const auto &client :
+                     clients.value_or(std::vector<emuv::client_info>()))
+                    one.children.push_back(client_row(client));
+            }
+            list.rows.push_back(std::move(one));
+        }
         print.print(list, env);
         return;
     }
@@ -135,6 +186,7 @@ verb info_verb()
               "named."};
     info.arguments = instance_arguments(options->instances);
     add_output(info, options->output, instance_columns());
+    info.aliases = {"show"};
     info.action = [options](environment &env) { cmd_info(*options, env); };
     return info;
 }

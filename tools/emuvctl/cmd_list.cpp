@@ -48,6 +48,7 @@ verb list_verb()
               "Lists instances, all without any named."};
     list.arguments = instance_arguments(options->instances);
     add_output(list, options->output, instance_columns());
+    list.aliases = {"ls"};
     list.action = [options](environment &env) { cmd_list(*options, env); };
     return list;
 }

@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "module_file.hpp"
 #include "verbs.hpp"
 
 #include <emuv/error.hpp>
@@ -80,6 +81,14 @@ void cmd_load(const load_options &options, environment &env)
     const auto file = env.modules.info(options.module);
     if (!file)
         throw emuv::error(ENOENT, options.module, "lookup");
+    if (options.module.find('/') != std::string::npos) {
+        const std::string why = why_no_module(
+            options.module,
+            emuv::read_line_file(env.proc / "sys/kernel/osrelease")
+                .value_or(""));
+        if (!why.empty())
+            throw failure(printable(options.module) + ": " + why);
+    }
     const std::string parameters = join(options.parameters, *file);
     if (options.dry_run) {
         env.out.write(fmt::format("would load {}{}{}\n", file->path,

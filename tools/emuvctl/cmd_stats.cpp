@@ -32,8 +32,10 @@ struct stats_options
     output_options output;
 };
 
-constexpr std::array<column, 24> columns = {{
+constexpr std::array<column, 25> columns = {{
     {"name", "NAME", kind::text, "emuvN; its clients below it"},
+    {"nvml_name", "NVML-NAME", kind::text, "as NVML names the card",
+     "name,gpu_name"},
     {"time", "TIME", kind::text, "when it was read, UTC", "timestamp"},
     {"pid", "PID", kind::number, "a client's process"},
     {"comm", "COMMAND", kind::text, "that process's name"},
@@ -63,6 +65,7 @@ struct measured
 {
     emuv::instance_info info;
     std::vector<emuv::client_info> clients;
+    bool hidden = false; // there are clients, and this user may not see them
 };
 
 struct sample
@@ -70,6 +73,8 @@ struct sample
     double at = 0; // seconds
     std::string time;
     std::vector<measured> instances;
+    /// Names of those that have clients which this user may not see.
+    std::string hidden;
 };
 
 // The counts that an interval began with; client 0 is the whole instance.
@@ -95,9 +100,14 @@ sample take(const std::vector<int> &ids, bool clients, const environment &env)
     now.time = utc_now();
     for (auto &info : read_instances(ids, env)) {
         measured one;
-        if (clients)
-            one.clients = read_clients(info.id, env)
-                              .value_or(std::vector<emuv::client_info>());
+        if (clients && info.clients != 0) {
+            auto seen = read_clients(info.id, env);
+            if (!seen)
+                now.hidden += (now.hidden.empty() ? "" : ", ") + info.name();
+            one.hidden = !seen;
+            one.clients =
+                std::move(seen).value_or(std::vector<emuv::client_info>());
+        }
         one.info = std::move(info);
         now.instances.push_back(std::move(one));
     }
@@ -143,7 +153,10 @@ row instance_line(const measured &one, const sample &now,
         return found == before.end() ? emuv::counters{} : found->second;
     };
     row line;
+    line.children_hidden = one.hidden;
+    const std::string card = nvml_name(info.gpu_model);
     line.cells = {info.name(),
+                  card,
                   now.time,
                   {},
                   {},
@@ -161,6 +174,7 @@ row instance_line(const measured &one, const sample &now,
         row below;
         below.label = fmt::format("{} {}", client.pid, client.comm);
         below.cells = {info.name(),
+                       card,
                        now.time,
                        std::int64_t{client.pid},
                        client.comm,
@@ -231,6 +245,7 @@ void cmd_stats(const stats_options &options, environment &env)
 
     const auto ids = parse_instances(options.instances);
     std::optional<sample> before;
+    bool told = false; // that clients are left out
     if (repeat) {
         before = take(ids, !options.no_clients, env);
         if (!env.wait(interval))
@@ -263,6 +278,13 @@ void cmd_stats(const stats_options &options, environment &env)
                               "faults_per_s"};
         for (const auto &one : now.instances)
             list.rows.push_back(instance_line(one, now, base, seconds));
+        if (!now.hidden.empty() && !told) {
+            env.say(fmt::format("the clients of {} are left out: only root and "
+                                "the node's group may see them; --no-clients "
+                                "asks for none",
+                                now.hidden));
+            told = true;
+        }
         if (list.rows.empty() && !options.output.any())
             env.say("there are no instances; 'emuvctl create' makes one");
         const bool table = !options.output.json && options.output.query.empty();

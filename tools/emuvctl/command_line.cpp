@@ -5,6 +5,7 @@
 
 #include "environment.hpp"
 #include "failure.hpp"
+#include "suggest.hpp"
 #include "verbs.hpp"
 
 #include <emuv/version.hpp>
@@ -66,7 +67,10 @@ public:
 
     std::string make_subcommand(const CLI::App *verb) const override
     {
-        return put(verb->get_name(), verb->get_description());
+        std::string names = verb->get_name();
+        for (const auto &alias : verb->get_aliases())
+            names += ", " + alias;
+        return put(names, verb->get_description());
     }
 
     std::string make_usage(const CLI::App *app, std::string name) const override
@@ -125,7 +129,7 @@ public:
     {
         app_.formatter(std::make_shared<formatter>());
         app_.require_subcommand(1);
-        app_.set_version_flag("--version",
+        app_.set_version_flag("-V,--version",
                               std::string("emuvctl ") + emuv::version(),
                               "print the version");
         app_.set_help_flag("-h,--help", "print this help");
@@ -133,9 +137,18 @@ public:
             add(app_, each);
     }
 
-    void run(std::span<const std::string> arguments)
+    void run(std::span<const std::string> given)
     {
-        find_verb(arguments);
+        std::vector<std::string> arguments(given.begin(), given.end());
+        // "help create" is "create --help", as of git.
+        const bool help = !arguments.empty() && arguments.front() == "help";
+        if (help) {
+            arguments.erase(arguments.begin());
+            arguments.emplace_back("--help");
+        }
+        const CLI::App *const level = find_verb(arguments);
+        if (help && !unknown_verb_.starts_with('-'))
+            throw usage_error(unknown_verb(level));
         // CLI11 takes them from the back.
         std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
         try {
@@ -156,7 +169,7 @@ public:
 
 private:
     // The verb, for messages, before the options are even looked at.
-    void find_verb(std::span<const std::string> arguments)
+    const CLI::App *find_verb(std::span<const std::string> arguments)
     {
         const CLI::App *level = &app_;
         for (const auto &argument : arguments) {
@@ -165,17 +178,56 @@ private:
                 unknown_verb_ = argument;
                 break;
             }
-            env_.verb += (env_.verb.empty() ? "" : " ") + argument;
+            env_.verb += (env_.verb.empty() ? "" : " ") + next->get_name();
             level = next;
         }
+        return level;
     }
 
     static const CLI::App *find(const CLI::App *level, const std::string &name)
     {
         for (const auto *one : level->get_subcommands({}))
-            if (one->get_name() == name)
+            if (one->check_name(name))
                 return one;
         return nullptr;
+    }
+
+    // The verb that the command line got to, or the program.
+    const CLI::App *reached() const
+    {
+        const CLI::App *level = &app_;
+        while (!level->get_subcommands().empty())
+            level = level->get_subcommands().front();
+        return level;
+    }
+
+    static std::string suggest_option(const CLI::App *verb,
+                                      const std::string &given)
+    {
+        std::vector<std::string> names;
+        for (const auto *option : verb->get_options())
+            for (const auto &name : option->get_lnames())
+                names.push_back("--" + name);
+        return did_you_mean(given.substr(0, given.find('=')), names);
+    }
+
+    static std::string suggest_verb(const CLI::App *level,
+                                    const std::string &given)
+    {
+        std::vector<std::string> names;
+        for (const auto *one : level->get_subcommands({}))
+            if (!one->get_group().empty())
+                names.push_back(one->get_name());
+        return did_you_mean(given, names);
+    }
+
+    std::string unknown_verb(const CLI::App *level) const
+    {
+        const bool option = unknown_verb_.starts_with('-');
+        return fmt::format("unknown {} '{}'{}", option ? "option" : "verb",
+                           printable(unknown_verb_),
+                           option ? suggest_option(level, unknown_verb_)
+                                  : suggest_verb(level, unknown_verb_));
     }
 
     std::string word_extras(std::span<const std::string> arguments) const
@@ -183,24 +235,30 @@ private:
         const auto extras = app_.remaining(true);
         const std::string first =
             extras.empty() ? arguments.back() : extras.front();
-        return fmt::format("unknown {} '{}'",
-                           first.starts_with('-') ? "option" : "argument",
-                           printable(first));
+        const bool option = first.starts_with('-');
+        return fmt::format("unknown {} '{}'{}", option ? "option" : "argument",
+                           printable(first),
+                           option ? suggest_option(reached(), first) : "");
     }
 
     // The name of the argument that the verb lacks, by its usage.
     std::string missing_argument() const
     {
-        const CLI::App *verb = &app_;
-        while (!verb->get_subcommands().empty())
-            verb = verb->get_subcommands().front();
-        for (const auto *option : verb->get_options())
+        for (const auto *option : reached()->get_options())
             if (option->get_positional() && option->get_required() &&
                 option->count() == 0) {
                 const std::string name = option->get_type_name();
                 return name.substr(name.rfind(' ') + 1);
             }
         return "an argument";
+    }
+
+    static std::string replaced_once(std::string text, std::string_view what,
+                                     std::string_view by)
+    {
+        const auto at = text.find(what);
+        return at == std::string::npos ? text
+                                       : text.replace(at, what.size(), by);
     }
 
     std::string word(const CLI::ParseError &problem) const
@@ -217,14 +275,21 @@ private:
                            : text;
             if (unknown_verb_.empty())
                 return "a verb is missing";
-            return fmt::format("unknown {} '{}'",
-                               unknown_verb_.starts_with('-') ? "option"
-                                                              : "verb",
-                               printable(unknown_verb_));
+            return unknown_verb(reached());
         }
         if (dynamic_cast<const CLI::ArgumentMismatch *>(&problem) != nullptr &&
             ends_with(" missing"))
             return text.substr(0, text.find(':')) + ": its value is missing";
+        if (dynamic_cast<const CLI::ArgumentMismatch *>(&problem) != nullptr &&
+            text.find(": At Most ") != std::string::npos)
+            return text.substr(0, text.find(':')) + " is given more than once";
+        if (dynamic_cast<const CLI::ArgumentMismatch *>(&problem) != nullptr &&
+            ends_with(" was given a disallowed flag override"))
+            return text.substr(0, text.find(' ')) + ": takes no value";
+        if (dynamic_cast<const CLI::ExcludesError *>(&problem) != nullptr)
+            return replaced_once(text, " excludes ", " does not go with ");
+        if (dynamic_cast<const CLI::RequiresError *>(&problem) != nullptr)
+            return replaced_once(text, " requires ", " needs ");
         if (!text.empty())
             text[0] = static_cast<char>(
                 std::tolower(static_cast<unsigned char>(text[0])));
@@ -235,15 +300,21 @@ private:
     {
         CLI::App *const added = parent.add_subcommand(what.name, what.summary);
         added->group(what.group);
+        for (const auto &alias : what.aliases)
+            added->alias(alias);
         added->set_help_flag("-h,--help", "print this help");
         // The summary serves the list of verbs; a verb's own help says more.
         added->preparse_callback([added, &what](std::size_t /*remaining*/) {
             added->description(what.help);
         });
-        if (what.arguments)
+        if (what.arguments) {
             added->add_option("arguments", *what.arguments->values)
                 ->type_name(what.arguments->type)
                 ->required(what.arguments->required);
+            // Options behind a program's name are the program's.
+            added->positionals_at_end(what.arguments->offers ==
+                                      offered::command);
+        }
         for (const auto &each : what.options)
             add(*added, each);
         for (const auto &each : what.options)

@@ -123,7 +123,7 @@ std::string fish_place(const place &at)
         fmt::format("complete -c emuvctl -n '__emuvctl_at \"{}\"'", at.path);
     std::string text = "\n" + start + " -s h -l help -d 'print this help'\n";
     if (at.what == nullptr)
-        text += start + " -l version -d 'print the version'\n";
+        text += start + " -s V -l version -d 'print the version'\n";
     for (const auto &each : at.verbs)
         text += fmt::format("{} -a {} -d {}\n", start, each.name,
                             fish_quoted(each.summary));

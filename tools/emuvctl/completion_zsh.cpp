@@ -126,7 +126,7 @@ std::string zsh_place(const place &at)
     std::vector<std::string> specs = {
         "'(- : *)'{-h,--help}'[print this help]'"};
     if (at.what == nullptr)
-        specs.emplace_back("'(- : *)--version[print the version]'");
+        specs.emplace_back("'(- : *)'{-V,--version}'[print the version]'");
     else
         for (const auto &each : at.what->options)
             for (auto &spec : zsh_option(each, *at.what))

@@ -4,11 +4,13 @@
 
 #include <emuv/sysfs.hpp>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace emuv {
 class kernel_api;
@@ -46,6 +48,25 @@ struct cuda_state
     int devices = 0;      ///< how many it shows
 };
 
+/// A card as NVML shows it.
+struct nvml_card
+{
+    std::string address; ///< on the PCI bus: "0000:01:00.0"
+    std::string name;    ///< "NVIDIA GeForce RTX 4070"
+    std::uint64_t memory_bytes = 0;
+    std::uint16_t pci_device_id = 0;
+    int minor = -1; ///< N of /dev/nvidiaN; -1 if unknown
+};
+
+/// NVML's answers.
+struct nvml_state
+{
+    bool present = false; ///< there is a libnvidia-ml.so.1
+    std::string problem;  ///< why it could not be used; empty if it can be
+    std::string driver;   ///< its version: "580.159.03"
+    std::vector<nvml_card> cards;
+};
+
 struct environment
 {
     sink &out;
@@ -70,6 +91,10 @@ struct environment
     void say(std::string_view message) const;
 
     std::string verb; ///< the verb at work, for messages
+    /// Asks NVML for the cards it shows.
+    std::function<nvml_state()> nvml = [] { return nvml_state(); };
+    /// True if the user wants no colour from any program: NO_COLOR is set.
+    bool no_color = false;
 };
 
 /// Runs one command line and words whatever goes wrong.
@@ -80,5 +105,8 @@ int run(std::span<const std::string> arguments, environment &env);
 
 /// Asks libcuda.so.1 for itself. @param library  what to hand to dlopen()
 cuda_state probe_cuda(const char *library = "libcuda.so.1");
+
+/// Asks libnvidia-ml.so.1. @param library  what to hand to dlopen()
+nvml_state probe_nvml(const char *library = "libnvidia-ml.so.1");
 
 } // namespace emuvctl

@@ -4,6 +4,7 @@
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "instances.hpp"
+#include "module_file.hpp"
 
 #include <emuv/error.hpp>
 #include <emuv/module.hpp>
@@ -18,10 +19,18 @@ namespace emuvctl {
 
 namespace {
 
-std::string explain_load(const emuv::error &problem)
+std::string explain_load(const emuv::error &problem, const environment &env)
 {
     const std::string &module = problem.node();
     const bool path = module.find('/') != std::string::npos;
+    // The kernel's number says less than the file does.
+    if (path && problem.number() != EEXIST && problem.number() != EPERM) {
+        const std::string why = why_no_module(
+            module, emuv::read_line_file(env.proc / "sys/kernel/osrelease")
+                        .value_or(""));
+        if (!why.empty())
+            return module + ": " + why;
+    }
     switch (problem.number()) {
     case EEXIST:
         return "the module is loaded already";
@@ -159,6 +168,23 @@ std::string explain_promise(const environment &env)
     return why + "; --overcommit promises more all the same";
 }
 
+std::string explain_promise(const environment &env, std::uint64_t bytes,
+                            const std::string &profile,
+                            std::optional<std::uint64_t> promised)
+{
+    const auto host = read_host_memory(env);
+    const std::string left =
+        host ? fmt::format(
+                   "of the {} that the host can back, {} are promised "
+                   "to others",
+                   say_size(host->promisable(), false),
+                   say_size(promised.value_or(promised_bytes(env)), false))
+             : "that is more than the host can back";
+    return fmt::format("[{0}] wants {1} of virtual VRAM: {2}; 'overcommit=yes' "
+                       "in [{0}] promises it all the same",
+                       profile, say_size(bytes, false), left);
+}
+
 std::string explain(const emuv::error &problem, const environment &env)
 {
     // Nothing was done, for any call.
@@ -168,7 +194,7 @@ std::string explain(const emuv::error &problem, const environment &env)
     const std::string name =
         problem.id() >= 0 ? emuv::instance_name(problem.id()) : problem.node();
     if (call == "lookup" || call == "init_module")
-        return explain_load(problem);
+        return explain_load(problem, env);
     if (call == "delete_module")
         return explain_unload(problem, env);
     if (call == "open")

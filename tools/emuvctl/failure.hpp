@@ -2,6 +2,8 @@
 // The exceptions by which a command fails, and their words.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -50,6 +52,12 @@ std::string explain(const emuv::error &problem, const environment &env);
 
 /// Why the host cannot back more virtual VRAM, with figures where known.
 std::string explain_promise(const environment &env);
+/// The same of the instance that a profile asks for.
+/// @param bytes  its virtual VRAM
+/// @param promised  to others; without it, to the instances there are
+std::string explain_promise(const environment &env, std::uint64_t bytes,
+                            const std::string &profile,
+                            std::optional<std::uint64_t> promised = {});
 
 /// Runs a parser on an option's value and names the option if it refuses.
 /// @throws usage_error

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <set>
 #include <system_error>
 
@@ -29,12 +30,14 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 32> columns = {{
+constexpr std::array<column, 35> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
     {"gpu_model", "MODEL", kind::text, "GPU model as it was given"},
     {"gpu_name", "GPU", kind::text, "the card's full name"},
+    {"nvml_name", "NVML-NAME", kind::text, "as NVML names the card",
+     "name,gpu_name"},
     {"physical_bytes", "PHYSICAL", kind::bytes, "its share of VRAM"},
     {"virtual_bytes", "VIRTUAL", kind::bytes, "its share of system RAM"},
     {"client_virtual_bytes", "CLIENT", kind::bytes, "that one client may take"},
@@ -43,6 +46,7 @@ constexpr std::array<column, 32> columns = {{
     {"virtual_used_bytes", "VIRT-USED", kind::bytes, "RAM allocated"},
     {"used_bytes", "USED", kind::bytes, "both together", "memory.used"},
     {"free_bytes", "FREE", kind::bytes, "total less used", "memory.free"},
+    {"used_percent", "USED%", kind::percent, "used of the total"},
     {"unowned_bytes", "UNOWNED", kind::bytes, "kept alive after its owner"},
     {"resident_bytes", "RESIDENT", kind::bytes, "RAM that backs it now"},
     {"reserve_bytes", "RESERVE", kind::bytes, "RAM kept for it, unused"},
@@ -51,10 +55,11 @@ constexpr std::array<column, 32> columns = {{
     {"swapped_bytes", "SWAPPED", kind::bytes, "in its swap file"},
     {"chunk_bytes", "CHUNK", kind::bytes, "the unit of backing"},
     {"clients", "CLIENTS", kind::number, "open files of its node"},
-    {"uuid", "UUID", kind::text, "its UUID"},
+    {"uuid", "UUID", kind::text, "its UUID", "uuid,gpu_uuid"},
     {"numa_node", "NUMA", kind::number, "where its RAM comes from"},
     {"numa_bind", "BIND", kind::text, "from there only"},
-    {"pci_device_id", "PCI-ID", kind::text, "the card it belongs to",
+    {"pci_device_id", "PCI-ID", kind::text, "the card it belongs to"},
+    {"nvml_device_id", "NVML-ID", kind::text, "the same with its vendor",
      "pci.device_id"},
     {"fetched_bytes", "FETCHED", kind::bytes, "moved from RAM to VRAM"},
     {"evicted_bytes", "EVICTED", kind::bytes, "moved from VRAM to RAM"},
@@ -72,6 +77,27 @@ bool permitted(const std::filesystem::path &node)
 
 } // namespace
 
+std::string nvml_name(const std::string &label)
+{
+    const auto models = emuv::find_gpu_models(label);
+    const bool one_name =
+        !models.empty() &&
+        std::all_of(models.begin(), models.end(), [&](const auto *model) {
+            return model->name == models.front()->name;
+        });
+    return one_name ? std::string(models.front()->name) : label;
+}
+
+double used_percent(const emuv::instance_info &info)
+{
+    if (info.total_bytes() == 0)
+        return 0;
+    const auto used =
+        static_cast<double>(info.physical_used_bytes + info.virtual_used_bytes);
+    return std::round(1000 * used / static_cast<double>(info.total_bytes())) /
+           10;
+}
+
 std::span<const column> instance_columns()
 {
     return columns;
@@ -88,6 +114,7 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         env.node(info.id),
         info.gpu_model,
         emuv::gpu_display_name(info.gpu_model),
+        nvml_name(info.gpu_model),
         info.physical_bytes,
         info.virtual_bytes,
         info.client_virtual_bytes,
@@ -96,6 +123,7 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.virtual_used_bytes,
         used,
         info.total_bytes() - std::min(used, info.total_bytes()),
+        used_percent(info),
         info.unowned_bytes,
         info.resident_bytes,
         info.reserve_bytes,
@@ -111,6 +139,9 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.pci_device_id == 0
             ? cell()
             : cell(fmt::format("{:#06x}", info.pci_device_id)),
+        info.pci_device_id == 0
+            ? cell()
+            : cell(fmt::format("0x{:04X}10DE", info.pci_device_id)),
         info.moved.fetched_bytes,
         info.moved.evicted_bytes,
         info.moved.spills,
@@ -288,19 +319,26 @@ creation::~creation()
     }
 }
 
-emuv::instance_info creation::make(const emuv::instance_spec &spec)
+emuv::instance_info creation::make(const emuv::instance_spec &spec,
+                                   const std::string &profile)
 {
     made_.reserve(made_.size() + 1);
     int id = emuv::any;
     try {
         id = control_.create(spec);
     } catch (const emuv::error &problem) {
-        if (!spec.guaranteed || problem.number() != ENOMEM)
+        if (problem.number() != ENOMEM)
             throw;
-        throw failure(fmt::format(
-            "the host cannot reserve {} of RAM now; without --guaranteed it is "
-            "taken when it is touched",
-            emuv::format_size_exact(spec.virtual_bytes)));
+        if (spec.guaranteed)
+            throw failure(fmt::format(
+                "{}the host cannot reserve {} of RAM now; without {} it is "
+                "taken when it is touched",
+                profile.empty() ? "" : "[" + profile + "]: ",
+                emuv::format_size_exact(spec.virtual_bytes),
+                profile.empty() ? "--guaranteed" : "'guaranteed=yes'"));
+        if (profile.empty())
+            throw;
+        throw failure(explain_promise(env_, spec.virtual_bytes, profile));
     }
     made_.push_back(id);
 
@@ -328,7 +366,8 @@ emuv::instance_info creation::make(const emuv::instance_spec &spec)
 }
 
 std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
-                             const environment &env)
+                             const environment &env,
+                             std::span<const std::string> profiles)
 {
     const auto existing = env.sysfs().ids();
     std::set<int> taken(existing.begin(), existing.end());
@@ -349,11 +388,17 @@ std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
     }
     std::uint64_t promised = promised_bytes(env);
     const auto host = read_host_memory(env);
-    for (const auto &spec : specs) {
+    for (std::size_t i = 0; i < specs.size(); i++) {
+        const auto &spec = specs[i];
         promised += spec.virtual_bytes;
-        if (spec.virtual_bytes != 0 && !spec.overcommit && host &&
-            promised > host->promisable())
-            throw failure(explain_promise(env));
+        if (spec.virtual_bytes == 0 || spec.overcommit || !host ||
+            promised <= host->promisable())
+            continue;
+        throw failure(profiles.empty()
+                          ? explain_promise(env)
+                          : explain_promise(env, spec.virtual_bytes,
+                                            profiles[i],
+                                            promised - spec.virtual_bytes));
     }
     return ids;
 }

@@ -20,6 +20,11 @@ class kernel_log;
 
 /// The columns of an instance, for list, info and create.
 std::span<const column> instance_columns();
+/// The card that a label means as NVML names it, without a variant; the label
+/// where it means none, or cards of several names.
+std::string nvml_name(const std::string &label);
+/// The part of an instance's VRAM that is used, in percent to one place.
+double used_percent(const emuv::instance_info &info);
 /// One instance in those columns.
 row instance_row(const emuv::instance_info &info, const environment &env);
 
@@ -73,8 +78,10 @@ public:
     ~creation();
 
     /// Makes one and waits until its node is there.
+    /// @param profile  the section that asks for it, for messages; or empty
     /// @throws emuv::error, failure
-    emuv::instance_info make(const emuv::instance_spec &spec);
+    emuv::instance_info make(const emuv::instance_spec &spec,
+                             const std::string &profile = {});
     void commit() noexcept { made_.clear(); }
 
 private:
@@ -84,8 +91,10 @@ private:
 };
 
 /// The ids that instances would get if they were made one after the other.
+/// @param profiles  the sections that ask for them, for messages; or empty
 /// @throws failure an id is taken or none is free, or the host cannot back them
 std::vector<int> predict_ids(std::span<const emuv::instance_spec> specs,
-                             const environment &env);
+                             const environment &env,
+                             std::span<const std::string> profiles = {});
 
 } // namespace emuvctl

@@ -59,6 +59,15 @@ std::string printer::json_text(const listing &what) const
         return result;
     };
 
+    // A child with columns of its own.
+    const auto own = [&](const row &from) {
+        value_type result = value_type::object();
+        for (std::size_t i = 0; i < what.child_table.size(); i++)
+            result[std::string(what.child_table[i].id)] =
+                to_json(from.cells[i]);
+        return result;
+    };
+
     value_type document = value_type::object();
     document["schema"] = schema;
     for (const auto &[key, value] : what.beside)
@@ -66,10 +75,16 @@ std::string printer::json_text(const listing &what) const
     value_type rows = value_type::array();
     for (const auto &one : what.rows) {
         value_type parent = object(one, false);
-        if (!what.child_name.empty()) {
+        // Keys that were asked for are all there is.
+        if (!what.child_name.empty() &&
+            (what.child_table.empty() || !chosen_by_user_)) {
             value_type children = value_type::array();
             for (const auto &child : one.children)
-                children.push_back(object(child, true));
+                children.push_back(what.child_table.empty()
+                                       ? object(child, true)
+                                       : own(child));
+            if (one.children_hidden)
+                children = nullptr;
             parent[std::string(what.child_name)] = std::move(children);
         }
         rows.push_back(std::move(parent));

@@ -118,6 +118,11 @@ int main(int argc, char **argv)
                              now,
                              [] { return emuvctl::probe_cuda(); },
                              {}};
+    // NVML knows this machine alone, not one that was recorded.
+    if (std::getenv("EMUV_SYSFS_ROOT") == nullptr)
+        env.nvml = [] { return emuvctl::probe_nvml(); };
+    const char *const no_color = std::getenv("NO_COLOR");
+    env.no_color = no_color != nullptr && *no_color != '\0';
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0),
                                              argv + argc);
     return emuvctl::run(arguments, env);

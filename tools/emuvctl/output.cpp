@@ -4,15 +4,19 @@
 
 #include "environment.hpp"
 #include "failure.hpp"
+#include "suggest.hpp"
 
 #include <emuv/size.hpp>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include <fmt/format.h>
 #include <libsmartcols.h>
@@ -52,6 +56,72 @@ bool is_number(kind as)
     return as != kind::text;
 }
 
+constexpr std::string_view own_prefix = "emuv.";
+
+// True if a list of names, between commas, has this one.
+bool has_name(std::string_view names, std::string_view name)
+{
+    while (!names.empty()) {
+        const auto one = names.substr(0, names.find(','));
+        if (same_name(one, name))
+            return true;
+        names.remove_prefix(std::min(names.size(), one.size() + 1));
+    }
+    return false;
+}
+
+// A value as a number; none if it is a text or nothing.
+std::optional<double> number_of(const cell &value)
+{
+    if (const auto *n = std::get_if<std::int64_t>(&value))
+        return static_cast<double>(*n);
+    if (const auto *n = std::get_if<std::uint64_t>(&value))
+        return static_cast<double>(*n);
+    if (const auto *n = std::get_if<double>(&value))
+        return *n;
+    return std::nullopt;
+}
+
+// A number as a person writes one of that kind: "2G", "80%", "1.5".
+double read_number(std::string_view text, kind as)
+{
+    if (as == kind::bytes || as == kind::bytes_per_second)
+        return static_cast<double>(emuv::parse_size(text));
+    std::string_view digits = text;
+    if (as == kind::percent && digits.ends_with('%'))
+        digits.remove_suffix(1);
+    double value = 0;
+    const char *const end = digits.data() + digits.size();
+    const auto [stop, problem] = std::from_chars(digits.data(), end, value);
+    if (problem != std::errc() || stop != end || digits.empty())
+        throw std::invalid_argument("'" + printable(text) +
+                                    "' is not a number");
+    return value;
+}
+
+const char *color_of(tone which)
+{
+    switch (which) {
+    case tone::good:
+        return "\033[32m";
+    case tone::warn:
+        return "\033[33m";
+    case tone::bad:
+        return "\033[31m";
+    case tone::plain:
+        break;
+    }
+    return "";
+}
+
+tone tone_of(const cell &value, kind as)
+{
+    const auto number = number_of(value);
+    if (as != kind::percent || !number)
+        return tone::plain;
+    return *number >= 95 ? tone::bad : *number >= 80 ? tone::warn : tone::plain;
+}
+
 struct release_table
 {
     void operator()(libscols_table *table) const { scols_unref_table(table); }
@@ -64,6 +134,23 @@ void check(int result)
 }
 
 } // namespace
+
+bool colors_wanted(std::string_view when, const environment &env)
+{
+    if (when == "always" || when == "never")
+        return when == "always";
+    if (!when.empty() && when != "auto")
+        throw usage_error(fmt::format("--color: '{}' is none of auto, always, "
+                                      "never",
+                                      printable(when)));
+    return env.out.terminal() && !env.no_color;
+}
+
+std::string in_color(std::string_view text, tone which)
+{
+    return fmt::format("{}{}{}", color_of(which), text,
+                       which == tone::plain ? "" : "\033[0m");
+}
 
 std::string wrap(std::string_view text, std::size_t indent, std::size_t width)
 {
@@ -108,21 +195,22 @@ std::string say_size(std::uint64_t bytes, bool exact)
 
 std::string describe_columns(std::span<const column> columns)
 {
-    std::string text = "Columns (for -o and --query, by either name):\n";
+    std::string text = "Columns, by either name (with --query: emuv.NAME):\n";
     for (const auto &one : columns)
         text +=
             fmt::format("  {:<10} {:<20} {}\n", one.heading, one.id, one.help);
-    std::string line = "nvidia-smi's names that are known too:";
+    std::string line = "nvidia-smi's names, for --query:";
     const std::size_t empty = line.size();
-    for (const auto &one : columns) {
-        if (one.alias.empty())
-            continue;
-        if (line.size() + 1 + one.alias.size() > 78) {
-            text += line + '\n';
-            line = " ";
+    for (const auto &one : columns)
+        for (std::string_view rest = one.alias; !rest.empty();) {
+            const auto name = rest.substr(0, rest.find(','));
+            rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+            if (line.size() + 1 + name.size() > 78) {
+                text += line + '\n';
+                line = " ";
+            }
+            line.append(" ").append(name);
         }
-        line.append(" ").append(one.alias);
-    }
     if (line.size() != empty)
         text += line + '\n';
     return text;
@@ -159,27 +247,162 @@ printer::printer(const output_options &options, std::span<const column> columns,
         csv_ = true;
     }
     chosen_by_user_ = query || !options_.columns.empty();
+    read_sort();
+    read_filter();
+}
+
+std::size_t printer::find(std::string_view name, std::string_view option) const
+{
+    const auto by = [&](const auto &fits) {
+        return std::find_if(columns_.begin(), columns_.end(), fits);
+    };
+    const auto by_alias = [&](const column &one) {
+        return has_name(one.alias, name);
+    };
+    // In --query, nvidia-smi's names mean what they mean there.
+    auto found = option == "--query" ? by(by_alias) : columns_.end();
+    std::string_view own = name;
+    if (own.starts_with(own_prefix))
+        own.remove_prefix(own_prefix.size());
+    if (found == columns_.end())
+        found = by([&](const column &one) {
+            return same_name(one.id, own) || same_name(one.heading, own);
+        });
+    if (found == columns_.end())
+        found = by(by_alias);
+    if (found != columns_.end())
+        return static_cast<std::size_t>(found - columns_.begin());
+    std::string valid;
+    std::vector<std::string> names;
+    for (const auto &one : columns_) {
+        valid.append(valid.empty() ? "" : ", ").append(one.id);
+        names.emplace_back(one.id);
+    }
+    const std::string meant = did_you_mean(own, names);
+    throw usage_error(
+        fmt::format("{}: unknown column '{}'{}", option, printable(name),
+                    meant.empty() ? "; valid are " + valid : meant));
+}
+
+void printer::read_sort()
+{
+    if (options_.sort.empty())
+        return;
+    for (const auto &word : split(options_.sort)) {
+        std::string_view name = word;
+        const bool down = name.starts_with('-');
+        name.remove_prefix(down ? 1 : 0);
+        sort_.push_back({find(name, "--sort"), down});
+    }
+}
+
+void printer::read_filter()
+{
+    if (options_.filter.empty())
+        return;
+    for (const auto &word : split(options_.filter)) {
+        const auto at = word.find_first_of("=!<>~");
+        const std::string_view rest =
+            at == std::string::npos ? "" : std::string_view(word).substr(at);
+        const std::size_t signs =
+            rest.size() > 1 && rest[1] == '=' && rest[0] != '=' ? 2 : 1;
+        const std::string_view sign = rest.substr(0, signs);
+        if (at == 0 || rest.size() <= signs || sign == "!" || sign == "~=")
+            throw usage_error(fmt::format(
+                "--filter: '{}' is no condition; write COLUMN=VALUE, or !=, <, "
+                "<=, >, >= or ~ (has) in the place of =",
+                printable(word)));
+        condition one{find(word.substr(0, at), "--filter"), std::string(sign),
+                      std::string(rest.substr(signs)), 0};
+        const kind as = columns_[one.index].kind;
+        const bool compares = sign != "=" && sign != "!=" && sign != "~";
+        if (as == kind::text && compares)
+            throw usage_error(
+                fmt::format("--filter: {} is text; it takes =, != and ~",
+                            columns_[one.index].id));
+        if (as != kind::text && sign == "~")
+            throw usage_error(fmt::format("--filter: {} is a number; it takes "
+                                          "no ~",
+                                          columns_[one.index].id));
+        if (as != kind::text)
+            one.number = parse_option(
+                "--filter", [&] { return read_number(one.text, as); });
+        filter_.push_back(std::move(one));
+    }
+}
+
+bool printer::fits(const row &one) const
+{
+    return std::all_of(
+        filter_.begin(), filter_.end(), [&](const condition &wanted) {
+            const cell &value = one.cells[wanted.index];
+            const kind as = columns_[wanted.index].kind;
+            const std::string &sign = wanted.sign;
+            if (as == kind::text) {
+                const std::string text = show(value, as);
+                if (sign == "~")
+                    return ::strcasestr(text.c_str(), wanted.text.c_str()) !=
+                           nullptr;
+                return same_name(text, wanted.text) == (sign == "=");
+            }
+            const auto number = number_of(value);
+            if (!number)
+                return sign == "!=";
+            if (sign == "=")
+                return *number == wanted.number;
+            if (sign == "!=")
+                return *number != wanted.number;
+            if (sign == "<")
+                return *number < wanted.number;
+            if (sign == "<=")
+                return *number <= wanted.number;
+            return sign == ">" ? *number > wanted.number
+                               : *number >= wanted.number;
+        });
+}
+
+listing printer::arranged(const listing &what) const
+{
+    listing result = what;
+    std::erase_if(result.rows, [&](const row &one) { return !fits(one); });
+    std::stable_sort(
+        result.rows.begin(), result.rows.end(),
+        [&](const row &a, const row &b) {
+            for (const auto &by : sort_) {
+                const cell &left = a.cells[by.index];
+                const cell &right = b.cells[by.index];
+                const auto none = [](const cell &value) {
+                    return std::holds_alternative<std::monostate>(value);
+                };
+                // What has no value stands last, in either order.
+                if (none(left) != none(right))
+                    return none(right);
+                const auto x = number_of(left);
+                const auto y = number_of(right);
+                int sign = 0;
+                if (x && y)
+                    sign = *x < *y ? -1 : *x > *y ? 1 : 0;
+                else // emuv10 behind emuv2
+                    sign = ::strverscmp(show(left, kind::text).c_str(),
+                                        show(right, kind::text).c_str());
+                if (sign != 0)
+                    return (sign < 0) != by.down;
+            }
+            return false;
+        });
+    return result;
 }
 
 void printer::choose(std::string_view list, std::string_view option)
 {
     for (const auto &name : split(list)) {
-        const auto found = std::find_if(
-            columns_.begin(), columns_.end(), [&](const column &one) {
-                return same_name(one.id, name) ||
-                       same_name(one.heading, name) ||
-                       (!one.alias.empty() && same_name(one.alias, name));
-            });
-        if (found == columns_.end()) {
-            std::string valid;
-            for (const auto &one : columns_)
-                valid.append(valid.empty() ? "" : ", ").append(one.id);
-            throw usage_error(
-                fmt::format("{}: unknown column '{}'; valid are {}", option,
-                            printable(name), valid));
+        if (!same_name(name, "all")) {
+            chosen_.push_back({find(name, option), name});
+            continue;
         }
-        chosen_.push_back(
-            {static_cast<std::size_t>(found - columns_.begin()), name});
+        for (std::size_t i = 0; i < columns_.size(); i++)
+            chosen_.push_back(
+                {i, std::string(own_prefix) + std::string(columns_[i].id)});
     }
 }
 
@@ -228,6 +451,8 @@ std::string printer::show(const cell &value, kind as) const
         }
         std::string operator()(double d) const
         {
+            if (as == kind::percent)
+                return fmt::format("{:.1f}%", d);
             if (as == kind::bytes_per_second)
                 return (*this)(static_cast<std::uint64_t>(std::llround(d)));
             return fmt::format("{:.1f}", d);
@@ -266,6 +491,9 @@ std::string printer::show_csv(const cell &value, kind as) const
     } else if (as == kind::nanoseconds) {
         text = show(value, kind::number);
         unit = " ns";
+    } else if (as == kind::percent) {
+        text = show(value, kind::number);
+        unit = " %";
     } else {
         text = show(value, as);
         unit = as == kind::rate ? " /s" : "";
@@ -295,6 +523,8 @@ std::string printer::csv(const listing &what)
                 unit = " [/s]";
             else if (as == kind::nanoseconds)
                 unit = " [ns]";
+            else if (as == kind::percent)
+                unit = " [%]";
             text += &one == &chosen_.front() ? "" : ", ";
             text += one.title + unit;
         }
@@ -310,6 +540,8 @@ std::string printer::csv(const listing &what)
     };
     for (const auto &parent : what.rows) {
         line(parent);
+        if (!what.child_table.empty())
+            continue;
         for (const auto &child : parent.children)
             line(child);
     }
@@ -323,10 +555,12 @@ std::string printer::table(const listing &what, const environment &env) const
     if (!table)
         throw std::bad_alloc();
     const bool tree =
-        !options_.raw &&
+        !options_.raw && what.child_table.empty() &&
         std::any_of(what.rows.begin(), what.rows.end(),
                     [](const row &one) { return !one.children.empty(); });
     check(scols_table_enable_raw(table.get(), options_.raw ? 1 : 0));
+    const bool colors = !options_.raw && colors_wanted(options_.color, env);
+    check(scols_table_enable_colors(table.get(), colors ? 1 : 0));
     check(scols_table_enable_noheadings(table.get(),
                                         options_.noheadings ? 1 : 0));
     // A pipe has no width: nothing may be cut there, nor wrapped to it.
@@ -343,9 +577,13 @@ std::string printer::table(const listing &what, const environment &env) const
         if (first && tree)
             flags |= SCOLS_FL_TREE;
         const std::string heading(columns_[one.index].heading);
-        if (scols_table_new_column(table.get(), heading.c_str(), 0, flags) ==
-            nullptr)
+        libscols_column *const made =
+            scols_table_new_column(table.get(), heading.c_str(), 0, flags);
+        if (made == nullptr)
             throw std::bad_alloc();
+        if (colors)
+            check(
+                scols_cell_set_color(scols_column_get_header(made), "\033[1m"));
     }
     const auto line = [&](const row &from, libscols_line *parent) {
         libscols_line *const to = scols_table_new_line(table.get(), parent);
@@ -358,11 +596,20 @@ std::string printer::table(const listing &what, const environment &env) const
                     ? printable(from.label)
                     : show(from.cells[index], columns_[index].kind);
             check(scols_line_set_data(to, i, text.c_str()));
+            const tone its =
+                columns_[index].id == "status"
+                    ? from.tone
+                    : tone_of(from.cells[index], columns_[index].kind);
+            if (colors && its != tone::plain)
+                check(scols_cell_set_color(scols_line_get_cell(to, i),
+                                           color_of(its)));
         }
         return to;
     };
     for (const auto &one : what.rows) {
         libscols_line *const parent = line(one, nullptr);
+        if (!what.child_table.empty())
+            continue;
         for (const auto &child : one.children)
             line(child, tree ? parent : nullptr);
     }
@@ -374,8 +621,10 @@ std::string printer::table(const listing &what, const environment &env) const
     return text != nullptr ? text : "";
 }
 
-void printer::print(const listing &what, environment &env)
+void printer::print(const listing &all, environment &env)
 {
+    const bool arrange = !sort_.empty() || !filter_.empty();
+    const listing &what = arrange ? arranged(all) : all;
     if (options_.json)
         env.out.write(json_text(what));
     else if (csv_)

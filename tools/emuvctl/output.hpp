@@ -22,6 +22,7 @@ enum class kind
     bytes,            ///< 12G in tables, MiB in CSV, a number in JSON
     bytes_per_second, ///< likewise, per second
     rate,             ///< events per second
+    percent,          ///< "12.5%" in tables, a number in JSON
     nanoseconds       ///< 1.250s in tables, a number in CSV and JSON
 };
 
@@ -31,7 +32,8 @@ struct column
     std::string_view heading; ///< in tables and -o
     emuvctl::kind kind;
     std::string_view help;
-    /// Its name in nvidia-smi; empty if that has no such thing.
+    /// Its names in nvidia-smi, comma-separated; empty if that has no such
+    /// thing. --query takes them first.
     std::string_view alias = {};
 };
 
@@ -40,12 +42,25 @@ struct column
 using cell = std::variant<std::monostate, bool, std::int64_t, std::uint64_t,
                           double, std::string, std::vector<std::string>>;
 
+/// The colours that a cell can have on a terminal.
+enum class tone
+{
+    plain,
+    good,
+    warn,
+    bad
+};
+
 struct row
 {
     std::vector<cell> cells;   ///< one for each of the columns
     std::vector<row> children; ///< shown as a tree below it
     /// Shown in the table's first column instead; not in --raw.
     std::string label = {};
+    /// True if nobody may know its children: null in JSON.
+    bool children_hidden = false;
+    /// Of its texts of state, where a table is coloured.
+    emuvctl::tone tone = tone::plain;
 };
 
 struct listing
@@ -56,6 +71,9 @@ struct listing
     std::string_view child_name = {}; ///< the JSON key of their children
     /// Which of the columns are the children's, in JSON.
     std::vector<std::string_view> child_columns = {};
+    /// The columns of children that are in JSON alone, and have cells of their
+    /// own; empty: they have the columns of all rows.
+    std::span<const column> child_table = {};
     /// Keys that stand beside the rows in JSON.
     std::vector<std::pair<std::string_view, cell>> beside = {};
 };
@@ -70,12 +88,15 @@ struct output_options
     std::string columns; ///< -o
     std::string query;   ///< --query
     std::string format;  ///< --format
+    std::string sort;    ///< --sort
+    std::string filter;  ///< --filter
+    std::string color;   ///< --color
 
     /// True if anything but the default form is wanted.
     [[nodiscard]] bool any() const
     {
         return json || bytes || raw || noheadings || !columns.empty() ||
-               !query.empty();
+               !query.empty() || !sort.empty() || !filter.empty();
     }
 };
 
@@ -102,7 +123,26 @@ private:
         std::string title; // as it was asked for, in CSV
     };
 
+    struct order
+    {
+        std::size_t index; // into the columns
+        bool down;
+    };
+    struct condition
+    {
+        std::size_t index; // into the columns
+        std::string sign;  // "=", "!=", "<", "<=", ">", ">=", "~"
+        std::string text;
+        double number; // where the column has numbers
+    };
+
+    [[nodiscard]] std::size_t find(std::string_view name,
+                                   std::string_view option) const;
     void choose(std::string_view list, std::string_view option);
+    void read_sort();
+    void read_filter();
+    [[nodiscard]] bool fits(const row &one) const;
+    [[nodiscard]] listing arranged(const listing &what) const;
     void read_format();
     [[nodiscard]] std::string table(const listing &what,
                                     const environment &env) const;
@@ -116,10 +156,20 @@ private:
     std::vector<chosen> chosen_;
     bool chosen_by_user_ = false;
     bool json_line_;
+    std::vector<order> sort_;
+    std::vector<condition> filter_;
     bool csv_ = false;
     bool header_ = true;
     bool units_ = true;
 };
+
+/// True if text for a person may have colours.
+/// @param when  of --color: empty, "auto", "always" or "never"
+/// @throws usage_error it is another word
+bool colors_wanted(std::string_view when, const environment &env);
+
+/// Text in a colour.
+std::string in_color(std::string_view text, tone which);
 
 /// The columns of a table as lines for a help text.
 std::string describe_columns(std::span<const column> columns);

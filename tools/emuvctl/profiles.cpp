@@ -2,6 +2,8 @@
 // Reads profiles, and makes rows of them, for several verbs.
 #include "profiles.hpp"
 
+#include "cards.hpp"
+
 #include <emuv/gpu_model.hpp>
 
 #include <array>
@@ -46,13 +48,15 @@ row profile_row(const emuv::profile &what)
     row result;
     result.cells = {
         what.name,
-        spec.gpu_model,
-        emuv::gpu_display_name(spec.gpu_model),
-        spec.physical_bytes,
+        what.model_given ? cell(spec.gpu_model) : cell(),
+        what.model_given ? cell(emuv::gpu_display_name(spec.gpu_model))
+                         : cell(),
+        what.physical_given ? cell(spec.physical_bytes) : cell(),
         spec.virtual_bytes,
         spec.client_virtual_bytes == 0 ? cell()
                                        : cell(spec.client_virtual_bytes),
-        spec.physical_bytes + spec.virtual_bytes,
+        what.physical_given ? cell(spec.physical_bytes + spec.virtual_bytes)
+                            : cell(),
         std::uint64_t{what.count},
         spec.id == emuv::any ? cell() : cell(std::int64_t{spec.id}),
         spec.numa_node == emuv::any ? cell()
@@ -68,6 +72,15 @@ row profile_row(const emuv::profile &what)
         what.line == 0 ? cell() : cell(std::int64_t{what.line}),
     };
     return result;
+}
+
+std::vector<emuv::profile> complete_profiles(const std::string &config,
+                                             const environment &env)
+{
+    auto profiles = read_profiles(config);
+    for (auto &each : profiles)
+        complete(each, env);
+    return profiles;
 }
 
 std::vector<emuv::profile> read_profiles(const std::string &config)

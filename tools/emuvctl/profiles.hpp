@@ -12,9 +12,16 @@
 
 namespace emuvctl {
 
+struct environment;
+
 /// The profiles of a file, or of the default one if @p config is empty.
 /// @throws emuv::profile_error
 std::vector<emuv::profile> read_profiles(const std::string &config);
+
+/// The same, each with the model and VRAM of this machine's card where it
+/// leaves them out. @throws emuv::profile_error, failure
+std::vector<emuv::profile> complete_profiles(const std::string &config,
+                                             const environment &env);
 
 /// The columns of a profile, for profile and export.
 std::span<const column> profile_columns();

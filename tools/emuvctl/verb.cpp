@@ -49,7 +49,7 @@ void add_output(verb &to, output_options &output,
     for (auto &each : std::vector<option>{
              json_flag(output),
              {"-o,--output", "COLUMNS",
-              "print these columns, comma-separated;\n"
+              "print these columns, comma-separated, or all;\n"
               "'+' before them adds to the default ones",
               &output.columns, offered::columns},
              flag("--bytes", output.bytes, "print sizes in bytes"),
@@ -67,7 +67,20 @@ void add_output(verb &to, output_options &output,
               {{"csv"},
                {"csv,noheader"},
                {"csv,nounits"},
-               {"csv,noheader,nounits"}}}})
+               {"csv,noheader,nounits"}}},
+             {"--sort", "COLUMNS",
+              "sort by these, '-' before one: largest first", &output.sort,
+              offered::columns},
+             {"--filter", "CONDITIONS",
+              "print only what fits, as in 'clients>0,name~1';\n"
+              "=, !=, <, <=, >, >=, and ~: has",
+              &output.filter},
+             {"--color",
+              "WHEN",
+              "auto (on a terminal), always or never",
+              &output.color,
+              offered::words,
+              {{"auto"}, {"always"}, {"never"}}}})
         to.options.push_back(std::move(each));
 }
 

@@ -79,6 +79,7 @@ struct verb
     std::span<const column> columns = {}; ///< of what it prints
     std::function<void(environment &)> action = {};
     std::vector<verb> verbs = {}; ///< those that it is the first word of
+    std::vector<std::string> aliases = {}; ///< other names that it goes by
 };
 
 /// An option without a value.

@@ -361,6 +361,8 @@ private:
         fresh.result.name = name;
         fresh.result.file = file_;
         fresh.result.line = line_;
+        fresh.result.model_given = false;
+        fresh.result.physical_given = false;
         parser_.drafts_.push_back(std::move(fresh));
     }
 
@@ -429,6 +431,8 @@ void profile_parser::set(draft &target, std::string_view key,
         return fail_here("duplicate key " + quoted(key) + ", first at line " +
                          std::to_string(first->second));
     target.lines.emplace(key, line);
+    target.result.model_given |= key == "gpu_model";
+    target.result.physical_given |= key.starts_with("physical_vram");
 
     // A size can be given in either of two units.
     std::string twin(key);
@@ -489,17 +493,11 @@ void profile_parser::check(const draft &complete)
         return complete.lines.contains(key);
     };
     const std::string name = "[" + what.name + "] ";
-    if (!has("gpu_model"))
-        error(what.file, what.line, name + "lacks gpu_model");
-    const bool physical = has("physical_vram_gb") || has("physical_vram_mb");
     const bool memory = has("virtual_vram_gb") || has("virtual_vram_mb");
-    if (!physical)
-        error(what.file, what.line,
-              name + "lacks physical_vram_gb or physical_vram_mb");
     if (!memory)
         error(what.file, what.line,
               name + "lacks virtual_vram_gb or virtual_vram_mb");
-    if (physical && memory) {
+    if (what.physical_given && memory) {
         try {
             check_instance_sizes(what.spec.physical_bytes,
                                  what.spec.virtual_bytes);
@@ -634,8 +632,10 @@ std::string format_profile(const profile &what)
                format_decimal(bytes, gib ? gib_shift : mib_shift) + "\n";
     };
     std::string text = "[" + what.name + "]\n";
-    text += "gpu_model=" + spec.gpu_model + "\n";
-    text += size("physical_vram", spec.physical_bytes);
+    if (what.model_given)
+        text += "gpu_model=" + spec.gpu_model + "\n";
+    if (what.physical_given)
+        text += size("physical_vram", spec.physical_bytes);
     text += size("virtual_vram", spec.virtual_bytes);
     if (spec.client_virtual_bytes != 0)
         text += "client_virtual_mb=" +

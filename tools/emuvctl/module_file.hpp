@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Tells what a file is that was taken for the kernel module.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace emuvctl {
+
+/// Why a file is not the module for a kernel, as far as the file itself shows:
+/// "a program of x86-64, not a kernel module", "cut off: it has 4096 of 98304
+/// bytes", "emuv's module for 6.12.1, and 6.1.0 is running".
+/// @param release  of the running kernel; empty: unknown
+/// @return empty where the file is an uncompressed module of emuV for that
+///   kernel, or is compressed, or cannot be read
+std::string why_no_module(const std::filesystem::path &path,
+                          std::string_view release);
+
+} // namespace emuvctl
