@@ -77,7 +77,7 @@ class CompletionTest(unittest.TestCase):
         # Options, with one name or two.
         words = set(re.findall(r"^  (?:-[a-z],)?--([a-z-]+)", text, re.MULTILINE))
         below = text.partition("\nOptions:\n")[2].partition("\n\n")[2]
-        columns = below.partition("Columns (")[2]
+        columns = below.partition("Columns, ")[2]
         words.update(re.findall(r"^  [A-Z]\S* +(\S+)", columns, re.MULTILINE))
         if not columns:
             for verb in re.findall(r"^  ([a-z]+)(?:, [a-z]+)* ", below, re.MULTILINE):

@@ -304,7 +304,21 @@ TEST_F(guest, load_tells_a_file_that_lacks_or_is_no_module)
               message("load", "/no/such/emuv.ko: no such file"));
     const auto result = run("$E load --module /etc/passwd");
     EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.err, HasSubstr("/etc/passwd: "));
+    EXPECT_EQ(result.err, message("load", "/etc/passwd: no ELF file, so not a "
+                                          "kernel module"));
+    EXPECT_THAT(run("$E load --module /bin/ls").err,
+                HasSubstr("/bin/ls: a program"));
+    // A copy that ended too early, and one for another kernel.
+    EXPECT_THAT(run("head -c 100000 $KO >/tmp/cut.ko; "
+                    "$E load --module /tmp/cut.ko")
+                    .err,
+                HasSubstr("/tmp/cut.ko: an ELF file that is cut off: it has "
+                          "100000 of at least "));
+    EXPECT_THAT(run("sed \"s/vermagic=$(uname -r | cut -c1)/vermagic=9/\" $KO "
+                    ">/tmp/other.ko; $E load --module /tmp/other.ko")
+                    .err,
+                HasSubstr("/tmp/other.ko: emuV's module for 9"));
+    EXPECT_FALSE(emuv::sysfs().loaded());
 }
 
 TEST_F(guest, unload_names_who_uses_which_instance_and_disturbs_nothing)
@@ -485,6 +499,40 @@ TEST_F(guest, stats_ends_in_peace_on_sigint_and_on_a_closed_pipe)
     EXPECT_EQ(piped.err, "");
 }
 
+TEST_F(guest, instances_are_called_by_name_as_long_as_they_are_there)
+{
+    EXPECT_EQ(good("$E create --module $KO --gpu-model 4070 --virtual 64M "
+                   "--name team-a"),
+              "/dev/emuv0\n");
+    EXPECT_EQ(good("$E list team-a --raw --noheadings -o name"), "emuv0\n");
+    EXPECT_EQ(run("$E create --gpu-model 4070 --virtual 64M --name team-a").err,
+              message("create", "the name 'team-a' is taken by emuv0"));
+    // The UUID tells another of the same number apart.
+    EXPECT_EQ(good("$E unload"), "");
+    EXPECT_EQ(good("$E create --module $KO --gpu-model 4070 --virtual 64M"),
+              "/dev/emuv0\n");
+    EXPECT_EQ(run("$E list team-a").status, 1);
+    EXPECT_EQ(good("$E create --gpu-model 4070 --virtual 64M --name team-a"),
+              "/dev/emuv1\n");
+    EXPECT_EQ(good("$E destroy team-a"), "");
+    EXPECT_EQ(good("ls /run/emuv/names"), "");
+}
+
+TEST_F(guest, stats_says_that_it_leaves_clients_out)
+{
+    (void)good("$E create --module $KO --gpu-model 4070 --virtual 64M");
+    ASSERT_EQ(::chmod("/dev/emuv0", 0600), 0);
+    (void)hold(0, [](emuv::client &own) { own.charge(mib); });
+    const auto result = run("$E stats", nobody);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.err, HasSubstr("the clients of emuv0 are left out"));
+    EXPECT_EQ(run("$E info --json", nobody).status, 0);
+    EXPECT_EQ(json::parse(good("$E info --json"))["instances"]
+                  .at(0)["client_list"]
+                  .size(),
+              1U);
+}
+
 TEST_F(guest, apply_is_idempotent_and_all_or_none)
 {
     write_profiles(issue_profiles);
@@ -509,6 +557,9 @@ TEST_F(guest, apply_is_idempotent_and_all_or_none)
     const auto failed = run("$E apply");
     EXPECT_EQ(failed.status, 1);
     EXPECT_EQ(failed.out, "");
+    EXPECT_THAT(failed.err,
+                AllOf(HasSubstr("[huge] wants 4 TiB of virtual VRAM"),
+                      HasSubstr("'overcommit=yes' in [huge]")));
     EXPECT_EQ(good("$E list --json | grep -c emuv || true"), "0\n");
 }
 
@@ -518,12 +569,14 @@ TEST_F(guest, export_and_apply_are_an_identity)
                "--physical 1000 --virtual 6M --id 3 --pci-device-id 0x2782");
     (void)good("$E create --gpu-model 4090 --virtual 64M --numa-node 0 "
                "--count 2");
+    // Behind the next, the driver would refuse one that may not promise more.
+    (void)good("$E create --gpu-model 4090 --virtual 64M --guaranteed --id 9");
     (void)good("$E create --gpu-model 4090 --virtual 1T --overcommit");
     const auto exported = good("$E export");
     write_profiles(exported);
     EXPECT_EQ(good("$E assert"), "");
     EXPECT_EQ(good("$E export | $E apply --config - --raw | grep -c keep"),
-              "4\n");
+              "5\n");
     EXPECT_EQ(good("$E unload"), "");
     EXPECT_EQ(run("$E assert").status, 1);
     (void)good("$E apply --module $KO");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// As much of a libcuda and of an NVML as 'emuvctl doctor' asks: version 12.4
-// and two devices; one card; or the error that FAKE_CUDA_ERROR holds.
+// As much of a libcuda and of an NVML as 'emuvctl doctor' asks. CUDA is 12.4
+// with two devices, NVML has one card. FAKE_CUDA_ERROR holds an error of both.
 #include <cstdlib>
 #include <cstring>
 

@@ -1116,7 +1116,7 @@ TEST_F(module_file, no_damage_to_a_file_is_taken_for_a_module)
         }
 }
 
-// What listings can be asked for
+// Sorted, filtered and coloured listings
 
 TEST_F(verbs, list_sorts_and_filters)
 {
@@ -1242,6 +1242,64 @@ TEST_F(verbs, stats_says_that_clients_are_left_out)
                     .at(1)["client_list"]
                     .is_null());
     kernel_.close(other);
+}
+
+// Names
+
+TEST_F(verbs, instances_are_called_by_the_name_that_create_gave)
+{
+    ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G").status, 0);
+    EXPECT_THAT(run("list").out, Not(HasSubstr("CALLED")));
+    const auto made =
+        run("create --gpu-model 4070 --virtual 2G --name team-a --json");
+    ASSERT_EQ(made.status, 0) << made.err;
+    EXPECT_EQ(json::parse(made.out)["instances"].at(0)["given_name"], "team-a");
+    EXPECT_THAT(run("list --raw").out, AllOf(HasSubstr("NAME CALLED MODEL"),
+                                             HasSubstr("emuv1 team-a 4070"),
+                                             HasSubstr("emuv0 - 4070")));
+    EXPECT_EQ(run("list team-a --raw --noheadings -o name").out, "emuv1\n");
+    EXPECT_THAT(run("info team-a").out, HasSubstr("Called:         team-a\n"));
+    EXPECT_EQ(run("stats team-a --raw --noheadings -o name").out, "emuv1\n");
+    EXPECT_THAT(run(start_with_library() + "emuv0,team-a --dry-run true").out,
+                HasSubstr("EMUV_INSTANCE=0,1\n"));
+    const auto unknown = run("list team-b");
+    EXPECT_EQ(unknown.status, 1);
+    EXPECT_EQ(unknown.err, message("list", "no instance is called 'team-b'"));
+    ASSERT_EQ(run("destroy team-a").status, 0);
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    EXPECT_TRUE(std::filesystem::is_empty(kernel_.root() / "run/emuv/names"));
+}
+
+TEST_F(verbs, a_name_is_of_one_instance_at_a_time)
+{
+    const std::string create = "create --gpu-model 4070 --virtual 2G --name ";
+    ASSERT_EQ(run(create + "a").status, 0);
+    const auto taken = run(create + "a");
+    EXPECT_EQ(taken.status, 1);
+    EXPECT_EQ(taken.err, message("create", "the name 'a' is taken by emuv0"));
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    // One that went without this tool leaves its name behind.
+    emuv::control(kernel_.dev(), kernel_).destroy(0);
+    EXPECT_EQ(run("list a").status, 1);
+    const auto again = run(create + "a");
+    ASSERT_EQ(again.status, 0) << again.err;
+    EXPECT_EQ(run("list a").status, 0);
+    for (const std::string wrong : {"7", "emuv7", "../x", "-", "a/b", "a,b"}) {
+        const auto result = run(create + wrong);
+        EXPECT_EQ(result.status, 2) << wrong;
+    }
+    EXPECT_EQ(run(create + "b --count 2").status, 2);
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+}
+
+TEST_F(verbs, an_instance_goes_again_if_its_name_cannot_be_kept)
+{
+    write_file(kernel_.root() / "run/emuv", "no folder");
+    const auto result =
+        run("create --gpu-model 4070 --virtual 2G --name team-a");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("run/emuv/names: not a directory"));
+    EXPECT_EQ(kernel_.instance_count(), 0U);
 }
 
 // The command line

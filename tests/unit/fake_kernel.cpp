@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -342,7 +341,8 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
     copy.pci_device_id = info.pci_device_id;
     for (std::size_t i = 0; i < sizeof(copy.uuid); i++)
         copy.uuid[i] = static_cast<std::uint8_t>(i * 16 + i);
-    copy.uuid[15] = static_cast<std::uint8_t>(info.id);
+    copy.uuid[15] = static_cast<std::uint8_t>(
+        std::stoul(info.uuid.substr(info.uuid.size() - 2), nullptr, 16));
     copy_text(copy.gpu_model, info.gpu_model);
     return give(argument, copy);
 }
@@ -435,7 +435,11 @@ int fake_kernel::create(void *argument)
     one.info.swaps = swaps;
     one.info.reserve_bytes = one.info.guaranteed ? copy.virtual_bytes : 0;
     one.info.pci_device_id = static_cast<std::uint16_t>(copy.pci_device_id);
-    one.info.uuid = "00112233-4455-6677-8899-aabbccddee00";
+    // No two have the same, even one behind the other under one number.
+    std::array<char, 3> last{};
+    std::snprintf(last.data(), last.size(), "%02x", made_++ & 0xffU);
+    one.info.uuid =
+        std::string("00112233-4455-6677-8899-aabbccddee") + last.data();
     one.memory = ::memfd_create("emuv", MFD_CLOEXEC);
     if (::ftruncate(one.memory, static_cast<off_t>(copy.virtual_bytes)) != 0)
         return -ENOMEM;

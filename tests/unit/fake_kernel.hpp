@@ -148,6 +148,7 @@ private:
     std::map<std::uint64_t, std::pair<int, std::uint64_t>> exports_;
     std::map<unsigned long, failure> failures_;
     int load_error_ = 0;
+    unsigned made_ = 0; // instances, since the start
     std::uint64_t next_client_ = 1;
 };
 

@@ -4,6 +4,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "profiles.hpp"
 #include "verbs.hpp"
 
@@ -30,6 +31,7 @@ struct create_options
     std::string client_virtual;
     std::string id;
     std::string count;
+    std::string name;
     std::string numa_node;
     std::string pci_device_id;
     bool overcommit = false;
@@ -178,6 +180,19 @@ void cmd_create(const create_options &options, environment &env)
             return static_cast<unsigned>(
                 emuv::parse_integer(options.count, 1, EMUV_MAX_INSTANCES));
         });
+    if (!options.name.empty()) {
+        parse_option("--name", [&] {
+            check_name(options.name);
+            return 0;
+        });
+        if (what.count != 1)
+            throw usage_error("--name: one name is for one instance, not for "
+                              "several");
+        if (const int other = find_name(options.name, env); other >= 0)
+            throw failure(fmt::format("the name '{}' is taken by {}",
+                                      options.name,
+                                      emuv::instance_name(other)));
+    }
     const auto specs = what.instances();
     if (what.spec.id != emuv::any && specs.back().id >= EMUV_MAX_INSTANCES)
         throw usage_error(fmt::format(
@@ -204,6 +219,8 @@ void cmd_create(const create_options &options, environment &env)
     made.reserve(specs.size());
     for (const auto &spec : specs)
         made.push_back(work.make(spec));
+    if (!options.name.empty())
+        give_name(options.name, made.front().uuid, env);
     work.commit();
 
     listing list;
@@ -255,6 +272,9 @@ verb create_verb()
         {"--id", "N",
          "number of the (first) instance. Default:\nthe lowest free one",
          &options->id},
+        {"--name", "NAME",
+         "call it so: list, info, stats, run and\ndestroy take the name",
+         &options->name},
         {"--count", "N", "how many to make. Default: 1", &options->count},
         {"--numa-node", "N", "where its RAM comes from; -1: any",
          &options->numa_node},

@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "verbs.hpp"
 
 #include <emuv/control.hpp>
@@ -27,7 +28,7 @@ void cmd_destroy(const destroy_options &options, environment &env)
 {
     if (options.all == !options.instances.empty())
         throw usage_error("give either instances or --all");
-    const auto ids = parse_instances(options.instances);
+    const auto ids = parse_instances(options.instances, env);
     const auto doomed = read_instances(ids, env);
 
     // Nothing goes unless all can go, as far as can be told beforehand.
@@ -47,11 +48,13 @@ void cmd_destroy(const destroy_options &options, environment &env)
         return;
     }
     emuv::control control(env.dev, env.kernel);
-    for (const auto &info : doomed)
+    for (const auto &info : doomed) {
         if (options.force)
             control.revoke(info.id);
         else
             control.destroy(info.id);
+        forget_name(info.uuid, env);
+    }
 }
 
 } // namespace
@@ -59,11 +62,13 @@ void cmd_destroy(const destroy_options &options, environment &env)
 verb destroy_verb()
 {
     const auto options = std::make_shared<destroy_options>();
-    verb destroy{"destroy", "Instances", "remove instances",
-                 "Removes instances, written as emuv0, 0 or /dev/emuv0. None "
-                 "goes unless all\ncan go. With --force they are taken from "
-                 "programs that use them: their calls\nfail, and touches of "
-                 "mapped memory end them by SIGBUS."};
+    verb destroy{
+        "destroy", "Instances", "remove instances",
+        "Removes instances, written as emuv0, 0, /dev/emuv0 or by name.\n"
+        "None goes unless all can go. With --force they are taken from "
+        "programs "
+        "that\nuse them: their calls fail, and touches of mapped memory end "
+        "them by SIGBUS."};
     destroy.options = {
         flag("--all", options->all, "remove all instances"),
         flag("--force", options->force, "take them from whoever uses them"),

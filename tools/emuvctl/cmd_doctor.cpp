@@ -526,7 +526,7 @@ private:
         return result;
     }
 
-    // What the file that was named is, if it is no module.
+    // Tells why the named file cannot be read as a module.
     std::string problem_of_file() const
     {
         const std::string why = options_.module.find('/') == std::string::npos

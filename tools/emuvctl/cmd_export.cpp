@@ -27,7 +27,8 @@ void cmd_export(const export_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {"profile"};
     printer print(options.output, profile_columns(), defaults);
-    const auto found = read_instances(parse_instances(options.instances), env);
+    const auto found =
+        read_instances(parse_instances(options.instances, env), env);
     const auto host = read_host_memory(env);
 
     std::vector<emuv::profile> profiles;

@@ -2,6 +2,7 @@
 // emuvctl info: all there is to say about an instance.
 #include "environment.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
@@ -86,6 +87,8 @@ std::string block(const emuv::instance_info &info, bool exact,
         text += fmt::format("  {:<15} {}\n", fmt::format("{}:", key), value);
     };
 
+    if (const auto names = read_names(env); names.contains(info.uuid))
+        line("Called", names.at(info.uuid));
     line("GPU", printable(emuv::gpu_display_name(info.gpu_model)));
     line("Model", printable(info.gpu_model));
     line("Card", describe_card(info.gpu_model));
@@ -144,7 +147,8 @@ void cmd_info(const info_options &options, environment &env)
     static constexpr std::string_view defaults[] = {"name", "gpu_name", "uuid",
                                                     "node"};
     printer print(options.output, instance_columns(), defaults);
-    const auto found = read_instances(parse_instances(options.instances), env);
+    const auto found =
+        read_instances(parse_instances(options.instances, env), env);
     output_options plain = options.output;
     plain.bytes = false;
     if (plain.any()) {

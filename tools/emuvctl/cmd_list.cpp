@@ -2,9 +2,13 @@
 // emuvctl list: the instances, one a line.
 #include "environment.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "verbs.hpp"
 
+#include <iterator>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 namespace emuvctl {
 
@@ -27,12 +31,16 @@ void cmd_list(const list_options &options, environment &env)
                                                     "virtual_used_bytes",
                                                     "resident_bytes",
                                                     "clients"};
-    printer print(options.output, instance_columns(), defaults);
+    std::vector<std::string_view> shown(std::begin(defaults),
+                                        std::end(defaults));
+    if (!read_names(env).empty())
+        shown.insert(shown.begin() + 1, "given_name");
+    printer print(options.output, instance_columns(), shown);
     listing list;
     list.name = "instances";
     list.columns = instance_columns();
     for (const auto &info :
-         read_instances(parse_instances(options.instances), env))
+         read_instances(parse_instances(options.instances, env), env))
         list.rows.push_back(instance_row(info, env));
     if (list.rows.empty() && !options.output.any())
         env.say("there are no instances; 'emuvctl create' makes one");

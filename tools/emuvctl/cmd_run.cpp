@@ -86,14 +86,14 @@ void check_instance(int id, environment &env)
 }
 
 // The instances of "0", "emuv0", "0,1": the first device's, the second's, ...
-std::vector<int> instances_of(const std::string &text)
+std::vector<int> instances_of(const std::string &text, const environment &env)
 {
     std::vector<int> ids;
     for (std::size_t start = 0; start <= text.size();) {
         const std::size_t end = std::min(text.find(',', start), text.size());
         // One by one: several devices may share an instance.
         const std::string word = text.substr(start, end - start);
-        ids.push_back(parse_instances(std::span(&word, 1)).front());
+        ids.push_back(parse_instances(std::span(&word, 1), env).front());
         start = end + 1;
     }
     return ids;
@@ -254,7 +254,7 @@ void cmd_run(const run_options &options, environment &env)
     variables set = settings.variables();
     const auto folder = library_folder(options);
     if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
-        const auto ids = instances_of(instance.text);
+        const auto ids = instances_of(instance.text, env);
         if (!options.dry_run && !settings.of("EMUV_DISABLE").given())
             for (const int id : ids)
                 check_instance(id, env);

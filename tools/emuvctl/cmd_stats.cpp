@@ -243,7 +243,7 @@ void cmd_stats(const stats_options &options, environment &env)
         defaults.insert(defaults.begin() + 1, {"pid", "comm"});
     printer print(options.output, columns, defaults, repeat);
 
-    const auto ids = parse_instances(options.instances);
+    const auto ids = parse_instances(options.instances, env);
     std::optional<sample> before;
     bool told = false; // that clients are left out
     if (repeat) {

@@ -285,7 +285,7 @@ private:
             return text.substr(0, text.find(':')) + " is given more than once";
         if (dynamic_cast<const CLI::ArgumentMismatch *>(&problem) != nullptr &&
             ends_with(" was given a disallowed flag override"))
-            return text.substr(0, text.find(' ')) + ": takes no value";
+            return "--" + text.substr(0, text.find(' ')) + " takes no value";
         if (dynamic_cast<const CLI::ExcludesError *>(&problem) != nullptr)
             return replaced_once(text, " excludes ", " does not go with ");
         if (dynamic_cast<const CLI::RequiresError *>(&problem) != nullptr)
@@ -333,7 +333,7 @@ private:
     {
         const std::string help = what.help + what.more_help;
         if (bool *const *const set = std::get_if<bool *>(&what.value)) {
-            verb.add_flag(what.names, **set, help);
+            verb.add_flag(what.names, **set, help)->disable_flag_override();
             return;
         }
         std::string &value = *std::get<std::string *>(what.value);

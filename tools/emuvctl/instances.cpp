@@ -5,6 +5,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
+#include "names.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
@@ -68,7 +69,15 @@ constexpr std::array<column, 35> columns = {{
     {"hit_bytes", "HIT", kind::bytes, "given to work, in VRAM"},
     {"miss_bytes", "MISS", kind::bytes, "given to work, in RAM"},
     {"stalled_ns", "STALLED", kind::nanoseconds, "work waited for memory"},
+    {"given_name", "CALLED", kind::text, "the name that it was given"},
 }};
+
+cell name_of(const emuv::instance_info &info, const environment &env)
+{
+    const auto names = read_names(env);
+    const auto found = names.find(info.uuid);
+    return found == names.end() ? cell() : cell(found->second);
+}
 
 bool permitted(const std::filesystem::path &node)
 {
@@ -149,19 +158,30 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.moved.hit_bytes,
         info.moved.miss_bytes,
         info.moved.stalled_ns,
+        name_of(info, env),
     };
     return result;
 }
 
-std::vector<int> parse_instances(std::span<const std::string> words)
+std::vector<int> parse_instances(std::span<const std::string> words,
+                                 const environment &env)
 {
     std::vector<int> ids;
     for (const auto &word : words) {
-        const auto id = emuv::parse_instance(word);
-        if (!id)
-            throw usage_error(fmt::format(
-                "'{}' names no instance; write emuv0, 0 or /dev/emuv0",
-                printable(word)));
+        auto id = emuv::parse_instance(word);
+        if (!id) {
+            try {
+                check_name(word);
+            } catch (const std::invalid_argument &) {
+                throw usage_error(fmt::format(
+                    "'{}' names no instance; write emuv0, 0, /dev/emuv0, or a "
+                    "name that 'create --name' gave",
+                    printable(word)));
+            }
+            id = find_name(word, env);
+            if (*id < 0)
+                throw failure(fmt::format("no instance is called '{}'", word));
+        }
         // Named twice is meant once.
         if (std::find(ids.begin(), ids.end(), *id) == ids.end())
             ids.push_back(*id);
@@ -311,7 +331,10 @@ creation::creation(environment &env) : env_(env), control_(env.dev, env.kernel)
 creation::~creation()
 {
     for (auto id = made_.rbegin(); id != made_.rend(); ++id) {
+        const auto info = env_.sysfs().instance(*id);
         const int result = control_.try_destroy(*id);
+        if (result == 0 && info)
+            forget_name(info->uuid, env_);
         if (result != 0)
             env_.say(fmt::format("{}: could not be taken back: {}",
                                  emuv::instance_name(*id),

@@ -28,9 +28,12 @@ double used_percent(const emuv::instance_info &info);
 /// One instance in those columns.
 row instance_row(const emuv::instance_info &info, const environment &env);
 
-/// The ids that the words of a command line name.
-/// @throws usage_error a word names no instance
-std::vector<int> parse_instances(std::span<const std::string> words);
+/// The ids that the words of a command line name, by number or by the name
+/// that somebody gave.
+/// @throws usage_error a word can name no instance
+/// @throws failure no instance has that name
+std::vector<int> parse_instances(std::span<const std::string> words,
+                                 const environment &env);
 
 /// The instances of these ids, or all without any.
 /// @throws failure the module is not loaded, or there is no such instance

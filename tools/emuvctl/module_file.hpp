@@ -8,9 +8,9 @@
 
 namespace emuvctl {
 
-/// Why a file is not the module for a kernel, as far as the file itself shows:
-/// "a program of x86-64, not a kernel module", "cut off: it has 4096 of 98304
-/// bytes", "emuv's module for 6.12.1, and 6.1.0 is running".
+/// Tells why a file is not the module for a kernel, as far as the file itself
+/// shows. It may be "a program of x86-64, not a kernel module", or "emuV's
+/// module for 6.12.1, and 6.1.0 is running".
 /// @param release  of the running kernel; empty: unknown
 /// @return empty where the file is an uncompressed module of emuV for that
 ///   kernel, or is compressed, or cannot be read

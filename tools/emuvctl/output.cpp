@@ -374,7 +374,7 @@ listing printer::arranged(const listing &what) const
                 const auto none = [](const cell &value) {
                     return std::holds_alternative<std::monostate>(value);
                 };
-                // What has no value stands last, in either order.
+                // Rows without a value stand last, in either order.
                 if (none(left) != none(right))
                     return none(right);
                 const auto x = number_of(left);

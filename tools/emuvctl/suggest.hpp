@@ -8,8 +8,8 @@
 
 namespace emuvctl {
 
-/// The word of @p known that @p given most likely stands for: the nearest by
-/// letters changed, added, left out or swapped, or one that it begins. Case
+/// The word of @p known that @p given most likely stands for. It is the nearest
+/// by letters changed, added, left out or swapped, or one that begins so. Case
 /// does not matter.
 /// @return empty where none is near
 std::string nearest(std::string_view given, std::span<const std::string> known);
