@@ -133,6 +133,29 @@ void check(int result)
         throw std::bad_alloc(); // all that these calls can lack
 }
 
+void add_column(libscols_table *table, const std::string &heading, int flags,
+                bool colors)
+{
+    libscols_column *const made =
+        scols_table_new_column(table, heading.c_str(), 0, flags);
+    if (made == nullptr)
+        throw std::bad_alloc();
+    if (colors)
+        check(scols_cell_set_color(scols_column_get_header(made), "\033[1m"));
+}
+
+tone tone_of(const row &from, std::size_t index, const column &of)
+{
+    return of.id == "status" ? from.tone : tone_of(from.cells[index], of.kind);
+}
+
+void set_color(libscols_line *line, std::size_t column, tone which)
+{
+    if (which != tone::plain)
+        check(scols_cell_set_color(scols_line_get_cell(line, column),
+                                   color_of(which)));
+}
+
 } // namespace
 
 bool colors_wanted(std::string_view when, const environment &env)
@@ -577,13 +600,7 @@ std::string printer::table(const listing &what, const environment &env) const
         if (first && tree)
             flags |= SCOLS_FL_TREE;
         const std::string heading(columns_[one.index].heading);
-        libscols_column *const made =
-            scols_table_new_column(table.get(), heading.c_str(), 0, flags);
-        if (made == nullptr)
-            throw std::bad_alloc();
-        if (colors)
-            check(
-                scols_cell_set_color(scols_column_get_header(made), "\033[1m"));
+        add_column(table.get(), heading, flags, colors);
     }
     const auto line = [&](const row &from, libscols_line *parent) {
         libscols_line *const to = scols_table_new_line(table.get(), parent);
@@ -596,13 +613,8 @@ std::string printer::table(const listing &what, const environment &env) const
                     ? printable(from.label)
                     : show(from.cells[index], columns_[index].kind);
             check(scols_line_set_data(to, i, text.c_str()));
-            const tone its =
-                columns_[index].id == "status"
-                    ? from.tone
-                    : tone_of(from.cells[index], columns_[index].kind);
-            if (colors && its != tone::plain)
-                check(scols_cell_set_color(scols_line_get_cell(to, i),
-                                           color_of(its)));
+            if (colors)
+                set_color(to, i, tone_of(from, index, columns_[index]));
         }
         return to;
     };
