@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy list info stats run profile apply "
-                "export assert gpu kernels tape doctor bugreport rm ls show",
+                "export assert gpu estimate kernels tape doctor bugreport rm ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",

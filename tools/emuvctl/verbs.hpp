@@ -15,6 +15,7 @@ verb complete_verb();
 verb create_verb();
 verb destroy_verb();
 verb doctor_verb();
+verb estimate_verb();
 verb export_verb();
 verb gpu_verb();
 verb info_verb();

@@ -65,8 +65,9 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
     out.verdict = out.spilled.high == 0     ? verdict::fits
                   : out.spilled.likely == 0 ? verdict::may_spill
                                             : verdict::spills;
+    const bool too_much = on.spills_to_none || on.ram != 0;
     if (has.context.likely >= on.vram ||
-        (on.ram != 0 && out.spilled.likely > on.ram))
+        (too_much && out.spilled.likely > on.ram))
         out.verdict = verdict::too_large;
 
     constexpr double most_batch = 1 << 20;

@@ -14,6 +14,7 @@ struct machine
     std::string name;
     double vram = 0;             ///< bytes that a job may have
     double ram = 0;              ///< bytes that may spill; 0: not limited
+    bool spills_to_none = false; ///< 0 bytes of RAM are a limit
     double bandwidth = 0;        ///< of VRAM
     double link = 0;             ///< each way
     double tensor = 0;           ///< 16-bit products, dense; 0: not known
