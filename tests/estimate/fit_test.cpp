@@ -77,8 +77,8 @@ TEST(longest_sample, is_the_last_that_fits)
     EXPECT_GT(compute(of, is).peak.likely, on.vram);
 }
 
-// 24 GB of weights, a card with 12 GB for them, a link of 25 GB/s: about 2
-// tokens a second over the link, about 6 with half on a CPU of 80 GB/s.
+// 24 GB of weights, and a card with 12 GB for them. A link of 25 GB/s allows
+// about 2 tokens a second. A CPU of 80 GB/s that has half allows about 6.
 TEST(decoding, is_faster_with_layers_on_a_cpu_that_reads_faster_than_the_link)
 {
     machine on = of_card("4070");

@@ -121,7 +121,8 @@ struct beside_rows
         to.beside.emplace_back(key, value);
     }
     // A number that may not be known.
-    void known(std::string_view key, bool is, double value) const
+    template <typename Value>
+    void known(std::string_view key, bool is, Value value) const
     {
         to.beside.emplace_back(key, std::monostate());
         if (is)
@@ -182,7 +183,7 @@ void beside(const all_parts &all, const estimate_options &options, listing &to)
     add("host_high_bytes", bytes(all.host.all.high));
     add("host_ram_bytes", bytes(all.ram));
     add.known("safe_workers", all.safe_workers.has_value(),
-              all.safe_workers.value_or(0));
+              bytes(all.safe_workers.value_or(0)));
 }
 
 // The job in a sentence: "GPT-2: 124.4 million parameters; inference, ...".
@@ -215,7 +216,7 @@ std::string head(const all_parts &all, const estimate_options &options)
     return text;
 }
 
-// What the longest part of a pass is.
+// Words for the longest part of a pass.
 std::string held_up_by(const estimate::pass &is)
 {
     const double most = std::max({is.compute, is.memory, is.link, is.launches});

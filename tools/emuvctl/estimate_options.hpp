@@ -17,7 +17,7 @@ namespace emuvctl {
 struct environment;
 namespace estimate = emuv::estimate;
 
-/// What is written on the command line.
+/// The command line's words, as they are written.
 struct estimate_options
 {
     std::vector<std::string> model; ///< a built-in name, or a path

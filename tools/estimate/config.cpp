@@ -22,7 +22,7 @@ double d(std::uint64_t value)
     return static_cast<double>(value);
 }
 
-// What the members of most decoders are called.
+// The members that most decoders have.
 transformer decoder(const members &from)
 {
     transformer is;

@@ -103,7 +103,7 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
             out.cpu_token = token_with_cpu(
                 *out.token, on, read_by_token(of, has), out.spilled.likely);
     }
-    // What the library keeps for itself, and a quarter of a GiB more or less.
+    // Whole quarters of a GiB are easy to read.
     const double whole = up_to(has.peak.high, 256 * mib);
     out.physical =
         std::min(whole, std::floor(on.vram / (256 * mib)) * 256 * mib);

@@ -11,7 +11,7 @@
 
 namespace emuv::estimate {
 
-/// What runs on the host.
+/// The programs on the host.
 struct host_job
 {
     double processes = 1; ///< one for each card

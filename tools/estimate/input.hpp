@@ -20,7 +20,7 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// Bytes of a known size. Whatever a file claims is held against that size.
+/// Bytes of a known size. A file's claims are held against that size.
 class input
 {
 public:

@@ -34,9 +34,9 @@ double bytes_of(dtype as)
     }
 }
 
-// Weights of 4 bits. NF4 has a scale for each 64: 32 bits, or 8 bits and a
-// scale of these for each 256 (QLoRA, arXiv 2305.14314, section 3: 0.127 bits).
-// GPTQ and AWQ have 16 + 4 bits for each 128.
+// Weights of 4 bits. NF4 has a scale for each 64. It has 32 bits, or 8 bits and
+// a scale of these for each 256 (QLoRA, arXiv 2305.14314, section 3: 0.127
+// bits). GPTQ and AWQ have 16 + 4 bits for each 128.
 constexpr range four_bits = {0.5 + 0.127 / 8, 0.5 + 0.127 / 8, 0.5 + 4.0 / 64};
 // 8 bits with a scale for each row, or for each 128.
 constexpr range eight_bits = {1, 1.01, 1.04};
@@ -132,13 +132,13 @@ double mlp_width(const transformer &is)
                       : d(is.intermediate);
 }
 
-// What a layer keeps for the way back, in bytes a token, without scores.
+// Bytes a token that a layer keeps for the way back, without scores.
 range kept_by_layer(const transformer &is, double e, bool adapters)
 {
     const double h = d(is.hidden);
     const double i = mlp_width(is);
-    // A norm keeps its input, and a matrix its own: the norm's output. Where
-    // RMSNorm is composed, it keeps 32 bits of its input, and the quotient.
+    // A norm keeps its input, and a matrix its own: the norm's output. A
+    // composed RMSNorm keeps 32 bits of its input, and the quotient.
     range norm = range::exactly(2 * e * h);
     if (!is.layer_norm)
         norm = {2 * e * h, (4 + 2 * e) * h, (4 + 3 * e) * h};
@@ -394,7 +394,7 @@ needs compute(const model &of, const job &as)
     if (as.accumulates)
         passing = larger(out.activations + out.gradients, coming);
     const range held = out.weights + out.states + out.cache + passing;
-    // What the caching allocator rounds up, and what lies between blocks.
+    // The caching allocator rounds up, and leaves room between blocks.
     out.workspace += {0, 0.02 * held.likely, 0.08 * held.high};
     out.peak = held + out.workspace + out.context;
     return out;

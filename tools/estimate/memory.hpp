@@ -27,7 +27,7 @@ enum class dtype
     int4, ///< likewise
 };
 
-/// What training keeps its weights in.
+/// The types that training keeps its weights in.
 enum class mixture_of_precisions
 {
     none,     ///< weights, gradients, states: all in the dtype
@@ -67,7 +67,7 @@ struct job
     double cache_bytes = 0;        ///< of an element of the KV cache; 0: dtype
 };
 
-/// What a job takes, in bytes. The peak is less than the sum: gradients come
+/// Bytes that a job takes. The peak is less than the sum: gradients come
 /// while activations go.
 struct needs
 {

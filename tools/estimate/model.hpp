@@ -147,8 +147,8 @@ inline constexpr std::uint64_t most_tokens = 1U << 30U;
 /// Reads the header of a GGUF file. @throws unreadable
 [[nodiscard]] model read_gguf(input &from);
 
-/// Reads any of these files, told apart by their content: a config.json, a
-/// safetensors file, its index, a GGUF file, or a folder that holds one. The
+/// Reads any of these files, told apart by their content. They are config.json,
+/// safetensors, its index, GGUF, or a folder that holds one. The
 /// files that an index names, and the config.json beside, are read too.
 /// @throws unreadable
 [[nodiscard]] model read_model(const std::filesystem::path &path);

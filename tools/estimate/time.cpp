@@ -25,9 +25,9 @@ constexpr range of_link = {1, 1.1, 1.6};
 // Seconds in which Python launches a layer's kernels: by a CUDA graph or not.
 constexpr range of_layer = {0.02e-3, 0.4e-3, 1.2e-3};
 
-// Operations of a pass forward: two for each weight and token, and four for
-// each pair of tokens and width of the queries, half of them where tokens look
-// back only.
+// Operations of a pass forward. Each weight costs two a token. Each pair of
+// tokens costs four for each width of the queries, and tokens that only look
+// back have half of the pairs.
 double forward(const model &of, const job &as, const needs &has)
 {
     if (of.net) {
