@@ -155,7 +155,7 @@ TEST(config, of_an_unknown_architecture_is_refused_by_its_name)
 TEST(config, that_is_none_is_refused_with_its_place)
 {
     EXPECT_EQ(why_not(""), "file: byte 1: no JSON");
-    EXPECT_EQ(why_not("{\"model_type\": \"llama\","), "file: byte 23: no JSON");
+    EXPECT_EQ(why_not("{\"model_type\": \"llama\","), "file: byte 24: no JSON");
     EXPECT_EQ(why_not("[]"), "file: no JSON object");
     EXPECT_THAT(why_not("{}"), HasSubstr("model_type: is missing"));
     EXPECT_THAT(why_not(R"({"model_type":7})"),
