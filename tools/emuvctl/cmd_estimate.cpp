@@ -25,7 +25,7 @@ constexpr std::array<column, 6> columns = {{
     {"likely_bytes", "LIKELY", kind::bytes, "with PyTorch as it comes"},
     {"high_bytes", "HIGH", kind::bytes, "where all goes badly"},
     {"likely_gb", "GB", kind::number, "likely, in units of 10^9 bytes"},
-    {"bar", "OF THE PEAK", kind::text, "likely, as a bar"},
+    {"bar", "BAR", kind::text, "likely, of the peak"},
 }};
 
 std::uint64_t bytes(double of)
