@@ -77,6 +77,11 @@ TEST(longest_sample, is_the_last_that_fits)
     EXPECT_GT(compute(of, is).peak.likely, on.vram);
 }
 
+TEST(longest_sample, ends_at_the_positions_that_a_model_has_learned)
+{
+    EXPECT_EQ(hold("gpt2", {}, of_card("H200 SXM")).longest, 1024);
+}
+
 // 24 GB of weights, and a card with 12 GB for them. A link of 25 GB/s allows
 // about 2 tokens a second. A CPU of 80 GB/s that has half allows about 6.
 TEST(decoding, is_faster_with_layers_on_a_cpu_that_reads_faster_than_the_link)

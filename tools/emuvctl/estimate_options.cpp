@@ -345,6 +345,10 @@ estimate::job job_of(const estimate_options &from, const estimate::model &of)
     if (!from.sequence.empty())
         out.sequence = whole("--sequence", from.sequence, 1,
                              static_cast<long long>(estimate::most_tokens));
+    if (of.text.positions != 0 &&
+        out.sequence > static_cast<double>(of.text.positions))
+        throw usage_error(fmt::format("--sequence: the model has {} positions",
+                                      of.text.positions));
     out.checkpointing = from.checkpointing;
     out.accumulates = from.accumulate;
     read_frozen(from.freeze, of, out);

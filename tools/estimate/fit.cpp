@@ -82,8 +82,11 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
     out.sure_batch = batch(&range::high);
     if (writes(of)) {
         const double images = has.tokens - as.sequence;
+        // Positions that are learned end.
+        const double most = static_cast<double>(
+            of.text.positions != 0 ? of.text.positions : most_tokens);
         const auto length = [&](double range::*answer) {
-            return largest(static_cast<double>(most_tokens), [&](double size) {
+            return largest(most, [&](double size) {
                 job tried = as;
                 tried.sequence = size;
                 return compute(of, tried).peak.*answer <= on.vram;
