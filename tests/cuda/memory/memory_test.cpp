@@ -22,6 +22,8 @@ constexpr std::uint64_t MiB = 1ull << 20;
 
 std::atomic<unsigned> notices;
 spill_notice last_notice;
+std::atomic<unsigned> refusals;
+refusal_notice last_refusal;
 
 // A card without a limit of its own behind a budget of 64 MiB + 128 MiB.
 class Memory : public ::testing::Test
@@ -31,6 +33,7 @@ protected:
                     std::uint64_t beyond = 128 * MiB)
     {
         notices = 0;
+        refusals = 0;
         EXPECT_EQ(rows_.open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(rows_, 0, physical, beyond);
         host_ = std::make_unique<numa_store>(card_.calls);
@@ -49,6 +52,11 @@ protected:
                                 [](const spill_notice &notice) {
                                     last_notice = notice;
                                     notices++;
+                                },
+                            .refused =
+                                [](const refusal_notice &notice) {
+                                    last_refusal = notice;
+                                    refusals++;
                                 },
                             .exportable = exportable,
                             .asks_again = asks_again});
@@ -316,6 +324,56 @@ TEST_F(Memory, OneAllocationIsSplitWhereTheBudgetEnds)
     for (const CUdeviceptr pointer : {first, second, third})
         EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();
+}
+
+TEST_F(Memory, TheFirstRefusalIsToldOnceWithWhatIsHeldAndMissing)
+{
+    const CUdeviceptr most = allocate(180 * MiB);
+    EXPECT_EQ(refusals, 0u);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(refusals, 1u);
+    EXPECT_EQ(last_refusal.bytes, 20 * MiB);
+    EXPECT_EQ(last_refusal.limits.physical_used_bytes, 64 * MiB);
+    EXPECT_EQ(last_refusal.limits.virtual_used_bytes, 116 * MiB);
+    EXPECT_EQ(last_refusal.own_vram_bytes, 64 * MiB);
+    EXPECT_EQ(last_refusal.missing_bytes(), 8 * MiB);
+    EXPECT_FALSE(last_refusal.only_vram);
+    EXPECT_EQ(held_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(refusals, 1u);
+    EXPECT_EQ(held_->free(most), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Memory, ARefusalOfWhatCanOnlyBeInVramSaysSo)
+{
+    CUarray array = nullptr;
+    EXPECT_EQ(
+        held_->create_array(&array, 70 * MiB, [] { return CUDA_SUCCESS; }),
+        CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(refusals, 1u);
+    EXPECT_TRUE(last_refusal.only_vram);
+    EXPECT_EQ(last_refusal.missing_bytes(), 6 * MiB);
+}
+
+TEST_F(Memory, ARefusalWithinTheLimitsLacksNothingOfThem)
+{
+    card_.card_bytes = card_.card_used;
+    card_.host_bytes = card_.host_used;
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(refusals, 1u);
+    EXPECT_EQ(last_refusal.missing_bytes(), 0u);
+}
+
+TEST_F(Memory, ASmallRefusalLacksAChunk)
+{
+    const CUdeviceptr most = allocate(192 * MiB);
+    CUdeviceptr pointer = 0;
+    EXPECT_EQ(held_->allocate(&pointer, 100), CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(refusals, 1u);
+    EXPECT_EQ(last_refusal.missing_bytes(), 2 * MiB);
+    EXPECT_EQ(held_->free(most), CUDA_SUCCESS);
 }
 
 TEST_F(Memory, ASmallOneGoesToTheHostWhenTheBudgetIsUsedUp)

@@ -64,6 +64,49 @@ void tell_spill(const spill_notice &notice)
         one_process ? "; the limits hold for this process alone" : "");
 }
 
+// The advice to the user about a refusal.
+void advise(const refusal_notice &notice, char *text, std::size_t length)
+{
+    const usage &limits = notice.limits;
+    const size_text missing = show_size(notice.missing_bytes());
+    const bool has_instance = clients != nullptr && !clients->empty();
+    if (notice.missing_bytes() == 0)
+        std::snprintf(text, length,
+                      "The limits have room, but the card or this machine has "
+                      "none: see nvidia-smi and free -h");
+    else if (notice.only_vram)
+        std::snprintf(text, length, "It can only be in VRAM: %s lacks %s there",
+                      has_instance ? "the instance" : "--physical",
+                      missing.text);
+    else if (limits.virtual_bytes == 0)
+        std::snprintf(text, length,
+                      "No system RAM is granted: with %s of it, this would "
+                      "spill (%s)",
+                      missing.text,
+                      has_instance ? "emuvctl create --virtual"
+                                   : "emuvctl run --virtual");
+    else
+        std::snprintf(text, length,
+                      "It lacks %s: a larger %s would take it, or hold less",
+                      missing.text,
+                      has_instance ? "instance (emuvctl create --virtual)"
+                                   : "--virtual");
+}
+
+void tell_refusal(const refusal_notice &notice)
+{
+    char advice[160];
+    advise(notice, advice, sizeof advice);
+    say("refused %s: in use are %s of %s VRAM (%s by this process) and %s of "
+        "%s system RAM. %s",
+        show_size(notice.bytes).text,
+        show_size(notice.limits.physical_used_bytes).text,
+        show_size(notice.limits.physical_bytes).text,
+        show_size(notice.own_vram_bytes).text,
+        show_size(notice.limits.virtual_used_bytes).text,
+        show_size(notice.limits.virtual_bytes).text, advice);
+}
+
 void tell_footprint(std::uint64_t taken, std::uint64_t missing)
 {
     say("CUDA itself takes %s of VRAM, for which the share has %s: it takes "
@@ -498,6 +541,7 @@ CUresult start_locked()
                     .movers = made->movers,
                     .report = asked.report,
                     .notice = tell_spill,
+                    .refused = tell_refusal,
                     .exportable = asked.ipc,
                     .asks_again = reclaims ? is_caching_allocator : nullptr});
     start_giving(*made->table, devices);

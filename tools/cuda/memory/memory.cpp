@@ -21,7 +21,8 @@ memory::memory(const options &asked)
                .footprints = asked.footprints,
                .report = asked.report,
                .asks_again = asked.asks_again}),
-      first_spill_(calls_, host_, asked.notice), exportable_(asked.exportable),
+      first_spill_(calls_, host_, asked.notice),
+      refusals_(budget_, asked.refused), exportable_(asked.exportable),
       graphs_(calls_, budget_.stream_pools()),
       handles_(calls_, budget_, host_, first_spill_),
       ranges_({.calls = calls_,
@@ -82,9 +83,16 @@ CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
 {
     collect(false);
     const int device = current_device();
-    const bool large = bytes >= chunk_bytes;
-    if (large && budget_.is_refused(device, bytes))
+    if (bytes >= chunk_bytes && budget_.is_refused(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    return refusals_.answered(allocate_plain(pointer, bytes, device), device,
+                              bytes, first_refusal::kinds::both);
+}
+
+CUresult memory::allocate_plain(CUdeviceptr *pointer, std::uint64_t bytes,
+                                int device)
+{
+    const bool large = bytes >= chunk_bytes;
     if (large && !exportable_)
         return allocate_range(pointer, bytes, device, placing::vram_first);
     // The driver, too, takes whole chunks for a large one. A size that wraps is
@@ -243,7 +251,9 @@ CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
                                    int device)
 {
     collect(false);
-    return allocate_range(pointer, bytes, device, placing::vram_first, true);
+    return refusals_.answered(
+        allocate_range(pointer, bytes, device, placing::vram_first, true),
+        device, bytes, first_refusal::kinds::both);
 }
 
 bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
@@ -495,7 +505,9 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
                                unsigned long long flags)
 {
     collect(false);
-    return handles_.create(handle, bytes, properties, flags);
+    return refusals_.answered(handles_.create(handle, bytes, properties, flags),
+                              properties.location.id, bytes,
+                              first_refusal::kinds::both);
 }
 
 } // namespace emuv::cuda

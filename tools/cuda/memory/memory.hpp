@@ -27,6 +27,7 @@
 #include "base/driver.hpp"
 #include "base/settings.hpp"
 #include "memory/allocation.hpp"
+#include "memory/first_refusal.hpp"
 #include "memory/first_spill.hpp"
 #include "memory/handles.hpp"
 #include "memory/movers.hpp"
@@ -65,6 +66,8 @@ public:
         /// Called once, when memory first goes to system RAM; null: nobody is
         /// told.
         void (*notice)(const spill_notice &) = nullptr;
+        /// Called once, when memory is first refused; null: nobody is told.
+        void (*refused)(const refusal_notice &) = nullptr;
         /// Memory that lies wholly in VRAM is the driver's own, and has an IPC
         /// handle. It can then not be moved.
         bool exportable = false;
@@ -123,7 +126,9 @@ public:
                 return result;
         }
         collect(false);
-        return allocate_host(pointer, bytes, from.device);
+        return refusals_.answered(allocate_host(pointer, bytes, from.device),
+                                  from.device, bytes,
+                                  first_refusal::kinds::both);
     }
 
     /// cuMemFreeAsync. @p from_driver frees the driver's own memory. A capture
@@ -174,14 +179,17 @@ public:
     {
         const int device = current_device();
         const auto taken = budget_.take(device, bytes, may_be_virtual);
-        if (!taken)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        const CUresult result = from_driver();
-        if (result == CUDA_SUCCESS)
-            remember(*pointer, bytes, device, *taken);
-        else
-            budget_.give_back(device, bytes, *taken);
-        return result;
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (taken) {
+            result = from_driver();
+            if (result == CUDA_SUCCESS)
+                remember(*pointer, bytes, device, *taken);
+            else
+                budget_.give_back(device, bytes, *taken);
+        }
+        return refusals_.answered(result, device, bytes,
+                                  may_be_virtual ? first_refusal::kinds::both
+                                                 : first_refusal::kinds::vram);
     }
 
     /// A CUDA array, by its handle, @p bytes large.
@@ -189,15 +197,17 @@ public:
     CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
     {
         const int device = current_device();
-        if (!budget_.charge_vram_alone(device, bytes))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        const CUresult result = from_driver();
-        if (result == CUDA_SUCCESS)
-            remember_array(reinterpret_cast<CUdeviceptr>(*handle), bytes,
-                           device);
-        else
-            budget_.uncharge_vram(device, bytes);
-        return result;
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (budget_.charge_vram_alone(device, bytes)) {
+            result = from_driver();
+            if (result == CUDA_SUCCESS)
+                remember_array(reinterpret_cast<CUdeviceptr>(*handle), bytes,
+                               device);
+            else
+                budget_.uncharge_vram(device, bytes);
+        }
+        return refusals_.answered(result, device, bytes,
+                                  first_refusal::kinds::vram);
     }
     template <typename Handle, typename Call>
     CUresult destroy_array(Handle handle, Call from_driver)
@@ -330,6 +340,8 @@ private:
         bool is_kept = false; // when it is freed
     };
 
+    CUresult allocate_plain(CUdeviceptr *pointer, std::uint64_t bytes,
+                            int device);
     CUresult allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
                             int device, placing where, bool in_order = false);
     CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
@@ -384,6 +396,7 @@ private:
     movers movers_;
     budget budget_;
     first_spill first_spill_;
+    first_refusal refusals_;
     const bool exportable_;
     graphs graphs_;
     handles handles_;
