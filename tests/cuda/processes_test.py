@@ -43,10 +43,11 @@ assert cuda.cuCtxSetCurrent(context) == 0
 TRACED = r"""
 import json, os
 def spans():
-    text = open(os.environ["EMUV_TRACE"]).read()
-    # The last line may be half written yet.
-    lines = text[:text.rfind("\n") + 1].splitlines()[1:]
-    return [json.loads(line.rstrip(",")) for line in lines]
+    while True:
+        try:
+            return json.load(open(os.environ["EMUV_TRACE"]))
+        except ValueError:
+            pass # an event is being written
 def fetched():
     return [int(span["args"]["address"], 16) for span in spans()
             if span["name"] == "fetch"]
@@ -88,8 +89,7 @@ class ProcessesTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile() as trace:
             out, _ = self.run_program(text, EMUV_TRACE=trace.name, **settings)
             spans = pathlib.Path(trace.name).read_text(encoding="ascii")
-        # The format has no need of the array's end.
-        return out, json.loads(spans.rstrip().rstrip(",") + "]")
+        return out, json.loads(spans)
 
     def test_without_a_limit_every_answer_is_the_drivers(self):
         out, err = self.run_program("print(*info(), alloc(65)[0])")
@@ -117,6 +117,24 @@ for _ in range(3):
         self.assertEqual(err.count("\n"), 1, err)
         self.assertRegex(err, r"^emuV: 16 MiB of an allocation of 20 MiB went "
                               r"to system RAM .*(GB/s|could not be measured)")
+
+    def test_the_first_refusal_is_one_line_and_says_what_to_do(self):
+        for limits, says in (
+                ({"EMUV_PHYSICAL": "24M", "EMUV_VIRTUAL": "16M"},
+                 r"refused 24 MiB: in use are 20 MiB of 24 MiB VRAM \(20 MiB "
+                 r"by this process\) and 0 bytes of 16 MiB system RAM\. It "
+                 r"lacks 4 MiB: a larger --virtual would take it, or hold less"),
+                ({"EMUV_PHYSICAL": "24M"},
+                 r"refused 24 MiB: .* and 0 bytes of 0 bytes system RAM\. No "
+                 r"system RAM is granted: with 20 MiB of it, this would spill "
+                 r"\(emuvctl run --virtual\)")):
+            _, err = self.run_program("""
+assert alloc(20)[0] == 0
+for _ in range(3):
+    assert alloc(24)[0] == 2
+""", **limits)
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertRegex(err, f"^emuV: {says}$")
 
     def test_reclaim_refuses_once_whoever_caches_and_nobody_else(self):
         program = f"caching = ctypes.CDLL({self.options.caching!r})" + """
@@ -440,6 +458,41 @@ time.sleep(0.2)
 print("ends", flush=True)
 """, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="32M", EMUV_STORE="numa", EMUV_MOVE="1")
         self.assertEqual(out, ["ends"])
+
+    def test_a_trace_is_whole_json_with_counters_however_its_program_ends(self):
+        program = TRACED + """
+blocks = [alloc(4)[1] for _ in range(12)]
+said = False
+while True:
+    for block in blocks:
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(1),
+                                    ctypes.c_size_t(4 * MiB), None) == 0
+    assert cuda.cuCtxSynchronize() == 0
+    if not said and len(fetched()) > 8:
+        print("moves", flush=True)
+        said = True
+"""
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT):
+            with tempfile.NamedTemporaryFile() as trace:
+                with self.start(program, EMUV_PHYSICAL="24M",
+                                EMUV_VIRTUAL="64M", EMUV_MOVE="1",
+                                EMUV_TRACE=trace.name) as process:
+                    self.assertEqual(process.stdout.readline(), "moves\n")
+                    process.send_signal(number)
+                    self.assertEqual(process.wait(timeout=300), -number)
+                events = json.loads(
+                    pathlib.Path(trace.name).read_text(encoding="ascii"))
+            counters = [each for each in events if each["ph"] == "C"]
+            self.assertEqual({each["name"] for each in counters},
+                             {"VRAM", "system RAM", "link to VRAM",
+                              "link to RAM"})
+            of = {each["name"]: [] for each in counters}
+            for each in counters:
+                of[each["name"]] += each["args"].values()
+            self.assertLessEqual(max(of["VRAM"]), 24 << 20)
+            self.assertGreater(max(of["VRAM"]), 0)
+            self.assertGreaterEqual(max(of["system RAM"]), 24 << 20)
+            self.assertGreater(max(of["link to VRAM"]), 0)
 
     def test_without_a_schedule_what_is_used_most_comes_to_vram(self):
         with tempfile.NamedTemporaryFile() as trace:

@@ -1,18 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The record of movement: nothing until a file is open, then an event a line.
+// The record of movement: nothing until a file is open, then an event a line,
+// and the array's end behind each.
 #include "base/trace.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <fstream>
 #include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using emuv::cuda::trace;
 
 namespace {
+
+std::string file_of_this_process()
+{
+    return testing::TempDir() + "trace_test." + std::to_string(getpid());
+}
+
+std::string taken(const std::string &file)
+{
+    std::ostringstream all;
+    all << std::ifstream(file).rdbuf();
+    unlink(file.c_str());
+    return all.str();
+}
+
+// How often a text has another.
+int count(const std::string &text, const std::string &what)
+{
+    int found = 0;
+    for (auto at = text.find(what); at != std::string::npos;
+         at = text.find(what, at + 1))
+        found++;
+    return found;
+}
 
 TEST(Trace, RecordsNothingUntilAFileIsOpen)
 {
@@ -21,8 +48,7 @@ TEST(Trace, RecordsNothingUntilAFileIsOpen)
     off.span(trace::row::to_ram, "unseen", 1000, 2000, 0, 0, 0);
     off.kernel("unseen", "why");
 
-    const std::string file =
-        testing::TempDir() + "trace_test." + std::to_string(getpid());
+    const std::string file = file_of_this_process();
     {
         trace on;
         on.span(trace::row::to_ram, "too early", 1000, 2000, 0, 0, 0);
@@ -31,16 +57,98 @@ TEST(Trace, RecordsNothingUntilAFileIsOpen)
         on.span(trace::row::to_ram, "write back", 1000, 3000, 16, 32, 7);
         on.kernel("stranger", "no proof");
     }
-    std::ostringstream all;
-    all << std::ifstream(file).rdbuf();
-    unlink(file.c_str());
-    EXPECT_EQ(all.str().find("too early"), std::string::npos);
-    EXPECT_NE(all.str().find("\"name\":\"write back\",\"ts\":1.000,"
-                             "\"dur\":2.000"),
+    const std::string all = taken(file);
+    EXPECT_EQ(all.find("too early"), std::string::npos);
+    EXPECT_NE(all.find("\"name\":\"write back\",\"ts\":1.000,"
+                       "\"dur\":2.000"),
               std::string::npos)
-        << all.str();
-    EXPECT_NE(all.str().find("\"kernel\":\"stranger\""), std::string::npos)
-        << all.str();
+        << all;
+    EXPECT_NE(all.find("\"kernel\":\"stranger\""), std::string::npos) << all;
+}
+
+TEST(Trace, HasItsEndBehindEachEvent)
+{
+    const std::string file = file_of_this_process();
+    const pid_t child = fork();
+    if (child == 0) {
+        trace on;
+        if (on.open(file.c_str()) == 0)
+            for (int i = 0; i < 100; i++)
+                on.span(trace::row::to_ram, "drop", 1000, 3000, 16, 32, 7);
+        _exit(0); // nothing is flushed or closed
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    const std::string all = taken(file);
+    EXPECT_EQ(count(all, "\"drop\""), 100);
+    EXPECT_EQ(count(all, "\n]\n"), 1);
+    EXPECT_TRUE(all.starts_with("[\n{")) << all;
+    EXPECT_TRUE(all.ends_with("}\n]\n")) << all;
+}
+
+TEST(Trace, AFullDiskLeavesTheEventsThatWereWhole)
+{
+    const std::string file = file_of_this_process();
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        const rlimit least{1000, 1000};
+        setrlimit(RLIMIT_FSIZE, &least);
+        trace on;
+        if (on.open(file.c_str()) != 0)
+            _exit(1);
+        for (int i = 0; i < 100; i++)
+            on.span(trace::row::to_ram, "drop", 1000, 3000, 16, 32, 7);
+        _exit(on.is_on() ? 2 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    const std::string all = taken(file);
+    EXPECT_GT(count(all, "\"drop\""), 1);
+    EXPECT_EQ(count(all, "\n]\n"), 1);
+    EXPECT_TRUE(all.ends_with("}}\n]\n")) << all;
+}
+
+TEST(Trace, NamesCannotEndTheirQuotes)
+{
+    const std::string file = file_of_this_process();
+    {
+        trace on;
+        ASSERT_EQ(on.open(file.c_str()), 0);
+        on.kernel("a\"b\\c\n\xff", "why");
+    }
+    EXPECT_NE(taken(file).find(R"("kernel":"a\"b\\c??")"), std::string::npos);
+}
+
+TEST(Trace, CountersComeSeldomAndOnlyWithNews)
+{
+    constexpr std::uint64_t ms = 1'000'000;
+    const std::string file = file_of_this_process();
+    {
+        trace on;
+        ASSERT_EQ(on.open(file.c_str()), 0);
+        on.count({0, 100, 50}, 1000 * ms);
+        on.count({0, 100, 50}, 2000 * ms); // nothing new
+        on.crossed(0, 4'000'000, 1'000'000);
+        on.count({0, 100, 50}, 2010 * ms);
+        on.crossed(0, 4'000'000, 0);
+        on.count({0, 100, 50}, 2011 * ms); // too soon
+        on.count({0, 100, 50}, 2020 * ms);
+        on.count({0, 100, 50}, 2030 * ms); // the link rests from here on
+        on.count({0, 100, 50}, 2040 * ms);
+        on.count({1, 7, 8}, 2040 * ms);
+    }
+    const std::string all = taken(file);
+    EXPECT_EQ(count(all, "\"name\":\"VRAM\""), 4) << all;
+    EXPECT_EQ(count(all, "\"VRAM, device 1\""), 1) << all;
+    EXPECT_NE(all.find("\"link to VRAM\",\"ts\":2010000.000,"
+                       "\"args\":{\"bytes/s\":400000000}"),
+              std::string::npos)
+        << all;
+    EXPECT_NE(all.find("\"link to VRAM\",\"ts\":2020000.000,"
+                       "\"args\":{\"bytes/s\":0}"),
+              std::string::npos)
+        << all;
 }
 
 TEST(Trace, SaysWhyItsFileCannotBeOpened)

@@ -6,31 +6,95 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <cstdio>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace emuv::cuda {
 
+namespace {
+
+constexpr std::string_view array_end = "\n]\n";
+
+// Text between quotes of JSON. The names of kernels come from the program.
+std::string quoted(const char *text)
+{
+    std::string made;
+    for (; *text != '\0'; text++) {
+        const char each = *text;
+        if (each == '"' || each == '\\')
+            made += '\\';
+        // Bytes beyond ASCII might be no UTF-8.
+        made += each >= ' ' && each <= '~' ? each : '?';
+    }
+    return made;
+}
+
+} // namespace
+
 trace::~trace()
 {
-    if (file_ != nullptr)
-        std::fclose(file_);
+    if (fd_ >= 0)
+        ::close(fd_);
 }
 
 int trace::open(const char *path)
 {
-    file_ = std::fopen(path, "we");
-    if (file_ == nullptr)
+    fd_ = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd_ < 0)
         return errno;
-    std::fputs("[\n", file_);
+    std::string head = "[\n";
     static constexpr const char *names[] = {"to VRAM", "to RAM", "waits",
                                             "calls"};
-    for (int i = 0; i < 4; i++)
-        std::fprintf(file_,
-                     "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":"
-                     "\"thread_name\",\"args\":{\"name\":\"%s\"}},\n",
-                     static_cast<int>(getpid()), i + 1, names[i]);
+    for (int i = 0; i < 4; i++) {
+        char event[128];
+        std::snprintf(event, sizeof event,
+                      "%s{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":"
+                      "\"thread_name\",\"args\":{\"name\":\"%s\"}}",
+                      i == 0 ? "" : ",\n", static_cast<int>(getpid()), i + 1,
+                      names[i]);
+        head += event;
+    }
+    end_ = head.size();
+    head += array_end;
+    const ssize_t done = ::pwrite(fd_, head.data(), head.size(), 0);
+    if (done != static_cast<ssize_t>(head.size())) {
+        const int error = done < 0 ? errno : ENOSPC;
+        ::close(fd_);
+        fd_ = -1;
+        return error;
+    }
+    on_ = true;
     return 0;
+}
+
+// Writes over the array's end. Under the lock.
+bool trace::write(std::string_view text)
+{
+    ssize_t done = 0;
+    do
+        done =
+            ::pwrite(fd_, text.data(), text.size(), static_cast<off_t>(end_));
+    while (done < 0 && errno == EINTR);
+    return done == static_cast<ssize_t>(text.size());
+}
+
+// Under the lock.
+void trace::put(std::string_view events)
+{
+    if (!is_on())
+        return;
+    text_.assign(",\n").append(events).append(array_end);
+    if (write(text_)) {
+        end_ += text_.size() - array_end.size();
+        return;
+    }
+    // The disk is full, for one. The old end is put back, in blocks that the
+    // file has.
+    on_ = false;
+    if (::ftruncate(fd_, static_cast<off_t>(end_ + array_end.size())) == 0)
+        write(array_end);
 }
 
 void trace::span(row where, const char *name, std::uint64_t start_ns,
@@ -39,30 +103,108 @@ void trace::span(row where, const char *name, std::uint64_t start_ns,
 {
     if (!is_on())
         return;
+    char event[512];
+    std::snprintf(event, sizeof event,
+                  "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
+                  "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"address\":\"%#" PRIx64
+                  "\",\"bytes\":%" PRIu64 ",\"next_use\":%" PRId64 "}}",
+                  static_cast<int>(getpid()), static_cast<int>(where), name,
+                  static_cast<double>(start_ns) / 1e3,
+                  static_cast<double>(end_ns - start_ns) / 1e3, address, bytes,
+                  static_cast<std::int64_t>(next_use));
     const std::lock_guard guard(lock_);
-    std::fprintf(file_,
-                 "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
-                 "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"address\":\"%#" PRIx64
-                 "\",\"bytes\":%" PRIu64 ",\"next_use\":%" PRId64 "}},\n",
-                 static_cast<int>(getpid()), static_cast<int>(where), name,
-                 static_cast<double>(start_ns) / 1e3,
-                 static_cast<double>(end_ns - start_ns) / 1e3, address, bytes,
-                 static_cast<std::int64_t>(next_use));
-    std::fflush(file_);
+    put(event);
 }
 
 void trace::kernel(const char *name, const char *why)
 {
     if (!is_on())
         return;
+    char head[128];
+    std::snprintf(
+        head, sizeof head,
+        "{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":3,"
+        "\"name\":\"not trusted\",\"ts\":%.3f,\"args\":{\"kernel\":\"",
+        static_cast<int>(getpid()), static_cast<double>(now_ns()) / 1e3);
+    const std::string event =
+        head + quoted(name) + "\",\"why\":\"" + quoted(why) + "\"}}";
     const std::lock_guard guard(lock_);
-    std::fprintf(file_,
-                 "{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":3,"
-                 "\"name\":\"not trusted\",\"ts\":%.3f,"
-                 "\"args\":{\"kernel\":\"%s\",\"why\":\"%s\"}},\n",
-                 static_cast<int>(getpid()),
-                 static_cast<double>(now_ns()) / 1e3, name, why);
-    std::fflush(file_);
+    put(event);
+}
+
+// Under the lock.
+trace::counted &trace::of_device(int device)
+{
+    const auto index = static_cast<std::size_t>(device);
+    if (index >= counted_.size())
+        counted_.resize(index + 1);
+    return counted_[index];
+}
+
+void trace::crossed(int device, std::uint64_t to_vram_bytes,
+                    std::uint64_t to_ram_bytes)
+{
+    if (!is_on())
+        return;
+    const std::lock_guard guard(lock_);
+    counted &of = of_device(device);
+    of.crossed_bytes[0] += to_vram_bytes;
+    of.crossed_bytes[1] += to_ram_bytes;
+}
+
+void trace::count(const levels &now, std::uint64_t now_ns)
+{
+    if (!is_on())
+        return;
+    const std::lock_guard guard(lock_);
+    counted &was = of_device(now.device);
+    const bool first = was.at_ns == 0;
+    const bool busy = was.crossed_bytes[0] + was.crossed_bytes[1] > 0;
+    if (!first && now_ns - was.at_ns < counter_ns)
+        return;
+    if (!first && !busy && !was.link_was_busy &&
+        was.vram_bytes == now.vram_bytes && was.ram_bytes == now.ram_bytes) {
+        was.at_ns = now_ns;
+        return;
+    }
+    const double seconds =
+        first ? 0 : static_cast<double>(now_ns - was.at_ns) / 1e9;
+    const auto rate = [&](std::uint64_t bytes) {
+        return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+    };
+    // A rate holds from the last time on, so it stands there.
+    const std::uint64_t since = first ? now_ns : was.at_ns;
+    const struct
+    {
+        const char *name;
+        const char *unit;
+        std::uint64_t at_ns;
+        double value;
+    } tracks[] = {
+        {"VRAM", "bytes", now_ns, static_cast<double>(now.vram_bytes)},
+        {"system RAM", "bytes", now_ns, static_cast<double>(now.ram_bytes)},
+        {"link to VRAM", "bytes/s", since, rate(was.crossed_bytes[0])},
+        {"link to RAM", "bytes/s", since, rate(was.crossed_bytes[1])},
+    };
+    std::string events;
+    for (const auto &each : tracks) {
+        char device[32] = "";
+        if (now.device > 0)
+            std::snprintf(device, sizeof device, ", device %d", now.device);
+        char event[256];
+        std::snprintf(event, sizeof event,
+                      "%s{\"ph\":\"C\",\"pid\":%d,\"name\":\"%s%s\","
+                      "\"ts\":%.3f,\"args\":{\"%s\":%.0f}}",
+                      events.empty() ? "" : ",\n", static_cast<int>(getpid()),
+                      each.name, device, static_cast<double>(each.at_ns) / 1e3,
+                      each.unit, each.value);
+        events += event;
+    }
+    put(events);
+    was = {.at_ns = now_ns,
+           .vram_bytes = now.vram_bytes,
+           .ram_bytes = now.ram_bytes,
+           .link_was_busy = busy};
 }
 
 } // namespace emuv::cuda

@@ -2,14 +2,18 @@
 // A record of movement in time, for chrome://tracing and Perfetto.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace emuv::cuda {
 
-/// A file in Chrome's trace event format, as an array without its end, which
-/// the format allows: a program may end at any time.
+/// A file in Chrome's trace event format, whole JSON behind each event: a
+/// program may end at any time. One write puts the event over the array's end,
+/// with a new end behind it.
 class trace
 {
 public:
@@ -19,11 +23,12 @@ public:
     ~trace();
 
     /// Called once, before other threads use the object.
-    /// @return 0 or an errno
+    /// @return 0 or an errno; ESPIPE where the file cannot be written in places
     int open(const char *path);
 
-    /// False until a file is open: then nothing is recorded.
-    bool is_on() const { return file_ != nullptr; }
+    /// False until a file is open, and once it cannot be written any more: then
+    /// nothing is recorded.
+    bool is_on() const { return on_.load(std::memory_order_relaxed); }
 
     enum class row
     {
@@ -44,9 +49,45 @@ public:
     /// @param why  the reason
     void kernel(const char *name, const char *why);
 
+    /// The state of one device, for the tracks of counters.
+    struct levels
+    {
+        int device = 0;
+        std::uint64_t vram_bytes = 0; ///< charged to this process
+        std::uint64_t ram_bytes = 0;  ///< of its memory, in system RAM
+    };
+
+    /// Bytes have crossed the link of @p device.
+    void crossed(int device, std::uint64_t to_vram_bytes,
+                 std::uint64_t to_ram_bytes);
+
+    /// Records the counters of a device if any has changed, and the last time
+    /// is counter_ns past at least.
+    void count(const levels &now, std::uint64_t now_ns);
+
+    static constexpr std::uint64_t counter_ns = 10'000'000;
+
 private:
-    std::mutex lock_; // one event at a time
-    std::FILE *file_ = nullptr;
+    // The counters of one device.
+    struct counted
+    {
+        std::uint64_t at_ns = 0; // when they were recorded; 0: never
+        std::uint64_t vram_bytes = 0;
+        std::uint64_t ram_bytes = 0;
+        std::uint64_t crossed_bytes[2] = {}; // since then; to VRAM, to RAM
+        bool link_was_busy = false;
+    };
+
+    void put(std::string_view events);
+    bool write(std::string_view text);
+    counted &of_device(int device);
+
+    std::atomic<bool> on_{false};
+    std::mutex lock_; // guards all below: one event at a time
+    int fd_ = -1;
+    std::uint64_t end_ = 0; // the place of the array's end
+    std::string text_;      // what is written; kept for its capacity
+    std::vector<counted> counted_;
 };
 
 } // namespace emuv::cuda

@@ -381,6 +381,8 @@ void mover::finish(motion_ref which)
     }
     unreported_.fetched_bytes += which->copies ? of.bytes : 0;
     unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
+    trace_.crossed(device_, which->copies ? of.bytes : 0,
+                   which->wrote ? of.bytes : 0);
     trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
                 which->copies   ? "fetch"
                 : which->wrote  ? "write back"

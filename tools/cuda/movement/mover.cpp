@@ -484,6 +484,10 @@ bool mover::start(helpers &beside)
 // @return true if there may be more to do at once
 bool mover::look(std::unique_lock<std::mutex> &lock)
 {
+    trace_.count({.device = device_,
+                  .vram_bytes = limits_.own_physical_bytes(),
+                  .ram_bytes = host_bytes_},
+                 now_ns());
     report(lock);
     if (events_.spare() < spare_events / 2) {
         lock.unlock();
