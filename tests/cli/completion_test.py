@@ -17,11 +17,12 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy list info stats run profile apply "
-                "export assert gpu estimate kernels tape doctor bugreport rm ls show",
+                "export assert gpu estimate kernels tape diagnose doctor bugreport rm ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
     "emuvctl kernels prof": "profiles.conf",
+    "emuvctl diagnose prof": "profiles.conf",
     "emuvctl kernels --no": "--no-cache --noheadings",
     "emuvctl destroy ": "emuv0 emuv1 emuv10",
     "emuvctl stats emuv0 emuv1": "emuv1 emuv10",

@@ -99,8 +99,9 @@ struct environment
 
 /// Runs one command line and words whatever goes wrong.
 /// @param arguments  without the program's name
-/// @return the exit status: 0 done, 1 failed, 2 wrong usage; for "run" 125 for
-///   both, and 126 or 127 where the program cannot be started
+/// @return the exit status: 0 done, 1 failed, 2 wrong usage, 3 a text that is
+///   not recognised. For "run" 125 stands for the first two failures, and 126
+///   or 127 for a program that cannot be started
 int run(std::span<const std::string> arguments, environment &env);
 
 /// Asks libcuda.so.1 for itself. @param library  what to hand to dlopen()

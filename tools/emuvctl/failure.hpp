@@ -31,6 +31,13 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+/// A text says nothing that is known: exit status 3.
+class not_recognised : public failure
+{
+public:
+    using failure::failure;
+};
+
 /// The program that was to be run could not be: exit status 126, or 127 where
 /// it was not found.
 class not_started : public failure

@@ -20,6 +20,7 @@ namespace {
 constexpr int exit_done = 0;
 constexpr int exit_failed = 1;
 constexpr int exit_usage = 2;
+constexpr int exit_not_recognised = 3;
 // Of 'run', whose other exit statuses are the program's, as those of env(1).
 constexpr int exit_run_failed = 125;
 constexpr int exit_run_cannot_start = 126;
@@ -44,6 +45,9 @@ int report(environment &env, kernel_log &log)
         // The driver says more to the kernel's log than an errno can hold.
         for (const auto &line : log.lines())
             env.say("the kernel's log says: " + line);
+    } catch (const not_recognised &problem) {
+        env.say(problem.what());
+        return exit_not_recognised;
     } catch (const not_started &problem) {
         env.say(problem.what());
         return problem.number() == ENOENT ? exit_run_not_found

@@ -14,6 +14,7 @@ verb bugreport_verb();
 verb complete_verb();
 verb create_verb();
 verb destroy_verb();
+verb diagnose_verb();
 verb doctor_verb();
 verb estimate_verb();
 verb export_verb();
