@@ -16,8 +16,9 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 # By command line: what is offered for its last word.
 OFFERS = {
-    "emuvctl ": "load unload create destroy list info stats run profile apply "
-                "export assert gpu estimate kernels tape diagnose doctor bugreport rm ls show",
+    "emuvctl ": "load unload create destroy list info stats top serve run "
+                "profile apply export assert gpu estimate kernels tape diagnose "
+                "doctor bugreport rm ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
@@ -37,6 +38,8 @@ OFFERS = {
     "emuvctl stats --query=fetch": "fetched_bytes fetched_per_s",
     "emuvctl list --query=name --format=c":
         "csv csv,noheader csv,nounits csv,noheader,nounits",
+    "emuvctl stats --format=p": "prometheus",
+    "emuvctl top --n": "--no-color",
     "emuvctl apply --config profiles": "profiles.conf",
     "emuvctl create --virtual ": "",
     "emuvctl run --tr": "--trust --trace",

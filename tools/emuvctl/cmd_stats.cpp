@@ -4,17 +4,23 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "sampling.hpp"
 #include "verbs.hpp"
+#include "watch/metrics.hpp"
+#include "watch/text_file.hpp"
 
+#include <emuv/error.hpp>
 #include <emuv/profile.hpp>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <ctime>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -61,22 +67,6 @@ constexpr std::array<column, 25> columns = {{
     {"faults_per_s", "FAULTS/S", kind::rate, "with -i: the rate"},
 }};
 
-struct measured
-{
-    emuv::instance_info info;
-    std::vector<emuv::client_info> clients;
-    bool hidden = false; // there are clients, and this user may not see them
-};
-
-struct sample
-{
-    double at = 0; // seconds
-    std::string time;
-    std::vector<measured> instances;
-    /// Names of those that have clients which this user may not see.
-    std::string hidden;
-};
-
 // The counts that an interval began with; client 0 is the whole instance.
 using baseline = std::map<std::pair<int, std::uint64_t>, emuv::counters>;
 
@@ -93,33 +83,20 @@ std::string utc_now()
                        now.tv_nsec / 1000000);
 }
 
-sample take(const std::vector<int> &ids, bool clients, const environment &env)
+// Those that could be read.
+std::span<const emuv::client_info> clients_of(const watch::instance_sample &one)
 {
-    sample now;
-    now.at = env.clock();
-    now.time = utc_now();
-    for (auto &info : read_instances(ids, env)) {
-        measured one;
-        if (clients && info.clients != 0) {
-            auto seen = read_clients(info.id, env);
-            if (!seen)
-                now.hidden += (now.hidden.empty() ? "" : ", ") + info.name();
-            one.hidden = !seen;
-            one.clients =
-                std::move(seen).value_or(std::vector<emuv::client_info>());
-        }
-        one.info = std::move(info);
-        now.instances.push_back(std::move(one));
-    }
-    return now;
+    if (!one.clients)
+        return {};
+    return *one.clients;
 }
 
-baseline base_of(const sample &from)
+baseline base_of(const watch::sample &from)
 {
     baseline base;
     for (const auto &one : from.instances) {
         base[{one.info.id, 0}] = one.info.moved;
-        for (const auto &client : one.clients)
+        for (const auto &client : clients_of(one))
             base[{one.info.id, client.client}] = client.moved;
     }
     return base;
@@ -144,16 +121,30 @@ void add_counters(std::vector<cell> &cells, const emuv::counters &now,
                                rate(now.faults, before.faults)});
 }
 
-row instance_line(const measured &one, const sample &now,
-                  const baseline &before, double seconds)
+// The moment of a sample, and the one that its rates are from.
+struct moment
+{
+    std::string time; // UTC
+    bool clients;     // they were asked for
+    baseline before = {};
+    double seconds = 0; // since then
+};
+
+// True if it has clients, and this user may not see them.
+bool hides_clients(const watch::instance_sample &one)
+{
+    return one.info.clients != 0 && !one.clients;
+}
+
+row instance_line(const watch::instance_sample &one, const moment &now)
 {
     const auto &info = one.info;
     const auto base_of_key = [&](std::uint64_t client) {
-        const auto found = before.find({info.id, client});
-        return found == before.end() ? emuv::counters{} : found->second;
+        const auto found = now.before.find({info.id, client});
+        return found == now.before.end() ? emuv::counters{} : found->second;
     };
     row line;
-    line.children_hidden = one.hidden;
+    line.children_hidden = now.clients && hides_clients(one);
     const std::string card = nvml_name(info.gpu_model);
     line.cells = {info.name(),
                   card,
@@ -169,8 +160,8 @@ row instance_line(const measured &one, const sample &now,
                   info.resident_bytes,
                   info.unowned_bytes,
                   std::uint64_t{info.clients}};
-    add_counters(line.cells, info.moved, base_of_key(0), seconds);
-    for (const auto &client : one.clients) {
+    add_counters(line.cells, info.moved, base_of_key(0), now.seconds);
+    for (const auto &client : clients_of(one)) {
         row below;
         below.label = fmt::format("{} {}", client.pid, client.comm);
         below.cells = {info.name(),
@@ -188,27 +179,21 @@ row instance_line(const measured &one, const sample &now,
                        {},
                        {}};
         add_counters(below.cells, client.moved, base_of_key(client.client),
-                     seconds);
+                     now.seconds);
         line.children.push_back(std::move(below));
     }
     return line;
 }
 
-double parse_seconds(const std::string &text)
+// How often to report.
+struct pace
 {
-    double seconds = 0;
-    const char *const end = text.data() + text.size();
-    const auto [stop, problem] = std::from_chars(text.data(), end, seconds);
-    // Written so that NaN fails too.
-    if (problem != std::errc() || stop != end ||
-        !(seconds >= 0.01 && seconds <= 86400))
-        throw std::invalid_argument("'" + printable(text) +
-                                    "' is not a number of seconds from 0.01 "
-                                    "to 86400");
-    return seconds;
-}
+    bool repeat;
+    double interval; // seconds
+    long long count;
+};
 
-void cmd_stats(const stats_options &options, environment &env)
+pace read_pace(const stats_options &options)
 {
     const bool repeat = !options.interval.empty() || !options.count.empty();
     const double interval =
@@ -223,7 +208,96 @@ void cmd_stats(const stats_options &options, environment &env)
             : parse_option("-c", [&] {
                   return emuv::parse_integer(options.count, 1, 1000000000);
               });
+    return {repeat, interval, count};
+}
 
+// Writes metrics to a file, or prints them.
+class exposition
+{
+public:
+    /// @throws usage_error options that it cannot go with
+    explicit exposition(const stats_options &options, bool repeat)
+        : file_(options.output.columns)
+    {
+        const auto &output = options.output;
+        for (const auto &[given, name] : {std::pair{output.json, "--json"},
+                                          {output.bytes, "--bytes"},
+                                          {output.raw, "--raw"},
+                                          {output.noheadings, "--noheadings"},
+                                          {!output.query.empty(), "--query"},
+                                          {!output.sort.empty(), "--sort"},
+                                          {!output.filter.empty(), "--filter"}})
+            if (given)
+                throw usage_error(fmt::format(
+                    "--format=prometheus and {} exclude each other", name));
+        if (repeat && file_.empty())
+            throw usage_error("--format=prometheus is printed once; with -i or "
+                              "-c it needs --output FILE");
+    }
+
+    void write(const watch::sample &what, environment &env) const
+    {
+        const std::string text = watch::metrics_text(what);
+        if (file_.empty()) {
+            env.out.write(text);
+            return;
+        }
+        try {
+            watch::replace_file(file_, text);
+        } catch (const std::system_error &problem) {
+            const bool special = problem.code() == std::errc::invalid_argument;
+            throw failure(fmt::format(
+                "cannot write {}: {}", printable(file_),
+                special ? "it is not a regular file"
+                        : emuv::errno_text(problem.code().value())));
+        }
+    }
+
+private:
+    std::string file_;
+};
+
+void write_metrics(const stats_options &options, const pace &how,
+                   environment &env)
+{
+    const exposition to(options, how.repeat);
+    const auto ids = parse_instances(options.instances, env);
+    for (long long i = 0; i < how.count; i++) {
+        to.write(take_sample({ids, !options.no_clients, true}, env), env);
+        if (i + 1 < how.count && !env.wait(how.interval))
+            return;
+    }
+}
+
+// Says once whose clients are left out.
+class clients_left_out
+{
+public:
+    void tell(const watch::sample &now, environment &env)
+    {
+        std::string names;
+        for (const auto &one : now.instances)
+            if (hides_clients(one))
+                names += (names.empty() ? "" : ", ") + one.info.name();
+        if (names.empty() || std::exchange(told_, true))
+            return;
+        env.say(fmt::format("the clients of {} are left out: only root and the "
+                            "node's group may see them; --no-clients asks for "
+                            "none",
+                            names));
+    }
+
+private:
+    bool told_ = false;
+};
+
+void cmd_stats(const stats_options &options, environment &env)
+{
+    const pace how = read_pace(options);
+    if (options.output.format == "prometheus") {
+        write_metrics(options, how, env);
+        return;
+    }
     static constexpr std::string_view once[] = {"name",
                                                 "physical_used_bytes",
                                                 "virtual_used_bytes",
@@ -237,24 +311,26 @@ void cmd_stats(const stats_options &options, environment &env)
         "resident_bytes", "fetched_per_s",       "evicted_per_s",
         "spills_per_s",   "faults_per_s"};
     std::vector<std::string_view> defaults(std::begin(once), std::end(once));
-    if (repeat)
+    if (how.repeat)
         defaults.assign(std::begin(rates), std::end(rates));
     if (options.output.raw) // no tree there: say whose a line is
         defaults.insert(defaults.begin() + 1, {"pid", "comm"});
-    printer print(options.output, columns, defaults, repeat);
+    printer print(options.output, columns, defaults, how.repeat);
 
     const auto ids = parse_instances(options.instances, env);
-    std::optional<sample> before;
-    bool told = false; // that clients are left out
-    if (repeat) {
-        before = take(ids, !options.no_clients, env);
-        if (!env.wait(interval))
+    const sampling what{ids, !options.no_clients};
+    std::optional<watch::sample> before;
+    if (how.repeat) {
+        before = take_sample(what, env);
+        if (!env.wait(how.interval))
             return;
     }
-    for (long long i = 0; i < count; i++) {
-        sample now = take(ids, !options.no_clients, env);
-        const double seconds = before ? now.at - before->at : 0;
-        const baseline base = before ? base_of(*before) : baseline();
+    clients_left_out left_out;
+    for (long long i = 0; i < how.count; i++) {
+        moment at{utc_now(), what.clients};
+        watch::sample now = take_sample(what, env);
+        if (before)
+            at = {at.time, what.clients, base_of(*before), now.at - before->at};
         listing list;
         list.name = "instances";
         list.columns = columns;
@@ -277,14 +353,9 @@ void cmd_stats(const stats_options &options, environment &env)
                               "spills_per_s",
                               "faults_per_s"};
         for (const auto &one : now.instances)
-            list.rows.push_back(instance_line(one, now, base, seconds));
-        if (!now.hidden.empty() && !told) {
-            env.say(fmt::format("the clients of {} are left out: only root and "
-                                "the node's group may see them; --no-clients "
-                                "asks for none",
-                                now.hidden));
-            told = true;
-        }
+            list.rows.push_back(instance_line(one, at));
+        if (what.clients)
+            left_out.tell(now, env);
         if (list.rows.empty() && !options.output.any())
             env.say("there are no instances; 'emuvctl create' makes one");
         const bool table = !options.output.json && options.output.query.empty();
@@ -292,7 +363,7 @@ void cmd_stats(const stats_options &options, environment &env)
             env.out.write("\n");
         print.print(list, env);
         before = std::move(now);
-        if (i + 1 < count && !env.wait(interval))
+        if (i + 1 < how.count && !env.wait(how.interval))
             return;
     }
 }
@@ -305,7 +376,10 @@ verb stats_verb()
     verb stats{"stats", "Instances", "show who holds and moves how much",
                "Shows what instances and their clients hold and have moved, or "
                "with -i and -c\nhow much they move a second. Clients are shown "
-               "where the control node or the\ninstance's may be opened."};
+               "where the control node or the\ninstance's may be opened.\n"
+               "  emuvctl stats --format=prometheus --output emuv.prom\n"
+               "writes metrics for the node exporter's textfile collector; "
+               "--output then names\na file, which is replaced as a whole."};
     stats.arguments = instance_arguments(options->instances);
     stats.options = {
         {"-i,--interval", "SECONDS", "again every so many seconds. Default: 1",
@@ -314,6 +388,12 @@ verb stats_verb()
          &options->count},
         flag("--no-clients", options->no_clients, "show instances only")};
     add_output(stats, options->output, columns);
+    option &format = *std::find_if(
+        stats.options.begin(), stats.options.end(),
+        [](const option &one) { return one.names == "--format"; });
+    format.help = "with --query: csv, noheader, nounits;\n"
+                  "prometheus: as metrics";
+    format.words.push_back({"prometheus"});
     stats.action = [options](environment &env) { cmd_stats(*options, env); };
     return stats;
 }

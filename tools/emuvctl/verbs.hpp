@@ -25,8 +25,10 @@ verb list_verb();
 verb load_verb();
 verb profile_verb();
 verb run_verb();
+verb serve_verb();
 verb stats_verb();
 verb tape_verb();
+verb top_verb();
 verb unload_verb();
 
 /// All of them, in the help's order.
