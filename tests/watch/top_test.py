@@ -32,7 +32,7 @@ class TopTest(unittest.TestCase):
     emuvctl = None
     fake = None
 
-    def start(self, program, *options, size=(24, 80), term="linux", **variables):
+    def start(self, program, *options, verb="top", size=(24, 80), term="linux", **variables):
         """Runs top on a terminal, whose screen is self.screen. pyte knows what
         Linux' console does, and less than all of xterm's."""
         self.screen = pyte.Screen(size[1], size[0])
@@ -45,7 +45,7 @@ class TopTest(unittest.TestCase):
         if "NO_COLOR" not in variables:
             environment.pop("NO_COLOR", None)
         self.top = subprocess.Popen(
-            (program, "top", "-i", "0.05", *options), stdin=slave, stdout=slave,
+            (program, verb, "-i", "0.05", *options), stdin=slave, stdout=slave,
             stderr=slave, env=environment, start_new_session=True)
         self.master, self.slave = master, slave
         self.addCleanup(os.close, master)
@@ -199,6 +199,25 @@ class TopTest(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("'emuvctl stats -i 1' prints", done.stderr)
+
+    def test_stats_redraws_with_bars(self):
+        self.start(self.fake, verb="stats")
+        self.wait_for(r"\Aemuv0 VRAM\[.*M/8G\] RAM\[ +0/8G\] *\n *\n *NAME")
+        first = self.wait_for(r"M/8G")
+        line = self.wait_for(r"emuv0 VRAM.*")[0]
+        self.wait_for(re.escape(line), absent=True)
+        self.assertEqual("\n".join(self.screen.display).count("NAME"), 1, first)
+        self.top.send_signal(signal.SIGTERM)
+        self.assertEqual(self.status(), 0)
+
+    def test_stats_prints_on_where_it_cannot_redraw(self):
+        for size, term in (((24, 80), "dumb"), ((5, 80), "linux")):
+            self.start(self.fake, verb="stats", size=size, term=term)
+            while self.raw.count(b"NAME") < 3:
+                self.wait_for("python|train|emuv0")
+                self.read(0.2)
+            self.assertNotIn(b"\x1b[", self.raw)
+            self.end()
 
     def test_says_that_the_module_is_not_loaded(self):
         self.start_machine(EMUV_SYSFS_ROOT="/nowhere")

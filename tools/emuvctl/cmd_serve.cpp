@@ -32,7 +32,7 @@ struct serve_options
 
 void cmd_serve(const serve_options &options, environment &env)
 {
-    const auto ids = parse_instances(options.instances);
+    const auto ids = parse_instances(options.instances, env);
     const auto where = parse_option("--listen", [&] {
         return watch::parse_endpoint(printable(options.listen));
     });

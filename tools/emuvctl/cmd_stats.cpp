@@ -6,6 +6,7 @@
 #include "instances.hpp"
 #include "sampling.hpp"
 #include "verbs.hpp"
+#include "watch/bars.hpp"
 #include "watch/metrics.hpp"
 #include "watch/text_file.hpp"
 
@@ -291,6 +292,19 @@ private:
     bool told_ = false;
 };
 
+// True if reports take each other's place on the terminal, below bars.
+bool redraws(const listing &list, const stats_options &options,
+             const environment &env)
+{
+    if (options.output.any() || !env.out.terminal() || env.out.width() < 40)
+        return false;
+    // The bars, an empty line, the headings, and the cursor's own line.
+    std::size_t lines = list.rows.size() + 3;
+    for (const auto &one : list.rows)
+        lines += 1 + one.children.size();
+    return static_cast<int>(lines) <= watch::lines_to_redraw();
+}
+
 void cmd_stats(const stats_options &options, environment &env)
 {
     const pace how = read_pace(options);
@@ -359,7 +373,12 @@ void cmd_stats(const stats_options &options, environment &env)
         if (list.rows.empty() && !options.output.any())
             env.say("there are no instances; 'emuvctl create' makes one");
         const bool table = !options.output.json && options.output.query.empty();
-        if (table && i > 0)
+        if (how.repeat && redraws(list, options, env))
+            env.out.write(
+                "\x1b[H\x1b[J" + // home, and clear from there
+                watch::share_lines(now, static_cast<int>(env.out.width())) +
+                "\n");
+        else if (table && i > 0)
             env.out.write("\n");
         print.print(list, env);
         before = std::move(now);

@@ -141,7 +141,7 @@ void cmd_top(const top_options &options, environment &env)
         options.interval.empty() ? 1 : parse_option("-i", [&] {
             return parse_seconds(options.interval);
         });
-    const auto ids = parse_instances(options.instances);
+    const auto ids = parse_instances(options.instances, env);
     if (!env.out.terminal() || ::isatty(STDIN_FILENO) != 1)
         throw failure("this needs a terminal; 'emuvctl stats -i 1' prints the "
                       "same into a pipe");

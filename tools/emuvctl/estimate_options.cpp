@@ -170,7 +170,7 @@ const emuv::gpu_model &card_of(std::string_view option, const std::string &name)
 estimate::machine instance_machine(const std::string &name,
                                    const environment &env)
 {
-    const auto ids = parse_instances(std::span(&name, 1));
+    const auto ids = parse_instances(std::span(&name, 1), env);
     const auto info = read_instances(ids, env).front();
     estimate::machine out;
     const auto cards = emuv::find_gpu_models(info.gpu_model);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The screen of `emuvctl top`, drawn.
+#include "bars.hpp"
 #include "view.hpp"
 
 #include <emuv/size.hpp>
@@ -140,23 +141,7 @@ void view::draw_title(frame &to, std::string_view clock) const
 int view::draw_instance(frame &to, const instance_sample &one) const
 {
     const auto &info = one.info;
-    const int half = to.width() / 2;
-    to.put(1, 0, "VRAM", style::plain);
-    const bar_part vram[] = {
-        {share_of(info.physical_used_bytes, info.physical_bytes), '|',
-         style::vram}};
-    draw_bar(to, {1, 4, half - 5}, vram,
-             fmt::format("{}/{}", emuv::format_size(info.physical_used_bytes),
-                         emuv::format_size(info.physical_bytes)));
-    to.put(1, half, "RAM", style::plain);
-    // Resident first: the rest is reserved, and has no pages yet.
-    const bar_part ram[] = {
-        {share_of(info.resident_bytes, info.virtual_bytes), '|', style::ram},
-        {share_of(info.virtual_used_bytes, info.virtual_bytes), ':',
-         style::ram}};
-    draw_bar(to, {1, half + 3, to.width() - half - 3}, ram,
-             fmt::format("{}/{}", emuv::format_size(info.virtual_used_bytes),
-                         emuv::format_size(info.virtual_bytes)));
+    draw_shares(to, {1, 0, to.width()}, info);
     const holder who{info.id, 0};
     const auto moved = history_.rates_of(who);
     const auto hits = history_.hits_of(who);
