@@ -40,12 +40,17 @@ void view::settle()
     const auto who =
         before != nullptr ? std::optional(before->who) : std::nullopt;
     lines_ = arrange(history_, how_);
-    const auto found =
-        std::find_if(lines_.begin(), lines_.end(), [&who](const line &one) {
-            return who && one.who == *who;
-        });
-    if (found != lines_.end())
-        index_ = static_cast<std::size_t>(found - lines_.begin());
+    const auto choose = [this](const holder &wanted) {
+        for (std::size_t i = 0; i < lines_.size(); i++)
+            if (lines_[i].who == wanted) {
+                index_ = i;
+                return true;
+            }
+        return false;
+    };
+    // A process that has gone leaves its instance.
+    if (who && !choose(*who))
+        choose({who->instance, 0});
     index_ = lines_.empty() ? 0 : std::min(index_, lines_.size() - 1);
 }
 
