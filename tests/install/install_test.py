@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 
 PROGRAM = """#include <emuv/size.hpp>
@@ -91,6 +92,18 @@ class InstallTest(unittest.TestCase):
         for name in self.files(self.prefix):
             self.assertNotRegex(name, r"(?i)gtest|gmock|_test|\.cpp$|src/")
 
+    def test_no_installed_text_names_the_tree_that_it_was_built_in(self):
+        folders = [OPTIONS.build.encode(), str(ROOT).encode()]
+        texts = 0
+        for name in self.files(self.prefix):
+            content = (self.prefix / name).read_bytes()
+            if b"\0" in content:
+                continue  # a program has its sources' names for debuggers
+            texts += 1
+            for folder in folders:
+                self.assertNotIn(folder, content.replace(bytes(self.work), b""), name)
+        self.assertGreater(texts, 30)
+
     def test_links_of_installed_documents_lead_to_installed_files(self):
         documents = list(self.docs.rglob("*.md"))
         self.assertGreater(len(documents), 10)
@@ -167,6 +180,7 @@ class InstallTest(unittest.TestCase):
         (user / "user.cpp").write_text(PROGRAM)
         (user / "CMakeLists.txt").write_text(PROJECT.replace("@VERSION@", OPTIONS.version))
         self.run_command(OPTIONS.cmake, "-S", str(user), "-B", str(user / "build"),
+                         "-G", OPTIONS.generator,
                          f"-DCMAKE_PREFIX_PATH={self.prefix}",
                          f"-DCMAKE_CXX_COMPILER={OPTIONS.compiler}",
                          "-DCMAKE_CXX_COMPILER_WORKS=1")
@@ -176,7 +190,7 @@ class InstallTest(unittest.TestCase):
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name in ("build", "cmake", "compiler", "version", "libdir"):
+    for name in ("build", "cmake", "generator", "compiler", "version", "libdir"):
         parser.add_argument(f"--{name}", required=True)
     return parser.parse_known_args()
 
