@@ -51,6 +51,9 @@ class InstallTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.work = pathlib.Path(tempfile.mkdtemp())
+        # It says what to remove, to whoever installed from this folder.
+        cls.manifest = pathlib.Path(OPTIONS.build) / "install_manifest.txt"
+        cls.installed = cls.manifest.read_bytes() if cls.manifest.exists() else None
         cls.prefix = cls.work / "a folder/usr"
         cls.docs = cls.prefix / "share/doc/emuv"
         install(cls.work, "--prefix", str(cls.prefix))
@@ -58,6 +61,10 @@ class InstallTest(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.work)
+        if cls.installed is None:
+            cls.manifest.unlink(missing_ok=True)
+        else:
+            cls.manifest.write_bytes(cls.installed)
 
     def run_command(self, *command, **variables):
         done = subprocess.run(command, cwd=self.work, text=True, check=False,
