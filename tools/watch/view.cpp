@@ -104,9 +104,10 @@ void view::ask_to_kill()
 action view::press_in_killing(int key)
 {
     mode_ = mode::list;
-    const int signal = key == 't' || key == 'T'   ? SIGTERM
-                       : key == 'k' || key == 'K' ? SIGKILL
-                                                  : 0;
+    // Not 'k': a key that is held down would end process after process.
+    const int signal = key == 't' || key == 'T' ? SIGTERM
+                       : key == '9'             ? SIGKILL
+                                                : 0;
     if (signal == 0)
         return {};
     return {action::type::kill, victim_.who, victim_.pid, signal};

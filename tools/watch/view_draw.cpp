@@ -298,7 +298,7 @@ void view::draw_foot(frame &to) const
     switch (mode_) {
     case mode::killing:
         to.put(y, 0,
-               fmt::format("end {} {}?  t: SIGTERM  k: SIGKILL  other: no",
+               fmt::format("end {} {}?  t: SIGTERM  9: SIGKILL  other: no",
                            victim_.pid, victim_.name),
                style::warning);
         return;
