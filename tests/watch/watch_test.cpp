@@ -77,6 +77,7 @@ TEST(metrics, escape_what_a_process_may_be_called)
 {
     EXPECT_EQ(escape_label("a\\b\"c\nd"), "a\\\\b\\\"c\\nd");
     EXPECT_EQ(escape_label("\x1b[31m\x7f\t"), "?[31m??");
+    EXPECT_EQ(escape_label("\xc2\x9b\x31m\xc2\xa0"), "?1m\xc2\xa0");
     EXPECT_EQ(escape_label("h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"),
               "h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
     const std::string no = "\xef\xbf\xbd";

@@ -45,6 +45,15 @@ std::size_t length_of_character(std::string_view text)
     return 0;
 }
 
+// True if @p text begins with a control character. U+0080 to U+009F are, too:
+// a terminal takes U+009B for the start of a sequence.
+bool is_control(std::string_view text)
+{
+    const auto first = static_cast<unsigned char>(text[0]);
+    return first < 0x20 || first == 0x7f ||
+           (first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+}
+
 struct label
 {
     std::string_view name;
@@ -267,7 +276,7 @@ std::string escape_label(std::string_view value)
             text += "\\n";
         else if (first == '\\' || first == '"')
             text.append("\\").append(1, first);
-        else if (static_cast<unsigned char>(first) < 0x20 || first == 0x7f)
+        else if (is_control(value))
             text += '?';
         else
             text.append(value.substr(0, length));
