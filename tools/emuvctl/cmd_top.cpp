@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -49,24 +50,43 @@ std::string clock_text()
                        split.tm_sec);
 }
 
+// What a path leads to. Another process's file may be of a file system that
+// does not answer; so none is asked.
+std::optional<struct statx> look_at(const std::filesystem::path &path)
+{
+    struct statx found
+    {};
+    if (::statx(AT_FDCWD, path.c_str(), AT_STATX_DONT_SYNC,
+                STATX_TYPE | STATX_INO, &found) != 0)
+        return std::nullopt;
+    return found;
+}
+
+bool same_file(const struct statx &a, const struct statx &b)
+{
+    if (a.stx_ino == b.stx_ino && a.stx_dev_major == b.stx_dev_major &&
+        a.stx_dev_minor == b.stx_dev_minor)
+        return true;
+    // In a container the node may be another file of the same device.
+    return S_ISCHR(a.stx_mode) && S_ISCHR(b.stx_mode) &&
+           a.stx_rdev_major == b.stx_rdev_major &&
+           a.stx_rdev_minor == b.stx_rdev_minor;
+}
+
 // True if the process has the node open.
 bool holds(int pid, const std::string &node, const environment &env)
 {
-    struct stat wanted
-    {};
-    if (::stat(node.c_str(), &wanted) != 0)
+    const auto wanted = look_at(node);
+    if (!wanted)
         return false;
-    std::error_code ignored;
-    for (const auto &entry : std::filesystem::directory_iterator(
-             env.proc / std::to_string(pid) / "fd", ignored)) {
-        struct stat held
-        {};
-        if (::stat(entry.path().c_str(), &held) != 0)
-            continue;
-        // In a container the node may be another file of the same device.
-        if ((held.st_dev == wanted.st_dev && held.st_ino == wanted.st_ino) ||
-            (S_ISCHR(held.st_mode) && S_ISCHR(wanted.st_mode) &&
-             held.st_rdev == wanted.st_rdev))
+    // The process may end meanwhile, and its folder with it.
+    std::error_code problem;
+    std::filesystem::directory_iterator entry(
+        env.proc / std::to_string(pid) / "fd", problem);
+    for (; !problem && entry != std::filesystem::directory_iterator();
+         entry.increment(problem)) {
+        const auto held = look_at(entry->path());
+        if (held && same_file(*held, *wanted))
             return true;
     }
     return false;
