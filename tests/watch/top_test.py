@@ -32,7 +32,8 @@ class TopTest(unittest.TestCase):
     emuvctl = None
     fake = None
 
-    def start(self, program, *options, verb="top", size=(24, 80), term="linux", **variables):
+    def start(self, program, *options, verb="top", size=(24, 80), term="linux", preexec_fn=None,
+              **variables):
         """Runs top on a terminal, whose screen is self.screen. pyte knows what
         Linux' console does, and less than all of xterm's."""
         self.screen = pyte.Screen(size[1], size[0])
@@ -46,11 +47,16 @@ class TopTest(unittest.TestCase):
             environment.pop("NO_COLOR", None)
         self.top = subprocess.Popen(
             (program, verb, "-i", "0.05", *options), stdin=slave, stdout=slave,
-            stderr=slave, env=environment, start_new_session=True)
+            stderr=slave, env=environment, start_new_session=True, preexec_fn=preexec_fn)
         self.master, self.slave = master, slave
-        self.addCleanup(os.close, master)
-        self.addCleanup(os.close, slave)
+        self.ends = [master, slave]
+        self.addCleanup(self.close, self.ends)
         self.addCleanup(self.end)
+
+    @staticmethod
+    def close(ends):
+        while ends:
+            os.close(ends.pop())
 
     def end(self):
         if self.top.poll() is None:
@@ -108,7 +114,7 @@ class TopTest(unittest.TestCase):
         self.assertIn("F1Help F3Search", self.screen.display[23])
 
     def test_leaves_the_terminal_as_it_was(self):
-        for how in ("q", "\x1b[21~", signal.SIGTERM):
+        for how in ("q", "\x1b[21~", signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             self.start_fake(term="xterm-256color")
             self.assertNotEqual(termios.tcgetattr(self.slave), self.modes)
             if isinstance(how, str):
@@ -118,6 +124,12 @@ class TopTest(unittest.TestCase):
             self.assertEqual(self.status(), 0)
             self.assertEqual(termios.tcgetattr(self.slave), self.modes)
             self.assertIn(b"\x1b[?1049l", self.raw)  # the other screen
+
+    def test_ends_with_its_terminal(self):
+        self.start_machine(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for("emuv10 lab card")
+        self.close(self.ends)
+        self.assertEqual(self.top.wait(LIMIT), 0)
 
     def test_kills_a_process_after_a_question(self):
         self.start_fake()
@@ -203,10 +215,11 @@ class TopTest(unittest.TestCase):
     def test_stats_redraws_with_bars(self):
         self.start(self.fake, verb="stats")
         self.wait_for(r"\Aemuv0 VRAM\[.*M/8G\] RAM\[ +0/8G\] *\n *\n *NAME")
-        first = self.wait_for(r"M/8G")
-        line = self.wait_for(r"emuv0 VRAM.*")[0]
+        line = self.wait_for(r"emuv0 VRAM.*M/8G.*")[0]
         self.wait_for(re.escape(line), absent=True)
-        self.assertEqual("\n".join(self.screen.display).count("NAME"), 1, first)
+        # In between the screen is empty.
+        self.wait_for(r"NAME(?s:.)*train")
+        self.assertEqual("\n".join(self.screen.display).count("NAME"), 1)
         self.top.send_signal(signal.SIGTERM)
         self.assertEqual(self.status(), 0)
 

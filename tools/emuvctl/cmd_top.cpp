@@ -41,6 +41,23 @@ struct top_options
     bool no_color = false;
 };
 
+volatile std::sig_atomic_t ended = 0;
+
+// These would end it with the terminal still drawn on.
+void catch_more_signals()
+{
+    for (const int number : {SIGHUP, SIGQUIT}) {
+        struct sigaction action
+        {};
+        if (::sigaction(number, nullptr, &action) != 0 ||
+            action.sa_handler == SIG_IGN)
+            continue;
+        action = {};
+        action.sa_handler = [](int /*number*/) { ended = 1; };
+        ::sigaction(number, &action, nullptr);
+    }
+}
+
 std::string clock_text()
 {
     const std::time_t now = std::time(nullptr);
@@ -130,6 +147,7 @@ void watch_instances(const sampling &what, double interval, bool colour,
                      environment &env)
 {
     std::optional<watch::terminal> on;
+    catch_more_signals();
     try {
         on.emplace(colour);
     } catch (const std::runtime_error &problem) {
@@ -137,7 +155,7 @@ void watch_instances(const sampling &what, double interval, bool colour,
     }
     watch::view view({watch::terminal::unicode(), interval});
     double next = env.clock();
-    while (env.wait(0)) {
+    while (env.wait(0) && ended == 0 && !watch::terminal::gone()) {
         if (!view.paused() && env.clock() >= next) {
             view.add(take_sample(what, env));
             // Keeps the rhythm, but never tries to catch up.

@@ -12,6 +12,7 @@
 
 #include <langinfo.h>
 #include <ncurses.h>
+#include <poll.h>
 #include <term.h>
 #include <unistd.h>
 
@@ -159,6 +160,13 @@ int terminal::read_key(int milliseconds)
 {
     timeout(milliseconds);
     return translate(getch());
+}
+
+bool terminal::gone()
+{
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return ::poll(&input, 1, 0) == 1 &&
+           (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
 } // namespace emuvctl::watch

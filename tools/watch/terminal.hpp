@@ -28,6 +28,8 @@ public:
     /// The next key, as in `keys`. Waits for it.
     /// @return keys::none after so many milliseconds, a signal, or a new size
     int read_key(int milliseconds);
+    /// True if it has been hung up: no key comes any more.
+    [[nodiscard]] static bool gone();
 
 private:
     struct screen;
