@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -136,6 +137,18 @@ class ServeTest(unittest.TestCase):
                 client.sendall(b"GET /met")
         self.assertIn("200", self.get("/metrics")[0])
         self.assertIn("200", self.ask("rics HTTP/1.1\r\n\r\n", slow[-1])[0])
+
+    def test_lets_the_oldest_go_where_no_more_files_can_be_opened(self):
+        self.start()
+        most = len(os.listdir(f"/proc/{self.server.pid}/fd")) + 4
+        resource.prlimit(self.server.pid, resource.RLIMIT_NOFILE, (most, most))
+        slow = [self.connect() for _ in range(6)]
+        # The last two have taken the places of the first two.
+        for client in slow[:2]:
+            with contextlib.suppress(ConnectionError):
+                self.assertEqual(client.recv(1), b"")
+        for client in slow[:1:-1]:
+            self.assertIn("200", self.ask("GET / HTTP/1.1\r\n\r\n", client)[0])
 
     def test_client_that_goes_away_ends_nothing(self):
         self.start()

@@ -142,6 +142,14 @@ TEST(request, is_read_byte_by_byte)
     EXPECT_FALSE(whole.request->head);
 }
 
+TEST(request, keeps_a_host_whose_bracket_is_not_closed)
+{
+    const auto result =
+        read_request("GET / HTTP/1.1\r\nHost: [evil.example\r\n\r\n");
+    ASSERT_TRUE(result.request);
+    EXPECT_FALSE(is_local_host(result.request->host));
+}
+
 TEST(request, of_any_bytes_is_refused_or_bounded)
 {
     unsigned seed = 1;
@@ -173,6 +181,7 @@ TEST(endpoint, is_loopback_unless_an_address_is_named)
     EXPECT_EQ(parse_endpoint(":9745").text(), "127.0.0.1:9745");
     EXPECT_EQ(parse_endpoint("localhost:1").text(), "127.0.0.1:1");
     EXPECT_TRUE(parse_endpoint("[::1]:1").loopback());
+    EXPECT_TRUE(parse_endpoint("[0:0:0:0:0:0:0:1]:1").loopback());
     EXPECT_FALSE(parse_endpoint("0.0.0.0:1").loopback());
     EXPECT_FALSE(parse_endpoint("[::]:1").loopback());
     for (const auto *text : {"", ":", "a:1", "::1", "1.2.3.4", "1.2.3.4:-1",

@@ -64,8 +64,10 @@ std::string_view trimmed(std::string_view text)
 // "[::1]:80" and "localhost:80" without their ports.
 std::string_view without_port(std::string_view host)
 {
-    if (host.starts_with('['))
-        return host.substr(0, host.find(']') + 1);
+    if (host.starts_with('[')) {
+        const auto end = host.find(']');
+        return end == std::string_view::npos ? host : host.substr(0, end + 1);
+    }
     return host.substr(0, host.find(':'));
 }
 

@@ -114,11 +114,15 @@ endpoint parse_endpoint(std::string_view text)
     }
     if (!address.empty() && address != "localhost")
         result.address = address;
+    const int family = is_ipv6(result.address) ? AF_INET6 : AF_INET;
     in6_addr parsed{};
-    if (::inet_pton(is_ipv6(result.address) ? AF_INET6 : AF_INET,
-                    result.address.c_str(), &parsed) != 1)
+    if (::inet_pton(family, result.address.c_str(), &parsed) != 1)
         throw std::invalid_argument("'" + result.address +
                                     "' is not a numeric address");
+    // One text for an address: ::1 may be written at length.
+    std::array<char, INET6_ADDRSTRLEN> canonical{};
+    result.address =
+        ::inet_ntop(family, &parsed, canonical.data(), canonical.size());
     const char *const end = port.data() + port.size();
     const auto [stop, problem] = std::from_chars(port.data(), end, result.port);
     if (problem != std::errc() || stop != end)
@@ -172,11 +176,19 @@ server::~server() = default;
 
 void server::accept_all()
 {
-    for (;;) {
+    for (bool first = true;;) {
         emuv::unique_fd fd(::accept4(listener_.get(), nullptr, nullptr,
                                      SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!fd)
-            return;
+        if (!fd) {
+            // What waits stays ready, and poll() would come back at once. Past
+            // the first one none may wait: a full table is told of before that.
+            if (!first || (errno != EMFILE && errno != ENFILE) ||
+                connections_.empty())
+                return;
+            connections_.pop_front();
+            continue;
+        }
+        first = false;
         if (connections_.size() >= most_connections)
             connections_.pop_front();
         connections_.push_back({std::move(fd), now() + most_seconds});
