@@ -67,8 +67,8 @@ std::string clock_text()
                        split.tm_sec);
 }
 
-// What a path leads to. Another process's file may be of a file system that
-// does not answer; so none is asked.
+// Looks at what a path leads to. Another process's file may be of a file system
+// that does not answer; so none is asked.
 std::optional<struct statx> look_at(const std::filesystem::path &path)
 {
     struct statx found

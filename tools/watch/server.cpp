@@ -180,8 +180,8 @@ void server::accept_all()
         emuv::unique_fd fd(::accept4(listener_.get(), nullptr, nullptr,
                                      SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!fd) {
-            // What waits stays ready, and poll() would come back at once. Past
-            // the first one none may wait: a full table is told of before that.
+            // A client that waits keeps poll() from waiting. Past the first
+            // one none may be there: a full table is told of before that.
             if (!first || (errno != EMFILE && errno != ENFILE) ||
                 connections_.empty())
                 return;
