@@ -101,6 +101,32 @@ TEST(decoding, is_faster_with_layers_on_a_cpu_that_reads_faster_than_the_link)
     EXPECT_NEAR(1 / by_link.seconds.likely, 2, 0.2);
 }
 
+// A token uses 2 experts of 8. Those of 32 samples use all of them.
+TEST(mixture, reads_more_experts_for_more_samples)
+{
+    const model of = *find_builtin("mixtral-8x7b");
+    job is;
+    const auto weights = [&](double batch) {
+        is.batch = batch;
+        const needs has = compute(of, is);
+        return (read_by_token(of, is, has) - has.cache.likely) /
+               has.weights.likely;
+    };
+    EXPECT_NEAR(weights(1), of.counted.active / of.counted.all, 1e-9);
+    EXPECT_NEAR(weights(2), 1 - 0.75 * (1 - weights(1)), 1e-9);
+    EXPECT_GT(weights(32), 0.99);
+}
+
+TEST(longest_sample, has_its_images_whether_the_text_is_said_or_not)
+{
+    job is;
+    is.images = 1;
+    const fit unsaid = hold("llava-1.5-7b", is, of_card("3090"));
+    is.sequence = 512;
+    EXPECT_EQ(hold("llava-1.5-7b", is, of_card("3090")).longest,
+              unsaid.longest);
+}
+
 TEST(a_job_past_the_card, spills_and_gets_an_instance_that_holds_it)
 {
     job is;

@@ -81,7 +81,8 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
     out.largest_batch = batch(&range::likely);
     out.sure_batch = batch(&range::high);
     if (writes(of)) {
-        const double images = has.tokens - as.sequence;
+        const double images =
+            as.images * of.image_tokens(as.image_width, as.image_height);
         // Positions that are learned end.
         const double most = static_cast<double>(
             of.text.positions != 0 ? of.text.positions : most_tokens);
@@ -92,11 +93,10 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
                 return compute(of, tried).peak.*answer <= on.vram;
             });
         };
-        const double seen = as.sequence == 0 ? 0 : images;
         out.longest = length(&range::likely);
         out.sure_longest = length(&range::high);
-        (out.longest > 0) ? out.longest += seen : 0;
-        (out.sure_longest > 0) ? out.sure_longest += seen : 0;
+        (out.longest > 0) ? out.longest += images : 0;
+        (out.sure_longest > 0) ? out.sure_longest += images : 0;
     }
 
     out.whole = whole_pass(of, as, has, on, out.spilled);
@@ -104,7 +104,7 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
         out.token = one_token(of, as, has, on, out.spilled);
         if (out.spilled.likely > 0)
             out.cpu_token = token_with_cpu(
-                *out.token, on, read_by_token(of, has), out.spilled.likely);
+                *out.token, on, read_by_token(of, as, has), out.token->crosses);
     }
     // Whole quarters of a GiB are easy to read.
     const double whole = up_to(has.peak.high, 256 * mib);

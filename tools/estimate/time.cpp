@@ -7,6 +7,7 @@
 #include "time.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace emuv::estimate {
 
@@ -25,20 +26,24 @@ constexpr range of_link = {1, 1.1, 1.6};
 // Seconds in which Python launches a layer's kernels: by a CUDA graph or not.
 constexpr range of_layer = {0.02e-3, 0.4e-3, 1.2e-3};
 
+// An image's area as a multiple of the one that the figures are for.
+double area_of(const convolution &net, const job &as)
+{
+    return as.image_width != 0 && as.image_height != 0
+               ? d(as.image_width) * d(as.image_height) /
+                     (d(net.image) * d(net.image))
+               : 1;
+}
+
 // Operations of a pass forward. Each weight costs two a token. Each pair of
 // tokens costs four for each width of the queries, and tokens that only look
 // back have half of the pairs.
 double forward(const model &of, const job &as, const needs &has)
 {
     if (of.net) {
-        const double edge = d(of.net->image);
-        const double area =
-            as.image_width != 0 && as.image_height != 0
-                ? d(as.image_width) * d(as.image_height) / (edge * edge)
-                : 1;
         const double passes =
             as.mode == mode::inference ? d(of.net->batch_factor) : 1;
-        return of.net->operations * as.batch * area * passes;
+        return of.net->operations * as.batch * area_of(*of.net, as) * passes;
     }
     const transformer &is = of.text;
     const double all = as.batch * has.tokens;
@@ -99,11 +104,16 @@ bool writes(const model &of)
     return of.text.is_there() && of.text.vocabulary != 0;
 }
 
-double read_by_token(const model &of, const needs &has)
+double read_by_token(const model &of, const job &as, const needs &has)
 {
-    return has.weights.likely *
-               std::min(1.0, of.counted.active / of.counted.all) +
-           has.cache.likely;
+    // Each sample's token picks experts of its own: what none of them picks is
+    // left out.
+    double out = 1 - std::min(1.0, of.counted.active / of.counted.all);
+    if (of.text.experts && as.batch > 1)
+        out *=
+            std::pow(1 - d(of.text.experts->used) / d(of.text.experts->experts),
+                     as.batch - 1);
+    return has.weights.likely * (1 - out) + has.cache.likely;
 }
 
 pass whole_pass(const model &of, const job &as, const needs &has,
@@ -119,7 +129,11 @@ pass whole_pass(const model &of, const job &as, const needs &has,
     if (learns)
         bytes += 2 * has.gradients.likely + 2 * has.states.likely +
                  2 * has.weights.likely;
-    bytes += (learns ? 3 : layers(of) * 2) * has.activations.likely;
+    if (of.net && !learns) // each tensor is written and read
+        bytes += 2 * of.net->saved.likely * element_bytes(of, as) * as.batch *
+                 area_of(*of.net, as) * d(of.net->batch_factor);
+    else
+        bytes += (learns ? 3 : layers(of) * 2) * has.activations.likely;
     if (on.bandwidth != 0)
         out.memory = bytes / on.bandwidth;
     // Weights that spilled come once on the way forward and once on the way
@@ -148,10 +162,10 @@ pass one_token(const model &of, const job &as, const needs &has,
     out.operations =
         as.batch * (2 * of.counted.active +
                     4 * d(is.layers) * is.query_width() * has.tokens);
-    const double read = read_by_token(of, has);
+    const double read = read_by_token(of, as, has);
     if (on.bandwidth != 0)
         out.memory = read / on.bandwidth;
-    // Experts that a token does not use need not come.
+    // Experts that no token uses need not come.
     const double used = read / (has.weights.likely + has.cache.likely);
     const range crosses = {spilled.low * used, spilled.likely * used,
                            spilled.high};

@@ -36,11 +36,13 @@ struct pass
 [[nodiscard]] bool writes(const model &of);
 
 /// Seconds of a token where the layers that have no room in VRAM are computed
-/// by the CPU, in its own memory. @param spilled  bytes
+/// by the CPU, in its own memory. @param spilled  bytes of these that it reads
 [[nodiscard]] double token_with_cpu(const pass &token, const machine &on,
                                     double read, double spilled);
 
-/// Bytes that one token reads: the weights that it uses, and the cache.
-[[nodiscard]] double read_by_token(const model &of, const needs &has);
+/// Bytes that one token of each sample reads: the weights that any of them
+/// uses, and the cache.
+[[nodiscard]] double read_by_token(const model &of, const job &as,
+                                   const needs &has);
 
 } // namespace emuv::estimate
