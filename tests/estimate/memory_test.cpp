@@ -125,6 +125,31 @@ TEST(optimizers, take_their_states)
     EXPECT_LT(a_parameter(optimizer::adafactor), 0.1);
 }
 
+TEST(optimizers, that_go_tensor_by_tensor_take_no_copy_of_all)
+{
+    const model of = built_in("gpt2");
+    job is = training(dtype::fp32);
+    EXPECT_EQ(compute(of, is).step.likely, 4 * of.counted.all);
+    for (const auto by : {optimizer::adam8bit, optimizer::adafactor}) {
+        is.optimizer = by;
+        EXPECT_EQ(compute(of, is).step.likely, 0);
+    }
+}
+
+TEST(lora, keeps_more_with_adapters_in_all_layers)
+{
+    const model of = built_in("llama-2-7b");
+    job is;
+    is.mode = mode::lora;
+    const range few = compute(of, is).activations;
+    is.adapt_all_linear = true;
+    const range all = compute(of, is).activations;
+    // The inputs of the MLP's matrices, in 16 bits.
+    const double inputs = 32.0 * 2048 * 2 * (4096 + 11008);
+    EXPECT_EQ(all.low - few.low, inputs);
+    EXPECT_GT(all.likely - few.likely, inputs);
+}
+
 TEST(kv_cache, takes_what_the_heads_that_share_keep)
 {
     job is;

@@ -133,7 +133,7 @@ double mlp_width(const transformer &is)
 }
 
 // Bytes a token that a layer keeps for the way back, without scores.
-range kept_by_layer(const transformer &is, double e, bool adapters)
+range kept_by_layer(const transformer &is, double e, const job &as)
 {
     const double h = d(is.hidden);
     const double i = mlp_width(is);
@@ -159,9 +159,19 @@ range kept_by_layer(const transformer &is, double e, bool adapters)
         out += range{1, 2, 3} * (e * h * d(is.experts->used));
     if (is.dropout)
         out += range::exactly(2 * h);
-    // A matrix that is not trained keeps no input.
-    if (adapters)
+    if (as.mode == mode::train)
+        return out;
+    // A matrix that is not trained keeps no input; one with an adapter does.
+    if (!as.adapt_all_linear)
         out = {out.low - e * (i + h), out.likely - e * (i + h), out.high};
+    // peft hands each adapter a copy of its input in 32 bits.
+    if (e < 4) {
+        const double looks_at = as.adapt_all_linear ? 3 * h + q : 2 * h;
+        const double goes_through =
+            as.adapt_all_linear ? (is.gated ? 2 : 1) * h + i : 0;
+        const double copies = 4 * (looks_at + goes_through);
+        out += {0, copies, copies};
+    }
     return out;
 }
 
@@ -213,7 +223,7 @@ range stack(const transformer &is, const job &as, double all_tokens,
     const range wide = passing(is, e, as, length) * all_tokens;
     if (!kept)
         return wide;
-    range one = kept_by_layer(is, e, as.mode != mode::train);
+    range one = kept_by_layer(is, e, as);
     if (!as.flash)
         one += kept_scores(is, e, length);
     if (as.checkpointing)
@@ -330,10 +340,12 @@ void add_training(const model &of, const job &as, double e, needs &to)
         to.gradients.high += 4 * to.trained; // summed up in 32 bits
     to.states = states_of(of, as, in.state) * to.trained +
                 range::exactly(in.copy * to.trained);
-    // PyTorch's step over all tensors at once makes as much again.
+    // PyTorch's step over all tensors at once makes as much again. Adafactor's
+    // and that of 8 bits go tensor by tensor.
     const double once = to.trained * in.weight;
-    to.step = as.optimizer == optimizer::sgd ? range{0, 0, once}
-                                             : range{0, once, 2 * once};
+    const bool at_once =
+        as.optimizer == optimizer::momentum || as.optimizer == optimizer::adam;
+    to.step = at_once ? range{0, once, 2 * once} : range{0, 0, once};
 }
 
 } // namespace
