@@ -94,6 +94,21 @@ TEST(gguf, of_an_unknown_kind_is_refused_by_its_name)
         HasSubstr("llama.block_count is missing"));
 }
 
+TEST(gguf, that_is_a_part_or_knows_no_tokens_is_refused)
+{
+    const std::string one = tensor("t", 32, 1, 0, 0);
+    EXPECT_THAT(why_not(file_of(1, pairs + 1,
+                                llama_pairs + number("split.count", 3) + one)),
+                HasSubstr("is one of 3 parts"));
+    EXPECT_EQ(why_not(file_of(1, pairs + 1,
+                              llama_pairs + number("split.count", 1) + one)),
+              "");
+    const auto last = llama_pairs.find(text("tokenizer.ggml.tokens"));
+    EXPECT_THAT(
+        why_not(file_of(1, pairs - 1, llama_pairs.substr(0, last) + one)),
+        HasSubstr("has neither tokenizer.ggml.tokens nor llama.vocab_size"));
+}
+
 TEST(gguf, that_claims_more_than_it_has_is_refused_with_the_place)
 {
     EXPECT_THAT(why_not(file_of(UINT64_MAX, 0, "")), HasSubstr("tensors, the"));

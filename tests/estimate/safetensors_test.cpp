@@ -154,6 +154,24 @@ TEST_F(model_folder, is_read_by_its_index_and_the_files_that_it_names)
     EXPECT_EQ(read_model(folder_).stored, data);
 }
 
+TEST_F(model_folder, is_not_judged_by_a_part_of_its_weights)
+{
+    std::size_t data = 0;
+    const std::string header = small_header(data);
+    const auto named = [&](const char *name) {
+        write(name, file_of(header, data));
+        return refusal([&] { return read_model(folder_ / name); });
+    };
+    EXPECT_THAT(named("model-00001-of-00004.safetensors"),
+                HasSubstr("is one of several parts"));
+    EXPECT_EQ(named("model-00001-of-00001.safetensors"), "");
+    EXPECT_EQ(named("model.safetensors"), "");
+    write("config.json", R"({"model_type":"llama","num_hidden_layers":20,
+        "hidden_size":64,"num_attention_heads":2,"intermediate_size":32,
+        "vocab_size":10})");
+    EXPECT_THAT(named("model.safetensors"), HasSubstr("a part of a model?"));
+}
+
 TEST_F(model_folder, whose_index_names_files_elsewhere_is_refused)
 {
     for (const char *const bad : {"\"../a\"", "\"/etc/passwd\"", "\"\"", "7"}) {

@@ -355,10 +355,15 @@ transformer reader::shape(const std::string &of) const
     if (tokens != nullptr && tokens->is_array &&
         tokens->count <= most_vocabulary)
         is.vocabulary = tokens->count;
+    if (is.vocabulary == 0)
+        from_.refuse(fmt::format("has neither tokenizer.ggml.tokens nor {}",
+                                 key("vocab_size")));
     is.kv_heads = std::max(is.kv_heads, std::uint64_t{1});
     is.head_width = std::max(is.head_width, std::uint64_t{1});
     is.tied = !has_head_;
-    is.gated = of != "gpt2";
+    is.gated = of != "gpt2" && of != "gptneox";
+    is.layer_norm = is.biases = !is.gated;
+    is.dropout = of == "gpt2";
     if (of == "gpt2")
         is.positions = is.longest;
     is.window = number_or(key("attention.sliding_window"), 0, most_tokens);
@@ -420,6 +425,12 @@ model reader::read()
     read_tensors(tensors);
     if (tensors == 0)
         from_.refuse("holds no tensors");
+
+    const std::uint64_t parts = number_or("split.count", 1, UINT16_MAX);
+    if (parts > 1)
+        from_.refuse(fmt::format("is one of {} parts of a model; join them "
+                                 "with llama-gguf-split --merge",
+                                 parts));
 
     constexpr std::array<std::string_view, 11> known = {
         "deepseek2", "gemma", "gemma2", "gpt2",     "llama",  "mistral",

@@ -201,11 +201,46 @@ std::optional<transformer> shape_of(const totals &from)
     return is;
 }
 
+// "model-00001-of-00004.safetensors"
+bool is_part(const std::string &name)
+{
+    const auto of = name.rfind("-of-");
+    const auto end = name.rfind(".safetensors");
+    if (of == std::string::npos || end == std::string::npos || end < of + 5)
+        return false;
+    const std::string count = name.substr(of + 4, end - of - 4);
+    return count.find_first_not_of("0123456789") == std::string::npos &&
+           count.find_first_not_of('0') != std::string::npos &&
+           count.substr(count.find_first_not_of('0')) != "1";
+}
+
+// True if next to nothing is in types that pack several parameters.
+bool unpacked(const totals &all)
+{
+    double packed = 0;
+    for (const auto &[type, bytes] : all.by_type)
+        if (!type.starts_with("F") && type != "BF16")
+            packed += bytes;
+    return packed < 0.01 * all.bytes;
+}
+
 model to_model(const std::string &name, const totals &from, const model *config)
 {
+    const std::string &most =
+        std::max_element(
+            from.by_type.begin(), from.by_type.end(),
+            [](const auto &a, const auto &b) { return a.second < b.second; })
+            ->first;
     model out;
     if (config != nullptr) {
         out = *config;
+        out.assumed.clear(); // the file tells
+        // Little of what config.json tells is not saved.
+        if (unpacked(from) && from.elements < 0.9 * out.counted.all)
+            throw unreadable(fmt::format(
+                "{}: its tensors have {:.0f} parameters, {:.0f} are those of "
+                "its config.json: a part of a model?",
+                name, from.elements, out.counted.all));
         const double scale = from.elements / out.counted.all;
         // Packed weights of 4 bits have fewer elements than parameters.
         if (from.elements > out.counted.all * 0.97)
@@ -227,11 +262,7 @@ model to_model(const std::string &name, const totals &from, const model *config)
             name));
     }
     out.stored = from.bytes;
-    out.stored_as = std::max_element(from.by_type.begin(), from.by_type.end(),
-                                     [](const auto &a, const auto &b) {
-                                         return a.second < b.second;
-                                     })
-                        ->first;
+    out.stored_as = most;
     return out;
 }
 
@@ -307,6 +338,9 @@ model read_model(const std::filesystem::path &path)
         return read_gguf(*file);
     // A safetensors file has JSON behind 8 bytes of its length.
     if (begin[0] != '{' && begin[8] == '{') {
+        if (is_part(path.filename().string()))
+            file->refuse("is one of several parts of a model; name its folder, "
+                         "or its index");
         const auto config = config_beside(path);
         return read_safetensors(*file, config ? &*config : nullptr);
     }
