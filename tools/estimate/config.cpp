@@ -281,20 +281,27 @@ patches read_patches(const members &from)
     return out;
 }
 
-// transformers writes only members that differ from Llama's own.
-nlohmann::json with_llamas_own(const members &from)
+// transformers writes only members that differ from Llama's or Mistral's own.
+nlohmann::json with_own(const members &from, bool mistral)
 {
     nlohmann::json all = {
         {"num_hidden_layers", 32U},   {"hidden_size", 4096U},
         {"num_attention_heads", 32U}, {"intermediate_size", 11008U},
         {"vocab_size", 32000U},       {"max_position_embeddings", 2048U}};
+    if (mistral) {
+        all["num_key_value_heads"] = 8U;
+        all["intermediate_size"] = 14336U;
+        all["max_position_embeddings"] = 131072U;
+        all["sliding_window"] = 4096U;
+    }
     for (const char *const key :
          {"num_hidden_layers", "hidden_size", "num_attention_heads",
           "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size",
           "max_position_embeddings", "tie_word_embeddings", "attention_bias",
           "mlp_bias", "sliding_window"})
-        if (const auto *const value = from.find(key))
-            all[key] = *value;
+        if (from.mentions(key)) // null, too
+            all[key] =
+                from.find(key) != nullptr ? *from.find(key) : nlohmann::json();
     return all;
 }
 
@@ -302,7 +309,7 @@ void read_llava(const members &from, const std::string &file, model &out)
 {
     const members text = from.object("text_config");
     const std::string kind = text.text_or("model_type", "llama");
-    const nlohmann::json whole = with_llamas_own(text);
+    const nlohmann::json whole = with_own(text, kind == "mistral");
     out.text = kind == "llama" || kind == "mistral"
                    ? read_decoder({file, whole, "text_config."}, kind)
                    : read_decoder(text, kind);
@@ -393,6 +400,10 @@ model read_config(input &from)
     }
     if (out.name.empty() || out.name.size() > 100)
         out.name = out.kind;
+    if (top.has("quantization_config"))
+        out.assumed.emplace_back(
+            "weights of 16 bits, though config.json says that they are "
+            "quantised: see --dtype, or name the model's folder");
     if (out.kind == "vit") {
         read_vit(top, out);
         return out;

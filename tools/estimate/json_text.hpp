@@ -30,6 +30,11 @@ public:
 
     /// True if it is there, and not null.
     [[nodiscard]] bool has(const char *key) const;
+    /// True if it is there, be it null.
+    [[nodiscard]] bool mentions(const char *key) const
+    {
+        return object_.contains(key);
+    }
     /// A whole number from @p least to @p most. @throws unreadable
     [[nodiscard]] std::uint64_t number(const char *key, std::uint64_t least,
                                        std::uint64_t most) const;
