@@ -309,6 +309,9 @@ void tell_fit(const all_parts &all, const estimate_options &options,
                     size(all.machine->vram), estimate::word(is.verdict));
     if (is.spilled.high > 0)
         text += fmt::format("; {} in RAM", sizes(is.spilled));
+    if (is.verdict == estimate::verdict::too_large &&
+        is.spilled.likely > all.machine->ram)
+        text += fmt::format(", which has {} for it", size(all.machine->ram));
     to.push_back(text);
     const auto largest = [](double likely, double sure) {
         if (likely == 0)
@@ -318,10 +321,16 @@ void tell_fit(const all_parts &all, const estimate_options &options,
                            : fmt::format("{:.0f}, surely {:.0f}", likely, sure);
     };
     text = "largest batch in VRAM: " + largest(is.largest_batch, is.sure_batch);
-    if (estimate::writes(all.model))
+    if (estimate::writes(all.model)) {
         text += "; longest sample: " + largest(is.longest, is.sure_longest) +
                 (is.longest != 0 ? " tokens" : "");
-    to.push_back(text);
+        const auto made_for = all.model.text.longest;
+        if (made_for != 0 && is.longest > static_cast<double>(made_for))
+            text += fmt::format(" (the model is made for {})", made_for);
+    }
+    // A factor says nothing of batch and length.
+    if (all.job.activation_factor == 0)
+        to.push_back(text);
     tell_times(all, to);
     tell_remedies(all, to);
     tell_commands(all, options, to);
@@ -370,6 +379,9 @@ void cmd_estimate(const estimate_options &options, environment &env)
     all.needs = estimate::compute(all.model, all.job);
     range spilled;
     if (all.machine) {
+        // What spills from each process has to find room.
+        if (options.instance.empty() && all.ram != 0)
+            all.machine->ram = all.ram / all.host_job.processes;
         all.fit = estimate::hold(all.model, all.job, all.needs, *all.machine);
         spilled = all.fit->spilled;
     }

@@ -336,6 +336,9 @@ estimate::job job_of(const estimate_options &from, const estimate::model &of)
     if (out.mode == estimate::mode::qlora && from.dtype == "int8")
         throw usage_error("--dtype: weights of qlora have 4 bits");
     out.mixed = pick("--mixed", from.mixed, mixed_words);
+    if (out.mixed != estimate::mixture_of_precisions::none &&
+        out.mode != estimate::mode::train)
+        throw usage_error("--mixed: is of --mode train; adapters have 32 bits");
     out.optimizer = pick("--optimizer", from.optimizer, optimizer_words);
     out.flash = pick("--attention", from.attention,
                      std::array<std::pair<std::string_view, bool>, 2>{
@@ -362,8 +365,12 @@ estimate::job job_of(const estimate_options &from, const estimate::model &of)
                          : whole("--images", from.images, 0, 1 << 20);
     else if (!from.images.empty())
         throw usage_error("--images: the model sees none");
-    if (!from.image.empty())
+    if (!from.image.empty()) {
+        if (!of.net && !(of.eyes && of.eyes->any_size))
+            throw usage_error("--image: the model takes images of one size, "
+                              "or none");
         read_image(from.image, out);
+    }
     if (!from.cache_dtype.empty())
         switch (pick("--cache-dtype", from.cache_dtype, dtype_words)) {
         case estimate::dtype::fp32:
