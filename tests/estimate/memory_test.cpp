@@ -95,6 +95,15 @@ TEST_F(gpt_shape, keeps_two_bytes_for_each_width_with_checkpointing)
     EXPECT_EQ(by_layer(), 2 * sbh);
 }
 
+TEST_F(gpt_shape, keeps_32_bits_between_layers_with_autocast)
+{
+    const double plain = by_layer();
+    as_.mixed = mixture_of_precisions::autocast;
+    EXPECT_EQ(by_layer() - plain, 4 * sbh);
+    as_.checkpointing = true;
+    EXPECT_EQ(by_layer(), 4 * sbh);
+}
+
 TEST(mixed_precision, takes_16_bytes_a_parameter_with_master_weights)
 {
     job is = training(dtype::bf16);

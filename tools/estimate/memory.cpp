@@ -143,6 +143,9 @@ range kept_by_layer(const transformer &is, double e, const job &as)
     if (!is.layer_norm)
         norm = {2 * e * h, (4 + 2 * e) * h, (4 + 3 * e) * h};
     range out = norm * d(is.norms);
+    // autocast leaves 32 bits between layers, which norms keep, too.
+    if (as.mixed == mixture_of_precisions::autocast)
+        out += range::exactly((4 - e) * h * d(is.norms));
     // Queries, keys, values, what attention gives, and 32 bits a head.
     const double q = is.query_width();
     const double looks = e * (2 * q + is.kv_width()) + 4 * d(is.heads);
@@ -226,9 +229,13 @@ range stack(const transformer &is, const job &as, double all_tokens,
     range one = kept_by_layer(is, e, as);
     if (!as.flash)
         one += kept_scores(is, e, length);
-    if (as.checkpointing)
-        return range::exactly(d(is.layers) * e * d(is.hidden) * all_tokens) +
+    if (as.checkpointing) {
+        const double between =
+            as.mixed == mixture_of_precisions::autocast ? 4 : e;
+        return range::exactly(d(is.layers) * between * d(is.hidden) *
+                              all_tokens) +
                one * all_tokens + wide;
+    }
     return one * (d(is.layers) * all_tokens) + wide;
 }
 
