@@ -80,5 +80,15 @@ TEST(from_size, keeps_the_parameters_and_guesses_a_shape)
         EXPECT_EQ(from_size(size, 0, 0).counted.all, size);
 }
 
+TEST(from_size, says_that_a_shape_is_not_of_that_size)
+{
+    EXPECT_EQ(from_size(7e9, 32, 4096).assumed.size(), 1U);
+    const model is = from_size(7e9, 80, 8192);
+    ASSERT_EQ(is.assumed.size(), 2U);
+    EXPECT_EQ(is.assumed.front(),
+              "activations as of 80 layers of width 8192, which would have "
+              "about 65 billion parameters");
+}
+
 } // namespace
 } // namespace emuv::estimate

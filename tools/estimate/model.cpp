@@ -172,6 +172,11 @@ model from_size(double parameters, std::uint64_t layers, std::uint64_t hidden)
     const double scale = parameters / out.counted.all;
     out.counted = {parameters, parameters, out.counted.linear * scale,
                    out.counted.largest};
+    if (layers != 0 && hidden != 0 && (scale < 0.5 || scale > 2))
+        out.assumed.push_back(
+            fmt::format("activations as of {} layers of width {}, which would "
+                        "have about {:.2g} billion parameters",
+                        layers, hidden, parameters / scale / 1e9));
     out.name = "A transformer";
     if (layers == 0 || hidden == 0)
         out.assumed.push_back(
