@@ -152,7 +152,8 @@ TEST(config, of_an_unknown_architecture_is_refused_by_its_name)
                 HasSubstr("vision_config.model_type: 'siglip_vision_model'"));
 }
 
-// transformers leaves out what is Mistral's own: 8 heads' keys, an MLP of 14336.
+// transformers leaves out what is Mistral's own: 8 heads' keys, an MLP of
+// 14336.
 TEST(llava, with_mistrals_text_has_mistrals_own_shape)
 {
     const std::string text =
@@ -171,9 +172,9 @@ TEST(config, of_quantised_weights_says_that_it_counts_16_bits)
         "hidden_size":64,"num_attention_heads":2,"intermediate_size":64,
         "vocab_size":100)";
     EXPECT_TRUE(read_config(*as_file(shape + "}")).assumed.empty());
-    EXPECT_THAT(read_config(*as_file(shape + R"(,"quantization_config":{}})"))
-                    .assumed,
-                testing::ElementsAre(HasSubstr("weights of 16 bits")));
+    EXPECT_THAT(
+        read_config(*as_file(shape + R"(,"quantization_config":{}})")).assumed,
+        testing::ElementsAre(HasSubstr("weights of 16 bits")));
 }
 
 TEST(config, that_is_none_is_refused_with_its_place)
