@@ -1318,6 +1318,14 @@ TEST_F(verbs, run_takes_no_options_behind_the_program)
                       Not(HasSubstr("EMUV_MOVE")), Not(HasSubstr("EMUV_IPC"))));
     EXPECT_EQ(run(start + "0 --dry-run -- list --ipc").out,
               run(start + "0 --dry-run list --ipc").out);
+    // Brackets make no list of what is one word of the program's.
+    for (const std::string word : {"[a,b]", "[]", "[1]", "[[a],[b]]", "{}"})
+        for (const std::string dashes : {"", "-- "})
+            EXPECT_THAT(
+                run(start + "0 --dry-run " + dashes + "echo " + word + " x")
+                    .out,
+                HasSubstr("\necho '" + word + "' x\n"))
+                << dashes;
 }
 
 TEST_F(verbs, export_refuses_a_label_that_no_profile_file_can_hold)

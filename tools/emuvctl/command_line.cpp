@@ -151,6 +151,8 @@ public:
             throw usage_error(unknown_verb(level));
         // CLI11 takes them from the back.
         std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+        for (auto &word : reversed)
+            word = mark(std::move(word));
         try {
             app_.parse(reversed);
         } catch (const CLI::CallForHelp &) {
@@ -168,6 +170,22 @@ public:
     }
 
 private:
+    // CLI11 makes several words of one in brackets, as of "[a,b]", unless
+    // something stands before them. No word of a command line has a zero.
+    static std::string mark(std::string word)
+    {
+        if (word.starts_with('[') && word.ends_with(']'))
+            word.insert(word.begin(), '\0');
+        return word;
+    }
+
+    static std::string unmark(std::string word)
+    {
+        if (word.starts_with('\0'))
+            word.erase(0, 1);
+        return word;
+    }
+
     // The verb, for messages, before the options are even looked at.
     const CLI::App *find_verb(std::span<const std::string> arguments)
     {
@@ -234,7 +252,7 @@ private:
     {
         const auto extras = app_.remaining(true);
         const std::string first =
-            extras.empty() ? arguments.back() : extras.front();
+            extras.empty() ? arguments.back() : unmark(extras.front());
         const bool option = first.starts_with('-');
         return fmt::format("unknown {} '{}'{}", option ? "option" : "argument",
                            printable(first),
@@ -310,7 +328,8 @@ private:
         if (what.arguments) {
             added->add_option("arguments", *what.arguments->values)
                 ->type_name(what.arguments->type)
-                ->required(what.arguments->required);
+                ->required(what.arguments->required)
+                ->transform(unmark);
             // Options behind a program's name are the program's.
             added->positionals_at_end(what.arguments->offers ==
                                       offered::command);
@@ -338,7 +357,9 @@ private:
         }
         std::string &value = *std::get<std::string *>(what.value);
         if (what.implied.empty())
-            verb.add_option(what.names, value, help)->type_name(what.type);
+            verb.add_option(what.names, value, help)
+                ->type_name(what.type)
+                ->transform(unmark);
         else // CLI11 gives "true" where nothing is written
             verb.add_flag(what.names, value, help)
                 ->transform([implied = what.implied](const std::string &given) {
