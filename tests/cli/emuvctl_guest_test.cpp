@@ -314,8 +314,9 @@ TEST_F(guest, load_tells_a_file_that_lacks_or_is_no_module)
                     .err,
                 HasSubstr("/tmp/cut.ko: an ELF file that is cut off: it has "
                           "100000 of at least "));
-    EXPECT_THAT(run("sed \"s/vermagic=$(uname -r | cut -c1)/vermagic=9/\" $KO "
-                    ">/tmp/other.ko; $E load --module /tmp/other.ko")
+    // A kernel with versions of symbols minds what follows the release alone.
+    EXPECT_THAT(run("sed 's/vermagic=[0-9]*\\([^ ]*\\) SMP/vermagic=9\\1 SMQ/' "
+                    "$KO >/tmp/other.ko; $E load --module /tmp/other.ko")
                     .err,
                 HasSubstr("/tmp/other.ko: emuV's module for 9"));
     EXPECT_FALSE(emuv::sysfs().loaded());
