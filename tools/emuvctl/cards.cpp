@@ -130,7 +130,8 @@ std::vector<card> find_cards(const environment &env, const nvml_state &nvml)
             found = cards.insert(cards.end(), card());
             found->address = told.address;
         }
-        found->name = told.name;
+        if (!told.name.empty())
+            found->name = told.name;
         found->vram_bytes = told.memory_bytes;
         if (found->pci_device_id == 0)
             found->pci_device_id = told.pci_device_id;

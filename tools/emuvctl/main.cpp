@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -120,7 +121,11 @@ int main(int argc, char **argv)
                              {}};
     // NVML knows this machine alone, not one that was recorded.
     if (std::getenv("EMUV_SYSFS_ROOT") == nullptr)
-        env.nvml = [] { return emuvctl::probe_nvml(); };
+        env.nvml = [told = std::optional<emuvctl::nvml_state>()]() mutable {
+            if (!told) // asking takes a second, and each profile may ask
+                told = emuvctl::probe_nvml();
+            return *told;
+        };
     const char *const no_color = std::getenv("NO_COLOR");
     env.no_color = no_color != nullptr && *no_color != '\0';
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0),
