@@ -1294,12 +1294,33 @@ TEST_F(verbs, a_name_is_of_one_instance_at_a_time)
     const auto again = run(create + "a");
     ASSERT_EQ(again.status, 0) << again.err;
     EXPECT_EQ(run("list a").status, 0);
-    for (const std::string wrong : {"7", "emuv7", "../x", "-", "a/b", "a,b"}) {
+    for (const std::string wrong : {"7", "emuv7", "emuv07", "emuv99999999999",
+                                    "../x", "-", "a/b", "a,b"}) {
         const auto result = run(create + wrong);
         EXPECT_EQ(result.status, 2) << wrong;
     }
     EXPECT_EQ(run(create + "b --count 2").status, 2);
     EXPECT_EQ(kernel_.instance_count(), 1U);
+}
+
+TEST_F(verbs, everybody_may_read_the_names_whatever_the_umask)
+{
+    const auto before = ::umask(0077);
+    const auto result = run("create --gpu-model 4070 --virtual 2G --name a");
+    ::umask(before);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const auto names = kernel_.root() / "run/emuv/names";
+    for (const auto &[path, mode] :
+         {std::pair(names.parent_path(), 0755U), std::pair(names, 0755U),
+          std::pair(names / "a", 0644U)}) {
+        struct stat about = {};
+        ASSERT_EQ(::stat(path.c_str(), &about), 0);
+        EXPECT_EQ(about.st_mode & 07777U, mode) << path;
+    }
+    // What one left behind that went otherwise is no reason for a column.
+    emuv::control(kernel_.dev(), kernel_).destroy(0);
+    run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_THAT(run("list").out, Not(HasSubstr("CALLED")));
 }
 
 TEST_F(verbs, an_instance_goes_again_if_its_name_cannot_be_kept)

@@ -227,8 +227,9 @@ void cmd_create(const create_options &options, environment &env)
     list.name = "instances";
     list.columns = instance_columns();
     std::string nodes;
+    const auto names = read_names(env);
     for (const auto &info : made) {
-        list.rows.push_back(instance_row(info, env));
+        list.rows.push_back(instance_row(info, env, names));
         nodes += env.node(info.id) + "\n";
     }
     if (options.output.any())

@@ -157,9 +157,10 @@ void cmd_info(const info_options &options, environment &env)
         list.columns = instance_columns();
         list.child_name = "client_list";
         list.child_table = client_columns;
+        const auto names = read_names(env);
         for (const auto &info : found) {
-            row one = instance_row(info, env);
-            if (plain.json) {
+            row one = instance_row(info, env, names);
+            if (plain.json && info.clients != 0) {
                 const auto clients = read_clients(info.id, env);
                 one.children_hidden = !clients;
                 for (const auto &client :

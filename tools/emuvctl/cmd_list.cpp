@@ -5,6 +5,7 @@
 #include "names.hpp"
 #include "verbs.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -33,15 +34,19 @@ void cmd_list(const list_options &options, environment &env)
                                                     "clients"};
     std::vector<std::string_view> shown(std::begin(defaults),
                                         std::end(defaults));
-    if (!read_names(env).empty())
+    const auto names = read_names(env);
+    const auto found =
+        read_instances(parse_instances(options.instances, env), env);
+    if (std::any_of(found.begin(), found.end(), [&](const auto &info) {
+            return names.contains(info.uuid);
+        }))
         shown.insert(shown.begin() + 1, "given_name");
     printer print(options.output, instance_columns(), shown);
     listing list;
     list.name = "instances";
     list.columns = instance_columns();
-    for (const auto &info :
-         read_instances(parse_instances(options.instances, env), env))
-        list.rows.push_back(instance_row(info, env));
+    for (const auto &info : found)
+        list.rows.push_back(instance_row(info, env, names));
     if (list.rows.empty() && !options.output.any())
         env.say("there are no instances; 'emuvctl create' makes one");
     print.print(list, env);

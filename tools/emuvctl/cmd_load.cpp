@@ -100,8 +100,9 @@ void cmd_load(const load_options &options, environment &env)
     listing made;
     made.name = "instances";
     made.columns = instance_columns();
+    // The module has just come: nobody has given a name yet.
     for (const auto &info : env.sysfs().instances())
-        made.rows.push_back(instance_row(info, env));
+        made.rows.push_back(instance_row(info, env, {}));
     if (print.json() || options.output.any())
         print.print(made, env);
     else

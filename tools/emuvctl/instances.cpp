@@ -72,9 +72,9 @@ constexpr std::array<column, 36> columns = {{
     {"given_name", "CALLED", kind::text, "the name that it was given"},
 }};
 
-cell name_of(const emuv::instance_info &info, const environment &env)
+cell name_of(const emuv::instance_info &info,
+             const std::map<std::string, std::string> &names)
 {
-    const auto names = read_names(env);
     const auto found = names.find(info.uuid);
     return found == names.end() ? cell() : cell(found->second);
 }
@@ -112,7 +112,8 @@ std::span<const column> instance_columns()
     return columns;
 }
 
-row instance_row(const emuv::instance_info &info, const environment &env)
+row instance_row(const emuv::instance_info &info, const environment &env,
+                 const std::map<std::string, std::string> &names)
 {
     const std::uint64_t used =
         info.physical_used_bytes + info.virtual_used_bytes;
@@ -158,7 +159,7 @@ row instance_row(const emuv::instance_info &info, const environment &env)
         info.moved.hit_bytes,
         info.moved.miss_bytes,
         info.moved.stalled_ns,
-        name_of(info, env),
+        name_of(info, names),
     };
     return result;
 }

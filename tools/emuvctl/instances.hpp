@@ -7,6 +7,7 @@
 #include <emuv/control.hpp>
 #include <emuv/types.hpp>
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,8 +26,9 @@ std::span<const column> instance_columns();
 std::string nvml_name(const std::string &label);
 /// The part of an instance's VRAM that is used, in percent to one place.
 double used_percent(const emuv::instance_info &info);
-/// One instance in those columns.
-row instance_row(const emuv::instance_info &info, const environment &env);
+/// One instance in those columns. @param names  as read_names() gives them
+row instance_row(const emuv::instance_info &info, const environment &env,
+                 const std::map<std::string, std::string> &names);
 
 /// The ids that the words of a command line name, by number or by the name
 /// that somebody gave.

@@ -17,6 +17,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace emuvctl {
@@ -40,6 +42,33 @@ bool is_letter(char c)
     throw std::system_error(number, std::generic_category(), path.string());
 }
 
+// A folder that everybody may look into, whatever the umask.
+void make_folder(const std::filesystem::path &path)
+{
+    if (::mkdir(path.c_str(), 0755) == 0 ? ::chmod(path.c_str(), 0755) != 0
+                                         : errno != EEXIST)
+        cannot_write(path, errno);
+}
+
+// It stands beside the names, and root alone can open it: nobody else can hold
+// up those who give names.
+std::filesystem::path lock_file(const environment &env)
+{
+    return env.run / "emuv/names.lock";
+}
+
+// While this is open, nobody else gives or takes names. Empty if it cannot be
+// had.
+emuv::unique_fd lock_names(const environment &env, int flags)
+{
+    emuv::unique_fd file(::open(lock_file(env).c_str(),
+                                O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600));
+    while (file && ::flock(file.get(), LOCK_EX) != 0)
+        if (errno != EINTR)
+            return {};
+    return file;
+}
+
 } // namespace
 
 void check_name(std::string_view name)
@@ -55,7 +84,11 @@ void check_name(std::string_view name)
             "'{}' is no name; one has 1 to {} letters, digits, '-', '_' and "
             "'.', with a letter first",
             printable(name), longest));
-    if (emuv::parse_instance(name))
+    // emuv01 and emuv99999 are no instances, and would be taken for some.
+    const bool numbered =
+        name.starts_with("emuv") && name.size() > 4 &&
+        name.find_first_not_of("0123456789", 4) == std::string_view::npos;
+    if (numbered || emuv::parse_instance(name))
         throw std::invalid_argument(
             fmt::format("'{}' is the number of an instance", name));
 }
@@ -86,40 +119,40 @@ int find_name(const std::string &name, const environment &env)
 void give_name(const std::string &name, const std::string &uuid,
                const environment &env)
 {
-    const auto path = folder(env) / name;
     std::error_code problem;
-    std::filesystem::create_directories(folder(env), problem);
-    if (problem)
-        cannot_write(folder(env), problem.value());
-    // A name appears whole, and two that give it at once do not both succeed.
+    std::filesystem::create_directories(env.run, problem);
+    make_folder(folder(env).parent_path());
+    make_folder(folder(env));
+    const emuv::unique_fd lock = lock_names(env, O_CREAT);
+    if (!lock)
+        cannot_write(lock_file(env), errno);
+    if (const int other = find_name(name, env); other >= 0)
+        throw failure(fmt::format("the name '{}' is taken by {}", name,
+                                  emuv::instance_name(other)));
+    // A name appears whole, in the place of one whose instance has gone.
     const auto draft = folder(env) / ("." + uuid);
     {
         const emuv::unique_fd file(::open(
-            draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+            draft.c_str(),
+            O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
         const std::string line = uuid + "\n";
-        if (!file || ::write(file.get(), line.data(), line.size()) !=
-                         static_cast<ssize_t>(line.size()))
+        if (!file || ::fchmod(file.get(), 0644) != 0 ||
+            ::write(file.get(), line.data(), line.size()) !=
+                static_cast<ssize_t>(line.size()))
             cannot_write(draft, errno);
     }
-    int number = 0;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        number = ::link(draft.c_str(), path.c_str()) == 0 ? 0 : errno;
-        // That of an instance that has gone is free.
-        if (number != EEXIST || find_name(name, env) >= 0)
-            break;
-        ::unlink(path.c_str());
-    }
-    ::unlink(draft.c_str());
-    if (number == EEXIST)
-        throw failure(fmt::format("the name '{}' is taken by {}", name,
-                                  emuv::instance_name(find_name(name, env))));
-    if (number != 0)
+    const auto path = folder(env) / name;
+    if (::rename(draft.c_str(), path.c_str()) != 0) {
+        const int number = errno;
+        ::unlink(draft.c_str());
         cannot_write(path, number);
+    }
 }
 
 void forget_name(const std::string &uuid, const environment &env) noexcept
 {
     try {
+        const emuv::unique_fd lock = lock_names(env, 0);
         const auto names = read_names(env);
         if (const auto found = names.find(uuid); found != names.end())
             ::unlink((folder(env) / found->second).c_str());
