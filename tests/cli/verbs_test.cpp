@@ -873,6 +873,14 @@ TEST_F(verbs, what_was_exported_can_be_applied_in_any_order_of_promises)
     const auto again = run("apply --config " + profiles(text));
     EXPECT_EQ(again.status, 0) << again.err;
     EXPECT_EQ(run("export").out, text);
+    // One alone fits, but not beside those that are there still.
+    run("destroy emuv0");
+    run("create --gpu-model 4070 --virtual 12G --overcommit --id 0");
+    const auto one = run("export emuv0").out;
+    run("destroy emuv0");
+    EXPECT_EQ(run("apply --config " + profiles(one)).status, 0) << one;
+    run("destroy emuv0");
+    run("apply --config " + profiles(text));
     // Another machine has a little less, or something of it is there already.
     run("destroy emuv0");
     EXPECT_EQ(run("apply --config " + profiles(text)).status, 0);

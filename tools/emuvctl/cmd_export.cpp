@@ -32,12 +32,10 @@ void cmd_export(const export_options &options, environment &env)
     const auto host = read_host_memory(env);
 
     std::vector<emuv::profile> profiles;
-    std::uint64_t promised = 0;
-    for (const auto &info : found)
-        promised += info.virtual_bytes;
     // In whatever order they are made again, some need the permission. The
-    // driver does not tell which had it.
-    const bool beyond = host && promised > host->promisable();
+    // driver does not tell which had it. Those that are not exported count too:
+    // they may be there still.
+    const bool beyond = host && promised_bytes(env) > host->promisable();
     for (const auto &info : found) {
         emuv::profile what;
         what.name = info.name();
