@@ -4,7 +4,10 @@
 #include "base/trace.hpp"
 
 #include <cerrno>
+#include <clocale>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -118,6 +121,52 @@ TEST(Trace, NamesCannotEndTheirQuotes)
         on.kernel("a\"b\\c\n\xff", "why");
     }
     EXPECT_NE(taken(file).find(R"("kernel":"a\"b\\c??")"), std::string::npos);
+}
+
+// A locale whose numbers have a decimal comma, for a test. False where none can
+// be had.
+bool set_a_decimal_comma()
+{
+    const std::string folder = file_of_this_process() + ".locales";
+    for (int tries = 0; tries < 2; tries++) {
+        for (const char *name : {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"})
+            if (setlocale(LC_NUMERIC, name) != nullptr)
+                return true;
+        const std::string make = "mkdir -p " + folder +
+                                 " && localedef -i de_DE -f UTF-8 " + folder +
+                                 "/de_DE.UTF-8 2>/dev/null";
+        if (tries > 0 || std::system(make.c_str()) < 0)
+            break;
+        setenv("LOCPATH", folder.c_str(), 1);
+    }
+    return false;
+}
+
+TEST(Trace, TimesHaveAPointWhateverTheLocale)
+{
+    const std::string file = file_of_this_process();
+    const pid_t child = fork();
+    if (child == 0) {
+        trace on;
+        if (!set_a_decimal_comma())
+            _exit(3);
+        if (on.open(file.c_str()) != 0)
+            _exit(1);
+        on.span(trace::row::to_ram, "drop", 1'234'567, 3'000'000, 16, 32, 7);
+        on.kernel("stranger", "no proof");
+        on.count({0, 100, 50}, 2'000'001);
+        _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    std::filesystem::remove_all(file + ".locales");
+    if (WEXITSTATUS(status) == 3)
+        GTEST_SKIP() << "no locale with a decimal comma";
+    ASSERT_EQ(status, 0);
+    const std::string all = taken(file);
+    EXPECT_NE(all.find("\"ts\":1234.567,\"dur\":1765.433,"), std::string::npos)
+        << all;
+    EXPECT_EQ(count(all, "\"ts\":2000.001,\"args\""), 4) << all;
 }
 
 TEST(Trace, CountersComeSeldomAndOnlyWithNews)

@@ -17,6 +17,20 @@ namespace {
 
 constexpr std::string_view array_end = "\n]\n";
 
+// Microseconds, as JSON has them: "%.3f" follows the program's locale, and puts
+// a comma there.
+struct time_text
+{
+    char text[32];
+};
+time_text microseconds(std::uint64_t ns)
+{
+    time_text made;
+    std::snprintf(made.text, sizeof made.text, "%" PRIu64 ".%03u", ns / 1000,
+                  static_cast<unsigned>(ns % 1000));
+    return made;
+}
+
 // Text between quotes of JSON. The names of kernels come from the program.
 std::string quoted(const char *text)
 {
@@ -106,11 +120,11 @@ void trace::span(row where, const char *name, std::uint64_t start_ns,
     char event[512];
     std::snprintf(event, sizeof event,
                   "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
-                  "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"address\":\"%#" PRIx64
+                  "\"ts\":%s,\"dur\":%s,\"args\":{\"address\":\"%#" PRIx64
                   "\",\"bytes\":%" PRIu64 ",\"next_use\":%" PRId64 "}}",
                   static_cast<int>(getpid()), static_cast<int>(where), name,
-                  static_cast<double>(start_ns) / 1e3,
-                  static_cast<double>(end_ns - start_ns) / 1e3, address, bytes,
+                  microseconds(start_ns).text,
+                  microseconds(end_ns - start_ns).text, address, bytes,
                   static_cast<std::int64_t>(next_use));
     const std::lock_guard guard(lock_);
     put(event);
@@ -121,11 +135,10 @@ void trace::kernel(const char *name, const char *why)
     if (!is_on())
         return;
     char head[128];
-    std::snprintf(
-        head, sizeof head,
-        "{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":3,"
-        "\"name\":\"not trusted\",\"ts\":%.3f,\"args\":{\"kernel\":\"",
-        static_cast<int>(getpid()), static_cast<double>(now_ns()) / 1e3);
+    std::snprintf(head, sizeof head,
+                  "{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":3,"
+                  "\"name\":\"not trusted\",\"ts\":%s,\"args\":{\"kernel\":\"",
+                  static_cast<int>(getpid()), microseconds(now_ns()).text);
     const std::string event =
         head + quoted(name) + "\",\"why\":\"" + quoted(why) + "\"}}";
     const std::lock_guard guard(lock_);
@@ -194,9 +207,9 @@ void trace::count(const levels &now, std::uint64_t now_ns)
         char event[256];
         std::snprintf(event, sizeof event,
                       "%s{\"ph\":\"C\",\"pid\":%d,\"name\":\"%s%s\","
-                      "\"ts\":%.3f,\"args\":{\"%s\":%.0f}}",
+                      "\"ts\":%s,\"args\":{\"%s\":%.0f}}",
                       events.empty() ? "" : ",\n", static_cast<int>(getpid()),
-                      each.name, device, static_cast<double>(each.at_ns) / 1e3,
+                      each.name, device, microseconds(each.at_ns).text,
                       each.unit, each.value);
         events += event;
     }
