@@ -88,6 +88,47 @@ TEST(Trace, HasItsEndBehindEachEvent)
     EXPECT_TRUE(all.ends_with("}\n]\n")) << all;
 }
 
+TEST(Trace, ASecondProcessHasAFileOfItsOwn)
+{
+    const std::string file = file_of_this_process();
+    trace first;
+    ASSERT_EQ(first.open(file.c_str()), 0);
+    first.span(trace::row::to_ram, "ours", 1000, 3000, 16, 32, 7);
+    const pid_t child = fork();
+    if (child == 0) {
+        first.close_after_fork();
+        first.span(trace::row::to_ram, "after the fork", 1000, 3000, 0, 0, 0);
+        trace second;
+        if (second.open(file.c_str()) != 0)
+            _exit(1);
+        second.span(trace::row::to_ram, "theirs", 1000, 3000, 16, 32, 7);
+        _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    first.span(trace::row::to_ram, "ours", 1000, 3000, 16, 32, 7);
+    const std::string all = taken(file);
+    EXPECT_EQ(count(all, "\"ours\""), 2) << all;
+    EXPECT_EQ(all.find("after the fork"), std::string::npos) << all;
+    EXPECT_TRUE(all.starts_with("[\n{")) << all;
+    EXPECT_EQ(count(all, "\n]\n"), 1) << all;
+    const std::string other = taken(file + "." + std::to_string(child));
+    EXPECT_EQ(count(other, "\"theirs\""), 1) << other;
+    EXPECT_TRUE(other.ends_with("}\n]\n")) << other;
+}
+
+TEST(Trace, AFileIsTakenFromAnEarlierRun)
+{
+    const std::string file = file_of_this_process();
+    std::ofstream(file) << std::string(100'000, 'x');
+    {
+        trace record;
+        ASSERT_EQ(record.open(file.c_str()), 0);
+    }
+    EXPECT_EQ(taken(file).find('x'), std::string::npos);
+}
+
 TEST(Trace, AFullDiskLeavesTheEventsThatWereWhole)
 {
     const std::string file = file_of_this_process();

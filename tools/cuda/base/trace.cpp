@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 namespace emuv::cuda {
@@ -45,6 +46,19 @@ std::string quoted(const char *text)
     return made;
 }
 
+// A file that no other process writes: two would write over one another.
+// @return -1 with errno
+int open_alone(const char *path)
+{
+    const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    // Where a file cannot be locked at all, it is taken as it is.
+    if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return fd;
+    ::close(fd);
+    errno = EWOULDBLOCK;
+    return -1;
+}
+
 } // namespace
 
 trace::~trace()
@@ -55,9 +69,17 @@ trace::~trace()
 
 int trace::open(const char *path)
 {
-    fd_ = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd_ = open_alone(path);
+    if (fd_ < 0 && errno == EWOULDBLOCK)
+        fd_ = open_alone((path + ("." + std::to_string(getpid()))).c_str());
     if (fd_ < 0)
         return errno;
+    // What is no plain file has no length.
+    if (::ftruncate(fd_, 0) != 0 && errno != EINVAL) {
+        const int error = errno;
+        close_after_fork();
+        return error;
+    }
     std::string head = "[\n";
     static constexpr const char *names[] = {"to VRAM", "to RAM", "waits",
                                             "calls"};
@@ -75,12 +97,19 @@ int trace::open(const char *path)
     const ssize_t done = ::pwrite(fd_, head.data(), head.size(), 0);
     if (done != static_cast<ssize_t>(head.size())) {
         const int error = done < 0 ? errno : ENOSPC;
-        ::close(fd_);
-        fd_ = -1;
+        close_after_fork();
         return error;
     }
     on_ = true;
     return 0;
+}
+
+void trace::close_after_fork()
+{
+    on_ = false;
+    if (fd_ >= 0)
+        ::close(fd_);
+    fd_ = -1;
 }
 
 // Writes over the array's end. Under the lock.

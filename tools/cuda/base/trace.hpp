@@ -22,9 +22,14 @@ public:
     trace &operator=(const trace &) = delete;
     ~trace();
 
-    /// Called once, before other threads use the object.
+    /// Called once, before other threads use the object. Where another process
+    /// records in @p path, the file is "PATH.PID" instead.
     /// @return 0 or an errno; ESPIPE where the file cannot be written in places
     int open(const char *path);
+
+    /// Lets go of the parent's file, in the child of a fork(): nothing is
+    /// recorded any more.
+    void close_after_fork();
 
     /// False until a file is open, and once it cannot be written any more: then
     /// nothing is recorded.

@@ -129,6 +129,8 @@ void in_child()
         for (instance_ledger *client : *clients)
             client->close_after_fork();
     clients = nullptr;
+    if (state *const was = active.load(std::memory_order_acquire))
+        was->record.close_after_fork();
     active.store(nullptr, std::memory_order_release);
     stop_recording_after_fork();
     started = false;
