@@ -288,6 +288,86 @@ TEST(Diagnose, ClaimedNumbersAreOnlyNumbers)
     EXPECT_FALSE(screen(made, 80).empty());
 }
 
+TEST(Diagnose, NoCardButCudasIsSentToEmuV)
+{
+    for (const char *text :
+         {"HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+          "capacity of 4.00 GiB of which 1.00 GiB is free.",
+          "ggml_gallocr_reserve_n: failed to allocate ROCm0 buffer of size "
+          "1107821568",
+          "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used "
+          "20.00G of 15.48G hbm. Exceeded hbm capacity by 4.52G."}) {
+        const diagnosis made = diagnose(text);
+        ASSERT_EQ(made.findings.size(), 1u) << text;
+        EXPECT_EQ(made.findings.front().memory, memory_kind::vram) << text;
+        EXPECT_FALSE(made.findings.front().remedies.empty()) << text;
+        EXPECT_FALSE(advises(made.findings.front(), "emuvctl")) << text;
+        EXPECT_FALSE(advises(made.findings.front(), "PREALLOCATE")) << text;
+    }
+}
+
+TEST(Diagnose, NoLargerLimitIsAdvisedWhereTheLimitsHaveRoom)
+{
+    const diagnosis made = diagnose(
+        "emuV: refused 24 MiB: in use are 2 MiB of 24 GiB VRAM (2 MiB by this "
+        "process) and 0 bytes of 16 GiB system RAM. The limits have room, but "
+        "the card or this machine has none: see nvidia-smi and free -h\n");
+    ASSERT_EQ(made.findings.size(), 1u);
+    EXPECT_TRUE(advises(made.findings.front(), "nvidia-smi"));
+    EXPECT_FALSE(advises(made.findings.front(), "emuvctl run"));
+}
+
+TEST(Diagnose, TheCpusDeviceOfXlaAndTensorFlowIsSystemRam)
+{
+    for (const char *text :
+         {"RESOURCE_EXHAUSTED: Out of memory allocating 68719476736 bytes.",
+          "Allocator (cpu) ran out of memory trying to allocate 64.00GiB"}) {
+        const diagnosis made = diagnose(text);
+        ASSERT_EQ(made.findings.size(), 1u) << text;
+        EXPECT_EQ(made.findings.front().memory, memory_kind::ram) << text;
+    }
+}
+
+TEST(Diagnose, AWarningOfWhatIsNoFailureIsNone)
+{
+    EXPECT_TRUE(
+        diagnose("Allocator (GPU_0_bfc) ran out of memory trying to allocate "
+                 "3.37GiB with freed_by_count=0. The caller indicates that "
+                 "this is not a failure, but this may mean that there could "
+                 "be performance gains")
+            .findings.empty());
+}
+
+TEST(Diagnose, AnEarlierGroupsLimitIsNotTheLastOnesCause)
+{
+    const diagnosis made =
+        diagnose(sample("oom_cgroup.txt") + sample("oom_killer.txt"));
+    ASSERT_EQ(made.findings.size(), 1u);
+    EXPECT_EQ(kinds(made.findings.front()).front(), "too small");
+    EXPECT_FALSE(made.findings.front().limit);
+    const diagnosis other =
+        diagnose(sample("oom_killer.txt") + sample("oom_cgroup.txt"));
+    ASSERT_EQ(other.findings.size(), 1u);
+    EXPECT_EQ(kinds(other.findings.front()).front(), "a limit");
+    EXPECT_TRUE(other.findings.front().limit);
+}
+
+TEST(Diagnose, TheLengthOfALineCostsNoSquareOfIt)
+{
+    // Looking for the ends of the line at each word would take minutes.
+    std::string killed;
+    std::string buffers = "ggml ";
+    for (int i = 0; i < 300'000; i++) {
+        killed += "Killed ";
+        buffers += " buffer size = 1 ";
+    }
+    EXPECT_TRUE(diagnose(killed).findings.empty());
+    buffers +=
+        "\nallocating 1056.50 MiB on device 0: cudaMalloc failed: out of "
+        "memory";
+    EXPECT_EQ(diagnose(buffers).findings.size(), 1u);
+}
+
 // A small generator, so that each run tries the same.
 class dice
 {

@@ -24,6 +24,7 @@ void join(diagnosis &of)
     own->under_emuv = true;
     for (auto each = of.findings.begin(); each != own; ++each) {
         each->under_emuv = true;
+        each->emuv_can_help = each->emuv_can_help && own->emuv_can_help;
         each->granted = own->granted;
         each->only_vram = own->only_vram;
         each->causes.insert(each->causes.begin(), own->causes.begin(),

@@ -109,6 +109,9 @@ struct finding
 
     bool under_emuv = false; ///< its limits refused the same request
     bool only_vram = false;  ///< the request could not be met by system RAM
+    /// False where larger limits of emuV's change nothing: they have room, or
+    /// the device is none of CUDA's.
+    bool emuv_can_help = true;
     /// The system RAM that emuV grants.
     std::optional<figure> granted;
 

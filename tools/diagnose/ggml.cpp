@@ -3,6 +3,8 @@
 #include "recognise.hpp"
 #include "text.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace emuv::diagnose {
@@ -16,8 +18,10 @@ void read_buffers(std::string_view text, const std::string &backend,
     std::uint64_t sum = 0;
     for (auto at = text.find(" buffer size ="); at != none;
          at = text.find(" buffer size =", at + 1)) {
-        const std::size_t begin = text.rfind('\n', at) + 1;
-        const std::string_view head = text.substr(begin, at - begin);
+        // Behind the line's break, or the last part of a line that is too long.
+        std::string_view head = text.substr(0, at);
+        head = head.substr(at - std::min<std::size_t>(at, 200));
+        head = head.substr(head.rfind('\n') + 1);
         const auto bytes = figure_after(text.substr(at, 80), "size =");
         if (!bytes || head.find(backend + " ") == none)
             continue;
@@ -68,6 +72,8 @@ std::optional<finding> find_ggml(std::string_view text)
     }
     if (!made.asked)
         return {};
+    // emuV serves CUDA alone.
+    made.emuv_can_help = backend.starts_with("CUDA");
     made.line = line_of(text, at);
     made.times = count(text, "cudaMalloc failed: out of memory");
     const std::string_view rest = text.substr(at, 1500);

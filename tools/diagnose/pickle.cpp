@@ -121,6 +121,8 @@ bool pickle::keep(std::uint64_t key)
 {
     if (stack_.empty() || stack_.back().is == kind::mark)
         return fail("there is no value to keep");
+    if (++kept_ > most_values)
+        return fail("more values than are read: record a shorter history");
     // Python counts them from 0. A number that is claimed takes no memory.
     if (key < memo_.size())
         memo_[static_cast<std::size_t>(key)] = stack_.back();

@@ -80,6 +80,7 @@ private:
     std::vector<value> memo_;                         // by number, from 0
     std::unordered_map<std::uint64_t, value> sparse_; // beyond a gap
     std::size_t pushed_ = 0;
+    std::size_t kept_ = 0;
     std::string problem_;
 };
 

@@ -97,6 +97,7 @@ std::optional<finding> find_pytorch(std::string_view text)
         made.from = source::pytorch;
         made.memory = memory_kind::vram;
         made.asked = figure_after(message, "Tried to allocate ");
+        made.emuv_can_help = !begin.starts_with("HIP"); // of AMD's cards
         if (!made.asked)
             return {};
         made.line = line_of(text, at);

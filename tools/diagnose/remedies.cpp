@@ -93,7 +93,7 @@ private:
             ggml();
         if (of_.from == source::vllm)
             vllm();
-        if (of_.ran_out)
+        if (of_.ran_out && of_.emuv_can_help)
             emuv();
     }
 
@@ -143,9 +143,11 @@ private:
 
     void xla()
     {
-        add(free_of_charge, "Let XLA take what it needs, not 75 % at once",
-            "slower allocations, more fragmentation",
-            "XLA_PYTHON_CLIENT_PREALLOCATE=false python ...");
+        // A TPU has no such setting.
+        if (of_.emuv_can_help || of_.under_emuv)
+            add(free_of_charge, "Let XLA take what it needs, not 75 % at once",
+                "slower allocations, more fragmentation",
+                "XLA_PYTHON_CLIENT_PREALLOCATE=false python ...");
         add(some, "Recompute activations instead of keeping them",
             "one more forward pass: about a third more time",
             "loss = jax.checkpoint(loss)");
@@ -280,7 +282,7 @@ private:
         default:
             break;
         }
-        if (of_.memory == memory_kind::ram &&
+        if (of_.memory == memory_kind::ram && of_.from != source::ggml &&
             of_.from != source::pytorch_workers) {
             add(slight, "Use fewer workers: each holds a copy of what it reads",
                 "data come more slowly", "DataLoader(..., num_workers=2)");

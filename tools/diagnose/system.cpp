@@ -57,7 +57,8 @@ std::optional<finding> find_emuv(std::string_view text)
     made.notes.push_back(fmt::format("Of the granted system RAM {} of {} are "
                                      "in use.",
                                      size(ram_used->bytes), size(ram->bytes)));
-    if (line.find("The limits have room") != none)
+    made.emuv_can_help = line.find("The limits have room") == none;
+    if (!made.emuv_can_help)
         made.causes.push_back({cause_kind::others,
                                "emuV's limits have room: the card or the "
                                "machine itself has no memory left."});
@@ -111,12 +112,20 @@ std::optional<finding> find_oom_killer(std::string_view text)
              part(line, "shmem-rss:"));
     if (held > 0)
         made.held = figure{held, 0};
-    const bool in_group = around.find("CONSTRAINT_MEMCG") != none ||
-                          around.find("emory cgroup out of memory") != none;
-    const std::string group = word_after(around, "oom_memcg=", ",\n", 120);
-    const std::size_t usage = around.rfind("memory: usage ");
-    if (usage != none)
-        made.limit = figure_after(around.substr(usage), "limit ");
+    // Of this process alone: another may have reached a limit before.
+    std::string_view own = text.substr(from, at - from);
+    const std::size_t earlier = own.rfind("illed process ");
+    if (earlier != none)
+        own = own.substr(earlier);
+    const bool in_group = own.find("CONSTRAINT_MEMCG") != none ||
+                          own.find("emory cgroup out of memory") != none ||
+                          line.find("CONSTRAINT_MEMCG") != none;
+    std::string group = word_after(own, "oom_memcg=", ",\n", 120);
+    if (group.empty())
+        group = word_after(line, "oom_memcg=", ",\n", 120);
+    const std::size_t usage = own.rfind("memory: usage ");
+    if (in_group && usage != none)
+        made.limit = figure_after(own.substr(usage), "limit ");
     made.causes.push_back(
         {in_group ? cause_kind::limit : cause_kind::too_small,
          in_group
@@ -174,10 +183,18 @@ std::optional<finding> find_shell(std::string_view text)
 {
     for (auto at = text.rfind("Killed"); at != none && at < text.size();
          at = at == 0 ? none : text.rfind("Killed", at - 1)) {
-        const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
-        const std::size_t end = std::min(text.find('\n', at), text.size());
-        std::string_view head = text.substr(begin, at - begin);
-        const std::string_view tail = text.substr(at + 6, end - at - 6);
+        // A shell's line is short. A long one is not read to its ends: it may
+        // have the word all over.
+        constexpr std::size_t most = 200;
+        const std::string_view before =
+            text.substr(at - std::min(at, most), std::min(at, most));
+        const std::size_t begin = before.rfind('\n');
+        if (!is_word(text, at, 6) || (begin == none && at > most))
+            continue;
+        const std::string_view head =
+            begin == none ? before : before.substr(begin + 1);
+        std::string_view tail = text.substr(at + 6, most);
+        tail = tail.substr(0, tail.find('\n'));
         // Alone, or behind a job's number and process: "[1]+  Killed   python".
         const bool alone = head.find_first_not_of(' ') == none &&
                            tail.find_first_not_of(' ') == none;
@@ -186,7 +203,7 @@ std::optional<finding> find_shell(std::string_view text)
             (head.starts_with("[") && digits_end != none && digits_end > 1 &&
              head[digits_end] == ']' && head.size() < 40) ||
             (head.find(": line ") != none && head.size() < 120);
-        if (!is_word(text, at, 6) || (!alone && !job))
+        if (!alone && !job)
             continue;
         finding made;
         made.from = source::shell;

@@ -3,6 +3,8 @@
 #include "recognise.hpp"
 #include "text.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace emuv::diagnose {
@@ -78,13 +80,21 @@ std::optional<finding> find_tensorflow(std::string_view text)
         at = last(text, "ran out of memory trying to allocate ");
         if (at == none || last(text, "llocator") == none)
             return {};
+        // A warning, as the library under JAX gives it, too.
+        if (unbroken(text, at, 400).find("this is not a failure") != none)
+            return {};
+        const std::string_view before =
+            text.substr(0, at).substr(at - std::min<std::size_t>(at, 40));
+        if (before.find("cpu") != none)
+            made.memory = memory_kind::ram;
         made.asked =
             figure_after(text, "ran out of memory trying to allocate ", at);
         if (!made.asked)
             return {};
     }
     made.line = line_of(text, at);
-    made.times = count(text, "OOM when allocating tensor");
+    made.times =
+        std::max<std::size_t>(count(text, "OOM when allocating tensor"), 1);
     read_statistics(text, made);
     read_traceback(text, at, made);
     return made;

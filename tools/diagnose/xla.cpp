@@ -52,10 +52,15 @@ std::optional<finding> find_xla(std::string_view text)
         if (!made.asked)
             made.asked = figure_after(message, key);
     if (message.find("Ran out of memory in memory space") != none) {
+        const std::size_t used = message.find("Used ");
         made.held = figure_after(message, "Used ");
-        made.total = figure_before(message, " hbm.");
-        made.limit.reset();
+        if (used != none)
+            made.total = figure_after(message, " of ", used);
+        made.emuv_can_help = false; // a TPU's memory
     }
+    // Of the CPU's device, by its own words.
+    if (message.find("Out of memory allocating ") != none)
+        made.memory = memory_kind::ram;
     if (!made.asked && !made.held)
         return {};
     made.line = line_of(text, at);
