@@ -356,6 +356,19 @@ TEST_F(Memory, ARefusalOfWhatCanOnlyBeInVramSaysSo)
     EXPECT_EQ(last_refusal.missing_bytes(), 6 * MiB);
 }
 
+TEST_F(Memory, ARefusedHandleThatCannotBeSystemRamSaysSo)
+{
+    auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    CUmemGenericAllocationHandle handle = 0;
+    // Its kind of handle goes to no store.
+    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    EXPECT_EQ(held_->create_handle(&handle, 70 * MiB, wanted, 0),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    ASSERT_EQ(refusals, 1u);
+    EXPECT_TRUE(last_refusal.only_vram);
+    EXPECT_EQ(last_refusal.missing_bytes(), 6 * MiB);
+}
+
 TEST_F(Memory, ARefusalWithinTheLimitsLacksNothingOfThem)
 {
     card_.card_bytes = card_.card_used;

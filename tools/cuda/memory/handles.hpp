@@ -33,6 +33,9 @@ public:
     CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
                     const CUmemAllocationProp &properties,
                     unsigned long long flags);
+    /// True if such a handle can be system RAM.
+    bool can_be_host(std::uint64_t bytes,
+                     const CUmemAllocationProp &properties) const;
 
     // A handle or a mapping is out of the maps while the driver takes it back.
     // Another thread may be given the same handle or address before the
@@ -94,8 +97,6 @@ private:
     };
     using mappings = std::map<CUdeviceptr, mapping>;
 
-    bool can_be_host(std::uint64_t bytes,
-                     const CUmemAllocationProp &properties) const;
     std::uint64_t take_handle(CUmemGenericAllocationHandle handle);
     void settle_handle(CUmemGenericAllocationHandle handle, std::uint64_t id,
                        bool released);

@@ -507,7 +507,9 @@ CUresult memory::create_handle(CUmemGenericAllocationHandle *handle,
     collect(false);
     return refusals_.answered(handles_.create(handle, bytes, properties, flags),
                               properties.location.id, bytes,
-                              first_refusal::kinds::both);
+                              handles_.can_be_host(bytes, properties)
+                                  ? first_refusal::kinds::both
+                                  : first_refusal::kinds::vram);
 }
 
 } // namespace emuv::cuda
