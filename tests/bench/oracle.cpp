@@ -351,27 +351,28 @@ private:
 
 } // namespace
 
-std::uint64_t oracle_result::settled_ns() const
+std::uint64_t oracle_result::settled_ns(std::size_t least) const
 {
-    std::vector<std::uint64_t> last(
-        steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2),
-        steps.end());
-    if (last.empty())
+    if (steps.empty())
         return 0;
+    std::vector<std::uint64_t> last = steps;
+    last.resize(std::max(least, steps.size()), steps.back());
+    last.erase(last.begin(),
+               last.begin() + static_cast<std::ptrdiff_t>(last.size() / 2));
     std::sort(last.begin(), last.end());
     return last[last.size() / 2];
 }
 
 oracle_result run_oracle(const score &of, std::uint64_t share,
-                         const card_costs &costs)
+                         const card_costs &costs, std::size_t least_steps)
 {
     const uses_by_piece uses(of);
     if (share == UINT64_MAX)
         return schedule(of, uses, share, costs, UINT64_MAX, false).run();
     // To come early costs room, so that more has to come. Each way is tried.
     oracle_result best;
-    const auto rank = [](const oracle_result &is) {
-        return std::pair(is.settled_ns(), is.whole_ns);
+    const auto rank = [&](const oracle_result &is) {
+        return std::pair(is.settled_ns(least_steps), is.whole_ns);
     };
     const auto attempt = [&](std::uint64_t us, bool passes_by) {
         oracle_result next =

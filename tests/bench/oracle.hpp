@@ -6,6 +6,7 @@
 #include "costs.hpp"
 #include "score.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct oracle_result
     std::uint64_t in_place_bytes = 0; ///< read over the link by kernels
 
     /// The median of the second half of the steps.
-    [[nodiscard]] std::uint64_t settled_ns() const;
+    /// @param least  so many at least: the last one comes again
+    [[nodiscard]] std::uint64_t settled_ns(std::size_t least = 0) const;
 };
 
 /// A schedule that can be carried out, of a program in so much VRAM:
@@ -41,8 +43,9 @@ struct oracle_result
 ///
 /// Mapping costs nothing here.
 /// @param share  bytes of VRAM; UINT64_MAX: the program natively
+/// @param least_steps  the schedule that is best for so many, see settled_ns()
 oracle_result run_oracle(const score &of, std::uint64_t share,
-                         const card_costs &costs);
+                         const card_costs &costs, std::size_t least_steps = 0);
 
 /// A bound that no schedule can be below, given the score's uses. It is the
 /// larger of two: the time natively, and the least bytes that have to come over

@@ -197,11 +197,13 @@ public:
                      std::erase(left, which) == 0)
                 gone.push_back(which);
         }
+        // Of one size, the first made takes the place of the first made.
         const auto by_size = [&](std::uint32_t one, std::uint32_t other) {
-            return from.allocations[one].bytes < from.allocations[other].bytes;
+            return std::pair(from.allocations[one].bytes, one) <
+                   std::pair(from.allocations[other].bytes, other);
         };
-        std::stable_sort(left.begin(), left.end(), by_size);
-        std::stable_sort(gone.begin(), gone.end(), by_size);
+        std::sort(left.begin(), left.end(), by_size);
+        std::sort(gone.begin(), gone.end(), by_size);
         const auto same = [&](std::uint32_t one, std::uint32_t other) {
             return from.allocations[one].bytes == from.allocations[other].bytes;
         };
@@ -565,15 +567,27 @@ bool run_tapes(int count, char **arguments, int &status)
             give_up(path + ": " + is.problem);
         std::string name = path.substr(path.rfind('/') + 1);
         name = name.substr(0, name.find(".tape"));
+        const last_step again(is, of);
+        const bool comes_again = again.end != last_step::none;
+        if (how.steps > 0 && !comes_again)
+            std::fprintf(
+                stderr, "%s: no step comes again: %s\n", name.c_str(),
+                again.begin == last_step::none
+                    ? "none has marks"
+                    : "the last one leaves other memory than it found");
+        // The engine and the limit are of the same steps.
+        const std::size_t steps_played = comes_again ? how.steps : 0;
         const double native =
             static_cast<double>(
-                run_oracle(is, UINT64_MAX, costs).settled_ns()) /
+                run_oracle(is, UINT64_MAX, costs).settled_ns(steps_played)) /
             1e6;
         for (const std::string &given : how.shares) {
             const std::uint64_t share = share_of(given, is.peak_bytes);
-            const oracle_result best = run_oracle(is, share, costs);
+            const oracle_result best =
+                run_oracle(is, share, costs, steps_played);
             const oracle_bound least = bound_oracle(is, share, costs);
-            const double oracle = static_cast<double>(best.settled_ns()) / 1e6;
+            const double oracle =
+                static_cast<double>(best.settled_ns(steps_played)) / 1e6;
             // Of the whole tape, as a step's part of it.
             const double bound =
                 static_cast<double>(least.ns) / 1e6 *

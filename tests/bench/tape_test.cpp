@@ -362,6 +362,16 @@ TEST(Oracle, CopiesBackNoMoreThanWhatIsNeededAgain)
     EXPECT_EQ(is.settled_ns(), 4u * 3 * 16 * MiB);
 }
 
+TEST(Oracle, IsOfTheStepsThatAreAskedFor)
+{
+    bench::oracle_result is;
+    is.steps = {40, 10, 30, 20};
+    EXPECT_EQ(is.settled_ns(), 30u);
+    EXPECT_EQ(is.settled_ns(2), 30u) << "no step is left out";
+    EXPECT_EQ(is.settled_ns(8), 20u) << "the last one comes again";
+    EXPECT_EQ(bench::oracle_result{}.settled_ns(8), 0u);
+}
+
 TEST(Oracle, OfWhatIsWrittenWritesAllBack)
 {
     const auto made = bench::make_tape(bench::circle{4, MiB, 8 * MiB, 5});

@@ -101,6 +101,12 @@ void await_turn()
                 0);
 }
 
+// So much later; never, if that is beyond all time.
+std::uint64_t after(std::uint64_t ns)
+{
+    return time_ns + std::min(ns, never - time_ns);
+}
+
 // Has the others run until something is woken, or it is so late.
 void await(const void *what, std::uint64_t until_ns)
 {
@@ -154,14 +160,14 @@ std::uint64_t now_ns()
 
 void sleep_ns(std::uint64_t ns)
 {
-    await(nullptr, time_ns + ns);
+    await(nullptr, after(ns));
 }
 
 void sleep_on(std::atomic<std::uint32_t> &word, std::uint32_t value,
               std::uint64_t most_ns)
 {
     if (word.load() == value)
-        await(&word, most_ns == never ? never : time_ns + most_ns);
+        await(&word, after(most_ns));
 }
 
 void wake_all(std::atomic<std::uint32_t> &word)
