@@ -80,6 +80,10 @@ class TapeRunTest(unittest.TestCase):
             tape = pathlib.Path(folder) / "unmarked.tape"
             tape.write_bytes(UNMARKED)
             row = self.run_tape(tape, "0.9x")
+            asked = subprocess.run(
+                [self.bench, "--tape", tape, "--share", "0.9x", "--steps", "5"],
+                text=True, check=True, capture_output=True)
+        self.assertIn("no step comes again", asked.stderr)
         self.assertGreater(row["native"], 0)
         self.assertGreater(row["moving"], 0)
         self.assertGreater(row["of_limit"], 0)

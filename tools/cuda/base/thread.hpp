@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Time, a thread, and a condition to wait for: those of the standard library
-// need a newer glibc than the library may. All of the engine's time and all of
-// its waits come from here, so a simulation can put its own in their place
+// need a newer glibc than the library may. All time and all waits of movement
+// come from here, so a simulation can put its own in their place
 // (tests/bench/virtual_time.cpp).
 #pragma once
 
