@@ -75,6 +75,11 @@ class TapeRunTest(unittest.TestCase):
         self.assertGreaterEqual(row["moving"], row["native"])
         self.assertGreater(row["of_limit"], 0)
 
+    def test_threads_that_notify_each_other_do_not_stop_time(self):
+        done = subprocess.run([self.bench, "prefill 12288 mapped 1 in 100"],
+                              text=True, check=True, stdout=subprocess.PIPE, timeout=300)
+        self.assertEqual(len(done.stdout.splitlines()), 2)
+
     def test_a_tape_without_marks_is_one_step(self):
         with tempfile.TemporaryDirectory() as folder:
             tape = pathlib.Path(folder) / "unmarked.tape"

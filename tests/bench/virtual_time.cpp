@@ -32,6 +32,10 @@ namespace {
 
 constexpr std::uint64_t never = UINT64_MAX;
 
+// From a notification until the thread runs. With none, two threads that wait
+// and notify each other would keep time from going on.
+constexpr std::uint64_t wake_ns = 1000;
+
 // A thread. All of them belong to the one that runs.
 struct runner
 {
@@ -172,7 +176,11 @@ void sleep_on(std::atomic<std::uint32_t> &word, std::uint32_t value,
 
 void wake_all(std::atomic<std::uint32_t> &word)
 {
-    wake(&word);
+    for (runner *each : all)
+        if (each->awaits == &word) {
+            each->awaits = nullptr;
+            each->wakes_ns = std::min(each->wakes_ns, after(wake_ns));
+        }
 }
 
 bool thread::start(void *(*begin)(void *), void *argument)
