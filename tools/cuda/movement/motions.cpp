@@ -474,8 +474,9 @@ void mover::serve(stage mine)
                      (makes ? make_room(lock, *next) : remap(lock, *next));
         next->at = makes ? stage::roomed : stage::remapped;
         const slot &of = next->unit();
-        trace_.span(trace::row::calls, makes ? "make room" : "map", start,
-                    now_ns(), of.at, of.bytes, next->next_use);
+        if (!next->called_off)
+            trace_.span(trace::row::calls, makes ? "make room" : "map", start,
+                        now_ns(), of.at, of.bytes, next->next_use);
         changed_.notify_all();
     }
     lock.unlock();
