@@ -5,6 +5,7 @@ by ctypes, in front of the simulated driver. What each setting does, what
 several processes share, and what happens where something is missing."""
 
 import argparse
+import inspect
 import json
 import os
 import pathlib
@@ -52,6 +53,28 @@ def fetched():
     return [int(span["args"]["address"], 16) for span in spans()
             if span["name"] == "fetch"]
 """
+
+
+def left_unmapped(spans):
+    """The addresses of units that left VRAM and were mapped nowhere then, and
+    those of units among them that were mapped again where they lay. Programs
+    of the test use it as well."""
+    left, again, mapped_at, away = [], [], {}, set()
+    for span in sorted((span for span in spans if "dur" in span),
+                       key=lambda span: span["ts"] + span["dur"]):
+        name, address = span["name"], span["args"]["address"]
+        if name == "map":
+            mapped_at[address] = span["ts"]
+        elif name in ("write back", "drop"):
+            if mapped_at.get(address, 0) < span["ts"]:
+                left.append(address)
+                away.add(address)
+        elif name == "fetch":
+            away.discard(address)
+        elif name == "mapped again" and address in away:
+            again.append(address)
+            away.discard(address)
+    return left, again
 
 
 class ProcessesTest(unittest.TestCase):
@@ -397,20 +420,17 @@ for block in blocks:
         names = {span["name"] for span in spans}
         self.assertLessEqual({"fetch", "write back", "map"}, names)
 
-    def ahead(self, lag, rounds, uses, few=1000):
-        """A program that hardly ever waits, where each piece of work begins up to
-        @p lag microseconds late, and a block has several @p uses: how much it
-        had in hand at most, in the round in which that was least, and how
-        often it was held back. It goes on until a round had less than @p few
-        in hand, and begins anew now and then: on a busy machine it may be held
-        back in vain at first."""
-        out, spans = self.run_traced(f"""
+    def ahead(self, lag, uses, until):
+        """A program that hardly ever waits. Each piece of work begins up to
+        @p lag microseconds late, and a block has several @p uses. It goes round
+        until the expression holds of a round, with: how much it had in hand at
+        @p most, its @p waits, and how often it @p waited before.
+        @return whether that was so within two minutes"""
+        out, _ = self.run_traced(TRACED + f"""
 blocks = [alloc(4)[1] for _ in range(8)]
-in_hand, least, part = [], 1000, 4 * MiB // {uses}
+in_hand, part, waited = [], 4 * MiB // {uses}, 0
 end = time.monotonic() + 120
 for value in itertools.count():
-    if value >= {rounds} and (least < {few} or time.monotonic() > end):
-        break
     most = 0
     if value % 8 == 3: # how long it takes is known
         assert cuda.cuCtxSynchronize() == 0
@@ -426,26 +446,30 @@ for value in itertools.count():
         while in_hand and cuda.cuEventQuery(in_hand[0]) == 0:
             assert cuda.cuEventDestroy_v2(in_hand.pop(0)) == 0
         most = max(most, len(in_hand))
-    least = min(least, most)
-print(least)
+    waits = sum(span["name"] == "ahead" for span in spans()) - waited
+    if {until} or time.monotonic() > end:
+        break
+    waited += waits
+print({until})
 buffer = ctypes.create_string_buffer(4 * MiB)
 for block in blocks:
     assert cuda.cuMemcpyDtoH_v2(buffer, block,
                                 ctypes.c_size_t(4 * MiB)) == 0
-    assert buffer.raw == bytes([(value - 1) % 256]) * (4 * MiB)
+    assert buffer.raw == bytes([value % 256]) * (4 * MiB)
 """, EMUV_PHYSICAL="28M", EMUV_VIRTUAL="48M", EMUV_MOVE="always",
-                                     EMUV_SIM_LAG=str(lag))
-        return int(out[0]), sum(span["name"] == "ahead" for span in spans)
+                                 EMUV_SIM_LAG=str(lag))
+        return out == ["True"]
 
     def test_where_memory_moves_a_program_runs_ahead_only_so_far(self):
-        least, held = self.ahead(lag=3000, rounds=8, uses=16, few=100)
-        # A round is 128 works.
-        self.assertLess(least, 100)
-        self.assertGreater(held, 0)
+        # A round is 128 works. On a busy machine a program may be held back in
+        # vain at first.
+        self.assertTrue(self.ahead(lag=3000, uses=16,
+                                   until="waited > 0 and most < 100"))
 
     def test_what_does_not_end_is_seldom_waited_for(self):
-        _, held = self.ahead(lag=60000, rounds=5, uses=1)
-        self.assertLess(held, 8)
+        # A round is 8 works. Waits that succeed may follow each other.
+        self.assertTrue(self.ahead(
+            lag=60000, uses=1, until="waited > 0 and waits == 0 and most > 4"))
 
     def test_a_program_may_end_while_its_work_never_does(self):
         out, _ = self.run_program("""
@@ -534,7 +558,7 @@ for block, held in zip(blocks, wanted):
         self.assertEqual(out, ["True"], err)
 
     def test_what_is_away_is_mapped_once_it_is_wanted(self):
-        program = TRACED + """
+        program = TRACED + inspect.getsource(left_unmapped) + """
 blocks = [alloc(4)[1] for _ in range(16)]
 def go_round(value):
     for block in blocks:
@@ -555,20 +579,19 @@ for turn in itertools.count():
         assert buffer.raw == bytes([value]) * (4 * MiB)
     # On a busy machine all may be there by now.
     if (late or os.environ["EMUV_AWAY"] == "mapped" or
-            any(span["name"] == "mapped again" for span in spans())):
+            left_unmapped(spans())[1]):
         break
 """
-        for away, other in (("unmapped", False), ("mapped", True)):
+        for away, leaves in (("unmapped", True), ("mapped", False)):
             with self.subTest(away):
                 _, spans = self.run_traced(
                     program, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="96M",
                     EMUV_MOVE="always", EMUV_AWAY=away)
-                names = [span["name"] for span in spans]
-                self.assertIn("fetch", names)
-                self.assertEqual(names.count("map") > names.count("fetch"),
-                                 other)
-                if not other:
-                    self.assertIn("mapped again", names)
+                self.assertIn("fetch", [span["name"] for span in spans])
+                # While the schedule does not predict, units are mapped as they
+                # leave. On a busy machine that happens now and then.
+                left, again = left_unmapped(spans)
+                self.assertEqual((bool(left), bool(again)), (leaves, leaves))
 
     def test_where_moving_is_hardly_faster_memory_is_arranged_once(self):
         out, _ = self.run_traced(TRACED + """
@@ -707,8 +730,8 @@ print(used())
         # As far as it can: the second context is there before anything leaves.
         out, _ = self.count_contexts(program, EMUV_MOVE="0")
         self.assertEqual(out, ["30", "36", "36"])
+        # On a busy machine something may have left before used() is asked.
         out, _ = self.count_contexts(program, EMUV_MOVE="1")
-        self.assertGreater(int(out[1]), 32)
         self.assertLessEqual(int(out[2]), 32)
 
     def test_allocations_alone_count_where_that_is_asked_for(self):
