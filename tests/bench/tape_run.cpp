@@ -524,17 +524,130 @@ void describe(const options &how)
     std::puts("  ]\n}");
 }
 
+// A tape's steps at a share, in ms.
+struct figures
+{
+    double native = 0;
+    double bound = 0;
+    double oracle = 0;
+    std::vector<double> steps; // those that moved; none with --oracle
+
+    double first() const { return steps.empty() ? 0 : steps[0]; }
+    double moving() const { return steps.empty() ? 0 : settled(steps); }
+    double of_limit() const
+    {
+        return moving() > 0 ? std::max(native, oracle) / moving() : 0;
+    }
+};
+
+// A tape, and how to play it.
+struct recorded
+{
+    std::string name;
+    emuv::tape::tape of;
+    score is;
+    std::size_t steps_played = 0; // that come again at the end
+    double native = 0;            // ms
+
+    std::uint64_t needs_mib() const { return is.peak_bytes / MiB; }
+};
+
+void read_recorded(const std::string &path, const options &how, recorded &to)
+{
+    emuv::tape::wrong error;
+    if (!emuv::tape::read_file(path, to.of, error))
+        give_up(path + ": " + error.why);
+    to.is = make_score(to.of, how.how);
+    if (!to.is.problem.empty())
+        give_up(path + ": " + to.is.problem);
+    to.name = path.substr(path.rfind('/') + 1);
+    to.name = to.name.substr(0, to.name.find(".tape"));
+    const last_step again(to.is, to.of);
+    const bool comes_again = again.end != last_step::none;
+    if (how.steps > 0 && !comes_again)
+        std::fprintf(stderr, "%s: no step comes again: %s\n", to.name.c_str(),
+                     again.begin == last_step::none
+                         ? "none has marks"
+                         : "the last one leaves other memory than it found");
+    // The engine and the limit are of the same steps.
+    to.steps_played = comes_again ? how.steps : 0;
+    to.native =
+        static_cast<double>(
+            run_oracle(to.is, UINT64_MAX, costs).settled_ns(to.steps_played)) /
+        1e6;
+}
+
+// @return false if the run broke off
+bool measure(const recorded &tape, const options &how, std::uint64_t share,
+             figures &to)
+{
+    const oracle_bound least = bound_oracle(tape.is, share, costs);
+    to.native = tape.native;
+    to.oracle =
+        static_cast<double>(run_oracle(tape.is, share, costs, tape.steps_played)
+                                .settled_ns(tape.steps_played)) /
+        1e6;
+    // Of the whole tape, as a step's part of it.
+    to.bound = static_cast<double>(least.ns) / 1e6 *
+               (least.native_ns != 0
+                    ? to.native * 1e6 / static_cast<double>(least.native_ns)
+                    : 1);
+    if (how.oracle)
+        return true;
+    to.steps = apart(tape.name.c_str(), [&] {
+        const outcome did = player(tape.is, tape.of, how, share).run();
+        return did.step_ms;
+    });
+    return !to.steps.empty();
+}
+
+void print(const recorded &tape, const options &how, std::uint64_t share,
+           const figures &is)
+{
+    std::printf("%-26s  %10llu  %7llu  %10.2f  %7.2f  %7.2f", tape.name.c_str(),
+                static_cast<unsigned long long>(tape.needs_mib()),
+                static_cast<unsigned long long>(share / MiB), is.native,
+                is.bound, is.oracle);
+    if (how.oracle)
+        std::puts("");
+    else
+        std::printf("  %7.2f  %7.2f  %7.2f  %12.2f\n", is.first(),
+                    mean_of_first(is.steps, 10), is.moving(), is.of_limit());
+    const std::size_t count = how.each ? is.steps.size() : 0;
+    for (std::size_t i = 0; i < count; i++)
+        std::printf("%s%.1f%s", i % 10 == 0 ? "    " : "  ", is.steps[i],
+                    i % 10 == 9 || i + 1 == count ? "\n" : "");
+    std::fflush(stdout);
+}
+
+void add_row(results &into, const recorded &tape, const options &how,
+             std::uint64_t share, const figures &is)
+{
+    const auto cell = [&](double value) {
+        return how.oracle ? std::string("null") : number(value, 2);
+    };
+    const double ten = how.oracle ? 0 : mean_of_first(is.steps, 10);
+    into.row({text(tape.name.c_str()),
+              number(static_cast<double>(tape.needs_mib())),
+              number(static_cast<double>(share / MiB)), number(is.native, 2),
+              number(is.bound, 2), number(is.oracle, 2), cell(is.first()),
+              cell(ten), cell(is.moving()), cell(is.of_limit())});
+}
+
+bool asks_for_tapes(int count, char **arguments)
+{
+    return std::any_of(arguments + 1, arguments + count, [](const char *each) {
+        const std::string_view name = each;
+        return name == "--tape" || name == "--help" || name == "--oracle" ||
+               name == "--describe";
+    });
+}
+
 } // namespace
 
 bool run_tapes(int count, char **arguments, int &status)
 {
-    const bool asked =
-        std::any_of(arguments + 1, arguments + count, [](const char *each) {
-            const std::string_view name = each;
-            return name == "--tape" || name == "--help" || name == "--oracle" ||
-                   name == "--describe";
-        });
-    if (!asked)
+    if (!asks_for_tapes(count, arguments))
         return false;
     results into("movement_bench", "Recorded programs before a made-up card",
                  count, arguments);
@@ -558,84 +671,17 @@ bool run_tapes(int count, char **arguments, int &status)
     std::puts("program                     needs, MiB    share  native, ms    "
               "bound   oracle    first      ten   moving  of the limit");
     for (const std::string &path : how.tapes) {
-        emuv::tape::tape of;
-        emuv::tape::wrong error;
-        if (!emuv::tape::read_file(path, of, error))
-            give_up(path + ": " + error.why);
-        const score is = make_score(of, how.how);
-        if (!is.problem.empty())
-            give_up(path + ": " + is.problem);
-        std::string name = path.substr(path.rfind('/') + 1);
-        name = name.substr(0, name.find(".tape"));
-        const last_step again(is, of);
-        const bool comes_again = again.end != last_step::none;
-        if (how.steps > 0 && !comes_again)
-            std::fprintf(
-                stderr, "%s: no step comes again: %s\n", name.c_str(),
-                again.begin == last_step::none
-                    ? "none has marks"
-                    : "the last one leaves other memory than it found");
-        // The engine and the limit are of the same steps.
-        const std::size_t steps_played = comes_again ? how.steps : 0;
-        const double native =
-            static_cast<double>(
-                run_oracle(is, UINT64_MAX, costs).settled_ns(steps_played)) /
-            1e6;
+        recorded tape;
+        read_recorded(path, how, tape);
         for (const std::string &given : how.shares) {
-            const std::uint64_t share = share_of(given, is.peak_bytes);
-            const oracle_result best =
-                run_oracle(is, share, costs, steps_played);
-            const oracle_bound least = bound_oracle(is, share, costs);
-            const double oracle =
-                static_cast<double>(best.settled_ns(steps_played)) / 1e6;
-            // Of the whole tape, as a step's part of it.
-            const double bound =
-                static_cast<double>(least.ns) / 1e6 *
-                (least.native_ns != 0
-                     ? native * 1e6 / static_cast<double>(least.native_ns)
-                     : 1);
-            double first = 0;
-            double ten = 0;
-            double moving = 0;
-            std::vector<double> steps;
-            if (!how.oracle) {
-                const auto ran = apart(name.c_str(), [&] {
-                    const outcome did = player(is, of, how, share).run();
-                    return did.step_ms;
-                });
-                if (ran.empty()) {
-                    status = 1;
-                    continue;
-                }
-                first = ran[0];
-                ten = mean_of_first(ran, 10);
-                moving = settled(ran);
-                steps = ran;
+            const std::uint64_t share = share_of(given, tape.is.peak_bytes);
+            figures is;
+            if (!measure(tape, how, share, is)) {
+                status = 1;
+                continue;
             }
-            const double of_limit =
-                moving > 0 ? std::max(native, oracle) / moving : 0;
-            std::printf("%-26s  %10llu  %7llu  %10.2f  %7.2f  %7.2f",
-                        name.c_str(),
-                        static_cast<unsigned long long>(is.peak_bytes / MiB),
-                        static_cast<unsigned long long>(share / MiB), native,
-                        bound, oracle);
-            if (how.oracle)
-                std::puts("");
-            else
-                std::printf("  %7.2f  %7.2f  %7.2f  %12.2f\n", first, ten,
-                            moving, of_limit);
-            for (std::size_t i = 0; how.each && i < steps.size(); i++)
-                std::printf("%s%.1f%s", i % 10 == 0 ? "    " : "  ", steps[i],
-                            i % 10 == 9 || i + 1 == steps.size() ? "\n" : "");
-            std::fflush(stdout);
-            const auto cell = [&](double value) {
-                return how.oracle ? std::string("null") : number(value, 2);
-            };
-            into.row({text(name.c_str()),
-                      number(static_cast<double>(is.peak_bytes / MiB)),
-                      number(static_cast<double>(share / MiB)),
-                      number(native, 2), number(bound, 2), number(oracle, 2),
-                      cell(first), cell(ten), cell(moving), cell(of_limit)});
+            print(tape, how, share, is);
+            add_row(into, tape, how, share, is);
         }
     }
     status = into.write() != 0 ? 1 : status;

@@ -1325,7 +1325,7 @@ TEST_F(verbs, everybody_may_read_the_names_whatever_the_umask)
         ASSERT_EQ(::stat(path.c_str(), &about), 0);
         EXPECT_EQ(about.st_mode & 07777U, mode) << path;
     }
-    // What one left behind that went otherwise is no reason for a column.
+    // A name that an instance left behind is no reason for a column.
     emuv::control(kernel_.dev(), kernel_).destroy(0);
     run("create --gpu-model 4070 --virtual 2G");
     EXPECT_THAT(run("list").out, Not(HasSubstr("CALLED")));

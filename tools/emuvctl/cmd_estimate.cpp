@@ -379,7 +379,7 @@ void cmd_estimate(const estimate_options &options, environment &env)
     all.needs = estimate::compute(all.model, all.job);
     range spilled;
     if (all.machine) {
-        // What spills from each process has to find room.
+        // The spilled bytes of each process have to find room.
         if (options.instance.empty() && all.ram != 0)
             all.machine->ram = all.ram / all.host_job.processes;
         all.fit = estimate::hold(all.model, all.job, all.needs, *all.machine);

@@ -51,7 +51,7 @@ std::string quoted(const char *text)
 int open_alone(const char *path)
 {
     const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    // Where a file cannot be locked at all, it is taken as it is.
+    // Some files cannot be locked at all. They are taken as they are.
     if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return fd;
     ::close(fd);
@@ -74,7 +74,7 @@ int trace::open(const char *path)
         fd_ = open_alone((path + ("." + std::to_string(getpid()))).c_str());
     if (fd_ < 0)
         return errno;
-    // What is no plain file has no length.
+    // Only a plain file has a length.
     if (::ftruncate(fd_, 0) != 0 && errno != EINVAL) {
         const int error = errno;
         close_after_fork();

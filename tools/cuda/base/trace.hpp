@@ -22,7 +22,7 @@ public:
     trace &operator=(const trace &) = delete;
     ~trace();
 
-    /// Called once, before other threads use the object. Where another process
+    /// Called once, before other threads use the object. If another process
     /// records in @p path, the file is "PATH.PID" instead.
     /// @return 0 or an errno; ESPIPE where the file cannot be written in places
     int open(const char *path);
