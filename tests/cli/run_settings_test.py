@@ -149,8 +149,8 @@ class RunSettingsTest(unittest.TestCase):
         for words, message, status in (
                 (("--ipc",), "give --instance, or --physical, --virtual or "
                  "both", 125),
-                (("--trust", "all", *LIMIT), "--trust requires --move", 125),
-                (("--trace", "x", *LIMIT), "--trace requires --move", 125),
+                (("--trust", "all", *LIMIT), "--trust needs --move", 125),
+                (("--trace", "x", *LIMIT), "--trace needs --move", 125),
                 (("--record", "x", *LIMIT), "--record goes without a limit: "
                  "a tape is of a program by itself", 125),
                 (("--move", "--store", "pages", *LIMIT),
@@ -158,9 +158,10 @@ class RunSettingsTest(unittest.TestCase):
                 (("--move", "--trust", "known,,x", *LIMIT),
                  "--trust: 'known,,x' has an empty name in it", 125),
                 (("--instance", "0,", "--disable"), "'' names no instance; "
-                 "write emuv0, 0 or /dev/emuv0", 125),
+                 "write emuv0, 0, /dev/emuv0, or a name that 'create --name' gave",
+                 125),
                 (("--instance", "0", "--ledger", "x"),
-                 "--instance excludes --ledger", 125),
+                 "--instance does not go with --ledger", 125),
                 (("--physical", "2000T"), "--physical: 2000T is more than "
                  "1 PiB", 125),
                 (("--libcuda", missing, *LIMIT),

@@ -93,7 +93,7 @@ struct environment
     std::string verb; ///< the verb at work, for messages
     /// Asks NVML for the cards it shows.
     std::function<nvml_state()> nvml = [] { return nvml_state(); };
-    /// True if the user wants no colour from any program: NO_COLOR is set.
+    /// True if NO_COLOR is set, or the terminal is a dumb one.
     bool no_color = false;
 };
 

@@ -126,8 +126,11 @@ int main(int argc, char **argv)
                 told = emuvctl::probe_nvml();
             return *told;
         };
-    const char *const no_color = std::getenv("NO_COLOR");
-    env.no_color = no_color != nullptr && *no_color != '\0';
+    const auto value_of = [](const char *variable) {
+        const char *const value = std::getenv(variable);
+        return std::string_view(value != nullptr ? value : "");
+    };
+    env.no_color = !value_of("NO_COLOR").empty() || value_of("TERM") == "dumb";
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0),
                                              argv + argc);
     return emuvctl::run(arguments, env);
