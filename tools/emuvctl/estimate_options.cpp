@@ -2,6 +2,7 @@
 // The command line of `emuvctl estimate` as a model, a job and a machine.
 #include "estimate_options.hpp"
 
+#include "cards.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
@@ -184,26 +185,17 @@ estimate::machine instance_machine(const std::string &name,
     return out;
 }
 
-// The first card that NVIDIA's driver tells of and the table has.
+// The first card here that the table has.
 std::optional<estimate::machine> own_machine(const environment &env)
 {
-    std::error_code none;
-    std::vector<std::filesystem::path> folders;
-    for (const auto &each : std::filesystem::directory_iterator(
-             env.proc / "driver/nvidia/gpus", none))
-        folders.push_back(each.path());
-    std::sort(folders.begin(), folders.end());
-    for (const auto &folder : folders) {
-        const auto text = emuv::read_line_file(folder / "information");
-        const auto at = text ? text->find("Model:") : std::string::npos;
-        if (at == std::string::npos)
+    for (const card &one : find_cards(env, env.nvml())) {
+        const auto models = models_of(one);
+        if (models.empty())
             continue;
-        std::string name = text->substr(at + 6);
-        name.erase(std::min(name.find('\n'), name.size()));
-        name.erase(0, std::min(name.find_first_not_of(" \t"), name.size()));
-        const auto cards = emuv::find_gpu_models(name);
-        if (!cards.empty())
-            return estimate::whole_card(*cards.front());
+        estimate::machine out = estimate::whole_card(*models.front());
+        if (models.size() > 1 && one.vram_bytes != 0)
+            out.vram = static_cast<double>(one.vram_bytes);
+        return out;
     }
     return std::nullopt;
 }
