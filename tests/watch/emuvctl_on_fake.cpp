@@ -135,6 +135,7 @@ int main(int argc, char **argv)
                              now,
                              [] { return emuvctl::cuda_state(); },
                              {}};
+    env.no_color = emuvctl::refuses_color();
     const std::vector<std::string> create = {
         "create",    "--gpu-model", "4070", "--physical", "8G",
         "--virtual", "8G",          "--id", "0",          "--json"};

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -184,10 +183,8 @@ void cmd_top(const top_options &options, environment &env)
         throw failure("this needs a terminal; 'emuvctl stats -i 1' prints the "
                       "same into a pipe");
     require_module(env);
-    const char *const no_color = std::getenv("NO_COLOR");
-    const bool colour =
-        !options.no_color && (no_color == nullptr || *no_color == '\0');
-    watch_instances({ids, true, ids.empty()}, interval, colour, env);
+    watch_instances({ids, true, ids.empty()}, interval,
+                    !options.no_color && !env.no_color, env);
 }
 
 } // namespace

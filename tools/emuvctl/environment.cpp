@@ -2,6 +2,8 @@
 // The part of the commands' environment that needs no machine.
 #include "environment.hpp"
 
+#include <cstdlib>
+
 namespace emuvctl {
 
 sink::~sink() = default;
@@ -9,6 +11,15 @@ sink::~sink() = default;
 std::string environment::node(int id) const
 {
     return (dev / emuv::instance_name(id)).string();
+}
+
+bool refuses_color()
+{
+    const auto value_of = [](const char *variable) {
+        const char *const value = std::getenv(variable);
+        return std::string_view(value != nullptr ? value : "");
+    };
+    return !value_of("NO_COLOR").empty() || value_of("TERM") == "dumb";
 }
 
 void environment::say(std::string_view message) const

@@ -93,9 +93,11 @@ struct environment
     std::string verb; ///< the verb at work, for messages
     /// Asks NVML for the cards it shows.
     std::function<nvml_state()> nvml = [] { return nvml_state(); };
-    /// True if NO_COLOR is set, or the terminal is a dumb one.
-    bool no_color = false;
+    bool no_color = false; ///< see refuses_color()
 };
+
+/// True if NO_COLOR is set and not empty, or the terminal is a dumb one.
+bool refuses_color();
 
 /// Runs one command line and words whatever goes wrong.
 /// @param arguments  without the program's name

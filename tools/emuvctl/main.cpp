@@ -126,11 +126,7 @@ int main(int argc, char **argv)
                 told = emuvctl::probe_nvml();
             return *told;
         };
-    const auto value_of = [](const char *variable) {
-        const char *const value = std::getenv(variable);
-        return std::string_view(value != nullptr ? value : "");
-    };
-    env.no_color = !value_of("NO_COLOR").empty() || value_of("TERM") == "dumb";
+    env.no_color = emuvctl::refuses_color();
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0),
                                              argv + argc);
     return emuvctl::run(arguments, env);
