@@ -1239,6 +1239,55 @@ TEST_F(Mover, RoomThatChangedHandsIsChargedUntilItsNewUnitIsFreed)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+// VRAM and system RAM that movement holds for the next unit go to whoever
+// allocates, so nobody is told that they are in use.
+TEST_F(Mover, WhatItKeepsForTheNextUnitCountsAsFree)
+{
+    card_.calls.cuCtxGetDevice = [](CUdevice *device) {
+        *device = 0;
+        return CUDA_SUCCESS;
+    };
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    // Until some are in VRAM that have room in system RAM all the same.
+    EXPECT_TRUE(run_until(0, [&] {
+        const usage now = limits_->read();
+        return now.physical_used_bytes + now.virtual_used_bytes >
+               (units_.size() + 1) * unit_bytes;
+    }));
+    moves_->stop(nullptr); // so that nothing comes or goes meanwhile
+    const auto free_bytes = [this] {
+        std::size_t free = SIZE_MAX;
+        std::size_t total = 0;
+        held_->show_info(0, free, total);
+        return free;
+    };
+    EXPECT_EQ(free_bytes(), (8 + 12 - units_.size()) * unit_bytes);
+    for (const CUdeviceptr each : units_)
+        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+    EXPECT_EQ(free_bytes(), (8 + 12) * unit_bytes);
+}
+
+// Likewise while it goes on: each frame is a unit's, or free.
+TEST_F(Mover, AllIsFreeOnceAllIsFreedAlthoughItGoesOn)
+{
+    for (int i = 0; i < 20; i++) {
+        SCOPED_TRACE(i);
+        if (i == 0)
+            ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+        else
+            for (CUdeviceptr &each : units_)
+                ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+        for (int each = 0; each < 10; each++)
+            round(0);
+        for (const CUdeviceptr each : units_)
+            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        std::size_t free = SIZE_MAX;
+        std::size_t total = 0;
+        held_->show_info(0, free, total);
+        EXPECT_EQ(free, (8 + 12) * unit_bytes);
+    }
+}
+
 TEST_F(Mover, RoomThatWasRefusedIsAskedForAgain)
 {
     card_.host_bytes = 4 * unit_bytes;

@@ -41,6 +41,12 @@ public:
             moves->shed();
         return moves != nullptr;
     }
+    /// @return bytes that give_up() would make room for
+    std::uint64_t spare_bytes(int device) const
+    {
+        mover *const moves = of(device);
+        return moves != nullptr ? moves->spare_bytes() : 0;
+    }
     bool make_way(int device, std::uint64_t bytes) override
     {
         mover *const moves = of(device);

@@ -254,16 +254,30 @@ void mover::shed()
     const std::lock_guard guard(lock_);
     version_++;
     frames_.drop();
-    // A unit in VRAM needs no room in system RAM until it leaves.
+    each_spare_room([this](slot &one) {
+        rooms_.drop(one.bytes, one.host);
+        one.room_is_known = false;
+    });
+}
+
+std::uint64_t mover::spare_bytes()
+{
+    const std::unique_lock lock = enter();
+    std::uint64_t sum = frames_.bytes();
+    each_spare_room([&](const slot &one) { sum += one.bytes; });
+    return sum;
+}
+
+// Under the lock. A unit in VRAM needs no room in system RAM until it leaves.
+template <typename Call>
+void mover::each_spare_room(Call call)
+{
     for (const auto &[base, each] : blocks_.all()) {
         if (each->moving > 0)
             continue;
-        for (slot &one : each->slots) {
-            if (one.where != place::vram || !one.host.charged)
-                continue;
-            rooms_.drop(one.bytes, one.host);
-            one.room_is_known = false;
-        }
+        for (slot &one : each->slots)
+            if (one.where == place::vram && one.host.charged)
+                call(one);
     }
 }
 

@@ -154,6 +154,8 @@ public:
 
     /// Gives up VRAM and system RAM that movement alone holds.
     void shed();
+    /// @return bytes that shed() would give up
+    std::uint64_t spare_bytes();
 
     /// Charges VRAM for memory that can be nowhere else, and evicts units until
     /// there is as much. Waits for work in flight, if need be.
@@ -406,6 +408,7 @@ private:
     bool bring_home(block &around, slot &of);
     void bring_home(block &of);
     void bring_all_home();
+    template <typename Call> void each_spare_room(Call call);
     void map_all(std::unique_lock<std::mutex> &lock);
     bool bring_one_home();
     motion_ref new_motion(const candidate &which, stage at);
