@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A program that is recorded: what it does is what recording_test.cpp expects
 // of its tape. Usage: emuv_cuda_recorded WAY, and WAY is how it ends: exit,
-// _exit, kill, fork; "late" before the first two: once its tape has something.
+// _exit, kill, fork; "late_" before the second and third: it goes on until
+// there is a file with the name of its tape and ".enough".
 #include "../harness/driver.hpp"
 #include "../harness/kernels.hpp"
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -110,14 +112,12 @@ int main(int count, char **words)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     }
     if (way.substr(0, 4) == "late") {
-        const char *const tape = std::getenv("EMUV_RECORD");
+        const std::string enough =
+            std::string(std::getenv("EMUV_RECORD")) + ".enough";
         struct stat about = {};
-        for (int i = 0; i < 600000; i++) { // 10 minutes at least
+        while (stat(enough.c_str(), &about) != 0) {
             add(function, first, 1024, nullptr);
             NEED(cuCtxSynchronize());
-            if (tape == nullptr ||
-                (stat(tape, &about) == 0 && about.st_size > 256))
-                break;
             usleep(1000);
         }
     }
