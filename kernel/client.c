@@ -240,8 +240,10 @@ err_put_region:
 /* Describe the client with the smallest number from @arg->client on. */
 int emuv_client_query(struct emuv_instance *inst, struct emuv_query_client *arg)
 {
+	struct emuv_memory memory = {};
 	struct emuv_client *client;
 	struct emuv_account account;
+	int err = 0;
 
 	mutex_lock(&inst->lock);
 	list_for_each_entry(client, &inst->clients, node)
@@ -269,7 +271,12 @@ found:
 	arg->miss_bytes = account.counters.miss_bytes;
 	arg->stalled_ns = account.counters.stalled_ns;
 	arg->waiting_bytes = account.waiting;
-	return 0;
+	if (arg->flags & EMUV_QUERY_MEMORY)
+		err = emuv_region_sum(inst, arg->client, &memory);
+	arg->resident_bytes = memory.resident;
+	arg->pinned_bytes = memory.pinned;
+	arg->lingering_bytes = memory.lingering;
+	return err;
 }
 
 int emuv_client_ioctl_query(struct emuv_call *call)

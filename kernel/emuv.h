@@ -521,7 +521,7 @@ struct emuv_ioctl {
 	.out = true
 #define EMUV_IOCTL_QUERY_CLIENT						\
 	EMUV_IOCTL(EMUV_IOC_QUERY_CLIENT, struct emuv_query_client, comm), \
-	.out = true
+	.flags = EMUV_QUERY_MEMORY, .out = true
 
 long emuv_ioctl_dispatch(const struct emuv_ioctl *table, size_t count,
 			 struct file *file, unsigned int cmd, unsigned long arg);
@@ -535,6 +535,7 @@ long emuv_ioctl_client(struct file *file, unsigned int cmd, unsigned long arg);
  * @kref: Holders: clients and descriptors. A mapping holds a descriptor's file
  * @owner: Client whose account has the region, or NULL; under the instance's
  *	lock
+ * @client: Number of the client that allocated it, which may have gone
  * @payer: Memory cgroup of the allocating process, which pays for the memory
  * @inode: Inode of all its descriptors. Its mapping has all VMAs of the region,
  *	through whichever node or descriptor they came
@@ -555,6 +556,7 @@ struct emuv_region {
 	struct emuv_instance *inst;
 	struct emuv_range range;
 	struct emuv_client *owner;
+	u64 client;
 	struct emuv_payer *payer;
 	struct inode *inode;
 	struct rw_semaphore map_sem;
@@ -569,6 +571,21 @@ struct emuv_region {
 	bool swapped;
 };
 
+/*
+ * struct emuv_memory - sums of the regions that a client has allocated
+ * @resident: Bytes in RAM of those that it holds
+ * @pinned: The part of @resident that devices have pinned
+ * @lingering: Bytes of those that nobody holds, and that have not come back
+ */
+struct emuv_memory {
+	u64 resident;
+	u64 pinned;
+	u64 lingering;
+};
+
+int emuv_region_sum(struct emuv_instance *inst, u64 client,
+		    struct emuv_memory *sum);
+bool emuv_region_pinned_bytes(struct emuv_region *region, u64 *bytes);
 int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 		       u64 *offset);
 int emuv_region_import(struct emuv_client *client, struct emuv_region *region);
@@ -666,6 +683,7 @@ size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at,
 			size_t count);
 bool emuv_chunk_is_current(struct emuv_region *region, unsigned long index,
 			   const struct emuv_chunk *chunk);
+bool emuv_chunk_is_in_ram(struct emuv_region *region, unsigned long index);
 bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk);
 void emuv_chunk_count(struct emuv_region *region, long chunks);
 void emuv_chunk_put(struct emuv_chunk *chunk);
@@ -706,6 +724,8 @@ struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 struct emuv_swap *emuv_swap_open(const struct emuv_config *config);
 void emuv_swap_close(struct emuv_swap *swap);
 int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
+void emuv_swap_queue_read(struct emuv_swap *swap, struct work_struct *work);
+void emuv_swap_queue_end(struct work_struct *work);
 int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
 void emuv_swap_trim(struct emuv_swap *swap, u64 first, u64 count);
 int emuv_swap_init(void);

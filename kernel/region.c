@@ -9,12 +9,16 @@
  * pinned memory is not free.
  */
 #include <linux/file.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "emuv.h"
 #include "trace.h"
 
 #define EMUV_REAP_INTERVAL	(HZ / 10)
+
+/* Regions that are looked at in one go, while others wait for the instance. */
+#define EMUV_REGION_SLICE	256
 
 static void emuv_region_unmake(struct emuv_region *region)
 {
@@ -187,6 +191,82 @@ void emuv_region_revoke_all(struct emuv_instance *inst)
 	}
 }
 
+/*
+ * Count the bytes of a region that devices have pinned. The instance's lock is let
+ * go in between; false if the region has gone meanwhile.
+ */
+bool emuv_region_pinned_bytes(struct emuv_region *region, u64 *bytes)
+{
+	unsigned long first = region->range.first, index = 0;
+	struct emuv_instance *inst = region->inst;
+
+	lockdep_assert_held(&inst->lock);
+	*bytes = 0;
+	while (emuv_backing_pinned_bytes(region, &index, bytes)) {
+		mutex_unlock(&inst->lock);
+		cond_resched();
+		mutex_lock(&inst->lock);
+		/* one that took its place, number and address does as well */
+		if (emuv_range_find(&inst->ranges, first) != &region->range)
+			return false;
+	}
+	return true;
+}
+
+/* Add a region to the sums of the client that allocated it. */
+static void emuv_region_add(struct emuv_region *region, struct emuv_memory *sum)
+{
+	u64 resident, pinned;
+
+	/* freed, and not in the hands of others */
+	if (!kref_read(&region->kref)) {
+		sum->lingering += emuv_region_bytes(region);
+		return;
+	}
+	if (!region->owner)
+		return;
+	resident = emuv_region_resident_bytes(region);
+	/* a chunk may come in between */
+	if (emuv_region_pinned_bytes(region, &pinned)) {
+		sum->resident += max(resident, pinned);
+		sum->pinned += pinned;
+	}
+}
+
+/*
+ * Sum up the memory of the client with this number, which may have gone. Regions
+ * come and go meanwhile, since others must not wait for long: so the sums are of
+ * no one moment. -EINTR on a fatal signal.
+ */
+int emuv_region_sum(struct emuv_instance *inst, u64 client,
+		    struct emuv_memory *sum)
+{
+	unsigned long next = 0, looked = 0;
+	struct emuv_range *range;
+	int err = 0;
+
+	memset(sum, 0, sizeof(*sum));
+	mutex_lock(&inst->lock);
+	while (!err && (range = emuv_range_next(&inst->ranges, next))) {
+		struct emuv_region *region = container_of(range,
+							  struct emuv_region,
+							  range);
+
+		next = range->first + range->count;
+		if (region->client == client)
+			emuv_region_add(region, sum);
+		if (++looked % EMUV_REGION_SLICE)
+			continue;
+		mutex_unlock(&inst->lock);
+		cond_resched();
+		if (fatal_signal_pending(current))
+			err = -EINTR;
+		mutex_lock(&inst->lock);
+	}
+	mutex_unlock(&inst->lock);
+	return err;
+}
+
 /* Enter a new region into the ledger and the offset space. */
 static int emuv_region_place(struct emuv_client *client,
 			     struct emuv_region *region, u64 bytes)
@@ -273,6 +353,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	region = emuv_region_make(inst, bytes);
 	if (IS_ERR(region))
 		return PTR_ERR(region);
+	region->client = client->number;
 
 	err = emuv_region_place(client, region, bytes);
 	if (err == -ENOSPC) {

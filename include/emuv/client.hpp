@@ -153,7 +153,9 @@ public:
     /// The client's instance.
     [[nodiscard]] instance_info query() const;
     /// All clients of the instance, this one included, by number.
-    [[nodiscard]] std::vector<client_info> clients() const;
+    /// @param memory ask about the memory behind their regions, too; this takes
+    /// as long as they have chunks
+    [[nodiscard]] std::vector<client_info> clients(bool memory = false) const;
     [[nodiscard]] driver_version version() const;
 
 private:

@@ -53,8 +53,11 @@ public:
     [[nodiscard]] std::vector<instance_info> instances() const;
 
     /// The clients of an instance, by number.
+    /// @param memory ask about the memory behind their regions, too; this takes
+    /// as long as they have chunks
     /// @throws emuv::error ENODEV there is no such instance
-    [[nodiscard]] std::vector<client_info> clients(int id) const;
+    [[nodiscard]] std::vector<client_info> clients(int id,
+                                                   bool memory = false) const;
 
 private:
     std::shared_ptr<const node_file> file_;

@@ -95,6 +95,10 @@ struct client_info
     std::uint64_t virtual_bytes = 0;  ///< allocated
     std::uint64_t imported_bytes = 0; ///< held of other clients' regions
     counters moved;
+    // These are 0 unless the memory was asked about (EMUV_QUERY_MEMORY).
+    std::uint64_t resident_bytes = 0;  ///< the part of it that is in RAM now
+    std::uint64_t pinned_bytes = 0;    ///< the part of that a device has pinned
+    std::uint64_t lingering_bytes = 0; ///< freed by all, but still pinned
 
     bool operator==(const client_info &) const = default;
 };

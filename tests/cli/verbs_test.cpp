@@ -1241,6 +1241,26 @@ TEST_F(verbs, info_has_the_clients_in_json_too)
     EXPECT_THAT(run("info --raw").out, Not(HasSubstr("trainer")));
 }
 
+TEST_F(verbs, info_says_what_a_clients_memory_is_doing)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const int other = kernel_.open_as(0, 77, "trainer");
+    EXPECT_THAT(run("info").out, HasSubstr("    77 trainer: 0 VRAM, 0 RAM\n"));
+    kernel_.set_memory(0, 300 << 20, 0, 0);
+    EXPECT_THAT(run("info").out,
+                HasSubstr("77 trainer: 0 VRAM, 0 RAM (300 MiB backed)\n"));
+    kernel_.set_memory(0, 300 << 20, 4 << 20, 6 << 20);
+    EXPECT_THAT(run("info").out,
+                HasSubstr("0 RAM (300 MiB backed, 4 MiB pinned), 6 MiB freed "
+                          "but pinned\n"));
+    const auto document = json::parse(run("info --json").out);
+    const auto &client = document["instances"].at(0)["client_list"].at(0);
+    EXPECT_EQ(client["resident_bytes"], 300U << 20U);
+    EXPECT_EQ(client["pinned_bytes"], 4U << 20U);
+    EXPECT_EQ(client["lingering_bytes"], 6U << 20U);
+    kernel_.close(other);
+}
+
 TEST_F(verbs, stats_says_that_clients_are_left_out)
 {
     run("create --gpu-model 4070 --virtual 2G --count 2");

@@ -468,6 +468,7 @@ long executor::call_driver(const record &what, int fd)
     default: {
         auto client = fresh<emuv_query_client>();
         client.client = what.value % 8;
+        client.flags = flags & 4U ? EMUV_QUERY_MEMORY : 0;
         auto report = fresh<emuv_report>();
         report.fetched_bytes = what.value;
         report.faults = what.amount;

@@ -62,7 +62,7 @@ LAYOUT_FIELD(emuv_query_instance, reserved, 228, 4);
 LAYOUT_FIELD(emuv_query_instance, client_virtual_bytes, 232, 8);
 LAYOUT_FIELD(emuv_query_instance, swapped_bytes, 240, 8);
 
-LAYOUT_SIZE(emuv_query_client, 128);
+LAYOUT_SIZE(emuv_query_client, 152);
 LAYOUT_FIELD(emuv_query_client, size, 0, 4);
 LAYOUT_FIELD(emuv_query_client, flags, 4, 4);
 LAYOUT_FIELD(emuv_query_client, id, 8, 4);
@@ -80,6 +80,9 @@ LAYOUT_FIELD(emuv_query_client, hit_bytes, 96, 8);
 LAYOUT_FIELD(emuv_query_client, miss_bytes, 104, 8);
 LAYOUT_FIELD(emuv_query_client, stalled_ns, 112, 8);
 LAYOUT_FIELD(emuv_query_client, waiting_bytes, 120, 8);
+LAYOUT_FIELD(emuv_query_client, resident_bytes, 128, 8);
+LAYOUT_FIELD(emuv_query_client, pinned_bytes, 136, 8);
+LAYOUT_FIELD(emuv_query_client, lingering_bytes, 144, 8);
 
 LAYOUT_SIZE(emuv_create, 120);
 LAYOUT_FIELD(emuv_create, size, 0, 4);
@@ -165,6 +168,7 @@ LAYOUT_VALUE(EMUV_IOC_CHARGE, 0xEB25);
 LAYOUT_VALUE(EMUV_IOC_UNCHARGE, 0xEB26);
 LAYOUT_VALUE(EMUV_IOC_REPORT, 0xEB27);
 LAYOUT_VALUE(EMUV_QUERY_NEXT, 1);
+LAYOUT_VALUE(EMUV_QUERY_MEMORY, 1);
 LAYOUT_VALUE(EMUV_CREATE_OVERCOMMIT, 1);
 LAYOUT_VALUE(EMUV_CREATE_GUARANTEED, 2);
 LAYOUT_VALUE(EMUV_DESTROY_FORCE, 1);

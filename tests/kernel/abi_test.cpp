@@ -149,7 +149,7 @@ const std::vector<form> &forms()
          EMUV_IOC_QUERY_CLIENT,
          true,
          true,
-         0,
+         EMUV_QUERY_MEMORY,
          {},
          order<emuv_query_client>([](emuv_query_client &a, int id,
                                      const region &, int) { a.id = id; }),

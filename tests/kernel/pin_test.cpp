@@ -14,6 +14,7 @@
 #include <linux/memfd.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -235,11 +236,12 @@ TEST_F(pinned, MemoryComesBackWhenThePinIsGone)
         wait_until([&] { return settled_available() + 8 * mib > before; }));
 }
 
-/// The regions of an instance as debugfs lists them.
-std::vector<std::map<std::string, std::string>> listed_regions(int id)
+/// The regions or clients of an instance as debugfs lists them.
+std::vector<std::map<std::string, std::string>> listed(int id,
+                                                       const std::string &what)
 {
     std::istringstream text(read_text("/sys/kernel/debug/emuv/emuv" +
-                                      std::to_string(id) + "/regions"));
+                                      std::to_string(id) + "/" + what));
     const auto words = [](const std::string &line) {
         std::istringstream in(line);
         return std::vector<std::string>(std::istream_iterator<std::string>(in),
@@ -259,12 +261,18 @@ std::vector<std::map<std::string, std::string>> listed_regions(int id)
     return all;
 }
 
+std::vector<std::map<std::string, std::string>> listed_regions(int id)
+{
+    return listed(id, "regions");
+}
+
 TEST_F(pages, RegionsAreListedForDebugging)
 {
     std::memset(map.data(), 1, map.size());
     if (!exists("/sys/kernel/debug/emuv"))
         GTEST_SKIP() << "no debugfs here";
     const auto size = std::to_string(region_bytes);
+    const auto number = std::to_string(list_clients(client).front().client);
     auto listed = listed_regions(id);
     ASSERT_EQ(listed.size(), 1U);
     EXPECT_EQ(listed[0]["bytes"], size);
@@ -272,8 +280,7 @@ TEST_F(pages, RegionsAreListedForDebugging)
     EXPECT_EQ(listed[0]["pinned"], "0");
     EXPECT_EQ(listed[0]["devices"], "0");
     EXPECT_EQ(listed[0]["state"], "owned");
-    EXPECT_EQ(listed[0]["client"],
-              std::to_string(list_clients(client).front().client));
+    EXPECT_EQ(listed[0]["client"], number);
     auto by = std::make_unique<socket_pin>(map.data(), region_bytes);
     ASSERT_EQ(by->error(), 0);
     EXPECT_EQ(listed_regions(id)[0]["pinned"], size);
@@ -282,15 +289,124 @@ TEST_F(pages, RegionsAreListedForDebugging)
     listed = listed_regions(id);
     ASSERT_EQ(listed.size(), 1U);
     EXPECT_EQ(listed[0]["state"], "unowned");
-    EXPECT_EQ(listed[0]["client"], "0");
+    EXPECT_EQ(listed[0]["client"], number) << "who allocated it";
     map.reset();
     exported.reset();
+    client.reset();
     EXPECT_TRUE(wait_until([&] {
         const auto now = listed_regions(id);
-        return now.size() == 1 && now[0].at("state") == "lingering";
+        return now.size() == 1 && now[0].at("state") == "lingering" &&
+               now[0].at("client") == number;
     }));
     by.reset();
     EXPECT_TRUE(wait_until([&] { return listed_regions(id).empty(); }));
+}
+
+/// Each client with what its memory is doing.
+std::vector<emuv_query_client> memory_of_clients(const descriptor &node)
+{
+    return list_clients(node, 0, EMUV_QUERY_MEMORY);
+}
+
+TEST_F(pages, AClientsMemoryIsCounted)
+{
+    const auto other = open_client(id);
+    const auto theirs = allocate(other, 8 * chunk, EMUV_ALLOC_POPULATE);
+    std::memset(map.data(), 1, 3 * chunk);
+    {
+        const auto of = memory_of_clients(client);
+        ASSERT_EQ(of.size(), 2U);
+        EXPECT_EQ(of[0].resident_bytes, 3 * chunk);
+        EXPECT_EQ(of[0].pinned_bytes, 0U);
+        EXPECT_EQ(of[0].lingering_bytes, 0U);
+        EXPECT_EQ(of[1].resident_bytes, 8 * chunk);
+    }
+    auto by = std::make_unique<socket_pin>(map.data() + chunk, 2 * chunk);
+    ASSERT_EQ(by->error(), 0);
+    {
+        const auto of = memory_of_clients(client);
+        EXPECT_EQ(of[0].resident_bytes, 3 * chunk);
+        EXPECT_EQ(of[0].pinned_bytes, 2 * chunk);
+        EXPECT_EQ(of[1].pinned_bytes, 0U);
+        const auto plain = list_clients(client);
+        EXPECT_EQ(plain[0].resident_bytes + plain[0].pinned_bytes, 0U)
+            << "nobody has asked";
+    }
+    // In others' hands it is nobody's; pinned and in no hands, it lingers.
+    auto exported = export_region(client, got.offset);
+    map.reset();
+    ASSERT_EQ(release(client, got.offset), 0);
+    {
+        const auto of = memory_of_clients(client);
+        EXPECT_EQ(of[0].resident_bytes + of[0].pinned_bytes, 0U);
+        EXPECT_EQ(of[0].lingering_bytes, 0U);
+    }
+    exported.reset();
+    EXPECT_TRUE(wait_until([&] {
+        return memory_of_clients(client)[0].lingering_bytes == region_bytes;
+    }));
+    EXPECT_EQ(memory_of_clients(client)[1].lingering_bytes, 0U);
+    EXPECT_EQ(query(control, id).unowned_bytes, region_bytes);
+    by.reset();
+    EXPECT_TRUE(wait_until(
+        [&] { return memory_of_clients(client)[0].lingering_bytes == 0; }));
+    EXPECT_EQ(release(other, theirs.offset), 0);
+}
+
+TEST_F(pages, AClientsMemoryIsCountedOverManyRegions)
+{
+    const int large =
+        create(control, creation(0, 2 * gib, EMUV_ANY, EMUV_CREATE_OVERCOMMIT));
+    {
+        const auto one = open_client(large);
+        const auto two = open_client(large);
+        unsigned regions = 0;
+        for (region more;
+             try_allocate(regions % 2 ? two : one, chunk, more) == 0;
+             regions++) {
+            if (regions < 8) {
+                ASSERT_EQ(pwrite(regions % 2 ? two.get() : one.get(), "x", 1,
+                                 static_cast<off_t>(more.offset)),
+                          1);
+            }
+        }
+        ASSERT_EQ(regions, 1024U);
+        for (const auto &of : memory_of_clients(one)) {
+            EXPECT_EQ(of.virtual_bytes, gib);
+            EXPECT_EQ(of.resident_bytes, 4 * chunk);
+            EXPECT_EQ(of.lingering_bytes, 0U);
+        }
+    }
+    EXPECT_EQ(destroy_eventually(control, large), 0);
+}
+
+TEST_F(pages, ClientsAreListedForDebugging)
+{
+    if (!exists("/sys/kernel/debug/emuv"))
+        GTEST_SKIP() << "no debugfs here";
+    std::memset(map.data(), 1, 2 * chunk);
+    process other({}, [&](channel &us) -> std::string {
+        CHILD_EXPECT(prctl(PR_SET_NAME, "a \\b\n") == 0);
+        const auto theirs = open_client(id);
+        us.send();
+        us.receive();
+        return "";
+    });
+    other.conversation().receive();
+    const auto by = std::make_unique<socket_pin>(map.data(), chunk);
+    ASSERT_EQ(by->error(), 0);
+    const auto lines = listed(id, "clients");
+    ASSERT_EQ(lines.size(), 2U);
+    EXPECT_EQ(lines[0].at("pid"), std::to_string(getpid()));
+    EXPECT_EQ(lines[0].at("virtual"), std::to_string(region_bytes));
+    EXPECT_EQ(lines[0].at("resident"), std::to_string(2 * chunk));
+    EXPECT_EQ(lines[0].at("pinned"), std::to_string(chunk));
+    EXPECT_EQ(lines[0].at("lingering"), "0");
+    EXPECT_EQ(lines[1].at("pid"), std::to_string(other.pid()));
+    EXPECT_EQ(lines[1].at("virtual"), "0");
+    EXPECT_EQ(lines[1].at("command"), "a\\040\\134b\\012");
+    other.conversation().send();
+    EXPECT_EQ(other.join(), "");
 }
 
 TEST_F(pages, ListingRegionsIsNotInTheWayOfDiscards)

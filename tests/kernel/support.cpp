@@ -192,11 +192,13 @@ emuv_query_instance query(const descriptor &node, int id)
     return argument;
 }
 
-std::vector<emuv_query_client> list_clients(const descriptor &node, int id)
+std::vector<emuv_query_client> list_clients(const descriptor &node, int id,
+                                            unsigned flags)
 {
     std::vector<emuv_query_client> list;
     for (u64 next = 0;;) {
         auto argument = fresh<emuv_query_client>();
+        argument.flags = flags;
         argument.id = id;
         argument.client = next;
         errno = call(node, EMUV_IOC_QUERY_CLIENT, argument);

@@ -126,7 +126,8 @@ descriptor open_client(int id, int flags = O_RDWR);
 descriptor open_raw(int id, int flags = O_RDWR);
 
 emuv_query_instance query(const descriptor &node, int id = 0);
-std::vector<emuv_query_client> list_clients(const descriptor &node, int id = 0);
+std::vector<emuv_query_client> list_clients(const descriptor &node, int id = 0,
+                                            unsigned flags = 0);
 
 struct region
 {

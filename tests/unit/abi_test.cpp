@@ -37,7 +37,7 @@ TEST(abi, sizes_stay)
 {
     EXPECT_EQ(sizeof(emuv_version), 56U);
     EXPECT_EQ(sizeof(emuv_query_instance), 248U);
-    EXPECT_EQ(sizeof(emuv_query_client), 128U);
+    EXPECT_EQ(sizeof(emuv_query_client), 152U);
     EXPECT_EQ(sizeof(emuv_create), 120U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
     EXPECT_EQ(sizeof(emuv_alloc), 24U);
@@ -62,6 +62,7 @@ TEST(abi, members_stay_where_they_are)
     EXPECT_EQ(offsetof(emuv_query_instance, hit_bytes), 184U);
     EXPECT_EQ(offsetof(emuv_query_client, comm), 80U);
     EXPECT_EQ(offsetof(emuv_query_client, hit_bytes), 96U);
+    EXPECT_EQ(offsetof(emuv_query_client, resident_bytes), 128U);
     EXPECT_EQ(offsetof(emuv_report, hit_bytes), 40U);
     EXPECT_EQ(offsetof(emuv_create, physical_bytes), 16U);
     EXPECT_EQ(offsetof(emuv_create, pci_device_id), 32U);

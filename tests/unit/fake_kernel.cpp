@@ -168,6 +168,15 @@ int fake_kernel::open(const std::string &path, int /*flags*/)
     return open_as(std::stoi(name.substr(4)), ::getpid(), comm());
 }
 
+void fake_kernel::set_memory(int id, std::uint64_t resident,
+                             std::uint64_t pinned, std::uint64_t lingering)
+{
+    auto &first = instances_.at(id).clients.begin()->second;
+    first.resident_bytes = resident;
+    first.pinned_bytes = pinned;
+    first.lingering_bytes = lingering;
+}
+
 int fake_kernel::open_as(int id, int pid, const std::string &process)
 {
     const auto found = instances_.find(id);
@@ -350,7 +359,7 @@ int fake_kernel::query_instance(const open_file &of, void *argument)
 int fake_kernel::query_client(const open_file &of, void *argument)
 {
     emuv_query_client copy{};
-    if (const int bad = take(argument, copy); bad != 0)
+    if (const int bad = take(argument, copy, EMUV_QUERY_MEMORY); bad != 0)
         return bad;
     const auto found = instances_.find(of.id < 0 ? copy.id : of.id);
     if (found == instances_.end())
@@ -371,6 +380,11 @@ int fake_kernel::query_client(const open_file &of, void *argument)
     copy.hit_bytes = info.moved.hit_bytes;
     copy.miss_bytes = info.moved.miss_bytes;
     copy.stalled_ns = info.moved.stalled_ns;
+    if ((copy.flags & EMUV_QUERY_MEMORY) != 0) {
+        copy.resident_bytes = info.resident_bytes;
+        copy.pinned_bytes = info.pinned_bytes;
+        copy.lingering_bytes = info.lingering_bytes;
+    }
     copy_text(copy.comm, info.comm);
     return give(argument, copy);
 }

@@ -81,6 +81,9 @@ public:
 
     /// An open file of a node, as another process would hold it.
     int open_as(int id, int pid, const std::string &process);
+    /// Sets what the memory of an instance's first client is doing, in bytes.
+    void set_memory(int id, std::uint64_t resident, std::uint64_t pinned,
+                    std::uint64_t lingering);
 
     // kernel_api
     int open(const std::string &path, int flags) override;

@@ -25,7 +25,7 @@ struct info_options
     output_options output;
 };
 
-constexpr std::array<column, 13> client_columns = {{
+constexpr std::array<column, 16> client_columns = {{
     {"pid", "PID", kind::number, "a client's process"},
     {"comm", "COMMAND", kind::text, "that process's name"},
     {"client", "CLIENT", kind::number, "a client's number"},
@@ -39,6 +39,9 @@ constexpr std::array<column, 13> client_columns = {{
     {"hit_bytes", "HIT", kind::bytes, "given to work, in VRAM"},
     {"miss_bytes", "MISS", kind::bytes, "given to work, in RAM"},
     {"stalled_ns", "STALLED", kind::nanoseconds, "work waited for memory"},
+    {"resident_bytes", "RESIDENT", kind::bytes, "RAM that backs it now"},
+    {"pinned_bytes", "PINNED", kind::bytes, "the part that devices pin"},
+    {"lingering_bytes", "LINGERING", kind::bytes, "freed, but still pinned"},
 }};
 
 row client_row(const emuv::client_info &one)
@@ -56,8 +59,31 @@ row client_row(const emuv::client_info &one)
                     one.moved.faults,
                     one.moved.hit_bytes,
                     one.moved.miss_bytes,
-                    one.moved.stalled_ns};
+                    one.moved.stalled_ns,
+                    one.resident_bytes,
+                    one.pinned_bytes,
+                    one.lingering_bytes};
     return result;
+}
+
+/// "1234 python: 4 GiB VRAM, 512 MiB RAM (300 MiB backed, 2 MiB pinned)".
+std::string describe_client(const emuv::client_info &one, bool exact)
+{
+    std::string text =
+        fmt::format("{} {}: {} VRAM, {} RAM", one.pid, printable(one.comm),
+                    say_size(one.physical_bytes, exact),
+                    say_size(one.virtual_bytes, exact));
+    if (one.resident_bytes != 0) {
+        text += fmt::format(" ({} backed", say_size(one.resident_bytes, exact));
+        if (one.pinned_bytes != 0)
+            text +=
+                fmt::format(", {} pinned", say_size(one.pinned_bytes, exact));
+        text += ")";
+    }
+    if (one.lingering_bytes != 0)
+        text += fmt::format(", {} freed but pinned",
+                            say_size(one.lingering_bytes, exact));
+    return text;
 }
 
 std::string describe_card(const std::string &label)
@@ -134,11 +160,9 @@ std::string block(const emuv::instance_info &info, bool exact,
     line("Stalled",
          fmt::format("{:.3f} s", static_cast<double>(moved.stalled_ns) / 1e9));
     line("Clients", std::to_string(info.clients));
-    if (const auto clients = read_clients(info.id, env))
+    if (const auto clients = read_clients(info.id, env, true))
         for (const auto &one : *clients)
-            text += fmt::format("    {} {}: {} VRAM, {} RAM\n", one.pid,
-                                printable(one.comm), size(one.physical_bytes),
-                                size(one.virtual_bytes));
+            text += "    " + describe_client(one, exact) + "\n";
     return text;
 }
 
@@ -161,7 +185,7 @@ void cmd_info(const info_options &options, environment &env)
         for (const auto &info : found) {
             row one = instance_row(info, env, names);
             if (plain.json && info.clients != 0) {
-                const auto clients = read_clients(info.id, env);
+                const auto clients = read_clients(info.id, env, true);
                 one.children_hidden = !clients;
                 for (const auto &client :
                      clients.value_or(std::vector<emuv::client_info>()))

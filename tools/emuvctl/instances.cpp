@@ -214,14 +214,14 @@ std::vector<emuv::instance_info> read_instances(std::span<const int> ids,
 }
 
 std::optional<std::vector<emuv::client_info>>
-read_clients(int id, const environment &env)
+read_clients(int id, const environment &env, bool memory)
 {
     try {
         if (permitted(env.dev / "emuv-control"))
-            return emuv::control(env.dev, env.kernel).clients(id);
+            return emuv::control(env.dev, env.kernel).clients(id, memory);
         if (!permitted(env.dev / emuv::instance_name(id)))
             return std::nullopt;
-        auto clients = emuv::client(id, env.dev, env.kernel).clients();
+        auto clients = emuv::client(id, env.dev, env.kernel).clients(memory);
         // The file that was opened to ask is the youngest of this process.
         const auto own = std::find_if(
             clients.rbegin(), clients.rend(),

@@ -46,9 +46,10 @@ std::vector<emuv::instance_info> read_instances(std::span<const int> ids,
 void require_module(const environment &env);
 
 /// An instance's clients, through whichever node may be opened; nullopt if
-/// none may. Its own open file is left out.
+/// none may. Its own open file is left out. With @p memory the memory behind
+/// their regions is looked at, too.
 std::optional<std::vector<emuv::client_info>>
-read_clients(int id, const environment &env);
+read_clients(int id, const environment &env, bool memory = false);
 
 /// "2 clients: 1234 python, 1300 train" or "2 clients".
 std::string describe_clients(const emuv::instance_info &info,

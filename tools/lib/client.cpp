@@ -202,9 +202,9 @@ instance_info client::query() const
     return to_info(arg);
 }
 
-std::vector<client_info> client::clients() const
+std::vector<client_info> client::clients(bool memory) const
 {
-    return query_clients(*file_, 0);
+    return query_clients(*file_, 0, memory);
 }
 
 driver_version client::version() const

@@ -144,9 +144,9 @@ std::vector<instance_info> control::instances() const
     return all;
 }
 
-std::vector<client_info> control::clients(int id) const
+std::vector<client_info> control::clients(int id, bool memory) const
 {
-    return query_clients(*file_, id);
+    return query_clients(*file_, id, memory);
 }
 
 } // namespace emuv

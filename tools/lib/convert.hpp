@@ -14,8 +14,10 @@ client_info to_info(const emuv_query_client &from);
 driver_version query_version(const node_file &file);
 /// @throws abi_mismatch the module is not for this library
 void check_abi(const node_file &file);
-/// All clients of instance @p id (which a node of one instance ignores).
-std::vector<client_info> query_clients(const node_file &file, int id);
+/// All clients of instance @p id (which a node of one instance ignores), with
+/// the memory behind their regions if @p memory.
+std::vector<client_info> query_clients(const node_file &file, int id,
+                                       bool memory);
 
 /// A string out of a fixed array that may lack its NUL.
 template <std::size_t N>

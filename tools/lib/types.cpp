@@ -90,6 +90,9 @@ client_info to_info(const emuv_query_client &from)
     to.virtual_bytes = from.virtual_bytes;
     to.imported_bytes = from.imported_bytes;
     to.moved = counters_of(from);
+    to.resident_bytes = from.resident_bytes;
+    to.pinned_bytes = from.pinned_bytes;
+    to.lingering_bytes = from.lingering_bytes;
     return to;
 }
 
@@ -108,11 +111,13 @@ void check_abi(const node_file &file)
         throw abi_mismatch(file.path(), version.abi, version.module_version);
 }
 
-std::vector<client_info> query_clients(const node_file &file, int id)
+std::vector<client_info> query_clients(const node_file &file, int id,
+                                       bool memory)
 {
     std::vector<client_info> all;
     for (std::uint64_t next = 0;;) {
         emuv_query_client arg{};
+        arg.flags = memory ? EMUV_QUERY_MEMORY : 0;
         arg.id = id;
         arg.client = next;
         const int result = file.try_call(EMUV_IOC_QUERY_CLIENT, arg);

@@ -211,9 +211,15 @@ struct emuv_query_instance {
 };
 
 /**
+ * EMUV_QUERY_MEMORY: look at the memory behind the client's regions, too. This
+ * takes as long as it has chunks.
+ */
+#define EMUV_QUERY_MEMORY	(1U << 0)
+
+/**
  * struct emuv_query_client - ioctl(EMUV_IOC_QUERY_CLIENT)
  * @size: sizeof(struct emuv_query_client)
- * @flags: Must be 0
+ * @flags: EMUV_QUERY_MEMORY
  * @id: In, on the control node: the instance
  * @pid: Out: the process that opened the node, by its number in the caller's
  *	PID namespace; 0 if it is not visible there
@@ -231,14 +237,22 @@ struct emuv_query_instance {
  * @miss_bytes: Out: see struct emuv_report
  * @stalled_ns: Out: see struct emuv_report
  * @waiting_bytes: Out: the sum of its charges that wait (EMUV_CHARGE_WAIT)
+ * @resident_bytes: Out: with EMUV_QUERY_MEMORY: the system RAM behind
+ *	@virtual_bytes now; without: 0, as for the next two
+ * @pinned_bytes: Out: the part of @resident_bytes in chunks that a device, or
+ *	something like io_uring, has pinned
+ * @lingering_bytes: Out: the bytes that it allocated and that nobody holds any
+ *	more, but that something still pins. The instance counts them as unowned
  *
  * The first version ends with @comm.
  *
  * List the clients of an instance, one per call. On /dev/emuvN the caller's own
- * open file is one of the clients.
+ * open file is one of the clients. Sums of EMUV_QUERY_MEMORY are of no one moment
+ * if memory changes meanwhile.
  *
  * - ENODEV: there is no such instance.
  * - ENOENT: there is no further client.
+ * - EINTR: with EMUV_QUERY_MEMORY: a fatal signal came.
  */
 struct emuv_query_client {
 	__u32 size;
@@ -258,6 +272,9 @@ struct emuv_query_client {
 	__aligned_u64 miss_bytes;
 	__aligned_u64 stalled_ns;
 	__aligned_u64 waiting_bytes;
+	__aligned_u64 resident_bytes;
+	__aligned_u64 pinned_bytes;
+	__aligned_u64 lingering_bytes;
 };
 
 /**
