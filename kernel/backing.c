@@ -251,6 +251,14 @@ struct emuv_chunk *emuv_chunk_look(struct emuv_region *region,
 	return chunk;
 }
 
+/* Is @index backed by a chunk in RAM? It may leave at once. */
+bool emuv_chunk_is_in_ram(struct emuv_region *region, unsigned long index)
+{
+	const void *entry = xa_load(&region->chunks, index);
+
+	return entry && !emuv_reclaim_is_gone(entry);
+}
+
 static void emuv_chunk_zero(const struct emuv_chunk *chunk, size_t from,
 			    size_t to)
 {

@@ -89,6 +89,14 @@ static inline void emuv_shrinker_free(struct shrinker *shrinker)
 }
 #endif
 
+/* until 6.6 such mappings' faults come with mmap_lock, never with less */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0)
+static inline void release_fault_lock(struct vm_fault *vmf)
+{
+	mmap_read_unlock(vmf->vma->vm_mm);
+}
+#endif
+
 /* namespaces are strings from 6.13 on */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 #define EMUV_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)

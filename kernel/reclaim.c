@@ -10,8 +10,9 @@
  * fails once all workers have looked for it in vain; those that hang do not
  * count.
  *
- * A toucher sleeps meanwhile, holding mmap_lock or a dma-buf's locks, but no
- * lock that a worker waits for. A process in reclaim may hold any lock, so it
+ * A toucher sleeps meanwhile. It may hold mmap_lock or a dma-buf's locks, but no
+ * lock of the driver's that a worker waits for. A fault lets mmap_lock go, unless
+ * it was tried before (vm.c). A process in reclaim may hold any lock, so it
  * waits for a short time only. A worker tries map_sem and never waits for it.
  *
  * A worker goes round the regions like the hand of a clock. It takes a chunk
@@ -23,6 +24,7 @@
  * owns the place until it sets another entry. Others wait, without a lock that
  * the owner needs. So a place's bytes are never in two hands.
  */
+#include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/shrinker.h>
@@ -74,6 +76,26 @@ struct emuv_reclaim_waiter {
 	bool served;
 	struct emuv_chunk *chunk;
 	struct completion done;
+};
+
+/*
+ * struct emuv_reclaim_read - bytes on their way back, in a worker's hands
+ * @chunk: The chunk that they are read to; the worker owns it until @done
+ * @err: Once @done: 0, or why the place has no chunk
+ * @ended: The place has been given up
+ * @left: Nobody waits any more. The worker has references of its own to the
+ *	region and the module then. Both are under the region's xa_lock
+ */
+struct emuv_reclaim_read {
+	struct work_struct work;
+	struct work_struct end_work;
+	struct completion done;
+	struct emuv_region *region;
+	unsigned long index;
+	struct emuv_chunk *chunk;
+	int err;
+	bool ended;
+	bool left;
 };
 
 /*
@@ -156,78 +178,172 @@ static void emuv_reclaim_settle(struct emuv_region *region, unsigned long index,
 	wake_up_all(&region->inst->swap->moved);
 }
 
-/* Wait until nobody owns the place. -EINTR on a fatal signal. */
+/*
+ * Wait until nobody owns the place: its chunk is leaving, or coming back.
+ * -EINTR on a fatal signal.
+ */
 int emuv_reclaim_wait(struct emuv_region *region, unsigned long index)
 {
-	return wait_event_killable(region->inst->swap->moved,
-				   xa_load(&region->chunks, index) !=
-					   EMUV_MOVING) ? -EINTR : 0;
+	unsigned long stall;
+	int interrupted;
+
+	psi_memstall_enter(&stall);
+	interrupted = wait_event_killable(region->inst->swap->moved,
+					  xa_load(&region->chunks, index) !=
+						  EMUV_MOVING);
+	psi_memstall_leave(&stall);
+	return interrupted ? -EINTR : 0;
 }
 
 /*
- * End a return: give up the place with @chunk in it, or after an error as it
- * was. In a region that was revoked meanwhile nothing is left in it.
+ * Give up a place whose bytes were to come back: @chunk is in it then, with the
+ * caller's reference, or after an error they are away as before. Returns the
+ * error. That is -ENODEV in a region that was revoked meanwhile, and nothing is
+ * left in the place.
  */
-static struct emuv_chunk *emuv_reclaim_land(struct emuv_region *region,
-					    unsigned long index,
-					    struct emuv_chunk *chunk, int err)
+static int emuv_reclaim_land(struct emuv_region *region, unsigned long index,
+			     struct emuv_chunk *chunk, int err)
 {
-	atomic_long_t *away = &region->inst->swap->away;
-	bool revoked;
+	void *entry = err ? EMUV_AWAY : chunk;
 
-	xa_lock(&region->chunks);
-	revoked = emuv_region_is_revoked(region);
-	if (revoked) {
-		atomic_long_dec(away);
-		emuv_reclaim_settle(region, index, NULL);
-	} else if (err) {
-		emuv_reclaim_settle(region, index, EMUV_AWAY);
-	} else {
-		atomic_long_dec(away);
-		kref_get(&chunk->kref);
+	if (emuv_region_is_revoked(region)) {
+		err = -ENODEV;
+		entry = NULL;
+	}
+	if (entry != EMUV_AWAY)
+		atomic_long_dec(&region->inst->swap->away);
+	if (!err)
 		emuv_chunk_count(region, 1);
-		emuv_reclaim_settle(region, index, chunk);
+	emuv_reclaim_settle(region, index, entry);
+	return err;
+}
+
+/* Free a read that nobody waited for, and what it held. */
+static void emuv_reclaim_end_work(struct work_struct *work)
+{
+	struct emuv_reclaim_read *read = container_of(work,
+						      struct emuv_reclaim_read,
+						      end_work);
+
+	emuv_region_put(read->region);
+	kfree(read);
+	/* the module's exit waits for this queue */
+	module_put(THIS_MODULE);
+}
+
+/*
+ * Read the bytes of a place. The thread that waits gets the chunk with a
+ * reference, and frees the read.
+ */
+static void emuv_reclaim_read_work(struct work_struct *work)
+{
+	struct emuv_reclaim_read *read = container_of(work,
+						      struct emuv_reclaim_read,
+						      work);
+	struct emuv_region *region = read->region;
+	u64 place = emuv_reclaim_place(region, read->index);
+	bool left;
+	int err;
+
+	err = emuv_swap_read(region->inst->swap, place, read->chunk);
+	trace_emuv_swap(region->inst->config.id, place, false, err);
+	xa_lock(&region->chunks);
+	err = emuv_reclaim_land(region, read->index, read->chunk, err);
+	left = read->left;
+	if (!err && !left)
+		kref_get(&read->chunk->kref);
+	read->err = err;
+	read->ended = true;
+	xa_unlock(&region->chunks);
+	if (err)
+		emuv_chunk_put(read->chunk);
+	if (left)
+		emuv_swap_queue_end(&read->end_work);
+	else
+		complete(&read->done);
+}
+
+/*
+ * Wait for the end of a read. On a fatal signal leave it to the worker: -EINTR,
+ * and @read is not the caller's any more.
+ */
+static int emuv_reclaim_await(struct emuv_reclaim_read *read)
+{
+	struct emuv_region *region = read->region;
+	bool left;
+
+	if (!wait_for_completion_killable(&read->done))
+		return 0;
+	xa_lock(&region->chunks);
+	left = !read->ended;
+	if (left) {
+		read->left = true;
+		emuv_region_get(region);
+		__module_get(THIS_MODULE);
 	}
 	xa_unlock(&region->chunks);
-	if (revoked && !err)
-		emuv_chunk_put(chunk);
-	if (revoked)
-		err = -ENODEV;
+	if (!left)
+		wait_for_completion(&read->done);
+	return left ? -EINTR : 0;
+}
+
+/*
+ * Bring the bytes of an owned place back and give the place up. The chunk with a
+ * reference, or an error.
+ */
+static struct emuv_chunk *emuv_reclaim_fetch(struct emuv_region *region,
+					     unsigned long index)
+{
+	struct emuv_chunk *chunk = ERR_PTR(-ENOMEM);
+	struct emuv_reclaim_read *read;
+	int err;
+
+	read = kzalloc(sizeof(*read), GFP_KERNEL);
+	if (read)
+		chunk = emuv_chunk_make(region, true);
+	if (IS_ERR(chunk)) {
+		kfree(read);
+		xa_lock(&region->chunks);
+		err = emuv_reclaim_land(region, index, NULL, PTR_ERR(chunk));
+		xa_unlock(&region->chunks);
+		return ERR_PTR(err);
+	}
+	INIT_WORK(&read->work, emuv_reclaim_read_work);
+	INIT_WORK(&read->end_work, emuv_reclaim_end_work);
+	init_completion(&read->done);
+	read->region = region;
+	read->index = index;
+	read->chunk = chunk;
+	emuv_swap_queue_read(region->inst->swap, &read->work);
+	err = emuv_reclaim_await(read);
+	if (err)
+		return ERR_PTR(err);
+	err = read->err;
+	kfree(read);
 	return err ? ERR_PTR(err) : chunk;
 }
 
 /*
  * Bring the bytes of a place back that are not in RAM. Returns the chunk, with
  * a reference; NULL if another thread was faster; or an error. -EIO means that
- * the swap file cannot be read; others are those of emuv_chunk_make(). After an
- * error the bytes are still in the file, unless it is -ENODEV, in a revoked
- * region.
+ * the swap file cannot be read. -EINTR means that a fatal signal came; the bytes
+ * may still come back. Others are those of emuv_chunk_make(). After an error the
+ * bytes are not lost, unless it is -ENODEV, in a revoked region.
  */
 struct emuv_chunk *emuv_reclaim_return(struct emuv_region *region,
 				       unsigned long index)
 {
-	struct emuv_swap *swap = region->inst->swap;
-	u64 place = emuv_reclaim_place(region, index);
 	struct emuv_chunk *chunk;
 	unsigned long stall;
-	int err;
 
 	if (emuv_reclaim_wait(region, index))
 		return ERR_PTR(-EINTR);
 	if (!emuv_reclaim_claim(region, index))
 		return NULL;
 	psi_memstall_enter(&stall);
-	chunk = emuv_chunk_make(region, true);
-	err = PTR_ERR_OR_ZERO(chunk);
-	if (!err) {
-		err = emuv_swap_read(swap, place, chunk);
-		if (err)
-			emuv_chunk_put(chunk);
-		trace_emuv_swap(region->inst->config.id, place, false, err);
-	}
+	chunk = emuv_reclaim_fetch(region, index);
 	psi_memstall_leave(&stall);
-
-	return emuv_reclaim_land(region, index, chunk, err);
+	return chunk;
 }
 
 /*

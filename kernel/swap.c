@@ -7,10 +7,13 @@
  * 2 MiB at once: no other RAM is needed first, and the chunk's RAM is free
  * afterwards.
  *
- * The file system's locks must not nest in mmap_lock, which a fault holds. So
+ * The file system's locks must not nest in mmap_lock, which a fault may hold. So
  * workers do all I/O, and whoever needs it waits. No lock of the driver is held
  * meanwhile. A fault waits for reads only, never for something that a frozen
  * file system would hold up: writing is tried, and fails there.
+ *
+ * A thread that waits for a read can be killed. It may hold the very lock that
+ * the read needs, if it writes to the file from memory that is in it.
  *
  * Writes and the giving back of places are done one after the other, in the
  * order in which they came. So nobody has to wait until a place is given back,
@@ -41,16 +44,21 @@ static DECLARE_WAIT_QUEUE_HEAD(emuv_swap_closed);
 static struct workqueue_struct *emuv_swap_close_wq;
 
 /*
- * struct emuv_swap_io - I/O in progress, on the stack of whoever waits
+ * struct emuv_swap_io - a chunk to write or to read
  * @place: Place in the file, in chunks
  */
 struct emuv_swap_io {
-	struct work_struct work;
-	struct completion done;
 	struct file *file;
 	struct emuv_chunk *chunk;
 	u64 place;
 	bool write;
+};
+
+/* struct emuv_swap_job - a write in progress, on the stack of whoever waits */
+struct emuv_swap_job {
+	struct work_struct work;
+	struct completion done;
+	struct emuv_swap_io io;
 	int err;
 };
 
@@ -261,19 +269,21 @@ static int emuv_swap_transfer(const struct emuv_swap_io *io,
 }
 
 /*
- * Write or read a whole chunk. -EIO if the file gives less; -EAGAIN if it
- * cannot be written now, because its file system is frozen.
+ * Write or read a whole chunk, in a worker. -EIO if the file gives less; -EAGAIN
+ * if it cannot be written now, because its file system is frozen.
  */
 static int emuv_swap_move(const struct emuv_swap_io *io)
 {
+	/* others may be waiting for this to free memory */
+	unsigned int noio = memalloc_noio_save();
 	struct bio_vec *pieces;
 	int err;
 
 	pieces = kmalloc_array(io->chunk->folio ? 1 : EMUV_CHUNK_PAGES,
 			       sizeof(*pieces), GFP_KERNEL);
-	if (!pieces)
-		return -ENOMEM;
-	if (!io->write) {
+	if (!pieces) {
+		err = -ENOMEM;
+	} else if (!io->write) {
 		err = emuv_swap_transfer(io, pieces);
 	} else if (file_start_write_trylock(io->file)) {
 		err = emuv_swap_transfer(io, pieces);
@@ -282,53 +292,64 @@ static int emuv_swap_move(const struct emuv_swap_io *io)
 		err = -EAGAIN;
 	}
 	kfree(pieces);
+	memalloc_noio_restore(noio);
 	return err;
 }
 
-static void emuv_swap_work(struct work_struct *work)
+static void emuv_swap_write_work(struct work_struct *work)
 {
-	struct emuv_swap_io *io = container_of(work, struct emuv_swap_io, work);
-	/* others may be waiting for this to free memory */
-	unsigned int noio = memalloc_noio_save();
+	struct emuv_swap_job *job = container_of(work, struct emuv_swap_job,
+						 work);
 
-	io->err = emuv_swap_move(io);
-	memalloc_noio_restore(noio);
-	complete(&io->done);
-}
-
-static int emuv_swap_run(struct emuv_swap *swap, struct emuv_swap_io *io)
-{
-	INIT_WORK_ONSTACK(&io->work, emuv_swap_work);
-	init_completion(&io->done);
-	queue_work(io->write ? swap->write_wq : swap->wq, &io->work);
-	wait_for_completion(&io->done);
-	destroy_work_on_stack(&io->work);
-	return io->err;
+	job->err = emuv_swap_move(&job->io);
+	complete(&job->done);
 }
 
 /* Write a chunk that nobody else can change to @place. 0 or an error. */
 int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 {
-	struct emuv_swap_io io = {
-		.file = swap->file,
-		.chunk = chunk,
-		.place = place,
-		.write = true,
+	struct emuv_swap_job job = {
+		.io = {
+			.file = swap->file,
+			.chunk = chunk,
+			.place = place,
+			.write = true,
+		},
 	};
 
-	return emuv_swap_run(swap, &io);
+	INIT_WORK_ONSTACK(&job.work, emuv_swap_write_work);
+	init_completion(&job.done);
+	queue_work(swap->write_wq, &job.work);
+	wait_for_completion(&job.done);
+	destroy_work_on_stack(&job.work);
+	return job.err;
 }
 
-/* Read what was written to @place. 0 or an error; it can be tried again. */
+/* Have a worker call @work, which reads. */
+void emuv_swap_queue_read(struct emuv_swap *swap, struct work_struct *work)
+{
+	queue_work(swap->wq, work);
+}
+
+/* Have a worker call @work, which may end an instance and its file's queues. */
+void emuv_swap_queue_end(struct work_struct *work)
+{
+	queue_work(emuv_swap_close_wq, work);
+}
+
+/*
+ * Read what was written to @place, in a work of emuv_swap_queue_read(). 0 or an
+ * error; it can be tried again.
+ */
 int emuv_swap_read(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk)
 {
-	struct emuv_swap_io io = {
+	const struct emuv_swap_io io = {
 		.file = swap->file,
 		.chunk = chunk,
 		.place = place,
 	};
 
-	return emuv_swap_run(swap, &io);
+	return emuv_swap_move(&io);
 }
 
 static void emuv_swap_hole_work(struct work_struct *work)

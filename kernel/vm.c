@@ -94,6 +94,37 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 	return 0;
 }
 
+/*
+ * Get a chunk into RAM without mmap_lock, if it is not there and the fault can be
+ * tried again. So whoever waits for a swap file, or for RAM, holds up no other
+ * thread of the process. VM_FAULT_RETRY then, whatever came of it; the mapping
+ * may have gone. Otherwise 0, with the lock held: there is nothing to wait for,
+ * or the second try waits with it, so that a fault ends.
+ */
+static vm_fault_t emuv_vm_fetch(struct vm_fault *vmf,
+				struct emuv_region *region, unsigned long index)
+{
+	struct emuv_chunk *chunk;
+	struct file *keeper;
+
+	if (!emuv_instance_swaps(region->inst) ||
+	    emuv_chunk_is_in_ram(region, index) ||
+	    !fault_flag_allow_retry_first(vmf->flags))
+		return 0;
+	/* such a caller waits for nothing, and keeps the lock */
+	if (vmf->flags & FAULT_FLAG_RETRY_NOWAIT)
+		return VM_FAULT_RETRY;
+	/* keeps region and module, when others take the mapping away */
+	keeper = get_file(vmf->vma->vm_file);
+	release_fault_lock(vmf);
+	chunk = emuv_chunk_back(region, index);
+	/* after an error the second try gives the answer */
+	if (!IS_ERR(chunk))
+		emuv_chunk_let_go(region, index, chunk);
+	fput(keeper);
+	return VM_FAULT_RETRY;
+}
+
 static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
@@ -105,6 +136,9 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 
 	if (index >= region->range.count)
 		return VM_FAULT_SIGBUS;
+	ret = emuv_vm_fetch(vmf, region, index);
+	if (ret)
+		return ret;
 
 	for (;;) {
 		chunk = emuv_chunk_back(region, index);

@@ -16,7 +16,10 @@
 #include <sstream>
 #include <thread>
 
+#include <poll.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -308,6 +311,32 @@ std::optional<u64> first_page_error(const unsigned char *data, u64 bytes,
             return at + static_cast<u64>(found - words) * sizeof(u64);
     }
     return std::nullopt;
+}
+
+/// Does the thread sleep in the driver?
+bool sleeps_in_the_driver(pid_t thread)
+{
+    return read_text("/proc/" + std::to_string(thread) + "/wchan")
+        .starts_with("emuv_");
+}
+
+bool has_ended(const process &child)
+{
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(child.pid()), &info,
+                  WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+bool has_sent(process &child)
+{
+    pollfd file{child.conversation().get(), POLLIN, 0};
+    return poll(&file, 1, 0) == 1;
+}
+
+void touch(const volatile unsigned char *at)
+{
+    static_cast<void>(*at);
 }
 
 class reclaim : public driver_test
@@ -1017,6 +1046,285 @@ TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
         EXPECT_FALSE(first_page_error(map.data(), map.size(), 2));
     }
     EXPECT_EQ(destroy_eventually(control, next), 0);
+}
+
+TEST_F(reclaim, WhoWaitsForTheFileLetsOtherThreadsMap)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    const int id =
+        create(control, swapping(16 * mib, suspended_disk::open_it()));
+    {
+        const auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        press_down_to(id, 0);
+        slow.suspend(true);
+        // In another process, so that nothing here needs its locks.
+        process user({}, [&](channel &us) -> std::string {
+            std::thread toucher([&] {
+                us.send(static_cast<u64>(gettid()));
+                touch(map.data());
+            });
+            us.receive();
+            void *const more = mmap(nullptr, page, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            us.send(more != MAP_FAILED && munmap(more, page) == 0);
+            toucher.join();
+            return "";
+        });
+        const auto toucher = static_cast<pid_t>(user.conversation().receive());
+        EXPECT_TRUE(wait_until([&] { return sleeps_in_the_driver(toucher); }));
+        user.conversation().send();
+        EXPECT_TRUE(wait_until([&] { return has_sent(user); }))
+            << "mmap() waits for another thread's memory";
+        EXPECT_TRUE(sleeps_in_the_driver(toucher));
+        slow.suspend(false);
+        EXPECT_EQ(user.conversation().receive(), 1U);
+        EXPECT_EQ(user.join(), "");
+        EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+    }
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+}
+
+TEST_F(reclaim, AMappingThatGoesWhileItsMemoryComesBackIsNoLoss)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    const int id =
+        create(control, swapping(16 * mib, suspended_disk::open_it()));
+    {
+        const auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        {
+            const mapping map(client.get(), got.bytes, got.offset);
+            fill_pages(map.data(), map.size(), 1);
+            press_down_to(id, 0);
+        }
+        slow.suspend(true);
+        // Mapping and descriptor go, and another mapping comes there.
+        process user({.keep = {client.get()}}, [&](channel &us) -> std::string {
+            void *const at = mmap(nullptr, got.bytes, PROT_READ, MAP_SHARED,
+                                  client.get(), static_cast<off_t>(got.offset));
+            CHILD_EXPECT(at != MAP_FAILED);
+            close(client.get());
+            unsigned char seen = 1;
+            std::thread toucher([&] {
+                us.send(static_cast<u64>(gettid()));
+                seen = *static_cast<volatile unsigned char *>(at);
+            });
+            us.receive();
+            CHILD_EXPECT(mmap(at, got.bytes, PROT_READ,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                              0) == at);
+            us.send();
+            toucher.join();
+            CHILD_EXPECT(seen == 0);
+            return "";
+        });
+        const auto toucher = static_cast<pid_t>(user.conversation().receive());
+        EXPECT_TRUE(wait_until([&] { return sleeps_in_the_driver(toucher); }));
+        user.conversation().send();
+        EXPECT_TRUE(wait_until([&] { return has_sent(user); }));
+        slow.suspend(false);
+        EXPECT_EQ(user.join(), "");
+        const mapping map(client.get(), got.bytes, got.offset);
+        EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+    }
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+}
+
+TEST_F(reclaim, WhoWaitsForTheFileCanBeKilledAndItsReadEndsLater)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    const int id =
+        create(control, swapping(16 * mib, suspended_disk::open_it()));
+    process owner({}, [&](channel &us) -> std::string {
+        const auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        us.send();
+        us.receive();
+        touch(map.data());
+        return "";
+    });
+    owner.conversation().receive();
+    press_down_to(id, 0);
+    slow.suspend(true);
+    owner.conversation().send();
+    ASSERT_TRUE(wait_until([&] { return sleeps_in_the_driver(owner.pid()); }));
+    ASSERT_EQ(kill(owner.pid(), SIGKILL), 0);
+    EXPECT_TRUE(wait_until([&] { return has_ended(owner); }));
+    // The read holds the region until it ends, and the driver is in use.
+    EXPECT_TRUE(wait_until([&] { return now(id).clients == 0; }));
+    EXPECT_EQ(now(id).unowned_bytes, 16 * mib);
+    EXPECT_EQ(destroy(control, id), EBUSY);
+    control.reset();
+    EXPECT_EQ(unload(), EWOULDBLOCK);
+    control = open_control();
+    slow.suspend(false);
+    EXPECT_TRUE(wait_until([&] { return now(id).virtual_used_bytes == 0; }));
+    EXPECT_EQ(now(id).resident_bytes, 0U);
+    EXPECT_EQ(now(id).swapped_bytes, 0U);
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+}
+
+TEST_F(reclaim, AReadThatNobodyWaitsForEndsAfterItsInstanceWasTaken)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    const int id =
+        create(control, swapping(16 * mib, suspended_disk::open_it()));
+    process owner({}, [&](channel &us) -> std::string {
+        const auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        us.send();
+        us.receive();
+        touch(map.data());
+        return "";
+    });
+    owner.conversation().receive();
+    press_down_to(id, 0);
+    slow.suspend(true);
+    owner.conversation().send();
+    ASSERT_TRUE(wait_until([&] { return sleeps_in_the_driver(owner.pid()); }));
+    ASSERT_EQ(kill(owner.pid(), SIGKILL), 0);
+    EXPECT_TRUE(wait_until([&] { return has_ended(owner); }));
+    auto argument = fresh<emuv_destroy>();
+    argument.id = id;
+    argument.flags = EMUV_DESTROY_FORCE;
+    EXPECT_EQ(call(control, EMUV_IOC_DESTROY, argument), 0);
+    control.reset();
+    EXPECT_EQ(unload(), EWOULDBLOCK);
+    slow.suspend(false);
+    EXPECT_EQ(unload_eventually(), 0);
+}
+
+TEST_F(reclaim, WhoWritesToTheFileFromMemoryThatIsInItCanBeKilled)
+{
+    ASSERT_EQ(std::system("mkfs.ext4 -q -F /dev/zram0 && mkdir -p /run/swap && "
+                          "mount /dev/zram0 /run/swap"),
+              0);
+    {
+        const auto *const path = "/run/swap/file";
+        const descriptor file(static_cast<int>(checked(
+            open(path, O_RDWR | O_DIRECT | O_CREAT | O_CLOEXEC, 0600), path)));
+        ASSERT_EQ(ftruncate(file.get(), 32 * mib), 0);
+        const int id = create(control, swapping(16 * mib, file));
+        const auto client = open_client(id);
+        const auto got = allocate(client, 16 * mib);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        press_down_to(id, 0);
+        // Behind all places. The write holds the lock that the read needs.
+        process writer({}, [&](channel &) -> std::string {
+            const descriptor mine(open(path, O_WRONLY | O_CLOEXEC));
+            return pwrite(mine.get(), map.data(), page, 16 * mib) == page
+                       ? "written"
+                       : "failed";
+        });
+        EXPECT_TRUE(
+            wait_until([&] { return sleeps_in_the_driver(writer.pid()); }));
+        ASSERT_EQ(kill(writer.pid(), SIGKILL), 0);
+        EXPECT_TRUE(wait_until([&] { return has_ended(writer); }));
+        EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+    }
+    for (const auto &name : names_in("/sys/class/emuv"))
+        EXPECT_EQ(destroy_eventually(control, std::stoi(name.substr(4))), 0);
+    EXPECT_TRUE(wait_until(
+        [] { return std::system("umount /run/swap 2>/dev/null") == 0; }));
+}
+
+/// The microseconds for which some process of a group has waited for memory.
+u64 stalled_us(const memory_cgroup &group)
+{
+    const auto text = read_text(group.folder() + "/memory.pressure");
+    const auto at = text.find("total=");
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + 6));
+}
+
+TEST_F(reclaim, WaitingForAChunkThatComesOrGoesIsAStallForMemory)
+{
+    suspended_disk slow(64 * mib);
+    if (!slow.usable)
+        GTEST_SKIP() << "no device mapper here";
+    const memory_cgroup group("reclaim-stall");
+    if (!group.usable || !exists(group.folder() + "/memory.pressure"))
+        GTEST_SKIP() << "no cgroup2 with pressure here";
+    const int id = create(control, swapping(chunk, suspended_disk::open_it()));
+    {
+        const auto client = open_client(id);
+        const auto got = allocate(client, chunk);
+        const mapping map(client.get(), got.bytes, got.offset);
+        fill_pages(map.data(), map.size(), 1);
+        process toucher({}, [&](channel &us) -> std::string {
+            CHILD_EXPECT(group.enter());
+            while (us.receive() != 0) {
+                touch(map.data());
+                us.send();
+            }
+            return "";
+        });
+        const auto stalls = [&] {
+            const auto before = stalled_us(group);
+            return wait_until([&] { return stalled_us(group) > before; });
+        };
+        press_down_to(id, 0);
+        slow.suspend(true);
+        toucher.conversation().send(1);
+        EXPECT_TRUE(
+            wait_until([&] { return sleeps_in_the_driver(toucher.pid()); }));
+        EXPECT_TRUE(stalls()) << "it comes";
+        slow.suspend(false);
+        toucher.conversation().receive();
+
+        // A touch that comes before the chunk is on its way keeps it here.
+        slow.suspend(true);
+        EXPECT_TRUE(wait_until([&] {
+            press();
+            toucher.conversation().send(1);
+            wait_until([&] {
+                return has_sent(toucher) || sleeps_in_the_driver(toucher.pid());
+            });
+            if (!has_sent(toucher))
+                return true;
+            toucher.conversation().receive();
+            return false;
+        }));
+        EXPECT_TRUE(stalls()) << "it goes";
+        slow.suspend(false);
+        toucher.conversation().receive();
+        toucher.conversation().send(0);
+        EXPECT_EQ(toucher.join(), "");
+        EXPECT_FALSE(first_page_error(map.data(), map.size(), 1));
+    }
+    EXPECT_EQ(destroy_eventually(control, id), 0);
+}
+
+TEST_F(reclaim, WhatIsAwayIsNotResidentInItsClientsSum)
+{
+    const int id = create_swapping(16 * mib);
+    const auto client = open_client(id);
+    const auto got = allocate(client, 16 * mib);
+    const mapping map(client.get(), got.bytes, got.offset);
+    fill_pages(map.data(), map.size(), 1);
+    EXPECT_EQ(list_clients(client, 0, EMUV_QUERY_MEMORY)[0].resident_bytes,
+              16 * mib);
+    press_down_to(id, 0);
+    touch(map.data());
+    EXPECT_EQ(list_clients(client, 0, EMUV_QUERY_MEMORY)[0].resident_bytes,
+              chunk);
+    EXPECT_EQ(list_clients(client, 0, EMUV_QUERY_MEMORY)[0].virtual_bytes,
+              16 * mib);
 }
 
 TEST_F(reclaim, WhatIsAwayComesBackAtTheHostsFloor)
