@@ -5,6 +5,7 @@
 #include "support.hpp"
 #include "vgem.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -80,6 +81,8 @@ struct attempt
     /// Restores what a failed call may change, such as backed memory of the
     /// caller.
     std::function<void()> settle = [] {};
+    /// The errors that a failure may end with.
+    std::vector<int> errors = {ENOMEM, EFAULT};
 };
 
 /// State that a failed call must not change.
@@ -126,7 +129,8 @@ protected:
     void TearDown() override
     {
         client.reset();
-        if (!IsSkipped())
+        // A test may be skipped with the driver loaded.
+        if (inject.usable())
             driver_test::TearDown();
         munlockall();
     }
@@ -147,7 +151,7 @@ protected:
                 of.virtual_used_bytes,
                 of.unowned_bytes,
                 of.resident_bytes,
-                of.spills,
+                of.spills - reported,
                 clients.size(),
                 names_in("/sys/class/emuv").size(),
                 names_in("/proc/self/fd").size()};
@@ -171,7 +175,7 @@ protected:
             const bool struck = inject.disarm();
             if (error) {
                 EXPECT_TRUE(struck) << std::strerror(error);
-                EXPECT_TRUE(error == ENOMEM || error == EFAULT)
+                EXPECT_TRUE(std::ranges::count(of.errors, error))
                     << std::strerror(error);
                 refused++;
             } else {
@@ -201,6 +205,8 @@ protected:
     int id = -1;
     descriptor client;
     region got;
+    /// Spills that were reported with success: counters never go back.
+    u64 reported = 0;
 };
 
 // --- the control node ---
@@ -257,11 +263,13 @@ TEST_F(failure, InQueriesChangesNothing)
             argument.id = id;
             return ask(*node, EMUV_IOC_QUERY_INSTANCE, argument);
         }});
-        sweep({.call = [&] {
-            auto argument = fresh<emuv_query_client>();
-            argument.id = id;
-            return ask(*node, EMUV_IOC_QUERY_CLIENT, argument);
-        }});
+        for (const unsigned flags : {0U, EMUV_QUERY_MEMORY})
+            sweep({.call = [&] {
+                auto argument = fresh<emuv_query_client>();
+                argument.flags = flags;
+                argument.id = id;
+                return ask(*node, EMUV_IOC_QUERY_CLIENT, argument);
+            }});
     }
 }
 
@@ -294,14 +302,8 @@ TEST_F(failure, InReportLeavesTheCountersAsTheyWere)
 {
     auto argument = fresh<emuv_report>();
     argument.spills = 1;
-    // The undo reports 2^64 - 1, to wrap the counter back to its old value.
     sweep({.call = [&] { return ask(client, EMUV_IOC_REPORT, argument); },
-           .undo =
-               [&] {
-                   auto back = fresh<emuv_report>();
-                   back.spills = ~u64{0};
-                   ASSERT_EQ(call(client, EMUV_IOC_REPORT, back), 0);
-               }});
+           .undo = [&] { reported++; }});
 }
 
 TEST_F(failure, InAllocLeavesNoRegion)
@@ -405,11 +407,16 @@ TEST_F(failing_memory, ReadFailsOrReads)
     std::vector<char> data(8192);
     const auto where = static_cast<off_t>(got.offset + chunk - 4096);
     ASSERT_EQ(pwrite(client.get(), "x", 1, where), 1);
-    sweep({.call = [&] {
-        const auto read = pread(client.get(), data.data(), data.size(), where);
-        // The copy of the remaining bytes failed.
-        return read == 4096 ? EFAULT : error_of(read);
-    }});
+    // A copy that fails although the reader's memory takes bytes: the driver
+    // can only think that its own memory has failed.
+    sweep({.call =
+               [&] {
+                   const auto read =
+                       pread(client.get(), data.data(), data.size(), where);
+                   // The copy of the remaining bytes failed.
+                   return read == 4096 ? EFAULT : error_of(read);
+               },
+           .errors = {ENOMEM, EFAULT, EIO}});
 }
 
 TEST_F(failing_memory, MmapMapsOrLeavesNothing)
