@@ -15,6 +15,7 @@
 #include <grp.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -277,6 +278,7 @@ struct world
     u64 others;   ///< offset of another client's region
     const descriptor *node = nullptr;
     const descriptor *control = nullptr;
+    const descriptor *swap = nullptr; ///< a file to swap to, if there is one
 };
 
 /// How a process becomes a tenant: root's preparation, and the process.
@@ -347,7 +349,8 @@ void enter_container(const std::string &node)
              "bind");
     }
     must(mount(folder, "/dev", nullptr, MS_BIND | MS_REC, nullptr), "/dev");
-    must(mount("/sys", "/sys", nullptr, MS_BIND | MS_REC, nullptr), "/sys");
+    // Without what is mounted in it, such as debugfs.
+    must(mount("/sys", "/sys", nullptr, MS_BIND, nullptr), "/sys");
     must(mount(nullptr, "/sys", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY,
                nullptr),
          "read-only");
@@ -548,6 +551,23 @@ std::string own_memory(const descriptor &node)
     errors.insert(map_error(node.get(), got.bytes, got.offset));
     errors.insert(charge(node, 100));
     errors.insert(uncharge(node, 100));
+    // There is room: it need not wait.
+    auto waiting = fresh<emuv_charge>();
+    waiting.flags = EMUV_CHARGE_WAIT;
+    waiting.bytes = 100;
+    waiting.deadline_ns = EMUV_NO_DEADLINE;
+    errors.insert(call(node, EMUV_IOC_CHARGE, waiting));
+    auto back = fresh<emuv_charge>();
+    back.flags = EMUV_UNCHARGE_CANCEL;
+    back.bytes = 100;
+    errors.insert(call(node, EMUV_IOC_UNCHARGE, back));
+    auto state = fresh<emuv_query_instance>();
+    errors.insert(call(node, EMUV_IOC_QUERY_INSTANCE, state));
+    auto memory = fresh<emuv_query_client>();
+    memory.flags = EMUV_QUERY_MEMORY;
+    errors.insert(call(node, EMUV_IOC_QUERY_CLIENT, memory));
+    pollfd poller{node.get(), POLLIN, 0};
+    errors.insert(poll(&poller, 1, 0) == 1 ? 0 : EIO);
     for (const unsigned flags : {0U, EMUV_EXPORT_DMABUF}) {
         auto exported = fresh<emuv_export>();
         exported.flags = flags;
@@ -608,6 +628,30 @@ std::string read_nobodys(const descriptor &node)
     return word({byte == 0 ? error : EPROTO});
 }
 
+/// Creating an instance of each kind, and destroying it in each way.
+std::string create_and_destroy(const descriptor &control,
+                               const descriptor *swap)
+{
+    std::vector<unsigned> kinds = {0U, EMUV_CREATE_GUARANTEED};
+    if (swap != nullptr)
+        kinds.push_back(EMUV_CREATE_SWAP);
+    std::set<int> errors;
+    for (const unsigned kind : kinds) {
+        for (const unsigned how : {0U, EMUV_DESTROY_FORCE}) {
+            auto argument = creation(mib, chunk, EMUV_ANY, kind);
+            if (kind == EMUV_CREATE_SWAP)
+                argument.swap_fd = swap->get();
+            const int error = call(control, EMUV_IOC_CREATE, argument);
+            auto gone = fresh<emuv_destroy>();
+            gone.id = error == 0 ? argument.id : 77;
+            gone.flags = how;
+            errors.insert(error);
+            errors.insert(call(control, EMUV_IOC_DESTROY, gone));
+        }
+    }
+    return word(errors);
+}
+
 /// Tries the calling tenant's row.
 std::map<std::string, std::string> row(const world &around)
 {
@@ -621,13 +665,8 @@ std::map<std::string, std::string> row(const world &around)
         control = descriptor(open("/dev/emuv-control", O_RDWR | O_CLOEXEC));
     const auto &to_create = around.control ? *around.control : control;
     cells["create"] = none;
-    if (to_create) {
-        auto argument = creation(mib, 0);
-        std::set<int> errors = {call(to_create, EMUV_IOC_CREATE, argument)};
-        errors.insert(
-            destroy(to_create, errors.contains(0) ? argument.id : 77));
-        cells["create"] = word(errors);
-    }
+    if (to_create)
+        cells["create"] = create_and_destroy(to_create, around.swap);
 
     descriptor opened;
     cells["open"] =
@@ -646,14 +685,43 @@ std::map<std::string, std::string> row(const world &around)
 
     cells["other instance"] =
         word({open_error(node_path(around.other_id), O_RDWR)});
-    cells["attributes"] = word({open_error(
-        attribute_path(around.id, "physical_used_bytes"), O_RDONLY)});
+    cells["attributes"] = word(
+        {open_error(attribute_path(around.id, "physical_used_bytes"), O_RDONLY),
+         open_error(attribute_path(around.id, "state"), O_RDONLY)});
+    const auto folder =
+        "/sys/kernel/debug/emuv/emuv" + std::to_string(around.id);
+    cells["debugging"] = word({open_error(folder + "/regions", O_RDONLY),
+                               open_error(folder + "/clients", O_RDONLY)});
     cells["floor"] = word(
         {open_error("/sys/module/emuv/parameters/host_floor_mb", O_WRONLY)});
     cells["unload"] =
         word({error_of(syscall(SYS_delete_module, "emuv", O_NONBLOCK))});
     return cells;
 }
+
+/// A compressed RAM disk to swap to, where there is one.
+struct swap_disk
+{
+    swap_disk()
+    {
+        if (load_stock_module("zram num_devices=1") &&
+            write_text("/sys/block/zram0/disksize", std::to_string(16 * mib)))
+            file = descriptor(
+                open("/dev/zram0", O_RDWR | O_DIRECT | O_EXCL | O_CLOEXEC));
+    }
+    ~swap_disk()
+    {
+        if (!file)
+            return;
+        file.reset();
+        // The driver's last file may be closed a moment later.
+        wait_until([] { return write_text("/sys/block/zram0/reset", "1"); });
+    }
+    swap_disk(const swap_disk &) = delete;
+    swap_disk &operator=(const swap_disk &) = delete;
+
+    descriptor file;
+};
 
 /// Compares the tried rows with the rows of the page.
 class who_may_do_what : public permission
@@ -686,6 +754,10 @@ protected:
         world around{.id = id, .other_id = other_id, .others = theirs.offset};
         descriptor node;
         process::options how{.clone_flags = who.clone_flags};
+        if (disk.file) {
+            around.swap = &disk.file;
+            how.keep.push_back(disk.file.get());
+        }
         if (who.handed_node) {
             node = open_raw(id);
             around.node = &node;
@@ -716,6 +788,7 @@ protected:
     }
 
     int other_id = -1;
+    const swap_disk disk;
 };
 
 TEST_F(who_may_do_what, IsAsThePageSays)
@@ -727,9 +800,12 @@ TEST_F(who_may_do_what, IsAsThePageSays)
         ASSERT_EQ(page.erase("a container with CAP_MKNOD, in a device cgroup"),
                   1U);
     }
+    const bool debugs = exists("/sys/kernel/debug/emuv");
     for (const auto &who : tenants(id, confined)) {
         SCOPED_TRACE(who.name);
-        const auto cells = ask(who);
+        auto cells = ask(who);
+        if (!debugs)
+            cells["debugging"] = page[who.name]["debugging"];
         EXPECT_EQ(cells, page[who.name]);
         page.erase(who.name);
     }
@@ -788,8 +864,12 @@ TEST_F(who_may_do_what, NumbersOnANodeAreTheTenantsOwn)
         EXPECT_EQ(of.fetched_bytes + of.evicted_bytes + of.spills + of.faults +
                       of.hit_bytes + of.miss_bytes + of.stalled_ns,
                   0U);
-        const auto clients = list_clients(node, asked);
+        EXPECT_EQ(of.waiters, 0U);
+        const auto clients = list_clients(node, asked, EMUV_QUERY_MEMORY);
         ASSERT_EQ(clients.size(), 1U);
+        EXPECT_EQ(clients[0].resident_bytes + clients[0].pinned_bytes +
+                      clients[0].lingering_bytes + clients[0].waiting_bytes,
+                  0U);
         EXPECT_EQ(clients[0].id, id);
         EXPECT_EQ(clients[0].pid, getpid());
     }
