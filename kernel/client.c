@@ -130,7 +130,7 @@ static int emuv_client_release(struct inode *inode, struct file *file)
 
 static u64 emuv_client_size(const struct emuv_client *client)
 {
-	return client->inst->config.virtual_bytes;
+	return emuv_instance_virtual_bytes(client->inst);
 }
 
 static ssize_t emuv_client_read(struct kiocb *iocb, struct iov_iter *to)

@@ -95,6 +95,26 @@ static int emuv_control_destroy(struct emuv_call *call)
 				     call->arg.flags & EMUV_DESTROY_FORCE);
 }
 
+static int emuv_control_resize(struct emuv_call *call)
+{
+	struct emuv_resize *arg = &call->arg.resize;
+	struct emuv_instance *inst;
+	int err;
+
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	if (arg->reserved || !arg->flags ||
+	    (!(arg->flags & EMUV_RESIZE_PHYSICAL) && arg->physical_bytes) ||
+	    (!(arg->flags & EMUV_RESIZE_VIRTUAL) && arg->virtual_bytes))
+		return -EINVAL;
+	inst = emuv_instance_get(arg->id);
+	if (!inst)
+		return -ENODEV;
+	err = emuv_instance_resize(inst, arg);
+	emuv_instance_put(inst);
+	return err;
+}
+
 static const struct emuv_ioctl emuv_control_ioctls[] = {
 	{ EMUV_IOCTL_VERSION },
 	{
@@ -118,6 +138,11 @@ static const struct emuv_ioctl emuv_control_ioctls[] = {
 		EMUV_IOCTL(EMUV_IOC_DESTROY, struct emuv_destroy, reserved),
 		.flags = EMUV_DESTROY_FORCE,
 		.run = emuv_control_destroy,
+	},
+	{
+		EMUV_IOCTL(EMUV_IOC_RESIZE, struct emuv_resize, virtual_bytes),
+		.flags = EMUV_RESIZE_PHYSICAL | EMUV_RESIZE_VIRTUAL,
+		.run = emuv_control_resize,
 	},
 };
 

@@ -4,7 +4,8 @@
  *
  * Lock order, outermost first:
  *
- *  1. emuv_instances_lock: the set of instances (instance.c)
+ *  1. instance->resize_lock, then emuv_instances_lock: the set of instances
+ *     (instance.c)
  *  2. mmap_lock: the kernel's; held in faults and VMA closes
  *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
  *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
@@ -147,6 +148,8 @@ struct emuv_ledger {
 
 void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual,
 		      u64 client);
+int emuv_ledger_resize(struct emuv_ledger *ledger, u64 physical, u64 virtual,
+		       u64 client);
 int emuv_ledger_charge(struct emuv_ledger *ledger, struct emuv_account *account,
 		       u64 bytes, u64 *free_bytes);
 int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
@@ -216,6 +219,7 @@ static inline void emuv_range_tree_init(struct emuv_range_tree *tree,
 int emuv_range_insert(struct emuv_range_tree *tree, struct emuv_range *range,
 		      unsigned long count);
 void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range);
+int emuv_range_resize(struct emuv_range_tree *tree, unsigned long size);
 struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 				   unsigned long index);
 struct emuv_range *emuv_range_next(struct emuv_range_tree *tree,
@@ -255,6 +259,8 @@ struct emuv_config {
  * @chunks: Zeroed chunks
  * @count: Number of @chunks
  * @lost: Number of chunks that are missing because their memory has failed
+ * @surplus: Number of chunks to free as they come back, since the instance has
+ *	become smaller
  * @closed: The instance goes: chunks are freed instead of returned
  * @returned: Woken when a chunk is returned, backs a place or is lost
  * @payer: Memory cgroup of the creator, which pays for the chunks; NULL if the
@@ -265,6 +271,7 @@ struct emuv_reserve {
 	struct list_head chunks;
 	unsigned long count;
 	unsigned long lost;
+	unsigned long surplus;
 	bool closed;
 	wait_queue_head_t returned;
 	struct emuv_payer *payer;
@@ -325,7 +332,10 @@ struct emuv_swap {
 /*
  * struct emuv_instance - one contract, one node, one offset space
  * @dev: Device; its reference count keeps the instance alive
- * @config: Parameters, constant; the id is the assigned one
+ * @config: Parameters as it was created, constant; the id is the assigned one
+ * @resize_lock: Held while its sizes change; taken before emuv_instances_lock
+ * @virtual_bytes: Virtual VRAM now; changed under emuv_instances_lock and @lock,
+ *	read without
  * @uuid: Permanent name
  * @dead: No client may open the instance or allocate any more
  * @revoked: Taken from its clients; their calls fail. Read without the lock, too
@@ -346,6 +356,8 @@ struct emuv_swap {
 struct emuv_instance {
 	struct device dev;
 	struct emuv_config config;
+	struct mutex resize_lock;	/* serializes those who change its sizes */
+	u64 virtual_bytes;
 	uuid_t uuid;
 
 	struct mutex lock;	/* guards all down to @lingering, regions' owners */
@@ -375,6 +387,8 @@ int emuv_instance_create(const struct emuv_config *config,
 			 struct emuv_instance **made);
 int emuv_instance_remove(struct emuv_instance *inst, bool force);
 int emuv_instance_destroy(int id, bool force);
+int emuv_instance_resize(struct emuv_instance *inst,
+			 const struct emuv_resize *arg);
 struct emuv_instance *emuv_instance_get(int id);
 struct emuv_instance *emuv_instance_get_next(int id);
 void emuv_instance_query(struct emuv_instance *inst,
@@ -396,6 +410,12 @@ static inline void emuv_instance_put(struct emuv_instance *inst)
 static inline u64 emuv_instance_resident_bytes(struct emuv_instance *inst)
 {
 	return (u64)atomic_long_read(&inst->resident) << EMUV_CHUNK_SHIFT;
+}
+
+/* Its virtual VRAM, and the size of its node. */
+static inline u64 emuv_instance_virtual_bytes(const struct emuv_instance *inst)
+{
+	return READ_ONCE(inst->virtual_bytes);
 }
 
 /* Can chunks of the instance leave RAM? */
@@ -462,6 +482,7 @@ union emuv_ioctl_arg {
 	struct emuv_query_client query_client;
 	struct emuv_create create;
 	struct emuv_destroy destroy;
+	struct emuv_resize resize;
 	struct emuv_alloc alloc;
 	struct emuv_free free;
 	struct emuv_export export;
@@ -711,7 +732,8 @@ void emuv_backing_abandon(struct emuv_region *region);
 /* reserve.c: chunks of guaranteed instances that back nothing */
 
 void emuv_reserve_init(struct emuv_reserve *reserve);
-int emuv_reserve_fill(struct emuv_instance *inst);
+int emuv_reserve_grow(struct emuv_instance *inst, unsigned long count);
+void emuv_reserve_shrink(struct emuv_reserve *reserve, unsigned long count);
 void emuv_reserve_end(struct emuv_reserve *reserve);
 void emuv_reserve_close(struct emuv_reserve *reserve);
 u64 emuv_reserve_bytes(struct emuv_reserve *reserve);
@@ -723,6 +745,7 @@ struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 
 struct emuv_swap *emuv_swap_open(const struct emuv_config *config);
 void emuv_swap_close(struct emuv_swap *swap);
+bool emuv_swap_holds(const struct emuv_swap *swap, u64 bytes);
 int emuv_swap_write(struct emuv_swap *swap, u64 place, struct emuv_chunk *chunk);
 void emuv_swap_queue_read(struct emuv_swap *swap, struct work_struct *work);
 void emuv_swap_queue_end(struct work_struct *work);

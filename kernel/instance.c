@@ -131,6 +131,8 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	uuid_gen(&inst->uuid);
 	mutex_init(&inst->lock);
 	mutex_init(&inst->reap_lock);
+	mutex_init(&inst->resize_lock);
+	inst->virtual_bytes = config->virtual_bytes;
 	emuv_reserve_init(&inst->reserve);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
@@ -139,10 +141,20 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	emuv_range_tree_init(&inst->ranges,
 			     config->virtual_bytes >> EMUV_CHUNK_SHIFT);
 	emuv_ledger_init(&inst->ledger, config->physical_bytes,
-			 config->virtual_bytes,
-			 min(config->client_virtual_bytes ?: U64_MAX,
-			     config->virtual_bytes));
+			 config->virtual_bytes, config->client_virtual_bytes);
 	return inst;
+}
+
+/* Promise @bytes more of virtual VRAM; -ENOMEM if the host cannot back all. */
+static int emuv_instance_promise(const struct emuv_config *config, u64 bytes)
+{
+	lockdep_assert_held(&emuv_instances_lock);
+	/* an instance of VRAM alone adds nothing to the promised bytes */
+	if (bytes && !config->overcommit &&
+	    emuv_promised_bytes + bytes > emuv_floor_backable_bytes())
+		return -ENOMEM;
+	emuv_promised_bytes += bytes;
+	return 0;
 }
 
 /*
@@ -160,17 +172,15 @@ static int emuv_instance_reserve(struct emuv_instance *inst)
 	u32 id;
 	int err;
 
-	lockdep_assert_held(&emuv_instances_lock);
-	/* an instance of VRAM alone adds nothing to the promised bytes */
-	if (config->virtual_bytes && !config->overcommit &&
-	    emuv_promised_bytes + config->virtual_bytes >
-	    emuv_floor_backable_bytes())
-		return -ENOMEM;
-	err = xa_alloc(&emuv_instances, &id, NULL, limit, GFP_KERNEL);
+	err = emuv_instance_promise(config, config->virtual_bytes);
 	if (err)
+		return err;
+	err = xa_alloc(&emuv_instances, &id, NULL, limit, GFP_KERNEL);
+	if (err) {
+		emuv_promised_bytes -= config->virtual_bytes;
 		return err == -EBUSY ? (any ? -ENOSPC : -EEXIST) : err;
+	}
 	inst->config.id = id;
-	emuv_promised_bytes += config->virtual_bytes;
 	return 0;
 }
 
@@ -178,7 +188,7 @@ static void emuv_instance_unreserve(struct emuv_instance *inst)
 {
 	lockdep_assert_held(&emuv_instances_lock);
 	xa_erase(&emuv_instances, inst->config.id);
-	emuv_promised_bytes -= inst->config.virtual_bytes;
+	emuv_promised_bytes -= inst->virtual_bytes;
 }
 
 static int emuv_instance_publish(struct emuv_instance *inst)
@@ -206,7 +216,7 @@ static int emuv_instance_guarantee(struct emuv_instance *inst)
 	inst->reserve.payer = emuv_payer_get();
 	if (!inst->reserve.payer)
 		return -ENOMEM;
-	return emuv_reserve_fill(inst);
+	return emuv_reserve_grow(inst, inst->ranges.size);
 }
 
 static int emuv_instance_use_swap(struct emuv_instance *inst)
@@ -383,6 +393,115 @@ int emuv_instance_destroy(int id, bool force)
 		return -ENODEV;
 	err = emuv_instance_remove(inst, force);
 	emuv_instance_put(inst);
+	return err;
+}
+
+/*
+ * Enter new sizes, if nothing is in their way. -ENODEV if the instance has gone,
+ * -EBUSY if its clients have more.
+ */
+static int emuv_instance_set_sizes(struct emuv_instance *inst, u64 physical,
+				   u64 virtual)
+{
+	const unsigned long before = inst->ranges.size;
+	int err;
+
+	lockdep_assert_held(&emuv_instances_lock);
+	mutex_lock(&inst->lock);
+	err = inst->dead ? -ENODEV :
+			   emuv_range_resize(&inst->ranges,
+					     virtual >> EMUV_CHUNK_SHIFT);
+	if (err)
+		goto out_unlock;
+	err = emuv_ledger_resize(&inst->ledger, physical, virtual,
+				 inst->config.client_virtual_bytes);
+	if (err)
+		inst->ranges.size = before;
+	else
+		WRITE_ONCE(inst->virtual_bytes, virtual);
+out_unlock:
+	mutex_unlock(&inst->lock);
+	return err;
+}
+
+/* Check and promise what an instance grows by. */
+static int emuv_instance_may_have(struct emuv_instance *inst, u64 physical,
+				  u64 virtual)
+{
+	struct emuv_config config = inst->config;
+	int err;
+
+	config.physical_bytes = physical;
+	config.virtual_bytes = virtual;
+	config.physical_name = "physical_bytes";
+	config.virtual_name = "virtual_bytes";
+	err = emuv_config_validate(&config);
+	if (err)
+		return err;
+	if (emuv_instance_swaps(inst) && !emuv_swap_holds(inst->swap, virtual))
+		return -EINVAL;
+	if (virtual <= inst->virtual_bytes)
+		return 0;
+	mutex_lock(&emuv_instances_lock);
+	err = emuv_instance_promise(&config, virtual - inst->virtual_bytes);
+	mutex_unlock(&emuv_instances_lock);
+	return err;
+}
+
+/* Change to sizes of which growth is promised; undone on failure. */
+static int emuv_instance_change(struct emuv_instance *inst, u64 physical,
+				u64 virtual)
+{
+	const u64 before = inst->virtual_bytes;
+	const u64 more = virtual > before ? virtual - before : 0;
+	const bool fill = more && inst->config.guaranteed;
+	unsigned long surplus = 0;
+	int err = 0;
+
+	/* this takes long: not under the lock of all instances */
+	if (fill)
+		err = emuv_reserve_grow(inst, more >> EMUV_CHUNK_SHIFT);
+	mutex_lock(&emuv_instances_lock);
+	if (!err) {
+		err = emuv_instance_set_sizes(inst, physical, virtual);
+		if (err && fill)
+			surplus = more >> EMUV_CHUNK_SHIFT;
+	}
+	if (err)
+		emuv_promised_bytes -= more;
+	else if (virtual < before)
+		emuv_promised_bytes -= before - virtual;
+	mutex_unlock(&emuv_instances_lock);
+	if (!err && virtual < before && inst->config.guaranteed)
+		surplus = (before - virtual) >> EMUV_CHUNK_SHIFT;
+	if (surplus)
+		emuv_reserve_shrink(&inst->reserve, surplus);
+	return err;
+}
+
+/* Change the sizes of an instance, which the caller holds. */
+int emuv_instance_resize(struct emuv_instance *inst,
+			 const struct emuv_resize *arg)
+{
+	struct emuv_ledger ledger;
+	u64 physical, virtual;
+	int err;
+
+	if (mutex_lock_killable(&inst->resize_lock))
+		return -EINTR;
+	emuv_ledger_read(&inst->ledger, &ledger);
+	physical = arg->flags & EMUV_RESIZE_PHYSICAL ? arg->physical_bytes :
+						       ledger.physical_limit;
+	virtual = arg->flags & EMUV_RESIZE_VIRTUAL ? arg->virtual_bytes :
+						     inst->virtual_bytes;
+	err = emuv_instance_may_have(inst, physical, virtual);
+	if (err)
+		goto out_unlock;
+	if (virtual < inst->virtual_bytes)
+		emuv_region_reap(inst);
+	err = emuv_instance_change(inst, physical, virtual);
+out_unlock:
+	mutex_unlock(&inst->resize_lock);
 	return err;
 }
 

@@ -10,14 +10,20 @@
 
 #include "emuv.h"
 
-/* @client is the part of @virtual that one account may have. */
+/* Virtual bytes that one account may have, of @virtual; @client 0 stands for all. */
+static u64 emuv_ledger_part(u64 virtual, u64 client)
+{
+	return client ? min(client, virtual) : virtual;
+}
+
+/* @client is the part of @virtual that one account may have; 0: all. */
 void emuv_ledger_init(struct emuv_ledger *ledger, u64 physical, u64 virtual,
 		      u64 client)
 {
 	spin_lock_init(&ledger->lock);
 	ledger->physical_limit = physical;
 	ledger->virtual_limit = virtual;
-	ledger->client_limit = client;
+	ledger->client_limit = emuv_ledger_part(virtual, client);
 	INIT_LIST_HEAD(&ledger->waiters);
 	ledger->state = physical ? EMUV_STATE_ROOM : 0;
 	init_waitqueue_head(&ledger->changed);
@@ -301,13 +307,12 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 	err = emuv_ledger_charge(ledger, account, bytes, free_bytes);
 	if (err != -ENOSPC)
 		return err;
-	/* the limit never changes */
-	if (bytes > ledger->physical_limit)
-		return -ENOSPC;
 	init_completion(&waiter.served);
 	spin_lock(&ledger->lock);
 	if (ledger->ended)
 		err = -ENODEV;
+	else if (bytes > ledger->physical_limit)
+		err = -ENOSPC;
 	else if (account->waiters >= EMUV_LEDGER_WAITS)
 		err = -EAGAIN;
 	else
@@ -339,6 +344,39 @@ int emuv_ledger_charge_wait(struct emuv_ledger *ledger,
 	}
 out_unlock:
 	*free_bytes = emuv_ledger_free_bytes(ledger);
+	spin_unlock(&ledger->lock);
+	return err;
+}
+
+/*
+ * Change the limits. -EBUSY below what is used, -ENODEV once the ledger has
+ * ended. Charges that wait for more than there ever is get -ENOSPC.
+ */
+int emuv_ledger_resize(struct emuv_ledger *ledger, u64 physical, u64 virtual,
+		       u64 client)
+{
+	struct emuv_waiter *waiter, *next;
+	unsigned int waiters;
+	int err = 0;
+
+	spin_lock(&ledger->lock);
+	waiters = ledger->waiter_count;
+	if (ledger->ended)
+		err = -ENODEV;
+	else if (physical < ledger->physical_used ||
+		 virtual < ledger->virtual_used)
+		err = -EBUSY;
+	if (err)
+		goto out_unlock;
+	ledger->physical_limit = physical;
+	ledger->virtual_limit = virtual;
+	/* no account has more: each had no more than the old part */
+	ledger->client_limit = emuv_ledger_part(virtual, client);
+	list_for_each_entry_safe(waiter, next, &ledger->waiters, node)
+		if (waiter->bytes > physical)
+			emuv_ledger_answer(ledger, waiter, -ENOSPC);
+	emuv_ledger_settle(ledger, waiters);
+out_unlock:
 	spin_unlock(&ledger->lock);
 	return err;
 }

@@ -176,6 +176,36 @@ static void ledger_serves_those_who_wait_in_order(struct kunit *test)
 	ledger_expect_sums(test);
 }
 
+static void ledger_takes_nothing_back_by_a_lower_limit(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_ledger *ledger = &model->ledger;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_waiter large, small;
+	u64 free_bytes;
+
+	emuv_ledger_charge(ledger, one, 600, &free_bytes);
+	emuv_ledger_take(ledger, one, 300);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_resize(ledger, 599, VIRTUAL, 0),
+			-EBUSY);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_resize(ledger, 2000, 299, 0), -EBUSY);
+	KUNIT_EXPECT_EQ(test, ledger->physical_limit, PHYSICAL);
+	KUNIT_EXPECT_EQ(test, ledger->virtual_limit, VIRTUAL);
+
+	ledger_wait(ledger, &large, &model->accounts[1], 900);
+	ledger_wait(ledger, &small, &model->accounts[2], 500);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_resize(ledger, 800, 300, 400), 0);
+	KUNIT_EXPECT_EQ(test, large.result, -ENOSPC);
+	KUNIT_EXPECT_PTR_EQ(test, ledger->head, &small);
+	KUNIT_EXPECT_EQ(test, ledger->client_limit, 300);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_resize(ledger, 1100, 600, 400), 0);
+	KUNIT_EXPECT_EQ(test, small.result, 0);
+	KUNIT_EXPECT_EQ(test, ledger->client_limit, 400);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_charge(ledger, one, 1, &free_bytes),
+			-ENOSPC);
+	ledger_expect_sums(test);
+}
+
 static void ledger_lets_others_through_when_one_gives_up(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;
@@ -528,6 +558,7 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_uncharges_what_is_the_accounts_own),
 	KUNIT_CASE(ledger_gives_nobody_what_may_yet_be_put_back),
 	KUNIT_CASE(ledger_serves_those_who_wait_in_order),
+	KUNIT_CASE(ledger_takes_nothing_back_by_a_lower_limit),
 	KUNIT_CASE(ledger_lets_others_through_when_one_gives_up),
 	KUNIT_CASE(ledger_holds_nobody_up_for_a_client_in_its_own_way),
 	KUNIT_CASE(ledger_bounds_the_waits_of_a_client),

@@ -98,6 +98,15 @@ void emuv_range_erase(struct emuv_range_tree *tree, struct emuv_range *range)
 		emuv_range_set_gap(next, next->gap + range->gap + range->count);
 }
 
+/* Change the size of the offset space; -EBUSY if a range lies beyond it. */
+int emuv_range_resize(struct emuv_range_tree *tree, unsigned long size)
+{
+	if (emuv_range_end(to_range(rb_last(&tree->root))) > size)
+		return -EBUSY;
+	tree->size = size;
+	return 0;
+}
+
 /* Find the range that contains chunk @index, or NULL. */
 struct emuv_range *emuv_range_find(struct emuv_range_tree *tree,
 				   unsigned long index)

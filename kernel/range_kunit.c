@@ -146,6 +146,27 @@ static void range_of_an_empty_space_fits_nothing(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, emuv_range_find(&model->tree, 0));
 }
 
+static void range_ends_behind_the_last_range_and_not_before(struct kunit *test)
+{
+	struct range_model *model = test->priv;
+	struct emuv_range *ranges = model->ranges;
+
+	KUNIT_EXPECT_EQ(test, emuv_range_resize(&model->tree, 0), 0);
+	KUNIT_EXPECT_EQ(test, emuv_range_insert(&model->tree, &ranges[0], 1),
+			-ENOSPC);
+	KUNIT_EXPECT_EQ(test, emuv_range_resize(&model->tree, 8), 0);
+	range_insert(test, &ranges[0], 4);
+	range_insert(test, &ranges[1], 4);
+	KUNIT_EXPECT_EQ(test, emuv_range_resize(&model->tree, 7), -EBUSY);
+	KUNIT_EXPECT_EQ(test, model->tree.size, 8);
+	range_erase(test, &ranges[0]);
+	KUNIT_EXPECT_EQ(test, emuv_range_resize(&model->tree, 7), -EBUSY);
+	range_erase(test, &ranges[1]);
+	KUNIT_EXPECT_EQ(test, emuv_range_resize(&model->tree, SIZE), 0);
+	range_insert(test, &ranges[2], SIZE);
+	range_expect_model(test);
+}
+
 /* Random steps from a fixed seed, so that a failure can be repeated. */
 static void range_agrees_with_the_map_whatever_comes(struct kunit *test)
 {
@@ -173,6 +194,7 @@ static struct kunit_case range_kunit_cases[] = {
 	KUNIT_CASE(range_takes_the_lowest_gap_that_fits),
 	KUNIT_CASE(range_fills_the_space_and_no_more),
 	KUNIT_CASE(range_of_an_empty_space_fits_nothing),
+	KUNIT_CASE(range_ends_behind_the_last_range_and_not_before),
 	KUNIT_CASE(range_agrees_with_the_map_whatever_comes),
 	{}
 };

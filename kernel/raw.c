@@ -34,7 +34,7 @@ static ssize_t emuv_raw_move(struct emuv_instance *inst, u64 pos,
 {
 	ssize_t done = 0;
 
-	while (pos < inst->config.virtual_bytes && iov_iter_count(iter)) {
+	while (pos < emuv_instance_virtual_bytes(inst) && iov_iter_count(iter)) {
 		struct emuv_region *region = emuv_region_at(inst, pos);
 		ssize_t some;
 

@@ -348,7 +348,7 @@ int emuv_region_create(struct emuv_client *client, u64 bytes, bool populate,
 	int err;
 
 	/* before a guaranteed region's index is allocated */
-	if (bytes > inst->config.virtual_bytes)
+	if (bytes > emuv_instance_virtual_bytes(inst))
 		return -ENOSPC;
 	region = emuv_region_make(inst, bytes);
 	if (IS_ERR(region))
@@ -574,7 +574,7 @@ int emuv_region_ioctl_discard(struct emuv_call *call)
 {
 	struct emuv_client *client = call->file->private_data;
 	struct emuv_discard *arg = &call->arg.discard;
-	u64 size = client->inst->config.virtual_bytes;
+	u64 size = emuv_instance_virtual_bytes(client->inst);
 	struct emuv_region *region;
 	int err;
 

@@ -17,30 +17,42 @@ void emuv_reserve_init(struct emuv_reserve *reserve)
 	init_waitqueue_head(&reserve->returned);
 }
 
+static void emuv_reserve_free_list(struct list_head *chunks)
+{
+	struct emuv_chunk *chunk, *next;
+
+	list_for_each_entry_safe(chunk, next, chunks, node) {
+		list_del(&chunk->node);
+		emuv_chunk_free(chunk);
+		cond_resched();
+	}
+}
+
 /*
- * Allocate a new instance's reserve at its payer's expense. -ENOMEM, or -EINTR
- * on a fatal signal; emuv_reserve_close() then frees the allocated part.
+ * Allocate @count more chunks for an instance's reserve at its payer's expense.
+ * -ENOMEM, or -EINTR on a fatal signal; the reserve is as it was then.
  */
-int emuv_reserve_fill(struct emuv_instance *inst)
+int emuv_reserve_grow(struct emuv_instance *inst, unsigned long count)
 {
 	struct emuv_reserve *reserve = &inst->reserve;
 	struct emuv_payer *payer = reserve->payer;
-	unsigned long count = inst->ranges.size;
 	struct mem_cgroup *before;
+	unsigned long made = 0;
+	LIST_HEAD(chunks);
 	int err = 0;
 
 	/* fail early, instead of filling the host to its floor first */
 	if (!emuv_backing_has_room(inst, payer, count))
 		return -ENOMEM;
 	before = set_active_memcg(payer->memcg);
-	while (!err && reserve->count < count) {
+	while (!err && made < count) {
 		struct emuv_chunk *chunk;
 
 		chunk = emuv_chunk_charge(&inst->config, payer);
 		if (chunk) {
 			chunk->reserve = reserve;
-			list_add(&chunk->node, &reserve->chunks);
-			reserve->count++;
+			list_add(&chunk->node, &chunks);
+			made++;
 		} else {
 			err = -ENOMEM;
 		}
@@ -49,7 +61,51 @@ int emuv_reserve_fill(struct emuv_instance *inst)
 		cond_resched();
 	}
 	set_active_memcg(before);
-	return err;
+	if (err) {
+		emuv_reserve_free_list(&chunks);
+		return err;
+	}
+	spin_lock(&reserve->lock);
+	if (!reserve->closed) {
+		list_splice_init(&chunks, &reserve->chunks);
+		reserve->count += made;
+	}
+	spin_unlock(&reserve->lock);
+	wake_up_all(&reserve->returned);
+	/* the instance has gone meanwhile */
+	emuv_reserve_free_list(&chunks);
+	return 0;
+}
+
+/*
+ * Free @count chunks that no place needs any more. Those that threads have in hand
+ * go as they come back.
+ */
+void emuv_reserve_shrink(struct emuv_reserve *reserve, unsigned long count)
+{
+	unsigned long missing;
+	LIST_HEAD(gone);
+
+	spin_lock(&reserve->lock);
+	missing = min(count, reserve->lost);
+	reserve->lost -= missing;
+	for (count -= missing; count && !list_empty(&reserve->chunks); count--) {
+		list_move(reserve->chunks.next, &gone);
+		reserve->count--;
+	}
+	reserve->surplus += count;
+	spin_unlock(&reserve->lock);
+	emuv_reserve_free_list(&gone);
+}
+
+/* A chunk will not be in the reserve again. */
+static void emuv_reserve_miss(struct emuv_reserve *reserve)
+{
+	lockdep_assert_held(&reserve->lock);
+	if (reserve->surplus)
+		reserve->surplus--;
+	else
+		reserve->lost++;
 }
 
 /* Keep no chunk from now on; those in the reserve stay there. */
@@ -64,7 +120,6 @@ void emuv_reserve_end(struct emuv_reserve *reserve)
 /* Free the chunks in the reserve. Others are freed when they would come back. */
 void emuv_reserve_close(struct emuv_reserve *reserve)
 {
-	struct emuv_chunk *chunk, *next;
 	LIST_HEAD(gone);
 
 	emuv_reserve_end(reserve);
@@ -72,11 +127,7 @@ void emuv_reserve_close(struct emuv_reserve *reserve)
 	list_splice_init(&reserve->chunks, &gone);
 	reserve->count = 0;
 	spin_unlock(&reserve->lock);
-	list_for_each_entry_safe(chunk, next, &gone, node) {
-		list_del(&chunk->node);
-		emuv_chunk_free(chunk);
-		cond_resched();
-	}
+	emuv_reserve_free_list(&gone);
 }
 
 u64 emuv_reserve_bytes(struct emuv_reserve *reserve)
@@ -102,12 +153,12 @@ bool emuv_reserve_return(struct emuv_chunk *chunk)
 		memset(chunk->vaddr, 0, EMUV_CHUNK_BYTES);
 	kref_init(&chunk->kref);
 	spin_lock(&reserve->lock);
-	kept = sound && !reserve->closed;
+	kept = sound && !reserve->closed && !reserve->surplus;
 	if (kept) {
 		list_add(&chunk->node, &reserve->chunks);
 		reserve->count++;
-	} else if (!sound) {
-		reserve->lost++;
+	} else if (!sound || reserve->surplus) {
+		emuv_reserve_miss(reserve);
 	}
 	spin_unlock(&reserve->lock);
 	wake_up_all(&reserve->returned);
@@ -139,7 +190,7 @@ static struct emuv_chunk *emuv_reserve_take(struct emuv_reserve *reserve)
 			break;
 		/* its memory has failed in the reserve */
 		spin_lock(&reserve->lock);
-		reserve->lost++;
+		emuv_reserve_miss(reserve);
 		spin_unlock(&reserve->lock);
 		wake_up_all(&reserve->returned);
 		emuv_chunk_free(chunk);
@@ -186,8 +237,9 @@ static bool emuv_reserve_is_ready(struct emuv_region *region,
  * on a fatal signal, if failed memory cannot be replaced, or once the reserve is
  * closed.
  *
- * The reserve was filled for every place of the instance. So if it is empty and
- * a place is not backed, another thread has a chunk in hand. That thread backs a
+ * The reserve was filled for every place of the instance, and a surplus is all in
+ * the hands of threads. So if it is empty and a place is not backed, another
+ * thread has a chunk in hand beyond the surplus. That thread backs a
  * place with it, returns it, or counts it as lost. It touches no user memory
  * before, and each of the three wakes us.
  */

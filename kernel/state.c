@@ -23,7 +23,7 @@ u32 emuv_state(struct emuv_instance *inst, const struct emuv_account *account)
 	u32 state = emuv_ledger_state(&inst->ledger, account);
 
 	/* an instance of VRAM alone takes no host memory */
-	if (inst->config.virtual_bytes && emuv_state_near_floor(inst))
+	if (emuv_instance_virtual_bytes(inst) && emuv_state_near_floor(inst))
 		state |= EMUV_STATE_NEAR_FLOOR;
 	return state;
 }
@@ -73,7 +73,7 @@ u32 emuv_state_shown(struct emuv_instance *inst)
 {
 	u32 state = emuv_ledger_state(&inst->ledger, NULL);
 
-	if (!inst->config.virtual_bytes)
+	if (!emuv_instance_virtual_bytes(inst))
 		return state;
 	mutex_lock(&inst->lock);
 	if (emuv_state_watch_floor(inst))
@@ -99,7 +99,7 @@ __poll_t emuv_state_poll(struct emuv_instance *inst,
 	if (emuv_instance_is_revoked(inst))
 		return mask | EPOLLERR | EPOLLHUP;
 	if ((poll_requested_events(wait) & EPOLLPRI) &&
-	    inst->config.virtual_bytes) {
+	    emuv_instance_virtual_bytes(inst)) {
 		mutex_lock(&inst->lock);
 		emuv_state_watch_floor(inst);
 		mutex_unlock(&inst->lock);

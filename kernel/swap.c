@@ -73,7 +73,13 @@ struct emuv_swap_hole {
 	u64 count;
 };
 
-static bool emuv_swap_is_usable(struct file *file, u64 bytes)
+/* Has the file a place for each chunk of @bytes? */
+bool emuv_swap_holds(const struct emuv_swap *swap, u64 bytes)
+{
+	return i_size_read(swap->file->f_mapping->host) >= bytes;
+}
+
+static bool emuv_swap_is_usable(struct file *file)
 {
 	const fmode_t mode = FMODE_READ | FMODE_WRITE | FMODE_CAN_ODIRECT;
 	struct inode *inode = file->f_mapping->host;
@@ -85,8 +91,7 @@ static bool emuv_swap_is_usable(struct file *file, u64 bytes)
 		return false;
 	return (file->f_mode & mode) == mode &&
 	       (file->f_flags & (O_DIRECT | O_APPEND)) == O_DIRECT &&
-	       file->f_op->read_iter && file->f_op->write_iter &&
-	       i_size_read(inode) >= bytes;
+	       file->f_op->read_iter && file->f_op->write_iter;
 }
 
 /*
@@ -168,7 +173,8 @@ static int emuv_swap_prepare(struct emuv_swap *swap,
 	swap->file = fget(config->swap_fd);
 	if (!swap->file)
 		return -EBADF;
-	if (!emuv_swap_is_usable(swap->file, config->virtual_bytes))
+	if (!emuv_swap_is_usable(swap->file) ||
+	    !emuv_swap_holds(swap, config->virtual_bytes))
 		return -EINVAL;
 	swap->wq = alloc_workqueue("emuv_swap%d", WQ_UNBOUND | flags, 0,
 				   config->id);

@@ -43,6 +43,17 @@ public:
     /// @return 0 or -errno
     [[nodiscard]] int try_destroy(int id) const noexcept;
 
+    /// Changes an instance's sizes, in use or not: all that is asked for, or
+    /// nothing.
+    /// @param physical_bytes  its new share of VRAM; nothing: as it is
+    /// @param virtual_bytes  its new share of system RAM, in whole chunks;
+    /// nothing: as it is
+    /// @throws emuv::error ENODEV there is none. EBUSY more is in use. ENOMEM
+    ///   the host could not back it. EINVAL a value is out of its range, or the
+    ///   swap file too small
+    void resize(int id, std::optional<std::uint64_t> physical_bytes,
+                std::optional<std::uint64_t> virtual_bytes);
+
     /// @throws emuv::error ENODEV there is no such instance
     [[nodiscard]] instance_info query(int id) const;
 

@@ -16,9 +16,9 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 # By command line: what is offered for its last word.
 OFFERS = {
-    "emuvctl ": "load unload create destroy list info stats top serve run "
+    "emuvctl ": "load unload create destroy resize list info stats top serve run "
                 "profile apply export assert gpu estimate kernels tape diagnose "
-                "doctor bugreport rm ls show",
+                "doctor bugreport rm modify ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
@@ -26,6 +26,8 @@ OFFERS = {
     "emuvctl diagnose prof": "profiles.conf",
     "emuvctl kernels --no": "--no-cache --noheadings",
     "emuvctl destroy ": "emuv0 emuv1 emuv10",
+    "emuvctl resize emuv0 --": "--physical --virtual --dry-run --help",
+    "emuvctl modify emuv1": "emuv1 emuv10",
     "emuvctl stats emuv0 emuv1": "emuv1 emuv10",
     "emuvctl profile show ": "vGPU-Profile-1 first lab",
     "emuvctl create --profile v": "vGPU-Profile-1",

@@ -594,6 +594,58 @@ TEST_F(verbs, destroy_with_force_takes_instances_from_their_users)
               message("destroy", "emuv1: no such instance"));
 }
 
+TEST_F(verbs, resize_changes_the_sizes_that_are_given)
+{
+    run("create --gpu-model 4070 --virtual 2G --count 2");
+    const auto sizes = [this] {
+        return run("list -o physical_bytes,virtual_bytes --raw --noheadings 1")
+            .out;
+    };
+    auto result = run("resize 1 --physical 16G");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out + result.err, "");
+    EXPECT_EQ(sizes(), "16G 2G\n");
+    EXPECT_EQ(run("modify emuv1 --virtual 48G").status, 0);
+    EXPECT_EQ(sizes(), "16G 48G\n");
+    EXPECT_EQ(run("resize 1 --virtual 0 --physical 1G").status, 0);
+    EXPECT_EQ(sizes(), "1G 0\n");
+    EXPECT_EQ(run("resize 1 --virtual 4M --physical 3G --dry-run").out,
+              "would resize emuv1: 1 GiB + 0 to 3 GiB + 4 MiB\n");
+    EXPECT_EQ(sizes(), "1G 0\n");
+}
+
+TEST_F(verbs, resize_says_what_is_wrong)
+{
+    run("create --gpu-model 4070 --virtual 64M");
+    EXPECT_EQ(run("resize").status, 2);
+    EXPECT_EQ(run("resize 0").status, 2);
+    EXPECT_EQ(run("resize --virtual 2M").status, 2);
+    EXPECT_EQ(run("resize 0 --virtual 3M").status, 2);
+    EXPECT_EQ(run("resize 0 --virtual 0 --physical 0").status, 2);
+    EXPECT_EQ(run("resize 7 --virtual 2M").err,
+              message("resize", "emuv7: no such instance"));
+    emuv::client own(0, kernel_.dev(), kernel_);
+    own.charge(3 * gib);
+    const auto region = own.alloc(32 << 20);
+    EXPECT_EQ(run("resize 0 --physical 2G").err,
+              message("resize", "emuv0: 3 GiB of physical VRAM are in use, and "
+                                "stay so until they are freed"));
+    EXPECT_EQ(run("resize 0 --virtual 16M").err,
+              message("resize", "emuv0: 32 MiB of virtual VRAM are in use, and "
+                                "stay so until they are freed"));
+    kernel_.fail(EMUV_IOC_RESIZE, EBUSY);
+    EXPECT_EQ(run("resize 0 --virtual 32M").err,
+              message("resize", "emuv0: memory is in use that the new sizes "
+                                "leave no place for; it never moves, and must "
+                                "be freed first"));
+    kernel_.promisable = 1 << 30;
+    EXPECT_THAT(run("resize 0 --virtual 2G").err,
+                HasSubstr("the host cannot back so much more virtual VRAM"));
+    kernel_.fail(EMUV_IOC_RESIZE, ENOTTY);
+    EXPECT_THAT(run("resize 0 --virtual 128M").err, HasSubstr("older"));
+    EXPECT_EQ(run("resize 0 --virtual 32M --physical 3G").status, 0);
+}
+
 // load and unload
 
 TEST_F(verbs, load_passes_parameters_and_prints_the_nodes)

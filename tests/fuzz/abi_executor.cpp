@@ -68,7 +68,7 @@ constexpr std::array requests{
     EMUV_IOC_IMPORT,         EMUV_IOC_DISCARD,      EMUV_IOC_CHARGE,
     EMUV_IOC_UNCHARGE,       EMUV_IOC_REPORT,       EMUV_IOC_VERSION,
     EMUV_IOC_QUERY_INSTANCE, EMUV_IOC_QUERY_CLIENT, EMUV_IOC_CREATE,
-    EMUV_IOC_DESTROY};
+    EMUV_IOC_DESTROY,        EMUV_IOC_RESIZE};
 
 constexpr std::array attributes{"gpu_model",
                                 "physical_bytes",
@@ -516,6 +516,16 @@ long executor::call_control(const record &what)
         return ioctl(control_.get(), EMUV_IOC_CREATE, &argument);
     }
     case 1: {
+        if (what.value & 2U) {
+            auto size = fresh<emuv_resize>();
+            size.id = id;
+            size.flags = (what.value >> 2U) & 3U;
+            if (size.flags & EMUV_RESIZE_PHYSICAL)
+                size.physical_bytes = what.amount;
+            if (size.flags & EMUV_RESIZE_VIRTUAL)
+                size.virtual_bytes = (what.value >> 4U) % 5 * 2 * mib;
+            return ioctl(control_.get(), EMUV_IOC_RESIZE, &size);
+        }
         auto argument = fresh<emuv_destroy>();
         // Those that stay are busy, or are made again.
         argument.id = id;

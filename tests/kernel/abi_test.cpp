@@ -189,6 +189,18 @@ const std::vector<form> &forms()
             const std::vector<unsigned char> &) {
              create(node, creation(mib, 0, id + 1));
          }},
+        {"Resize",
+         EMUV_IOC_RESIZE,
+         true,
+         false,
+         EMUV_RESIZE_PHYSICAL | EMUV_RESIZE_VIRTUAL,
+         {offsetof(emuv_resize, reserved), offsetof(emuv_resize, virtual_bytes),
+          offsetof(emuv_resize, virtual_bytes) + 4},
+         order<emuv_resize>([](emuv_resize &a, int id, const region &, int) {
+             a.id = id + 1;
+             a.flags = EMUV_RESIZE_PHYSICAL;
+             a.physical_bytes = 2 * mib;
+         })},
         {"Alloc",
          EMUV_IOC_ALLOC,
          false,
@@ -671,7 +683,7 @@ std::vector<form> answering_forms()
     auto rows = forms();
     std::erase_if(rows, [](const form &row) {
         return row.request == EMUV_IOC_DESTROY ||
-               row.request == EMUV_IOC_FREE ||
+               row.request == EMUV_IOC_RESIZE || row.request == EMUV_IOC_FREE ||
                row.request == EMUV_IOC_DISCARD ||
                row.request == EMUV_IOC_REPORT;
     });

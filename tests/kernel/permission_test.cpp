@@ -628,7 +628,8 @@ std::string read_nobodys(const descriptor &node)
     return word({byte == 0 ? error : EPROTO});
 }
 
-/// Creating an instance of each kind, and destroying it in each way.
+/// Creating an instance of each kind, resizing it, and destroying it in each
+/// way.
 std::string create_and_destroy(const descriptor &control,
                                const descriptor *swap)
 {
@@ -642,8 +643,14 @@ std::string create_and_destroy(const descriptor &control,
             if (kind == EMUV_CREATE_SWAP)
                 argument.swap_fd = swap->get();
             const int error = call(control, EMUV_IOC_CREATE, argument);
+            auto size = fresh<emuv_resize>();
+            size.id = error == 0 ? argument.id : 77;
+            size.flags = EMUV_RESIZE_PHYSICAL | EMUV_RESIZE_VIRTUAL;
+            size.physical_bytes = 2 * mib;
+            size.virtual_bytes = 2 * chunk;
+            errors.insert(call(control, EMUV_IOC_RESIZE, size));
             auto gone = fresh<emuv_destroy>();
-            gone.id = error == 0 ? argument.id : 77;
+            gone.id = size.id;
             gone.flags = how;
             errors.insert(error);
             errors.insert(call(control, EMUV_IOC_DESTROY, gone));

@@ -21,6 +21,7 @@ TEST(abi, every_structure_begins_with_size_and_flags)
     EXPECT_TRUE(begins_with_size_and_flags<emuv_query_instance>());
     EXPECT_TRUE(begins_with_size_and_flags<emuv_query_client>());
     EXPECT_TRUE(begins_with_size_and_flags<emuv_create>());
+    EXPECT_TRUE(begins_with_size_and_flags<emuv_resize>());
     EXPECT_TRUE(begins_with_size_and_flags<emuv_alloc>());
     EXPECT_TRUE(begins_with_size_and_flags<emuv_free>());
     EXPECT_TRUE(begins_with_size_and_flags<emuv_export>());
@@ -40,6 +41,7 @@ TEST(abi, sizes_stay)
     EXPECT_EQ(sizeof(emuv_query_client), 152U);
     EXPECT_EQ(sizeof(emuv_create), 120U);
     EXPECT_EQ(sizeof(emuv_destroy), 16U);
+    EXPECT_EQ(sizeof(emuv_resize), 32U);
     EXPECT_EQ(sizeof(emuv_alloc), 24U);
     EXPECT_EQ(sizeof(emuv_free), 16U);
     EXPECT_EQ(sizeof(emuv_export), 24U);

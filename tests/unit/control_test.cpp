@@ -175,6 +175,24 @@ TEST_F(control, lists_the_clients_of_an_instance)
     EXPECT_EQ(errno_of([&] { (void)node.clients(5); }), ENODEV);
 }
 
+TEST_F(control, resizes_an_instance)
+{
+    auto node = open();
+    node.create(spec(4));
+    const auto before = node.query(4);
+    node.resize(4, before.physical_bytes + 5, std::nullopt);
+    EXPECT_EQ(node.query(4).physical_bytes, before.physical_bytes + 5);
+    EXPECT_EQ(node.query(4).virtual_bytes, before.virtual_bytes);
+    node.resize(4, std::nullopt, before.virtual_bytes + EMUV_CHUNK_BYTES);
+    EXPECT_EQ(node.query(4).physical_bytes, before.physical_bytes + 5);
+    EXPECT_EQ(node.query(4).virtual_bytes,
+              before.virtual_bytes + EMUV_CHUNK_BYTES);
+    node.resize(4, 7, 0);
+    EXPECT_EQ(node.query(4).total_bytes(), 7U);
+    EXPECT_EQ(errno_of([&] { node.resize(5, 7, 0); }), ENODEV);
+    EXPECT_EQ(errno_of([&] { node.resize(4, std::nullopt, 1); }), EINVAL);
+}
+
 TEST_F(control, refuses_a_module_of_another_abi)
 {
     for (const auto &[abi, what] :

@@ -266,6 +266,8 @@ int fake_kernel::do_ioctl(const open_file &of, unsigned long request,
             return create(argument);
         if (request == EMUV_IOC_DESTROY)
             return destroy(argument);
+        if (request == EMUV_IOC_RESIZE)
+            return resize(argument);
         return -ENOTTY;
     }
     if (!instances_.contains(of.id))
@@ -484,6 +486,49 @@ int fake_kernel::destroy(void *argument)
     std::filesystem::remove(dev() / emuv::instance_name(copy.id));
     std::filesystem::remove_all(sys() / "class/emuv" /
                                 emuv::instance_name(copy.id));
+    return 0;
+}
+
+int fake_kernel::resize(void *argument)
+{
+    emuv_resize copy{};
+    if (const int bad =
+            take(argument, copy, EMUV_RESIZE_PHYSICAL | EMUV_RESIZE_VIRTUAL);
+        bad != 0)
+        return bad;
+    const bool physical = (copy.flags & EMUV_RESIZE_PHYSICAL) != 0;
+    const bool virtual_ = (copy.flags & EMUV_RESIZE_VIRTUAL) != 0;
+    if (copy.reserved != 0 || copy.flags == 0 ||
+        (!physical && copy.physical_bytes != 0) ||
+        (!virtual_ && copy.virtual_bytes != 0) ||
+        copy.virtual_bytes % EMUV_CHUNK_BYTES != 0)
+        return -EINVAL;
+    const auto found = instances_.find(copy.id);
+    if (found == instances_.end())
+        return -ENODEV;
+    auto &info = found->second.info;
+    const auto &regions = found->second.regions;
+    const auto end = regions.empty() ? 0
+                                     : regions.rbegin()->first +
+                                           regions.rbegin()->second.bytes;
+    if ((physical && copy.physical_bytes < info.physical_used_bytes) ||
+        (virtual_ && copy.virtual_bytes < end))
+        return -EBUSY;
+    std::uint64_t promised = copy.virtual_bytes;
+    for (const auto &[id, one] : instances_)
+        promised += id == copy.id ? 0 : one.info.virtual_bytes;
+    if (virtual_ && copy.virtual_bytes > info.virtual_bytes &&
+        promised > promisable)
+        return -ENOMEM;
+    if (physical)
+        info.physical_bytes = copy.physical_bytes;
+    if (virtual_) {
+        info.virtual_bytes = info.client_virtual_bytes = copy.virtual_bytes;
+        if (::ftruncate(found->second.memory,
+                        static_cast<off_t>(copy.virtual_bytes)) != 0)
+            return -ENOMEM;
+    }
+    show(found->second);
     return 0;
 }
 

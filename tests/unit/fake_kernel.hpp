@@ -132,6 +132,7 @@ private:
     int query_client(const open_file &of, void *argument);
     int create(void *argument);
     int destroy(void *argument);
+    int resize(void *argument);
     int alloc(instance &of, std::uint64_t client, void *argument);
     int free(instance &of, std::uint64_t client, void *argument);
     int export_region(instance &of, std::uint64_t client, void *argument);

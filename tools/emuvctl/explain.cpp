@@ -113,6 +113,32 @@ std::string explain_destroy(const emuv::error &problem, const std::string &name,
                   "it";
 }
 
+std::string explain_resize(const emuv::error &problem, const std::string &name,
+                           const environment &env)
+{
+    const auto info = env.sysfs().instance(problem.id());
+    switch (problem.number()) {
+    case EBUSY:
+        return name + ": memory is in use that the new sizes leave no place "
+                      "for; it never moves, and must be freed first";
+    case ENOMEM:
+        return info && info->guaranteed
+                   ? name + ": the host has not so much RAM to reserve now"
+                   : name + ": the host cannot back so much more virtual VRAM; "
+                            "'emuvctl doctor' tells what it can";
+    case EINVAL:
+        return info && info->swaps ? name + ": its swap file has no room for "
+                                            "that"
+                                   : name + ": the driver refuses these sizes";
+    case ENOTTY:
+        return "the module that is loaded is older than 'resize'";
+    case ENODEV:
+        return name + ": no such instance";
+    default:
+        return name + ": " + emuv::errno_text(problem.number());
+    }
+}
+
 // A container has what it was given of /dev, and all of sysfs.
 std::string explain_missing_node(const std::string &node,
                                  const std::string &name,
@@ -203,6 +229,8 @@ std::string explain(const emuv::error &problem, const environment &env)
         return explain_create(problem, name, env);
     if (call == "EMUV_IOC_DESTROY")
         return explain_destroy(problem, name, env);
+    if (call == "EMUV_IOC_RESIZE")
+        return explain_resize(problem, name, env);
     if (problem.number() == ENODEV && problem.id() >= 0)
         return name + ": no such instance";
     return name + ": " + emuv::errno_text(problem.number());

@@ -24,6 +24,7 @@ verb kernels_verb();
 verb list_verb();
 verb load_verb();
 verb profile_verb();
+verb resize_verb();
 verb run_verb();
 verb serve_verb();
 verb stats_verb();

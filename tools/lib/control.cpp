@@ -111,6 +111,18 @@ int control::try_destroy(int id) const noexcept
     return file_->try_call(EMUV_IOC_DESTROY, arg);
 }
 
+void control::resize(int id, std::optional<std::uint64_t> physical_bytes,
+                     std::optional<std::uint64_t> virtual_bytes)
+{
+    emuv_resize arg{};
+    arg.flags = (physical_bytes ? EMUV_RESIZE_PHYSICAL : 0) |
+                (virtual_bytes ? EMUV_RESIZE_VIRTUAL : 0);
+    arg.id = id;
+    arg.physical_bytes = physical_bytes.value_or(0);
+    arg.virtual_bytes = virtual_bytes.value_or(0);
+    file_->call(EMUV_IOC_RESIZE, "EMUV_IOC_RESIZE", arg, id);
+}
+
 instance_info control::query(int id) const
 {
     emuv_query_instance arg{};

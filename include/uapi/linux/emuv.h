@@ -78,6 +78,7 @@
 /* /dev/emuv-control. */
 #define EMUV_IOC_CREATE		_IO(EMUV_IOC_TYPE, 0x10)
 #define EMUV_IOC_DESTROY	_IO(EMUV_IOC_TYPE, 0x11)
+#define EMUV_IOC_RESIZE		_IO(EMUV_IOC_TYPE, 0x12)
 
 /* /dev/emuvN. */
 #define EMUV_IOC_ALLOC		_IO(EMUV_IOC_TYPE, 0x20)
@@ -391,6 +392,49 @@ struct emuv_destroy {
 	__u32 flags;
 	__s32 id;
 	__u32 reserved;
+};
+
+/** EMUV_RESIZE_PHYSICAL: change the share of VRAM. */
+#define EMUV_RESIZE_PHYSICAL	(1U << 0)
+
+/** EMUV_RESIZE_VIRTUAL: change the share of system RAM. */
+#define EMUV_RESIZE_VIRTUAL	(1U << 1)
+
+/**
+ * struct emuv_resize - ioctl(EMUV_IOC_RESIZE), control node
+ * @size: sizeof(struct emuv_resize)
+ * @flags: EMUV_RESIZE_PHYSICAL, EMUV_RESIZE_VIRTUAL; at least one
+ * @id: The instance
+ * @reserved: Must be 0
+ * @physical_bytes: With EMUV_RESIZE_PHYSICAL: its new share of VRAM; without:
+ *	must be 0
+ * @virtual_bytes: With EMUV_RESIZE_VIRTUAL: its new share of system RAM, a
+ *	multiple of EMUV_CHUNK_BYTES; without: must be 0
+ *
+ * Change an instance's sizes, whether it is in use or not; all that is asked for or
+ * nothing. The sizes have the bounds of EMUV_IOC_CREATE. A part that one client
+ * may take stays as it was created, up to the whole.
+ *
+ * Growing serves charges that wait. After shrinking, charges that wait for more
+ * than there is fail with ENOSPC. A guaranteed instance takes the RAM that it
+ * grows by from the host now, at its creator's expense, and gives back what it
+ * shrinks by.
+ *
+ * - EPERM: the caller lacks CAP_SYS_ADMIN.
+ * - ENODEV: there is no such instance.
+ * - EBUSY: its clients have charged more, its regions hold more, or a region lies
+ *   beyond the new end of the offset space.
+ * - ENOMEM: as for EMUV_IOC_CREATE, by what it grows by.
+ * - EINVAL: its swap file is smaller than @virtual_bytes.
+ * - EINTR: a fatal signal came.
+ */
+struct emuv_resize {
+	__u32 size;
+	__u32 flags;
+	__s32 id;
+	__u32 reserved;
+	__aligned_u64 physical_bytes;
+	__aligned_u64 virtual_bytes;
 };
 
 /**
