@@ -83,6 +83,8 @@ struct attempt
     std::function<void()> settle = [] {};
     /// The errors that a failure may end with.
     std::vector<int> errors = {ENOMEM, EFAULT};
+    /// True if the call must tell some failures, and not make up for them.
+    bool refuses = true;
 };
 
 /// State that a failed call must not change.
@@ -190,7 +192,7 @@ protected:
             if (!struck)
                 break;
         }
-        EXPECT_GT(refused, 0U) << "nothing in this call can fail";
+        EXPECT_TRUE(refused || !of.refuses) << "nothing in this call can fail";
     }
 
     /// Calls only ioctl(), so that nothing else can fail; 0 or the errno.
@@ -213,13 +215,15 @@ protected:
 
 TEST_F(failure, InCreateLeavesNoInstance)
 {
-    auto argument = fresh<emuv_create>();
-    sweep({.call =
-               [&] {
-                   argument = creation(mib, 2 * chunk);
-                   return ask(control, EMUV_IOC_CREATE, argument);
-               },
-           .undo = [&] { ASSERT_EQ(destroy(control, argument.id), 0); }});
+    for (const unsigned flags : {0U, EMUV_CREATE_GUARANTEED}) {
+        auto argument = fresh<emuv_create>();
+        sweep({.call =
+                   [&] {
+                       argument = creation(mib, 2 * chunk, EMUV_ANY, flags);
+                       return ask(control, EMUV_IOC_CREATE, argument);
+                   },
+               .undo = [&] { ASSERT_EQ(destroy(control, argument.id), 0); }});
+    }
 }
 
 TEST_F(failure, InCreateWithASwapFileLeavesTheFileToOthers)
@@ -248,6 +252,23 @@ TEST_F(failure, InDestroyLeavesTheInstanceWholeOrGone)
                [&] {
                    ASSERT_EQ(create(control, creation(mib, chunk, argument.id)),
                              argument.id);
+               }});
+}
+
+TEST_F(failure, InDestroyByForceLeavesTheInstanceWholeOrGone)
+{
+    auto argument = fresh<emuv_destroy>();
+    argument.id = create(control, mib, chunk);
+    argument.flags = EMUV_DESTROY_FORCE;
+    auto holder = open_client(argument.id);
+    allocate(holder, chunk, EMUV_ALLOC_POPULATE);
+    sweep({.call = [&] { return ask(control, EMUV_IOC_DESTROY, argument); },
+           .undo =
+               [&] {
+                   ASSERT_EQ(create(control, creation(mib, chunk, argument.id)),
+                             argument.id);
+                   holder = open_client(argument.id);
+                   allocate(holder, chunk, EMUV_ALLOC_POPULATE);
                }});
 }
 
@@ -293,6 +314,12 @@ TEST_F(failure, InChargeAndUnchargeLeavesTheLedgerAsItWas)
     argument.bytes = 3 * mib;
     sweep({.call = [&] { return ask(client, EMUV_IOC_CHARGE, argument); },
            .undo = [&] { ASSERT_EQ(uncharge(client, 3 * mib), 0); }});
+    argument.flags = EMUV_CHARGE_WAIT;
+    argument.deadline_ns = EMUV_NO_DEADLINE;
+    sweep({.call = [&] { return ask(client, EMUV_IOC_CHARGE, argument); },
+           .undo = [&] { ASSERT_EQ(uncharge(client, 3 * mib), 0); }});
+    argument = fresh<emuv_charge>();
+    argument.bytes = 3 * mib;
     ASSERT_EQ(charge(client, 3 * mib), 0);
     sweep({.call = [&] { return ask(client, EMUV_IOC_UNCHARGE, argument); },
            .undo = [&] { ASSERT_EQ(charge(client, 3 * mib), 0); }});
@@ -470,6 +497,44 @@ TEST_F(failing_memory, PunchingHolesNeedsNothing)
     inject.disarm();
     EXPECT_EQ(error, 0);
     EXPECT_FALSE(first_other(map.data(), map.size()));
+}
+
+TEST_F(failure, InAReturnFromTheSwapFileLosesNoByte)
+{
+    load_stock_module("brd rd_nr=1 rd_size=8192");
+    const descriptor file(open("/dev/ram0", O_RDWR | O_DIRECT | O_CLOEXEC));
+    if (!file)
+        GTEST_SKIP() << "no RAM disk here";
+    auto argument = creation(mib, chunk, EMUV_ANY, EMUV_CREATE_SWAP);
+    argument.swap_fd = file.get();
+    const int swapping = create(control, argument);
+    {
+        const auto user = open_client(swapping);
+        const auto its = allocate(user, chunk);
+        const mapping map(user.get(), chunk, its.offset);
+        fill_pattern(map.data(), chunk, 1);
+        const auto leave = [&] {
+            ASSERT_TRUE(wait_until([&] {
+                write_text("/proc/sys/vm/drop_caches", "2");
+                return query(control, swapping).swapped_bytes == chunk;
+            }));
+        };
+        leave();
+        std::array<char, 64> data{};
+        sweep({.call =
+                   [&] {
+                       return error_of(pread(user.get(), data.data(),
+                                             data.size(),
+                                             static_cast<off_t>(its.offset)));
+                   },
+               .settle = leave,
+               .errors = {ENOMEM, EFAULT, EIO}});
+        sweep({.call = [&] { return signal_of_read(map.data()) ? ENOMEM : 0; },
+               .settle = leave,
+               .refuses = false});
+        EXPECT_FALSE(first_pattern_error(map.data(), chunk, 1));
+    }
+    EXPECT_EQ(destroy_eventually(control, swapping), 0);
 }
 
 // --- devices ---
