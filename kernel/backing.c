@@ -89,8 +89,10 @@ static bool emuv_chunk_alloc_folio(struct emuv_chunk *chunk, int node)
 	 */
 	chunk->folio = __folio_alloc_node(EMUV_CHUNK_GFP | __GFP_THISNODE,
 					  EMUV_CHUNK_ORDER, node);
-	if (chunk->folio)
+	if (chunk->folio) {
+		emuv_folio_disown(chunk->folio);
 		chunk->vaddr = folio_address(chunk->folio);
+	}
 	return chunk->folio;
 }
 

@@ -318,6 +318,7 @@ const struct file_operations emuv_client_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_client_mmap,
+	.get_unmapped_area = emuv_get_unmapped_area,
 	.fsync = noop_fsync,	/* memory has no backing store */
 	.poll = emuv_client_poll,
 	.unlocked_ioctl = emuv_ioctl_client,

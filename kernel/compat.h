@@ -7,6 +7,7 @@
 #define EMUV_COMPAT_H
 
 #include <linux/fs.h>
+#include <linux/huge_mm.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/shrinker.h>
@@ -94,6 +95,110 @@ static inline void emuv_shrinker_free(struct shrinker *shrinker)
 static inline void release_fault_lock(struct vm_fault *vmf)
 {
 	mmap_read_unlock(vmf->vma->vm_mm);
+}
+#endif
+
+/*
+ * Large entries: one entry maps a 2 MiB folio, with a reference and in the
+ * counters, as for a file's huge page. Only from 6.15 on do modules have what
+ * that takes. That kernel marks the entry special, and get_user_pages() refuses
+ * it. Kernels between the fix and 7.0 have not been tried.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0) && \
+	defined(CONFIG_TRANSPARENT_HUGEPAGE)
+#define emuv_get_unmapped_area thp_get_unmapped_area
+
+static inline bool emuv_has_large_entries(void)
+{
+	return has_transparent_hugepage();
+}
+
+/* Do the program's settings refuse large entries in this mapping? */
+static inline bool emuv_vma_refuses_huge(struct vm_area_struct *vma)
+{
+	return vma_thp_disabled(vma, vma->vm_flags, false);
+}
+
+/*
+ * Map a folio that the mapping has whole and aligned. Does nothing if something
+ * is mapped there already. The entry is writable if the mapping's pages are.
+ */
+static inline vm_fault_t emuv_insert_folio(struct vm_fault *vmf,
+					   struct folio *folio)
+{
+	return vmf_insert_folio_pmd(vmf, folio, false);
+}
+
+/*
+ * Map a page at any address of a mapping without VM_MIXEDMAP, unless something
+ * is mapped there already. The kernel's function looks at mapping and address
+ * alone.
+ */
+static inline vm_fault_t emuv_insert_page(struct vm_area_struct *vma,
+					  unsigned long addr, struct page *page)
+{
+	struct vm_fault at = { .vma = vma, .address = addr };
+
+	return vmf_insert_page_mkwrite(&at, page, false);
+}
+
+/* Is nothing mapped in the 2 MiB round a fault, not even a table? */
+static inline bool emuv_is_unmapped(const struct vm_fault *vmf)
+{
+	return pmd_none(pmdp_get_lockless(vmf->pmd));
+}
+
+/* Does a large entry map these 2 MiB? */
+static inline bool emuv_is_mapped_large(const struct vm_fault *vmf)
+{
+	return pmd_trans_huge(pmdp_get_lockless(vmf->pmd));
+}
+
+/*
+ * Tell the kernel that a folio is no file's huge page. Code that splits huge
+ * pages asks a folio for its file, and this one has none.
+ */
+static inline void emuv_folio_disown(struct folio *folio)
+{
+	folio_clear_large_rmappable(folio);
+}
+#else
+#define emuv_get_unmapped_area NULL
+
+static inline bool emuv_has_large_entries(void)
+{
+	return false;
+}
+
+static inline bool emuv_vma_refuses_huge(struct vm_area_struct *vma)
+{
+	return true;
+}
+
+static inline vm_fault_t emuv_insert_folio(struct vm_fault *vmf,
+					   struct folio *folio)
+{
+	return VM_FAULT_SIGBUS;
+}
+
+static inline vm_fault_t emuv_insert_page(struct vm_area_struct *vma,
+					  unsigned long addr, struct page *page)
+{
+	return VM_FAULT_SIGBUS;
+}
+
+static inline bool emuv_is_unmapped(const struct vm_fault *vmf)
+{
+	return false;
+}
+
+static inline bool emuv_is_mapped_large(const struct vm_fault *vmf)
+{
+	return false;
+}
+
+static inline void emuv_folio_disown(struct folio *folio)
+{
 }
 #endif
 

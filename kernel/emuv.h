@@ -12,7 +12,8 @@
  *  5. instance->reap_lock, then instance->lock: clients and regions of an
  *     instance
  *  6. region->discard_sem: discards, or one more device
- *  7. region->map_sem: which chunks may be mapped
+ *  7. region->map_sem: which chunks may be mapped. A fault holds it for reading,
+ *     or for writing if no other fault may put in a large entry
  *  8. the region's i_mmap_rwsem and page tables: the kernel's; taken to map and
  *     to unmap
  *  9. xa_lock(region->chunks), ledger->lock, reserve->lock, the lock of

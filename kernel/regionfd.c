@@ -173,6 +173,7 @@ static const struct file_operations emuv_regionfd_fops = {
 	.splice_read = copy_splice_read,
 	.splice_write = iter_file_splice_write,
 	.mmap = emuv_regionfd_mmap,
+	.get_unmapped_area = emuv_get_unmapped_area,
 	.fsync = noop_fsync,
 	.fallocate = emuv_regionfd_fallocate,
 };

@@ -2,10 +2,11 @@
 /*
  * Mapping a region: shared mappings of ordinary pages, a whole chunk a fault.
  *
- * A fault inserts all pages of the chunk that lie in the mapping (VM_MIXEDMAP).
- * A 2 MiB folio in one large entry would map faster, but only in mappings of
- * whole, aligned chunks. Other mappings, and chunks of single pages, would get
- * one page a fault.
+ * A fault inserts all pages of the chunk that lie in the mapping. Mappings of
+ * whole, aligned chunks get a folio in one large entry instead, where the kernel
+ * lets modules make such entries. These mappings are like those of a file: the
+ * kernel loses count of a large entry that it splits if VM_MIXEDMAP is set. All
+ * others have VM_MIXEDMAP, which many pages at once need.
  */
 #include <linux/file.h>
 #include <linux/sched/signal.h>
@@ -57,6 +58,53 @@ static unsigned long emuv_vm_pages(const struct emuv_chunk *chunk,
 	return i;
 }
 
+/* Can large entries map the whole mapping, a chunk each? */
+static bool emuv_vm_is_of_chunks(const struct vm_area_struct *vma)
+{
+	return emuv_has_large_entries() && PMD_SHIFT == EMUV_CHUNK_SHIFT &&
+	       IS_ALIGNED(vma->vm_start | vma->vm_end, EMUV_CHUNK_BYTES) &&
+	       IS_ALIGNED(vma->vm_pgoff, EMUV_CHUNK_PAGES);
+}
+
+/*
+ * Can one large entry map the faulting chunk, as far as nothing about that changes
+ * during faults? Not if the kernel wants to see each write, since it would split
+ * the entry then, for ever.
+ */
+static bool emuv_vm_fits_large(const struct vm_fault *vmf,
+			       const struct emuv_chunk *chunk)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long start = round_down(vmf->address, EMUV_CHUNK_BYTES);
+	unsigned long before = PFN_DOWN(vmf->address - start);
+
+	return chunk->folio && !(vma->vm_flags & VM_MIXEDMAP) &&
+	       !emuv_vma_refuses_huge(vma) && start >= vma->vm_start &&
+	       start + EMUV_CHUNK_BYTES <= vma->vm_end &&
+	       IS_ALIGNED(vmf->pgoff - before, EMUV_CHUNK_PAGES) &&
+	       (!(vma->vm_flags & VM_WRITE) ||
+		pte_write(pfn_pte(0, vma->vm_page_prot)));
+}
+
+/* Insert pages; @count becomes the number of those that are left. */
+static int emuv_vm_insert(struct vm_area_struct *vma, unsigned long addr,
+			  struct page **pages, unsigned long *count)
+{
+	vm_fault_t ret;
+
+	if (vma->vm_flags & VM_MIXEDMAP)
+		return vm_insert_pages(vma, addr, pages, count);
+	while (*count) {
+		ret = emuv_insert_page(vma, addr, *pages);
+		if (ret != VM_FAULT_NOPAGE)
+			return ret & VM_FAULT_OOM ? -ENOMEM : -EFAULT;
+		addr += PAGE_SIZE;
+		pages++;
+		--*count;
+	}
+	return 0;
+}
+
 /*
  * Map the part of a chunk that lies in the mapping. A concurrent fault may have
  * inserted a page already; that page is the same one.
@@ -84,7 +132,7 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 			continue;
 		}
 		left = count;
-		err = vm_insert_pages(vma, addr, pages, &left);
+		err = emuv_vm_insert(vma, addr, pages, &left);
 		start += count - left;
 		if (err == -EBUSY)
 			start++;
@@ -92,6 +140,63 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
 			return err;
 	}
 	return 0;
+}
+
+/*
+ * Map a chunk that fits a large entry: by one, unless a page of it has failed or
+ * the page table has entries for pages. These are only put in by a fault that is
+ * @alone: nobody may put in a large entry meanwhile. VM_FAULT_FALLBACK if the
+ * fault has to be.
+ */
+static vm_fault_t emuv_vm_map_large(struct vm_fault *vmf,
+				    struct emuv_region *region,
+				    unsigned long index,
+				    const struct emuv_chunk *chunk, bool alone)
+{
+	bool sound = emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) ==
+		     EMUV_CHUNK_BYTES;
+	int err;
+
+	if (sound && emuv_is_unmapped(vmf))
+		return emuv_insert_folio(vmf, chunk->folio);
+	/* another fault was faster */
+	if (sound && emuv_is_mapped_large(vmf))
+		return VM_FAULT_NOPAGE;
+	if (!alone)
+		return VM_FAULT_FALLBACK;
+	if (!sound)
+		emuv_backing_unmap(region, index, index);
+	err = emuv_vm_map_chunk(vmf->vma, index, chunk);
+	return err ? vmf_error(err) : VM_FAULT_NOPAGE;
+}
+
+static vm_fault_t emuv_vm_map(struct vm_fault *vmf, struct emuv_region *region,
+			      unsigned long index,
+			      const struct emuv_chunk *chunk, bool alone)
+{
+	int err;
+
+	if (emuv_vm_fits_large(vmf, chunk))
+		return emuv_vm_map_large(vmf, region, index, chunk, alone);
+	err = emuv_vm_map_chunk(vmf->vma, index, chunk);
+	return err ? vmf_error(err) : VM_FAULT_NOPAGE;
+}
+
+/* Keep the region's chunks where they are; @alone: without other faults. */
+static void emuv_vm_lock(struct emuv_region *region, bool alone)
+{
+	if (alone)
+		down_write(&region->map_sem);
+	else
+		down_read(&region->map_sem);
+}
+
+static void emuv_vm_unlock(struct emuv_region *region, bool alone)
+{
+	if (alone)
+		up_write(&region->map_sem);
+	else
+		up_read(&region->map_sem);
 }
 
 /*
@@ -127,12 +232,11 @@ static vm_fault_t emuv_vm_fetch(struct vm_fault *vmf,
 
 static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 {
-	struct vm_area_struct *vma = vmf->vma;
-	struct emuv_region *region = emuv_vm_region(vma);
+	struct emuv_region *region = emuv_vm_region(vmf->vma);
 	unsigned long index = vmf->pgoff >> EMUV_CHUNK_ORDER;
 	struct emuv_chunk *chunk;
+	bool alone = false;
 	vm_fault_t ret;
-	int err;
 
 	if (index >= region->range.count)
 		return VM_FAULT_SIGBUS;
@@ -141,23 +245,25 @@ static vm_fault_t emuv_vm_fault(struct vm_fault *vmf)
 		return ret;
 
 	for (;;) {
+		/* discarded meanwhile, or revoked */
+		ret = VM_FAULT_RETRY;
 		chunk = emuv_chunk_back(region, index);
 		if (IS_ERR(chunk))
 			return VM_FAULT_SIGBUS;
-		down_read(&region->map_sem);
+		emuv_vm_lock(region, alone);
 		if (!emuv_region_is_revoked(region) &&
 		    emuv_chunk_is_current(region, index, chunk))
+			ret = emuv_vm_map(vmf, region, index, chunk, alone);
+		emuv_vm_unlock(region, alone);
+		if (ret == VM_FAULT_FALLBACK)
+			alone = true;
+		else if (ret != VM_FAULT_RETRY)
 			break;
-		/* discarded meanwhile, or revoked */
-		up_read(&region->map_sem);
 		emuv_chunk_let_go(region, index, chunk);
 		if (fatal_signal_pending(current))
 			return VM_FAULT_SIGBUS;
 		cond_resched();
 	}
-	err = emuv_vm_map_chunk(vma, index, chunk);
-	ret = err ? vmf_error(err) : VM_FAULT_NOPAGE;
-	up_read(&region->map_sem);
 	if (PageHWPoison(emuv_chunk_page(chunk, vmf->pgoff &
 						(EMUV_CHUNK_PAGES - 1)))) {
 		emuv_backing_fail(region, (u64)vmf->pgoff << PAGE_SHIFT);
@@ -192,8 +298,9 @@ int emuv_vm_mmap(struct emuv_region *region, struct vm_area_struct *vma,
 	if (vma->vm_pgoff >= pages || vma_pages(vma) > pages - vma->vm_pgoff)
 		return -EINVAL;
 
-	/* VM_MIXEDMAP: ordinary pages, inserted chunk by chunk under map_sem */
-	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	if (!emuv_vm_is_of_chunks(vma))
+		vm_flags_set(vma, VM_MIXEDMAP);
 	vma->vm_private_data = keeper;
 	vma->vm_ops = &emuv_vm_ops;
 	emuv_vm_open(vma);
