@@ -31,7 +31,7 @@ struct launch_counts
 struct work
 {
     static constexpr std::size_t max_names = 1024;
-    static constexpr std::size_t max_bases = 256;
+    static constexpr std::size_t max_bases = 512;
 
     /// The kind of work: work of the same kind has the same number.
     std::uint64_t what = 0;

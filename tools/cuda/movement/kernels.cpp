@@ -4,6 +4,7 @@
 
 #include "base/glibc.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -50,6 +51,9 @@ constexpr const char *table_writers[] = {
     "*displace_pointers*",
 };
 constexpr const char *number_writers[] = {"*arange_cuda_out*"};
+
+// Findings about certain launches of one kernel.
+constexpr std::size_t most_settled = 8;
 
 template <std::size_t count>
 bool matches(const char *name, const char *const (&patterns)[count])
@@ -278,8 +282,12 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
     made.reads_tables = matches(name, table_kernels);
     made.named = !made.reads_tables && (from_trusted || knows(name));
     lock.unlock();
+    for (const parameter &each : made.parameters)
+        made.bytes = std::max(made.bytes, each.offset + each.bytes);
     if (proofs_ != nullptr && !made.barred) {
+        made.code = code;
         made.found = proofs_->ask(code, name);
+        proofs_->await(made.found);
         lock.lock();
         made.about->found = made.found;
     }
@@ -342,13 +350,93 @@ bool known_kernels::value_at(const layout &known, const values &given,
     return false;
 }
 
-// Decides whether a launch is trusted. A proof may rely on addresses.
-void known_kernels::judge(const layout &known, const values &given,
-                          work &out) const
+// Puts the values together as the kernel has them.
+// @return false if not all are there
+bool known_kernels::all_values(const layout &known, const values &given,
+                               std::vector<unsigned char> &all)
+{
+    all.assign(known.bytes, 0);
+    if (given.parameters != nullptr) {
+        for (std::size_t i = 0; i < known.parameters.size(); i++)
+            std::memcpy(all.data() + known.parameters[i].offset,
+                        given.parameters[i], known.parameters[i].bytes);
+        return true;
+    }
+    if (given.buffer == nullptr || given.bytes < known.bytes)
+        return false;
+    std::memcpy(all.data(), given.buffer, known.bytes);
+    return true;
+}
+
+// The finding that is about this launch, or one that is not there yet.
+// @param all  the values of its parameters; empty if they are not known
+// @param asked  set to a finding that was asked for just now
+const finding *known_kernels::finding_of(const layout &known,
+                                         std::span<const unsigned char> all,
+                                         proofs::answer_ref &asked) const
 {
     using kind = finding::kind;
-    const kind is = known.found
-                        ? known.found->is.load(std::memory_order_acquire)
+    const finding *const of_all = known.found ? &*known.found : nullptr;
+    const auto is = [](const finding &of) {
+        return of.is.load(std::memory_order_acquire);
+    };
+    if (of_all == nullptr || is(*of_all) == kind::pending ||
+        is(*of_all) == kind::proven || !of_all->may_be_settled || all.empty())
+        return of_all;
+    for (const proofs::answer_ref &each : known.of_some) {
+        if (is(*each) == kind::pending)
+            return of_all;
+        if (each->is_about(all)) {
+            known.about->found = each;
+            return &*each;
+        }
+    }
+    if (known.of_some.size() < most_settled) {
+        asked = proofs_->ask(known.code, known.name, all);
+        known.of_some.push_back(asked);
+    }
+    return of_all;
+}
+
+// Any of the parameters may be one that the kernel goes by.
+void known_kernels::rely_on_all(std::span<const unsigned char> all, work &out)
+{
+    if (all.empty())
+        out.trusted = false;
+    for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= all.size();
+         at += sizeof(CUdeviceptr)) {
+        CUdeviceptr value = 0;
+        std::memcpy(&value, all.data() + at, sizeof value);
+        if (may_be_address(value))
+            out.rely_on(value);
+    }
+}
+
+void known_kernels::rely_on_bases(const layout &known, const finding &found,
+                                  const values &given, work &out) const
+{
+    for (const proof::base &each : found.bases) {
+        CUdeviceptr value = 0;
+        const bool there = value_at(known, given, each.offset, value);
+        // A loaded number is added to it, which could be the address.
+        if (each.to_be_checked)
+            out.by_name = false;
+        if (!there || (each.to_be_checked && !may_be_address(value)))
+            out.trusted = false;
+        // The kernel may come to its memory from outside.
+        else if (may_be_address(value))
+            out.rely_on(value);
+    }
+}
+
+// Decides whether a launch is trusted. A proof may rely on addresses.
+void known_kernels::judge(const layout &known, const finding *found,
+                          const values &given,
+                          std::span<const unsigned char> all, work &out) const
+{
+    using kind = finding::kind;
+    const kind is = found != nullptr
+                        ? found->is.load(std::memory_order_acquire)
                         : kind::unread;
     const bool proven = is == kind::proven && !known.reads_tables;
     const char *why = "by its name";
@@ -360,22 +448,13 @@ void known_kernels::judge(const layout &known, const values &given,
         out.trusted = out.proven = true;
         out.by_name = known.named;
         why = "a parameter that it goes by is no address in an allocation";
-        for (const proof::base &each : known.found->bases) {
-            CUdeviceptr value = 0;
-            const bool there = value_at(known, given, each.offset, value);
-            // A loaded number is added to it, which could be the address.
-            if (each.to_be_checked)
-                out.by_name = false;
-            if (!there || (each.to_be_checked && !may_be_address(value)))
-                out.trusted = false;
-            // The kernel may come to its memory from outside.
-            else if (may_be_address(value))
-                out.rely_on(value);
-        }
+        rely_on_bases(known, *found, given, out);
+        if (found->any_parameter)
+            rely_on_all(all, out);
     } else {
         out.trusted = is == kind::unread && known.named;
-        if (known.found && is != kind::proven && is != kind::pending)
-            why = known.found->why;
+        if (found != nullptr && is != kind::proven && is != kind::pending)
+            why = found->why;
     }
     if (out.trusted || is == kind::pending || known.told)
         return;
@@ -466,13 +545,34 @@ void known_kernels::scan(const driver &calls, CUfunction function,
                 given.bytes = *static_cast<const std::size_t *>(at[1]);
         }
     std::unique_lock lock(lock_);
-    const layout &known = layout_of(calls, function, lock);
+    const layout *known = &layout_of(calls, function, lock);
+    std::vector<unsigned char> all;
+    const auto needs_all = [&] {
+        return known->found &&
+               known->found->is.load(std::memory_order_acquire) !=
+                   finding::kind::pending &&
+               (known->found->may_be_settled || known->found->any_parameter);
+    };
+    const finding *found = nullptr;
+    for (bool again = true; again;) {
+        if (!needs_all() || !all_values(*known, given, all))
+            all.clear();
+        proofs::answer_ref asked;
+        found = finding_of(*known, all, asked);
+        again = asked && proofs_->waits();
+        if (!again)
+            break;
+        lock.unlock();
+        proofs_->await(asked);
+        lock.lock();
+        known = &layout_of(calls, function, lock);
+    }
     out.what = reinterpret_cast<std::uint64_t>(function);
-    out.kernel = known.name != nullptr ? known.name : "?";
+    out.kernel = known->name != nullptr ? known->name : "?";
     out.open_ended = true;
-    out.counts = known.about != nullptr ? &known.about->counts : nullptr;
-    judge(known, given, out);
-    name_all(known, given, out);
+    out.counts = known->about != nullptr ? &known->about->counts : nullptr;
+    judge(*known, found, given, all, out);
+    name_all(*known, given, out);
 }
 
 } // namespace emuv::cuda

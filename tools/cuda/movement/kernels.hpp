@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace emuv::cuda {
@@ -135,7 +136,11 @@ private:
         bool asked = false; // trusted by the user's own names
         bool named = false; // trusted by a name unless its code says otherwise
         bool reads_tables = false;     // by its name: never proven
-        proofs::answer_ref found;      // or none
+        proofs::answer_ref found;      // of all launches; or none
+        proofs::code_ref code;         // or none
+        std::size_t bytes = 0;         // of its parameters
+        // Of certain launches, where there is no proof of all.
+        mutable std::vector<proofs::answer_ref> of_some;
         named_kernel *about = nullptr; // of its name
         mutable bool told = false;     // that it is not trusted
         const char *name = nullptr;    // one of names_
@@ -161,9 +166,18 @@ private:
     static launches of(const named_kernel &about);
     static bool value_at(const layout &known, const values &given,
                          std::size_t offset, CUdeviceptr &value);
+    static bool all_values(const layout &known, const values &given,
+                           std::vector<unsigned char> &all);
     static void name_all(const layout &known, const values &given, work &out);
     layout look_at(const driver &calls, CUfunction function);
-    void judge(const layout &known, const values &given, work &out) const;
+    const finding *finding_of(const layout &known,
+                              std::span<const unsigned char> all,
+                              proofs::answer_ref &asked) const;
+    static void rely_on_all(std::span<const unsigned char> all, work &out);
+    void rely_on_bases(const layout &known, const finding &found,
+                       const values &given, work &out) const;
+    void judge(const layout &known, const finding *found, const values &given,
+               std::span<const unsigned char> all, work &out) const;
     const layout &layout_of(const driver &calls, CUfunction function,
                             std::unique_lock<std::mutex> &lock);
 

@@ -69,6 +69,21 @@ bool is_refusal(proof::obstacle why)
     }
 }
 
+// True if a proof may come of what a launch's parameters decide.
+bool may_be_settled(proof::obstacle why)
+{
+    switch (why) {
+    case proof::obstacle::none:
+    case proof::obstacle::architecture:
+    case proof::obstacle::too_long:
+    case proof::obstacle::broken:
+    case proof::obstacle::foreign_call:
+        return false;
+    default:
+        return true;
+    }
+}
+
 // Adds the parameters of another verdict.
 void join(std::vector<proof::base> &into, const std::vector<proof::base> &more)
 {
@@ -85,6 +100,13 @@ void join(std::vector<proof::base> &into, const std::vector<proof::base> &more)
 }
 
 } // namespace
+
+bool finding::is_about(std::span<const unsigned char> parameters) const
+{
+    return std::all_of(meet.begin(), meet.end(), [&](const conditions &each) {
+        return proof::hold(each.terms, each.premises, parameters);
+    });
+}
 
 proofs::proofs(unsigned sm, const char *cache_folder, bool waits)
     : sm_(sm), folder_(cache_folder), waits_(waits),
@@ -198,7 +220,8 @@ void proofs::gone(const code_ref &which)
         which->drop();
 }
 
-proofs::answer_ref proofs::ask(const code_ref &of, const char *name)
+proofs::answer_ref proofs::ask(const code_ref &of, const char *name,
+                               std::span<const unsigned char> parameters)
 {
     const counted_ref<finding> held(new finding);
     finding *const made = &*held;
@@ -211,16 +234,24 @@ proofs::answer_ref proofs::ask(const code_ref &of, const char *name)
         return cannot("the devices are of several kinds");
     if (!of)
         return cannot("its code is not there to be read");
-    std::unique_lock lock(lock_);
+    const std::lock_guard guard(lock_);
     if (stopping_ || (!thread_.running() && !thread_.start(run, this)))
         return cannot("there is no thread to read its code");
-    jobs_.push_back({of, {name, name + std::strlen(name)}, held});
+    jobs_.push_back({of,
+                     {name, name + std::strlen(name)},
+                     {parameters.begin(), parameters.end()},
+                     held});
     changed_.notify_all();
+    return answer_ref(made);
+}
+
+void proofs::await(const answer_ref &one)
+{
+    std::unique_lock lock(lock_);
     if (waits_)
         changed_.wait(lock, [&] {
-            return stopping_ || made->is.load() != finding::kind::pending;
+            return stopping_ || one->is.load() != finding::kind::pending;
         });
-    return answer_ref(made);
 }
 
 void *proofs::run(void *self)
@@ -342,16 +373,21 @@ void proofs::unpack_all(opened &made) const
     }
 }
 
-proof::verdict proofs::verdict_of(const proof::kernel_code &kernel)
+proof::verdict proofs::verdict_of(const proof::kernel_code &kernel,
+                                  std::span<const unsigned char> parameters)
 {
     const proof::fingerprint of = proof::fingerprint_of(kernel);
     {
         const std::lock_guard guard(known_lock_);
-        if (const proof::verdict *const known = known_->find(of))
+        const proof::verdict *const known = parameters.empty()
+                                                ? known_->find(of)
+                                                : known_->find(of, parameters);
+        if (known != nullptr)
             return *known;
     }
     looked_at_.fetch_add(1);
-    proof::verdict made = proof::prove(kernel);
+    proof::verdict made = parameters.empty() ? proof::prove(kernel)
+                                             : proof::prove(kernel, parameters);
     const std::lock_guard guard(known_lock_);
     known_->keep(of, made);
     return made;
@@ -385,15 +421,19 @@ void proofs::answer(const job &one)
                 is(kind::unread, "there is no memory to prove it in");
                 continue;
             }
-            const proof::verdict verdict = verdict_of(kernel);
-            // Which of its parameters are addresses nobody knows then.
-            if (verdict.proven() && verdict.any_parameter)
-                is(kind::unread, "an address of an indexed parameter");
-            else if (verdict.proven())
+            proof::verdict verdict = verdict_of(kernel, one.parameters);
+            to.any_parameter = to.any_parameter || verdict.any_parameter;
+            to.may_be_settled =
+                to.may_be_settled ||
+                (one.parameters.empty() && may_be_settled(verdict.why));
+            if (verdict.proven())
                 join(to.bases, verdict.bases);
             else
                 is(is_refusal(verdict.why) ? kind::refused : kind::unread,
                    describe(verdict.why));
+            if (!verdict.premises.empty())
+                to.meet.push_back({std::move(verdict.terms),
+                                   std::move(verdict.premises)});
         }
     if (from.why != nullptr)
         is(kind::unread, from.why);

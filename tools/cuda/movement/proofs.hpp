@@ -14,6 +14,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace emuv::cuda {
@@ -33,6 +34,22 @@ struct finding : counted
     const char *why = "";
     /// Of a proven kernel, the parameters that its accesses go by.
     std::vector<proof::base> bases;
+    /// True if any other parameter may be one of them, too: an index tells.
+    bool any_parameter = false;
+    /// True if the launch's parameters may decide: see proofs::ask().
+    bool may_be_settled = false;
+    /// Of a finding about certain launches, the conditions that they meet, for
+    /// each piece of code that the driver may take.
+    struct conditions
+    {
+        std::vector<proof::term> terms;
+        std::vector<proof::premise> premises;
+    };
+    std::vector<conditions> meet;
+
+    /// True if it is about a launch with these parameters. Not while pending.
+    [[nodiscard]] bool
+    is_about(std::span<const unsigned char> parameters) const;
 };
 
 /// Reads the code of modules, and proves kernels in a thread of its own. Each
@@ -65,9 +82,18 @@ public:
     /// In the child of a fork(): the parent's code counts no more.
     static void in_child();
 
+    /// Does not wait.
     /// @param of  the kernel's module; or none
     /// @param name  the kernel's, as in the code
-    answer_ref ask(const code_ref &of, const char *name);
+    /// @param parameters  of a launch: then the answer is about launches that
+    ///   meet the conditions that this one meets. Empty: about all launches.
+    answer_ref ask(const code_ref &of, const char *name,
+                   std::span<const unsigned char> parameters = {});
+    /// Waits for a complete answer, if that is asked of all answers.
+    void await(const answer_ref &one);
+
+    /// True if each answer is waited for.
+    [[nodiscard]] bool waits() const { return waits_; }
 
     /// Kernels that were proven or refused by looking at their code, rather
     /// than by the cache.
@@ -85,6 +111,7 @@ private:
     {
         code_ref of;
         std::vector<char> name;
+        std::vector<unsigned char> parameters; // or none
         counted_ref<finding> to;
     };
     struct parts;
@@ -104,7 +131,8 @@ private:
     void work();
     void answer(const job &one);
     code_ref read(proof::bytes file) const;
-    proof::verdict verdict_of(const proof::kernel_code &kernel);
+    proof::verdict verdict_of(const proof::kernel_code &kernel,
+                              std::span<const unsigned char> parameters);
     const opened &open(const code_ref &which);
     void unpack_all(opened &made) const;
     void save();

@@ -427,19 +427,27 @@ bool mover::relies_on_blocks(work &announced)
     return left == 0;
 }
 
-// Asks the driver about them. Not locked.
+// Asks the driver about them, and the system: a kernel may be given an address
+// in the program's own memory that it does not use, such as that of a factor
+// which it gets by value. Not locked.
 void mover::ask_about_bases(work &announced) const
 {
-    for (std::uint32_t i = 0; i < announced.base_count; i++) {
+    const auto is_known = [this](CUdeviceptr address) {
         unsigned type = 0;
         if (calls_.cuPointerGetAttribute(&type,
                                          CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                         announced.bases[i]) != CUDA_SUCCESS ||
-            type == 0) {
+                                         address) == CUDA_SUCCESS &&
+            type != 0)
+            return true;
+        std::vector<CUdeviceptr> word;
+        return read_table(reinterpret_cast<const void *>(address), sizeof word,
+                          word) == reading::done;
+    };
+    for (std::uint32_t i = 0; i < announced.base_count; i++)
+        if (!is_known(announced.bases[i])) {
             announced.doubt();
             break;
         }
-    }
     announced.base_count = 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "proof/bytes.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -20,10 +21,12 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 3;
+constexpr std::uint32_t prover_version = 4;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
 constexpr std::size_t largest = 64U << 20;
 constexpr std::size_t most_bases = 16384;
+constexpr std::size_t most_premises = 1024;
+constexpr std::size_t most_of_one = 16; // verdicts about one kernel
 constexpr const char *file_name = "verdicts";
 
 // Of 128 bits, in two lanes that do not know each other.
@@ -151,8 +154,74 @@ bool write_all(int file, bytes what)
     return true;
 }
 
+// Puts a verdict beside those of the same kernel.
+void put(std::vector<verdict> &among, verdict what)
+{
+    const auto same = std::find_if(
+        among.begin(), among.end(), [&](const verdict &each) {
+            return each.premises == what.premises && each.terms == what.terms;
+        });
+    if (same != among.end())
+        *same = std::move(what);
+    else if (among.size() < most_of_one || what.premises.empty())
+        among.push_back(std::move(what));
+}
+
+std::uint32_t packed(const premise &of)
+{
+    return of.which | (of.is ? 0x80000000U : 0U);
+}
+
+// The terms and premises of a verdict.
+bool read_premises(bytes body, std::size_t &at, verdict &into)
+{
+    const auto terms = number_at<std::uint16_t>(body, at);
+    const auto premises = number_at<std::uint16_t>(body, at + 2);
+    if (!terms || !premises || *terms > term_list::most ||
+        *premises > most_premises)
+        return false;
+    at += 4;
+    for (std::uint16_t i = 0; i < *terms; i++, at += 16) {
+        const bytes from = part_of(body, at, 16);
+        if (from.empty() || from[0] > static_cast<unsigned char>(last_kind))
+            return false;
+        into.terms.push_back({static_cast<term::kind>(from[0]), from[1],
+                              from[2],
+                              number_or_zero<std::uint16_t>(from, 4),
+                              number_or_zero<std::uint16_t>(from, 6),
+                              number_or_zero<std::uint16_t>(from, 8),
+                              number_or_zero<std::uint16_t>(from, 10),
+                              number_or_zero<std::uint32_t>(from, 12)});
+    }
+    for (std::uint16_t i = 0; i < *premises; i++, at += 4) {
+        const auto one = number_at<std::uint32_t>(body, at);
+        if (!one || (*one & 0x7fffffff) >= *terms)
+            return false;
+        into.premises.push_back(
+            {static_cast<term_number>(*one & 0xffff), (*one >> 31) != 0});
+    }
+    return true;
+}
+
+void write_premises(writer &out, const verdict &of)
+{
+    out.add(static_cast<std::uint16_t>(of.terms.size()));
+    out.add(static_cast<std::uint16_t>(of.premises.size()));
+    for (const term &each : of.terms) {
+        out.add(static_cast<std::uint8_t>(each.is));
+        out.add(each.how);
+        out.add(each.more);
+        out.add(std::uint8_t{0});
+        for (const term_number other : {each.a, each.b, each.c, each.d})
+            out.add(other);
+        out.add(each.number);
+    }
+    for (const premise &each : of.premises)
+        out.add(packed(each));
+}
+
 // @return whether all of it makes sense
-bool read_table(bytes from, std::map<fingerprint, verdict> &into)
+bool read_table(bytes from, std::map<fingerprint, std::vector<verdict>> &into)
 {
     if (from.size() < 24)
         return false;
@@ -189,7 +258,9 @@ bool read_table(bytes from, std::map<fingerprint, verdict> &into)
                 return false;
             what.bases.push_back({*one & 0x7fffffff, (*one >> 31) != 0});
         }
-        into.insert_or_assign(of, std::move(what));
+        if (!read_premises(body, at, what))
+            return false;
+        put(into[of], std::move(what));
     }
     return at == body.size();
 }
@@ -281,12 +352,29 @@ bool cache::load(int folder, table &into)
 const verdict *cache::find(const fingerprint &of) const
 {
     const auto found = known_.find(of);
-    return found != known_.end() ? &found->second : nullptr;
+    if (found == known_.end())
+        return nullptr;
+    for (const verdict &each : found->second)
+        if (each.premises.empty())
+            return &each;
+    return nullptr;
+}
+
+const verdict *cache::find(const fingerprint &of,
+                           std::span<const unsigned char> parameters) const
+{
+    const auto found = known_.find(of);
+    if (found == known_.end())
+        return nullptr;
+    for (const verdict &each : found->second)
+        if (!each.premises.empty() && each.is_about(parameters))
+            return &each;
+    return nullptr;
 }
 
 void cache::keep(const fingerprint &of, verdict what)
 {
-    known_.insert_or_assign(of, std::move(what));
+    put(known_[of], std::move(what));
     changed_ = true;
 }
 
@@ -306,18 +394,21 @@ bool cache::save()
     table newest;
     if (!load(folder.get(), newest))
         newest.clear();
-    for (const auto &[of, what] : known_)
-        newest.insert_or_assign(of, what);
+    for (const auto &[of, verdicts] : known_)
+        for (const verdict &each : verdicts)
+            put(newest[of], each);
     writer out;
     out.add(magic);
     out.add(prover_version);
     std::uint32_t count = 0;
-    for (const auto &[of, what] : newest)
-        count += what.bases.size() <= most_bases ? 1U : 0U;
+    const auto fits = [](const verdict &what) {
+        return what.bases.size() <= most_bases;
+    };
+    for (const auto &[of, verdicts] : newest)
+        count += static_cast<std::uint32_t>(
+            std::count_if(verdicts.begin(), verdicts.end(), fits));
     out.add(count);
-    for (const auto &[of, what] : newest) {
-        if (what.bases.size() > most_bases)
-            continue;
+    const auto write = [&](const fingerprint &of, const verdict &what) {
         out.add(of.halves[0]);
         out.add(of.halves[1]);
         out.add(static_cast<std::uint8_t>(what.why));
@@ -328,7 +419,12 @@ bool cache::save()
         out.add(what.instructions);
         for (const base &each : what.bases)
             out.add(each.offset | (each.to_be_checked ? 0x80000000U : 0U));
-    }
+        write_premises(out, what);
+    };
+    for (const auto &[of, verdicts] : newest)
+        for (const verdict &each : verdicts)
+            if (fits(each))
+                write(of, each);
     const std::uint64_t sum = checksum(out.content());
     out.add(sum);
     if (out.content().size() >= largest)

@@ -8,7 +8,9 @@
 #include <climits>
 #include <compare>
 #include <map>
+#include <span>
 #include <string_view>
+#include <vector>
 
 namespace emuv::cuda::proof {
 
@@ -45,15 +47,20 @@ public:
     /// names none, or the program has rights that its user has not.
     static place usual_folder();
 
+    /// A verdict about all launches.
     /// @return null if it is not there
     [[nodiscard]] const verdict *find(const fingerprint &of) const;
+    /// A verdict about launches like the one with these parameters.
+    [[nodiscard]] const verdict *
+    find(const fingerprint &of, std::span<const unsigned char> parameters) const;
+    /// Of the verdicts about certain launches a few are kept.
     void keep(const fingerprint &of, verdict what);
     /// Writes the new ones beside those that are in the file by now.
     /// @return whether there was nothing to do, or it is done
     bool save();
 
 private:
-    using table = std::map<fingerprint, verdict>;
+    using table = std::map<fingerprint, std::vector<verdict>>;
 
     [[nodiscard]] int open_folder(bool make) const;
     static bool load(int folder, table &into);

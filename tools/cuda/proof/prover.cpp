@@ -13,6 +13,7 @@
 #include "proof/prover.hpp"
 
 #include "proof/sass.hpp"
+#include "proof/terms.hpp"
 
 #include <algorithm>
 #include <array>
@@ -32,6 +33,10 @@ constexpr std::size_t longest = 512 * 1024; // instructions
 constexpr std::size_t most_steps = 24 * 1024 * 1024;
 // A state that is handed on counts as so many steps.
 constexpr std::size_t steps_of_state = 16;
+// Steps to find out which premises a proof needs, and how many it may have.
+constexpr std::size_t most_steps_for_premises = std::size_t{2} << 20;
+constexpr std::size_t most_premises = 64;
+constexpr std::size_t most_places = 1024; // on the stack
 // All states may take so much.
 constexpr std::size_t most_state_bytes = std::size_t{192} << 20;
 
@@ -84,6 +89,7 @@ enum class content : std::uint8_t
     open,
     known, // the number
     mark,  // of a function and a register
+    term,  // what the parameters of the launch make it
 };
 
 // The contents that a register may have.
@@ -102,6 +108,7 @@ struct value
         return has == content::known && number == what;
     }
     [[nodiscard]] bool known() const { return has == content::known; }
+    [[nodiscard]] bool is_term() const { return has == content::term; }
     [[nodiscard]] bool empty() const
     {
         return words == 0 && other == nothing_else;
@@ -198,27 +205,54 @@ struct refinement
     friend bool operator==(const refinement &, const refinement &) = default;
 };
 
+// Predicates: the uniform ones from 8 on.
+constexpr std::size_t predicates = 16;
+constexpr std::size_t always_true = 7; // of either kind
+
 struct state
 {
-    std::vector<value> values;
+    std::vector<value> values; // of registers, then of places on the stack
     std::vector<refinement> refined;
+    // The terms that say when they are true.
+    std::array<term_number, predicates> truths = no_truths();
+
+    static std::array<term_number, predicates> no_truths()
+    {
+        std::array<term_number, predicates> none;
+        none.fill(no_term);
+        return none;
+    }
 };
 
 class prover
 {
 public:
-    explicit prover(const kernel_code &kernel) : kernel_(kernel) {}
+    explicit prover(const kernel_code &kernel,
+                    std::span<const unsigned char> parameters = {})
+        : kernel_(kernel), given_(parameters)
+    {}
 
+    // Of all launches.
     verdict run()
     {
         verdict made;
-        try_to(made);
-        made.instructions = static_cast<std::uint32_t>(code_.size());
-        if (!made.proven()) {
-            made.bases.clear();
-            made.any_parameter = false;
+        read_code();
+        look(made);
+        return finished(std::move(made));
+    }
+
+    // Of launches like the one whose parameters are given.
+    verdict run_for_launch()
+    {
+        verdict made;
+        read_code();
+        settles_ = true;
+        look(made);
+        if (made.proven()) {
+            spent_ = 0;
+            leave_out({settled_.begin(), settled_.end()}, made);
         }
-        return made;
+        return finished(std::move(made));
     }
 
 private:
@@ -231,6 +265,59 @@ private:
         std::map<index, state> calls; // by the call
         std::set<index> returns;      // the blocks that do
     };
+
+    // The premises of the last look.
+    std::vector<premise> premises() const
+    {
+        std::vector<premise> made;
+        for (const term_number each : settled_)
+            made.push_back({each, truth_of_[each] != 0});
+        return made;
+    }
+
+    verdict finished(verdict made)
+    {
+        made.instructions = static_cast<std::uint32_t>(code_.size());
+        if (made.premises.size() > most_premises) {
+            made.premises.clear();
+            made.why = obstacle::too_long;
+        }
+        // One that is about a launch says so, though all launches are like it.
+        if (settles_ && made.premises.empty())
+            made.premises.push_back(
+                {add({.is = term::kind::number, .number = 1}), true});
+        made.terms = needed(terms_.all(), made.premises);
+        if (!made.proven()) {
+            made.bases.clear();
+            made.any_parameter = false;
+        }
+        return made;
+    }
+
+    // Finds out which premises the proof does without.
+    void leave_out(const std::vector<term_number> &those, verdict &made)
+    {
+        const auto middle =
+            those.begin() + static_cast<std::ptrdiff_t>(those.size() / 2);
+        for (const std::vector<term_number> &half :
+             {std::vector(middle, those.end()),
+              std::vector(those.begin(), middle)}) {
+            if (half.empty() || spent_ > most_steps_for_premises)
+                continue;
+            const auto before = left_out_;
+            left_out_.insert(half.begin(), half.end());
+            verdict other;
+            look(other);
+            spent_ += steps_;
+            if (other.proven()) {
+                made = std::move(other);
+                continue;
+            }
+            left_out_ = before;
+            if (half.size() > 1)
+                leave_out(half, made);
+        }
+    }
 
     void fail(obstacle why, index where)
     {
@@ -296,7 +383,7 @@ private:
             made.added = std::max(made.added, b.other);
         if (b.words != 0)
             made.added = std::max(made.added, a.other);
-        return made;
+        return with_sum(made, first, second);
     }
 
     // The result of an operation other than adding is no address, unless memory
@@ -315,7 +402,154 @@ private:
             return known_number(0U - of.number);
         value made = mixed(of);
         made.less = of.less || of.words != 0 || made.other >= loaded;
+        if (whole && of.is_term())
+            return with_term(made,
+                             {.is = term::kind::opposite, .a = term_of(of)});
         return made;
+    }
+
+    // --- what the parameters decide ---
+
+    term_number add(const term &what)
+    {
+        const std::size_t before = terms_.all().size();
+        const term_number made = terms_.add(what);
+        if (terms_.all().size() == before)
+            return made;
+        const auto is = evaluate(what, truth_of_, given_);
+        truth_of_.push_back(is.value_or(0));
+        if (!is)
+            senseless_.insert(made);
+        return senseless_.count(made) != 0 ? no_term : made;
+    }
+
+    term_number term_of(const value &of)
+    {
+        if (!settles_)
+            return no_term;
+        if (of.known())
+            return add({.is = term::kind::number, .number = of.number});
+        return of.is_term() ? static_cast<term_number>(of.number) : no_term;
+    }
+
+    value with_term(value of, const term &what)
+    {
+        const term_number made = settles_ ? add(what) : no_term;
+        of.has = made != no_term ? content::term : content::open;
+        of.number = made != no_term ? made : 0;
+        return of;
+    }
+
+    // The sum that two numbers make, where both follow from parameters.
+    value with_sum(const value &of, const value &a, const value &b)
+    {
+        if (!a.is_term() && !b.is_term())
+            return of;
+        const term_number first = term_of(a);
+        const term_number second = term_of(b);
+        if (first == no_term || second == no_term)
+            return of;
+        return with_term(of,
+                         {.is = term::kind::sum, .a = first, .b = second});
+    }
+
+    // @return whether an instruction takes effect, where the parameters decide
+    std::optional<bool> decided(term_number truth, bool turned)
+    {
+        if (truth == no_term || left_out_.count(truth) != 0)
+            return std::nullopt;
+        settled_.insert(truth);
+        return (truth_of_[truth] != 0) != turned;
+    }
+    std::optional<bool> decided(condition when)
+    {
+        if (!settles_ || when.value >= condition::somehow)
+            return std::nullopt;
+        return decided(now_.truths[when.value & 15U],
+                       (when.value & 16U) != 0);
+    }
+    // By the predicate that is one of its operands.
+    std::optional<bool> decided_by_operand(const instruction &what)
+    {
+        const auto number = what.bits(87, 90);
+        const bool turned = what.bit(90);
+        if (number == always_true)
+            return !turned;
+        const bool uniform = what.of->name[0] == 'U';
+        return settles_ ? decided(now_.truths[number + (uniform ? 8 : 0)],
+                                  turned)
+                        : std::nullopt;
+    }
+
+    // A truth among the operands of what makes one. None is for true.
+    // @return false if it does not follow from the parameters
+    bool truth_at(const instruction &what, unsigned at, bool uniform,
+                  term_number &truth) const
+    {
+        const auto number = what.bits(at, at + 3);
+        truth = number == always_true ? no_term
+                                      : now_.truths[number + (uniform ? 8 : 0)];
+        return number == always_true || truth != no_term;
+    }
+
+    term_number comparison(const instruction &what)
+    {
+        const bool uniform = what.of->name[0] == 'U';
+        term made;
+        made.is = term::kind::comparison;
+        made.how = static_cast<std::uint8_t>(what.bits(76, 79));
+        made.more = static_cast<std::uint8_t>(
+            (what.bit(73) ? compared::with_sign : 0U) |
+            (what.bit(72) ? compared::upper_halves : 0U) |
+            what.bits(74, 76) << compared::join_shift |
+            (what.bit(90) ? compared::not_c : 0U) |
+            (what.bit(72) && what.bit(71) ? compared::not_d : 0U));
+        // Those of 64 bits at once are others.
+        if (what.bits(79, 81) != 0 || what.bits(74, 76) == 3 ||
+            what.b.is == operand::kind::elsewhere ||
+            !truth_at(what, 87, uniform, made.c) ||
+            (what.bit(72) && !truth_at(what, 68, uniform, made.d)))
+            return no_term;
+        const value a = get(what, what.a);
+        const value b = get(what, what.b);
+        if (!a.is_term() && !b.is_term())
+            return no_term;
+        made.a = term_of(a);
+        made.b = term_of(b);
+        return made.a != no_term && made.b != no_term ? add(made) : no_term;
+    }
+
+    term_number function_of_predicates(const instruction &what)
+    {
+        const bool uniform = what.of->name[0] == 'U';
+        term made;
+        made.is = term::kind::truths;
+        made.how = static_cast<std::uint8_t>(what.bits(72, 77) << 3 |
+                                             what.bits(64, 67));
+        made.more = static_cast<std::uint8_t>(
+            (what.bit(90) ? not_a_of_three : 0U) |
+            (what.bit(80) ? not_b_of_three : 0U) |
+            (what.bit(71) ? not_c_of_three : 0U));
+        if (!truth_at(what, 87, uniform, made.a) ||
+            !truth_at(what, 77, uniform, made.b) ||
+            !truth_at(what, 68, uniform || what.bit(67), made.c))
+            return no_term;
+        return add(made);
+    }
+
+    // What the first predicate of two becomes.
+    term_number truth_of(const instruction &what)
+    {
+        if (!settles_ || what.when.value != condition::always)
+            return no_term;
+        switch (what.of->does) {
+        case effect::compare:
+            return comparison(what);
+        case effect::of_predicates:
+            return function_of_predicates(what);
+        default:
+            return no_term;
+        }
     }
 
     // --- operands ---
@@ -331,6 +565,9 @@ private:
             if (offset >= kernel_.parameters + kernel_.parameter_bytes)
                 return a_value(loaded_from_elsewhere);
             made.words = sets_.of(word(bank, offset));
+            if (offset >= kernel_.parameters)
+                return with_term(made, {.is = term::kind::word,
+                                        .number = offset - kernel_.parameters});
             return made;
         case 2: // the compiler's
             return a_value(a_number);
@@ -350,12 +587,16 @@ private:
     {
         if (reg == no_register)
             return known_number(0);
-        if (reg >= used_)
-            return {};
-        const refinement &refined = now_.refined[reg];
+        return reg < used_ ? held_at(reg, when) : value();
+    }
+
+    // What a register holds, or a place on the stack.
+    const value &held_at(std::size_t at, condition when) const
+    {
+        const refinement &refined = now_.refined[at];
         if (when.value < condition::somehow && refined.when == when)
             return refined.has;
-        return now_.values[reg];
+        return now_.values[at];
     }
 
     // @param half  0 or 1: of a pair
@@ -391,10 +632,14 @@ private:
     {
         if (reg == no_register || reg >= registers)
             return;
-        if (reg >= used_)
-            return;
-        refinement &refined = now_.refined[reg];
-        value &has = now_.values[reg];
+        if (reg < used_)
+            hold(what, reg, made);
+    }
+
+    void hold(const instruction &what, std::size_t at, const value &made)
+    {
+        refinement &refined = now_.refined[at];
+        value &has = now_.values[at];
         if (what.when.value == condition::always) {
             has = made;
             refined = {};
@@ -439,6 +684,7 @@ private:
 
     void forget(std::uint8_t predicate)
     {
+        now_.truths[predicate] = no_term;
         for (refinement &each : now_.refined)
             if (each.when.value < condition::somehow &&
                 (each.when.value & 15U) == predicate)
@@ -454,6 +700,7 @@ private:
             return;
         }
         const bool both = std::strcmp(name, "SYNCS") == 0;
+        const term_number truth = truth_of(what);
         const bool uniform = name[0] == 'U' || std::strcmp(name, "VOTEU") == 0;
         for (const auto &[has, at] : {std::pair{what.of->predicate_81, 81U},
                                       std::pair{what.of->predicate_84, 84U}}) {
@@ -465,6 +712,8 @@ private:
                 forget(static_cast<std::uint8_t>(number + 8));
             if (!uniform || both)
                 forget(number);
+            if (at == 81)
+                now_.truths[number + (uniform ? 8U : 0U)] = truth;
         }
     }
 
@@ -481,7 +730,26 @@ private:
     // --- instructions ---
 
     value logic(const instruction &what, const value &a, const value &b,
-                const value &c) const
+                const value &c)
+    {
+        const value plain = mixed_logic(what, a, b, c);
+        if (a.is_term() || b.is_term() || c.is_term()) {
+            const term_number of_a = term_of(a);
+            const term_number of_b = term_of(b);
+            const term_number of_c = term_of(c);
+            if (of_a != no_term && of_b != no_term && of_c != no_term)
+                return with_term(
+                    plain, {.is = term::kind::logic,
+                            .how = static_cast<std::uint8_t>(what.bits(72, 80)),
+                            .a = of_a,
+                            .b = of_b,
+                            .c = of_c});
+        }
+        return plain;
+    }
+
+    static value mixed_logic(const instruction &what, const value &a,
+                             const value &b, const value &c)
     {
         const auto table = static_cast<unsigned>(what.bits(72, 80));
         const value *const of[] = {&a, &b, &c};
@@ -648,9 +916,17 @@ private:
 
     void choice(const instruction &what)
     {
-        set(what, what.to,
-            joined(signed_operand(what, what.a, false),
-                   signed_operand(what, what.b, false)));
+        const value a = signed_operand(what, what.a, false);
+        const value b = signed_operand(what, what.b, false);
+        // Those of floating-point numbers may take the sign away.
+        const bool plain =
+            what.bits(0, 9) == 0x007 || what.bits(0, 9) == 0x087;
+        const auto first = plain ? decided_by_operand(what) : std::nullopt;
+        if (first)
+            set(what, what.to, *first ? a : b);
+        else
+            set(what, what.to,
+                plain ? joined(a, b) : without_content(joined(a, b)));
     }
 
     void wide_choice(const instruction &what)
@@ -790,6 +1066,10 @@ private:
         case effect::program_counter:
             program_counter(what, at);
             break;
+        case effect::nothing:
+            if (what.bits(0, 9) == 0x187 && !stack_.empty())
+                store_on_stack(what);
+            break;
         default:
             break;
         }
@@ -821,6 +1101,12 @@ private:
             value made;
             if (what.b.is != operand::kind::constant)
                 made = a_value(loaded_from_constants);
+            else if (type < 4 && exact && what.b.bank == parameter_bank &&
+                     offset >= kernel_.parameters && width == 1)
+                made = with_term(a_value(a_number),
+                                 {.is = term::kind::part,
+                                  .how = static_cast<std::uint8_t>(type),
+                                  .number = offset - kernel_.parameters});
             else if (type < 4) // less than a word
                 made = a_value(what.b.bank == parameter_bank || what.b.bank == 2
                                    ? std::uint8_t{a_number}
@@ -828,8 +1114,9 @@ private:
             else if (exact)
                 made = constant(what.b.bank, offset + 4 * i);
             else if (what.b.bank == parameter_bank)
-                made.words =
-                    sets_.of(word(indexed_bank, (offset + 4 * i) & 4U));
+                // Words that are loaded one by one make no address.
+                made.words = sets_.of(word(
+                    indexed_bank, width > 1 ? (offset + 4 * i) & 4U : 16U));
             else if (what.b.bank == 2)
                 made = a_value(a_number);
             else
@@ -857,6 +1144,8 @@ private:
     void load_elsewhere(const instruction &what)
     {
         const auto number = what.bits(0, 9);
+        if (number == 0x183 && !stack_.empty())
+            return load_from_stack(what);
         std::uint8_t level = loaded_from_shared;
         unsigned width = what.width();
         switch (number) {
@@ -905,7 +1194,7 @@ private:
     // One more state is kept.
     bool has_room()
     {
-        return ++kept_states_ * used_ * (sizeof(value) + sizeof(refinement)) <=
+        return ++kept_states_ * held_ * (sizeof(value) + sizeof(refinement)) <=
                most_state_bytes;
     }
 
@@ -933,7 +1222,13 @@ private:
             return;
         }
         bool changed = false;
-        for (std::size_t i = 0; i < used_; i++) {
+        for (std::size_t i = 0; i < predicates; i++)
+            if (there->truths[i] != with.truths[i] &&
+                there->truths[i] != no_term) {
+                there->truths[i] = no_term;
+                changed = true;
+            }
+        for (std::size_t i = 0; i < held_; i++) {
             const value made = joined(there->values[i], with.values[i]);
             if (!(made == there->values[i])) {
                 there->values[i] = made;
@@ -985,7 +1280,7 @@ private:
         if (of.calls.count(at) == 0 && !has_room())
             return fail(obstacle::too_long, at);
         of.calls[at] = there;
-        for (std::size_t i = 0; i < used_; i++) {
+        for (std::size_t i = 0; i < held_; i++) {
             there.values[i].has = content::mark;
             there.values[i].number =
                 static_cast<std::uint32_t>(number << 16 | i);
@@ -1032,7 +1327,7 @@ private:
                 return fail(obstacle::lost_return, call);
             state back = here;
             drop_refinements(back);
-            for (std::size_t i = 0; i < used_; i++) {
+            for (std::size_t i = 0; i < held_; i++) {
                 value &each = back.values[i];
                 if (each.has != content::mark)
                     continue;
@@ -1072,6 +1367,7 @@ private:
             return fail(obstacle::lost_return, at);
         state there = now_;
         drop_refinements(there);
+        there.truths = state::no_truths();
         // Its arguments and its answer; the others are kept, or not used.
         for (std::size_t i = 4; i < 16; i++)
             there.values[i] = a_value(loaded_from_call);
@@ -1156,6 +1452,19 @@ private:
         }
     }
 
+    // The instruction as it takes effect, or null if it does not.
+    const instruction *in_effect(const instruction &what, instruction &changed)
+    {
+        const auto is = decided(what.when);
+        if (!is)
+            return &what;
+        if (!*is)
+            return nullptr;
+        changed = what;
+        changed.when = {};
+        return &changed;
+    }
+
     // Goes through a block, from what is so at its begin.
     void go(index block)
     {
@@ -1167,11 +1476,15 @@ private:
                 flow(at, now_);
                 return;
             }
-            const instruction &what = code_[at];
-            if (what.of == nullptr)
+            if (code_[at].of == nullptr)
                 return fail(obstacle::unknown_code, at);
             if (++steps_ > most_steps)
                 return fail(obstacle::too_long, at);
+            instruction changed;
+            const instruction *const taken = in_effect(code_[at], changed);
+            if (taken == nullptr)
+                continue;
+            const instruction &what = *taken;
             step(what, at);
             if (!turn(what, at, block))
                 return;
@@ -1243,6 +1556,159 @@ private:
             if (what.to != no_register && what.to >= first_uniform)
                 used_ = std::max<std::size_t>(used_, what.to + 4U);
         used_ = std::min<std::size_t>(used_, registers);
+        held_ = used_;
+        for (auto &[offset, at] : stack_)
+            at = held_++;
+    }
+
+    // --- the thread's own memory ---
+
+    static bool is_local(const instruction &what)
+    {
+        return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x187;
+    }
+
+    static std::uint32_t stack_offset(const instruction &what)
+    {
+        return static_cast<std::uint32_t>(what.bits(40, 64));
+    }
+
+    // True if it may reach the thread's own memory by any address, or calls
+    // what may.
+    static bool may_reach_stack(const instruction &what)
+    {
+        switch (what.bits(0, 9)) {
+        case 0x180:
+        case 0x185:
+        case 0x18a:
+        case 0x18b:
+        case 0x1a2:
+            return true;
+        default:
+            return what.of->does == effect::call_absolute;
+        }
+    }
+
+    static unsigned most_written(const instruction &what)
+    {
+        switch (what.of->does) {
+        case effect::mixed:
+        case effect::sum:
+        case effect::product:
+        case effect::product_high:
+        case effect::scaled_sum:
+        case effect::logic:
+        case effect::shift:
+        case effect::permute:
+        case effect::choice:
+        case effect::exchange:
+            return 1;
+        case effect::number:
+            return std::max(what.of->writes, what.of->may_write);
+        case effect::load:
+        case effect::load_constant:
+            return what.width();
+        case effect::copy:
+        case effect::conversion:
+        case effect::special:
+            return 2;
+        case effect::nothing:
+        case effect::store:
+        case effect::reduction:
+        case effect::copy_to_shared:
+        case effect::tensor_map:
+        case effect::cache_control:
+        case effect::compare:
+        case effect::of_predicates:
+        case effect::set_predicates:
+        case effect::branch:
+        case effect::branch_indexed:
+        case effect::call:
+        case effect::give_back:
+        case effect::leave:
+        case effect::mark:
+        case effect::meet:
+        case effect::collect:
+            return 0;
+        default:
+            return 8;
+        }
+    }
+
+    static bool writes_stack_pointer(const instruction &what)
+    {
+        const auto covers = [](std::uint64_t first, unsigned count) {
+            return first <= 1 && first + count > 1;
+        };
+        return covers(what.to, most_written(what)) ||
+               (what.of->does == effect::load_both &&
+                covers(what.bits(64, 72), 4));
+    }
+
+    // Registers that did not suffice are kept on the stack. What lies there is
+    // followed if nothing reaches the thread's own memory but by a number that
+    // is added to register 1, which changes before that alone.
+    void find_stack()
+    {
+        const index entry = kernel_.entry / 16;
+        index begin_of_use = nowhere;
+        index end_of_change = entry;
+        for (index at = 0; at < code_.size(); at++) {
+            const instruction &what = code_[at];
+            if (what.of == nullptr)
+                continue;
+            const bool to_entry =
+                (what.of->does == effect::branch ||
+                 what.of->does == effect::call) &&
+                target_of(what, at) == entry;
+            if (to_entry || may_reach_stack(what))
+                return stack_.clear();
+            if (writes_stack_pointer(what))
+                end_of_change = at + 1;
+            if (!is_local(what))
+                continue;
+            const auto form = what.bits(0, 12);
+            if ((form != 0x983 && form != 0x387) || what.bit(91) ||
+                what.bits(24, 32) != 1 || stack_offset(what) % 4 != 0 ||
+                stack_.size() > most_places)
+                return stack_.clear();
+            begin_of_use = std::min(begin_of_use, at);
+            for (unsigned i = 0; i < what.width(); i++)
+                stack_[(stack_offset(what) + 4 * i) & 0xffffff] = 0;
+        }
+        bool straight = end_of_change <= begin_of_use && entry <= begin_of_use;
+        for (index at = entry + 1; at < end_of_change; at++)
+            straight = straight && !begins_[at];
+        if (!straight)
+            stack_.clear();
+    }
+
+    // A place on the stack that an instruction names.
+    std::size_t place_of(const instruction &what, unsigned by) const
+    {
+        return stack_.at((stack_offset(what) + 4 * by) & 0xffffff);
+    }
+
+    void store_on_stack(const instruction &what)
+    {
+        const auto from = static_cast<std::uint16_t>(what.bits(32, 40));
+        const bool whole = what.bits(73, 76) >= 4;
+        for (unsigned i = 0; i < what.width(); i++)
+            hold(what, place_of(what, i),
+                 whole ? or_number(get(from == 255 ? no_register : next(from, i),
+                                       what.when))
+                       : a_value(loaded_from_local));
+    }
+
+    void load_from_stack(const instruction &what)
+    {
+        const bool whole = what.bits(73, 76) >= 4;
+        for (unsigned i = 0; i < what.width(); i++) {
+            value made = held_at(place_of(what, i), what.when);
+            if (made.empty())
+                made = a_value(loaded_from_local);
+            set(what, next(what.to, i), whole ? made : mixed(made));
+        }
     }
 
     // --- accesses ---
@@ -1446,34 +1912,45 @@ private:
                  at);
     }
 
-    void try_to(verdict &made)
+    void read_code()
     {
-        made.why = obstacle::none;
         const std::uint8_t on = architecture_of(kernel_.sm);
         const std::size_t count = kernel_.code.size() / bytes_of_one;
         if (on == 0)
-            fail(obstacle::architecture, 0);
+            unreadable_ = obstacle::architecture;
         else if (count == 0 || kernel_.code.size() % bytes_of_one != 0 ||
                  kernel_.entry % bytes_of_one != 0 ||
                  kernel_.entry / bytes_of_one >= count ||
                  kernel_.parameters >= 1U << 16 ||
                  kernel_.parameter_bytes >= 1U << 16)
-            fail(obstacle::broken, 0);
+            unreadable_ = obstacle::broken;
         else if (count > longest)
-            fail(obstacle::too_long, 0);
+            unreadable_ = obstacle::too_long;
         else if (kernel_.relocated)
-            fail(obstacle::foreign_call, 0);
-        if (why_ == obstacle::none) {
-            code_.reserve(count);
-            for (std::size_t i = 0; i < count; i++)
-                code_.push_back(
-                    decode(kernel_.code.data() + i * bytes_of_one, on));
-            find_registers();
-            find_blocks();
-            do
-                flow_through();
-            while (again_ && why_ == obstacle::none);
-        }
+            unreadable_ = obstacle::foreign_call;
+        if (unreadable_ != obstacle::none)
+            return;
+        code_.reserve(count);
+        for (std::size_t i = 0; i < count; i++)
+            code_.push_back(
+                decode(kernel_.code.data() + i * bytes_of_one, on));
+        find_blocks();
+        find_stack();
+        find_registers();
+    }
+
+    // Looks at all of the code that can be reached.
+    void look(verdict &made)
+    {
+        why_ = unreadable_;
+        where_ = 0;
+        steps_ = 0;
+        accesses_ = 0;
+        bases_.clear();
+        indexed_ = false;
+        do
+            flow_through();
+        while (again_ && why_ == obstacle::none);
         if (why_ == obstacle::none)
             check_all();
         if (sets_.full())
@@ -1484,11 +1961,15 @@ private:
         made.any_parameter = indexed_;
         for (const auto &[offset, checked] : bases_)
             made.bases.push_back({offset, checked});
+        made.premises = premises();
     }
 
     void flow_through()
     {
         again_ = false;
+        settled_.clear();
+        if (why_ != obstacle::none)
+            return;
         states_.clear();
         states_.resize(code_.size());
         ready_.clear();
@@ -1496,8 +1977,8 @@ private:
         callee_at_.clear();
         kept_states_ = 0;
         state first;
-        first.values.resize(used_);
-        first.refined.resize(used_);
+        first.values.resize(held_);
+        first.refined.resize(held_);
         flow(kernel_.entry / 16, first);
         while (!ready_.empty() && why_ == obstacle::none && !again_) {
             const index block = *ready_.begin();
@@ -1516,7 +1997,11 @@ private:
             for (index at = block; at < code_.size(); at++) {
                 if (at != block && begins_[at])
                     break;
-                const instruction &what = code_[at];
+                instruction changed;
+                const instruction *const taken = in_effect(code_[at], changed);
+                if (taken == nullptr)
+                    continue;
+                const instruction &what = *taken;
                 check(what, at);
                 if (why_ != obstacle::none)
                     return;
@@ -1526,6 +2011,8 @@ private:
     }
 
     const kernel_code &kernel_;
+    const std::span<const unsigned char> given_;
+    obstacle unreadable_ = obstacle::none;
     std::vector<instruction> code_;
     std::vector<bool> begins_;
     std::vector<std::unique_ptr<state>> states_;
@@ -1536,10 +2023,23 @@ private:
     std::map<unsigned, std::set<index>> apart_;
     word_sets sets_;
     state now_;
-    std::size_t used_ = registers;
+    std::size_t used_ = registers; // registers
+    std::size_t held_ = registers; // ... and places on the stack
     std::size_t steps_ = 0;
     std::size_t kept_states_ = 0;
     bool again_ = false;
+
+    // Places on the stack, by their offset from register 1.
+    std::map<std::uint32_t, std::size_t> stack_;
+
+    // Of a proof for launches with certain parameters.
+    bool settles_ = false; // conditions that they decide
+    term_list terms_;
+    std::vector<std::uint32_t> truth_of_; // of each term, in this launch
+    std::set<term_number> senseless_;
+    std::set<term_number> settled_; // on which the last look relies
+    std::set<term_number> left_out_;      // those are not settled
+    std::size_t spent_ = 0;               // in steps, to leave some out
 
     obstacle why_ = obstacle::none;
     index where_ = 0;
@@ -1598,6 +2098,12 @@ const char *describe(obstacle what)
 verdict prove(const kernel_code &kernel)
 {
     return prover(kernel).run();
+}
+
+verdict prove(const kernel_code &kernel,
+              std::span<const unsigned char> parameters)
+{
+    return prover(kernel, parameters).run_for_launch();
 }
 
 } // namespace emuv::cuda::proof

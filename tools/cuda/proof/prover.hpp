@@ -3,6 +3,8 @@
 // memory go by.
 #pragma once
 
+#include "proof/terms.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -77,13 +79,29 @@ struct verdict
     std::uint32_t where = 0;
     std::vector<base> bases;    ///< ascending
     bool any_parameter = false; ///< one that an index names, too
+    /// The verdict is about launches whose parameters meet all of these; about
+    /// all launches if there are none.
+    std::vector<premise> premises;
+    std::vector<term> terms; ///< of the premises
     std::uint32_t accesses = 0;
     std::uint32_t instructions = 0;
 
     [[nodiscard]] bool proven() const { return why == obstacle::none; }
+    /// True if it is about a launch with these parameters.
+    [[nodiscard]] bool
+    is_about(std::span<const unsigned char> parameters) const
+    {
+        return hold(terms, premises, parameters);
+    }
 };
 
 /// Looks at all of the code that can be reached.
 verdict prove(const kernel_code &kernel);
+
+/// The same of launches like one. A condition that its parameters decide is
+/// taken as decided.
+/// @param parameters  as they lie in the constant bank, from the first one on
+verdict prove(const kernel_code &kernel,
+              std::span<const unsigned char> parameters);
 
 } // namespace emuv::cuda::proof

@@ -39,6 +39,10 @@ constexpr operation compares(const char *name)
 {
     return {name, effect::nothing, layout::none, 0, 0, true, true};
 }
+constexpr operation compares(const char *name, effect does, layout fields)
+{
+    return {name, does, fields, 0, 0, true, true};
+}
 constexpr operation makes(const char *name, std::uint8_t writes,
                           std::uint8_t may_write,
                           layout fields = layout::vector)
@@ -126,7 +130,7 @@ constexpr row rows[] = {
      takes("SEL", effect::choice, layout::vector)},
     {0x007, form(2) | form(3) | form(7), sm_120,
      takes("SEL", effect::choice_wide, layout::vector, 2)},
-    {0x00c, any, all, compares("ISETP")},
+    {0x00c, any, all, compares("ISETP", effect::compare, layout::compared)},
     {0x00f, any, only_90_100,
      takes("VIMNMX3", effect::extreme_of_three, layout::vector)},
     {0x010, any, all, two(takes("IADD3", effect::sum, layout::vector))},
@@ -139,7 +143,8 @@ constexpr row rows[] = {
     {0x019, any, all, takes("SHF", effect::shift, layout::vector)},
     {0x01a, any, all, takes("SGXT", effect::mixed, layout::vector)},
     {0x01b, any, all, takes("BMSK", effect::mixed, layout::vector)},
-    {0x01c, form(4), all, compares("PLOP3")},
+    {0x01c, form(4), all, 
+     compares("PLOP3", effect::of_predicates, layout::none)},
     {0x024, any, all, one(takes("IMAD", effect::product, layout::vector))},
     {0x025, any, all,
      one(takes("IMAD", effect::product_wide, layout::vector, 2))},
@@ -184,7 +189,8 @@ constexpr row rows[] = {
      takes("USEL", effect::choice, layout::uniform)},
     {0x087, form(2) | form(6), sm_120,
      takes("USEL", effect::choice_wide, layout::uniform, 2)},
-    {0x08c, form(1) | form(4), all, compares("UISETP")},
+    {0x08c, form(1) | form(4), all, 
+     compares("UISETP", effect::compare, layout::compared_uniform)},
     {0x090, form(1) | form(2) | form(4), all,
      two(takes("UIADD3", effect::sum, layout::uniform))},
     {0x091, form(1) | form(2) | form(4), all,
@@ -201,7 +207,8 @@ constexpr row rows[] = {
      takes("USGXT", effect::mixed, layout::uniform)},
     {0x09b, form(1) | form(4), all,
      takes("UBMSK", effect::mixed, layout::uniform)},
-    {0x09c, form(4), all, compares("UPLOP3")},
+    {0x09c, form(4), all, 
+     compares("UPLOP3", effect::of_predicates, layout::none)},
     {0x0a4, form(1) | form(2) | form(4), all,
      one(takes("UIMAD", effect::product, layout::uniform))},
     {0x0a5, form(1) | form(2) | form(4), all,
@@ -271,6 +278,8 @@ constexpr row rows[] = {
     {0x1b4, form(1) | form(2), only_90_100,
      reaches("UTMALDG", effect::tensor_map)},
     {0x1b5, form(1), only_90_100, reaches("UTMASTG", effect::tensor_map)},
+    {0x1b6, form(1), only_90_100, reaches("UTMAREDG", effect::tensor_map)},
+    {0x1b8, form(1) | form(2), sm_90, reaches("UTMAPF", effect::tensor_map)},
     {0x1b9, form(4), only_90_100, reaches("UTMACCTL", effect::tensor_map)},
     {0x1b7, form(4), only_90_100, quiet("UTMACMDFLUSH")},
     {0x1aa,
@@ -317,6 +326,9 @@ constexpr row rows[] = {
      {"USETMAXREG", effect::nothing, layout::none, 0, 0, true, true}},
     {0x1c9, form(4), sm_90, quiet("USETSHMSZ")},
     {0x1f0, form(4) | form(6), sm_90, makes("HGMMA", 0, 128, layout::from_c)},
+    {0x1f1, form(4) | form(6), sm_90, makes("IGMMA", 0, 128, layout::from_c)},
+    {0x1f2, form(4) | form(6), sm_90, makes("BGMMA", 0, 128, layout::from_c)},
+    {0x1f3, form(4) | form(6), sm_90, makes("QGMMA", 0, 128, layout::from_c)},
     // The way through the code.
     {0x143, form(1), all, goes("CALL", effect::call_absolute)},
     {0x144, form(4), all, goes("CALL", effect::call)},
@@ -399,6 +411,14 @@ public:
         case layout::memory:
             out_.to = vector_at(16);
             out_.a = vector_operand(24, 128);
+            break;
+        case layout::compared:
+            out_.a = vector_operand(24, 128);
+            read_second(form, false);
+            break;
+        case layout::compared_uniform:
+            out_.a = uniform_operand(24, 128);
+            read_second(form, true);
             break;
         }
         return sound_;
@@ -510,6 +530,28 @@ private:
         }
     }
 
+    // The second number of a comparison: none other is there.
+    void read_second(unsigned form, bool uniform)
+    {
+        switch (form) {
+        case 1:
+            out_.b = uniform ? uniform_operand(32, 128)
+                             : vector_operand(32, 128);
+            break;
+        case 4:
+            out_.b = immediate();
+            break;
+        case 5:
+            out_.b = constant_operand(38);
+            break;
+        case 6:
+            out_.b = uniform_operand(32, 128);
+            break;
+        default:
+            out_.b.is = operand::kind::elsewhere;
+        }
+    }
+
     instruction &out_;
     bool sound_ = true;
 };
@@ -534,7 +576,7 @@ condition condition_of(const instruction &what, bool known)
     // Which it is for these was not seen.
     for (const char *const each :
          {"S2UR", "CS2UR", "REDUX", "CREDUX", "ELECT", "SYNCS", "UTMALDG",
-          "UTMASTG", "UTMACCTL", "UTMACMDFLUSH", "UCGABAR_ARV", "UCGABAR_WAIT",
+          "UTMASTG", "UTMAREDG", "UTMAPF", "UTMACCTL", "UTMACMDFLUSH", "UCGABAR_ARV", "UCGABAR_WAIT",
           "USETMAXREG", "USETSHMSZ"})
         if (std::strcmp(name, each) == 0)
             return {condition::somehow};

@@ -73,6 +73,8 @@ enum class effect : std::uint8_t
     collect,   ///< may go on at another place
     program_counter,
     set_predicates,
+    compare,       ///< A with B: writes a predicate
+    of_predicates, ///< a function of three predicates: writes one
 };
 
 /// How the fields of an instruction lie.
@@ -85,6 +87,8 @@ enum class layout : std::uint8_t
     to_uniform, ///< a uniform D from a register A
     from_c,     ///< D and A, with B and C where loads have them
     memory,     ///< D, an address in A
+    compared,   ///< A and B alone
+    compared_uniform,
 };
 
 struct operation
