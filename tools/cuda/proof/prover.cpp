@@ -1125,10 +1125,15 @@ private:
         }
     }
 
+    static bool is_special_pair(const instruction &what)
+    {
+        return what.bits(0, 9) == 0x005 && what.bit(80);
+    }
+
     void special(const instruction &what)
     {
         const auto which = what.bits(72, 80);
-        const bool pair = what.bits(0, 9) == 0x005 && what.bit(80);
+        const bool pair = is_special_pair(what);
         value made = a_value(a_number);
         if (which == 255)
             made = known_number(0);
@@ -1568,6 +1573,12 @@ private:
         return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x187;
     }
 
+    // Of shared memory, or of the thread's own.
+    static bool is_plain_load(const instruction &what)
+    {
+        return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x184;
+    }
+
     static std::uint32_t stack_offset(const instruction &what)
     {
         return static_cast<std::uint32_t>(what.bits(40, 64));
@@ -1601,6 +1612,8 @@ private:
         case effect::shift:
         case effect::permute:
         case effect::choice:
+        case effect::extreme_of_three:
+        case effect::extreme_of_sum:
         case effect::exchange:
             return 1;
         case effect::number:
@@ -1609,9 +1622,22 @@ private:
         case effect::load_constant:
             return what.width();
         case effect::copy:
-        case effect::conversion:
+            return what.architecture == sm_120 ? 2 : 1;
         case effect::special:
+            return is_special_pair(what) ? 2 : 1;
+        case effect::extreme:
+            return is_wide_extreme(what) ? 2 : 1;
+        case effect::conversion:
+        case effect::sum_wide:
+        case effect::product_wide:
+        case effect::choice_wide:
+        case effect::program_counter:
             return 2;
+        case effect::load_both:
+        case effect::atomic:
+            return 4;
+        case effect::load_elsewhere:
+            return is_plain_load(what) ? what.width() : 8;
         case effect::nothing:
         case effect::store:
         case effect::reduction:
