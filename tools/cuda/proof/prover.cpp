@@ -481,6 +481,16 @@ private:
                         : std::nullopt;
     }
 
+    std::optional<bool> decided_by_uniform(const instruction &what)
+    {
+        const auto number = what.bits(24, 27);
+        const bool turned = what.bit(27);
+        if (number == always_true)
+            return !turned;
+        return settles_ ? decided(now_.truths[number + 8], turned)
+                        : std::nullopt;
+    }
+
     // A truth among the operands of what makes one. None is for true.
     // @return false if it does not follow from the parameters
     bool truth_at(const instruction &what, unsigned at, bool uniform,
@@ -1385,6 +1395,12 @@ private:
         const bool always = what.when.value == condition::always;
         switch (what.of->does) {
         case effect::branch: {
+            // By a uniform predicate of its own.
+            const auto taken = what.bits(0, 12) == 0x547
+                                   ? decided_by_uniform(what)
+                                   : std::nullopt;
+            if (taken && !*taken)
+                return true;
             const index to = target_of(what, at);
             if (to == nowhere) {
                 fail(obstacle::broken, at);
@@ -1401,7 +1417,7 @@ private:
                                !what.bit(91);
             if (alone)
                 assume(now_, what.when.opposite());
-            return !straight;
+            return !straight && !(always && taken);
         }
         case effect::branch_indexed: {
             const auto found = kernel_.targets.find(at * 16);
