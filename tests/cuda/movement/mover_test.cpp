@@ -1546,6 +1546,9 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     EXPECT_EQ(counts.proven.load(), 3u);
     launch(CUdeviceptr{1} << 41);
     EXPECT_EQ(counts.untrusted.load(), 2u);
+    launch(reinterpret_cast<CUdeviceptr>(&counts));
+    EXPECT_EQ(mapped_then_, (those{0})) << "the program's own memory";
+    EXPECT_EQ(counts.proven.load(), 4u);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

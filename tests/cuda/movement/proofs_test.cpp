@@ -251,13 +251,72 @@ TEST_F(Proofs, NamesDecideWhereAnAddressIsUnknownUnlessALoadedOneCouldBeIt)
     EXPECT_FALSE(loads.trusted);
 }
 
-TEST_F(Proofs, KernelThatPicksAParameterByAnIndexIsTrustedByNameAlone)
+TEST_F(Proofs, KernelThatPicksAParameterByAnIndexReliesOnEachThatMayBeAnAddress)
 {
-    EXPECT_FALSE(trusts(take("proven_list")));
+    const work some =
+        launch(take("proven_list"), {first_, first_ + 64, 0, 12345});
+    EXPECT_TRUE(some.proven);
+    ASSERT_EQ(some.base_count, 2U);
+    EXPECT_EQ(some.bases[0], first_);
+    EXPECT_EQ(some.bases[1], first_ + 64);
+}
+
+TEST_F(Proofs, ParametersOfALaunchSettleWhatTheCodeLeavesOpen)
+{
+    const CUfunction kernel = take("settled_mode");
+    const auto mode = [](std::uint64_t which, std::uint64_t count) {
+        return which | count << 32;
+    };
+    const work one = launch(kernel, {first_, first_, mode(0, 100)});
+    EXPECT_TRUE(one.trusted);
+    EXPECT_TRUE(one.proven);
+    EXPECT_EQ(proofs_->looked_at(), 2U);
+    EXPECT_TRUE(launch(kernel, {first_, first_, mode(1, 7)}).proven);
+    EXPECT_EQ(proofs_->looked_at(), 2U) << "it goes the same way";
+    EXPECT_FALSE(launch(kernel, {first_, first_, mode(3, 100)}).trusted);
+    EXPECT_TRUE(launch(kernel, {first_, first_, mode(0, 9)}).proven);
+    const std::uint64_t looked = proofs_->looked_at();
+    EXPECT_FALSE(launch(kernel, {first_, first_, mode(3, 1)}).trusted);
+    EXPECT_EQ(proofs_->looked_at(), looked);
+    // The next program has both from the cache.
+    start("proven", 90);
+    const CUfunction again = take("settled_mode");
+    EXPECT_FALSE(launch(again, {first_, first_, mode(3, 5)}).trusted);
+    EXPECT_TRUE(launch(again, {first_, first_, mode(0, 5)}).proven);
+    EXPECT_EQ(proofs_->looked_at(), 0U);
+}
+
+TEST_F(Proofs, TableThatALaunchIsGivenIsUntrustedWhoeverMadeTheKernel)
+{
     start("proven,known,cuda_core_test*", 90);
-    const work named = launch(take("proven_list", &place_in_this_program));
-    EXPECT_TRUE(named.trusted);
-    EXPECT_FALSE(named.proven);
+    const CUfunction kernel = take("settled_mode", &place_in_this_program);
+    EXPECT_FALSE(launch(kernel, {first_, first_, 3}).trusted);
+    EXPECT_TRUE(launch(kernel, {first_, first_, 0}).proven);
+}
+
+TEST_F(Proofs, LaunchesThatGoManyWaysAreNotAskedAboutForGood)
+{
+    const CUfunction kernel = take("settled_table");
+    for (CUdeviceptr i = 0; i < 64; i++)
+        launch(kernel, {first_, i % 2 != 0 ? first_ : 0, i});
+    EXPECT_LE(proofs_->looked_at(), 9U);
+}
+
+TEST_F(Proofs, SettledLaunchOfUnknownSizeIsNotProven)
+{
+    const CUfunction kernel = take("settled_mode");
+    CUdeviceptr values[4] = {first_, first_, 0, 0};
+    std::size_t bytes = sizeof values;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, values,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    const auto proven = [&] {
+        const auto out = std::make_unique<work>();
+        kernels_->scan(calls_, kernel, nullptr, extra, *out);
+        return out->proven;
+    };
+    EXPECT_TRUE(proven());
+    bytes = 8;
+    EXPECT_FALSE(proven()) << "the buffer is too short";
 }
 
 TEST_F(Proofs, ValueInABufferOfParametersIsFound)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Kernels whose verdict is known. One that is called proven_* reaches memory by
 // its parameters alone, and refused_* by an address that it finds elsewhere. A
-// checked_* relies on a parameter that has to be looked at in each launch.
+// checked_* relies on a parameter that has to be looked at in each launch. In a
+// settled_* the parameters of a launch decide which of both it is.
 #include <cstdint>
 
 #define KERNEL extern "C" __global__ void
@@ -242,7 +243,83 @@ KERNEL refused_function(float *to, int i)
     *to = functions[i](*to);
 }
 
+KERNEL refused_through_local(float **table, float *to, int count)
+{
+    float *kept[16];
+    for (int i = 0; i < 16; i++)
+        kept[i] = table[i];
+    for (int i = 0; i < count; i++)
+        *kept[i % 16] = to[i];
+}
+
+// --- more than the registers hold ---
+
+// Goes by more pointers than there are registers for.
+#define FOR_EACH(what) what(0) what(1) what(2) what(3) what(4) what(5) what(6) what(7) what(8) what(9) what(10) what(11)
+
+extern "C" __global__ void __launch_bounds__(1024, 2)
+proven_kept_on_the_stack(float *to, const float *from, int by, int count)
+{
+#define TAKE(i) const float *at##i = from + (threadIdx.x * (by + i)) % (by + 7 * i + 1);
+    FOR_EACH(TAKE)
+#undef TAKE
+    float sum = 0;
+    for (int i = 0; i < count; i++) {
+#define ADD(i) sum += at##i[i] * at##i[i * by];
+        FOR_EACH(ADD)
+#undef ADD
+        __syncthreads();
+    }
+#define ADD(i) to[i] = sum + *at##i;
+    FOR_EACH(ADD)
+#undef ADD
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 2)
+refused_kept_on_the_stack(float *to, const float *const *table, int by, int count)
+{
+#define TAKE(i) const float *at##i = table[i] + (threadIdx.x * (by + i)) % (by + 7 * i + 1);
+    FOR_EACH(TAKE)
+#undef TAKE
+    float sum = 0;
+    for (int i = 0; i < count; i++) {
+#define ADD(i) sum += at##i[i] * at##i[i * by];
+        FOR_EACH(ADD)
+#undef ADD
+        __syncthreads();
+    }
+#define ADD(i) to[i] = sum + *at##i;
+    FOR_EACH(ADD)
+#undef ADD
+}
+
 // --- settled at the launch ---
+
+// As products do that serve one matrix, many at a distance, and a table.
+KERNEL settled_mode(float *to, float **table, int mode, int count)
+{
+    float *at = to;
+    if (mode == 2)
+        at = to + static_cast<long long>(blockIdx.x) * count;
+    else if (mode == 3)
+        at = table[blockIdx.x];
+    for (int i = threadIdx.x; i < count; i += 32)
+        at[i] = 1;
+}
+
+KERNEL settled_table(float *to, float **table, long long count)
+{
+    float *const at = table != nullptr ? table[blockIdx.x] : to;
+    for (int i = threadIdx.x; i < count; i += 32)
+        at[i] = 1;
+}
+
+KERNEL settled_flag(float *to, float **table, bool is_table, short count)
+{
+    float *const at = is_table ? table[blockIdx.x] : to;
+    for (int i = threadIdx.x; i < count; i += 32)
+        at[i] = 1;
+}
 
 KERNEL checked_offset(float **table, long long offset, float *to)
 {

@@ -7,6 +7,7 @@
 #include "proof/sass.hpp"
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -58,13 +59,40 @@ protected:
     content file_ = read(cubin_of(GetParam()));
     std::optional<proof::cubin> code_ = proof::read_cubin(file_);
 
-    proof::verdict verdict_of(std::string_view name)
+    const proof::kernel_code *find(std::string_view name)
     {
         for (const auto &kernel : code_->kernels)
             if (kernel.name == name)
-                return proof::prove(kernel);
+                return &kernel;
         ADD_FAILURE() << "there is no " << name;
-        return {};
+        return nullptr;
+    }
+    proof::verdict verdict_of(std::string_view name)
+    {
+        const proof::kernel_code *const kernel = find(name);
+        return kernel != nullptr ? proof::prove(*kernel) : proof::verdict();
+    }
+    // Of launches like the one with these parameters.
+    proof::verdict verdict_of(std::string_view name, const content &parameters)
+    {
+        const proof::kernel_code *const kernel = find(name);
+        return kernel != nullptr ? proof::prove(*kernel, parameters)
+                                 : proof::verdict();
+    }
+
+    // Parameters of 8, 8, 4 and 4 bytes, or of 8, 8 and 8.
+    static content given(std::uint64_t to, std::uint64_t table,
+                         std::uint64_t rest)
+    {
+        content made(24);
+        std::memcpy(made.data(), &to, 8);
+        std::memcpy(made.data() + 8, &table, 8);
+        std::memcpy(made.data() + 16, &rest, 8);
+        return made;
+    }
+    static std::uint64_t words(std::uint32_t low, std::uint32_t high)
+    {
+        return std::uint64_t{high} << 32 | low;
     }
 };
 
@@ -75,7 +103,8 @@ TEST_P(proofs, each_kernel_has_the_verdict_of_its_name)
     std::size_t kernels = 0;
     for (const auto &kernel : code_->kernels) {
         const proof::verdict what = proof::prove(kernel);
-        const bool wanted = kernel.name.substr(0, 8) != "refused_";
+        const bool wanted = kernel.name.substr(0, 8) != "refused_" &&
+                            kernel.name.substr(0, 8) != "settled_";
         EXPECT_EQ(what.proven(), wanted)
             << kernel.name << ": " << describe(what.why) << " at 0x" << std::hex
             << what.where;
@@ -120,6 +149,69 @@ TEST_P(proofs, parameter_beside_a_loaded_value_is_to_be_checked)
               (bases{{0, true}, {8, false}}));
 }
 
+TEST_P(proofs, parameters_of_a_launch_settle_which_way_it_goes)
+{
+    ASSERT_TRUE(code_);
+    constexpr std::uint64_t address = 0x210000000000;
+    const auto mode = [&](std::uint32_t which, std::uint32_t count) {
+        return given(address, address + 512, words(which, count));
+    };
+    EXPECT_EQ(verdict_of("settled_mode").why, proof::obstacle::perhaps_loaded);
+    const proof::verdict one = verdict_of("settled_mode", mode(0, 100));
+    EXPECT_TRUE(one.proven()) << describe(one.why);
+    EXPECT_EQ(one.bases, (std::vector<proof::base>{{0, false}}));
+    // It holds for all launches that go the same way, and no other.
+    EXPECT_TRUE(one.is_about(mode(0, 7)));
+    EXPECT_TRUE(one.is_about(mode(1, 100)));
+    EXPECT_FALSE(one.is_about(mode(3, 100)));
+    EXPECT_FALSE(one.is_about(content(12))) << "that has no such parameter";
+    EXPECT_TRUE(verdict_of("settled_mode", mode(2, 100)).proven());
+    const proof::verdict table = verdict_of("settled_mode", mode(3, 100));
+    EXPECT_FALSE(table.proven());
+    EXPECT_TRUE(table.is_about(mode(3, 8)));
+    EXPECT_FALSE(table.is_about(mode(0, 100)));
+}
+
+TEST_P(proofs, null_and_a_flag_settle_it)
+{
+    ASSERT_TRUE(code_);
+    constexpr std::uint64_t address = 0x210000000000;
+    EXPECT_FALSE(verdict_of("settled_table").proven());
+    const proof::verdict none =
+        verdict_of("settled_table", given(address, 0, 100));
+    EXPECT_TRUE(none.proven()) << describe(none.why);
+    // Either half tells that there is one.
+    EXPECT_FALSE(none.is_about(given(address, 512, 100)));
+    EXPECT_FALSE(none.is_about(given(address, address, 100)));
+    EXPECT_FALSE(
+        verdict_of("settled_table", given(address, address, 100)).proven());
+    // A byte, and a count of two bytes behind it.
+    const auto flag = [&](bool is, std::uint64_t count) {
+        return given(address, address, (is ? 1 : 0) | count << 16);
+    };
+    const proof::verdict plain = verdict_of("settled_flag", flag(false, 9));
+    EXPECT_TRUE(plain.proven()) << describe(plain.why);
+    EXPECT_TRUE(plain.is_about(flag(false, 200)));
+    EXPECT_FALSE(plain.is_about(flag(true, 9)));
+    EXPECT_FALSE(verdict_of("settled_flag", flag(true, 9)).proven());
+}
+
+TEST_P(proofs, parameters_make_no_proof_of_what_is_always_loaded)
+{
+    ASSERT_TRUE(code_);
+    constexpr std::uint64_t address = 0x210000000040;
+    for (const auto &kernel : code_->kernels)
+        if (kernel.name.substr(0, 8) == "refused_" &&
+            // These come to their loop by their parameters.
+            kernel.name != "refused_choice" &&
+            kernel.name != "refused_now_and_then") {
+            content some(kernel.parameter_bytes, 1);
+            for (std::size_t at = 0; at + 8 <= some.size(); at += 8)
+                std::memcpy(some.data() + at, &address, 8);
+            EXPECT_FALSE(proof::prove(kernel, some).proven()) << kernel.name;
+        }
+}
+
 TEST_P(proofs, damaged_code_is_survived)
 {
     ASSERT_TRUE(code_);
@@ -133,6 +225,7 @@ TEST_P(proofs, damaged_code_is_survived)
             proof::kernel_code other = kernel;
             other.code = damaged;
             proof::prove(other);
+            proof::prove(other, content(kernel.parameter_bytes, 1));
         }
 }
 
@@ -300,6 +393,40 @@ TEST_F(verdict_cache, keeps_what_it_was_given)
     EXPECT_TRUE(found->any_parameter);
     EXPECT_EQ(found->accesses, 7U);
     EXPECT_EQ(other.find({{2, 1}}), nullptr);
+}
+
+TEST_F(verdict_cache, keeps_verdicts_about_certain_launches_apart)
+{
+    // The first word of the parameters has to be 5.
+    const auto about = [](std::uint32_t number) {
+        using kind = proof::term::kind;
+        proof::verdict made = what();
+        made.terms = {
+            {.is = kind::word, .number = 0},
+            {.is = kind::number, .number = number},
+            {.is = kind::comparison, .how = 2, .a = 0, .b = 1},
+        };
+        made.premises = {{2, true}};
+        made.accesses = number;
+        return made;
+    };
+    const auto word = [](unsigned char number) {
+        return content{number, 0, 0, 0};
+    };
+    proof::cache first(folder_ + "/cache");
+    first.keep(one_, about(5));
+    first.keep(one_, about(6));
+    first.keep(one_, about(5));
+    EXPECT_TRUE(first.save());
+    const proof::cache other(folder_ + "/cache");
+    ASSERT_NE(other.find(one_), nullptr);
+    EXPECT_EQ(other.find(one_)->accesses, 7U);
+    for (const unsigned char number : {5, 6}) {
+        ASSERT_NE(other.find(one_, word(number)), nullptr);
+        EXPECT_EQ(other.find(one_, word(number))->accesses, number);
+    }
+    EXPECT_EQ(other.find(one_, word(7)), nullptr);
+    EXPECT_EQ(other.find(one_, content(3)), nullptr) << "too short";
 }
 
 TEST_F(verdict_cache, is_the_users_alone)

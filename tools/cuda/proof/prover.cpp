@@ -453,6 +453,19 @@ private:
                          {.is = term::kind::sum, .a = first, .b = second});
     }
 
+    value with_bytes(const value &of, std::uint32_t by, const value &a,
+                     const value &b)
+    {
+        const term_number first = term_of(a);
+        const term_number second = term_of(b);
+        if (first == no_term || second == no_term)
+            return of;
+        return with_term(of, {.is = term::kind::bytes,
+                              .a = first,
+                              .b = second,
+                              .number = by});
+    }
+
     // @return whether an instruction takes effect, where the parameters decide
     std::optional<bool> decided(term_number truth, bool turned)
     {
@@ -514,14 +527,36 @@ private:
             what.bits(74, 76) << compared::join_shift |
             (what.bit(90) ? compared::not_c : 0U) |
             (what.bit(72) && what.bit(71) ? compared::not_d : 0U));
-        // Those of 64 bits at once are others.
-        if (what.bits(79, 81) != 0 || what.bits(74, 76) == 3 ||
+        // Of 64 bits at once.
+        const bool wide = what.architecture == sm_120 && what.bit(80);
+        if (what.bit(79) || (what.bit(80) && !wide) ||
+            what.bits(74, 76) == 3 ||
             what.b.is == operand::kind::elsewhere ||
             !truth_at(what, 87, uniform, made.c) ||
             (what.bit(72) && !truth_at(what, 68, uniform, made.d)))
             return no_term;
-        const value a = get(what, what.a);
-        const value b = get(what, what.b);
+        if (!wide)
+            return compared_terms(made, get(what, what.a), get(what, what.b));
+        // An immediate operand has one half.
+        if (what.bit(72) || (what.b.is == operand::kind::immediate &&
+                             (what.b.value >> 31) != 0))
+            return no_term;
+        const auto upper = [&](const operand &of) {
+            return of.is == operand::kind::immediate ? known_number(0)
+                                                     : get(what, of, 1);
+        };
+        term low;
+        low.is = term::kind::comparison;
+        low.how = made.how;
+        made.d = compared_terms(low, get(what, what.a), get(what, what.b));
+        made.more |= compared::upper_halves;
+        return made.d != no_term
+                   ? compared_terms(made, upper(what.a), upper(what.b))
+                   : no_term;
+    }
+
+    term_number compared_terms(term made, const value &a, const value &b)
+    {
         if (!a.is_term() && !b.is_term())
             return no_term;
         made.a = term_of(a);
@@ -920,6 +955,8 @@ private:
                 made = a;
             else if ((by.number & 0xffff) == 0x7654)
                 made = c;
+            else if (a.is_term() || c.is_term())
+                made = with_bytes(made, by.number & 0xffff, a, c);
         }
         set(what, what.to, made);
     }

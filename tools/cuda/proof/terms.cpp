@@ -78,6 +78,21 @@ std::uint32_t logic(std::uint8_t table, std::uint32_t a, std::uint32_t b,
     return made;
 }
 
+// Four bits choose each byte. The last of them is for its sign alone.
+std::uint32_t chosen_bytes(std::uint32_t by, std::uint32_t a, std::uint32_t b)
+{
+    const std::uint64_t from = std::uint64_t{b} << 32 | a;
+    std::uint32_t made = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned choice = by >> (4 * i) & 15U;
+        std::uint32_t one = from >> (8 * (choice & 7U)) & 0xff;
+        if ((choice & 8U) != 0)
+            one = (one & 0x80) != 0 ? 0xff : 0;
+        made |= one << (8 * i);
+    }
+    return made;
+}
+
 bool part(const term &of, std::span<const unsigned char> from,
           std::uint32_t &made)
 {
@@ -132,6 +147,11 @@ bool evaluate_one(const term &of, values before,
         if (!is_there(of.a) || !is_there(of.b) || !is_there(of.c))
             return false;
         made = logic(of.how, before[of.a], before[of.b], before[of.c]);
+        return true;
+    case term::kind::bytes:
+        if (!is_there(of.a) || !is_there(of.b))
+            return false;
+        made = chosen_bytes(of.number, before[of.a], before[of.b]);
         return true;
     case term::kind::comparison:
         if (!is_there(of.a) || !is_there(of.b) || !may_be_truth(of.c) ||
