@@ -460,7 +460,7 @@ private:
         const term_number second = term_of(b);
         if (first == no_term || second == no_term)
             return of;
-        return with_term(of, {.is = term::kind::bytes,
+        return with_term(of, {.is = term::kind::permutation,
                               .a = first,
                               .b = second,
                               .number = by});

@@ -148,7 +148,7 @@ bool evaluate_one(const term &of, values before,
             return false;
         made = logic(of.how, before[of.a], before[of.b], before[of.c]);
         return true;
-    case term::kind::bytes:
+    case term::kind::permutation:
         if (!is_there(of.a) || !is_there(of.b))
             return false;
         made = chosen_bytes(of.number, before[of.a], before[of.b]);

@@ -27,7 +27,7 @@ struct term
         sum,        ///< of A and B
         opposite,   ///< of A
         logic,      ///< a function of the bits of A, B and C
-        bytes,      ///< of A and B, chosen by a number
+        permutation, ///< of the bytes of A and B, chosen by a number
         comparison, ///< of A with B; then with the truths C and D
         truths,     ///< a function of the truths A, B and C
     };
