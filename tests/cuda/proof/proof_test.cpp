@@ -421,7 +421,7 @@ TEST_F(verdict_cache, keeps_verdicts_about_certain_launches_apart)
     const proof::cache other(folder_ + "/cache");
     ASSERT_NE(other.find(one_), nullptr);
     EXPECT_EQ(other.find(one_)->accesses, 7U);
-    for (const unsigned char number : {5, 6}) {
+    for (const unsigned char number : content{5, 6}) {
         ASSERT_NE(other.find(one_, word(number)), nullptr);
         EXPECT_EQ(other.find(one_, word(number))->accesses, number);
     }

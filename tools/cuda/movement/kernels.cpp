@@ -435,9 +435,8 @@ void known_kernels::judge(const layout &known, const finding *found,
                           std::span<const unsigned char> all, work &out) const
 {
     using kind = finding::kind;
-    const kind is = found != nullptr
-                        ? found->is.load(std::memory_order_acquire)
-                        : kind::unread;
+    const kind is = found != nullptr ? found->is.load(std::memory_order_acquire)
+                                     : kind::unread;
     const bool proven = is == kind::proven && !known.reads_tables;
     const char *why = "by its name";
     if (known.barred) {

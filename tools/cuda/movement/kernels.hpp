@@ -135,10 +135,10 @@ private:
         bool barred = true; // never trusted
         bool asked = false; // trusted by the user's own names
         bool named = false; // trusted by a name unless its code says otherwise
-        bool reads_tables = false;     // by its name: never proven
-        proofs::answer_ref found;      // of all launches; or none
-        proofs::code_ref code;         // or none
-        std::size_t bytes = 0;         // of its parameters
+        bool reads_tables = false; // by its name: never proven
+        proofs::answer_ref found;  // of all launches; or none
+        proofs::code_ref code;     // or none
+        std::size_t bytes = 0;     // of its parameters
         // Of certain launches, where there is no proof of all.
         mutable std::vector<proofs::answer_ref> of_some;
         named_kernel *about = nullptr; // of its name

@@ -432,8 +432,8 @@ void proofs::answer(const job &one)
                 is(is_refusal(verdict.why) ? kind::refused : kind::unread,
                    describe(verdict.why));
             if (!verdict.premises.empty())
-                to.meet.push_back({std::move(verdict.terms),
-                                   std::move(verdict.premises)});
+                to.meet.push_back(
+                    {std::move(verdict.terms), std::move(verdict.premises)});
         }
     if (from.why != nullptr)
         is(kind::unread, from.why);

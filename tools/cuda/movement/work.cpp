@@ -427,9 +427,8 @@ bool mover::relies_on_blocks(work &announced)
     return left == 0;
 }
 
-// Asks the driver about them, and the system: a kernel may be given an address
-// in the program's own memory that it does not use, such as that of a factor
-// which it gets by value. Not locked.
+// Asks the driver about them, and the system. A kernel may be given an address
+// in the program's own memory that it does not use. Not locked.
 void mover::ask_about_bases(work &announced) const
 {
     const auto is_known = [this](CUdeviceptr address) {

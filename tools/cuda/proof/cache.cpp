@@ -157,8 +157,8 @@ bool write_all(int file, bytes what)
 // Puts a verdict beside those of the same kernel.
 void put(std::vector<verdict> &among, verdict what)
 {
-    const auto same = std::find_if(
-        among.begin(), among.end(), [&](const verdict &each) {
+    const auto same =
+        std::find_if(among.begin(), among.end(), [&](const verdict &each) {
             return each.premises == what.premises && each.terms == what.terms;
         });
     if (same != among.end())
@@ -186,8 +186,7 @@ bool read_premises(bytes body, std::size_t &at, verdict &into)
         if (from.empty() || from[0] > static_cast<unsigned char>(last_kind))
             return false;
         into.terms.push_back({static_cast<term::kind>(from[0]), from[1],
-                              from[2],
-                              number_or_zero<std::uint16_t>(from, 4),
+                              from[2], number_or_zero<std::uint16_t>(from, 4),
                               number_or_zero<std::uint16_t>(from, 6),
                               number_or_zero<std::uint16_t>(from, 8),
                               number_or_zero<std::uint16_t>(from, 10),

@@ -52,7 +52,8 @@ public:
     [[nodiscard]] const verdict *find(const fingerprint &of) const;
     /// A verdict about launches like the one with these parameters.
     [[nodiscard]] const verdict *
-    find(const fingerprint &of, std::span<const unsigned char> parameters) const;
+    find(const fingerprint &of,
+         std::span<const unsigned char> parameters) const;
     /// Of the verdicts about certain launches a few are kept.
     void keep(const fingerprint &of, verdict what);
     /// Writes the new ones beside those that are in the file by now.

@@ -449,8 +449,7 @@ private:
         const term_number second = term_of(b);
         if (first == no_term || second == no_term)
             return of;
-        return with_term(of,
-                         {.is = term::kind::sum, .a = first, .b = second});
+        return with_term(of, {.is = term::kind::sum, .a = first, .b = second});
     }
 
     value with_bytes(const value &of, std::uint32_t by, const value &a,
@@ -478,8 +477,7 @@ private:
     {
         if (!settles_ || when.value >= condition::somehow)
             return std::nullopt;
-        return decided(now_.truths[when.value & 15U],
-                       (when.value & 16U) != 0);
+        return decided(now_.truths[when.value & 15U], (when.value & 16U) != 0);
     }
     // By the predicate that is one of its operands.
     std::optional<bool> decided_by_operand(const instruction &what)
@@ -489,9 +487,9 @@ private:
         if (number == always_true)
             return !turned;
         const bool uniform = what.of->name[0] == 'U';
-        return settles_ ? decided(now_.truths[number + (uniform ? 8 : 0)],
-                                  turned)
-                        : std::nullopt;
+        return settles_
+                   ? decided(now_.truths[number + (uniform ? 8 : 0)], turned)
+                   : std::nullopt;
     }
 
     std::optional<bool> decided_by_uniform(const instruction &what)
@@ -529,8 +527,7 @@ private:
             (what.bit(72) && what.bit(71) ? compared::not_d : 0U));
         // Of 64 bits at once.
         const bool wide = what.architecture == sm_120 && what.bit(80);
-        if (what.bit(79) || (what.bit(80) && !wide) ||
-            what.bits(74, 76) == 3 ||
+        if (what.bit(79) || (what.bit(80) && !wide) || what.bits(74, 76) == 3 ||
             what.b.is == operand::kind::elsewhere ||
             !truth_at(what, 87, uniform, made.c) ||
             (what.bit(72) && !truth_at(what, 68, uniform, made.d)))
@@ -571,10 +568,10 @@ private:
         made.is = term::kind::truths;
         made.how = static_cast<std::uint8_t>(what.bits(72, 77) << 3 |
                                              what.bits(64, 67));
-        made.more = static_cast<std::uint8_t>(
-            (what.bit(90) ? not_a_of_three : 0U) |
-            (what.bit(80) ? not_b_of_three : 0U) |
-            (what.bit(71) ? not_c_of_three : 0U));
+        made.more =
+            static_cast<std::uint8_t>((what.bit(90) ? not_a_of_three : 0U) |
+                                      (what.bit(80) ? not_b_of_three : 0U) |
+                                      (what.bit(71) ? not_c_of_three : 0U));
         if (!truth_at(what, 87, uniform, made.a) ||
             !truth_at(what, 77, uniform, made.b) ||
             !truth_at(what, 68, uniform || what.bit(67), made.c))
@@ -582,7 +579,7 @@ private:
         return add(made);
     }
 
-    // What the first predicate of two becomes.
+    // The term of the first of two predicates that it writes.
     term_number truth_of(const instruction &what)
     {
         if (!settles_ || what.when.value != condition::always)
@@ -635,7 +632,7 @@ private:
         return reg < used_ ? held_at(reg, when) : value();
     }
 
-    // What a register holds, or a place on the stack.
+    // The content of a register, or of a place on the stack.
     const value &held_at(std::size_t at, condition when) const
     {
         const refinement &refined = now_.refined[at];
@@ -966,8 +963,7 @@ private:
         const value a = signed_operand(what, what.a, false);
         const value b = signed_operand(what, what.b, false);
         // Those of floating-point numbers may take the sign away.
-        const bool plain =
-            what.bits(0, 9) == 0x007 || what.bits(0, 9) == 0x087;
+        const bool plain = what.bits(0, 9) == 0x007 || what.bits(0, 9) == 0x087;
         const auto first = plain ? decided_by_operand(what) : std::nullopt;
         if (first)
             set(what, what.to, *first ? a : b);
@@ -1724,9 +1720,9 @@ private:
                 covers(what.bits(64, 72), 4));
     }
 
-    // Registers that did not suffice are kept on the stack. What lies there is
-    // followed if nothing reaches the thread's own memory but by a number that
-    // is added to register 1, which changes before that alone.
+    // The compiler keeps on the stack what registers do not suffice for. That
+    // is followed if the thread's own memory is reached in one way alone: by a
+    // number that is added to register 1. That one changes only before.
     void find_stack()
     {
         const index entry = kernel_.entry / 16;
@@ -1736,10 +1732,9 @@ private:
             const instruction &what = code_[at];
             if (what.of == nullptr)
                 continue;
-            const bool to_entry =
-                (what.of->does == effect::branch ||
-                 what.of->does == effect::call) &&
-                target_of(what, at) == entry;
+            const bool to_entry = (what.of->does == effect::branch ||
+                                   what.of->does == effect::call) &&
+                                  target_of(what, at) == entry;
             if (to_entry || may_reach_stack(what))
                 return stack_.clear();
             if (writes_stack_pointer(what))
@@ -1774,9 +1769,10 @@ private:
         const bool whole = what.bits(73, 76) >= 4;
         for (unsigned i = 0; i < what.width(); i++)
             hold(what, place_of(what, i),
-                 whole ? or_number(get(from == 255 ? no_register : next(from, i),
-                                       what.when))
-                       : a_value(loaded_from_local));
+                 whole
+                     ? or_number(get(from == 255 ? no_register : next(from, i),
+                                     what.when))
+                     : a_value(loaded_from_local));
     }
 
     void load_from_stack(const instruction &what)
@@ -2011,8 +2007,7 @@ private:
             return;
         code_.reserve(count);
         for (std::size_t i = 0; i < count; i++)
-            code_.push_back(
-                decode(kernel_.code.data() + i * bytes_of_one, on));
+            code_.push_back(decode(kernel_.code.data() + i * bytes_of_one, on));
         find_blocks();
         find_stack();
         find_registers();
@@ -2116,9 +2111,9 @@ private:
     term_list terms_;
     std::vector<std::uint32_t> truth_of_; // of each term, in this launch
     std::set<term_number> senseless_;
-    std::set<term_number> settled_; // on which the last look relies
-    std::set<term_number> left_out_;      // those are not settled
-    std::size_t spent_ = 0;               // in steps, to leave some out
+    std::set<term_number> settled_;  // on which the last look relies
+    std::set<term_number> left_out_; // those are not settled
+    std::size_t spent_ = 0;          // in steps, to leave some out
 
     obstacle why_ = obstacle::none;
     index where_ = 0;

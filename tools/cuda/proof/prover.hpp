@@ -88,8 +88,7 @@ struct verdict
 
     [[nodiscard]] bool proven() const { return why == obstacle::none; }
     /// True if it is about a launch with these parameters.
-    [[nodiscard]] bool
-    is_about(std::span<const unsigned char> parameters) const
+    [[nodiscard]] bool is_about(std::span<const unsigned char> parameters) const
     {
         return hold(terms, premises, parameters);
     }

@@ -145,7 +145,7 @@ constexpr row rows[] = {
     {0x019, any, all, takes("SHF", effect::shift, layout::vector)},
     {0x01a, any, all, takes("SGXT", effect::mixed, layout::vector)},
     {0x01b, any, all, takes("BMSK", effect::mixed, layout::vector)},
-    {0x01c, form(4), all, 
+    {0x01c, form(4), all,
      compares("PLOP3", effect::of_predicates, layout::none)},
     {0x024, any, all, one(takes("IMAD", effect::product, layout::vector))},
     {0x025, any, all,
@@ -191,7 +191,7 @@ constexpr row rows[] = {
      takes("USEL", effect::choice, layout::uniform)},
     {0x087, form(2) | form(6), sm_120,
      takes("USEL", effect::choice_wide, layout::uniform, 2)},
-    {0x08c, form(1) | form(4), all, 
+    {0x08c, form(1) | form(4), all,
      compares("UISETP", effect::compare, layout::compared_uniform)},
     {0x090, form(1) | form(2) | form(4), all,
      two(takes("UIADD3", effect::sum, layout::uniform))},
@@ -209,7 +209,7 @@ constexpr row rows[] = {
      takes("USGXT", effect::mixed, layout::uniform)},
     {0x09b, form(1) | form(4), all,
      takes("UBMSK", effect::mixed, layout::uniform)},
-    {0x09c, form(4), all, 
+    {0x09c, form(4), all,
      compares("UPLOP3", effect::of_predicates, layout::none)},
     {0x0a4, form(1) | form(2) | form(4), all,
      one(takes("UIMAD", effect::product, layout::uniform))},
@@ -537,8 +537,8 @@ private:
     {
         switch (form) {
         case 1:
-            out_.b = uniform ? uniform_operand(32, 128)
-                             : vector_operand(32, 128);
+            out_.b =
+                uniform ? uniform_operand(32, 128) : vector_operand(32, 128);
             break;
         case 4:
             out_.b = immediate();
@@ -578,8 +578,8 @@ condition condition_of(const instruction &what, bool known)
     // Which it is for these was not seen.
     for (const char *const each :
          {"S2UR", "CS2UR", "REDUX", "CREDUX", "ELECT", "SYNCS", "UTMALDG",
-          "UTMASTG", "UTMAREDG", "UTMAPF", "UTMACCTL", "UTMACMDFLUSH", "UCGABAR_ARV", "UCGABAR_WAIT",
-          "USETMAXREG", "USETSHMSZ"})
+          "UTMASTG", "UTMAREDG", "UTMAPF", "UTMACCTL", "UTMACMDFLUSH",
+          "UCGABAR_ARV", "UCGABAR_WAIT", "USETMAXREG", "USETSHMSZ"})
         if (std::strcmp(name, each) == 0)
             return {condition::somehow};
     const bool uniform = name[0] == 'U' || std::strcmp(name, "LDCU") == 0;

@@ -53,9 +53,9 @@ std::uint32_t comparison(const term &of, std::uint32_t a, std::uint32_t b,
                    : std::int64_t{number};
     };
     bool made = compare(of.how, wide(a), wide(b));
-    // Where the upper halves are the same, the lower ones decide.
-    if ((of.more & compared::upper_halves) != 0 && a == b &&
-        of.how != never && of.how != always)
+    // If the upper halves are the same, the lower ones decide.
+    if ((of.more & compared::upper_halves) != 0 && a == b && of.how != never &&
+        of.how != always)
         made = d;
     switch (of.more >> compared::join_shift & 3U) {
     case 0:

@@ -22,14 +22,14 @@ struct term
     enum class kind : std::uint8_t
     {
         number,
-        word,       ///< of the parameters, at an offset
-        part,       ///< of such a word: one byte or two, with a sign or not
-        sum,        ///< of A and B
-        opposite,   ///< of A
-        logic,      ///< a function of the bits of A, B and C
+        word,        ///< of the parameters, at an offset
+        part,        ///< of such a word: one byte or two, with a sign or not
+        sum,         ///< of A and B
+        opposite,    ///< of A
+        logic,       ///< a function of the bits of A, B and C
         permutation, ///< of the bytes of A and B, chosen by a number
-        comparison, ///< of A with B; then with the truths C and D
-        truths,     ///< a function of the truths A, B and C
+        comparison,  ///< of A with B; then with the truths C and D
+        truths,      ///< a function of the truths A, B and C
     };
     kind is = kind::number;
     /// A function of three as a table; of a comparison, see `compared`; of a
