@@ -629,7 +629,8 @@ private:
     {
         if (reg == no_register)
             return known_number(0);
-        return reg < used_ ? held_at(reg, when) : value();
+        const std::size_t at = index_of(reg);
+        return at < held_ ? held_at(at, when) : value();
     }
 
     // The content of a register, or of a place on the stack.
@@ -674,8 +675,10 @@ private:
     {
         if (reg == no_register || reg >= registers)
             return;
-        if (reg < used_)
-            hold(what, reg, made);
+        const std::size_t at = index_of(reg);
+        if (at >= held_) // that it is written was not foreseen
+            return fail(obstacle::broken, 0);
+        hold(what, at, made);
     }
 
     void hold(const instruction &what, std::size_t at, const value &made)
@@ -707,10 +710,11 @@ private:
 
     void may_set(std::uint16_t reg, const value &made)
     {
-        if (reg == no_register || reg >= used_)
+        const std::size_t at = index_of(reg);
+        if (reg == no_register || at >= held_)
             return;
-        now_.values[reg] = joined(now_.values[reg], made);
-        now_.refined[reg] = {};
+        now_.values[at] = joined(now_.values[at], made);
+        now_.refined[at] = {};
     }
 
     static std::uint16_t next(std::uint16_t reg, unsigned by)
@@ -1410,7 +1414,7 @@ private:
         if (found == kernel_.addresses.end() || !is_harmless(found->second))
             return fail(obstacle::foreign_call, at);
         // By the rules for calls.
-        const value back = now_.values[20];
+        const value back = get(20, {});
         if (!back.known() || !in_code(back.number))
             return fail(obstacle::lost_return, at);
         state there = now_;
@@ -1602,17 +1606,41 @@ private:
         }
     }
 
+    // A register that no instruction writes is not held.
     void find_registers()
     {
-        // None is written that is not the target of an instruction.
-        used_ = first_uniform;
-        for (const instruction &what : code_)
-            if (what.to != no_register && what.to >= first_uniform)
-                used_ = std::max<std::size_t>(used_, what.to + 4U);
-        used_ = std::min<std::size_t>(used_, registers);
-        held_ = used_;
+        // Calls have rules about the first ones.
+        vectors_ = 24;
+        uniforms_ = 0;
+        const auto writes = [this](std::size_t first, unsigned count) {
+            if (count == 0 || first >= registers)
+                return;
+            if (first < first_uniform)
+                vectors_ = std::max(vectors_, first + count);
+            else
+                uniforms_ = std::max(uniforms_, first + count - first_uniform);
+        };
+        for (const instruction &what : code_) {
+            if (what.of == nullptr)
+                continue;
+            writes(what.to, most_written(what));
+            if (what.of->does == effect::load_both)
+                writes(what.bits(64, 72), 4);
+        }
+        vectors_ = std::min<std::size_t>(vectors_, first_uniform);
+        uniforms_ = std::min<std::size_t>(uniforms_, registers - first_uniform);
+        held_ = vectors_ + uniforms_;
         for (auto &[offset, at] : stack_)
             at = held_++;
+    }
+
+    // The place of a register among those that are held, or behind all.
+    std::size_t index_of(std::uint16_t reg) const
+    {
+        if (reg < first_uniform)
+            return reg < vectors_ ? reg : held_;
+        const std::size_t number = reg - first_uniform;
+        return number < uniforms_ ? vectors_ + number : held_;
     }
 
     // --- the thread's own memory ---
@@ -1760,7 +1788,7 @@ private:
     // A place on the stack that an instruction names.
     std::size_t place_of(const instruction &what, unsigned by) const
     {
-        return stack_.at((stack_offset(what) + 4 * by) & 0xffffff);
+        return stack_.find((stack_offset(what) + 4 * by) & 0xffffff)->second;
     }
 
     void store_on_stack(const instruction &what)
@@ -2097,7 +2125,9 @@ private:
     std::map<unsigned, std::set<index>> apart_;
     word_sets sets_;
     state now_;
-    std::size_t used_ = registers; // registers
+    // Those that are written: of the first kind, and uniform ones.
+    std::size_t vectors_ = 0;
+    std::size_t uniforms_ = 0;
     std::size_t held_ = registers; // ... and places on the stack
     std::size_t steps_ = 0;
     std::size_t kept_states_ = 0;
