@@ -401,8 +401,9 @@ TEST_F(Proofs, ModuleThatIsUnloadedProvesNothing)
     // Code that goes before it was looked at.
     const auto code = proofs_->at(cubin_.data());
     proofs::gone(code);
-    EXPECT_EQ(proofs_->ask(code, "proven_copy")->is.load(),
-              finding::kind::unread);
+    const proofs::answer_ref found = proofs_->ask(code, "proven_copy");
+    proofs_->await(found);
+    EXPECT_EQ(found->is.load(), finding::kind::unread);
 }
 
 TEST_F(Proofs, ImageThatTheProgramFreesWasCopied)
