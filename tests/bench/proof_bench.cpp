@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The cost of proofs at a program's start: of so many kernels out of files of
-// machine code, with an empty cache of verdicts and with a full one.
+// The cost of proofs at a program's start. It proves so many kernels out of
+// files of machine code, with an empty cache of verdicts and with a full one.
 //
 //   proof_bench [--kernels N] [--sm SM] FILE...
 #include "proof/cache.hpp"
