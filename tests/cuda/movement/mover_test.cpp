@@ -38,14 +38,6 @@ class slow_ledger final : public ledger
 public:
     explicit slow_ledger(ledger &of) : of_(of) {}
 
-    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override
-    {
-        return of_.charge_virtual(bytes, token);
-    }
-    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override
-    {
-        of_.uncharge_virtual(bytes, token);
-    }
     usage read() override
     {
         if (const unsigned us = takes_us.load(); us > 0)
@@ -76,6 +68,14 @@ public:
     std::atomic<std::uint64_t> longest_ns{0}; // of the waits that were asked
 
 private:
+    bool take_virtual(std::uint64_t bytes, std::uint64_t &token) override
+    {
+        return of_.charge_virtual(bytes, token);
+    }
+    void give_virtual(std::uint64_t bytes, std::uint64_t token) override
+    {
+        of_.uncharge_virtual(bytes, token);
+    }
     bool take_physical(std::uint64_t bytes) override
     {
         return of_.charge_physical(bytes);

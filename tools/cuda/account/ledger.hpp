@@ -2,6 +2,8 @@
 // Ledgers: the limits of a device, and what is charged to them, by process.
 #pragma once
 
+#include "base/statistics.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -84,11 +86,18 @@ public:
     void uncharge_physical(std::uint64_t bytes)
     {
         give_physical(bytes);
-        own_physical_bytes_ -= bytes;
+        std::atomic_ref(held_->vram) -= bytes;
     }
 
     /// The bytes of VRAM that are charged here to this process.
-    std::uint64_t own_physical_bytes() const { return own_physical_bytes_; }
+    std::uint64_t own_physical_bytes() const
+    {
+        return std::atomic_ref(held_->vram);
+    }
+
+    /// Keeps the bytes that are charged to this process there, for others to
+    /// see. Before the first charge. @param where  outlives this object
+    void keep_in(held_bytes &where) { held_ = &where; }
 
     /// The sum of all bytes that were ever charged, uncharged ones included.
     std::uint64_t ever_physical_bytes() const { return ever_physical_bytes_; }
@@ -96,8 +105,18 @@ public:
     /// @param bytes  a multiple of chunk_bytes
     /// @param token  out: what uncharge_virtual() takes; for an instance it is
     ///   the offset of the region that stands for the charge
-    virtual bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) = 0;
-    virtual void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) = 0;
+    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token)
+    {
+        if (!take_virtual(bytes, token))
+            return false;
+        add(held_->ram, held_->most_ram, bytes);
+        return true;
+    }
+    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token)
+    {
+        give_virtual(bytes, token);
+        std::atomic_ref(held_->ram) -= bytes;
+    }
 
     virtual usage read() = 0;
 
@@ -121,17 +140,30 @@ private:
         return take_physical(bytes);
     }
     virtual void give_physical(std::uint64_t bytes) = 0;
+    virtual bool take_virtual(std::uint64_t bytes, std::uint64_t &token) = 0;
+    virtual void give_virtual(std::uint64_t bytes, std::uint64_t token) = 0;
 
     bool note_charged(bool charged, std::uint64_t bytes)
     {
         if (charged) {
-            own_physical_bytes_ += bytes;
+            add(held_->vram, held_->most_vram, bytes);
             ever_physical_bytes_ += bytes;
         }
         return charged;
     }
 
-    std::atomic<std::uint64_t> own_physical_bytes_{0};
+    static void add(std::uint64_t &sum, std::uint64_t &most,
+                    std::uint64_t bytes)
+    {
+        const std::uint64_t now = std::atomic_ref(sum) += bytes;
+        const std::atomic_ref peak(most);
+        std::uint64_t before = peak.load();
+        while (before < now && !peak.compare_exchange_weak(before, now)) {
+        }
+    }
+
+    held_bytes own_;
+    held_bytes *held_ = &own_;
     std::atomic<std::uint64_t> ever_physical_bytes_{0};
 };
 
@@ -199,13 +231,13 @@ public:
           virtual_bytes_(virtual_bytes)
     {}
 
-    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
-    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
 
 private:
     bool take_physical(std::uint64_t bytes) override;
     void give_physical(std::uint64_t bytes) override;
+    bool take_virtual(std::uint64_t bytes, std::uint64_t &token) override;
+    void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
 
     ledger_file &file_;
     const unsigned device_;
@@ -251,8 +283,6 @@ public:
     /// @return false once the node cannot be polled any more
     bool await_others();
 
-    bool charge_virtual(std::uint64_t bytes, std::uint64_t &token) override;
-    void uncharge_virtual(std::uint64_t bytes, std::uint64_t token) override;
     usage read() override;
     void report(const counters &since_last_report) override;
     int region_fd() const override { return fd_; }
@@ -263,6 +293,8 @@ private:
     bool take_physical(std::uint64_t bytes) override;
     bool take_physical_within(std::uint64_t bytes, std::uint64_t ns) override;
     void give_physical(std::uint64_t bytes) override;
+    bool take_virtual(std::uint64_t bytes, std::uint64_t &token) override;
+    void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
     bool ask(emuv_query_instance &query);
 
     const instance_calls &calls_;

@@ -186,13 +186,13 @@ void file_ledger::give_physical(std::uint64_t bytes)
     file_.uncharge(2 * device_, bytes);
 }
 
-bool file_ledger::charge_virtual(std::uint64_t bytes, std::uint64_t &token)
+bool file_ledger::take_virtual(std::uint64_t bytes, std::uint64_t &token)
 {
     token = 0;
     return file_.charge(2 * device_ + 1, bytes, virtual_bytes_);
 }
 
-void file_ledger::uncharge_virtual(std::uint64_t bytes, std::uint64_t)
+void file_ledger::give_virtual(std::uint64_t bytes, std::uint64_t)
 {
     file_.uncharge(2 * device_ + 1, bytes);
 }

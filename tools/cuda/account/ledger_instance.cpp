@@ -149,7 +149,7 @@ void instance_ledger::give_physical(std::uint64_t bytes)
     calls_.ioctl(fd_, EMUV_IOC_UNCHARGE, &charge);
 }
 
-bool instance_ledger::charge_virtual(std::uint64_t bytes, std::uint64_t &token)
+bool instance_ledger::take_virtual(std::uint64_t bytes, std::uint64_t &token)
 {
     auto region = argument<emuv_alloc>();
     region.bytes = bytes;
@@ -159,7 +159,7 @@ bool instance_ledger::charge_virtual(std::uint64_t bytes, std::uint64_t &token)
     return true;
 }
 
-void instance_ledger::uncharge_virtual(std::uint64_t, std::uint64_t token)
+void instance_ledger::give_virtual(std::uint64_t, std::uint64_t token)
 {
     auto region = argument<emuv_free>();
     region.offset = token;

@@ -39,6 +39,8 @@ struct work
     const char *kernel = nullptr;
     /// True if it is trusted: it reaches memory by its addresses alone.
     bool trusted = false;
+    /// Why it is not, where that is known: a string that stays.
+    const char *why = nullptr;
     /// True if a proof is the reason.
     bool proven = false;
     /// True if its name would do, should the proof not hold for this launch.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/settings.hpp"
+#include "base/statistics.hpp"
 #include "base/trace.hpp"
 #include "hooks/cut_nodes.hpp"
 #include "interpose/forward.hpp"
@@ -18,6 +19,7 @@ struct state
     settings asked;
     driver calls;
     trace record; ///< off unless it was asked for
+    statistics_page page;
     memory *table = nullptr;
     int devices = 0;
     known_kernels *kernels = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Starts the library: turns the settings into limits that are kept.
 #include "base/size.hpp"
+#include "base/summary.hpp"
 #include "hooks/callers.hpp"
 #include "hooks/process_vram.hpp"
 #include "hooks/recording.hpp"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,8 +42,21 @@ bool one_process;              // limits that nobody else shares
 std::mutex giving;             // held while others are given VRAM
 std::atomic<unsigned> refuted; // kernels that were proven, and should not be
 
+// Notes the link's rate, as it was measured once, for all devices.
+void note_link(double bytes_per_second)
+{
+    const state *const made = active.load(std::memory_order_acquire);
+    if (made == nullptr || made->page.head() == nullptr)
+        return;
+    for (int i = 0; i < made->devices; i++)
+        std::atomic_ref(
+            made->page.device(static_cast<std::size_t>(i)).link_rate) =
+            static_cast<std::uint64_t>(bytes_per_second);
+}
+
 void tell_spill(const spill_notice &notice)
 {
+    note_link(notice.link_bytes_per_second);
     char link[64] = "the link's rate could not be measured";
     if (notice.link_bytes_per_second > 0)
         std::snprintf(link, sizeof link, "the link moves %.1f GB/s",
@@ -364,6 +379,26 @@ void tell_launches(const state &made)
         write_launches(*made.kernels, made.asked.stats_path);
 }
 
+// Tells at the program's end where its time went.
+void tell_summary(const state &made)
+{
+    if (made.page.head() == nullptr)
+        return;
+    const bool moves = made.page.head()->moves != 0;
+    for (int i = 0; i < made.devices; i++) {
+        const summary all =
+            summarize(made.page.device(static_cast<std::size_t>(i)), moves);
+        if (all.held.most_vram + all.held.most_ram == 0)
+            continue;
+        if (made.devices > 1)
+            say("device %d:", i);
+        for (const std::string &line : describe(all, moves))
+            say("%s", line.c_str());
+        if (!all.advice.empty())
+            say("  advice: %s", all.advice.c_str());
+    }
+}
+
 void stop_moving()
 {
     const state *const made = active.load(std::memory_order_acquire);
@@ -377,6 +412,8 @@ void stop_moving()
         tell_checked(*made->checked);
     if (made->checked != nullptr || made->asked.stats_path != nullptr)
         tell_launches(*made);
+    if (made->checked == nullptr && made->asked.stats_path != nullptr)
+        tell_summary(*made);
 }
 
 // The architecture of all devices, as in 90; 0 if there are several.
@@ -460,6 +497,78 @@ void start_giving(memory &table, int devices)
     registered = true;
 }
 
+// Makes the page that tells others about this process.
+void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
+{
+    // Without a file others do not see it; the program's end does.
+    made.page.open(static_cast<unsigned>(made.devices));
+    if (made.page.head() == nullptr)
+        return;
+    made.page.head()->moves = can_move ? 1 : 0;
+    for (int i = 0; i < made.devices; i++) {
+        device_statistics &of = made.page.device(static_cast<std::size_t>(i));
+        ledger &limits = of_device(ledgers, i);
+        if (static_cast<std::size_t>(i) < ledgers.size())
+            limits.keep_in(of.held);
+        const usage now = limits.read();
+        of.share_bytes = now.physical_bytes;
+        of.virtual_bytes = now.virtual_bytes;
+        std::size_t card = 0;
+        made.calls.cuDeviceTotalMem_v2(&card, i);
+        of.card_bytes = card;
+    }
+}
+
+// The place where a mover publishes its figures; null if there is none.
+device_statistics *page_of(const state &made, int device)
+{
+    return made.page.head() != nullptr
+               ? &made.page.device(static_cast<std::size_t>(device))
+               : nullptr;
+}
+
+// Says that a setting has no effect, loudly: nobody finds out otherwise.
+[[gnu::format(printf, 2, 3)]] void tell_vain(state &made, const char *format,
+                                             ...)
+{
+    char text[128];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    say("%s", text);
+    made.page.vain(text);
+}
+
+// Settings that are right, and change nothing here.
+// @param can_move  memory could move
+void tell_vain_settings(state &made, bool can_move)
+{
+    const settings &asked = made.asked;
+    if (asked.moves() && !can_move)
+        tell_vain(made, "EMUV_MOVE has no effect: this card or driver has no "
+                        "HOST_NUMA memory, and no other moves");
+    if (asked.move == move_kind::check && asked.away == away_kind::unmapped)
+        tell_vain(made, "EMUV_AWAY has no effect with EMUV_MOVE=check");
+    if (!asked.instances.empty() &&
+        (asked.physical_bytes || asked.virtual_bytes))
+        tell_vain(made, "EMUV_PHYSICAL and EMUV_VIRTUAL have no effect with "
+                        "EMUV_INSTANCE");
+    if (asked.reclaim &&
+        std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr)
+        tell_vain(made, "EMUV_RECLAIM has no effect: "
+                        "PYTORCH_NO_CUDA_MEMORY_CACHING is set");
+    const auto beyond = [&](int device) {
+        const device_statistics &of =
+            made.page.device(static_cast<std::size_t>(device));
+        return of.card_bytes > 0 && of.share_bytes > of.card_bytes;
+    };
+    if (made.page.head() != nullptr && asked.physical_bytes && beyond(0))
+        tell_vain(made, "EMUV_PHYSICAL=%s has no effect: the card has %s",
+                  show_size(*asked.physical_bytes).text,
+                  show_size(made.page.device(0).card_bytes).text);
+}
+
 // The result of a cuInit that the driver granted.
 CUresult start_locked()
 {
@@ -497,11 +606,13 @@ CUresult start_locked()
             say("EMUV_TRACE=%s: %s", asked.trace_path, std::strerror(error));
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
+    // Memory that is registered in place cannot be mapped twice.
+    const bool can_move = asked.moves() && host->by_handle();
+    open_page(*made, ledgers, can_move);
+    tell_vain_settings(*made, can_move);
     kept = asked.moves() && asked.move != move_kind::check
                ? new remembered(remembered::usual_place())
                : nullptr;
-    // Memory that is registered in place cannot be mapped twice.
-    const bool can_move = asked.moves() && host->by_handle();
     if (can_move && wants_proofs(asked))
         made->proving = make_proofs(asked, made->calls, devices);
     made->kernels =
@@ -520,7 +631,8 @@ CUresult start_locked()
                            .always = asked.move == move_kind::always,
                            .unmaps = asked.away == away_kind::unmapped,
                            .host = &made->host,
-                           .checked = made->checked}));
+                           .checked = made->checked,
+                           .page = page_of(*made, device)}));
         // The driver's own end comes later: its handlers are older.
         static bool registered;
         if (!registered)

@@ -99,6 +99,9 @@ struct block : counted
     /// anew when there are too many.
     std::vector<std::uint64_t> starts;
     static constexpr std::size_t max_starts = 4096;
+    // Crossed the link: see figures.
+    std::uint64_t fetched_bytes = 0;
+    std::uint64_t evicted_bytes = 0;
     unsigned in_flight = 0;
     // Counts of units, since every launch asks for them:
     unsigned moving = 0; ///< on their way

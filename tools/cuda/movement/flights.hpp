@@ -29,6 +29,7 @@ struct flight
     bool marked = false;
     bool trusted = false;
     const char *kernel = nullptr;              ///< its name, if it is a kernel
+    const char *why = nullptr;                 ///< it is not trusted; or null
     barriers::ticket barrier = barriers::none; ///< it waits there to begin
     bool brief = false;            ///< a kernel that is known to end soon
     std::uint64_t step = 0;        ///< of the schedule, from 1; 0 is none

@@ -455,7 +455,10 @@ void known_kernels::judge(const layout &known, const finding *found,
         if (found != nullptr && is != kind::proven && is != kind::pending)
             why = found->why;
     }
-    if (out.trusted || is == kind::pending || known.told)
+    if (out.trusted)
+        return;
+    out.why = is == kind::pending ? "its code is being read" : why;
+    if (is == kind::pending || known.told)
         return;
     known.told = true;
     trace_.kernel(out.kernel, why);

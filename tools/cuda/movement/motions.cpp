@@ -379,10 +379,14 @@ void mover::finish(motion_ref which)
         of.made = of.blank;
         host_bytes_ -= of.bytes;
     }
-    unreported_.fetched_bytes += which->copies ? of.bytes : 0;
-    unreported_.evicted_bytes += which->wrote ? of.bytes : 0;
-    trace_.crossed(device_, which->copies ? of.bytes : 0,
-                   which->wrote ? of.bytes : 0);
+    const std::uint64_t fetched = which->copies ? of.bytes : 0;
+    const std::uint64_t evicted = which->wrote ? of.bytes : 0;
+    unreported_.fetched_bytes += fetched;
+    unreported_.evicted_bytes += evicted;
+    which->of->fetched_bytes += fetched;
+    which->of->evicted_bytes += evicted;
+    figures_.count({.fetched_bytes = fetched, .evicted_bytes = evicted});
+    trace_.crossed(device_, fetched, evicted);
     trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
                 which->copies   ? "fetch"
                 : which->wrote  ? "write back"
@@ -510,6 +514,7 @@ bool mover::bring_home(block &around, slot &of)
         gave_up_ = true;
         gate_.call_off_all();
         tell_(lost_why);
+        figures_.stop(lost_why);
     }
     trace_.span(trace::row::waits, "mapped again", start, now_ns(), of.at,
                 of.bytes, schedule_.steps());

@@ -35,7 +35,7 @@ mover::mover(const options &asked)
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
       barriers_(calls_), frames_(calls_, limits_, device_),
       rooms_(calls_, limits_, device_), events_(calls_), digests_(calls_),
-      lanes_(calls_)
+      figures_(asked.page), lanes_(calls_)
 {}
 
 mover::~mover()
@@ -294,6 +294,17 @@ void mover::report(std::unique_lock<std::mutex> &lock)
     lock_soon(lock);
 }
 
+// Publishes where the time goes, for those who look on.
+void mover::publish(std::uint64_t now)
+{
+    if (!figures_.is_due(now) || gave_up_)
+        return;
+    const treatment is = pace_.arranges() ? treatment::arranged
+                         : pace_.moves()  ? treatment::moving
+                                          : treatment::still;
+    figures_.publish({is, host_bytes_, large_}, now);
+}
+
 // The program's threads go first: their launches wait for the lock.
 std::unique_lock<std::mutex> mover::enter()
 {
@@ -323,8 +334,10 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
 
 void mover::give_up(const char *why)
 {
-    if (!gave_up_)
+    if (!gave_up_) {
         tell_(why);
+        figures_.stop(why);
+    }
     gave_up_ = true;
     gate_.call_off_all();
     bring_all_home();
@@ -498,10 +511,12 @@ bool mover::start(helpers &beside)
 // @return true if there may be more to do at once
 bool mover::look(std::unique_lock<std::mutex> &lock)
 {
+    const std::uint64_t now = now_ns();
     trace_.count({.device = device_,
                   .vram_bytes = limits_.own_physical_bytes(),
                   .ram_bytes = host_bytes_},
-                 now_ns());
+                 now);
+    publish(now);
     report(lock);
     if (events_.spare() < spare_events / 2) {
         lock.unlock();

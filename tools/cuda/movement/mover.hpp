@@ -15,6 +15,7 @@
 #include "movement/check.hpp"
 #include "movement/digests.hpp"
 #include "movement/events.hpp"
+#include "movement/figures.hpp"
 #include "movement/flights.hpp"
 #include "movement/frames.hpp"
 #include "movement/gate.hpp"
@@ -84,6 +85,8 @@ public:
         /// Checks that kernels keep to the rules: nothing moves, and only
         /// memory that work in flight was given is mapped. Null: no check.
         check *checked = nullptr;
+        /// The place where it publishes its figures; or null.
+        device_statistics *page = nullptr;
     };
 
     explicit mover(const options &asked);
@@ -311,6 +314,7 @@ private:
     bool recurs(const std::vector<touched> &all, std::uint64_t lag);
     void count_use(const std::vector<touched> &all, bool foreseen);
     void report(std::unique_lock<std::mutex> &lock);
+    void publish(std::uint64_t now);
     bool hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
     void await(std::unique_lock<std::mutex> &lock,
                const std::vector<touched> &work);
@@ -323,7 +327,7 @@ private:
     bool is_untrusted_about() const;
     bool is_untrusted_near() const;
     bool is_gated(barriers::ticket which) const;
-    barriers::ticket gate_untrusted();
+    barriers::ticket gate_untrusted(const flight &begun);
     void raise_barrier(flight &begun, CUstream stream);
     void begin_untrusted();
     void end_untrusted(const flight &which, bool seen);
@@ -408,7 +412,8 @@ private:
     bool bring_home(block &around, slot &of);
     void bring_home(block &of);
     void bring_all_home();
-    template <typename Call> void each_spare_room(Call call);
+    template <typename Call>
+    void each_spare_room(Call call);
     void map_all(std::unique_lock<std::mutex> &lock);
     bool bring_one_home();
     motion_ref new_motion(const candidate &which, stage at);
@@ -475,6 +480,8 @@ private:
     {
         barriers::ticket barrier;
         bool landed; // nobody follows the work any more
+        const char *kernel;
+        const char *why; // it is not trusted
     };
     std::vector<gated> gated_;
     std::vector<CUstream> draining_;
@@ -510,6 +517,7 @@ private:
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
     std::vector<hope *> asleep_;          // of those in the ledger's queue
     std::uint64_t given_up_ = 0;          // units and frames that have left
+    figures figures_;
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;    // of VRAM

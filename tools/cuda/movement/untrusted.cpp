@@ -88,7 +88,7 @@ bool mover::is_gated(barriers::ticket which) const
 
 // A barrier for untrusted work that is about to be handed over; none where the
 // program has to wait in its stead.
-barriers::ticket mover::gate_untrusted()
+barriers::ticket mover::gate_untrusted(const flight &begun)
 {
     // Once it stops, nobody looks any more. And a stream may be captured that
     // the driver has wait for this one.
@@ -96,7 +96,7 @@ barriers::ticket mover::gate_untrusted()
         return barriers::none;
     const barriers::ticket made = barriers_.take();
     if (made != barriers::none) {
-        gated_.push_back({made, false});
+        gated_.push_back({made, false, begun.kernel, begun.why});
         to_open_.notify_all();
     }
     return made;
@@ -243,8 +243,12 @@ void mover::keep_gate()
         if (gated_.empty()) {
             to_open_.wait_for(lock, 100000000);
         } else if (std::any_of(gated_.begin(), gated_.end(), is_reached)) {
+            const std::uint64_t start = now_ns();
+            const gated first =
+                *std::find_if(gated_.begin(), gated_.end(), is_reached);
             settle(lock);
             open_gate(lock, is_reached);
+            figures_.stood(first.kernel, first.why, now_ns() - start);
         } else {
             lock.unlock();
             sleep_ns(nap_ns);

@@ -117,6 +117,7 @@ bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
         const auto [first, end] = each.units();
         for (std::size_t i = first; i < end; i++) {
             use_mark &one = each.of->marks[i];
+            figures_.uses(one.step, one.bytes);
             recurrence_.touches(one.bytes, one.step == 0 ? recurrence::never
                                                          : step - one.step);
             one.step = step;
@@ -129,6 +130,7 @@ bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
 void mover::count_use(const std::vector<touched> &all, bool foreseen)
 {
     uses_ += all.empty() ? 0 : 1;
+    std::uint64_t missed = 0;
     for (const touched &each : all) {
         const auto [first, end] = each.units();
         for (std::size_t i = first; i < end; i++) {
@@ -137,9 +139,11 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
                 each.of->in_ram > 0 && each.of->slots[i].in_ram();
             (in_ram ? unreported_.miss_bytes : unreported_.hit_bytes) +=
                 one.bytes;
+            missed += in_ram ? one.bytes : 0;
             one.uses.use(uses_);
         }
     }
+    figures_.count({.miss_bytes = missed});
     unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
 }
 
@@ -257,6 +261,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     wait(-1);
     const std::uint64_t waited_ns = now_ns() - start;
     unreported_.stalled_ns += waited_ns;
+    figures_.waited(figures::cause::link, start, start + waited_ns);
     headroom_.waited(waited_ns);
     for (const touched &each : all)
         if (each.of->small)
@@ -361,19 +366,26 @@ void mover::hold_blocks(const work &announced, std::uint64_t what,
 void mover::map_those(std::unique_lock<std::mutex> &lock,
                       const std::vector<touched> &all)
 {
-    for (const touched &each : all)
+    std::uint64_t start = 0;
+    for (const touched &each : all) {
+        if (each.of->away > 0 && start == 0)
+            start = now_ns();
         bring_home(*each.of);
+    }
     const auto mapped = [&] {
         return std::all_of(all.begin(), all.end(), [](const touched &each) {
             return each.of->mapped();
         });
     };
-    if (mapped())
-        return;
-    const std::uint64_t start = now_ns();
-    changed_.wait(lock, mapped);
-    trace_.span(trace::row::waits, "being mapped", start, now_ns(),
-                all.front().part.base, 0, schedule_.steps());
+    if (!mapped()) {
+        const std::uint64_t begun = now_ns();
+        start = start == 0 ? begun : start;
+        changed_.wait(lock, mapped);
+        trace_.span(trace::row::waits, "being mapped", begun, now_ns(),
+                    all.front().part.base, 0, schedule_.steps());
+    }
+    if (start != 0)
+        figures_.waited(figures::cause::mapping, start, now_ns());
 }
 
 // Has movement go on until the device comes to the untrusted work. Without a
@@ -381,11 +393,13 @@ void mover::map_those(std::unique_lock<std::mutex> &lock,
 void mover::gate_or_drain(std::unique_lock<std::mutex> &lock, CUstream stream,
                           flight &begun)
 {
-    begun.barrier = gate_untrusted();
+    begun.barrier = gate_untrusted(begun);
     if (begun.barrier != barriers::none)
         return;
+    const std::uint64_t start = now_ns();
     drain(lock, stream);
     map_all(lock);
+    figures_.waited(figures::cause::standing, start, now_ns());
 }
 
 // In a check, only the work's own memory is within its reach.
@@ -476,12 +490,16 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     announced.count_launch();
     begun.trusted = announced.trusted;
     begun.kernel = announced.kernel;
+    begun.why = announced.why;
     if (check_ != nullptr)
         check_->begins(announced);
     const bool beside = !announced.trusted && moves_beside_untrusted();
     if (!announced.trusted && !beside) {
+        const std::uint64_t start = gate_.all_mapped() ? 0 : now_ns();
         begin_untrusted();
         map_all(lock);
+        if (start != 0)
+            figures_.waited(figures::cause::standing, start, now_ns());
     }
     fix_those_left(announced);
     const bool expected = foresee(announced, what, stream, begun);
@@ -501,6 +519,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         begin_check(lock, announced);
     count_use(begun.blocks, announced.trusted && moves_ahead());
     note_places(begun.blocks);
+    figures_.begins();
     // The lock is let go, since the driver may wait in any call.
     lock.unlock();
     begun.event = events_.take();
@@ -630,7 +649,9 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
             ends.push_back(&each.which);
         device_failed("the device reports an error", ends);
     }
+    const std::uint64_t now = landed.empty() ? 0 : now_ns();
     for (flights::landing &each : landed) {
+        figures_.landed(each, schedule_.steps(), now);
         for (const touched &given : each.which.blocks)
             given.of->used();
         learn_reach(each);
@@ -642,8 +663,10 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         ended(each.which, true);
         progressed();
     }
-    if (in_flight().empty())
+    if (in_flight().empty()) {
         idle_since_ns_ = now_ns();
+        figures_.empties(schedule_.steps(), idle_since_ns_);
+    }
     if (!landed.empty())
         changed_.notify_all();
     return landed.size() >= flights::asked_at_once;

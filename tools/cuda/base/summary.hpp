@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// A device's published figures in words: for `emuvctl why`, and for the end of
+// a program that was run with EMUV_STATS.
+#pragma once
+
+#include "base/statistics.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// The figures of one device, as means over its last steps.
+struct summary
+{
+    /// An allocation; its bytes that crossed are those of one step.
+    using allocation = crossing_allocation;
+    /// Of one step, as means.
+    struct kernel
+    {
+        std::string name; ///< empty: other work, or a kernel without a name
+        std::string why;
+        double launches = 0;
+        double busy_ns = 0;
+        double waited_ns = 0;
+    };
+
+    treatment is = treatment::resident;
+    held_bytes held;
+    std::uint64_t link_rate = 0;
+    std::uint64_t card_bytes = 0;
+    std::uint64_t share_bytes = 0;
+    std::uint64_t virtual_bytes = 0;
+    std::uint64_t in_ram_bytes = 0;
+    std::string stopped; ///< why movement ended; empty while it goes on
+
+    std::uint64_t steps_ever = 0;
+    std::uint64_t steps = 0; ///< that the means are of; 0: there are none
+    std::uint64_t round = 0; ///< launches in a step; 0: no rhythm is known
+    double launches = 0;
+    // Nanoseconds of a step. The parts add up to all of it.
+    double took_ns = 0;
+    double computing_ns = 0;
+    double link_ns = 0;
+    double mapping_ns = 0;
+    double standing_ns = 0;
+    double program_ns = 0;
+    double untrusted_ns = 0; ///< nothing could move; not a part
+    double slowest_ns = 0;   ///< a step of the slowest entry
+    // Bytes of a step.
+    double fetched_bytes = 0;
+    double evicted_bytes = 0;
+    double missed_bytes = 0;
+    double used_bytes = 0;
+    /// The least time that a step can take, for the bytes that it uses and VRAM
+    /// has no room for. It is no less than computing takes if nothing is read
+    /// in place. 0: it is not known.
+    double limit_ns = 0;
+
+    std::vector<allocation> allocations;
+    std::vector<kernel> kernels;
+    /// One sentence that the figures support; or empty.
+    std::string advice;
+
+    /// The part of the link that crossing bytes take, from 0 to 1; negative
+    /// where that is not known.
+    double link_share(double bytes) const;
+};
+
+/// Adds a device's figures up, and draws a conclusion if they allow one.
+/// @param moves  memory can move in that process
+summary summarize(const device_statistics &of, bool moves);
+
+/// The summary as lines of at most 79 characters, without newlines; kernels'
+/// names are cut, and may hold any bytes. The advice is not among them.
+std::vector<std::string> describe(const summary &what, bool moves);
+
+} // namespace emuv::cuda
