@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 # By command line: what is offered for its last word.
 OFFERS = {
-    "emuvctl ": "load unload create destroy resize list info stats top serve run "
+    "emuvctl ": "load unload create destroy resize list info stats top why serve run "
                 "profile apply export assert gpu estimate kernels tape diagnose "
                 "doctor bugreport rm modify ls show",
     "emuvctl a": "apply assert",

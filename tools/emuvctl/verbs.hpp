@@ -31,6 +31,7 @@ verb stats_verb();
 verb tape_verb();
 verb top_verb();
 verb unload_verb();
+verb why_verb();
 
 /// All of them, in the help's order.
 std::vector<verb> all_verbs();
