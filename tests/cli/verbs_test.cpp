@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The verbs that change something, against a driver in memory.
+#include "cards.hpp"
 #include "environment.hpp"
 #include "fake_kernel.hpp"
 
@@ -1813,6 +1814,32 @@ TEST_F(doctor, takes_the_nodes_that_are_there)
     EXPECT_EQ(found["NVIDIA nodes"]["status"], "fail");
     EXPECT_EQ(found["NVIDIA nodes"]["detail"],
               (kernel_.dev() / "nvidia3").string() + ": not there");
+}
+
+TEST(cards, have_a_uuid_where_only_one_can_be_meant)
+{
+    const auto card = [](const char *uuid, std::uint16_t id) {
+        emuvctl::card made;
+        made.uuid = uuid;
+        made.pci_device_id = id;
+        made.driven = true;
+        return made;
+    };
+    using emuvctl::uuid_of_card;
+    const std::vector one = {card("GPU-1", 0x2786)};
+    const std::vector two = {card("GPU-1", 0x2786), card("GPU-2", 0x2330)};
+    const std::vector twins = {card("GPU-1", 0x2786), card("GPU-2", 0x2786)};
+    EXPECT_EQ(uuid_of_card(one, 0), "GPU-1");
+    EXPECT_EQ(uuid_of_card(one, 0x2330), "");
+    EXPECT_EQ(uuid_of_card(two, 0), "");
+    EXPECT_EQ(uuid_of_card(two, 0x2330), "GPU-2");
+    EXPECT_EQ(uuid_of_card(twins, 0x2786), "");
+    EXPECT_EQ(uuid_of_card({}, 0), "");
+    // One that NVIDIA's driver does not drive is nobody's.
+    auto handed_on = two;
+    handed_on[0].driven = false;
+    EXPECT_EQ(uuid_of_card(handed_on, 0), "GPU-2");
+    EXPECT_EQ(uuid_of_card(handed_on, 0x2786), "");
 }
 
 TEST_F(doctor, names_card_vram_link_and_driver)

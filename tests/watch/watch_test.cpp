@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The parts of tools/watch that need no machine: metrics, requests, history,
 // forecasts, lines, frames.
-#include "watch/cards.hpp"
 #include "watch/forecast.hpp"
 #include "watch/frame.hpp"
 #include "watch/history.hpp"
@@ -110,19 +109,6 @@ TEST(metrics, leave_out_what_an_instance_does_not_have)
     one.info.guaranteed = true;
     EXPECT_THAT(metrics_text(at(0, {one})), AllOf(HasSubstr("swapped_bytes{"),
                                                   HasSubstr("reserve_bytes{")));
-}
-
-TEST(cards, are_told_where_only_one_can_be_meant)
-{
-    const std::vector<card> one = {{"GPU-1", 0x2786}};
-    const std::vector<card> two = {{"GPU-1", 0x2786}, {"GPU-2", 0x2330}};
-    const std::vector<card> twins = {{"GPU-1", 0x2786}, {"GPU-2", 0x2786}};
-    EXPECT_EQ(uuid_of_card(one, 0), "GPU-1");
-    EXPECT_EQ(uuid_of_card(one, 0x2330), "");
-    EXPECT_EQ(uuid_of_card(two, 0), "");
-    EXPECT_EQ(uuid_of_card(two, 0x2330), "GPU-2");
-    EXPECT_EQ(uuid_of_card(twins, 0x2786), "");
-    EXPECT_EQ(uuid_of_card({}, 0), "");
 }
 
 // http

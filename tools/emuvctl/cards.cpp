@@ -50,20 +50,40 @@ std::optional<Number> number(std::string_view text, int base = 10)
                                                          : std::nullopt;
 }
 
+// Until its first use a card's UUID reads as question marks.
+std::string known_uuid(std::string_view text)
+{
+    text = text.substr(0, text.find_last_not_of(" \t\r") + 1);
+    const bool known = text.starts_with("GPU-") &&
+                       text.find_first_not_of("0123456789abcdefABCDEF-", 4) ==
+                           std::string_view::npos;
+    return known ? std::string(text) : std::string();
+}
+
+std::filesystem::path driven_cards(const environment &env)
+{
+    return env.proc / "driver/nvidia/gpus";
+}
+
 card read_card(const std::filesystem::path &path, const environment &env)
 {
     card one;
     one.address = path.filename().string();
-    one.path = path;
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored))
+        one.path = path;
+    one.driven =
+        std::filesystem::exists(driven_cards(env) / one.address, ignored);
     const std::string id = attribute(path / "device");
     if (id.starts_with("0x"))
         one.pci_device_id =
             number<std::uint16_t>(std::string_view(id).substr(2), 16)
                 .value_or(0);
     // The driver knows it by the name that NVML gives it.
-    const std::string about = attribute(env.proc / "driver/nvidia/gpus" /
-                                        one.address / "information");
+    const std::string about =
+        attribute(driven_cards(env) / one.address / "information");
     one.name = field(about, "Model:");
+    one.uuid = known_uuid(field(about, "GPU UUID:"));
     one.minor = number<int>(field(about, "Device Minor:"));
     return one;
 }
@@ -120,13 +140,23 @@ std::vector<card> find_cards(const environment &env, const nvml_state &nvml)
         if (attribute(entry->path() / "vendor") == "0x10de" &&
             attribute(entry->path() / "class").starts_with("0x03"))
             cards.push_back(read_card(entry->path(), env));
+    const auto is_at = [](const std::string &address) {
+        return [&address](const card &one) { return one.address == address; };
+    };
+    // A container may lack sysfs.
+    entry = std::filesystem::directory_iterator(driven_cards(env), problem);
+    for (; !problem && entry != std::filesystem::directory_iterator();
+         entry.increment(problem)) {
+        const std::string address = entry->path().filename().string();
+        if (std::none_of(cards.begin(), cards.end(), is_at(address)))
+            cards.push_back(
+                read_card(env.sys / "bus/pci/devices" / address, env));
+    }
     for (const auto &told : nvml.cards) {
         auto found =
-            std::find_if(cards.begin(), cards.end(), [&](const card &one) {
-                return one.address == told.address;
-            });
+            std::find_if(cards.begin(), cards.end(), is_at(told.address));
         if (found == cards.end()) {
-            // A container may lack sysfs, or show another bus.
+            // A container may show another bus.
             found = cards.insert(cards.end(), card());
             found->address = told.address;
         }
@@ -144,6 +174,21 @@ std::vector<card> find_cards(const environment &env, const nvml_state &nvml)
         return a.address < b.address;
     });
     return cards;
+}
+
+std::string uuid_of_card(const std::vector<card> &cards,
+                         std::uint16_t pci_device_id)
+{
+    const card *found = nullptr;
+    for (const auto &one : cards) {
+        if (!one.driven ||
+            (pci_device_id != 0 && one.pci_device_id != pci_device_id))
+            continue;
+        if (found != nullptr)
+            return {};
+        found = &one;
+    }
+    return found != nullptr ? found->uuid : std::string();
 }
 
 model_list models_of(const card &one)

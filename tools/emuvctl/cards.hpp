@@ -24,12 +24,20 @@ struct card
     std::uint64_t vram_bytes = 0; ///< 0: unknown
     std::uint16_t pci_device_id = 0; ///< 0: unknown
     std::optional<int> minor;        ///< N of /dev/nvidiaN
+    std::string uuid = {}; ///< "GPU-..."; empty until its driver knows it
+    bool driven = false;   ///< NVIDIA's driver drives it
 };
 
 /// The cards there are, by address.
 /// @param nvml  NVML's answer, which completes what sysfs shows; it may be one
 ///   that was not asked
 std::vector<card> find_cards(const environment &env, const nvml_state &nvml);
+
+/// The UUID of the one card that an instance can belong to. With a PCI device
+/// id that is the only driven card with this id, without one the only one of
+/// the machine. Empty if several cards may be meant, or none.
+std::string uuid_of_card(const std::vector<card> &cards,
+                         std::uint16_t pci_device_id);
 
 /// The models of the table that a card may be.
 std::vector<const emuv::gpu_model *> models_of(const card &one);

@@ -2,10 +2,10 @@
 // Reads what stats, serve and top show.
 #include "sampling.hpp"
 
+#include "cards.hpp"
 #include "environment.hpp"
 #include "instances.hpp"
 #include "output.hpp"
-#include "watch/cards.hpp"
 
 #include <charconv>
 #include <stdexcept>
@@ -21,12 +21,12 @@ watch::sample take_sample(const sampling &what, const environment &env)
     if (!now.loaded && what.without_module)
         return now;
     now.module_version = env.sysfs().module_version().value_or("");
-    const auto cards = watch::read_cards(env.proc, env.sys);
+    const auto cards = find_cards(env, nvml_state());
     for (auto &info : read_instances(what.ids, env)) {
         watch::instance_sample one;
         if (what.clients)
             one.clients = read_clients(info.id, env);
-        one.card_uuid = watch::uuid_of_card(cards, info.pci_device_id);
+        one.card_uuid = uuid_of_card(cards, info.pci_device_id);
         one.info = std::move(info);
         now.instances.push_back(std::move(one));
     }
