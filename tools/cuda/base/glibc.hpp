@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Binds functions that moved between glibc's libraries to their oldest version,
-// so that the library loads with glibc 2.31. Included by callers of such a
+// so that the library loads with glibc 2.17. Included by callers of such a
 // function; the build links libdl.so.2 and libpthread.so.0, their old homes.
 #pragma once
 

@@ -2,6 +2,7 @@
 // Finding the libraries that this project's stand in front of.
 #include "interpose/real_library.hpp"
 
+#include "base/file_status.hpp"
 #include "base/glibc.hpp"
 #include "interpose/message.hpp"
 
@@ -15,7 +16,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 // The mark of any library of this project that stands in front of another one.
@@ -34,9 +34,8 @@ std::atomic<open_library> found_dlopen;
 // or another build of it.
 void *open_path(const char *path)
 {
-    struct statx file;
-    if (statx(AT_FDCWD, path, 0, STATX_TYPE, &file) == -1 ||
-        !S_ISREG(file.stx_mode))
+    struct stat file = {};
+    if (!status_of(AT_FDCWD, path, file, 0) || !S_ISREG(file.st_mode))
         return nullptr;
     void *handle = next_dlopen()(path, RTLD_NOW | RTLD_LOCAL);
     if (handle != nullptr && dlsym(handle, "emuv_stands_in_front") != nullptr)

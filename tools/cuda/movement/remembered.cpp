@@ -2,6 +2,7 @@
 // Kernels that a fault was seen with, from one run of a program to the next.
 #include "movement/remembered.hpp"
 
+#include "base/file_status.hpp"
 #include "proof/cache.hpp"
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <cstring>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace emuv::cuda {
@@ -43,14 +43,11 @@ private:
 // True if it is a plain file that only this user can write.
 bool is_private(int file, std::size_t &bytes)
 {
-    // Not fstat(): glibc 2.31 has none by that name.
-    struct statx is = {};
-    if (file < 0 ||
-        statx(file, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &is) != 0 ||
-        !S_ISREG(is.stx_mode) || is.stx_uid != geteuid() ||
-        (is.stx_mode & (S_IWGRP | S_IWOTH)) != 0)
+    struct stat is = {};
+    if (file < 0 || !status_of(file, is) || !S_ISREG(is.st_mode) ||
+        is.st_uid != geteuid() || (is.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return false;
-    bytes = static_cast<std::size_t>(is.stx_size);
+    bytes = static_cast<std::size_t>(is.st_size);
     return true;
 }
 

@@ -2,6 +2,7 @@
 // Verdicts that were reached before, in a file of the user's.
 #include "proof/cache.hpp"
 
+#include "base/file_status.hpp"
 #include "proof/bytes.hpp"
 
 #include <algorithm>
@@ -125,12 +126,10 @@ private:
 // Others may read a folder, but not write to it.
 bool is_users_alone(int file, bool folder)
 {
-    // Not fstat(): glibc 2.31 has none by that name.
-    struct statx is = {};
-    return ::statx(file, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &is) == 0 &&
-           is.stx_uid == ::geteuid() &&
-           (is.stx_mode & (folder ? 022U : 077U)) == 0 &&
-           (folder ? S_ISDIR(is.stx_mode) : S_ISREG(is.stx_mode));
+    struct stat is = {};
+    return status_of(file, is) && is.st_uid == ::geteuid() &&
+           (is.st_mode & (folder ? 022U : 077U)) == 0 &&
+           (folder ? S_ISDIR(is.st_mode) : S_ISREG(is.st_mode));
 }
 
 std::vector<unsigned char> read_all(int file)
@@ -385,10 +384,9 @@ bool cache::save()
     if (!folder)
         return false;
     // A file that is another's, or no file, stays.
-    struct statx is = {};
-    if (::statx(folder.get(), file_name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS,
-                &is) == 0 &&
-        (!S_ISREG(is.stx_mode) || is.stx_uid != ::geteuid()))
+    struct stat is = {};
+    if (status_of(folder.get(), file_name, is, AT_SYMLINK_NOFOLLOW) &&
+        (!S_ISREG(is.st_mode) || is.st_uid != ::geteuid()))
         return false;
     table newest;
     if (!load(folder.get(), newest))
