@@ -17,8 +17,8 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy resize list info stats top why serve run "
-                "profile apply export assert gpu estimate kernels tape diagnose "
-                "doctor bugreport rm modify ls show",
+                "profile define start stop undefine apply export assert gpu estimate "
+                "kernels tape diagnose doctor bugreport rm modify ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
@@ -31,7 +31,9 @@ OFFERS = {
     "emuvctl stats emuv0 emuv1": "emuv1 emuv10",
     "emuvctl profile show ": "vGPU-Profile-1 first lab",
     "emuvctl create --profile v": "vGPU-Profile-1",
-    "emuvctl create --p": "--profile --physical --pci-device-id",
+    "emuvctl create --p": "--profile --persist --physical --pci-device-id",
+    "emuvctl start ": "vGPU-Profile-1 first lab",
+    "emuvctl define a --from emuv1": "emuv1 emuv10",
     "emuvctl list --js": "--json",
     "emuvctl ls --sort used": "used_bytes used_percent",
     "emuvctl rm emuv1": "emuv1 emuv10",

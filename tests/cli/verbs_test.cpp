@@ -17,11 +17,13 @@
 #include <cstring>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include <elf.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/emuv.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -1412,6 +1414,288 @@ TEST_F(verbs, an_instance_goes_again_if_its_name_cannot_be_kept)
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.err, HasSubstr("run/emuv/names: not a directory"));
     EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+TEST_F(verbs, names_of_instances_that_have_gone_go_with_the_next_one)
+{
+    const std::string create = "create --gpu-model 4070 --virtual 2G --name ";
+    ASSERT_EQ(run(create + "a").status, 0);
+    ASSERT_EQ(run(create + "b").status, 0);
+    emuv::control(kernel_.dev(), kernel_).destroy(0);
+    const auto names = kernel_.root() / "run/emuv/names";
+    ASSERT_TRUE(std::filesystem::exists(names / "a"));
+    ASSERT_EQ(run(create + "c").status, 0);
+    EXPECT_FALSE(std::filesystem::exists(names / "a"));
+    emuv::control(kernel_.dev(), kernel_).destroy(1);
+    ASSERT_EQ(run("destroy c").status, 0);
+    EXPECT_TRUE(std::filesystem::is_empty(names));
+}
+
+// Otherwise somebody could destroy the instance meanwhile, and give its number
+// and its name to another one.
+TEST_F(verbs, nobody_else_destroys_while_a_name_is_looked_up)
+{
+    ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G --name a").status, 0);
+    const auto names = kernel_.root() / "run/emuv/names";
+    // A reader of all names waits here until somebody writes.
+    const auto gate = names / "gate";
+    ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+    outcome result;
+    std::thread destroying([&] { result = run("destroy a"); });
+    emuv::unique_fd reached(::open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+    EXPECT_TRUE(reached);
+    ::unlink(gate.c_str());
+    {
+        const auto file = names.parent_path() / "names.lock";
+        const emuv::unique_fd lock(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+        EXPECT_TRUE(lock);
+        EXPECT_NE(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+    }
+    EXPECT_EQ(::write(reached.get(), "\n", 1), 1);
+    reached.reset();
+    destroying.join();
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+// Instances that last
+
+class lasting : public verbs
+{
+protected:
+    const std::string config_ = (kernel_.root() / "profiles.conf").string();
+    const std::filesystem::path folder_ = config_ + ".d";
+
+    outcome with_config(const std::string &line)
+    {
+        return run(line + " --config " + config_);
+    }
+    std::string names()
+    {
+        return run("list --raw --noheadings -o name,given_name").out;
+    }
+    std::string profile_names()
+    {
+        return with_config("profile list --raw --noheadings -o profile").out;
+    }
+};
+
+const std::string define = "define --gpu-model 4070 --virtual 2G ";
+
+TEST_F(lasting, start_makes_what_define_wrote)
+{
+    const auto defined = with_config(define + "team-a");
+    EXPECT_EQ(defined.status, 0) << defined.err;
+    EXPECT_EQ(defined.out, (folder_ / "team-a.conf").string() + "\n");
+    EXPECT_EQ(kernel_.instance_count(), 0U) << "it is not started";
+    EXPECT_EQ(profile_names(), "team-a\n");
+    const auto dry = with_config("start team-a --dry-run");
+    EXPECT_THAT(dry.out, HasSubstr("would create " +
+                                   (kernel_.dev() / "emuv0").string()));
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    const auto started = with_config("start team-a");
+    EXPECT_EQ(started.status, 0) << started.err;
+    EXPECT_EQ(started.out, (kernel_.dev() / "emuv0").string() + "\n");
+    EXPECT_EQ(names(), "emuv0 team-a\n");
+    const auto again = with_config("start team-a");
+    EXPECT_EQ(again.status, 1);
+    EXPECT_EQ(again.err, message("start", "team-a is there already: emuv0"));
+    EXPECT_EQ(with_config("assert").status, 0);
+}
+
+TEST_F(lasting, start_makes_all_or_none)
+{
+    with_config(define + "a");
+    with_config(define + "b");
+    kernel_.fail(EMUV_IOC_CREATE, ENOSPC, 1);
+    EXPECT_EQ(with_config("start a b").status, 1);
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    EXPECT_TRUE(std::filesystem::is_empty(kernel_.root() / "run/emuv/names"));
+    const auto unknown = with_config("start a c");
+    EXPECT_EQ(unknown.status, 1);
+    EXPECT_THAT(unknown.err, HasSubstr("no profile 'c'"));
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    ASSERT_EQ(with_config("start a b").status, 0);
+    EXPECT_EQ(names(), "emuv0 a\nemuv1 b\n");
+}
+
+TEST_F(lasting, stop_keeps_the_profile)
+{
+    with_config(define + "team-a");
+    with_config("start team-a");
+    const int user = kernel_.open_as(0, 100, "python");
+    const auto busy = with_config("stop team-a");
+    EXPECT_EQ(busy.status, 1);
+    EXPECT_THAT(busy.err, HasSubstr("emuv0: in use by 1 client: 100 python"));
+    kernel_.close(user);
+    EXPECT_THAT(with_config("stop team-a --dry-run").out,
+                StartsWith("would stop emuv0: 4070"));
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    const auto stopped = with_config("stop emuv0");
+    EXPECT_EQ(stopped.status, 0) << stopped.err;
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    EXPECT_EQ(profile_names(), "team-a\n");
+    EXPECT_EQ(with_config("start team-a").status, 0);
+}
+
+TEST_F(lasting, stop_leaves_an_instance_that_nothing_would_bring_back)
+{
+    run("create --gpu-model 4070 --virtual 2G --name passing");
+    run("create --gpu-model 4070 --virtual 2G");
+    for (const std::string one : {"passing", "emuv1"}) {
+        const auto result = with_config("stop " + one);
+        EXPECT_EQ(result.status, 1);
+        EXPECT_THAT(result.err, HasSubstr("no profile has its name"));
+    }
+    EXPECT_EQ(kernel_.instance_count(), 2U);
+}
+
+TEST_F(lasting, undefine_forgets_and_leaves_the_instance)
+{
+    with_config(define + "a");
+    with_config(define + "b");
+    with_config("start a");
+    EXPECT_EQ(with_config("undefine a --dry-run").out,
+              "would remove " + (folder_ / "a.conf").string() + "\n");
+    EXPECT_EQ(with_config("undefine a c").status, 1);
+    EXPECT_EQ(profile_names(), "a\nb\n") << "all or none";
+    const auto result = with_config("undefine a");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(profile_names(), "b\n");
+    EXPECT_EQ(names(), "emuv0 a\n");
+    EXPECT_EQ(with_config("undefine b").status, 0);
+    EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+TEST_F(lasting, undefine_leaves_what_people_wrote)
+{
+    const std::string own = "[mine]\ngpu_model=4070\nvirtual_vram_gb=1\n";
+    profiles(own);
+    write_file(folder_ / "two.conf", "[two]\nvirtual_vram_gb=1\n"
+                                     "[three]\nvirtual_vram_gb=1\n");
+    for (const std::string name : {"mine", "two"}) {
+        const auto result = with_config("undefine " + name);
+        EXPECT_EQ(result.status, 1) << name;
+        EXPECT_THAT(result.err,
+                    HasSubstr("[" + name + "] was written by hand; remove it"));
+    }
+    EXPECT_EQ(profile_names(), "mine\ntwo\nthree\n");
+}
+
+TEST_F(lasting, a_definition_replaces_the_one_before_as_a_whole)
+{
+    const auto before = ::umask(0077);
+    with_config(define + "a --id 3");
+    ::umask(before);
+    struct stat about = {};
+    ASSERT_EQ(::stat((folder_ / "a.conf").c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 07777U, 0644U);
+    const auto result = with_config("define a --virtual 4G");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(with_config("profile show a").out, "[a]\nvirtual_vram_gb=4\n")
+        << "what the card has is asked when it is made";
+    const auto files =
+        std::distance(std::filesystem::directory_iterator(folder_), {});
+    EXPECT_EQ(files, 1) << "no draft is left";
+}
+
+TEST_F(lasting, define_refuses_what_apply_would)
+{
+    profiles("[mine]\ngpu_model=4070\nvirtual_vram_gb=1\ninstance_id=4\n"
+             "count=2\n");
+    const std::vector<std::pair<std::string, std::string>> wrong = {
+        {define + "emuv3", "is the number of an instance"},
+        {define + "a/b", "is no name"},
+        {define + "a b", "give one name"},
+        {"define a --gpu-model 4070", "--virtual is missing"},
+        {define + "a --guaranteed --overcommit", "--guaranteed and"},
+        {define + "a --numa-bind", "--numa-bind: needs --numa-node"},
+        {define + "a --physical 1G --from emuv0", "--from"},
+        {define + "mine", "[mine] is in " + config_ + ":1; change it there"},
+        {define + "a --id 5", "wants emuv5, too"},
+        {"define a --virtual 3M", "multiple"},
+    };
+    for (const auto &[line, why] : wrong) {
+        const auto result = with_config(line);
+        EXPECT_NE(result.status, 0) << line;
+        EXPECT_THAT(result.err, HasSubstr(why)) << line;
+        EXPECT_FALSE(std::filesystem::exists(folder_)) << line;
+    }
+    EXPECT_EQ(run(define + "a --config -").status, 2);
+    write_file(folder_ / "b.conf", "[c]\ngpu_model=4070\nvirtual_vram_gb=1\n");
+    const auto result = with_config(define + "b");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err,
+                HasSubstr("has the profile [c], and would lose it"));
+    EXPECT_EQ(profile_names(), "mine\nc\n");
+}
+
+TEST_F(lasting, define_takes_the_values_of_an_instance)
+{
+    run("create --gpu-model 4070 --physical 6G --virtual 2G --id 5");
+    const auto result = with_config("define a --from emuv5");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(with_config("profile show a").out,
+              "[a]\ngpu_model=4070\nphysical_vram_gb=6\nvirtual_vram_gb=2\n");
+}
+
+TEST_F(lasting, create_with_persist_makes_and_defines)
+{
+    const std::string create =
+        "create --gpu-model 4070 --virtual 2G --persist --config " + config_;
+    EXPECT_EQ(run(create).status, 2) << "it needs a name";
+    const auto made = run(create + " --name a");
+    EXPECT_EQ(made.status, 0) << made.err;
+    EXPECT_EQ(names(), "emuv0 a\n");
+    EXPECT_EQ(with_config("profile show a").out,
+              "[a]\ngpu_model=4070\nphysical_vram_gb=12\n"
+              "virtual_vram_gb=2\n");
+    with_config("stop a");
+    const auto again = run(create + " --name a");
+    EXPECT_EQ(again.status, 1);
+    EXPECT_THAT(again.err, HasSubstr("a is defined already; 'emuvctl start a' "
+                                     "makes it"));
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+TEST_F(lasting, create_with_persist_takes_back_what_cannot_be_written)
+{
+    write_file(folder_, "no folder");
+    const auto result = run("create --gpu-model 4070 --virtual 2G --persist "
+                            "--name a --config " +
+                            config_);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(kernel_.instance_count(), 0U);
+    EXPECT_TRUE(std::filesystem::is_empty(kernel_.root() / "run/emuv/names"));
+}
+
+TEST_F(lasting, apply_brings_back_the_same_ones_under_their_names)
+{
+    for (const std::string name : {"a", "b", "c"})
+        with_config(define + name);
+    ASSERT_EQ(with_config("apply").status, 0);
+    EXPECT_EQ(names(), "emuv0 a\nemuv1 b\nemuv2 c\n");
+    // All have the same values: names tell which one is missing.
+    with_config("stop b");
+    EXPECT_EQ(
+        with_config("apply --raw --noheadings -o action,name,profile").out,
+        "keep emuv0 a\ncreate emuv1 b\nkeep emuv2 c\n");
+    EXPECT_EQ(names(), "emuv0 a\nemuv1 b\nemuv2 c\n");
+}
+
+TEST_F(lasting, apply_tells_an_instance_that_was_defined_anew)
+{
+    with_config(define + "a");
+    with_config("start a");
+    with_config("define a --gpu-model 4070 --virtual 4G");
+    const auto result = with_config("apply");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr("emuv0: [a] wants 4070, 12 GiB + 4 GiB"));
+    EXPECT_EQ(json::parse(with_config("assert --json").out)["differences"].at(
+                  0)["name"],
+              "emuv0");
+    with_config("stop a");
+    EXPECT_EQ(with_config("apply").status, 0);
 }
 
 // The command line

@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "plan.hpp"
 #include "profiles.hpp"
 #include "verbs.hpp"
@@ -100,6 +101,19 @@ void settle_ids(const std::vector<plan_item *> &order,
     }
 }
 
+// Calls an instance that was made by its profile's name, if it can be a name.
+void give_profiles_name(const emuv::profile &from,
+                        const emuv::instance_info &made, environment &env)
+{
+    try {
+        check_name(from.name);
+    } catch (const std::invalid_argument &) {
+        return;
+    }
+    if (from.count == 1 && find_name(from.name, env) < 0)
+        give_name(from.name, made.uuid, env);
+}
+
 void cmd_apply(const apply_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {
@@ -111,7 +125,7 @@ void cmd_apply(const apply_options &options, environment &env)
         env.say("there are no profiles; nothing to do");
 
     const auto instances = env.sysfs().instances();
-    plan work = match(profiles, instances);
+    plan work = match(profiles, instances, read_names(env));
     std::string conflicts;
     for (const auto &item : work.items)
         if (item.differs())
@@ -145,9 +159,11 @@ void cmd_apply(const apply_options &options, environment &env)
     } else if (!order.empty()) {
         ensure_module(options.module, env);
         creation making(env);
-        for (const auto *item : order)
-            ids[index_of(item)] =
-                making.make(item->wanted, item->from->name).id;
+        for (const auto *item : order) {
+            const auto made = making.make(item->wanted, item->from->name);
+            give_profiles_name(*item->from, made, env);
+            ids[index_of(item)] = made.id;
+        }
         making.commit();
     }
 
@@ -169,8 +185,9 @@ verb apply_verb()
     verb apply{"apply", "Profiles", "make what the profiles ask for",
                "Makes the instances that the profiles ask for and that are not "
                "there yet, all\nor none. A profile with instance_id is matched "
-               "with that instance, another\nwith one that has its values. "
-               "Loads the module if need be."};
+               "with that instance, another\nwith the one of its name, or one "
+               "that has its values. What is made is called by\nits profile's "
+               "name. Loads the module if need be."};
     apply.options = {config_option(options->config),
                      module_option(options->module),
                      dry_run_flag(options->dry_run)};

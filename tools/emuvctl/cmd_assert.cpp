@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "plan.hpp"
 #include "profiles.hpp"
 #include "verbs.hpp"
@@ -37,7 +38,7 @@ void cmd_assert(const assert_options &options, environment &env)
     printer print(options.output, columns, defaults);
     const auto profiles = complete_profiles(options.config, env);
     const auto instances = env.sysfs().instances();
-    const plan work = match(profiles, instances);
+    const plan work = match(profiles, instances, read_names(env));
 
     listing list;
     list.name = "differences";
@@ -45,11 +46,10 @@ void cmd_assert(const assert_options &options, environment &env)
     for (const auto &item : work.items) {
         if (item.matches)
             continue;
-        const bool any_id = item.wanted.id == emuv::any;
+        const int id = item.found ? item.found->id : item.wanted.id;
         row one;
         one.cells = {item.missing() ? "missing" : "different",
-                     any_id ? cell()
-                            : cell(emuv::instance_name(item.wanted.id)),
+                     id == emuv::any ? cell() : cell(emuv::instance_name(id)),
                      item.from->name, describe(item.wanted),
                      item.found ? cell(describe(*item.found)) : cell()};
         list.rows.push_back(std::move(one));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl create: makes instances, from a profile or from options.
 #include "cards.hpp"
+#include "definitions.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "instance_options.hpp"
 #include "instances.hpp"
 #include "names.hpp"
 #include "profiles.hpp"
@@ -13,6 +15,7 @@
 #include <emuv/size.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -25,58 +28,47 @@ struct create_options
 {
     std::string profile;
     std::string config;
-    std::string gpu_model;
-    std::string physical;
-    std::string virtual_size;
-    std::string client_virtual;
-    std::string id;
     std::string count;
     std::string name;
-    std::string numa_node;
-    std::string pci_device_id;
-    bool overcommit = false;
-    bool guaranteed = false;
-    bool numa_bind = false;
-    std::string swap;
+    bool persist = false;
+    instance_options instance;
     std::string module = "emuv";
     bool dry_run = false;
     output_options output;
 };
 
-// The model and the VRAM that the options name, or the card that is here.
-void set_card(const create_options &options, emuv::instance_spec &spec,
-              const environment &env)
+// The model and the VRAM that no option names: of the card that is here.
+void set_card(emuv::profile &what, const environment &env)
 {
-    spec.gpu_model = options.gpu_model;
-    if (options.gpu_model.empty()) {
+    emuv::instance_spec &spec = what.spec;
+    if (!what.model_given) {
         try {
             const card one = only_card(env);
             spec.gpu_model = one.name;
-            spec.physical_bytes = one.vram_bytes;
+            if (!what.physical_given)
+                spec.physical_bytes = one.vram_bytes;
         } catch (const failure &problem) {
             throw usage_error(fmt::format("{}; give --gpu-model or --profile",
                                           problem.what()));
         }
-    }
-    parse_option("--gpu-model", [&] {
-        emuv::check_gpu_model_label(spec.gpu_model);
-        return 0;
-    });
-    if (!options.physical.empty())
-        spec.physical_bytes = parse_option(
-            "--physical", [&] { return emuv::parse_size(options.physical); });
-    else if (!options.gpu_model.empty()) {
+        parse_option("--gpu-model", [&] {
+            emuv::check_gpu_model_label(spec.gpu_model);
+            return 0;
+        });
+        if (spec.physical_bytes == 0 && !what.physical_given)
+            throw usage_error(fmt::format("the VRAM of the {} is unknown here; "
+                                          "give --physical",
+                                          spec.gpu_model));
+    } else if (!what.physical_given) {
         try {
-            spec.physical_bytes = vram_of(options.gpu_model, env);
+            spec.physical_bytes = vram_of(spec.gpu_model, env);
         } catch (const std::invalid_argument &problem) {
             throw usage_error(fmt::format("--gpu-model: {}; give --physical "
                                           "with it",
                                           problem.what()));
         }
-    } else if (spec.physical_bytes == 0)
-        throw usage_error(fmt::format("the VRAM of the {} is unknown here; "
-                                      "give --physical",
-                                      spec.gpu_model));
+    }
+    what.model_given = what.physical_given = true;
 }
 
 void warn_if_larger_than_card(const emuv::instance_spec &spec,
@@ -98,34 +90,14 @@ void warn_if_larger_than_card(const emuv::instance_spec &spec,
 emuv::profile from_options(const create_options &options,
                            const environment &env)
 {
-    emuv::profile what;
-    if (options.virtual_size.empty())
-        throw usage_error("--virtual is missing; it takes a size such as 2G, "
-                          "or 0. Or give --profile");
-    emuv::instance_spec &spec = what.spec;
-    set_card(options, spec, env);
-    spec.virtual_bytes = parse_option(
-        "--virtual", [&] { return emuv::parse_size(options.virtual_size); });
+    emuv::profile what = read_instance_options(options.instance);
+    set_card(what, env);
     try {
-        emuv::check_instance_sizes(spec.physical_bytes, spec.virtual_bytes);
+        emuv::check_instance_sizes(what.spec.physical_bytes,
+                                   what.spec.virtual_bytes);
     } catch (const std::invalid_argument &problem) {
         throw usage_error(problem.what());
     }
-    if (!options.client_virtual.empty())
-        spec.client_virtual_bytes = parse_option("--client-virtual", [&] {
-            return emuv::parse_client_size(options.client_virtual);
-        });
-    if (!options.numa_node.empty())
-        spec.numa_node = parse_option("--numa-node", [&] {
-            return static_cast<int>(
-                emuv::parse_integer(options.numa_node, -1, 1023));
-        });
-    if (!options.pci_device_id.empty())
-        spec.pci_device_id = parse_option("--pci-device-id", [&] {
-            return emuv::parse_pci_device_id(options.pci_device_id);
-        });
-    spec.overcommit = options.overcommit;
-    spec.guaranteed = options.guaranteed;
     return what;
 }
 
@@ -147,9 +119,40 @@ emuv::profile from_profile(const create_options &options,
     }
     emuv::profile what = *found;
     complete(what, env);
-    what.spec.overcommit = what.spec.overcommit || options.overcommit;
-    what.spec.guaranteed = what.spec.guaranteed || options.guaranteed;
+    what.model_given = what.physical_given = true;
     return what;
+}
+
+// Throws unless one instance may be called so, and be defined if it is to last.
+void check_name_option(const create_options &options, emuv::profile &what,
+                       const environment &env)
+{
+    if (options.name.empty()) {
+        if (options.persist)
+            throw usage_error("--persist: needs --name, by which the instance "
+                              "is known from now on");
+        return;
+    }
+    parse_option("--name", [&] {
+        check_name(options.name);
+        return 0;
+    });
+    if (what.count != 1)
+        throw usage_error("--name: one name is for one instance, not for "
+                          "several");
+    if (const int other = find_name(options.name, env); other >= 0)
+        throw failure(fmt::format("the name '{}' is taken by {}", options.name,
+                                  emuv::instance_name(other)));
+    what.name = options.name;
+    if (!options.persist)
+        return;
+    std::error_code ignored;
+    if (std::filesystem::exists(definition_file(options.name, options.config),
+                                ignored))
+        throw failure(fmt::format("{} is defined already; 'emuvctl start {}' "
+                                  "makes it, 'emuvctl undefine' forgets it",
+                                  options.name, options.name));
+    check_definition(what, options.config);
 }
 
 void cmd_create(const create_options &options, environment &env)
@@ -159,40 +162,14 @@ void cmd_create(const create_options &options, environment &env)
 
     emuv::profile what = options.profile.empty() ? from_options(options, env)
                                                  : from_profile(options, env);
-    if (what.spec.overcommit && what.spec.guaranteed)
-        throw usage_error("--guaranteed and --overcommit: RAM that is promised "
-                          "beyond what there is cannot be reserved");
-    what.spec.numa_bind = what.spec.numa_bind || options.numa_bind;
-    if (what.spec.numa_bind && what.spec.numa_node == emuv::any)
-        throw usage_error("--numa-bind: needs --numa-node");
-    if (!options.swap.empty())
-        what.spec.swap = options.swap;
-    if (!what.spec.swap.empty() && what.spec.guaranteed)
-        throw usage_error("--guaranteed and --swap: memory that is reserved "
-                          "never leaves RAM");
-    if (!options.id.empty())
-        what.spec.id = parse_option("--id", [&] {
-            return static_cast<int>(
-                emuv::parse_integer(options.id, 0, EMUV_MAX_INSTANCES - 1));
-        });
+    add_to_profile(options.instance, what);
+    check_together(what.spec);
     if (!options.count.empty())
         what.count = parse_option("--count", [&] {
             return static_cast<unsigned>(
                 emuv::parse_integer(options.count, 1, EMUV_MAX_INSTANCES));
         });
-    if (!options.name.empty()) {
-        parse_option("--name", [&] {
-            check_name(options.name);
-            return 0;
-        });
-        if (what.count != 1)
-            throw usage_error("--name: one name is for one instance, not for "
-                              "several");
-        if (const int other = find_name(options.name, env); other >= 0)
-            throw failure(fmt::format("the name '{}' is taken by {}",
-                                      options.name,
-                                      emuv::instance_name(other)));
-    }
+    check_name_option(options, what, env);
     const auto specs = what.instances();
     if (what.spec.id != emuv::any && specs.back().id >= EMUV_MAX_INSTANCES)
         throw usage_error(fmt::format(
@@ -209,6 +186,10 @@ void cmd_create(const create_options &options, environment &env)
         for (std::size_t i = 0; i < specs.size(); i++)
             text += fmt::format("would create {}: {}\n", env.node(ids[i]),
                                 describe(specs[i]));
+        if (options.persist)
+            text += fmt::format(
+                "would write {}\n",
+                definition_file(options.name, options.config).string());
         env.out.write(text);
         return;
     }
@@ -221,21 +202,11 @@ void cmd_create(const create_options &options, environment &env)
         made.push_back(work.make(spec));
     if (!options.name.empty())
         give_name(options.name, made.front().uuid, env);
+    if (options.persist)
+        write_definition(what, options.config, env);
     work.commit();
 
-    listing list;
-    list.name = "instances";
-    list.columns = instance_columns();
-    std::string nodes;
-    const auto names = read_names(env);
-    for (const auto &info : made) {
-        list.rows.push_back(instance_row(info, env, names));
-        nodes += env.node(info.id) + "\n";
-    }
-    if (options.output.any())
-        print.print(list, env);
-    else
-        env.out.write(nodes);
+    print_instances(made, print, options.output, env);
 }
 
 } // namespace
@@ -259,39 +230,18 @@ verb create_verb()
     create.options = {
         profile,
         config_option(options->config),
-        {"--gpu-model", "MODEL",
-         "the card: 4070, \"RTX 4070\" or any label.\n"
-         "Default: the one in this machine",
-         &options->gpu_model},
-        {"--physical", "SIZE", "share of VRAM. Default: what the card has",
-         &options->physical},
-        {"--virtual", "SIZE", "share of system RAM, a multiple of 2M",
-         &options->virtual_size},
-        {"--client-virtual", "SIZE",
-         "the part of it that one client may allocate.\nDefault: all",
-         &options->client_virtual},
-        {"--id", "N",
-         "number of the (first) instance. Default:\nthe lowest free one",
-         &options->id},
         {"--name", "NAME",
          "call it so: list, info, stats, run and\ndestroy take the name",
          &options->name},
-        {"--count", "N", "how many to make. Default: 1", &options->count},
-        {"--numa-node", "N", "where its RAM comes from; -1: any",
-         &options->numa_node},
-        flag("--numa-bind", options->numa_bind, "take no RAM from other nodes"),
-        {"--pci-device-id", "0xID", "the card it belongs to, a label",
-         &options->pci_device_id},
-        flag("--overcommit", options->overcommit,
-             "promise more RAM than the host has"),
-        flag("--guaranteed", options->guaranteed,
-             "reserve its share of RAM at once"),
-        {"--swap", "PATH",
-         "let cold memory leave RAM for this device,\nfile or folder",
-         &options->swap, offered::files},
-        module_option(options->module),
-        dry_run_flag(options->dry_run),
-        json_flag(options->output)};
+        flag("--persist", options->persist,
+             "define it, too: every boot brings it back"),
+        {"--count", "N", "how many to make. Default: 1", &options->count}};
+    for (auto &each : options_of_an_instance(options->instance))
+        create.options.push_back(std::move(each));
+    for (auto &&each :
+         {module_option(options->module), dry_run_flag(options->dry_run),
+          json_flag(options->output)})
+        create.options.push_back(each);
     create.action = [options](environment &env) { cmd_create(*options, env); };
     return create;
 }

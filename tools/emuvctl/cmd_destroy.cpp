@@ -3,14 +3,10 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
-#include "names.hpp"
+#include "removal.hpp"
 #include "verbs.hpp"
 
-#include <emuv/control.hpp>
-
 #include <memory>
-
-#include <fmt/format.h>
 
 namespace emuvctl {
 
@@ -28,33 +24,8 @@ void cmd_destroy(const destroy_options &options, environment &env)
 {
     if (options.all == !options.instances.empty())
         throw usage_error("give either instances or --all");
-    const auto ids = parse_instances(options.instances, env);
-    const auto doomed = read_instances(ids, env);
-
-    // Nothing goes unless all can go, as far as can be told beforehand.
-    for (const auto &info : doomed)
-        if (info.clients != 0 && !options.force)
-            throw failure(fmt::format("{}: in use by {}", info.name(),
-                                      describe_clients(info, env)));
-    if (options.dry_run) {
-        std::string text;
-        for (const auto &info : doomed)
-            text += fmt::format("would destroy {}: {}{}\n", info.name(),
-                                describe(to_spec(info)),
-                                info.clients != 0
-                                    ? ", used by " + describe_clients(info, env)
-                                    : "");
-        env.out.write(text);
-        return;
-    }
-    emuv::control control(env.dev, env.kernel);
-    for (const auto &info : doomed) {
-        if (options.force)
-            control.revoke(info.id);
-        else
-            control.destroy(info.id);
-        forget_name(info.uuid, env);
-    }
+    remove_instances([&] { return parse_instances(options.instances, env); },
+                     {options.force, options.dry_run, "destroy"}, env);
 }
 
 } // namespace

@@ -164,6 +164,24 @@ row instance_row(const emuv::instance_info &info, const environment &env,
     return result;
 }
 
+void print_instances(std::span<const emuv::instance_info> made, printer &print,
+                     const output_options &output, environment &env)
+{
+    listing list;
+    list.name = "instances";
+    list.columns = instance_columns();
+    std::string nodes;
+    const auto names = read_names(env);
+    for (const auto &info : made) {
+        list.rows.push_back(instance_row(info, env, names));
+        nodes += env.node(info.id) + "\n";
+    }
+    if (output.any())
+        print.print(list, env);
+    else
+        env.out.write(nodes);
+}
+
 std::vector<int> parse_instances(std::span<const std::string> words,
                                  const environment &env)
 {
@@ -331,16 +349,14 @@ creation::creation(environment &env) : env_(env), control_(env.dev, env.kernel)
 
 creation::~creation()
 {
-    for (auto id = made_.rbegin(); id != made_.rend(); ++id) {
-        const auto info = env_.sysfs().instance(*id);
-        const int result = control_.try_destroy(*id);
-        if (result == 0 && info)
-            forget_name(info->uuid, env_);
-        if (result != 0)
+    if (made_.empty())
+        return;
+    for (auto id = made_.rbegin(); id != made_.rend(); ++id)
+        if (const int result = control_.try_destroy(*id); result != 0)
             env_.say(fmt::format("{}: could not be taken back: {}",
                                  emuv::instance_name(*id),
                                  emuv::errno_text(-result)));
-    }
+    forget_names(names_lock(env_), env_);
 }
 
 emuv::instance_info creation::make(const emuv::instance_spec &spec,

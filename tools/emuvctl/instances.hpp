@@ -30,6 +30,10 @@ double used_percent(const emuv::instance_info &info);
 row instance_row(const emuv::instance_info &info, const environment &env,
                  const std::map<std::string, std::string> &names);
 
+/// Prints instances that were made: their nodes, or as the options want it.
+void print_instances(std::span<const emuv::instance_info> made, printer &print,
+                     const output_options &output, environment &env);
+
 /// The ids that the words of a command line name, by number or by the name
 /// that somebody gave.
 /// @throws usage_error a word can name no instance

@@ -7,11 +7,11 @@
 #include "output.hpp"
 
 #include <emuv/sysfs.hpp>
-#include <emuv/unique_fd.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 
@@ -57,19 +57,29 @@ std::filesystem::path lock_file(const environment &env)
     return env.run / "emuv/names.lock";
 }
 
-// While this is open, nobody else gives or takes names. Empty if it cannot be
-// had.
-emuv::unique_fd lock_names(const environment &env, int flags)
+void make_folders(const environment &env)
 {
-    emuv::unique_fd file(::open(lock_file(env).c_str(),
-                                O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600));
-    while (file && ::flock(file.get(), LOCK_EX) != 0)
-        if (errno != EINTR)
-            return {};
-    return file;
+    std::error_code problem;
+    std::filesystem::create_directories(env.run, problem);
+    make_folder(folder(env).parent_path());
+    make_folder(folder(env));
 }
 
 } // namespace
+
+names_lock::names_lock(const environment &env, folder missing)
+{
+    try {
+        if (missing == folder::make)
+            make_folders(env);
+    } catch (const std::system_error &) {
+        return;
+    }
+    file_.reset(::open(lock_file(env).c_str(),
+                       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    while (file_ && ::flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+}
 
 void check_name(std::string_view name)
 {
@@ -119,13 +129,9 @@ int find_name(const std::string &name, const environment &env)
 void give_name(const std::string &name, const std::string &uuid,
                const environment &env)
 {
-    std::error_code problem;
-    std::filesystem::create_directories(env.run, problem);
-    make_folder(folder(env).parent_path());
-    make_folder(folder(env));
-    const emuv::unique_fd lock = lock_names(env, O_CREAT);
-    if (!lock)
-        cannot_write(lock_file(env), errno);
+    make_folders(env); // tells what is wrong
+    const names_lock lock(env);
+    forget_names(lock, env);
     if (const int other = find_name(name, env); other >= 0)
         throw failure(fmt::format("the name '{}' is taken by {}", name,
                                   emuv::instance_name(other)));
@@ -149,15 +155,17 @@ void give_name(const std::string &name, const std::string &uuid,
     }
 }
 
-void forget_name(const std::string &uuid, const environment &env) noexcept
+void forget_names(const names_lock & /*held*/, const environment &env) noexcept
 {
     try {
-        const emuv::unique_fd lock = lock_names(env, 0);
-        const auto names = read_names(env);
-        if (const auto found = names.find(uuid); found != names.end())
-            ::unlink((folder(env) / found->second).c_str());
+        std::set<std::string> there;
+        for (const auto &info : env.sysfs().instances())
+            there.insert(info.uuid);
+        for (const auto &[uuid, name] : read_names(env))
+            if (!there.contains(uuid))
+                ::unlink((folder(env) / name).c_str());
     } catch (...) {
-        return; // it means nothing without its instance
+        return; // they mean nothing without their instances
     }
 }
 

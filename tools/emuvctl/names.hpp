@@ -3,6 +3,8 @@
 // alone; /run/emuv/names has a file for each name, with the UUID in it.
 #pragma once
 
+#include <emuv/unique_fd.hpp>
+
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,6 +12,24 @@
 namespace emuvctl {
 
 struct environment;
+
+/// While it lives, no other emuvctl gives or takes names, destroys instances or
+/// writes definitions. One that cannot be had, for want of rights, holds nobody
+/// up: what it is for will fail by itself.
+class names_lock
+{
+public:
+    /// For when nobody has given any name yet.
+    enum class folder
+    {
+        leave, ///< hold nothing: there is no name that could mislead
+        make,
+    };
+    explicit names_lock(const environment &env, folder missing = folder::leave);
+
+private:
+    emuv::unique_fd file_;
+};
 
 /// Throws std::invalid_argument unless this can be a name: 1 to 48 letters,
 /// digits, '-', '_' and '.', with a letter first, and not "emuvN".
@@ -19,15 +39,16 @@ void check_name(std::string_view name);
 /// where nobody has given any.
 std::map<std::string, std::string> read_names(const environment &env);
 
-/// Gives an instance a name that no instance there is has.
+/// Gives an instance a name that no instance there is has. Names of instances
+/// that have gone go, too.
 /// @throws failure one has it
 /// @throws std::system_error
 void give_name(const std::string &name, const std::string &uuid,
                const environment &env);
 
-/// Takes the name from an instance that is gone; what cannot be removed stays,
+/// Removes the names of instances that have gone; what cannot be removed stays,
 /// and means nothing.
-void forget_name(const std::string &uuid, const environment &env) noexcept;
+void forget_names(const names_lock &held, const environment &env) noexcept;
 
 /// The instance that has a name; -1 if there is none.
 int find_name(const std::string &name, const environment &env);

@@ -37,7 +37,8 @@ bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has)
 }
 
 plan match(std::span<const emuv::profile> profiles,
-           std::span<const emuv::instance_info> instances)
+           std::span<const emuv::instance_info> instances,
+           const std::map<std::string, std::string> &names)
 {
     plan result;
     std::set<int> taken;
@@ -49,34 +50,34 @@ plan match(std::span<const emuv::profile> profiles,
             result.items.push_back(std::move(item));
         }
 
-    // Those with an id first: the others must not take theirs.
-    for (auto &item : result.items) {
-        if (item.wanted.id == emuv::any)
-            continue;
-        const auto at = std::find_if(instances.begin(), instances.end(),
-                                     [&](const emuv::instance_info &one) {
-                                         return one.id == item.wanted.id;
-                                     });
+    // Gives an item the first instance of a kind that no other item has.
+    const auto give = [&](plan_item &item, const auto &suits) {
+        const auto at =
+            std::find_if(instances.begin(), instances.end(),
+                         [&](const emuv::instance_info &one) {
+                             return !taken.contains(one.id) && suits(one);
+                         });
         if (at == instances.end())
-            continue;
+            return;
         item.found = *at;
         item.matches = fits(item.wanted, *at);
         taken.insert(at->id);
-    }
-    for (auto &item : result.items) {
+    };
+    // Those with an id first: the others must not take theirs.
+    for (auto &item : result.items)
         if (item.wanted.id != emuv::any)
-            continue;
-        const auto at = std::find_if(instances.begin(), instances.end(),
-                                     [&](const emuv::instance_info &one) {
-                                         return !taken.contains(one.id) &&
-                                                fits(item.wanted, one);
-                                     });
-        if (at == instances.end())
-            continue;
-        item.found = *at;
-        item.matches = true;
-        taken.insert(at->id);
-    }
+            give(item,
+                 [&](const auto &one) { return one.id == item.wanted.id; });
+    for (auto &item : result.items)
+        if (item.missing() && item.wanted.id == emuv::any &&
+            item.from->count == 1)
+            give(item, [&](const auto &one) {
+                const auto name = names.find(one.uuid);
+                return name != names.end() && name->second == item.from->name;
+            });
+    for (auto &item : result.items)
+        if (item.missing() && item.wanted.id == emuv::any)
+            give(item, [&](const auto &one) { return fits(item.wanted, one); });
     for (const auto &one : instances)
         if (!taken.contains(one.id))
             result.extra.push_back(one);

@@ -6,6 +6,7 @@
 #include <emuv/profile.hpp>
 #include <emuv/types.hpp>
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,12 +35,14 @@ struct plan
     std::vector<emuv::instance_info> extra; ///< what no profile asks for
 };
 
-/// Finds for each wanted instance its own. An instance's profile is not
-/// recorded anywhere. So a profile with an instance_id is matched by that id,
-/// and the others by their values. Each of these takes the lowest instance that
-/// has them and that no other has taken.
+/// Finds for each wanted instance its own. A profile with an instance_id is
+/// matched by that id. Then come those whose name an instance has. The rest are
+/// matched by their values: each takes the lowest instance that has them and
+/// that no other has taken.
+/// @param names  as read_names() gives them
 plan match(std::span<const emuv::profile> profiles,
-           std::span<const emuv::instance_info> instances);
+           std::span<const emuv::instance_info> instances,
+           const std::map<std::string, std::string> &names);
 
 /// True if an instance is as a profile wants it.
 bool fits(const emuv::instance_spec &wanted, const emuv::instance_info &has);
