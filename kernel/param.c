@@ -91,7 +91,7 @@ static long long physical_vram_gb[EMUV_PARAM_MAX];
 static unsigned int physical_gbs;
 module_param_array(physical_vram_gb, emuv_gb, &physical_gbs, 0444);
 MODULE_PARM_DESC(physical_vram_gb,
-		 "Physical VRAM of each instance in GiB, 0 to 1048576 (default: no instance)");
+		 "Physical VRAM of each instance in GiB, 0 to 1048576 (default: 0; without any size no instance)");
 
 static long long physical_vram_mb[EMUV_PARAM_MAX];
 static unsigned int physical_mbs;
@@ -103,7 +103,7 @@ static long long virtual_vram_gb[EMUV_PARAM_MAX];
 static unsigned int virtual_gbs;
 module_param_array(virtual_vram_gb, emuv_gb, &virtual_gbs, 0444);
 MODULE_PARM_DESC(virtual_vram_gb,
-		 "Virtual VRAM (system RAM) of each instance in GiB, 0 to 1048576 (default: no instance)");
+		 "Virtual VRAM (system RAM) of each instance in GiB, 0 to 1048576 (default: 0; without any size no instance)");
 
 static long long virtual_vram_mb[EMUV_PARAM_MAX];
 static unsigned int virtual_mbs;
