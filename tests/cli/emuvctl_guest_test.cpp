@@ -230,12 +230,12 @@ TEST_F(guest, users_session_goes_as_the_manual_has_it)
               "create emuv4 workers RTX\\x204070 3G 64M\n"
               "create emuv20 fixed lab\\x20card 700M 64M\n");
     EXPECT_EQ(good("$E list --raw --noheadings"),
-              "emuv0 4070 12G 2G 14G 0 0 0 0\n"
-              "emuv1 4090 6G 1G 7G 0 0 0 0\n"
-              "emuv2 RTX\\x204070 3G 64M 3.1G 0 0 0 0\n"
-              "emuv3 RTX\\x204070 3G 64M 3.1G 0 0 0 0\n"
-              "emuv4 RTX\\x204070 3G 64M 3.1G 0 0 0 0\n"
-              "emuv20 lab\\x20card 700M 64M 764M 0 0 0 0\n");
+              "emuv0 - 4070 12G 2G 14G 0 0 0 0\n"
+              "emuv1 - 4090 6G 1G 7G 0 0 0 0\n"
+              "emuv2 - RTX\\x204070 3G 64M 3.1G 0 0 0 0\n"
+              "emuv3 - RTX\\x204070 3G 64M 3.1G 0 0 0 0\n"
+              "emuv4 - RTX\\x204070 3G 64M 3.1G 0 0 0 0\n"
+              "emuv20 fixed lab\\x20card 700M 64M 764M 0 0 0 0\n");
     hold(0, [](emuv::client &own) {
         own.charge(3 * gib);
         const auto region = own.alloc(64 * mib);
