@@ -124,7 +124,7 @@ guest_qemu_begins() {
     fi
     # As in scripts/vm: on a busy host a guest stands still for seconds.
     kernel_options=(root=/dev/vda rw console=ttyS0 panic=-1 oops=panic norandmaps mitigations=off
-        tsc=reliable watchdog_thresh=60 workqueue.watchdog_thresh=120
+        no_timer_check tsc=reliable watchdog_thresh=60 workqueue.watchdog_thresh=120
         rcupdate.rcu_cpu_stall_timeout=120 systemd.mask=serial-getty@ttyS0.service
         systemd.default_timeout_start_sec=600s "${GUEST_APPEND:-}")
     qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
