@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Messages about memory that ran out, in the forms that programs print them.
 #include "finding.hpp"
+#include "text.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -102,6 +103,8 @@ const expected all[] = {
      "fragmentation", "_record_memory_history"},
     {"snapshot.pickle", source::pytorch_snapshot, vram, 512, 3072, "a leak",
      "loss.item()"},
+    {"snapshot_devices.pickle", source::pytorch_snapshot, vram, 256, 1536,
+     "not told", "emuvctl run --virtual 4G --move"},
     {"jax.txt", source::xla, vram, 8704, 0, "not told",
      "XLA_PYTHON_CLIENT_PREALLOCATE"},
     {"tensorflow.txt", source::tensorflow, vram, 1280, 9318, "too small",
@@ -252,6 +255,52 @@ TEST(Diagnose, FreeMemoryThatWouldDoPointsToALimit)
         "PyTorch but unallocated.");
     ASSERT_FALSE(made.findings.empty());
     EXPECT_EQ(kinds(made.findings.front()).front(), "a limit");
+}
+
+TEST(Diagnose, OfSeveralDevicesTheOneThatRefusedLastIsTold)
+{
+    const diagnosis made = diagnose(sample("snapshot_devices.pickle"));
+    ASSERT_EQ(made.findings.size(), 1u);
+    EXPECT_EQ(made.findings[0].device, "GPU 1");
+    EXPECT_THAT(made.findings[0].notes,
+                testing::Contains("On GPU 0: 6 GiB held, 0 bytes cached."));
+}
+
+TEST(Diagnose, FiguresMayHaveCommas)
+{
+    const auto bytes_of = [](const char *text) {
+        const auto made = read_figure(text);
+        return made ? made->bytes : 0;
+    };
+    EXPECT_EQ(bytes_of("1,073,741,824 bytes"), 1073741824u);
+    EXPECT_EQ(bytes_of("1,900.50 MiB"), 1900u * MiB + MiB / 2);
+    EXPECT_EQ(bytes_of("1,900 MiB"), 1900u * MiB);
+    EXPECT_EQ(bytes_of("1900,50 MiB"), 1900u * MiB + MiB / 2);
+    EXPECT_EQ(bytes_of("1,500 GiB"), 1536u * MiB) << "a fraction";
+    EXPECT_EQ(bytes_of("0,500 MiB"), MiB / 2) << "a fraction";
+    EXPECT_EQ(bytes_of("12,5 GiB"), 12800u * MiB);
+    EXPECT_EQ(bytes_of("12,3456"), 12u) << "neither";
+    const auto before =
+        figure_before("in use are 1,234,567,890 bytes of 7", " of 7");
+    ASSERT_TRUE(before);
+    EXPECT_EQ(before->bytes, 1234567890u);
+}
+
+TEST(Diagnose, TheLinksRateIsTheOneThatWasMeasured)
+{
+    const std::string refused =
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 12.00 GiB of which 100.00 MiB is free. Of the allocated "
+        "memory 11.50 GiB is allocated by PyTorch, and 0 bytes is reserved by "
+        "PyTorch but unallocated.";
+    EXPECT_THAT(screen(diagnose(refused), 200), HasSubstr("at 25 GB/s,"));
+    const std::string spilled =
+        "emuV: 1.5 GiB of an allocation of 2 GiB went to system RAM (HOST_NUMA "
+        "memory): VRAM in use 12 GiB of 12 GiB; the link moves 52.4 GB/s\n";
+    EXPECT_THAT(screen(diagnose(spilled + refused), 200),
+                HasSubstr("at 52.4 GB/s (measured here)"));
+    EXPECT_THAT(screen(diagnose("the link moves 1e99 GB/s\n" + refused), 200),
+                HasSubstr("at 25 GB/s,"));
 }
 
 TEST(Diagnose, SeveralMessagesAreAllNamed)

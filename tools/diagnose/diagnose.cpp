@@ -48,11 +48,13 @@ constexpr std::optional<finding> (*recognisers[])(std::string_view) = {
 diagnosis diagnose(std::string_view data)
 {
     diagnosis made;
+    double link_rate = 0;
     if (looks_like_pickle(data)) {
         if (auto found = find_snapshot(data, made.problem))
             made.findings.push_back(std::move(*found));
     } else {
         const std::string text = cleaned(data);
+        link_rate = link_rate_of(text);
         for (const auto recognise : recognisers)
             if (auto found = recognise(text)) {
                 // Words that a better message has, too.
@@ -63,6 +65,7 @@ diagnosis diagnose(std::string_view data)
     }
     join(made);
     for (finding &each : made.findings) {
+        each.link_rate = link_rate;
         judge(each);
         advise(each);
     }

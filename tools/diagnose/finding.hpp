@@ -114,6 +114,7 @@ struct finding
     bool emuv_can_help = true;
     /// The system RAM that emuV grants.
     std::optional<figure> granted;
+    double link_rate = 0; ///< bytes a second, where emuV measured it; or 0
 
     phase at = phase::unknown;
     std::string where;  ///< "train.py:42, in forward"

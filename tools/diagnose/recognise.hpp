@@ -47,4 +47,8 @@ void judge(finding &of);
 /// Fills remedies by the causes.
 void advise(finding &of);
 
+/// The link's rate as emuV's line about the first spill tells it, in bytes a
+/// second; 0 if no line does.
+double link_rate_of(std::string_view text);
+
 } // namespace emuv::diagnose

@@ -220,12 +220,17 @@ private:
                  of_.granted ? of_.granted->bytes / GiB : 0);
         std::string price =
             "what spills is read at the link's speed, not at VRAM's";
-        // Arithmetic: out and in once a step, at PCIe 4.0's rate.
+        // Arithmetic: out and in once a step, at the rate that emuV measured,
+        // or PCIe 4.0's.
+        const bool measured = of_.link_rate > 0;
+        const double rate = measured ? of_.link_rate : 25e9;
+        const std::string at = fmt::format("{:.3g} GB/s{}", rate / 1e9,
+                                           measured ? " (measured here)" : "");
         if (lacks > 0 && lacks < 1024 * GiB)
             price = fmt::format(
-                "moving {} out and in takes {:.0f} ms a step at 25 GB/s, less "
-                "what hides behind computing",
-                size(lacks), 2 * static_cast<double>(lacks) / 25e9 * 1e3);
+                "moving {} out and in takes {:.0f} ms a step at {}, less what "
+                "hides behind computing",
+                size(lacks), 2 * static_cast<double>(lacks) / rate * 1e3, at);
         if (of_.only_vram && of_.limit) {
             add(some, "Grant it more VRAM", "less for others on the card",
                 fmt::format("emuvctl run --physical {}G ...",
@@ -236,9 +241,9 @@ private:
             return; // no machine has it
         if (of_.from == source::ggml && lacks > 0)
             price = fmt::format(
-                "each token reads it over the link, {:.0f} ms at 25 GB/s; -ngl "
-                "is faster where RAM is faster than the link",
-                static_cast<double>(lacks) / 25e9 * 1e3);
+                "each token reads it over the link, {:.0f} ms at {}; -ngl is "
+                "faster where RAM is faster than the link",
+                static_cast<double>(lacks) / rate * 1e3, at);
         add(some,
             of_.under_emuv
                 ? "Grant it more system RAM than now"

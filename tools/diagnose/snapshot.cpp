@@ -90,26 +90,41 @@ void add_segment(const pickle &file, value segment, device_sums &to,
     }
 }
 
-// The recorded history: what the program held over time, and the last refusal.
-void read_history(const pickle &file, value traces, finding &into, effort &left)
+// The device that refused last, by the recorded histories of all; or none.
+std::optional<std::size_t>
+refusing(const pickle &file, const std::vector<value> &histories, effort &left)
 {
-    const auto &devices = file.items(traces);
-    const std::vector<value> *longest = nullptr;
-    for (const value &each : devices) {
-        if (!left.spend())
-            return;
-        if (longest == nullptr || file.items(each).size() > longest->size())
-            longest = &file.items(each);
-    }
-    if (longest == nullptr || longest->empty())
+    std::optional<std::size_t> found;
+    std::uint64_t latest = 0;
+    for (std::size_t i = 0; i < histories.size(); i++)
+        for (const value &entry : file.items(histories[i])) {
+            if (!left.spend())
+                return found;
+            if (file.text(file.at(entry, "action")) != "oom")
+                continue;
+            const std::uint64_t when = file.number(file.at(entry, "time_us"));
+            if (!found || when >= latest) {
+                found = i;
+                latest = when;
+            }
+        }
+    return found;
+}
+
+// A device's recorded history: what the program held there over time, and the
+// last refusal.
+void read_history(const pickle &file, const std::vector<value> &history,
+                  finding &into, effort &left)
+{
+    if (history.empty())
         return;
     // The least that was held in each quarter, counted from the start.
     std::array<std::int64_t, 4> least{};
     least.fill(INT64_MAX);
     std::int64_t now = 0;
     std::uint64_t allocations = 0;
-    for (std::size_t i = 0; i < longest->size() && left.spend(); i++) {
-        const value &entry = (*longest)[i];
+    for (std::size_t i = 0; i < history.size() && left.spend(); i++) {
+        const value &entry = history[i];
         const std::string_view what = file.text(file.at(entry, "action"));
         const auto bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(
             file.number(file.at(entry, "size")), std::uint64_t{1} << 50));
@@ -125,7 +140,7 @@ void read_history(const pickle &file, value traces, finding &into, effort &left)
             into.times += into.ran_out ? 1 : 0;
             into.ran_out = true;
         }
-        std::int64_t &of = least[i * 4 / longest->size()];
+        std::int64_t &of = least[i * 4 / history.size()];
         of = std::min(of, now);
     }
     constexpr std::int64_t much = std::int64_t{64} << 20;
@@ -166,6 +181,40 @@ void describe(const pickle &file, int device, const device_sums &sums,
             size(times(bytes, each->count)), size(sums.held), each->count,
             size(bytes), place.empty() ? "" : ", the first from ", place));
     }
+}
+
+// The device that a finding is about: the one that refused, or the fullest, or
+// the one with the longest history.
+int device_of(const pickle &file, const std::map<int, device_sums> &devices,
+              const std::vector<value> &histories, effort &left)
+{
+    if (const auto refused = refusing(file, histories, left))
+        return static_cast<int>(std::min<std::size_t>(*refused, 63));
+    const auto fullest = std::max_element(
+        devices.begin(), devices.end(), [](const auto &a, const auto &b) {
+            return a.second.reserved < b.second.reserved;
+        });
+    if (fullest != devices.end())
+        return fullest->first;
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < histories.size() && left.spend(); i++)
+        if (file.items(histories[i]).size() >
+            file.items(histories[longest]).size())
+            longest = i;
+    return static_cast<int>(std::min<std::size_t>(longest, 63));
+}
+
+// Tells of the other devices of a snapshot.
+void add_others(const std::map<int, device_sums> &devices, int device,
+                finding &into)
+{
+    constexpr std::size_t most = 7;
+    std::size_t count = 0;
+    for (const auto &[number, sums] : devices)
+        if (number != device && count++ < most)
+            into.notes.push_back(fmt::format(
+                "On GPU {}: {} held, {} cached.", number, size(sums.held),
+                size(minus(sums.reserved, sums.held))));
 }
 
 } // namespace
@@ -210,26 +259,31 @@ std::optional<finding> find_snapshot(std::string_view data,
     made.from = source::pytorch_snapshot;
     made.memory = memory_kind::vram;
     made.ran_out = false;
-    const auto fullest = std::max_element(
-        devices.begin(), devices.end(), [](const auto &a, const auto &b) {
-            return a.second.reserved < b.second.reserved;
-        });
-    if (fullest != devices.end())
-        describe(file, fullest->first, fullest->second, made);
-    read_history(file, traces, made, left);
+    const auto &histories = file.items(traces);
+    const int device = device_of(file, devices, histories, left);
+    const auto its = devices.find(device);
+    if (its != devices.end())
+        describe(file, device, its->second, made);
+    else
+        made.device = fmt::format("GPU {}", device);
+    if (static_cast<std::size_t>(device) < histories.size())
+        read_history(file,
+                     file.items(histories[static_cast<std::size_t>(device)]),
+                     made, left);
+    add_others(devices, device, made);
     if (left.spent()) {
         problem = "a snapshot whose parts contain one another: it was not "
                   "made by PyTorch";
         return {};
     }
-    if (made.asked && made.cached && fullest != devices.end() &&
+    if (made.asked && made.cached && its != devices.end() &&
         made.cached->bytes >= made.asked->bytes &&
-        fullest->second.largest_free < made.asked->bytes)
+        its->second.largest_free < made.asked->bytes)
         made.causes.push_back(
             {cause_kind::fragmentation,
              fmt::format("{} are cached, but the largest piece has {}.",
                          size(made.cached->bytes),
-                         size(fullest->second.largest_free))});
+                         size(its->second.largest_free))});
     if (made.asked)
         made.same_size = tensors_of(*made.asked);
     return made;

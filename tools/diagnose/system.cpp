@@ -80,6 +80,21 @@ std::optional<finding> find_emuv(std::string_view text)
     return made;
 }
 
+double link_rate_of(std::string_view text)
+{
+    constexpr std::string_view key = "the link moves ";
+    const std::size_t at = last(text, key);
+    if (at == none)
+        return 0;
+    // Rates have units of 10^9 bytes.
+    const std::string_view rest = text.substr(at + key.size(), 24);
+    const auto rate = figure_after(rest, "");
+    if (!rate || rest.find(" GB/s") == none)
+        return 0;
+    const double made = static_cast<double>(rate->bytes) / (1 << 30) * 1e9;
+    return made >= 1e8 && made <= 1e13 ? made : 0;
+}
+
 std::optional<finding> find_oom_killer(std::string_view text)
 {
     finding made;

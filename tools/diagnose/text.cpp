@@ -105,6 +105,51 @@ std::size_t count(std::string_view text, std::string_view what)
     return found;
 }
 
+namespace {
+
+// True at ",234" that is not ",2345".
+bool is_group(std::string_view text, std::size_t at)
+{
+    if (at + 3 >= text.size() || text[at] != ',')
+        return false;
+    for (std::size_t i = 1; i <= 3; i++)
+        if (!is_digit(text[at + i]))
+            return false;
+    return at + 4 >= text.size() || !is_digit(text[at + 4]);
+}
+
+// The unit at a place, behind one blank at most. @return none if it is no unit
+std::optional<int> unit_at(std::string_view text, std::size_t at,
+                           std::size_t *end)
+{
+    if (at < text.size() && text[at] == ' ')
+        at++;
+    *end = at;
+    while (*end < text.size() && is_letter(text[*end]) && *end - at < 6)
+        (*end)++;
+    return *end == at ? std::nullopt : power_of(text.substr(at, *end - at));
+}
+
+// The end of the groups of three digits at @p at, which stand behind commas; or
+// @p at, if a comma there parts a fraction. One group may be either: "1,900
+// MiB" are many, and "1,900 GiB" are two.
+std::size_t end_of_groups(std::string_view text, std::size_t at)
+{
+    std::size_t end = at;
+    std::size_t count = 0;
+    for (; is_group(text, end); end += 4)
+        count++;
+    const bool point =
+        end + 1 < text.size() && text[end] == '.' && is_digit(text[end + 1]);
+    constexpr int mib = 2;
+    std::size_t ignored = 0;
+    return count > 1 || point || unit_at(text, end, &ignored).value_or(0) <= mib
+               ? end
+               : at;
+}
+
+} // namespace
+
 std::optional<figure> read_figure(std::string_view text, std::size_t *used)
 {
     std::size_t at = 0;
@@ -121,6 +166,12 @@ std::optional<figure> read_figure(std::string_view text, std::size_t *used)
     };
     if (!digits(false))
         return {};
+    // "0,500" is a fraction, and so is "1234,500".
+    if (value >= 1 && at <= 3)
+        for (const std::size_t end = end_of_groups(text, at); at < end;) {
+            at++;
+            digits(false);
+        }
     // A comma parts a fraction in some languages.
     if (at + 1 < text.size() && (text[at] == '.' || text[at] == ',') &&
         is_digit(text[at + 1])) {
@@ -128,17 +179,12 @@ std::optional<figure> read_figure(std::string_view text, std::size_t *used)
         digits(true);
     }
     value *= last_digit;
-    const std::size_t number_end = at;
-    if (at < text.size() && text[at] == ' ')
-        at++;
     std::size_t end = at;
-    while (end < text.size() && is_letter(text[end]) && end - at < 6)
-        end++;
-    auto power = power_of(text.substr(at, end - at));
-    if (!power || end == at) {
+    auto power = unit_at(text, at, &end);
+    if (!power) {
         // Another word follows.
         power = 0;
-        end = number_end;
+        end = at;
     }
     if (used != nullptr)
         *used = end;
@@ -167,12 +213,13 @@ std::optional<figure> figure_before(std::string_view text, std::string_view key)
     if (found == none)
         return {};
     // At most a number, a blank and a unit.
-    const std::size_t from = found > 24 ? found - 24 : 0;
+    const std::size_t from = found > 32 ? found - 32 : 0;
     const std::string_view before = text.substr(from, found - from);
     for (std::size_t at = 0; at < before.size(); at++) {
         const bool begins =
             is_digit(before[at]) &&
-            (at == 0 || (!is_digit(before[at - 1]) && before[at - 1] != '.'));
+            (at == 0 || (!is_digit(before[at - 1]) && before[at - 1] != '.' &&
+                         before[at - 1] != ','));
         std::size_t used = 0;
         if (!begins)
             continue;

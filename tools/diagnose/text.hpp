@@ -28,7 +28,8 @@ std::string unbroken(std::string_view text, std::size_t at,
 std::size_t last(std::string_view text, std::string_view what);
 std::size_t count(std::string_view text, std::string_view what);
 
-/// Reads "2.00 GiB", "1900,00 MiB", "27.93GiB", "524288kB", "0 bytes", 16Mi.
+/// Reads "2.00 GiB", "1900,00 MiB", "1,900.5 MiB", "27.93GiB", "524288kB",
+/// "1,073,741,824 bytes", "0 bytes", 16Mi.
 /// Each unit is a power of 1024. A number alone is bytes.
 /// @param used  out: the characters that were read
 std::optional<figure> read_figure(std::string_view text,
