@@ -375,11 +375,11 @@ transformer reader::shape(const std::string &of) const
         by.query_rank = number_or(key("attention.q_lora_rank"), 0, most_width);
         by.rank = number(key("attention.kv_lora_rank"), 1, most_width);
         by.rope = number_or(key("rope.dimension_count"), 64, most_width);
-        // Files for absorbed attention name its widths apart.
-        const char *const wide =
-            find(key("attention.key_length_mla")) != nullptr
-                ? "attention.key_length_mla"
-                : "attention.key_length";
+        // Files for absorbed attention name its widths apart, and llama.cpp
+        // keeps the narrow vector of these alone.
+        by.stays_narrow = find(key("attention.key_length_mla")) != nullptr;
+        const char *const wide = by.stays_narrow ? "attention.key_length_mla"
+                                                 : "attention.key_length";
         const std::uint64_t whole = number_or(key(wide), 192, most_width);
         by.nope = whole - std::min(whole, by.rope);
         by.value =

@@ -294,10 +294,12 @@ range cache_of(const model &of, const job &as, double e)
     const double length = tokens(of, as);
     const double each = as.batch * element;
     if (is.latent) {
-        // One vector for all heads; or all heads' keys and values, expanded.
-        const double narrow = d(is.latent->rank + is.latent->rope);
+        // One vector for all heads; or all heads' keys and values, expanded, as
+        // Hugging Face's models keep them.
         const double layers = d(is.layers) * length * each;
-        return {layers * narrow, layers * narrow, layers * is.kv_width()};
+        const double narrow = layers * d(is.latent->rank + is.latent->rope);
+        const double wide = layers * is.kv_width();
+        return {narrow, is.latent->stays_narrow ? narrow : wide, wide};
     }
     const double slid =
         is.window != 0 ? std::min(length, d(is.window)) : length;

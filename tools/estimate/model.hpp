@@ -25,6 +25,7 @@ struct latent_attention
     std::uint64_t rope = 0;       ///< of a head's query, with its position
     std::uint64_t nope = 0;       ///< of a head's query, without
     std::uint64_t value = 0;      ///< of a head's value
+    bool stays_narrow = false;    ///< in the cache of who likely runs it
 };
 
 /// Experts of which a router picks some for each token.
