@@ -18,12 +18,15 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 OFFERS = {
     "emuvctl ": "load unload create destroy resize list info stats top why serve run "
                 "profile define start stop undefine apply export assert gpu estimate "
-                "kernels tape diagnose doctor bugreport rm modify ls show",
+                "kernels tape report diagnose doctor bugreport rm modify ls show",
     "emuvctl a": "apply assert",
     "emuvctl profile ": "list show",
     "emuvctl gpu l": "list",
     "emuvctl kernels prof": "profiles.conf",
     "emuvctl diagnose prof": "profiles.conf",
+    "emuvctl report prof": "profiles.conf",
+    "emuvctl report --sc": "--score",
+    "emuvctl report -o prof": "profiles.conf",
     "emuvctl kernels --no": "--no-cache --noheadings",
     "emuvctl destroy ": "emuv0 emuv1 emuv10",
     "emuvctl resize emuv0 --": "--physical --virtual --dry-run --help",

@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "estimate_options.hpp"
 #include "failure.hpp"
+#include "score_file.hpp"
 #include "verbs.hpp"
 
 #include <emuv/size.hpp>
@@ -281,10 +282,10 @@ void tell_commands(const all_parts &all, const estimate_options &options,
     const bool moves = is.spilled.high > 0;
     if (is.verdict == estimate::verdict::too_large)
         return;
+    const char *const more = moves ? " --move" : "";
     if (!options.instance.empty()) {
         to.push_back(fmt::format("  emuvctl run --instance {}{} -- COMMAND",
-                                 printable(options.instance),
-                                 moves ? " --move" : ""));
+                                 printable(options.instance), more));
         return;
     }
     const std::string shares =
@@ -294,10 +295,9 @@ void tell_commands(const all_parts &all, const estimate_options &options,
                     "line needs no module):");
     to.push_back(fmt::format("  emuvctl create --gpu-model \"{}\" {}",
                              all.machine->name, shares));
-    to.push_back(fmt::format("  emuvctl run --instance emuv0{} -- COMMAND",
-                             moves ? " --move" : ""));
-    to.push_back(fmt::format("  emuvctl run {}{} -- COMMAND", shares,
-                             moves ? " --move" : ""));
+    to.push_back(
+        fmt::format("  emuvctl run --instance emuv0{} -- COMMAND", more));
+    to.push_back(fmt::format("  emuvctl run {}{} -- COMMAND", shares, more));
 }
 
 void tell_fit(const all_parts &all, const estimate_options &options,
@@ -392,6 +392,9 @@ void cmd_estimate(const estimate_options &options, environment &env)
 
     listing list = list_of(all);
     beside(all, options, list);
+    if (!options.save.empty())
+        save_estimate(options.save,
+                      printer(output_options(), columns, {}).json_text(list));
     const output_options &as = options.output;
     const bool tells = !as.json && !as.raw && !as.noheadings &&
                        as.query.empty() && as.columns.empty();
@@ -409,6 +412,10 @@ void cmd_estimate(const estimate_options &options, environment &env)
         tell_host(all, lines);
     if (lines.size() > 1)
         env.out.write(longer_text(lines));
+    if (!options.save.empty())
+        env.say(fmt::format("kept in {}; 'emuvctl report --score' puts it "
+                            "beside a trace",
+                            printable(options.save)));
 }
 
 } // namespace

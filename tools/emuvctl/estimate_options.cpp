@@ -7,6 +7,7 @@
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "instances.hpp"
+#include "score_file.hpp"
 
 #include <emuv/gpu_model.hpp>
 #include <emuv/profile.hpp>
@@ -264,8 +265,14 @@ std::vector<option> options_of(estimate_options &to)
          &to.cpu_bandwidth},
         {"--processes", "N", "one for each card. Default: 1", &to.processes},
         {"--workers", "N", "of each process, that load data", &to.workers},
-        {"--ram", "SIZE", "the host's. Default: what it has", &to.ram}};
+        {"--ram", "SIZE", "the host's. Default: what it has", &to.ram},
+        {"--save", "FILE",
+         "keep the estimate, for 'report --score'; without\n"
+         "=FILE in the user's own folder for such files",
+         &to.save, offered::files}};
     for (option &each : all) {
+        if (each.long_name() == "--save")
+            each.implied = usual_score_file();
         if (each.long_name() == "--gpu")
             each.excludes = {"--instance"};
         if (each.long_name() == "--layers" || each.long_name() == "--hidden")

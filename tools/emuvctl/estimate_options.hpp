@@ -49,6 +49,7 @@ struct estimate_options
     std::string processes;
     std::string workers;
     std::string ram;
+    std::string save; ///< a file to keep the estimate in
     output_options output;
 
     /// True if the host's side was asked for.

@@ -116,6 +116,9 @@ public:
 
     [[nodiscard]] bool json() const { return options_.json; }
 
+    /// The listing as JSON, whatever form the options ask for.
+    [[nodiscard]] std::string json_text(const listing &what) const;
+
 private:
     struct chosen
     {
@@ -149,7 +152,6 @@ private:
     [[nodiscard]] std::string csv(const listing &what);
     [[nodiscard]] std::string show(const cell &value, kind as) const;
     [[nodiscard]] std::string show_csv(const cell &value, kind as) const;
-    [[nodiscard]] std::string json_text(const listing &what) const;
 
     output_options options_;
     std::span<const column> columns_;

@@ -12,7 +12,8 @@ std::vector<verb> all_verbs()
             profile_verb(),  define_verb(),    start_verb(),   stop_verb(),
             undefine_verb(), apply_verb(),     export_verb(),  assert_verb(),
             gpu_verb(),      estimate_verb(),  kernels_verb(), tape_verb(),
-            diagnose_verb(), doctor_verb(),    bugreport_verb(), complete_verb()};
+            report_verb(),   diagnose_verb(),  doctor_verb(),  bugreport_verb(),
+            complete_verb()};
 }
 
 } // namespace emuvctl

@@ -25,6 +25,7 @@ verb kernels_verb();
 verb list_verb();
 verb load_verb();
 verb profile_verb();
+verb report_verb();
 verb resize_verb();
 verb run_verb();
 verb serve_verb();
