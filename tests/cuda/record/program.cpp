@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A program that is recorded: what it does is what recording_test.cpp expects
-// of its tape. Usage: emuv_cuda_recorded WAY, and WAY is how it ends: exit,
-// _exit, kill, fork; "late_" before the second and third: it goes on until
+// of its tape. Usage: emuv_cuda_recorded WAY. It ends in this way: exit, _exit,
+// kill, fork. With "late_" before the second and third it goes on first, until
 // there is a file with the name of its tape and ".enough".
 #include "../harness/driver.hpp"
 #include "../harness/kernels.hpp"

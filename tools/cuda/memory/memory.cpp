@@ -452,7 +452,8 @@ void memory::show_info(int device, std::size_t &real_free,
 {
     collect(false);
     budget_.follow_footprint(device);
-    const std::uint64_t kept = order_.kept_bytes() + movers_.spare_bytes(device);
+    const std::uint64_t kept =
+        order_.kept_bytes() + movers_.spare_bytes(device);
     budget_.show_info(device, kept, real_free, real_total);
 }
 
