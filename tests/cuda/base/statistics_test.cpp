@@ -3,6 +3,7 @@
 #include "base/statistics.hpp"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -64,6 +65,7 @@ TEST(Statistics, WhereAFileStandsAlreadyThePageIsMemoryAlone)
     EXPECT_EQ(page.open(1, file.c_str()), EEXIST);
     ASSERT_NE(page.head(), nullptr);
     page.device(0).steps = 1;
+    std::free(page.head()); // it lasts as long as a process otherwise
     unlink(file.c_str());
 }
 

@@ -1509,6 +1509,9 @@ TEST_F(Checked, WorkThatNobodyVouchesForSeesAll)
 
 TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
 {
+    // Where no sanitizer has memory either, which would be the program's own.
+    constexpr CUdeviceptr drivers = CUdeviceptr{0x48} << 40;
+    constexpr CUdeviceptr nobodys = CUdeviceptr{0x49} << 40;
     launch_counts counts;
     const auto launch = [&](CUdeviceptr base) {
         moves_->run(
@@ -1529,7 +1532,7 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     launch(units_[2] + 64);
     EXPECT_EQ(mapped_then_, (those{0}));
     EXPECT_EQ(counts.proven.load(), 1u);
-    launch(CUdeviceptr{1} << 40);
+    launch(drivers);
     EXPECT_EQ(mapped_then_, all_);
     EXPECT_EQ(counts.untrusted.load(), 1u);
     // The end of the last block: that block is named.
@@ -1538,13 +1541,12 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     card_.calls.cuPointerGetAttribute = [](void *out, CUpointer_attribute,
                                            CUdeviceptr at) {
         *static_cast<unsigned *>(out) = CU_MEMORYTYPE_HOST;
-        return at == CUdeviceptr{1} << 40 ? CUDA_SUCCESS
-                                          : CUDA_ERROR_INVALID_VALUE;
+        return at == drivers ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     };
-    launch(CUdeviceptr{1} << 40);
+    launch(drivers);
     EXPECT_EQ(mapped_then_, (those{0})) << "the driver's own memory";
     EXPECT_EQ(counts.proven.load(), 3u);
-    launch(CUdeviceptr{1} << 41);
+    launch(nobodys);
     EXPECT_EQ(counts.untrusted.load(), 2u);
     launch(reinterpret_cast<CUdeviceptr>(&counts));
     EXPECT_EQ(mapped_then_, (those{0})) << "the program's own memory";
