@@ -1509,7 +1509,7 @@ TEST_F(Checked, WorkThatNobodyVouchesForSeesAll)
 
 TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
 {
-    // Where no sanitizer has memory either, which would be the program's own.
+    // No sanitizer has memory there, which would be the program's own.
     constexpr CUdeviceptr drivers = CUdeviceptr{0x48} << 40;
     constexpr CUdeviceptr nobodys = CUdeviceptr{0x49} << 40;
     launch_counts counts;
