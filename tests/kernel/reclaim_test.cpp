@@ -382,6 +382,30 @@ protected:
         EXPECT_EQ(now(id).resident_bytes, resident);
     }
 
+    /// Has a program touch 16 MiB that are on a disk that does not answer, and
+    /// kills it. The disk stays suspended, so the read is still on its way.
+    void kill_who_waits_for(suspended_disk &disk_of_file, int id) const
+    {
+        process owner({}, [&](channel &us) -> std::string {
+            const auto client = open_client(id);
+            const auto got = allocate(client, 16 * mib);
+            const mapping map(client.get(), got.bytes, got.offset);
+            fill_pages(map.data(), map.size(), 1);
+            us.send();
+            us.receive();
+            touch(map.data());
+            return "";
+        });
+        owner.conversation().receive();
+        press_down_to(id, 0);
+        disk_of_file.suspend(true);
+        owner.conversation().send();
+        ASSERT_TRUE(
+            wait_until([&] { return sleeps_in_the_driver(owner.pid()); }));
+        ASSERT_EQ(kill(owner.pid(), SIGKILL), 0);
+        EXPECT_TRUE(wait_until([&] { return has_ended(owner); }));
+    }
+
     static constexpr u64 disk_bytes = gib;
     const ram_disk disk{disk_bytes};
 };
@@ -1144,23 +1168,7 @@ TEST_F(reclaim, WhoWaitsForTheFileCanBeKilledAndItsReadEndsLater)
         GTEST_SKIP() << "no device mapper here";
     const int id =
         create(control, swapping(16 * mib, suspended_disk::open_it()));
-    process owner({}, [&](channel &us) -> std::string {
-        const auto client = open_client(id);
-        const auto got = allocate(client, 16 * mib);
-        const mapping map(client.get(), got.bytes, got.offset);
-        fill_pages(map.data(), map.size(), 1);
-        us.send();
-        us.receive();
-        touch(map.data());
-        return "";
-    });
-    owner.conversation().receive();
-    press_down_to(id, 0);
-    slow.suspend(true);
-    owner.conversation().send();
-    ASSERT_TRUE(wait_until([&] { return sleeps_in_the_driver(owner.pid()); }));
-    ASSERT_EQ(kill(owner.pid(), SIGKILL), 0);
-    EXPECT_TRUE(wait_until([&] { return has_ended(owner); }));
+    ASSERT_NO_FATAL_FAILURE(kill_who_waits_for(slow, id));
     // The read holds the region until it ends, and the driver is in use.
     EXPECT_TRUE(wait_until([&] { return now(id).clients == 0; }));
     EXPECT_EQ(now(id).unowned_bytes, 16 * mib);
@@ -1182,23 +1190,7 @@ TEST_F(reclaim, AReadThatNobodyWaitsForEndsAfterItsInstanceWasTaken)
         GTEST_SKIP() << "no device mapper here";
     const int id =
         create(control, swapping(16 * mib, suspended_disk::open_it()));
-    process owner({}, [&](channel &us) -> std::string {
-        const auto client = open_client(id);
-        const auto got = allocate(client, 16 * mib);
-        const mapping map(client.get(), got.bytes, got.offset);
-        fill_pages(map.data(), map.size(), 1);
-        us.send();
-        us.receive();
-        touch(map.data());
-        return "";
-    });
-    owner.conversation().receive();
-    press_down_to(id, 0);
-    slow.suspend(true);
-    owner.conversation().send();
-    ASSERT_TRUE(wait_until([&] { return sleeps_in_the_driver(owner.pid()); }));
-    ASSERT_EQ(kill(owner.pid(), SIGKILL), 0);
-    EXPECT_TRUE(wait_until([&] { return has_ended(owner); }));
+    ASSERT_NO_FATAL_FAILURE(kill_who_waits_for(slow, id));
     auto argument = fresh<emuv_destroy>();
     argument.id = id;
     argument.flags = EMUV_DESTROY_FORCE;

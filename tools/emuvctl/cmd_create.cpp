@@ -225,8 +225,7 @@ verb create_verb()
         "bytes."};
     option profile{"--profile", "NAME", "make what this profile says",
                    &options->profile, offered::profiles};
-    profile.excludes = {"--gpu-model",      "--physical",  "--virtual",
-                        "--client-virtual", "--numa-node", "--pci-device-id"};
+    profile.excludes = options_of_a_profile();
     create.options = {
         profile,
         config_option(options->config),

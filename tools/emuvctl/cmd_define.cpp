@@ -102,8 +102,7 @@ verb define_verb()
                 "  emuvctl define team-a --from emuv0"};
     option from{"--from", "INSTANCE", "with the values of this one",
                 &options->from, offered::instances};
-    from.excludes = {"--gpu-model",      "--physical",  "--virtual",
-                     "--client-virtual", "--numa-node", "--pci-device-id"};
+    from.excludes = options_of_a_profile();
     define.options = options_of_an_instance(options->instance);
     define.options.insert(define.options.begin(), {from});
     define.options.push_back(config_option(options->config));

@@ -8,6 +8,12 @@
 
 namespace emuvctl {
 
+std::vector<std::string> options_of_a_profile()
+{
+    return {"--gpu-model",      "--physical",  "--virtual",
+            "--client-virtual", "--numa-node", "--pci-device-id"};
+}
+
 std::vector<option> options_of_an_instance(instance_options &into)
 {
     return {

@@ -27,6 +27,9 @@ struct instance_options
     bool numa_bind = false;
 };
 
+/// Those options whose values a profile, or another instance, has as well.
+std::vector<std::string> options_of_a_profile();
+
 /// The options that fill @p into, which has to outlive them.
 std::vector<option> options_of_an_instance(instance_options &into);
 
