@@ -30,7 +30,6 @@ static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 static void emuv_instance_free(struct emuv_instance *inst)
 {
 	sysfs_put(inst->ledger.told);
-	emuv_dmem_close(inst);
 	emuv_reserve_close(&inst->reserve);
 	if (inst->reserve.payer)
 		emuv_payer_put(inst->reserve.payer);
@@ -134,7 +133,6 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	mutex_init(&inst->reap_lock);
 	mutex_init(&inst->resize_lock);
 	inst->virtual_bytes = config->virtual_bytes;
-	mutex_init(&inst->dmem.lock);
 	emuv_reserve_init(&inst->reserve);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
@@ -260,8 +258,6 @@ int emuv_instance_create(const struct emuv_config *config,
 	err = emuv_instance_guarantee(inst);
 	if (!err)
 		err = emuv_instance_use_swap(inst);
-	if (!err)
-		err = emuv_dmem_open(inst);
 	mutex_lock(&emuv_instances_lock);
 	if (err)
 		goto err_unreserve;
@@ -337,8 +333,6 @@ static void emuv_instance_dissolve(struct emuv_instance *inst)
 {
 	cancel_delayed_work_sync(&inst->reap_work);
 	cancel_delayed_work_sync(&inst->floor_work);
-	/* another instance may get the number, and so the name, at once */
-	emuv_dmem_close(inst);
 	emuv_reserve_close(&inst->reserve);
 	if (emuv_instance_is_revoked(inst))
 		emuv_region_revoke_all(inst);

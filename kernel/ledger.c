@@ -650,25 +650,16 @@ int emuv_ledger_ioctl_charge(struct emuv_call *call)
 {
 	struct emuv_client *client = call->file->private_data;
 	struct emuv_charge *arg = &call->arg.charge;
-	int err;
 
-	if (!(arg->flags & EMUV_CHARGE_WAIT) && arg->deadline_ns)
-		return -EINVAL;
-	err = emuv_dmem_charge(client, arg->bytes);
-	if (err)
-		return err;
 	if (arg->flags & EMUV_CHARGE_WAIT)
-		err = emuv_ledger_charge_wait(&client->inst->ledger,
-					      &client->account, arg->bytes,
-					      arg->deadline_ns,
-					      &arg->free_bytes);
-	else
-		err = emuv_ledger_charge(&client->inst->ledger,
-					 &client->account, arg->bytes,
-					 &arg->free_bytes);
-	if (err)
-		emuv_dmem_uncharge(client, arg->bytes);
-	return err;
+		return emuv_ledger_charge_wait(&client->inst->ledger,
+					       &client->account, arg->bytes,
+					       arg->deadline_ns,
+					       &arg->free_bytes);
+	if (arg->deadline_ns)
+		return -EINVAL;
+	return emuv_ledger_charge(&client->inst->ledger, &client->account,
+				  arg->bytes, &arg->free_bytes);
 }
 
 void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err)
@@ -679,11 +670,9 @@ void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err)
 	/* another thread of the client may have uncharged them already */
 	if (err && !emuv_ledger_uncharge_prepare(&client->inst->ledger,
 						 &client->account, bytes,
-						 &unused)) {
+						 &unused))
 		emuv_ledger_uncharge_finish(&client->inst->ledger,
 					    &client->account, bytes, true);
-		emuv_dmem_uncharge(client, bytes);
-	}
 }
 
 int emuv_ledger_ioctl_uncharge(struct emuv_call *call)
@@ -705,8 +694,6 @@ void emuv_ledger_ioctl_uncharge_finish(struct emuv_call *call, int err)
 
 	emuv_ledger_uncharge_finish(ledger, &client->account,
 				    call->arg.charge.bytes, !err);
-	if (!err)
-		emuv_dmem_uncharge(client, call->arg.charge.bytes);
 	if (!err && call->arg.flags & EMUV_UNCHARGE_CANCEL)
 		emuv_ledger_cancel(ledger, &client->account);
 }
