@@ -1513,7 +1513,7 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     constexpr CUdeviceptr drivers = CUdeviceptr{0x48} << 40;
     constexpr CUdeviceptr nobodys = CUdeviceptr{0x49} << 40;
     launch_counts counts;
-    const auto launch = [&](CUdeviceptr base) {
+    const auto launch = [&](CUdeviceptr base, bool is_added_to = false) {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
             [&](work &out) {
@@ -1522,7 +1522,7 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
                 out.trusted = out.proven = true;
                 out.counts = &counts;
                 out.name(units_[0]);
-                out.rely_on(base);
+                out.rely_on(base, is_added_to);
             },
             [this] {
                 mapped_then_ = mapped();
@@ -1551,6 +1551,11 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     launch(reinterpret_cast<CUdeviceptr>(&counts));
     EXPECT_EQ(mapped_then_, (those{0})) << "the program's own memory";
     EXPECT_EQ(counts.proven.load(), 4u);
+    launch(reinterpret_cast<CUdeviceptr>(&counts), true);
+    EXPECT_EQ(mapped_then_, all_) << "with a loaded number it may be anything";
+    EXPECT_EQ(counts.untrusted.load(), 3u);
+    launch(units_[2], true);
+    EXPECT_EQ(counts.proven.load(), 5u);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

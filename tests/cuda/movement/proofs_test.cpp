@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 using namespace emuv::cuda;
 using namespace std::string_view_literals;
@@ -208,7 +209,7 @@ TEST_F(Proofs, ParameterBesideALoadedNumberHasToBeInAKnownAllocation)
     const work some = launch(kernel, {first_ + 64, 0});
     EXPECT_TRUE(some.trusted);
     ASSERT_EQ(some.base_count, 1U);
-    EXPECT_EQ(some.bases[0], first_ + 64);
+    EXPECT_EQ(some.bases[0].address, first_ + 64);
     // A loaded address plus a parameter.
     const CUfunction offset = take("checked_offset");
     EXPECT_FALSE(launch(offset, {first_, 8, first_}).trusted);
@@ -220,8 +221,8 @@ TEST_F(Proofs, EachAddressThatAProofGoesByHasToBeInAKnownAllocation)
     const work both = launch(kernel, {first_, first_ + 64});
     EXPECT_TRUE(both.trusted);
     ASSERT_EQ(both.base_count, 2U);
-    EXPECT_EQ(both.bases[0], first_);
-    EXPECT_EQ(both.bases[1], first_ + 64);
+    EXPECT_EQ(both.bases[0].address, first_);
+    EXPECT_EQ(both.bases[1].address, first_ + 64);
 }
 
 TEST_F(Proofs, OtherParametersMayBeNullOrSmall)
@@ -257,8 +258,8 @@ TEST_F(Proofs, KernelThatPicksAParameterByAnIndexReliesOnEachThatMayBeAnAddress)
         launch(take("proven_list"), {first_, first_ + 64, 0, 12345});
     EXPECT_TRUE(some.proven);
     ASSERT_EQ(some.base_count, 2U);
-    EXPECT_EQ(some.bases[0], first_);
-    EXPECT_EQ(some.bases[1], first_ + 64);
+    EXPECT_EQ(some.bases[0].address, first_);
+    EXPECT_EQ(some.bases[1].address, first_ + 64);
 }
 
 TEST_F(Proofs, ParametersOfALaunchSettleWhatTheCodeLeavesOpen)
@@ -293,6 +294,35 @@ TEST_F(Proofs, TableThatALaunchIsGivenIsUntrustedWhoeverMadeTheKernel)
     EXPECT_FALSE(launch(kernel, {first_, first_, 3}).trusted);
     EXPECT_TRUE(launch(kernel, {first_, first_, 0}).proven);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// A launch that cannot be looked at, for want of memory, says nothing for a
+// kernel that was seen to take addresses from memory.
+TEST_F(Proofs, RefusalStandsWhereALaunchCannotBeLookedAt)
+{
+    start("proven,known,cuda_core_test*", 90);
+    const CUfunction kernel = take("refused_table", &place_in_this_program);
+    // Nobody asks about a launch whose parameters are not known.
+    std::size_t bytes = 1;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &bytes,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    const auto out = std::make_unique<work>();
+    kernels_->scan(calls_, kernel, nullptr, extra, *out);
+    ASSERT_FALSE(out->trusted);
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    rlimit tight = before;
+    tight.rlim_cur = pages * 4096 + (std::uint64_t{128} << 20);
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+    const bool first = launch(kernel, {first_, 3}).trusted;
+    const bool second = launch(kernel, {first_, 3}).trusted;
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+    EXPECT_FALSE(first);
+    EXPECT_FALSE(second);
+}
+#endif
 
 TEST_F(Proofs, LaunchesThatGoManyWaysAreNotAskedAboutForGood)
 {

@@ -52,9 +52,16 @@ struct work
     /// finds them without being given them.
     std::uint32_t left = 0;
     std::array<CUdeviceptr, max_names> names;
-    /// Addresses on which trust relies: each has to be in a block, or in
-    /// another allocation that the driver knows. They are among the names.
-    std::array<CUdeviceptr, max_bases> bases;
+    /// An address on which trust relies. It has to be in a block, or in another
+    /// allocation that the driver knows. Unless a loaded number is added to it,
+    /// it may be in the program's own memory as well.
+    struct base
+    {
+        CUdeviceptr address;
+        bool is_added_to;
+    };
+    /// They are among the names.
+    std::array<base, max_bases> bases;
     std::uint32_t base_count = 0;
     /// Its launch is counted there; or null.
     launch_counts *counts = nullptr;
@@ -69,10 +76,10 @@ struct work
     }
 
     /// Adds an address that trust relies on.
-    void rely_on(CUdeviceptr address)
+    void rely_on(CUdeviceptr address, bool is_added_to = false)
     {
         if (base_count < max_bases)
-            bases[base_count++] = address;
+            bases[base_count++] = {address, is_added_to};
         else
             doubt();
     }

@@ -386,7 +386,8 @@ const finding *known_kernels::finding_of(const layout &known,
     for (const proofs::answer_ref &each : known.of_some) {
         if (is(*each) == kind::pending)
             return of_all;
-        if (each->is_about(all)) {
+        // One that decides nothing takes back nothing, such as a refusal.
+        if (is(*each) != kind::unread && each->is_about(all)) {
             known.about->found = each;
             return &*each;
         }
@@ -425,7 +426,7 @@ void known_kernels::rely_on_bases(const layout &known, const finding &found,
             out.trusted = false;
         // The kernel may come to its memory from outside.
         else if (may_be_address(value))
-            out.rely_on(value);
+            out.rely_on(value, each.to_be_checked);
     }
 }
 

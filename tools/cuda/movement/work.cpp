@@ -435,26 +435,28 @@ bool mover::relies_on_blocks(work &announced)
     std::uint32_t left = 0;
     for (std::uint32_t i = 0; announced.trusted && i < announced.base_count;
          i++)
-        if (!blocks_.meant_by(announced.bases[i]).any())
+        if (!blocks_.meant_by(announced.bases[i].address).any())
             announced.bases[left++] = announced.bases[i];
     announced.base_count = left;
     return left == 0;
 }
 
 // Asks the driver about them, and the system. A kernel may be given an address
-// in the program's own memory that it does not use. Not locked.
+// in the program's own memory that it does not use. With a loaded number added
+// such an address may be anything. Not locked.
 void mover::ask_about_bases(work &announced) const
 {
-    const auto is_known = [this](CUdeviceptr address) {
+    const auto is_known = [this](const work::base &which) {
         unsigned type = 0;
         if (calls_.cuPointerGetAttribute(&type,
                                          CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                         address) == CUDA_SUCCESS &&
+                                         which.address) == CUDA_SUCCESS &&
             type != 0)
             return true;
         std::vector<CUdeviceptr> word;
-        return read_table(reinterpret_cast<const void *>(address), sizeof word,
-                          word) == reading::done;
+        return !which.is_added_to &&
+               read_table(reinterpret_cast<const void *>(which.address),
+                          sizeof(CUdeviceptr), word) == reading::done;
     };
     for (std::uint32_t i = 0; i < announced.base_count; i++)
         if (!is_known(announced.bases[i])) {

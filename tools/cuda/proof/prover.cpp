@@ -280,7 +280,8 @@ private:
         made.instructions = static_cast<std::uint32_t>(code_.size());
         if (made.premises.size() > most_premises) {
             made.premises.clear();
-            made.why = obstacle::too_long;
+            if (made.proven())
+                made.why = obstacle::too_long;
         }
         // One that is about a launch says so, though all launches are like it.
         if (settles_ && made.premises.empty())
