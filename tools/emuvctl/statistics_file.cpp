@@ -246,11 +246,18 @@ std::vector<process_statistics> statistics_of(int pid, const environment &env)
             pid));
     // A shell, or a launcher: those that it started.
     std::vector<process_statistics> found;
+    std::optional<failure> wrong;
     for (const int each : family_of(pid, env)) {
         std::error_code ignored;
-        if (auto one = page_of(each, env, ignored))
-            found.push_back(std::move(*one));
+        try {
+            if (auto one = page_of(each, env, ignored))
+                found.push_back(std::move(*one));
+        } catch (const failure &why) {
+            wrong = why; // those of the others count all the same
+        }
     }
+    if (found.empty() && wrong)
+        throw *wrong;
     if (found.empty())
         throw failure(fmt::format(
             "{} publishes nothing: it runs without emuV's CUDA library or "

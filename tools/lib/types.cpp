@@ -121,6 +121,9 @@ std::vector<client_info> query_clients(const node_file &file, int id,
         arg.id = id;
         arg.client = next;
         const int result = file.try_call(EMUV_IOC_QUERY_CLIENT, arg);
+        // A module that is older than this program knows no such flag.
+        if (result == -EINVAL && memory)
+            return query_clients(file, id, false);
         if (result == -ENOENT)
             return all;
         file.check(result, "EMUV_IOC_QUERY_CLIENT", id);
