@@ -4,24 +4,16 @@
 
 add_compile_options(-O1 -g1)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Or ccache cannot see the headers. The warnings are wrong about std::string
-  # where little is inlined (GCC's bug 105651).
-  add_compile_options(-fpch-preprocess
-    -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+  # These are wrong about std::string where little is inlined (GCC's bug 105651).
+  add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
 endif()
+set_directory_properties(PROPERTIES EMUV_TEST ON)
 
 # emuv_precompile(TARGET...): read GoogleTest's and the standard library's
 # headers once for each target. For targets of several files.
 function(emuv_precompile)
   foreach(target IN LISTS ARGN)
-    target_precompile_headers(${target} PRIVATE
-      <gtest/gtest.h>
-      <algorithm>
-      <functional>
-      <map>
-      <memory>
-      <string>
-      <thread>
-      <vector>)
+    emuv_precompile_headers(${target}
+      gtest/gtest.h algorithm functional map memory string thread vector)
   endforeach()
 endfunction()
