@@ -509,7 +509,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
         device_statistics &of = made.page.device(static_cast<std::size_t>(i));
         ledger &limits = of_device(ledgers, i);
         if (static_cast<std::size_t>(i) < ledgers.size())
-            limits.keep_in(of.held);
+            limits.show_in(of.held);
         const usage now = limits.read();
         of.share_bytes = now.physical_bytes;
         of.virtual_bytes = now.virtual_bytes;
