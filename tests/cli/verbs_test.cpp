@@ -1683,19 +1683,56 @@ TEST_F(lasting, apply_brings_back_the_same_ones_under_their_names)
     EXPECT_EQ(names(), "emuv0 a\nemuv1 b\nemuv2 c\n");
 }
 
-TEST_F(lasting, apply_tells_an_instance_that_was_defined_anew)
+TEST_F(lasting,
+       apply_keeps_an_instance_that_was_defined_anew_and_makes_the_rest)
 {
     with_config(define + "a");
     with_config("start a");
     with_config("define a --gpu-model 4070 --virtual 4G");
-    const auto result = with_config("apply");
-    EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.err, HasSubstr("emuv0: [a] wants 4070, 12 GiB + 4 GiB"));
+    with_config(define + "b");
+    const auto dry = with_config("apply --dry-run");
+    EXPECT_EQ(dry.status, 0) << dry.err;
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    const auto result = with_config("apply --raw");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, dry.err);
+    EXPECT_EQ(result.err,
+              message("apply", "emuv0: [a] wants 4070, 12 GiB + 4 GiB, and it "
+                               "is 4070, 12 GiB + 2 GiB; it is kept so. "
+                               "'emuvctl stop a' and 'start a' make it anew"));
+    EXPECT_EQ(result.out, "ACTION NAME PROFILE MODEL PHYSICAL VIRTUAL\n"
+                          "keep emuv0 a 4070 12G 2G\n"
+                          "create emuv1 b 4070 12G 2G\n");
+    EXPECT_EQ(names(), "emuv0 a\nemuv1 b\n");
     EXPECT_EQ(json::parse(with_config("assert --json").out)["differences"].at(
                   0)["name"],
               "emuv0");
     with_config("stop a");
-    EXPECT_EQ(with_config("apply").status, 0);
+    const auto anew = with_config("apply");
+    EXPECT_EQ(anew.status, 0);
+    EXPECT_EQ(anew.err, "");
+}
+
+TEST_F(lasting, apply_keeps_an_instance_that_was_resized_whatever_tells_it)
+{
+    with_config(define + "a");
+    with_config(define + "b --id 7");
+    ASSERT_EQ(with_config("apply").status, 0);
+    ASSERT_EQ(run("resize a --virtual 4G").status, 0);
+    ASSERT_EQ(run("resize b --virtual 6G").status, 0);
+    with_config(define + "c");
+    const auto result = with_config("apply --raw --noheadings");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "keep emuv0 a 4070 12G 4G\n"
+                          "keep emuv7 b 4070 12G 6G\n"
+                          "create emuv1 c 4070 12G 2G\n");
+    // Under that number, but of another name: it is somebody else's.
+    with_config("stop b");
+    run("create --gpu-model 4070 --virtual 4G --id 7 --name theirs");
+    const auto taken = with_config("apply");
+    EXPECT_EQ(taken.status, 1);
+    EXPECT_THAT(taken.err, HasSubstr("emuv7: [b] wants 4070, 12 GiB + 2 GiB"));
+    EXPECT_THAT(taken.err, Not(HasSubstr("it is kept so")));
 }
 
 // The command line
