@@ -239,7 +239,9 @@ std::string describe(const variables &set, const run_options &options, bool own)
     for (const auto &word : options.command)
         words.push_back(const_cast<char *>(word.c_str()));
     words.push_back(nullptr);
-    std::signal(SIGPIPE, SIG_DFL); // this program ignores it; others do not
+    // This program ignores them; others do not.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::signal(SIGXFSZ, SIG_DFL);
     ::execvp(words[0], words.data());
     const int number = errno;
     throw not_started(options.command[0] + ": " + emuv::errno_text(number),
