@@ -24,6 +24,7 @@
 #include <gmock/gmock.h>
 #include <linux/emuv.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -1683,19 +1684,138 @@ TEST_F(lasting, apply_brings_back_the_same_ones_under_their_names)
     EXPECT_EQ(names(), "emuv0 a\nemuv1 b\nemuv2 c\n");
 }
 
-TEST_F(lasting, apply_tells_an_instance_that_was_defined_anew)
+TEST_F(lasting,
+       apply_keeps_an_instance_that_was_defined_anew_and_makes_the_rest)
 {
     with_config(define + "a");
     with_config("start a");
     with_config("define a --gpu-model 4070 --virtual 4G");
-    const auto result = with_config("apply");
-    EXPECT_EQ(result.status, 1);
-    EXPECT_THAT(result.err, HasSubstr("emuv0: [a] wants 4070, 12 GiB + 4 GiB"));
+    with_config(define + "b");
+    const auto dry = with_config("apply --dry-run");
+    EXPECT_EQ(dry.status, 0) << dry.err;
+    EXPECT_EQ(kernel_.instance_count(), 1U);
+    const auto result = with_config("apply --raw");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err, dry.err);
+    EXPECT_EQ(result.err,
+              message("apply", "emuv0: [a] wants 4070, 12 GiB + 4 GiB, and it "
+                               "is 4070, 12 GiB + 2 GiB; it is kept so. "
+                               "'emuvctl stop a' and 'start a' make it anew"));
+    EXPECT_EQ(result.out, "ACTION NAME PROFILE MODEL PHYSICAL VIRTUAL\n"
+                          "keep emuv0 a 4070 12G 2G\n"
+                          "create emuv1 b 4070 12G 2G\n");
+    EXPECT_EQ(names(), "emuv0 a\nemuv1 b\n");
     EXPECT_EQ(json::parse(with_config("assert --json").out)["differences"].at(
                   0)["name"],
               "emuv0");
     with_config("stop a");
-    EXPECT_EQ(with_config("apply").status, 0);
+    const auto anew = with_config("apply");
+    EXPECT_EQ(anew.status, 0);
+    EXPECT_EQ(anew.err, "");
+}
+
+TEST_F(lasting, apply_keeps_an_instance_that_was_resized_whatever_tells_it)
+{
+    with_config(define + "a");
+    with_config(define + "b --id 7");
+    ASSERT_EQ(with_config("apply").status, 0);
+    ASSERT_EQ(run("resize a --virtual 4G").status, 0);
+    ASSERT_EQ(run("resize b --virtual 6G").status, 0);
+    with_config(define + "c");
+    const auto result = with_config("apply --raw --noheadings");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "keep emuv0 a 4070 12G 4G\n"
+                          "keep emuv7 b 4070 12G 6G\n"
+                          "create emuv1 c 4070 12G 2G\n");
+    // Under that number, but of another name: it is somebody else's.
+    with_config("stop b");
+    run("create --gpu-model 4070 --virtual 4G --id 7 --name theirs");
+    const auto taken = with_config("apply");
+    EXPECT_EQ(taken.status, 1);
+    EXPECT_THAT(taken.err, HasSubstr("emuv7: [b] wants 4070, 12 GiB + 2 GiB"));
+    EXPECT_THAT(taken.err, Not(HasSubstr("it is kept so")));
+}
+
+// Otherwise another emuvctl could put a profile into the file meanwhile, which
+// would be lost.
+TEST_F(lasting, nobody_else_defines_while_a_definition_is_looked_at)
+{
+    with_config(define + "a");
+    // A reader of all profiles waits here until somebody writes.
+    const auto gate = folder_ / "gate.conf";
+    ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+    outcome result;
+    std::thread forgetting([&] { result = with_config("undefine a"); });
+    emuv::unique_fd reached(::open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+    EXPECT_TRUE(reached);
+    ::unlink(gate.c_str());
+    {
+        const auto file = kernel_.root() / "run/emuv/names.lock";
+        const emuv::unique_fd lock(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+        EXPECT_TRUE(lock);
+        EXPECT_NE(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+    }
+    reached.reset();
+    forgetting.join();
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+TEST_F(lasting, undefine_takes_a_name_twice_for_once)
+{
+    with_config(define + "a");
+    const auto result = with_config("undefine a a");
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+TEST_F(lasting, the_folder_of_definitions_may_be_a_link)
+{
+    const auto elsewhere = kernel_.root() / "elsewhere";
+    std::filesystem::create_directory(elsewhere);
+    std::filesystem::create_directory_symlink(elsewhere, folder_);
+    const auto defined = with_config(define + "a");
+    EXPECT_EQ(defined.status, 0) << defined.err;
+    EXPECT_EQ(profile_names(), "a\n");
+    const auto forgotten = with_config("undefine a");
+    EXPECT_EQ(forgotten.status, 0) << forgotten.err;
+    EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+}
+
+// Files may not become larger than so many bytes.
+class file_limit
+{
+public:
+    explicit file_limit(rlim_t bytes)
+    {
+        was_ignored_ = std::signal(SIGXFSZ, SIG_IGN);
+        ::getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit now = {bytes, before_.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &now);
+    }
+    file_limit(const file_limit &) = delete;
+    file_limit &operator=(const file_limit &) = delete;
+    ~file_limit()
+    {
+        ::setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, was_ignored_);
+    }
+
+private:
+    rlimit before_ = {};
+    void (*was_ignored_)(int) = nullptr;
+};
+
+TEST_F(lasting, why_only_a_part_was_written_is_said)
+{
+    outcome result;
+    {
+        const file_limit some(10);
+        result = with_config(define + "a");
+    }
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(".a.new: file too large\n"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "no draft is left";
 }
 
 // The command line

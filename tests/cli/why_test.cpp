@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `emuvctl why` reads pages that anybody may have written.
+#include "base/summary.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "fake_kernel.hpp"
@@ -126,6 +127,32 @@ protected:
     int file_;
     int waits_ = 0;
 };
+
+TEST_F(why, of_a_process_that_ended_within_an_update_its_peaks_are_told)
+{
+    page given = right_page();
+    given.device.held.most_ram = 3 << 20;
+    given.device.steps = 9;
+    given.device.entries = 1;
+    given.device.kept[0].steps = 1;
+    given.device.kept[0].took_ns = 5;
+    given.device.allocations = 1;
+    const auto read = [&](std::uint32_t turn) {
+        given.device.turn = turn;
+        put(given);
+        return read_statistics(file_, env(), emuvctl::writer::ended)
+            .devices.at(0);
+    };
+    const auto torn = read(7);
+    EXPECT_EQ(torn.held.most_vram, 1u << 30);
+    EXPECT_EQ(torn.held.most_ram, 3u << 20);
+    EXPECT_EQ(emuv::cuda::summarize(torn, true).steps, 0u);
+    EXPECT_EQ(torn.allocations, 0u);
+    const auto whole = read(8);
+    EXPECT_EQ(emuv::cuda::summarize(whole, true).steps, 1u);
+    EXPECT_EQ(whole.allocations, 1u);
+    EXPECT_EQ(waits_, 0);
+}
 
 TEST_F(why, a_right_page_is_read)
 {

@@ -132,6 +132,25 @@ class ProcessesTest(unittest.TestCase):
                                       EMUV_VIRTUAL="64M", EMUV_REPORT=report)
             self.assertEqual(out, [total], report)
 
+    def test_a_program_whose_files_may_not_grow_runs(self):
+        # Python ignores the signal that would end others.
+        limited = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE,
+                   (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+""" + PROGRAM + """
+print(*(alloc(20)[0] for _ in range(3)))
+"""
+        for store in ("numa", "pages"):
+            done = subprocess.run(
+                [sys.executable, "-c", limited], check=False, text=True,
+                capture_output=True, timeout=300,
+                env=self.environment(EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M",
+                                     EMUV_STORE=store, EMUV_MOVE="0"))
+            self.assertEqual((done.returncode, done.stdout), (0, "0 0 0\n"),
+                             done.stderr)
+
     def test_the_first_spill_is_one_line_and_the_second_none(self):
         _, err = self.run_program("""
 for _ in range(3):

@@ -34,6 +34,7 @@ void read_score(std::string_view text)
 {
     const report::score made = report::read_score("file", text);
     fuzz::must(!report::lines_of(made).empty(), "an estimate has a peak");
+    fuzz::must(!report::score_json(made).empty(), "JSON is there");
     const std::string again = report::with_came("file", text, {});
     fuzz::must(report::read_score("file", again).came.has_value(),
                "what came is read again");

@@ -48,8 +48,13 @@ void read(const std::vector<std::uint8_t> &page)
                              [] { return 0.0; },
                              [] { return emuvctl::cuda_state(); },
                              {}};
+    // Of a process that has ended, as emuvctl run --score does, no turn is
+    // waited for.
+    const auto by = page.empty() || page.back() % 2 == 0
+                        ? emuvctl::writer::runs
+                        : emuvctl::writer::ended;
     try {
-        const auto made = emuvctl::read_statistics(file, env);
+        const auto made = emuvctl::read_statistics(file, env, by);
         fuzz::must(made.devices.size() * sizeof(device_statistics) <=
                        page.size(),
                    "no more devices than there are bytes");

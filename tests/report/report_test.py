@@ -4,14 +4,18 @@
 two of them, and what is neither. Its page is whole or not written."""
 
 import argparse
+import fcntl
 import gzip
 import html.parser
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -164,6 +168,33 @@ class ReportTest(unittest.TestCase):
         del one["file"], other["file"]
         self.assertEqual(one, other)
         self.assert_page(self.report(TAPE, "-o", "-").stdout)
+
+    def of_pipe(self, verb, content):
+        """What it says of a pipe whose writer is slow with the first bytes."""
+        with subprocess.Popen((self.emuvctl, verb, "--json", "/dev/stdin"),
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            process.stdin.write(content[:3])
+            process.stdin.flush()
+            end = time.monotonic() + 240
+            while process.poll() is None and time.monotonic() < end and struct.unpack(
+                    "i", fcntl.ioctl(process.stdin, termios.FIONREAD, b"\0" * 4)) != (0,):
+                time.sleep(0.01)
+            out, _ = process.communicate(content[3:], timeout=600)
+        self.assertEqual(process.returncode, 0, out)
+        return json.loads(out)
+
+    def test_of_a_pipe_the_same_is_reported(self):
+        trace = self.write("t.json", text_of(rows() + [fetch(1), fetch(2)]))
+        packed = self.write("packed.tape.gz", gzip.compress(TAPE.read_bytes()))
+        for file in (trace, TAPE, packed):
+            runs = self.figures(file)["runs"] + self.of_pipe(
+                "report", pathlib.Path(file).read_bytes())["runs"]
+            for each in runs:
+                del each["file"]
+            self.assertEqual(runs[0], runs[1], file)
+        for file in (TAPE, packed):
+            [tape] = self.of_pipe("tape", pathlib.Path(file).read_bytes())["tapes"]
+            self.assertGreater(tape["peak"], 0)
 
     def test_two_runs_are_compared(self):
         first = self.write("first.json", text_of(rows() + [fetch(1), fetch(2)]))

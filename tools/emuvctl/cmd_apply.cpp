@@ -43,14 +43,13 @@ constexpr std::array<column, 7> columns = {{
 row action_row(std::string action, int id, const plan_item &item,
                const environment &env)
 {
+    const emuv::instance_spec is =
+        item.differs() ? to_spec(*item.found) : item.wanted;
     row result;
-    result.cells = {std::move(action),
-                    emuv::instance_name(id),
-                    env.node(id),
-                    item.from->name,
-                    item.wanted.gpu_model,
-                    item.wanted.physical_bytes,
-                    item.wanted.virtual_bytes};
+    result.cells = {std::move(action), emuv::instance_name(id),
+                    env.node(id),      item.from->name,
+                    is.gpu_model,      is.physical_bytes,
+                    is.virtual_bytes};
     return result;
 }
 
@@ -114,6 +113,34 @@ void give_profiles_name(const emuv::profile &from,
         give_name(from.name, made.uuid, env);
 }
 
+// An instance that has a profile's name is that profile's, and somebody has
+// changed one of the two: programs may use it, so it stays. Of another one the
+// number is in the way.
+void check_differences(const plan &work, const environment &env)
+{
+    std::string conflicts;
+    std::vector<std::string> kept;
+    for (const auto &item : work.items) {
+        if (!item.differs())
+            continue;
+        const std::string difference = fmt::format(
+            "{}: [{}] wants {}, and it is {}", item.found->name(),
+            item.from->name, describe(item.wanted), describe(*item.found));
+        if (item.named)
+            kept.push_back(
+                fmt::format("{}; it is kept so. 'emuvctl stop {}' and 'start "
+                            "{}' make it anew",
+                            difference, item.from->name, item.from->name));
+        else
+            conflicts += (conflicts.empty() ? "" : "\n") + difference;
+    }
+    if (!conflicts.empty())
+        throw failure(conflicts + "\nnothing was changed; 'emuvctl destroy' "
+                                  "makes room");
+    for (const auto &each : kept)
+        env.say(each);
+}
+
 void cmd_apply(const apply_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {
@@ -126,16 +153,7 @@ void cmd_apply(const apply_options &options, environment &env)
 
     const auto instances = env.sysfs().instances();
     plan work = match(profiles, instances, read_names(env));
-    std::string conflicts;
-    for (const auto &item : work.items)
-        if (item.differs())
-            conflicts += fmt::format(
-                "{}{}: [{}] wants {}, and it is {}",
-                conflicts.empty() ? "" : "\n", item.found->name(),
-                item.from->name, describe(item.wanted), describe(*item.found));
-    if (!conflicts.empty())
-        throw failure(conflicts + "\nnothing was changed; 'emuvctl destroy' "
-                                  "makes room");
+    check_differences(work, env);
 
     const auto order = missing_items(work);
     settle_ids(order, instances);
@@ -187,7 +205,8 @@ verb apply_verb()
                "there yet, all\nor none. A profile with instance_id is matched "
                "with that instance, another\nwith the one of its name, or one "
                "that has its values. What is made is called by\nits profile's "
-               "name. Loads the module if need be."};
+               "name; one of that name with other values is kept as it is. "
+               "Loads\nthe module if need be."};
     apply.options = {config_option(options->config),
                      module_option(options->module),
                      dry_run_flag(options->dry_run)};

@@ -282,7 +282,11 @@ void tell_commands(const all_parts &all, const estimate_options &options,
     const bool moves = is.spilled.high > 0;
     if (is.verdict == estimate::verdict::too_large)
         return;
-    const char *const more = moves ? " --move" : "";
+    std::string more = moves ? " --move" : "";
+    if (!options.save.empty())
+        more += options.save == usual_score_file()
+                    ? " --score"
+                    : " --score=" + printable(options.save);
     if (!options.instance.empty()) {
         to.push_back(fmt::format("  emuvctl run --instance {}{} -- COMMAND",
                                  printable(options.instance), more));
@@ -413,8 +417,8 @@ void cmd_estimate(const estimate_options &options, environment &env)
     if (lines.size() > 1)
         env.out.write(longer_text(lines));
     if (!options.save.empty())
-        env.say(fmt::format("kept in {}; 'emuvctl report --score' puts it "
-                            "beside a trace",
+        env.say(fmt::format("kept in {}; 'emuvctl run --score' holds a run "
+                            "against it",
                             printable(options.save)));
 }
 

@@ -104,8 +104,8 @@ verb report_verb()
         "elsewhere."};
     report.arguments = {"FILE", &options->files, offered::files, true};
     option score{"--score", "FILE",
-                 "an estimate beside it; without =FILE the one\n"
-                 "that 'estimate --save' kept",
+                 "an estimate beside it, with what 'run --score' added;\n"
+                 "without =FILE the one that 'estimate --save' kept",
                  &options->score, offered::files};
     score.implied = usual_score_file();
     report.options = {{"-o,--output", "FILE", "the page; '-': standard output",

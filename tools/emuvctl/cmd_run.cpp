@@ -5,6 +5,8 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "score_file.hpp"
+#include "score_run.hpp"
 #include "settings.hpp"
 #include "verbs.hpp"
 
@@ -18,6 +20,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -41,6 +44,8 @@ struct run_options
 {
     asked_settings settings;
     std::string cuda_library_dir; // the folder of the CUDA library
+    std::string score;            // the estimate's file; empty: none
+    bool json = false;
     bool dry_run = false;
     std::vector<std::string> command;
 };
@@ -120,6 +125,11 @@ void check(const run_options &options)
                           "program by itself");
     if (!limited && !records && !settings.of("EMUV_DISABLE").given())
         throw usage_error("give --instance, or --physical, --virtual or both");
+    if (!options.score.empty() &&
+        (records || settings.of("EMUV_DISABLE").given()))
+        throw usage_error(
+            fmt::format("--score does not go with {}: nothing is charged then",
+                        records ? "--record" : "--disable"));
     settings.check();
 }
 
@@ -158,10 +168,10 @@ std::string make_ledger()
     return path;
 }
 
-// Leaves a process behind that removes the ledger when this one, which is about
-// to become the program, has ended. It is nobody's child, so that a program
-// that waits for any of its own never meets it.
-void remove_at_end(const std::string &ledger)
+// Leaves a process behind that removes files and folders when this one, which
+// may be about to become the program, has ended. It is nobody's child, so that
+// a program that waits for any of its own never meets it.
+void remove_at_end(const std::vector<std::filesystem::path> &doomed)
 {
     const emuv::unique_fd self(
         static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
@@ -184,7 +194,9 @@ void remove_at_end(const std::string &ledger)
     pollfd ended{self.get(), POLLIN, 0};
     while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
     }
-    ::unlink(ledger.c_str());
+    std::error_code ignored;
+    for (const auto &each : doomed)
+        std::filesystem::remove_all(each, ignored);
     ::_exit(0);
 }
 
@@ -228,6 +240,9 @@ std::string describe(const variables &set, const run_options &options, bool own)
         text += fmt::format("{}={}\n", name, quoted(value));
     if (own)
         text += "EMUV_LEDGER=/dev/shm/emuv-ledger-XXXXXX # made for this run\n";
+    if (!options.score.empty())
+        text += "EMUV_SCORE=/dev/shm/emuv-score-XXXXXX/emuv-statistics # made "
+                "for this run\n";
     for (const auto &word : options.command)
         text += (&word == &options.command.front() ? "" : " ") + quoted(word);
     return text + "\n";
@@ -239,14 +254,17 @@ std::string describe(const variables &set, const run_options &options, bool own)
     for (const auto &word : options.command)
         words.push_back(const_cast<char *>(word.c_str()));
     words.push_back(nullptr);
-    std::signal(SIGPIPE, SIG_DFL); // this program ignores it; others do not
+    // This program ignores them; others do not.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::signal(SIGXFSZ, SIG_DFL);
     ::execvp(words[0], words.data());
     const int number = errno;
     throw not_started(options.command[0] + ": " + emuv::errno_text(number),
                       number);
 }
 
-// Becomes the program; comes back with --dry-run alone.
+// Becomes the program; comes back with --dry-run alone. With --score it stays,
+// and a child becomes the program.
 void cmd_run(const run_options &options, environment &env)
 {
     check(options);
@@ -267,6 +285,9 @@ void cmd_run(const run_options &options, environment &env)
         env.out.write(describe(set, options, own));
         return;
     }
+    std::optional<score_run> score;
+    if (!options.score.empty())
+        score.emplace(options.score);
     for (const auto &each : settings.all())
         if (each.given() && (each.what->kind == setting_kind::ledger ||
                              each.what->kind == setting_kind::output))
@@ -277,13 +298,22 @@ void cmd_run(const run_options &options, environment &env)
     for (const auto &each : emuvctl::settings())
         if (each.limits())
             ::unsetenv(each.variable);
+    std::vector<std::filesystem::path> doomed;
     if (own) {
-        const std::string ledger = make_ledger();
-        remove_at_end(ledger);
-        set.emplace_back("EMUV_LEDGER", ledger);
+        set.emplace_back("EMUV_LEDGER", make_ledger());
+        doomed.emplace_back(set.back().second);
     }
+    if (score) {
+        doomed.push_back(score->make_folder());
+        set.emplace_back("EMUV_SCORE", score->stem());
+    }
+    if (!doomed.empty())
+        remove_at_end(doomed);
     for (const auto &[name, value] : set)
         ::setenv(name.c_str(), value.c_str(), 1);
+    if (score && score->start() == score_run::side::parent)
+        score->finish(
+            options.json ? score_run::form::json : score_run::form::table, env);
     become(options);
 }
 
@@ -301,9 +331,19 @@ verb run_verb()
              "and what it\nstarts. Without --physical that is all of the card, "
              "without --virtual nothing\nspills."};
     run.options = options->settings.options();
+    option score{"--score", "FILE",
+                 "say at the end what came, beside an estimate;\n"
+                 "without =FILE the one that 'estimate --save' kept",
+                 &options->score, offered::files};
+    score.implied = usual_score_file();
+    option json = flag("--json", options->json,
+                       "with --score: say it as JSON on standard output");
+    json.needs = {"--score"};
     for (auto &each :
          std::vector<option>{{"--library", "DIR", "folder of the CUDA library",
                               &options->cuda_library_dir, offered::folders},
+                             std::move(score),
+                             std::move(json),
                              flag("--dry-run", options->dry_run,
                                   "only print the variables and the command")})
         run.options.push_back(std::move(each));

@@ -21,16 +21,12 @@ struct undefine_options
 
 void cmd_undefine(const undefine_options &options, environment &env)
 {
-    const auto profiles = present_profiles(options.config);
-    for (const auto &name : options.names)
-        check_own_file(find_profile(profiles, name), profiles, options.config);
-    for (const auto &name : options.names) {
-        const auto file = definition_file(name, options.config);
-        if (options.dry_run)
-            env.out.write(fmt::format("would remove {}\n", file.string()));
-        else
-            remove_definition(file, env);
+    if (!options.dry_run) {
+        remove_definitions(options.names, options.config, env);
+        return;
     }
+    for (const auto &file : own_files(options.names, options.config))
+        env.out.write(fmt::format("would remove {}\n", file.string()));
 }
 
 } // namespace

@@ -3,18 +3,17 @@
 // own, FILE.d/NAME.conf, from which every boot makes it.
 #include "definitions.hpp"
 
+#include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "names.hpp"
 #include "output.hpp"
 
-#include <emuv/unique_fd.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,15 +47,6 @@ std::string text_of(const emuv::profile &what)
 {
     return "# Written by 'emuvctl define'; 'emuvctl undefine' removes it.\n" +
            emuv::format_profile(what);
-}
-
-// Makes what was written to a folder or a file last through a loss of power.
-void sync(const std::filesystem::path &path)
-{
-    const emuv::unique_fd file(
-        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!file || ::fsync(file.get()) != 0)
-        cannot_write(path);
 }
 
 // Readable by everybody, whatever the umask.
@@ -128,25 +118,8 @@ std::filesystem::path write_definition(const emuv::profile &what,
     make_folder(folder);
     // The parser passes over names with a dot in front.
     const auto draft = folder / ("." + what.name + ".new");
-    try {
-        {
-            const emuv::unique_fd out(::open(
-                draft.c_str(),
-                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-            const std::string text = text_of(what);
-            if (!out || ::fchmod(out.get(), 0644) != 0 ||
-                ::write(out.get(), text.data(), text.size()) !=
-                    static_cast<ssize_t>(text.size()) ||
-                ::fsync(out.get()) != 0)
-                cannot_write(draft);
-        }
-        if (::rename(draft.c_str(), file.c_str()) != 0)
-            cannot_write(file);
-    } catch (...) {
-        ::unlink(draft.c_str());
-        throw;
-    }
-    sync(folder);
+    put_file(file, draft, text_of(what), lasting::for_good);
+    sync_folder(folder);
     return file;
 }
 
@@ -169,6 +142,9 @@ const emuv::profile &find_profile(const std::vector<emuv::profile> &profiles,
     return *found;
 }
 
+namespace {
+
+// Throws a failure unless a profile is alone in the file that `define` writes.
 void check_own_file(const emuv::profile &what,
                     const std::vector<emuv::profile> &profiles,
                     const std::string &config)
@@ -183,14 +159,32 @@ void check_own_file(const emuv::profile &what,
                                   printable(what.name), what.file, what.line));
 }
 
-void remove_definition(const std::filesystem::path &file,
-                       const environment &env)
+} // namespace
+
+std::vector<std::filesystem::path>
+own_files(const std::vector<std::string> &names, const std::string &config)
 {
-    const names_lock lock(env);
-    if (::unlink(file.c_str()) != 0)
-        cannot_write(file);
-    sync(file.parent_path());
-    ::rmdir(file.parent_path().c_str()); // unless others are there
+    const auto profiles = present_profiles(config);
+    std::vector<std::filesystem::path> files;
+    for (const auto &name : names) {
+        check_own_file(find_profile(profiles, name), profiles, config);
+        auto file = definition_file(name, config);
+        if (std::find(files.begin(), files.end(), file) == files.end())
+            files.push_back(std::move(file));
+    }
+    return files;
+}
+
+void remove_definitions(const std::vector<std::string> &names,
+                        const std::string &config, const environment &env)
+{
+    const names_lock lock(env, names_lock::folder::make);
+    for (const auto &file : own_files(names, config)) {
+        if (::unlink(file.c_str()) != 0)
+            cannot_write(file);
+        sync_folder(file.parent_path());
+    }
+    ::rmdir(folder_of(config).c_str()); // unless others are there
 }
 
 } // namespace emuvctl

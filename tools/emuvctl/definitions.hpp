@@ -41,14 +41,15 @@ std::filesystem::path write_definition(const emuv::profile &what,
 const emuv::profile &find_profile(const std::vector<emuv::profile> &profiles,
                                   const std::string &name);
 
-/// Throws a failure unless a profile is alone in the file that `define` writes.
-void check_own_file(const emuv::profile &what,
-                    const std::vector<emuv::profile> &profiles,
-                    const std::string &config);
+/// The files that `define` wrote for these names.
+/// @throws failure, emuv::profile_error  of one there is none
+std::vector<std::filesystem::path>
+own_files(const std::vector<std::string> &names, const std::string &config);
 
-/// Removes the file of a definition, and its folder if that is empty then.
-/// @throws std::system_error
-void remove_definition(const std::filesystem::path &file,
-                       const environment &env);
+/// Removes them, and their folder if that is empty then. Nobody writes a
+/// definition between the look at them and that.
+/// @throws failure, emuv::profile_error, std::system_error
+void remove_definitions(const std::vector<std::string> &names,
+                        const std::string &config, const environment &env);
 
 } // namespace emuvctl

@@ -267,7 +267,7 @@ std::vector<option> options_of(estimate_options &to)
         {"--workers", "N", "of each process, that load data", &to.workers},
         {"--ram", "SIZE", "the host's. Default: what it has", &to.ram},
         {"--save", "FILE",
-         "keep the estimate, for 'report --score'; without\n"
+         "keep the estimate, for 'run --score'; without\n"
          "=FILE in the user's own folder for such files",
          &to.save, offered::files}};
     for (option &each : all) {

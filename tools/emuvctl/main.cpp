@@ -36,9 +36,11 @@ void catch_signals()
     action.sa_handler = on_signal;
     ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
-    // A reader that goes away is seen as EPIPE.
+    // A reader that goes away is seen as EPIPE, a file that may not grow as
+    // EFBIG.
     action.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &action, nullptr);
+    ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
 class descriptor_sink final : public emuvctl::sink

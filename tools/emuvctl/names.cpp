@@ -2,6 +2,7 @@
 // The names that people give instances.
 #include "names.hpp"
 
+#include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "output.hpp"
@@ -136,23 +137,8 @@ void give_name(const std::string &name, const std::string &uuid,
         throw failure(fmt::format("the name '{}' is taken by {}", name,
                                   emuv::instance_name(other)));
     // A name appears whole, in the place of one whose instance has gone.
-    const auto draft = folder(env) / ("." + uuid);
-    {
-        const emuv::unique_fd file(::open(
-            draft.c_str(),
-            O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-        const std::string line = uuid + "\n";
-        if (!file || ::fchmod(file.get(), 0644) != 0 ||
-            ::write(file.get(), line.data(), line.size()) !=
-                static_cast<ssize_t>(line.size()))
-            cannot_write(draft, errno);
-    }
-    const auto path = folder(env) / name;
-    if (::rename(draft.c_str(), path.c_str()) != 0) {
-        const int number = errno;
-        ::unlink(draft.c_str());
-        cannot_write(path, number);
-    }
+    put_file(folder(env) / name, folder(env) / ("." + uuid), uuid + "\n",
+             lasting::until_reboot);
 }
 
 void forget_names(const names_lock & /*held*/, const environment &env) noexcept

@@ -50,6 +50,12 @@ plan match(std::span<const emuv::profile> profiles,
             result.items.push_back(std::move(item));
         }
 
+    const auto is_named = [&](const plan_item &item,
+                              const emuv::instance_info &one) {
+        const auto name = names.find(one.uuid);
+        return item.from->count == 1 && name != names.end() &&
+               name->second == item.from->name;
+    };
     // Gives an item the first instance of a kind that no other item has.
     const auto give = [&](plan_item &item, const auto &suits) {
         const auto at =
@@ -61,6 +67,7 @@ plan match(std::span<const emuv::profile> profiles,
             return;
         item.found = *at;
         item.matches = fits(item.wanted, *at);
+        item.named = is_named(item, *at);
         taken.insert(at->id);
     };
     // Those with an id first: the others must not take theirs.
@@ -69,12 +76,8 @@ plan match(std::span<const emuv::profile> profiles,
             give(item,
                  [&](const auto &one) { return one.id == item.wanted.id; });
     for (auto &item : result.items)
-        if (item.missing() && item.wanted.id == emuv::any &&
-            item.from->count == 1)
-            give(item, [&](const auto &one) {
-                const auto name = names.find(one.uuid);
-                return name != names.end() && name->second == item.from->name;
-            });
+        if (item.missing() && item.wanted.id == emuv::any)
+            give(item, [&](const auto &one) { return is_named(item, one); });
     for (auto &item : result.items)
         if (item.missing() && item.wanted.id == emuv::any)
             give(item, [&](const auto &one) { return fits(item.wanted, one); });

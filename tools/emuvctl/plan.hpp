@@ -23,6 +23,8 @@ struct plan_item
     std::optional<emuv::instance_info> found;
     /// True if found is as wanted.
     bool matches = false;
+    /// True if found is called by the profile's name.
+    bool named = false;
 
     [[nodiscard]] bool missing() const { return !found.has_value(); }
     [[nodiscard]] bool differs() const { return found && !matches; }

@@ -7,16 +7,27 @@
 #include "watch/text_file.hpp"
 
 #include <emuv/error.hpp>
+#include <emuv/unique_fd.hpp>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace emuvctl {
+
+namespace {
+
+constexpr std::size_t most_text = std::size_t{1} << 20;
+
+} // namespace
 
 std::string usual_score_file()
 {
@@ -27,6 +38,29 @@ std::string usual_score_file()
             folder != nullptr && folder[0] == '/')
             return fmt::format("{}{}/emuv/estimate.json", folder, rest);
     return "emuv-estimate.json";
+}
+
+std::string read_estimate(const std::string &path)
+{
+    const emuv::unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file && errno == ENOENT)
+        throw failure(fmt::format("--score: {}: there is no such estimate; "
+                                  "'emuvctl estimate MODEL --save' makes one",
+                                  printable(path)));
+    std::string text(most_text + 1, '\0');
+    std::size_t count = 0;
+    ssize_t got = file ? 1 : -1;
+    while (got > 0 && count < text.size()) {
+        do {
+            got = ::read(file.get(), text.data() + count, text.size() - count);
+        } while (got < 0 && errno == EINTR);
+        count += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+    }
+    if (got < 0)
+        throw failure(fmt::format("--score: {}: {}", printable(path),
+                                  emuv::errno_text(errno)));
+    text.resize(count);
+    return text;
 }
 
 void save_estimate(const std::string &path, std::string_view json)
@@ -44,8 +78,11 @@ void save_estimate(const std::string &path, std::string_view json)
     try {
         watch::replace_file(path, json);
     } catch (const std::system_error &problem) {
-        throw failure(fmt::format("cannot write {}: {}", printable(path),
-                                  emuv::errno_text(problem.code().value())));
+        const bool special = problem.code() == std::errc::invalid_argument;
+        throw failure(
+            fmt::format("cannot write {}: {}", printable(path),
+                        special ? "it is not a regular file"
+                                : emuv::errno_text(problem.code().value())));
     }
 }
 

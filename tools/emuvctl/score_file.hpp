@@ -11,6 +11,10 @@ namespace emuvctl {
 /// $XDG_STATE_HOME/emuv/estimate.json, or that below ~/.local/state.
 std::string usual_score_file();
 
+/// The text of an estimate's file, of 1 MiB at most and a byte; read once, so
+/// that a pipe is one, too. @throws failure
+std::string read_estimate(const std::string &path);
+
 /// Puts an estimate there, whole or not at all. Makes the folder of
 /// usual_score_file(). @throws failure
 void save_estimate(const std::string &path, std::string_view json);

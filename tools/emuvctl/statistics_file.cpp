@@ -83,14 +83,30 @@ void tame(device_statistics &of)
     }
 }
 
+// They were being written when the process ended: half old and half new.
+void forget_steps(device_statistics &of)
+{
+    of.turn = 0;
+    of.entries = 0;
+    of.listed_steps = 0;
+    of.allocations = 0;
+    of.kernels = 0;
+    of.stopped[0] = '\0';
+}
+
 device_statistics read_device(int fd, std::size_t offset,
-                              const environment &env)
+                              const environment &env, writer by)
 {
     const std::size_t turn_at = offset + offsetof(device_statistics, turn);
     for (int i = 0; i < max_tries; i++) {
         auto one = read_at<device_statistics>(fd, offset);
         if (one.turn % 2 == 0 &&
             read_at<std::uint32_t>(fd, turn_at) == one.turn) {
+            tame(one);
+            return one;
+        }
+        if (by == writer::ended) {
+            forget_steps(one);
             tame(one);
             return one;
         }
@@ -205,7 +221,7 @@ std::optional<process_statistics> page_of(int pid, const environment &env,
 
 } // namespace
 
-process_statistics read_statistics(int fd, const environment &env)
+process_statistics read_statistics(int fd, const environment &env, writer by)
 {
     auto head = read_at<statistics_head>(fd, 0);
     if (head.magic != statistics_head::right_magic)
@@ -228,8 +244,8 @@ process_statistics read_statistics(int fd, const environment &env)
             made.vain.emplace_back(each);
     }
     for (std::size_t i = 0; i < head.devices; i++)
-        made.devices.push_back(
-            read_device(fd, sizeof head + i * sizeof(device_statistics), env));
+        made.devices.push_back(read_device(
+            fd, sizeof head + i * sizeof(device_statistics), env, by));
     return made;
 }
 

@@ -21,11 +21,19 @@ struct process_statistics
     std::vector<emuv::cuda::device_statistics> devices;
 };
 
+/// The state of the process that writes a page.
+enum class writer
+{
+    runs,
+    ended, ///< perhaps within an update: then its steps and lists are not told
+};
+
 /// Reads a page from its begin. Anybody may have written it. The answer is
 /// safe: lists are no longer than they can be, and texts end.
 /// @param fd  stays open
 /// @throws failure it is no such page, or of another version
-process_statistics read_statistics(int fd, const environment &env);
+process_statistics read_statistics(int fd, const environment &env,
+                                   writer by = writer::runs);
 
 /// The pages of a process, or of those that it started if it has none itself.
 /// @throws failure it is not there, or another user's, or there is none

@@ -25,6 +25,9 @@ std::string page(std::span<const run> runs,
 std::string summary_json(std::span<const run> runs,
                          const std::optional<score> &expected);
 
+/// An estimate, and what came, as they stand there.
+std::string score_json(const score &of);
+
 /// The meaning of an event; empty for one that is not known.
 std::string_view meaning(std::string_view row, std::string_view name);
 

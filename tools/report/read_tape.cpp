@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Reads tapes for what they tell of memory over time.
+#include "report/read_tape.hpp"
+
 #include "report/run.hpp"
 #include "report/timeline.hpp"
 #include "report/words.hpp"
@@ -13,8 +15,6 @@
 #include <tape.hpp>
 
 namespace emuv::report {
-
-run read_tape(const std::string &path);
 
 namespace {
 
@@ -299,11 +299,12 @@ void add_holders(const tape::tape &in, run &out)
 
 } // namespace
 
-run read_tape(const std::string &path)
+run read_tape(const std::string &path, int file,
+              std::span<const unsigned char> begun)
 {
     tape::tape of;
     tape::wrong error;
-    if (!tape::read_file(path, of, error))
+    if (!tape::read_file(file, begun, of, error))
         throw unreadable(fmt::format("{}: {}", clean(path), error.why));
     run out;
     out.file = clean(path);

@@ -2,6 +2,7 @@
 // Reads traces as they come, and keeps sums of them alone: a trace may be
 // larger than memory, cut off, or made to harm.
 #include "report/bytes.hpp"
+#include "report/read_tape.hpp"
 #include "report/run.hpp"
 #include "report/timeline.hpp"
 #include "report/words.hpp"
@@ -15,6 +16,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <span>
 #include <system_error>
 #include <unordered_map>
 
@@ -27,8 +29,6 @@
 #include <tape.hpp>
 
 namespace emuv::report {
-
-run read_tape(const std::string &path);
 
 namespace {
 
@@ -606,17 +606,22 @@ run read(const std::string &path)
                                         clean(path));
         }
     };
+    // A pipe gives as much as was written at once.
     std::array<char, 512> head;
-    const std::size_t count = some(head.data(), head.size());
+    std::size_t count = 0;
+    for (std::size_t got = 1; got > 0 && count < head.size(); count += got)
+        got = some(head.data() + count, head.size() - count);
     const std::string_view begins(head.data(), count);
     const std::string_view magic(tape::magic.data(), tape::magic.size());
     const bool packed = begins.starts_with("\x1f\x8b") ||
                         begins.starts_with("\x28\xb5\x2f\xfd");
+    const std::span begun(reinterpret_cast<const unsigned char *>(head.data()),
+                          count);
     if (begins.starts_with(magic))
-        return read_tape(path);
+        return read_tape(path, file.get(), begun);
     if (packed) {
         try {
-            return read_tape(path);
+            return read_tape(path, file.get(), begun);
         } catch (const unreadable &problem) {
             throw unreadable(
                 fmt::format("{}; it is {}", problem.what(), kind_of(begins)));

@@ -219,6 +219,12 @@ std::vector<std::string> sentences(const run &of)
     return out;
 }
 
+std::string score_json(const score &of)
+{
+    const json out = {{"schema", schema}, {"estimate", json_of(of)}};
+    return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 std::string summary_json(std::span<const run> runs,
                          const std::optional<score> &expected)
 {

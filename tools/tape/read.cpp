@@ -11,7 +11,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -689,6 +689,58 @@ bool unpack(int file, char *name, std::vector<unsigned char> &out)
     return good;
 }
 
+bool write_all(int to, std::span<const unsigned char> what)
+{
+    while (!what.empty()) {
+        const ssize_t done = ::write(to, what.data(), what.size());
+        if (done >= 0)
+            what = what.subspan(static_cast<std::size_t>(done));
+        else if (errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+// Compressed tapes are unpacked by who compressed them.
+enum class packer
+{
+    none,
+    zstd,
+    gzip,
+};
+
+packer packer_of(std::span<const unsigned char> begins)
+{
+    constexpr std::array<unsigned char, 4> of_zstd = {0x28, 0xb5, 0x2f, 0xfd};
+    if (begins.size() < of_zstd.size())
+        return packer::none;
+    if (std::equal(of_zstd.begin(), of_zstd.end(), begins.begin()))
+        return packer::zstd;
+    return begins[0] == 0x1f && begins[1] == 0x8b ? packer::gzip : packer::none;
+}
+
+// A file that can be read again from its begin, at which it stands.
+bool read_whole(int file, tape &out, wrong &error)
+{
+    char zstd[] = "zstd";
+    char gzip[] = "gzip";
+    std::array<unsigned char, 4> first{};
+    const packer by = ::pread(file, first.data(), first.size(), 0) == 4
+                          ? packer_of(first)
+                          : packer::none;
+    std::vector<unsigned char> content;
+    char *const name = by == packer::zstd ? zstd : gzip;
+    if (by == packer::none ? !read_all(file, content, max_file)
+                           : !unpack(file, name, content)) {
+        error.why = (by == packer::none
+                         ? std::string()
+                         : "unpacking it by " + std::string(name) + ": ") +
+                    std::strerror(errno);
+        return false;
+    }
+    return read(content, out, error);
+}
+
 } // namespace
 
 bool read(std::span<const unsigned char> content, tape &out, wrong &error)
@@ -700,35 +752,37 @@ bool read(std::span<const unsigned char> content, tape &out, wrong &error)
 bool read_file(const std::string &path, tape &out, wrong &error)
 {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat about = {};
-    if (file < 0 || ::fstat(file, &about) != 0) {
+    if (file < 0) {
         error.why = std::strerror(errno);
-        if (file >= 0)
-            ::close(file);
         return false;
     }
-    std::vector<unsigned char> content;
-    // Compressed tapes are unpacked by who compressed them.
-    char zstd[] = "zstd";
-    char gzip[] = "gzip";
-    char *by = nullptr;
-    std::array<unsigned char, 4> first{};
-    if (::pread(file, first.data(), first.size(), 0) == 4) {
-        if (first == std::array<unsigned char, 4>{0x28, 0xb5, 0x2f, 0xfd})
-            by = zstd;
-        else if (first[0] == 0x1f && first[1] == 0x8b)
-            by = gzip;
-    }
-    if (!(by != nullptr ? unpack(file, by, content)
-                        : read_all(file, content, max_file))) {
-        error.why = (by != nullptr ? "unpacking it by " + std::string(by) + ": "
-                                   : std::string()) +
-                    std::strerror(errno);
-        ::close(file);
-        return false;
-    }
+    const bool good = read_file(file, {}, out, error);
     ::close(file);
-    return read(content, out, error);
+    return good;
+}
+
+bool read_file(int file, std::span<const unsigned char> begun, tape &out,
+               wrong &error)
+{
+    if (::lseek(file, 0, SEEK_SET) == 0)
+        return read_whole(file, out, error);
+    std::vector<unsigned char> content(begun.begin(), begun.end());
+    if (!read_all(file, content, max_file)) {
+        error.why = std::strerror(errno);
+        return false;
+    }
+    if (packer_of(content) == packer::none)
+        return read(content, out, error);
+    // The program that unpacks it reads it from its begin.
+    const int copy = ::memfd_create("emuv-tape", MFD_CLOEXEC);
+    const bool written = copy >= 0 && write_all(copy, content) &&
+                         ::lseek(copy, 0, SEEK_SET) == 0;
+    if (!written)
+        error.why = std::strerror(errno);
+    const bool good = written && read_whole(copy, out, error);
+    if (copy >= 0)
+        ::close(copy);
+    return good;
 }
 
 std::string_view tape::said(std::string_view key) const

@@ -138,6 +138,11 @@ bool read(std::span<const unsigned char> content, tape &out, wrong &error);
 /// Reads a tape's file, also one that zstd or gzip compressed; for that these
 /// programs must be there.
 bool read_file(const std::string &path, tape &out, wrong &error);
+/// The same of an open file, which may be a pipe.
+/// @param file  stays open
+/// @param begun  the bytes that were read of it already
+bool read_file(int file, std::span<const unsigned char> begun, tape &out,
+               wrong &error);
 
 /// A tape in numbers.
 struct summary

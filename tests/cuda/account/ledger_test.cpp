@@ -4,6 +4,7 @@
 #include "base/thread.hpp"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,6 +167,48 @@ TEST(LedgerFile, WhatIsNoLedgerIsRefused)
     ledger_file none;
     EXPECT_EQ(none.open("/nonexistent/ledger"), ENOENT);
     close(fd);
+}
+
+TEST(LedgerFile, ACopyOfTheAccountIsShownAndDecidesNothing)
+{
+    ledger_file rows;
+    ASSERT_EQ(rows.open(nullptr), 0);
+    file_ledger limits(rows, 0, 100, 10);
+    held_bytes shown;
+    limits.show_in(shown);
+    std::uint64_t token = 0;
+    EXPECT_TRUE(limits.charge_physical(60));
+    EXPECT_TRUE(limits.charge_virtual(10, token));
+    EXPECT_TRUE(limits.charge_physical(10));
+    limits.uncharge_physical(30);
+    EXPECT_EQ(shown.vram, 40u);
+    EXPECT_EQ(shown.most_vram, 70u);
+    EXPECT_EQ(shown.ram, 10u);
+    // By another process of the user's.
+    shown = {1u << 30, 1u << 30, 1u << 30, 1u << 30};
+    EXPECT_EQ(limits.own_physical_bytes(), 40u);
+    EXPECT_FALSE(limits.charge_physical(61));
+    EXPECT_TRUE(limits.charge_physical(60));
+    EXPECT_EQ(limits.own_physical_bytes(), 100u);
+    EXPECT_EQ(limits.read().virtual_used_bytes, 10u);
+}
+
+TEST(LedgerFile, WhereNoFileMayGrowOnlyASharedOneIsRefused)
+{
+    const std::string path =
+        testing::TempDir() + "ledger_test." + std::to_string(getpid());
+    close(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    const auto in_child = [&] {
+        const rlimit none = {0, 0};
+        setrlimit(RLIMIT_FSIZE, &none);
+        ledger_file own;
+        ledger_file shared;
+        const bool right =
+            own.open(nullptr) == 0 && shared.open(path.c_str()) == EFBIG;
+        std::_Exit(right ? 0 : 1);
+    };
+    EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");
+    unlink(path.c_str());
 }
 
 // ---- The instance's

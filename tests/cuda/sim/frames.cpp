@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,10 +19,22 @@ namespace sim {
 
 namespace {
 
+// A card's memory is no file, so no soft limit of files' sizes holds for it.
+bool set_length(int fd, std::size_t bytes)
+{
+    rlimit before = {};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit none = {before.rlim_max, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+    const bool set = ftruncate(fd, static_cast<off_t>(bytes)) == 0;
+    setrlimit(RLIMIT_FSIZE, &before);
+    return set;
+}
+
 int make_file(const char *name, std::size_t bytes)
 {
     int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    if (fd < 0 || !set_length(fd, bytes)) {
         std::perror("simulated CUDA driver: memfd");
         std::abort();
     }

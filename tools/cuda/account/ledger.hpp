@@ -86,18 +86,17 @@ public:
     void uncharge_physical(std::uint64_t bytes)
     {
         give_physical(bytes);
-        std::atomic_ref(held_->vram) -= bytes;
+        vram_ -= bytes;
+        note_less(&held_bytes::vram, bytes);
     }
 
     /// The bytes of VRAM that are charged here to this process.
-    std::uint64_t own_physical_bytes() const
-    {
-        return std::atomic_ref(held_->vram);
-    }
+    std::uint64_t own_physical_bytes() const { return vram_; }
 
-    /// Keeps the bytes that are charged to this process there, for others to
-    /// see. Before the first charge. @param where  outlives this object
-    void keep_in(held_bytes &where) { held_ = &where; }
+    /// Shows the bytes that are charged to this process there, too. Others may
+    /// read them and write to them: nothing is decided by them. Before the
+    /// first charge. @param where  outlives this object
+    void show_in(held_bytes &where) { shown_ = &where; }
 
     /// The sum of all bytes that were ever charged, uncharged ones included.
     std::uint64_t ever_physical_bytes() const { return ever_physical_bytes_; }
@@ -109,13 +108,13 @@ public:
     {
         if (!take_virtual(bytes, token))
             return false;
-        add(held_->ram, held_->most_ram, bytes);
+        note_more(&held_bytes::ram, &held_bytes::most_ram, bytes);
         return true;
     }
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token)
     {
         give_virtual(bytes, token);
-        std::atomic_ref(held_->ram) -= bytes;
+        note_less(&held_bytes::ram, bytes);
     }
 
     virtual usage read() = 0;
@@ -146,24 +145,33 @@ private:
     bool note_charged(bool charged, std::uint64_t bytes)
     {
         if (charged) {
-            add(held_->vram, held_->most_vram, bytes);
+            vram_ += bytes;
+            note_more(&held_bytes::vram, &held_bytes::most_vram, bytes);
             ever_physical_bytes_ += bytes;
         }
         return charged;
     }
 
-    static void add(std::uint64_t &sum, std::uint64_t &most,
-                    std::uint64_t bytes)
+    void note_more(std::uint64_t held_bytes::*sum,
+                   std::uint64_t held_bytes::*most, std::uint64_t bytes)
     {
-        const std::uint64_t now = std::atomic_ref(sum) += bytes;
-        const std::atomic_ref peak(most);
+        if (shown_ == nullptr)
+            return;
+        const std::uint64_t now = std::atomic_ref(shown_->*sum) += bytes;
+        const std::atomic_ref peak(shown_->*most);
         std::uint64_t before = peak.load();
         while (before < now && !peak.compare_exchange_weak(before, now)) {
         }
     }
 
-    held_bytes own_;
-    held_bytes *held_ = &own_;
+    void note_less(std::uint64_t held_bytes::*sum, std::uint64_t bytes)
+    {
+        if (shown_ != nullptr)
+            std::atomic_ref(shown_->*sum) -= bytes;
+    }
+
+    std::atomic<std::uint64_t> vram_{0}; // charged to this process
+    held_bytes *shown_ = nullptr;
     std::atomic<std::uint64_t> ever_physical_bytes_{0};
 };
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The ledger of processes that share a file instead of an instance.
 #include "account/ledger.hpp"
+#include "base/file_length.hpp"
 
 #include <cerrno>
 #include <new>
+#include <optional>
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace emuv::cuda {
@@ -79,19 +80,24 @@ ledger_file::~ledger_file()
 int ledger_file::open(const char *path)
 {
     shared_ = path != nullptr;
-    fd_ = shared_
-              ? ::open(path, O_RDWR | O_CLOEXEC)
-              : static_cast<int>(syscall(SYS_memfd_create, "emuv-ledger", 1u));
-    if (fd_ < 0)
-        return errno;
-    const update guard(*this);
-    const off_t length = lseek(fd_, 0, SEEK_END);
-    if (length != 0 && length != static_cast<off_t>(sizeof(layout)))
-        return EINVAL;
-    if (length == 0 && ftruncate(fd_, sizeof(layout)) == -1)
-        return errno;
-    void *at = mmap(nullptr, sizeof(layout), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    fd_, 0);
+    off_t length = 0;
+    int flags = MAP_SHARED;
+    std::optional<update> guard;
+    if (shared_) {
+        fd_ = ::open(path, O_RDWR | O_CLOEXEC);
+        if (fd_ < 0)
+            return errno;
+        guard.emplace(*this);
+        length = lseek(fd_, 0, SEEK_END);
+        if (length != 0 && length != static_cast<off_t>(sizeof(layout)))
+            return EINVAL;
+        if (length == 0 && !set_length(fd_, sizeof(layout)))
+            return errno;
+    } else {
+        flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    }
+    void *at =
+        mmap(nullptr, sizeof(layout), PROT_READ | PROT_WRITE, flags, fd_, 0);
     if (at == MAP_FAILED)
         return errno;
     rows_ = static_cast<layout *>(at);

@@ -2,7 +2,11 @@
 // The page on which a process publishes where its time goes.
 #include "base/statistics.hpp"
 
+#include "base/file_length.hpp"
+
 #include <cerrno>
+#include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -15,38 +19,96 @@ namespace emuv::cuda {
 
 namespace {
 
-constexpr unsigned cloexec = 1; // MFD_CLOEXEC
+constexpr unsigned memfd_flags = 3;    // MFD_CLOEXEC, MFD_ALLOW_SEALING
+constexpr unsigned most_programs = 64; // that one process becomes
+
+// Nobody can shorten the file: whoever did would end the process at its next
+// word there. From Linux 5.1 on, nobody else can write to it, either.
+void seal(int fd)
+{
+    constexpr int size = F_SEAL_SHRINK | F_SEAL_GROW;
+    constexpr int no_other_writer = 0x10; // F_SEAL_FUTURE_WRITE
+    if (::fcntl(fd, F_ADD_SEALS, size | no_other_writer | F_SEAL_SEAL) != 0)
+        ::fcntl(fd, F_ADD_SEALS, size | F_SEAL_SEAL);
+}
 
 // @return null with errno
-void *map_file(const char *path, std::size_t bytes)
+void *map(int fd, std::size_t bytes)
 {
-    const int fd =
-        path != nullptr
-            ? ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
-            : static_cast<int>(
-                  syscall(SYS_memfd_create, statistics_name, cloexec));
+    void *const at =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at != MAP_FAILED ? at : nullptr;
+}
+
+// @return null with errno
+void *map_anonymous(std::size_t bytes)
+{
+    const int fd = static_cast<int>(
+        syscall(SYS_memfd_create, statistics_name, memfd_flags));
     if (fd < 0)
         return nullptr;
-    void *at = MAP_FAILED;
-    if (::ftruncate(fd, static_cast<off_t>(bytes)) == 0)
-        at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    // Others find an anonymous file by its descriptor.
-    if (at == MAP_FAILED || path != nullptr) {
-        const int error = errno;
-        ::close(fd);
-        errno = error;
+    if (set_length(fd, bytes))
+        if (void *const at = map(fd, bytes)) {
+            seal(fd);
+            return at;
+        }
+    const int error = errno;
+    ::close(fd);
+    errno = error;
+    return nullptr;
+}
+
+// Opens a file of this process's that is not there yet.
+// @param path  out
+int make_file(const char *stem, char (&path)[PATH_MAX])
+{
+    for (unsigned i = 0; i < most_programs; i++) {
+        const int length =
+            i == 0 ? std::snprintf(path, sizeof path, "%s.%d", stem, ::getpid())
+                   : std::snprintf(path, sizeof path, "%s.%d.%u", stem,
+                                   ::getpid(), i);
+        if (length < 0 || length >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        const int fd =
+            ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
     }
-    return at != MAP_FAILED ? at : nullptr;
+    return -1;
+}
+
+// @return null with errno
+void *map_named(const char *stem, std::size_t bytes)
+{
+    char path[PATH_MAX];
+    const int fd = make_file(stem, path);
+    if (fd < 0)
+        return nullptr;
+    // The place is taken now: a full file system would end the process later.
+    if (set_length(fd, bytes) &&
+        (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
+         errno == EOPNOTSUPP))
+        if (void *const at = map(fd, bytes))
+            return at;
+    const int error = errno;
+    ::close(fd);
+    ::unlink(path);
+    errno = error;
+    return nullptr;
 }
 
 } // namespace
 
-int statistics_page::open(unsigned devices, const char *path)
+int statistics_page::open(unsigned devices, const char *stem)
 {
     const std::size_t bytes =
         sizeof(statistics_head) + devices * sizeof(device_statistics);
-    void *at = map_file(path, bytes);
+    void *at = stem != nullptr ? map_named(stem, bytes) : map_anonymous(bytes);
     const int error = at != nullptr ? 0 : errno;
+    if (at == nullptr && stem != nullptr)
+        at = map_anonymous(bytes);
     if (at == nullptr)
         at = std::calloc(1, bytes);
     if (at == nullptr)

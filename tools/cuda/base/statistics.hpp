@@ -126,7 +126,7 @@ static_assert(std::is_trivially_copyable_v<statistics_head> &&
 static_assert(sizeof(statistics_head) % 8 == 0 &&
               sizeof(device_statistics) % 8 == 0);
 
-/// Part of the name of the file that a page is.
+/// The name of the file that a page is, or its begin.
 inline constexpr char statistics_name[] = "emuv-statistics";
 
 /// Copies text, as much as has room, with a NUL at its end.
@@ -149,11 +149,15 @@ public:
     statistics_page &operator=(const statistics_page &) = delete;
 
     /// Makes the page, once. It lives as long as the process: memory that a
-    /// file stands behind, or memory alone where that cannot be had.
-    /// @param path  a file that is not there yet, and stays; null: an anonymous
-    ///   one, which is found in /proc/PID/fd
-    /// @return 0, or why there is no file
-    int open(unsigned devices, const char *path = nullptr);
+    /// file stands behind, or memory alone where that cannot be had. Others
+    /// find the file in /proc/PID/fd. An anonymous one nobody can shorten; one
+    /// that stays is to lie in a folder of its user's alone.
+    /// @param stem  the path of a file that stays, but for its end: STEM.PID,
+    /// or
+    ///   STEM.PID.N of a process that has become another program. Null, or
+    ///   where there can be none: an anonymous file
+    /// @return 0, or why there is no such file
+    int open(unsigned devices, const char *stem = nullptr);
 
     /// Null before open().
     statistics_head *head() const { return head_; }

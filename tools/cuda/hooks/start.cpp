@@ -500,8 +500,12 @@ void start_giving(memory &table, int devices)
 // Makes the page that tells others about this process.
 void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
 {
+    // `emuvctl run --score` reads it once the process has ended, however it
+    // did.
+    const char *const stem = std::getenv("EMUV_SCORE");
     // Without a file others do not see it; the program's end does.
-    made.page.open(static_cast<unsigned>(made.devices));
+    made.page.open(static_cast<unsigned>(made.devices),
+                   stem != nullptr && *stem != '\0' ? stem : nullptr);
     if (made.page.head() == nullptr)
         return;
     made.page.head()->moves = can_move ? 1 : 0;
@@ -509,7 +513,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
         device_statistics &of = made.page.device(static_cast<std::size_t>(i));
         ledger &limits = of_device(ledgers, i);
         if (static_cast<std::size_t>(i) < ledgers.size())
-            limits.keep_in(of.held);
+            limits.show_in(of.held);
         const usage now = limits.read();
         of.share_bytes = now.physical_bytes;
         of.virtual_bytes = now.virtual_bytes;

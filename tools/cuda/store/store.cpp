@@ -2,6 +2,7 @@
 // The sources of memory beyond the card's share, behind one interface.
 #include "store/store.hpp"
 
+#include "base/file_length.hpp"
 #include "store/placement.hpp"
 
 #include <algorithm>
@@ -104,16 +105,17 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
     if (own) {
         fd = static_cast<int>(syscall(SYS_memfd_create, "emuv-store", 1u));
         offset = 0;
-        if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) == -1) {
-            if (fd >= 0)
-                close(fd);
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (fd >= 0 && !set_length(fd, bytes)) {
+            close(fd);
+            fd = -1;
         }
     }
-    void *const mapped =
-        mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-             static_cast<off_t>(offset));
-    if (own)
+    // No file may have that length, or be opened: it goes without one.
+    const int flags =
+        MAP_SHARED | MAP_FIXED | (own && fd < 0 ? MAP_ANONYMOUS : 0);
+    void *const mapped = mmap(place, bytes, PROT_READ | PROT_WRITE, flags, fd,
+                              static_cast<off_t>(offset));
+    if (own && fd >= 0)
         close(fd);
     if (mapped == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;

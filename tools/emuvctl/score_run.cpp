@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A run that is held against an estimate.
+#include "score_run.hpp"
+
+#include "base/summary.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "output.hpp"
+#include "report/page.hpp"
+#include "report/run.hpp"
+#include "report/score.hpp"
+#include "score_file.hpp"
+#include "statistics_file.hpp"
+
+#include <emuv/error.hpp>
+#include <emuv/unique_fd.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace emuvctl {
+
+namespace {
+
+constexpr std::array handed_on = {SIGTERM, SIGHUP, SIGUSR1,
+                                  SIGUSR2, SIGINT, SIGQUIT};
+
+// The program, for the handler; 0 while there is none.
+volatile pid_t receiver = 0;
+
+void hand_on(int number, siginfo_t *from, void * /*context*/)
+{
+    // A terminal sends to all of its foreground's processes.
+    const bool of_terminal =
+        (number == SIGINT || number == SIGQUIT) && from->si_code > 0;
+    const int kept = errno;
+    if (receiver > 0 && !of_terminal)
+        ::kill(receiver, number);
+    errno = kept;
+}
+
+emuv::report::score parsed(const std::string &path, std::string_view text)
+{
+    try {
+        return emuv::report::read_score(path, text);
+    } catch (const emuv::report::unreadable &problem) {
+        throw failure(fmt::format("--score: {}", problem.what()));
+    }
+}
+
+// One process's peaks, and the time of its step.
+struct process_figures
+{
+    double vram = 0;
+    double ram = 0;
+    double step_ns = 0; // 0: it has no rhythm
+};
+
+process_figures figures_of(const process_statistics &page)
+{
+    process_figures out;
+    for (const auto &device : page.devices) {
+        out.vram += static_cast<double>(device.held.most_vram);
+        out.ram += static_cast<double>(device.held.most_ram);
+        const auto means = emuv::cuda::summarize(device, page.moves);
+        if (means.steps > 0 && means.round > 0)
+            out.step_ns = std::max(out.step_ns, means.took_ns);
+    }
+    return out;
+}
+
+// Reads what the processes of a run published. Of several the one counts that
+// held most: their peaks may have come at different times.
+emuv::report::came read_pages(const std::filesystem::path &folder,
+                              const environment &env)
+{
+    emuv::report::came out;
+    std::error_code problem;
+    std::filesystem::directory_iterator entry(folder, problem);
+    for (; !problem && entry != std::filesystem::directory_iterator();
+         entry.increment(problem)) {
+        // The program's user may have put anything here.
+        const emuv::unique_fd file(
+            ::open(entry->path().c_str(),
+                   O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        struct stat about = {};
+        if (!file || ::fstat(file.get(), &about) != 0 ||
+            !S_ISREG(about.st_mode))
+            continue;
+        process_figures one;
+        try {
+            one = figures_of(read_statistics(file.get(), env, writer::ended));
+        } catch (const failure &why) {
+            env.say(
+                fmt::format("--score: a process is left out: {}", why.what()));
+            continue;
+        }
+        if (one.vram + one.ram == 0)
+            continue;
+        out.processes++;
+        if (one.vram + one.ram <= out.peak_vram + out.peak_ram)
+            continue;
+        out.peak_vram = one.vram;
+        out.peak_ram = one.ram;
+        out.step_ms =
+            one.step_ns > 0 ? std::optional(one.step_ns / 1e6) : std::nullopt;
+    }
+    return out;
+}
+
+// Columns that a text takes, which is UTF-8.
+std::size_t columns_of(std::string_view text)
+{
+    return static_cast<std::size_t>(
+        std::count_if(text.begin(), text.end(), [](char each) {
+            return (static_cast<unsigned char>(each) & 0xc0U) != 0x80;
+        }));
+}
+
+std::string table_of(const emuv::report::score &of)
+{
+    std::vector<std::array<std::string, 6>> rows = {
+        {"", "LOW", "LIKELY", "HIGH", "CAME", "OF LIKELY"}};
+    for (const auto &each : emuv::report::lines_of(of)) {
+        // The heading has the last word: a terminal has 80 columns.
+        std::string verdict = each.verdict;
+        if (!verdict.ends_with("as likely"))
+            verdict.resize(std::min(verdict.size(), verdict.rfind(" likely")));
+        rows.push_back({each.what, each.low, each.likely, each.high, each.came,
+                        std::move(verdict)});
+    }
+    std::array<std::size_t, 6> widths{};
+    for (const auto &row : rows)
+        for (std::size_t i = 0; i < row.size(); i++)
+            widths[i] = std::max(widths[i], columns_of(row[i]));
+    std::string out;
+    for (const auto &row : rows) {
+        std::string line = "  ";
+        for (std::size_t i = 0; i < row.size(); i++) {
+            const std::string pad(widths[i] - columns_of(row[i]), ' ');
+            const bool left = i == 0 || i + 1 == row.size();
+            line += (i == 0 ? "" : "  ") + (left ? row[i] + pad : pad + row[i]);
+        }
+        line.resize(line.find_last_not_of(' ') + 1);
+        out += line + "\n";
+    }
+    return out;
+}
+
+std::string heading(const emuv::report::score &of)
+{
+    std::string out;
+    for (const std::string &each : {of.model, of.job, of.gpu})
+        if (!each.empty())
+            out += (out.empty() ? "" : ", ") + each;
+    return out;
+}
+
+} // namespace
+
+score_run::score_run(std::string path) : path_(std::move(path))
+{
+    text_ = read_estimate(path_);
+    parsed(path_, text_);
+}
+
+score_run::~score_run()
+{
+    std::error_code ignored;
+    if (!folder_.empty())
+        std::filesystem::remove_all(folder_, ignored);
+}
+
+const std::filesystem::path &score_run::make_folder()
+{
+    std::string made = "/dev/shm/emuv-score-XXXXXX";
+    if (::mkdtemp(made.data()) == nullptr)
+        throw std::system_error(errno, std::generic_category(), made);
+    return folder_ = made;
+}
+
+std::string score_run::stem() const
+{
+    return (folder_ / emuv::cuda::statistics_name).string();
+}
+
+score_run::side score_run::start()
+{
+    // Until both know what to do with them, signals wait.
+    sigset_t ours;
+    sigset_t before;
+    sigemptyset(&ours);
+    for (const int each : handed_on)
+        sigaddset(&ours, each);
+    ::sigprocmask(SIG_BLOCK, &ours, &before);
+    // Ignored, it would have a child leave no status behind.
+    const auto of_children = std::signal(SIGCHLD, SIG_DFL);
+    const pid_t self = ::getpid();
+    child_ = ::fork();
+    if (child_ < 0) {
+        const int number = errno;
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        throw std::system_error(number, std::generic_category(), "fork");
+    }
+    if (child_ == 0) {
+        folder_.clear();
+        // A command that is killed takes the program with it.
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (::getppid() != self)
+            ::raise(SIGKILL);
+        std::signal(SIGCHLD, of_children);
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        return side::child;
+    }
+    receiver = child_;
+    struct sigaction passes = {};
+    passes.sa_sigaction = hand_on;
+    passes.sa_flags = SA_RESTART | SA_SIGINFO;
+    for (const int each : handed_on)
+        ::sigaction(each, &passes, nullptr);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    wait();
+    return side::parent;
+}
+
+void score_run::wait()
+{
+    // Its number is its own as long as nobody has asked for its status: until
+    // then a signal can go nowhere else.
+    siginfo_t ended = {};
+    while (::waitid(P_PID, static_cast<id_t>(child_), &ended,
+                    WEXITED | WNOWAIT) != 0 &&
+           errno == EINTR) {
+    }
+    receiver = 0;
+    while (::waitpid(child_, &status_, 0) < 0 && errno == EINTR) {
+    }
+}
+
+std::string score_run::ending() const
+{
+    return WIFSIGNALED(status_) ? fmt::format("signal {}", WTERMSIG(status_))
+                                : fmt::format("{}", WEXITSTATUS(status_));
+}
+
+void score_run::tell(form as, environment &env)
+{
+    auto came = read_pages(folder_, env);
+    came.ended = ending();
+    if (came.processes == 0) {
+        env.say("--score: no process of the program held memory of a card "
+                "under a limit; the estimate's file is as it was");
+        return;
+    }
+    auto score = parsed(path_, text_);
+    score.came = came;
+    if (as == form::json) {
+        env.out.write(emuv::report::score_json(score));
+    } else {
+        env.say(fmt::format(
+            "the estimate, and what came{}",
+            came.processes > 1
+                ? fmt::format(" in the largest of {} processes", came.processes)
+                : ""));
+        env.err.write("  " + heading(score) + "\n" + table_of(score));
+        if (!came.step_ms && (score.pass_ms || score.token_ms))
+            env.err.write("  The time of a step is known with --move, once the "
+                          "program repeats itself.\n");
+    }
+    // Another estimate may be kept there by now.
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path_, ignored) &&
+        read_estimate(path_) != text_)
+        throw failure(fmt::format("{} has changed meanwhile: nothing was added "
+                                  "to it",
+                                  printable(path_)));
+    save_estimate(path_, emuv::report::with_came(path_, text_, came));
+}
+
+void score_run::try_to_tell(form as, environment &env) noexcept
+{
+    try {
+        try {
+            tell(as, env);
+        } catch (const std::exception &problem) {
+            env.say(fmt::format("--score: {}", problem.what()));
+        }
+    } catch (...) {
+        return; // nobody reads it any more
+    }
+}
+
+void score_run::finish(form as, environment &env)
+{
+    try_to_tell(as, env);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+    if (WIFSIGNALED(status_)) {
+        // The shell is told the same as without --score; one core is enough.
+        const rlimit none = {0, 0};
+        ::setrlimit(RLIMIT_CORE, &none);
+        std::signal(WTERMSIG(status_), SIG_DFL);
+        sigset_t own;
+        sigemptyset(&own);
+        sigaddset(&own, WTERMSIG(status_));
+        ::sigprocmask(SIG_UNBLOCK, &own, nullptr);
+        ::raise(WTERMSIG(status_));
+    }
+    ::_exit(WIFSIGNALED(status_) ? 128 + WTERMSIG(status_)
+                                 : WEXITSTATUS(status_));
+}
+
+} // namespace emuvctl
