@@ -670,6 +670,8 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
  * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
  *	the pages and this array
  * @vaddr: Kernel address
+ * @by_pages: A page of it failed once: no large entry maps it any more; changed
+ *	with the region's map_sem held for writing
  * @young: Used since reclaim last looked at it
  * @cold_since: If not @young: when reclaim took it out of mappings, in jiffies
  */
@@ -680,6 +682,7 @@ struct emuv_chunk {
 	struct folio *folio;
 	struct page **pages;
 	void *vaddr;
+	bool by_pages;
 	bool young;
 	unsigned long cold_since;
 };
