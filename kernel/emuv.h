@@ -344,6 +344,8 @@ struct emuv_swap {
  * @ranges: Regions in the offset space
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
+ * @lingering_bytes: Their bytes, those in a reaper's hands included; also read
+ *	without the lock
  * @reap_lock: Held while regions of @lingering are tried; outside @lock
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
@@ -361,7 +363,7 @@ struct emuv_instance {
 	u64 virtual_bytes;
 	uuid_t uuid;
 
-	struct mutex lock;	/* guards all down to @lingering, regions' owners */
+	struct mutex lock;	/* guards all down to @lingering_bytes, regions' owners */
 	bool dead;
 	bool revoked;
 	struct list_head clients;
@@ -369,6 +371,7 @@ struct emuv_instance {
 	u64 last_client;
 	struct emuv_range_tree ranges;
 	struct list_head lingering;
+	u64 lingering_bytes;
 	struct mutex reap_lock;		/* serializes those who free @lingering */
 	struct delayed_work reap_work;
 	struct delayed_work floor_work;
