@@ -578,12 +578,16 @@ void emuv_chunk_let_go(struct emuv_region *region, unsigned long index,
 
 /*
  * Remove the failed page at @pos from all mappings; the kernel does so only for
- * pages of its own page cache. The next touch comes to the fault handler.
+ * pages of its own page cache. The next touch comes to the fault handler. A fault
+ * that looked at the page before it failed is over by then, and no later one maps
+ * the page.
  */
 void emuv_backing_fail(struct emuv_region *region, u64 pos)
 {
+	down_write(&region->map_sem);
 	unmap_mapping_range(region->inode->i_mapping,
 			    round_down(pos, PAGE_SIZE), PAGE_SIZE, 1);
+	up_write(&region->map_sem);
 }
 
 /*

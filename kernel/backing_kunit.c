@@ -5,7 +5,7 @@
  * pages.
  */
 #include <kunit/test.h>
-#include <linux/random.h>
+#include <linux/prandom.h>
 
 #include "emuv.h"
 

@@ -73,6 +73,7 @@ static int emuv_client_open(struct inode *inode, struct file *file)
 	client->inst = inst;
 	client->pid = get_pid(task_tgid(current));
 	get_task_comm(client->comm, current->group_leader);
+	emuv_dmem_init_client(client);
 	xa_init_flags(&client->regions, XA_FLAGS_ACCOUNT);
 	client->account.seen = emuv_state(inst, &client->account);
 
@@ -115,6 +116,7 @@ static int emuv_client_release(struct inode *inode, struct file *file)
 	}
 	xa_destroy(&client->regions);
 	emuv_ledger_close(&inst->ledger, &client->account);
+	emuv_dmem_release(client);
 
 	mutex_lock(&inst->lock);
 	list_del(&client->node);

@@ -202,6 +202,60 @@ static inline void emuv_folio_disown(struct folio *folio)
 }
 #endif
 
+/*
+ * The device-memory cgroup. Kernels from 6.14 on have it as well. They lack what
+ * it takes to return a charge in parts.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#include <linux/cgroup_dmem.h>
+
+static inline struct dmem_cgroup_region *emuv_dmem_register(u64 size, int id)
+{
+	const struct dmem_cgroup_init init = { .size = size };
+
+	return dmem_cgroup_register_region(&init, "emuv/emuv%d", id);
+}
+#else
+struct dmem_cgroup_region;
+struct dmem_cgroup_pool_state;
+
+static inline struct dmem_cgroup_region *emuv_dmem_register(u64 size, int id)
+{
+	return NULL;
+}
+
+static inline void
+dmem_cgroup_unregister_region(struct dmem_cgroup_region *region)
+{
+}
+
+static inline int
+dmem_cgroup_try_charge(struct dmem_cgroup_region *region, u64 size,
+		       struct dmem_cgroup_pool_state **pool,
+		       struct dmem_cgroup_pool_state **full)
+{
+	*pool = NULL;
+	return 0;
+}
+
+static inline void dmem_cgroup_uncharge(struct dmem_cgroup_pool_state *pool,
+					u64 size)
+{
+}
+
+static inline struct dmem_cgroup_pool_state *
+dmem_cgroup_get_common_ancestor(struct dmem_cgroup_pool_state *a,
+				struct dmem_cgroup_pool_state *b)
+{
+	return NULL;
+}
+
+static inline void
+dmem_cgroup_pool_state_put(struct dmem_cgroup_pool_state *pool)
+{
+}
+#endif
+
 /* namespaces are strings from 6.13 on */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 #define EMUV_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)

@@ -10,7 +10,7 @@
  *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
  *  4. emuv_dmabuf->lock: attachments, the kernel's mapping (dmabuf.c)
  *  5. instance->reap_lock, then instance->lock: clients and regions of an
- *     instance
+ *     instance. Inside none of these: dmem->lock, then client->dmem_lock
  *  6. region->discard_sem: discards, or one more device
  *  7. region->map_sem: which chunks may be mapped. A fault holds it for reading,
  *     or for writing if no other fault may put in a large entry
@@ -331,6 +331,16 @@ struct emuv_swap {
 };
 
 /*
+ * struct emuv_dmem - an instance's physical bytes in device-memory cgroups
+ * @lock: Read while @region is used, written as it goes
+ * @region: The instance as these know it; NULL if they do not, or not any more
+ */
+struct emuv_dmem {
+	struct rw_semaphore lock;
+	struct dmem_cgroup_region *region;
+};
+
+/*
  * struct emuv_instance - one contract, one node, one offset space
  * @dev: Device; its reference count keeps the instance alive
  * @config: Parameters as it was created, constant; the id is the assigned one
@@ -344,6 +354,8 @@ struct emuv_swap {
  * @ranges: Regions in the offset space
  * @lingering: Regions without holders, whose pages are still pinned by
  *	something outside the driver
+ * @lingering_bytes: Their bytes, those in a reaper's hands included; also read
+ *	without the lock
  * @reap_lock: Held while regions of @lingering are tried; outside @lock
  * @reap_work: Frees regions of @lingering while there are any
  * @floor_work: Makes pollers look at the host's floor
@@ -352,6 +364,7 @@ struct emuv_swap {
  * @reserve: Chunks for later, if the instance is guaranteed
  * @swap: Its swap file, or NULL if it has none
  * @debugfs: Folder for debugging
+ * @dmem: Cgroups that share the physical bytes
  * @ledger: Limits, sums and accounts
  */
 struct emuv_instance {
@@ -361,7 +374,7 @@ struct emuv_instance {
 	u64 virtual_bytes;
 	uuid_t uuid;
 
-	struct mutex lock;	/* guards all down to @lingering, regions' owners */
+	struct mutex lock;	/* guards all down to @lingering_bytes, regions' owners */
 	bool dead;
 	bool revoked;
 	struct list_head clients;
@@ -369,6 +382,7 @@ struct emuv_instance {
 	u64 last_client;
 	struct emuv_range_tree ranges;
 	struct list_head lingering;
+	u64 lingering_bytes;
 	struct mutex reap_lock;		/* serializes those who free @lingering */
 	struct delayed_work reap_work;
 	struct delayed_work floor_work;
@@ -378,6 +392,7 @@ struct emuv_instance {
 	struct emuv_reserve reserve;
 	struct emuv_swap *swap;
 	struct dentry *debugfs;
+	struct emuv_dmem dmem;
 	struct emuv_ledger ledger;
 };
 
@@ -448,6 +463,7 @@ void emuv_state_floor_work(struct work_struct *work);
  * @number: Number that is unique in the instance for good
  * @pid, @comm: Process that opened the file
  * @account: Charges and counters; under the ledger's lock
+ * @dmem_shares: Its charges to device-memory cgroups
  * @regions: Regions that the client holds, by first chunk
  */
 struct emuv_client {
@@ -457,6 +473,8 @@ struct emuv_client {
 	struct pid *pid;
 	char comm[TASK_COMM_LEN];
 	struct emuv_account account;
+	struct mutex dmem_lock;		/* guards @dmem_shares */
+	struct list_head dmem_shares;
 	struct xarray regions;
 };
 
@@ -497,12 +515,14 @@ union emuv_ioctl_arg {
  * struct emuv_call - an ioctl in progress
  * @file: File of the node
  * @made: File that the ioctl created and that has no descriptor yet
+ * @pool: Pool of a device-memory cgroup that the ioctl charged, only to be compared
  * @created: Instance that the ioctl created, with a reference
  */
 struct emuv_call {
 	struct file *file;
 	union emuv_ioctl_arg arg;
 	struct file *made;
+	const struct dmem_cgroup_pool_state *pool;
 	struct emuv_instance *created;
 };
 
@@ -670,6 +690,8 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
  * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
  *	the pages and this array
  * @vaddr: Kernel address
+ * @by_pages: A page of it failed once: no large entry maps it any more; changed
+ *	with the region's map_sem held for writing
  * @young: Used since reclaim last looked at it
  * @cold_since: If not @young: when reclaim took it out of mappings, in jiffies
  */
@@ -680,6 +702,7 @@ struct emuv_chunk {
 	struct folio *folio;
 	struct page **pages;
 	void *vaddr;
+	bool by_pages;
 	bool young;
 	unsigned long cold_since;
 };
@@ -803,6 +826,18 @@ struct emuv_payer {
 struct emuv_payer *emuv_payer_get(void);
 void emuv_payer_put(struct emuv_payer *payer);
 bool emuv_payer_has_room(const struct emuv_payer *payer, unsigned long pages);
+
+/* dmem.c: physical bytes in device-memory cgroups */
+
+void emuv_dmem_init(struct emuv_dmem *dmem);
+void emuv_dmem_init_client(struct emuv_client *client);
+int emuv_dmem_open(struct emuv_instance *inst);
+void emuv_dmem_close(struct emuv_instance *inst);
+int emuv_dmem_charge(struct emuv_client *client, u64 bytes,
+		     const struct dmem_cgroup_pool_state **pool);
+void emuv_dmem_uncharge(struct emuv_client *client, u64 bytes,
+			const struct dmem_cgroup_pool_state *pool);
+void emuv_dmem_release(struct emuv_client *client);
 
 /* io.c: reading and writing a region */
 

@@ -30,6 +30,7 @@ static char *emuv_devnode(EMUV_DEVNODE_CONST struct device *dev, umode_t *mode)
 static void emuv_instance_free(struct emuv_instance *inst)
 {
 	sysfs_put(inst->ledger.told);
+	emuv_dmem_close(inst);
 	emuv_reserve_close(&inst->reserve);
 	if (inst->reserve.payer)
 		emuv_payer_put(inst->reserve.payer);
@@ -133,6 +134,7 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	mutex_init(&inst->reap_lock);
 	mutex_init(&inst->resize_lock);
 	inst->virtual_bytes = config->virtual_bytes;
+	emuv_dmem_init(&inst->dmem);
 	emuv_reserve_init(&inst->reserve);
 	INIT_LIST_HEAD(&inst->clients);
 	INIT_LIST_HEAD(&inst->lingering);
@@ -258,6 +260,8 @@ int emuv_instance_create(const struct emuv_config *config,
 	err = emuv_instance_guarantee(inst);
 	if (!err)
 		err = emuv_instance_use_swap(inst);
+	if (!err)
+		err = emuv_dmem_open(inst);
 	mutex_lock(&emuv_instances_lock);
 	if (err)
 		goto err_unreserve;
@@ -275,6 +279,8 @@ int emuv_instance_create(const struct emuv_config *config,
 	return err;
 
 err_put:
+	/* another instance may get the number, and so the name, right after */
+	emuv_dmem_close(inst);
 	emuv_instance_unreserve(inst);
 	mutex_unlock(&emuv_instances_lock);
 	/* its attributes could be read for a moment */
@@ -333,6 +339,8 @@ static void emuv_instance_dissolve(struct emuv_instance *inst)
 {
 	cancel_delayed_work_sync(&inst->reap_work);
 	cancel_delayed_work_sync(&inst->floor_work);
+	/* another instance may get the number, and so the name, right after */
+	emuv_dmem_close(inst);
 	emuv_reserve_close(&inst->reserve);
 	if (emuv_instance_is_revoked(inst))
 		emuv_region_revoke_all(inst);

@@ -650,16 +650,30 @@ int emuv_ledger_ioctl_charge(struct emuv_call *call)
 {
 	struct emuv_client *client = call->file->private_data;
 	struct emuv_charge *arg = &call->arg.charge;
+	struct emuv_ledger now;
+	int err;
 
-	if (arg->flags & EMUV_CHARGE_WAIT)
-		return emuv_ledger_charge_wait(&client->inst->ledger,
-					       &client->account, arg->bytes,
-					       arg->deadline_ns,
-					       &arg->free_bytes);
-	if (arg->deadline_ns)
+	if (!(arg->flags & EMUV_CHARGE_WAIT) && arg->deadline_ns)
 		return -EINVAL;
-	return emuv_ledger_charge(&client->inst->ledger, &client->account,
-				  arg->bytes, &arg->free_bytes);
+	/* more never fits, and could be more than a cgroup can count */
+	emuv_ledger_read(&client->inst->ledger, &now);
+	if (arg->bytes > now.physical_limit)
+		return -ENOSPC;
+	err = emuv_dmem_charge(client, arg->bytes, &call->pool);
+	if (err)
+		return err;
+	if (arg->flags & EMUV_CHARGE_WAIT)
+		err = emuv_ledger_charge_wait(&client->inst->ledger,
+					      &client->account, arg->bytes,
+					      arg->deadline_ns,
+					      &arg->free_bytes);
+	else
+		err = emuv_ledger_charge(&client->inst->ledger,
+					 &client->account, arg->bytes,
+					 &arg->free_bytes);
+	if (err && call->pool)
+		emuv_dmem_uncharge(client, arg->bytes, call->pool);
+	return err;
 }
 
 void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err)
@@ -670,9 +684,12 @@ void emuv_ledger_ioctl_charge_finish(struct emuv_call *call, int err)
 	/* another thread of the client may have uncharged them already */
 	if (err && !emuv_ledger_uncharge_prepare(&client->inst->ledger,
 						 &client->account, bytes,
-						 &unused))
+						 &unused)) {
 		emuv_ledger_uncharge_finish(&client->inst->ledger,
 					    &client->account, bytes, true);
+		if (call->pool)
+			emuv_dmem_uncharge(client, bytes, call->pool);
+	}
 }
 
 int emuv_ledger_ioctl_uncharge(struct emuv_call *call)
@@ -694,6 +711,8 @@ void emuv_ledger_ioctl_uncharge_finish(struct emuv_call *call, int err)
 
 	emuv_ledger_uncharge_finish(ledger, &client->account,
 				    call->arg.charge.bytes, !err);
+	if (!err)
+		emuv_dmem_uncharge(client, call->arg.charge.bytes, NULL);
 	if (!err && call->arg.flags & EMUV_UNCHARGE_CANCEL)
 		emuv_ledger_cancel(ledger, &client->account);
 }

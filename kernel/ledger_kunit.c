@@ -4,7 +4,7 @@
  */
 #include <kunit/test.h>
 #include <linux/module.h>
-#include <linux/random.h>
+#include <linux/prandom.h>
 
 #include "ledger.c"
 

@@ -3,7 +3,7 @@
  * KUnit tests of range.c against a map of each chunk's range.
  */
 #include <kunit/test.h>
-#include <linux/random.h>
+#include <linux/prandom.h>
 
 #include "range.c"
 

@@ -39,6 +39,28 @@ static void emuv_region_free(struct emuv_region *region)
 	emuv_region_unmake(region);
 }
 
+/* Keep a region that nobody holds and something has pinned. */
+static void emuv_region_linger(struct emuv_region *region)
+{
+	struct emuv_instance *inst = region->inst;
+
+	lockdep_assert_held(&inst->lock);
+	list_add_tail(&region->lingering, &inst->lingering);
+	WRITE_ONCE(inst->lingering_bytes,
+		   inst->lingering_bytes + emuv_region_bytes(region));
+}
+
+/* Free such a region. */
+static void emuv_region_free_lingering(struct emuv_region *region)
+{
+	struct emuv_instance *inst = region->inst;
+
+	list_del(&region->lingering);
+	WRITE_ONCE(inst->lingering_bytes,
+		   inst->lingering_bytes - emuv_region_bytes(region));
+	emuv_region_free(region);
+}
+
 /*
  * Free the lingering regions whose pages nothing outside holds any more. A large
  * region takes long, above all if its chunks are zeroed: not under the
@@ -59,8 +81,7 @@ void emuv_region_reap(struct emuv_instance *inst)
 		if (!emuv_backing_release(region))
 			continue;
 		mutex_lock(&inst->lock);
-		list_del(&region->lingering);
-		emuv_region_free(region);
+		emuv_region_free_lingering(region);
 		mutex_unlock(&inst->lock);
 	}
 	mutex_lock(&inst->lock);
@@ -79,8 +100,7 @@ void emuv_region_abandon(struct emuv_instance *inst)
 	mutex_lock(&inst->lock);
 	list_for_each_entry_safe(region, next, &inst->lingering, lingering) {
 		emuv_backing_abandon(region);
-		list_del(&region->lingering);
-		emuv_region_free(region);
+		emuv_region_free_lingering(region);
 	}
 	mutex_unlock(&inst->lock);
 	mutex_unlock(&inst->reap_lock);
@@ -127,7 +147,7 @@ static void emuv_region_release(struct kref *kref)
 	if (released) {
 		emuv_region_free(region);
 	} else {
-		list_add_tail(&region->lingering, &inst->lingering);
+		emuv_region_linger(region);
 		emuv_region_reap_later(inst);
 	}
 	mutex_unlock(&inst->lock);

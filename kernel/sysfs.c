@@ -55,6 +55,7 @@ static DEVICE_ATTR_RO(_name)
 
 EMUV_ATTR(gpu_model, "%s", inst->config.gpu_model);
 EMUV_ATTR(resident_bytes, "%llu", emuv_instance_resident_bytes(inst));
+EMUV_ATTR(lingering_bytes, "%llu", READ_ONCE(inst->lingering_bytes));
 EMUV_ATTR(reserve_bytes, "%llu", emuv_reserve_bytes(&inst->reserve));
 EMUV_ATTR(swapped_bytes, "%llu", emuv_instance_swapped_bytes(inst));
 EMUV_ATTR(swap, "%d", emuv_instance_swaps(inst));
@@ -150,6 +151,7 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_physical_used_bytes.attr,
 	&dev_attr_virtual_used_bytes.attr,
 	&dev_attr_unowned_bytes.attr,
+	&dev_attr_lingering_bytes.attr,
 	&dev_attr_resident_bytes.attr,
 	&dev_attr_reserve_bytes.attr,
 	&dev_attr_guaranteed.attr,

@@ -147,11 +147,15 @@ static int emuv_vm_map_chunk(struct vm_area_struct *vma, unsigned long index,
  * the page table has entries for pages. These are only put in by a fault that is
  * @alone: nobody may put in a large entry meanwhile. VM_FAULT_FALLBACK if the
  * fault has to be.
+ *
+ * The first fault that finds a failed page takes the chunk out of all mappings:
+ * a large entry in any of them maps that page. The chunk is never mapped by one
+ * again. So later faults take nothing from other mappings.
  */
 static vm_fault_t emuv_vm_map_large(struct vm_fault *vmf,
 				    struct emuv_region *region,
 				    unsigned long index,
-				    const struct emuv_chunk *chunk, bool alone)
+				    struct emuv_chunk *chunk, bool alone)
 {
 	bool sound = emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) ==
 		     EMUV_CHUNK_BYTES;
@@ -164,19 +168,21 @@ static vm_fault_t emuv_vm_map_large(struct vm_fault *vmf,
 		return VM_FAULT_NOPAGE;
 	if (!alone)
 		return VM_FAULT_FALLBACK;
-	if (!sound)
+	if (!sound) {
 		emuv_backing_unmap(region, index, index);
+		chunk->by_pages = true;
+	}
 	err = emuv_vm_map_chunk(vmf->vma, index, chunk);
 	return err ? vmf_error(err) : VM_FAULT_NOPAGE;
 }
 
 static vm_fault_t emuv_vm_map(struct vm_fault *vmf, struct emuv_region *region,
-			      unsigned long index,
-			      const struct emuv_chunk *chunk, bool alone)
+			      unsigned long index, struct emuv_chunk *chunk,
+			      bool alone)
 {
 	int err;
 
-	if (emuv_vm_fits_large(vmf, chunk))
+	if (!chunk->by_pages && emuv_vm_fits_large(vmf, chunk))
 		return emuv_vm_map_large(vmf, region, index, chunk, alone);
 	err = emuv_vm_map_chunk(vmf->vma, index, chunk);
 	return err ? vmf_error(err) : VM_FAULT_NOPAGE;

@@ -85,7 +85,19 @@ protected:
         return kernel_has_large_entries() ? chunks * chunk : 0;
     }
 
+    /// Makes a page's memory fail, or returns why that cannot be done.
+    static int make_fail(unsigned char *at)
+    {
+        int error = 0;
+        // Kernels differ in the answer.
+        signal_of([&] {
+            error = error_of(madvise(at, page, 100 /* MADV_HWPOISON */));
+        });
+        return error == EINVAL || error == EPERM ? error : 0;
+    }
+
     static constexpr u64 region_bytes = 8 * chunk;
+    static constexpr u64 bad = chunk + 7 * page;
     int id = -1;
     descriptor client;
     region got;
@@ -318,13 +330,7 @@ TEST_F(large_entry, GivesWayWhereWritesAreTracked)
 TEST_F(large_entry, IsNotMadeOfAChunkWithAFailedPage)
 {
     std::memset(map.data(), 'a', map.size());
-    const u64 bad = chunk + 7 * page;
-    int error = 0;
-    signal_of([&] {
-        error =
-            error_of(madvise(map.data() + bad, page, 100 /* MADV_HWPOISON */));
-    });
-    if (error == EINVAL || error == EPERM)
+    if (const int error = make_fail(map.data() + bad))
         GTEST_SKIP() << "memory cannot be made to fail here: " << error;
     const mapping again(client.get(), got.bytes, got.offset);
     EXPECT_EQ(signal_of_read(again.data() + bad), SIGBUS);
@@ -335,6 +341,61 @@ TEST_F(large_entry, IsNotMadeOfAChunkWithAFailedPage)
             first_other(bytes + bad + page, got.bytes - bad - page, 'a'));
     }
     EXPECT_EQ(mapped_large(again.data()), large(7));
+}
+
+// Nobody touches the failed page before: its neighbour's fault must find it.
+TEST_F(large_entry, OfAnotherProcessDoesNotKeepAFailedPage)
+{
+    if (!kernel_has_large_entries())
+        GTEST_SKIP() << "a fault takes nothing from others here";
+    std::memset(map.data(), 'a', map.size());
+    if (const int error = make_fail(map.data() + bad))
+        GTEST_SKIP() << "memory cannot be made to fail here: " << error;
+    const auto said =
+        in_child({.keep = {client.get()}}, [&](channel &) -> std::string {
+            const mapping own(client.get(), got.bytes, got.offset);
+            CHILD_EXPECT(own[chunk] == 'a');
+            return "";
+        });
+    EXPECT_EQ(said, "");
+    EXPECT_EQ(mapped_large(map.data()), 7 * chunk);
+    EXPECT_EQ(signal_of_read(map.data() + bad), SIGBUS);
+}
+
+// Each takes the whole chunk but the failed page at its first touch. Nothing
+// that others do after that may take it away again.
+TEST_F(large_entry, LostToAFailedPageIsLostOnce)
+{
+    std::memset(map.data(), 'a', map.size());
+    if (const int error = make_fail(map.data() + bad))
+        GTEST_SKIP() << "memory cannot be made to fail here: " << error;
+    const mapping own(client.get(), got.bytes, got.offset);
+    EXPECT_EQ(own[chunk], 'a');
+    process other(
+        {.keep = {client.get()}}, [&](channel &parent) -> std::string {
+            const mapping theirs(client.get(), got.bytes, got.offset);
+            for (int round = 0; round < 4; round++) {
+                CHILD_EXPECT(theirs[chunk] == 'a');
+                CHILD_EXPECT(smaps_line(theirs.data(), "Rss") == chunk - page);
+                CHILD_EXPECT(signal_of_read(theirs.data() + bad) == SIGBUS);
+                CHILD_EXPECT(smaps_line(theirs.data(), "Rss") == chunk - page);
+                parent.send();
+                parent.receive();
+                CHILD_EXPECT(smaps_line(theirs.data(), "Rss") == chunk - page);
+            }
+            return "";
+        });
+    auto &turn = other.conversation();
+    for (int round = 0; round < 4; round++) {
+        turn.receive();
+        EXPECT_EQ(smaps_line(own.data(), "Rss"), chunk - page) << round;
+        EXPECT_EQ(own[2 * chunk - 1], 'a');
+        EXPECT_EQ(signal_of_read(own.data() + bad), SIGBUS);
+        EXPECT_EQ(smaps_line(own.data(), "Rss"), chunk - page) << round;
+        turn.send();
+    }
+    EXPECT_EQ(other.join(), "");
+    EXPECT_EQ(mapped_large(own.data()), 0U);
 }
 
 // The kernel's own test knob. It asks a huge page for the file that it is of,

@@ -353,6 +353,40 @@ TEST_F(pages, AClientsMemoryIsCounted)
     EXPECT_EQ(release(other, theirs.offset), 0);
 }
 
+TEST_F(pages, WhatAllClientsFreedWhilePinnedIsShownAsOneSum)
+{
+    const auto lingering = [&] { return attribute(id, "lingering_bytes"); };
+    const auto expect_lingering = [&](u64 bytes) {
+        EXPECT_TRUE(wait_until([&] {
+            return lingering() == std::to_string(bytes);
+        })) << lingering()
+            << " instead of " << bytes;
+    };
+    auto other = open_client(id);
+    const auto theirs = allocate(other, 3 * chunk);
+    mapping their_map(other.get(), theirs.bytes, theirs.offset);
+    std::memset(map.data(), 1, map.size());
+    std::memset(their_map.data(), 1, their_map.size());
+    auto by = std::make_unique<socket_pin>(map.data(), chunk);
+    auto their_pin = std::make_unique<socket_pin>(their_map.data(), chunk);
+    ASSERT_EQ(by->error(), 0);
+    ASSERT_EQ(their_pin->error(), 0);
+    auto exported = export_region(client, got.offset);
+    map.reset();
+    ASSERT_EQ(release(client, got.offset), 0);
+    EXPECT_EQ(lingering(), "0") << "a descriptor still holds it";
+    exported.reset();
+    expect_lingering(region_bytes);
+    their_map.reset();
+    other.reset();
+    expect_lingering(region_bytes + 3 * chunk);
+    EXPECT_EQ(attribute(id, "unowned_bytes"), lingering());
+    by.reset();
+    expect_lingering(3 * chunk);
+    their_pin.reset();
+    expect_lingering(0);
+}
+
 TEST_F(pages, AClientsMemoryIsCountedOverManyRegions)
 {
     const int large =

@@ -724,6 +724,7 @@ void fake_kernel::show(const instance &of) const
     put("physical_used_bytes", std::to_string(info.physical_used_bytes));
     put("virtual_used_bytes", std::to_string(info.virtual_used_bytes));
     put("unowned_bytes", std::to_string(info.unowned_bytes));
+    put("lingering_bytes", "0");
     put("resident_bytes", std::to_string(info.resident_bytes));
     put("reserve_bytes", std::to_string(info.reserve_bytes));
     put("guaranteed", info.guaranteed ? "1" : "0");

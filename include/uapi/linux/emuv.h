@@ -616,8 +616,13 @@ struct emuv_discard {
  * after a stop, and after a handler with SA_RESTART. It then waits behind all
  * others, until the same deadline.
  *
+ * A charge is the calling process's device-memory cgroup's, too, if the kernel has
+ * that controller (dmem, from Linux 7.3 on). It counts there while it waits, too.
+ * The instance is the region "emuv/emuvN" there.
+ *
  * - ENOSPC: EMUV_IOC_CHARGE: the instance has less left, or other charges wait.
- *   With EMUV_CHARGE_WAIT: the instance is smaller than @bytes.
+ *   With EMUV_CHARGE_WAIT: the instance is smaller than @bytes. In either case:
+ *   the process's device-memory cgroup has no room.
  * - ETIMEDOUT: with EMUV_CHARGE_WAIT: there was no room in time.
  * - EINTR: with EMUV_CHARGE_WAIT: a signal came whose handler has no
  *   SA_RESTART.

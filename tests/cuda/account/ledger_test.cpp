@@ -451,6 +451,23 @@ TEST(LedgerInstance, AThreadBehindTooManyRestsAndMayWaitLater)
     EXPECT_EQ(instance.used, 30U);
 }
 
+TEST(LedgerInstance, AThreadWhoseCgroupIsFullRestsAndMayWaitLater)
+{
+    instance = {};
+    instance.physical = 100;
+    char why[256] = "";
+    instance_ledger limits(fake_calls);
+    ASSERT_TRUE(limits.open(7, why, sizeof why));
+    instance.fails_with = ENOSPC;
+    const std::uint64_t before = now_ns();
+    EXPECT_FALSE(limits.charge_physical_within(30, 500'000));
+    EXPECT_GE(now_ns() - before, 500'000U) << "the caller spins";
+    EXPECT_TRUE(limits.can_wait());
+    instance.fails_with = 0;
+    EXPECT_TRUE(limits.charge_physical_within(30, 500'000));
+    EXPECT_EQ(instance.used, 30U);
+}
+
 TEST(LedgerInstance, AChargeMaySleepInTheDriver)
 {
     instance = {};

@@ -70,7 +70,7 @@ public:
         return note_charged(take_physical(bytes), bytes);
     }
     /// As charge_physical(), but sleeps until there is room, if can_wait(), or
-    /// for a moment where too many wait. Clients of one ledger are served in
+    /// for a moment where nothing wakes it. Clients of one ledger are served in
     /// order. The caller holds no lock that is needed to make room.
     /// @param ns  the longest sleep
     bool charge_physical_within(std::uint64_t bytes, std::uint64_t ns)

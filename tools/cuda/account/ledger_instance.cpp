@@ -24,8 +24,10 @@ namespace emuv::cuda {
 
 namespace {
 
-// How long a thread rests that may not wait in the driver.
+// How long a thread rests that may not wait in the driver, and one whose cgroup
+// has no room, since a cgroup wakes nobody.
 constexpr std::uint64_t crowd_pause_ns = 10'000'000;
+constexpr std::uint64_t cgroup_pause_ns = 1'000'000;
 
 template <typename Argument>
 Argument argument()
@@ -120,17 +122,18 @@ bool instance_ledger::take_physical_within(std::uint64_t bytes,
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (taken)
         return true;
-    if (why == EAGAIN) {
+    if (why == EAGAIN || why == ENOSPC) {
         // As many threads of this process wait as may: their turn comes first.
-        // The caller decides whether to try again.
-        const auto pause = static_cast<long>(std::min(ns, crowd_pause_ns));
-        const timespec length{0, pause};
+        // Or its device-memory cgroup is full. The caller decides whether to
+        // try again.
+        const auto pause = why == EAGAIN ? crowd_pause_ns : cgroup_pause_ns;
+        const timespec length{0, static_cast<long>(std::min(ns, pause))};
         nanosleep(&length, nullptr);
         return false;
     }
     // The driver is older than EMUV_CHARGE_WAIT, or the call fails at once: the
     // caller must not spin.
-    if (why != ETIMEDOUT && why != EINTR && why != ENOSPC && why != ECANCELED)
+    if (why != ETIMEDOUT && why != EINTR && why != ECANCELED)
         can_wait_ = false;
     return !can_wait_ && take_physical(bytes);
 }
