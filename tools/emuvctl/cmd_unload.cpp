@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl unload: takes the module, and all instances with it, out again.
+#include "cdi.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
@@ -38,6 +39,7 @@ void cmd_unload(const unload_options &options, environment &env)
         return;
     }
     env.modules.unload("emuv");
+    forget_cdi_devices(env);
 }
 
 } // namespace

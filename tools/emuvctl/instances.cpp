@@ -20,6 +20,7 @@
 #include <set>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -206,6 +207,12 @@ std::vector<int> parse_instances(std::span<const std::string> words,
             ids.push_back(*id);
     }
     return ids;
+}
+
+void try_instance(int id, const environment &env)
+{
+    const emuv::client client(env.dev / emuv::instance_name(id),
+                              O_RDWR | O_CLOEXEC, env.kernel);
 }
 
 void require_module(const environment &env)

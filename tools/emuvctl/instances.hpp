@@ -46,6 +46,11 @@ std::vector<int> parse_instances(std::span<const std::string> words,
 std::vector<emuv::instance_info> read_instances(std::span<const int> ids,
                                                 const environment &env);
 
+/// Opens an instance's node and closes it: a program under the CUDA library
+/// would say a mistake as a number.
+/// @throws emuv::error
+void try_instance(int id, const environment &env);
+
 /// Throws a failure that says how to load the module, unless it is.
 void require_module(const environment &env);
 

@@ -127,6 +127,7 @@ int main(int argc, char **argv)
             return *told;
         };
     env.no_color = emuvctl::refuses_color();
+    env.etc = root("EMUV_ETC_ROOT", "/etc");
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0),
                                              argv + argc);
     return emuvctl::run(arguments, env);
