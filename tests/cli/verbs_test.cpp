@@ -666,8 +666,8 @@ TEST_F(verbs, destroy_and_unload_offer_no_container_what_is_gone)
                   0);
     const auto devices = [this] {
         std::vector<std::string> names;
-        for (const auto &row :
-             json::parse(run("cdi list --json").out)["devices"])
+        const auto document = json::parse(run("cdi list --json").out);
+        for (const auto &row : document["devices"])
             names.push_back(row["device"]);
         return names;
     };
