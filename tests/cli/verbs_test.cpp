@@ -674,7 +674,7 @@ TEST_F(verbs, destroy_and_unload_offer_no_container_what_is_gone)
     EXPECT_EQ(devices().size(), 8U);
     const auto result = run("destroy team-a");
     EXPECT_EQ(result.out + result.err, "");
-    // Whoever gets the number next is not reached by the name.
+    // The name does not reach the next one with that number.
     run("create --gpu-model 4070 --virtual 2G --name team-c");
     EXPECT_THAT(devices(), testing::ElementsAre(
                                "emuv.dev/vgpu=emuv1", "emuv.dev/vgpu=team-b",

@@ -208,7 +208,7 @@ outcome run_job(const job &what)
 [[noreturn]] void work(const job &what, const journal &book, int results)
 {
     ::setpgid(0, 0);
-    // Whoever asks its group to end means the program.
+    // A signal to its group means the program.
     for (const int number : {SIGINT, SIGTERM})
         std::signal(number, SIG_IGN);
     outcome result;

@@ -93,7 +93,7 @@ struct environment
     std::string verb; ///< the verb at work, for messages
     /// Asks NVML for the cards it shows.
     std::function<nvml_state()> nvml = [] { return nvml_state(); };
-    bool no_color = false; ///< see refuses_color()
+    bool no_color = false;              ///< see refuses_color()
     std::filesystem::path etc = "/etc"; ///< /etc, or EMUV_ETC_ROOT
 };
 
