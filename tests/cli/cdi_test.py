@@ -4,6 +4,7 @@
 the Container Device Interface, each field by its rules, and nothing else."""
 
 import argparse
+import fcntl
 import json
 import os
 import pathlib
@@ -13,10 +14,12 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 MACHINE = pathlib.Path(__file__).resolve().parent / "machine"
 UUID_OF = "sys/class/emuv/{}/uuid"
+LIMIT = 120  # seconds for any event
 
 
 def is_path(text):
@@ -110,16 +113,19 @@ class CdiTest(unittest.TestCase):
     def destroy(self, instance):
         shutil.rmtree(self.root / "sys/class/emuv" / instance)
 
-    def run_verb(self, *words, status=0, **more):
+    def environment(self):
         environment = {name: text for name, text in os.environ.items()
                        if not name.startswith("EMUV_")}
         for name in ("sys", "proc", "dev", "run", "etc"):
             key = "SYSFS" if name == "sys" else name.upper()
             environment[f"EMUV_{key}_ROOT"] = (
                 "/dev" if name == "dev" else str(self.root / name))
+        return environment
+
+    def run_verb(self, *words, status=0, **more):
         done = subprocess.run(
-            [self.emuvctl, *words], env=environment, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+            [self.emuvctl, *words], env=self.environment(), text=True,
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
         self.assertEqual(done.returncode, status, done.stderr)
         return done
 
@@ -282,6 +288,37 @@ class CdiTest(unittest.TestCase):
         self.assertEqual(done.stdout, "dropped emuv.dev/vgpu=emuv1\n"
                          f"{self.file}: 0 devices, removed\n")
         self.assertFalse(self.file.exists())
+
+    def started_while_locked(self, *words):
+        """A verb that waits, since another one removes instances."""
+        environment = self.environment()
+        with open(self.root / "run/emuv/names.lock", "w",
+                  encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            verb = subprocess.Popen(
+                [self.emuvctl, "cdi", *words], env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            end = time.monotonic() + LIMIT
+            waiter = re.compile(rf"-> FLOCK .* {verb.pid} ")
+            while not waiter.search(pathlib.Path("/proc/locks").read_text()):
+                self.assertIsNone(verb.poll(), "it waits for nobody")
+                self.assertLess(time.monotonic(), end, "it does not wait")
+                time.sleep(0.005)
+            yield
+        out, err = verb.communicate(timeout=LIMIT)
+        self.assertEqual(verb.returncode, 0, out + err)
+
+    def test_what_is_destroyed_meanwhile_does_not_come_back(self):
+        for words in (("refresh",), ("generate", "--library", self.library,
+                                     "--output", self.folder)):
+            with self.subTest(words):
+                self.name("emuv1", "team-a")
+                self.generate("--output", self.folder)
+                for _ in self.started_while_locked(*words):
+                    self.destroy("emuv1")
+                self.assertEqual(set(self.devices()), {"emuv0", "emuv10"})
+                shutil.copytree(MACHINE / "sys/class/emuv/emuv1",
+                                self.root / "sys/class/emuv/emuv1")
 
     def test_both_folders_of_engines_are_looked_at(self):
         etc = self.root / "etc/cdi"

@@ -684,6 +684,41 @@ TEST_F(verbs, destroy_and_unload_offer_no_container_what_is_gone)
     EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "run/cdi/emuv.json"));
 }
 
+TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
+{
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    for (const std::string name : {"team-a", "team-b"})
+        run("create --gpu-model 4070 --virtual 2G --name " + name);
+    run("create --gpu-model 4070 --virtual 2G --count 3");
+    ASSERT_EQ(run("cdi generate --library " + library.string() + " --output " +
+                  (kernel_.root() / "etc/cdi").string())
+                  .status,
+              0);
+    const auto devices = [this] {
+        std::vector<std::string> rows;
+        for (const auto &row :
+             json::parse(run("cdi list --json").out)["devices"])
+            rows.push_back(row["device"].get<std::string>().substr(14) + " " +
+                           row["instance"].get<std::string>() + " " +
+                           row["state"].get<std::string>());
+        return rows;
+    };
+    // A restart: all instances are gone, and the file stays.
+    emuv::control control(kernel_.dev(), kernel_);
+    for (int id = 0; id < 5; id++)
+        control.destroy(id);
+    // By emuv0 a container of team-a's would reach team-b's memory.
+    run("create --gpu-model 4070 --virtual 2G --name team-b");
+    EXPECT_THAT(devices(),
+                testing::ElementsAre("emuv0 emuv0 ok", "emuv1 emuv1 gone",
+                                     "team-b emuv0 ok", "emuv2 emuv2 gone",
+                                     "emuv3 emuv3 gone", "emuv4 emuv4 gone"));
+    // What is removed is dropped, with all that is gone.
+    run("destroy team-b");
+    EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
+}
+
 TEST_F(verbs, destroy_leaves_a_file_alone_that_somebody_else_wrote)
 {
     run("create --gpu-model 4070 --virtual 2G");

@@ -211,18 +211,16 @@ void write_cdi(const std::filesystem::path &file, std::string_view text)
         throw std::system_error(errno, std::generic_category(),
                                 folder.string());
     try {
-        watch::replace_file(file, text);
+        watch::replace_file(file, text, 0644);
     } catch (const std::system_error &problem) {
         throw std::system_error(problem.code(), file.string());
     }
-    if (::chmod(file.c_str(), 0644) != 0)
-        throw std::system_error(errno, std::generic_category(), file.string());
 }
 
 std::optional<cdi_change>
 renew_cdi(const std::filesystem::path &file,
           const std::optional<std::filesystem::path> &library,
-          const environment &env)
+          gone_devices gone, const environment &env)
 {
     auto specification = read(file);
     if (!specification)
@@ -230,11 +228,15 @@ renew_cdi(const std::filesystem::path &file,
     cdi_change change;
     auto devices = document::array();
     for (const auto &one : devices_of(*specification)) {
-        const int id = instance_now(one.name, env);
+        int id = instance_now(one.name, env);
+        if (id < 0 && gone == gone_devices::keep_harmless &&
+            !env.sysfs().instance(one.id))
+            id = one.id;
         if (id < 0) {
             change.dropped.push_back(one);
             continue;
         }
+        change.moved |= id != one.id;
         change.kept.push_back({one.name, id});
         devices.push_back(device(change.kept.back(), env));
     }
@@ -255,13 +257,14 @@ void apply_cdi(const cdi_change &change, const std::filesystem::path &file)
         throw std::system_error(errno, std::generic_category(), file.string());
 }
 
-void forget_cdi_devices(environment &env) noexcept
+void follow_cdi_devices(const names_lock & /*held*/, gone_devices gone,
+                        environment &env) noexcept
 {
     for (const auto &folder : cdi_folders(env)) {
         try {
             const auto file = cdi_file(folder);
-            const auto change = renew_cdi(file, std::nullopt, env);
-            if (change && !change->dropped.empty())
+            const auto change = renew_cdi(file, std::nullopt, gone, env);
+            if (change && (change->moved || !change->dropped.empty()))
                 apply_cdi(*change, file);
         } catch (const std::exception &problem) {
             try {

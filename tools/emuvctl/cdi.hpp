@@ -18,6 +18,7 @@ struct instance_info;
 namespace emuvctl {
 
 struct environment;
+class names_lock;
 
 /// The vendor and the class of the devices.
 inline constexpr std::string_view cdi_kind = "emuv.dev/vgpu";
@@ -73,6 +74,16 @@ struct cdi_change
     std::vector<cdi_device> dropped; ///< whose instance is gone
     /// The file's new text; empty: it has no device left and is to go.
     std::string text = {};
+    bool moved = false; ///< a device leads to another instance than before
+};
+
+/// The devices of a file whose instance is not there.
+enum class gone_devices
+{
+    drop,
+    /// Keep those that lead to no node: their instances may be on their way, as
+    /// after a restart. One that leads to another's node is dropped.
+    keep_harmless,
 };
 
 /// Looks which devices of a file still have their instance, by their names.
@@ -82,13 +93,15 @@ struct cdi_change
 std::optional<cdi_change>
 renew_cdi(const std::filesystem::path &file,
           const std::optional<std::filesystem::path> &library,
-          const environment &env);
+          gone_devices gone, const environment &env);
 
 /// Carries a change out. @throws std::system_error
 void apply_cdi(const cdi_change &change, const std::filesystem::path &file);
 
-/// Drops from all files the devices whose instance is gone: a name must not
-/// lead to whoever gets the number next. A failure is told to the user.
-void forget_cdi_devices(environment &env) noexcept;
+/// Brings all files up to date once instances have gone or come: a name must
+/// not lead to whoever gets the number next. A failure is told to the user.
+/// @param held  against others that make, name or remove instances meanwhile
+void follow_cdi_devices(const names_lock &held, gone_devices gone,
+                        environment &env) noexcept;
 
 } // namespace emuvctl

@@ -50,8 +50,16 @@ std::vector<std::filesystem::path> files_of(const cdi_options &options,
     return files;
 }
 
+// Held while a file is made of what instances and names are now. Otherwise one
+// that is destroyed meanwhile would come back into the file.
+std::optional<names_lock> lock_if(bool written, const environment &env)
+{
+    return written ? std::make_optional<names_lock>(env) : std::nullopt;
+}
+
 void cmd_generate(const cdi_options &options, environment &env)
 {
+    const auto lock = lock_if(!options.folder.empty() && !options.dry_run, env);
     const auto found =
         read_instances(parse_instances(options.instances, env), env);
     if (found.empty())
@@ -80,6 +88,7 @@ void cmd_generate(const cdi_options &options, environment &env)
 
 void cmd_refresh(const cdi_options &options, environment &env)
 {
+    const auto lock = lock_if(!options.dry_run, env);
     std::optional<std::filesystem::path> library;
     if (!options.library.empty())
         library = cuda_library_folder(options.library);
@@ -87,7 +96,7 @@ void cmd_refresh(const cdi_options &options, environment &env)
         library = find_cuda_library();
     std::string text;
     for (const auto &file : files_of(options, env)) {
-        const auto change = renew_cdi(file, library, env);
+        const auto change = renew_cdi(file, library, gone_devices::drop, env);
         if (!change)
             continue;
         if (!options.dry_run)
@@ -118,7 +127,8 @@ void cmd_list(const cdi_options &options, environment &env)
     list.name = "devices";
     list.columns = columns;
     for (const auto &file : files_of(options, env)) {
-        const auto change = renew_cdi(file, std::nullopt, env);
+        const auto change =
+            renew_cdi(file, std::nullopt, gone_devices::drop, env);
         if (!change)
             continue;
         for (const auto &one :

@@ -4,6 +4,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "verbs.hpp"
 
 #include <emuv/module.hpp>
@@ -39,7 +40,7 @@ void cmd_unload(const unload_options &options, environment &env)
         return;
     }
     env.modules.unload("emuv");
-    forget_cdi_devices(env);
+    follow_cdi_devices(names_lock(env), gone_devices::drop, env);
 }
 
 } // namespace

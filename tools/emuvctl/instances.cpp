@@ -2,6 +2,7 @@
 // Finds, describes, makes and unmakes instances, for several verbs.
 #include "instances.hpp"
 
+#include "cdi.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
@@ -364,6 +365,12 @@ creation::~creation()
                                  emuv::instance_name(*id),
                                  emuv::errno_text(-result)));
     forget_names(names_lock(env_), env_);
+}
+
+void creation::commit() noexcept
+{
+    made_.clear();
+    follow_cdi_devices(names_lock(env_), gone_devices::keep_harmless, env_);
 }
 
 emuv::instance_info creation::make(const emuv::instance_spec &spec,

@@ -97,7 +97,8 @@ public:
     /// @throws emuv::error, failure
     emuv::instance_info make(const emuv::instance_spec &spec,
                              const std::string &profile = {});
-    void commit() noexcept { made_.clear(); }
+    /// They stay. Containers are offered them where their names were before.
+    void commit() noexcept;
 
 private:
     environment &env_;

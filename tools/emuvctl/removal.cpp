@@ -64,7 +64,7 @@ void remove_instances(const std::function<std::vector<int>()> &which,
             control.destroy(info.id);
     }
     forget_names(*lock, env);
-    forget_cdi_devices(env);
+    follow_cdi_devices(*lock, gone_devices::drop, env);
 }
 
 } // namespace emuvctl
