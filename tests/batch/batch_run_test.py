@@ -7,10 +7,13 @@ import collections
 import json
 import os
 import pathlib
+import pty
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -218,6 +221,134 @@ class BatchTest(unittest.TestCase):
                 summary = json.loads(out)
                 self.assertEqual((summary["left"], summary["interrupted"]),
                                  (left, True))
+
+    def test_an_interruption_ends_the_wait_for_the_list(self):
+        with subprocess.Popen(
+                self.words("--", "echo"), env=self.environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE) as batch:
+            status = pathlib.Path(f"/proc/{batch.pid}/status")
+            self.await_(lambda: self.catches(status, signal.SIGINT),
+                        "emuvctl catches signals")
+
+            def interrupted():
+                batch.send_signal(signal.SIGINT)
+                return batch.poll() is not None
+            self.await_(interrupted, "its end")
+            self.assertEqual(batch.returncode, 130)
+            self.assertEqual(batch.stderr.read(),
+                             "emuvctl: batch: interrupted\n")
+            self.assertEqual(batch.stdout.read(), "")
+
+    @staticmethod
+    def catches(status, number):
+        for line in status.read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return int(line.split()[1], 16) >> (number - 1) & 1
+        return False
+
+    def test_an_item_that_is_noted_as_done_is_not_run_again(self):
+        # Its worker is killed between its note and its report.
+        script = (f'if [ ! -e {self.folder}/killed ]; then '
+                  f'touch {self.folder}/killed; '
+                  f'echo \'{{"item": "x", "ending": "done"}}\' >> '
+                  f'{self.folder}/journal; kill -9 $PPID; sleep 600; fi; '
+                  f'echo "$1" >> {self.ends}')
+        done = self.batch("--jobs", "1", "--json", "--journal",
+                          self.folder / "journal", *self.shell(script),
+                          items="xy")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["done"], 2)
+        self.assertEqual(self.ended(), collections.Counter("y"))
+
+    def test_a_batch_goes_on_where_nobody_reads_its_words(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = subprocess.run(
+                self.words("--jobs", "2", "--json", *self.shell(
+                    f'echo "$1" >> {self.ends}; exit 7')),
+                input="".join(f"{i}\n" for i in range(20)), text=True,
+                env=self.environment, check=False, stdout=writer,
+                stderr=writer, timeout=10 * LIMIT)
+        finally:
+            os.close(writer)
+        self.assertEqual(self.ended(),
+                         collections.Counter(str(i) for i in range(20)))
+        self.assertEqual(done.returncode, 123)
+
+    def test_files_that_are_closed_do_no_harm(self):
+        names = self.folder / "names"
+        names.write_text("a\nb\n")
+        done = self.batch(
+            "--from", names, *self.shell(
+                f'cat; echo lost; echo lost >&2; echo "$1" >> {self.ends}'),
+            items=[], preexec_fn=lambda: os.closerange(0, 3))
+        self.assertEqual(self.ended(), collections.Counter("ab"))
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
+
+    def test_what_a_program_leaves_behind_holds_nobody_up(self):
+        much = 200 << 20
+        logs = self.folder / "logs"
+        done = self.batch("--jobs", "1", "--logs", logs,
+                          *self.shell(f"yes | head -c {much} &"), items="a")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(sum(each.stat().st_size for each in logs.iterdir()),
+                        much)
+
+    def test_a_terminal_neither_stops_workers_nor_asks_programs(self):
+        names = self.folder / "names"
+        names.write_text("a\nb\n")
+        script = ('if (: </dev/tty) 2>/dev/null; then echo a terminal; '
+                  'else echo no terminal; fi')
+        child, master = pty.fork()
+        if child == 0:
+            try:
+                settings = termios.tcgetattr(1)
+                settings[3] |= termios.TOSTOP
+                termios.tcsetattr(1, termios.TCSANOW, settings)
+                os.execve(self.emuvctl, [str(each) for each in self.words(
+                    "--from", names, "--jobs", "2", *self.shell(script))],
+                          self.environment)
+            finally:
+                os._exit(99)
+        self.addCleanup(os.close, master)
+        text = b""
+        while select.select([master], [], [], LIMIT)[0]:
+            try:
+                text += os.read(master, 65536)
+            except OSError:
+                break  # nobody writes any more
+        else:
+            os.kill(child, signal.SIGKILL)
+        self.assertEqual(os.waitpid(child, 0)[1], 0, text)
+        self.assertEqual(text.count(b"no terminal\r\n"), 2, text)
+
+    def test_progress_on_a_terminal_leaves_redirected_output_alone(self):
+        master, terminal = pty.openpty()
+        self.addCleanup(os.close, master)
+        try:
+            done = subprocess.run(
+                self.words("--jobs", "1", "--", "echo"), input="a\nb\n",
+                text=True, env=self.environment, check=False,
+                stdout=subprocess.PIPE, stderr=terminal, timeout=10 * LIMIT)
+        finally:
+            os.close(terminal)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, "a\nb\n")
+
+    def test_items_need_no_journal_s_letters_without_one(self):
+        names = self.folder / "names"
+        names.write_bytes(b"a\ncaf\xe9\n")
+        words = ("--jobs", "1", "--from", names)
+        done = self.batch(*words, "--", "printf", "[%s]", items=[],
+                          errors="surrogateescape")
+        self.assertEqual(done.stdout, "[a]\n[caf\udce9]\n")
+        done = self.batch(*words, "--journal", self.folder / "journal", "--",
+                          "echo", items=[])
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr, "emuvctl: batch: item 2 is no UTF-8, so "
+                         "no journal can hold it\n")
 
     def test_words_are_kept_in_a_file_an_item(self):
         logs = self.folder / "logs"

@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <stdexcept>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 namespace emuvctl::batch {
@@ -67,10 +65,8 @@ public:
     {
         if (item.empty())
             return;
-        if (!is_utf8(item))
-            throw std::invalid_argument(
-                fmt::format("item {} is no UTF-8, so no journal can hold it",
-                            found_.list.size() + found_.repeated + 1));
+        if (found_.not_utf8 == 0 && !is_utf8(item))
+            found_.not_utf8 = found_.list.size() + found_.repeated + 1;
         if (!seen_.insert(item).second)
             found_.repeated++;
         else
@@ -93,7 +89,7 @@ std::string read_all(int fd, const std::string &name)
             return text;
         if (got > 0)
             text.append(block, static_cast<std::size_t>(got));
-        else if (errno != EINTR)
+        else
             throw std::system_error(errno, std::generic_category(), name);
     }
 }

@@ -3,6 +3,7 @@
 #include "batch/journal.hpp"
 
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -28,10 +30,27 @@ constexpr int version = 1;
     throw std::system_error(errno, std::generic_category(), path);
 }
 
+std::string dump(const line &text)
+{
+    return text.dump(-1, ' ', false, line::error_handler_t::replace);
+}
+
+// True if the last line was cut, so that another would become part of it.
+bool ends_in_mid_line(int fd, const std::string &path)
+{
+    struct stat file
+    {};
+    if (::fstat(fd, &file) != 0)
+        fail(path);
+    char last = '\n';
+    return file.st_size > 0 && ::pread(fd, &last, 1, file.st_size - 1) == 1 &&
+           last != '\n';
+}
+
 void append_line(int fd, const line &text, const std::string &path)
 {
     const std::string bytes =
-        text.dump(-1, ' ', false, line::error_handler_t::replace) + "\n";
+        (ends_in_mid_line(fd, path) ? "\n" : "") + dump(text) + "\n";
     std::string_view rest = bytes;
     while (!rest.empty()) {
         const ssize_t done = ::write(fd, rest.data(), rest.size());
@@ -58,6 +77,25 @@ std::string read_whole(int fd, const std::string &path)
         else if (errno != EINTR)
             fail(path);
     }
+}
+
+// Takes the first line off a text; what makes no sense is discarded.
+line take_line(std::string_view &rest)
+{
+    const auto end = rest.find('\n');
+    line one = line::parse(rest.substr(0, end), nullptr, false);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    return one;
+}
+
+// The item that a line says is done.
+std::optional<std::string> item_done(const line &one)
+{
+    if (!one.is_object() ||
+        one.value("ending", line()) != name_of(ending::done) ||
+        !one.value("item", line()).is_string())
+        return std::nullopt;
+    return one.at("item").get<std::string>();
 }
 
 } // namespace
@@ -109,30 +147,31 @@ journal::resume(const std::vector<std::string> &command) const
     std::string_view rest = text;
     bool first = true;
     while (!rest.empty()) {
-        const auto end = rest.find('\n');
-        const auto one =
-            line::parse(rest.substr(0, end), nullptr, false); // or discarded
-        rest.remove_prefix(end == std::string_view::npos ? rest.size()
-                                                         : end + 1);
+        const line one = take_line(rest);
         if (first) {
             if (!one.is_object() || one.value(heading, line()) != version)
                 throw std::runtime_error(path_ + ": this is no journal");
-            if (one.value("command", line()) != line(command))
+            if (dump(one.value("command", line())) != dump(line(command)))
                 throw std::runtime_error(
                     path_ + ": this is the journal of another command");
             first = false;
-        } else if (one.is_object() &&
-                   one.value("ending", line()) == name_of(ending::done) &&
-                   one.value("item", line()).is_string()) {
-            done.insert(one.at("item").get<std::string>());
+        } else if (const auto item = item_done(one)) {
+            done.insert(*item);
         }
     }
-    if (text.back() != '\n') { // cut: the next line must not be part of it
-        const char newline = '\n';
-        if (::write(file_.get(), &newline, 1) != 1)
-            fail(path_);
-    }
     return done;
+}
+
+bool journal::has_done(const std::string &item) const
+{
+    if (!file_)
+        return false;
+    const std::string text = read_whole(file_.get(), path_);
+    std::string_view rest = text;
+    while (!rest.empty())
+        if (item_done(take_line(rest)) == item)
+            return true;
+    return false;
 }
 
 void journal::append(const entry &one) const

@@ -28,9 +28,9 @@ struct entry
 /// "done", "failed", "out of memory", "lost".
 const char *name_of(ending how);
 
-/// The file. append() returns when its line is on the disk. A line that a crash
-/// of the machine has cut is left out. Workers append to it themselves, in
-/// their own processes.
+/// The file. append() returns when its line is on the disk. A line that was
+/// cut, by a crash of the machine or a full disk, is left out. Workers append
+/// to it themselves, in their own processes.
 class journal
 {
 public:
@@ -58,6 +58,9 @@ public:
 
     /// Appends a run. @throws std::system_error
     void append(const entry &one) const;
+
+    /// True if it says that an item is done. @throws std::system_error
+    [[nodiscard]] bool has_done(const std::string &item) const;
 
 private:
     std::string path_;

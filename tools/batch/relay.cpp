@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include <poll.h>
 #include <unistd.h>
 
 namespace emuvctl::batch {
@@ -15,6 +16,13 @@ constexpr std::size_t longest = 65536;
 
 // The words of tools/cuda/hooks/start.cpp.
 constexpr std::string_view refusal = "emuV: refused ";
+
+// A terminal or pipe that is shared with others may have been told not to wait.
+void await_room(int fd)
+{
+    pollfd one = {fd, POLLOUT, 0};
+    ::poll(&one, 1, -1);
+}
 
 } // namespace
 
@@ -28,6 +36,8 @@ void relay::pass(std::string_view line)
         const ssize_t done = ::write(to_, rest.data(), rest.size());
         if (done >= 0)
             rest.remove_prefix(static_cast<std::size_t>(done));
+        else if (errno == EAGAIN)
+            await_room(to_);
         else if (errno != EINTR)
             return; // nobody reads it; the program goes on
     }

@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -115,23 +116,32 @@ program start_program(const job &what)
     }
     made.out = std::move(out.read);
     made.err = std::move(err.read);
-    for (const int fd : {made.out.get(), made.err.get()})
-        ::fcntl(fd, F_SETFL, O_NONBLOCK);
     return made;
 }
 
-// Passes on what there is now. @return false at the end
-bool pass_on(int from, relay &to)
+// Passes on a part of what there is. @return how much; 0 at the end
+std::size_t pass_on(int from, relay &to)
 {
     char block[16384];
-    for (;;) {
-        const ssize_t got = ::read(from, block, sizeof(block));
-        if (got > 0)
-            to.add({block, static_cast<std::size_t>(got)});
-        else if (got == 0)
-            return false;
-        else if (errno != EINTR)
-            return errno == EAGAIN;
+    ssize_t got = 0;
+    do
+        got = ::read(from, block, sizeof(block));
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        fail("read");
+    to.add({block, static_cast<std::size_t>(got)});
+    return static_cast<std::size_t>(got);
+}
+
+// Passes on what a pipe holds now, and not what comes into it meanwhile.
+void empty(int from, relay &to)
+{
+    int held = 0;
+    if (::ioctl(from, FIONREAD, &held) != 0)
+        fail("ioctl");
+    for (auto left = static_cast<std::size_t>(held); left > 0;) {
+        const std::size_t passed = pass_on(from, to);
+        left = passed == 0 ? 0 : left - std::min(left, passed);
     }
 }
 
@@ -154,12 +164,12 @@ void relay_until_end(const program &run, relay &out, relay &err)
             fail("poll");
         }
         for (int i = 0; i < 2; i++)
-            if (all[i].revents != 0 && !pass_on(all[i].fd, *relays[i]))
+            if (all[i].revents != 0 && pass_on(all[i].fd, *relays[i]) == 0)
                 all[i].fd = -1;
     }
     for (int i = 0; i < 2; i++) {
         if (all[i].fd >= 0)
-            pass_on(all[i].fd, *relays[i]);
+            empty(all[i].fd, *relays[i]);
         relays[i]->end();
     }
 }
@@ -187,8 +197,8 @@ outcome run_job(const job &what)
         if (!log)
             fail(what.log.c_str());
     }
-    relay out(log ? log.get() : what.out, log ? "" : what.before);
-    relay err(log ? log.get() : what.err, log ? "" : what.before);
+    relay out(log ? log.get() : what.out, log ? "" : what.before_out);
+    relay err(log ? log.get() : what.err, log ? "" : what.before_err);
     const double begin = now();
     const program run = start_program(what);
     relay_until_end(run, out, err);
@@ -205,9 +215,20 @@ outcome run_job(const job &what)
     return result;
 }
 
+// In a group of its own it is in the terminal's background, which may stop
+// those that write there, and stops programs that ask there for a password.
+void leave_terminal()
+{
+    const emuv::unique_fd terminal(
+        ::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
+    if (terminal)
+        ::ioctl(terminal.get(), TIOCNOTTY);
+}
+
 [[noreturn]] void work(const job &what, const journal &book, int results)
 {
     ::setpgid(0, 0);
+    leave_terminal();
     // A signal to its group means the program.
     for (const int number : {SIGINT, SIGTERM})
         std::signal(number, SIG_IGN);

@@ -25,7 +25,8 @@ struct job
     std::string log; ///< the file for what it writes; empty: passed on
     int out = 1;     ///< where its output goes
     int err = 2;
-    std::string before; ///< see relay
+    std::string before_out; ///< see relay; ahead of each line of its output
+    std::string before_err;
     /// Exit statuses that mean out of memory.
     std::vector<int> memory_statuses;
     entry about; ///< item, instance and share, for the journal

@@ -18,6 +18,7 @@
 #include <csignal>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -96,6 +97,11 @@ public:
         at_work_.resize(plan.workers.size());
     }
 
+    runner(const runner &) = delete;
+    runner &operator=(const runner &) = delete;
+    // What fails takes along what is at work: no item runs on unseen.
+    ~runner() { end_all(); }
+
     batch_summary run()
     {
         const interruption_counter counter;
@@ -161,8 +167,11 @@ private:
             job.log = plan_.logs + "/" + log_name(turn.item, item);
         job.out = plan_.json ? STDERR_FILENO : STDOUT_FILENO;
         job.err = STDERR_FILENO;
-        if (shows_)
-            job.before = clear_line;
+        if (shows_) {
+            job.before_err = clear_line;
+            if (::isatty(job.out) == 1)
+                job.before_out = clear_line;
+        }
         job.memory_statuses = plan_.memory_statuses;
         job.about.item = item;
         job.about.worker = worker.instance;
@@ -205,22 +214,24 @@ private:
     void ended(std::size_t number)
     {
         place &here = at_work_[number];
-        const auto result = here.worker->finish();
+        auto result = here.worker->finish();
         here.worker.reset();
         const auto &item = plan_.items[here.turn.item];
+        // It may have been killed between its note and its report.
+        if (result.how == batch::ending::lost && book_.has_done(item)) {
+            result.how = batch::ending::done;
+            result.status = 0;
+        }
         if (result.problem != 0) {
-            end_all();
             const std::string program =
                 batch::command_for(plan_.command, item).front();
             throw not_started(program + ": " + emuv::errno_text(result.problem),
                               result.problem);
         }
-        if (result.failure != 0) {
-            end_all();
+        if (result.failure != 0)
             throw failure(fmt::format("{}: the worker failed: {}",
                                       printable(item),
                                       emuv::errno_text(result.failure)));
-        }
         batch_share &share = summary_.workers[number];
         share.seconds += result.seconds;
         // It was asked to end, so this says nothing about the item.
@@ -262,8 +273,31 @@ private:
             why = fmt::format("exit status {}", result.status);
             break;
         }
+        say(fmt::format("{}: {}", printable(plan_.items[turn.item]), why));
+    }
+
+    // A batch goes on where nobody reads its words any more.
+    template <typename Words>
+    void unless_closed(Words &&words)
+    {
+        try {
+            std::forward<Words>(words)();
+        } catch (const closed_pipe &) {
+            shows_ = false;
+        } catch (const std::system_error &) {
+            shows_ = false;
+        }
+    }
+
+    void write(std::string_view text)
+    {
+        unless_closed([&] { env_.err.write(text); });
+    }
+
+    void say(std::string_view message)
+    {
         clear();
-        env_.say(fmt::format("{}: {}", printable(plan_.items[turn.item]), why));
+        unless_closed([&] { env_.say(message); });
     }
 
     std::string share_text(const batch::turn &turn, std::size_t number) const
@@ -278,7 +312,7 @@ private:
     }
 
     // Ends what is at work, and waits for it.
-    void end_all()
+    void end_all() noexcept
     {
         for (auto &each : at_work_)
             if (each.worker) {
@@ -311,10 +345,9 @@ private:
         summary_.interrupted = true;
         if (queue_.out() == 0)
             return;
-        clear();
-        env_.say(fmt::format("{} item{} at work; once more ends {}",
-                             queue_.out(), queue_.out() == 1 ? " is" : "s are",
-                             queue_.out() == 1 ? "it" : "them"));
+        say(fmt::format("{} item{} at work; once more ends {}", queue_.out(),
+                        queue_.out() == 1 ? " is" : "s are",
+                        queue_.out() == 1 ? "it" : "them"));
     }
 
     void show()
@@ -341,7 +374,7 @@ private:
         const unsigned width = env_.err.width();
         if (width > 1 && line.size() >= width)
             line.resize(width - 1);
-        env_.err.write(std::string(clear_line) + line);
+        write(std::string(clear_line) + line);
     }
 
     void clear()
@@ -349,7 +382,7 @@ private:
         if (!shows_ || shown_.empty())
             return;
         shown_.clear();
-        env_.err.write(clear_line);
+        write(clear_line);
     }
 
     const batch_plan &plan_;

@@ -63,8 +63,9 @@ struct batch_summary
     std::vector<batch_share> workers;
 };
 
-/// Runs it to its end. SIGINT or SIGTERM let items end that are at work. A
-/// second one sends their programs SIGTERM, a third one SIGKILL.
+/// Runs it to its end, also where nobody reads its messages. SIGINT or SIGTERM
+/// let items end that are at work. A second one sends their programs SIGTERM, a
+/// third one SIGKILL.
 /// @throws not_started the program cannot be started
 /// @throws std::system_error, std::runtime_error as batch::journal
 batch_summary run_batch(const batch_plan &plan, const batch::journal &book,

@@ -12,6 +12,7 @@
 #include <emuv/size.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -211,12 +212,32 @@ std::vector<int> memory_statuses(const batch_options &options)
     return statuses;
 }
 
-batch::items items_of(const batch_options &options)
+batch::items items_of(const batch_options &options, environment &env)
 {
     try {
-        return batch::read_items(options.from, options.null ? '\0' : '\n');
-    } catch (const std::invalid_argument &problem) {
-        throw failure(problem.what());
+        auto found =
+            batch::read_items(options.from, options.null ? '\0' : '\n');
+        if (found.not_utf8 != 0 && !options.journal.empty())
+            throw failure(fmt::format("item {} is no UTF-8, so no journal can "
+                                      "hold it",
+                                      found.not_utf8));
+        if (env.wait(0))
+            return found;
+    } catch (const std::system_error &problem) {
+        if (problem.code().value() != EINTR)
+            throw;
+    }
+    throw ended_with("interrupted", exit_interrupted);
+}
+
+// A batch goes on where nobody reads its words.
+template <typename Words>
+void unless_closed(Words &&words)
+{
+    try {
+        std::forward<Words>(words)();
+    } catch (const closed_pipe &) {
+        return;
     }
 }
 
@@ -226,9 +247,11 @@ void await_journal(const batch::journal &book, const std::string &path,
 {
     if (book.lock())
         return;
-    env.say(fmt::format("{}: another batch, or the workers of one that was "
-                        "killed, are at work on it; waiting for their end",
-                        path));
+    unless_closed([&] {
+        env.say(fmt::format("{}: another batch, or the workers of one that was "
+                            "killed, are at work on it; waiting for their end",
+                            path));
+    });
     while (!book.lock())
         if (!env.wait(lock_period))
             throw ended_with("interrupted", exit_interrupted);
@@ -313,11 +336,13 @@ void cmd_batch(const batch_options &options, environment &env)
         "--tries", [&] { return parse_number(options.tries, 1, 1000); }));
     plan.json = options.output.json;
     plan.workers = make_workers(options, made, env);
-    const auto items = items_of(options);
+    const auto items = items_of(options, env);
     if (items.repeated != 0)
-        env.say(fmt::format("{} item{} named again, and run once",
-                            items.repeated,
-                            items.repeated == 1 ? " is" : "s are"));
+        unless_closed([&] {
+            env.say(fmt::format("{} item{} named again, and run once",
+                                items.repeated,
+                                items.repeated == 1 ? " is" : "s are"));
+        });
     if (options.dry_run) {
         describe(plan, items, env);
         return;
@@ -333,9 +358,9 @@ void cmd_batch(const batch_options &options, environment &env)
         await_journal(book, options.journal, env);
     }
     const auto summary = run_batch(plan, book, env);
-    if (options.output.json)
-        env.out.write(json_text(plan, summary));
     const std::string text = summary_text(plan, summary);
+    if (options.output.json)
+        unless_closed([&] { env.out.write(json_text(plan, summary)); });
     if (summary.interrupted && summary.left != 0)
         throw ended_with(text, exit_interrupted);
     if (!summary.failed.empty())

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -39,6 +40,17 @@ void catch_signals()
     // A reader that goes away is seen as EPIPE.
     action.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+// Lets no file that is opened later become the standard input or output. What
+// was closed still cannot be read or written, nor is it open in programs.
+void fill_standard_files()
+{
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) [[maybe_unused]]
+            const int filled =
+                ::open("/dev/null",
+                       (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
 }
 
 class descriptor_sink final : public emuvctl::sink
@@ -105,6 +117,7 @@ int main(int argc, char **argv)
 {
     std::setlocale(LC_CTYPE, ""); // for the lines of a tree
     catch_signals();
+    fill_standard_files();
     descriptor_sink out(STDOUT_FILENO);
     descriptor_sink err(STDERR_FILENO);
     emuvctl::environment env{out,

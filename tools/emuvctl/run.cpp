@@ -49,7 +49,11 @@ int report(environment &env, kernel_log &log)
         env.say(problem.what());
         return exit_not_recognised;
     } catch (const ended_with &problem) {
-        env.say(problem.what());
+        try {
+            env.say(problem.what());
+        } catch (const closed_pipe &) {
+            return problem.status(); // it tells all the same
+        }
         return problem.status();
     } catch (const not_started &problem) {
         env.say(problem.what());
