@@ -350,6 +350,12 @@ class BatchTest(unittest.TestCase):
         self.assertEqual(done.stderr, "emuvctl: batch: item 2 is no UTF-8, so "
                          "no journal can hold it\n")
 
+    def test_a_list_of_find_needs_its_option(self):
+        done = self.batch("--", "touch", self.ends, items=["a\0b\0"])
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "emuvctl: batch: item 1 has a zero byte in "
+                         "it; --null is for lists whose items end in one\n")
+
     def test_words_are_kept_in_a_file_an_item(self):
         logs = self.folder / "logs"
         done = self.batch("--jobs", "1", "--logs", logs,

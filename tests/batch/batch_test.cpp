@@ -65,6 +65,9 @@ TEST(items, of_a_list_are_its_lines_each_once_and_in_order)
     EXPECT_THAT(split_items(std::string_view("a\nb\0c\0", 6), '\0').list,
                 ElementsAre("a\nb", "c"));
     EXPECT_THAT(split_items("", '\n').list, IsEmpty());
+    // A program would be given "a" alone.
+    EXPECT_THROW(split_items(std::string_view("a\0b\0", 4), '\n'),
+                 std::invalid_argument);
 }
 
 TEST(items, that_no_journal_can_hold_are_found)

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
@@ -65,8 +67,13 @@ public:
     {
         if (item.empty())
             return;
+        const std::size_t number = found_.list.size() + found_.repeated + 1;
+        if (item.find('\0') != std::string::npos)
+            throw std::invalid_argument("item " + std::to_string(number) +
+                                        " has a zero byte in it; --null is for "
+                                        "lists whose items end in one");
         if (found_.not_utf8 == 0 && !is_utf8(item))
-            found_.not_utf8 = found_.list.size() + found_.repeated + 1;
+            found_.not_utf8 = number;
         if (!seen_.insert(item).second)
             found_.repeated++;
         else

@@ -20,11 +20,14 @@ struct items
 
 /// Splits a list into items. Empty ones are left out.
 /// @param separator  between them
+/// @throws std::invalid_argument one has a zero byte in it, which no command's
+///   word can have
 items split_items(std::string_view text, char separator);
 
 /// Reads items: the regular files of a folder by name, without hidden ones, or
 /// a list.
 /// @param from  a folder, a file with a list, or "-": the standard input
+/// @throws std::invalid_argument as split_items()
 /// @throws std::system_error EINTR: a signal came while the list was awaited
 items read_items(const std::string &from, char separator);
 

@@ -223,6 +223,8 @@ batch::items items_of(const batch_options &options, environment &env)
                                       found.not_utf8));
         if (env.wait(0))
             return found;
+    } catch (const std::invalid_argument &problem) {
+        throw failure(problem.what());
     } catch (const std::system_error &problem) {
         if (problem.code().value() != EINTR)
             throw;
