@@ -697,8 +697,8 @@ TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
               0);
     const auto devices = [this] {
         std::vector<std::string> rows;
-        for (const auto &row :
-             json::parse(run("cdi list --json").out)["devices"])
+        const auto document = json::parse(run("cdi list --json").out);
+        for (const auto &row : document["devices"])
             rows.push_back(row["device"].get<std::string>().substr(14) + " " +
                            row["instance"].get<std::string>() + " " +
                            row["state"].get<std::string>());
