@@ -714,7 +714,7 @@ TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
                 testing::ElementsAre("emuv0 emuv0 ok", "emuv1 emuv1 gone",
                                      "team-b emuv0 ok", "emuv2 emuv2 gone",
                                      "emuv3 emuv3 gone", "emuv4 emuv4 gone"));
-    // What is removed is dropped, with all that is gone.
+    // A removal drops all devices without instances.
     run("destroy team-b");
     EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
 }

@@ -215,8 +215,8 @@ outcome run_job(const job &what)
     return result;
 }
 
-// In a group of its own it is in the terminal's background, which may stop
-// those that write there, and stops programs that ask there for a password.
+// A group of its own is in the terminal's background. There a terminal may stop
+// those that write to it, and stops programs that ask it for a password.
 void leave_terminal()
 {
     const emuv::unique_fd terminal(

@@ -99,7 +99,7 @@ public:
 
     runner(const runner &) = delete;
     runner &operator=(const runner &) = delete;
-    // What fails takes along what is at work: no item runs on unseen.
+    // A failure takes along all that is at work: no item runs on unseen.
     ~runner() { end_all(); }
 
     batch_summary run()

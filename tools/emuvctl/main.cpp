@@ -42,8 +42,8 @@ void catch_signals()
     ::sigaction(SIGPIPE, &action, nullptr);
 }
 
-// Lets no file that is opened later become the standard input or output. What
-// was closed still cannot be read or written, nor is it open in programs.
+// Lets no file that is opened later become the standard input or output. One
+// that was closed still cannot be read or written, and is closed in programs.
 void fill_standard_files()
 {
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
