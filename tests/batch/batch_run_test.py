@@ -281,11 +281,14 @@ class BatchTest(unittest.TestCase):
         names = self.folder / "names"
         names.write_text("a\nb\n")
         done = self.batch(
-            "--from", names, *self.shell(
-                f'cat; echo lost; echo lost >&2; echo "$1" >> {self.ends}'),
-            items=[], preexec_fn=lambda: os.closerange(0, 3))
+            "--from", names, "--jobs", "1", *self.shell(
+                f'cat; echo lost; echo kept >&2; echo "$1" >> {self.ends}'),
+            items=[], preexec_fn=lambda: os.closerange(0, 2))
         self.assertEqual(self.ended(), collections.Counter("ab"))
-        self.assertEqual((done.stdout, done.stderr), ("", ""))
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.splitlines().count("kept"), 2)
+        self.assertIn("\nemuvctl: batch: 2 items: 2 done; ", done.stderr)
+        self.assertEqual(done.returncode, 0)
 
     def test_what_a_program_leaves_behind_holds_nobody_up(self):
         much = 200 << 20
