@@ -44,7 +44,7 @@ install(CODE "
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/emuv-restore.service"
   DESTINATION "${EMUV_SYSTEMD_DIR}" COMPONENT emuv)
 # A sample, not a configuration: nothing is made until its user writes one.
-install(FILES packaging/vgpu-profiles.conf
+install(FILES packaging/vgpu-profiles.conf packaging/compose.yaml
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT emuv)
 if(NOT EMUV_DEBIAN_DOCS)
   foreach(component IN ITEMS emuv libemuv-cuda libemuv-dev)
@@ -63,6 +63,7 @@ if(Python3_FOUND)
   set(documents "${CMAKE_CURRENT_BINARY_DIR}/documents")
   set(places
     "packaging/vgpu-profiles.conf:${CMAKE_INSTALL_FULL_DOCDIR}/examples/vgpu-profiles.conf"
+    "packaging/compose.yaml:${CMAKE_INSTALL_FULL_DOCDIR}/examples/compose.yaml"
     "packaging/udev/70-emuv.rules:${udev}/70-emuv.rules"
     "include/uapi/linux/emuv.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/linux/emuv.h"
     "include/emuv:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv")

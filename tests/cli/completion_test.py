@@ -17,6 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy resize list info stats top why serve run "
+                "batch cdi container-args "
                 "profile define start stop undefine apply export assert gpu estimate "
                 "kernels tape report diagnose doctor bugreport rm modify ls show",
     "emuvctl a": "apply assert",
@@ -49,6 +50,11 @@ OFFERS = {
     "emuvctl top --n": "--no-color",
     "emuvctl apply --config profiles": "profiles.conf",
     "emuvctl create --virtual ": "",
+    "emuvctl cdi ": "generate list refresh",
+    "emuvctl container-args emuv1": "emuv1 emuv10",
+    "emuvctl batch --ins": "--instances",
+    "emuvctl batch --instances emuv1": "emuv1 emuv10",
+    "emuvctl batch -- emuvct": "emuvctl",
     "emuvctl run --tr": "--trust --trace",
     "emuvctl run --instance ": "emuv0 emuv1 emuv10",
     "emuvctl run --report ": "total physical free",
@@ -86,12 +92,12 @@ class CompletionTest(unittest.TestCase):
         """All that the help names of these verbs and those below them."""
         text = self.run_of(self.emuvctl, *verbs, "--help")
         # Options, with one name or two.
-        words = set(re.findall(r"^  (?:-[a-z],)?--([a-z-]+)", text, re.MULTILINE))
+        words = set(re.findall(r"^  (?:-[a-z0-9],)?--([a-z-]+)", text, re.MULTILINE))
         below = text.partition("\nOptions:\n")[2].partition("\n\n")[2]
         columns = below.partition("Columns, ")[2]
         words.update(re.findall(r"^  [A-Z]\S* +(\S+)", columns, re.MULTILINE))
         if not columns:
-            for verb in re.findall(r"^  ([a-z]+)(?:, [a-z]+)* ", below, re.MULTILINE):
+            for verb in re.findall(r"^  ([a-z][a-z-]*)(?:, [a-z]+)* ", below, re.MULTILINE):
                 words |= {verb} | self.words_of(*verbs, verb)
         return words
 

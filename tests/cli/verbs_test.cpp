@@ -3,6 +3,7 @@
 #include "cards.hpp"
 #include "environment.hpp"
 #include "fake_kernel.hpp"
+#include "process_container.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/control.hpp>
@@ -97,6 +98,7 @@ protected:
         out.columns = columns_;
         env.nvml = [this] { return nvml_; };
         env.no_color = no_color_;
+        env.etc = kernel_.root() / "etc";
         outcome result;
         result.status = emuvctl::run(arguments, env);
         result.out = out.text;
@@ -648,6 +650,153 @@ TEST_F(verbs, resize_says_what_is_wrong)
     kernel_.fail(EMUV_IOC_RESIZE, ENOTTY);
     EXPECT_THAT(run("resize 0 --virtual 128M").err, HasSubstr("older"));
     EXPECT_EQ(run("resize 0 --virtual 32M --physical 3G").status, 0);
+}
+
+// containers
+
+TEST_F(verbs, destroy_and_unload_offer_no_container_what_is_gone)
+{
+    run("create --gpu-model 4070 --virtual 2G --name team-a");
+    run("create --gpu-model 4070 --virtual 2G --name team-b");
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    for (const std::string folder : {"etc/cdi", "run/cdi"})
+        ASSERT_EQ(run("cdi generate --library " + library.string() +
+                      " --output " + (kernel_.root() / folder).string())
+                      .status,
+                  0);
+    const auto devices = [this] {
+        std::vector<std::string> names;
+        const auto document = json::parse(run("cdi list --json").out);
+        for (const auto &row : document["devices"])
+            names.push_back(row["device"]);
+        return names;
+    };
+    EXPECT_EQ(devices().size(), 8U);
+    const auto result = run("destroy team-a");
+    EXPECT_EQ(result.out + result.err, "");
+    // The name does not reach the next one with that number.
+    run("create --gpu-model 4070 --virtual 2G --name team-c");
+    EXPECT_THAT(devices(), testing::ElementsAre(
+                               "emuv.dev/vgpu=emuv1", "emuv.dev/vgpu=team-b",
+                               "emuv.dev/vgpu=emuv1", "emuv.dev/vgpu=team-b"));
+    EXPECT_EQ(run("unload").status, 0);
+    EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
+    EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "run/cdi/emuv.json"));
+}
+
+TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
+{
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    for (const std::string name : {"team-a", "team-b"})
+        run("create --gpu-model 4070 --virtual 2G --name " + name);
+    run("create --gpu-model 4070 --virtual 2G --count 3");
+    ASSERT_EQ(run("cdi generate --library " + library.string() + " --output " +
+                  (kernel_.root() / "etc/cdi").string())
+                  .status,
+              0);
+    const auto devices = [this] {
+        std::vector<std::string> rows;
+        const auto document = json::parse(run("cdi list --json").out);
+        for (const auto &row : document["devices"])
+            rows.push_back(row["device"].get<std::string>().substr(14) + " " +
+                           row["instance"].get<std::string>() + " " +
+                           row["state"].get<std::string>());
+        return rows;
+    };
+    // A restart: all instances are gone, and the file stays.
+    emuv::control control(kernel_.dev(), kernel_);
+    for (int id = 0; id < 5; id++)
+        control.destroy(id);
+    // By emuv0 a container of team-a's would reach team-b's memory.
+    run("create --gpu-model 4070 --virtual 2G --name team-b");
+    EXPECT_THAT(devices(),
+                testing::ElementsAre("emuv0 emuv0 ok", "emuv1 emuv1 gone",
+                                     "team-b emuv0 ok", "emuv2 emuv2 gone",
+                                     "emuv3 emuv3 gone", "emuv4 emuv4 gone"));
+    // A removal drops all devices without instances.
+    run("destroy team-b");
+    EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
+}
+
+TEST_F(verbs, destroy_leaves_a_file_alone_that_somebody_else_wrote)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const auto file = kernel_.root() / "etc/cdi/emuv.json";
+    write_file(file, "{}");
+    const auto result = run("destroy 0");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(result.err,
+              message("destroy", "warning: containers may still be offered "
+                                 "what is gone: " +
+                                     file.string() +
+                                     ": this is no specification of "
+                                     "emuv.dev/vgpu; it is left alone"));
+    EXPECT_EQ(emuv_test::read_whole(file), "{}");
+}
+
+TEST_F(verbs, info_tells_the_container_of_a_client)
+{
+    run("create --gpu-model 4070 --virtual 2G");
+    const int inside = kernel_.open_as(0, 77, "trainer");
+    const int outside = kernel_.open_as(0, 78, "top");
+    const std::string id(64, 'a');
+    write_file(kernel_.proc() / "77/cgroup",
+               "0::/machine.slice/libpod-" + id + ".scope/container\n");
+    write_file(kernel_.proc() / "78/cgroup",
+               "0::/user.slice/session-1.scope\n");
+    const auto list =
+        json::parse(run("info --json").out)["instances"][0]["client_list"];
+    EXPECT_EQ(list[0]["container"], "podman aaaaaaaaaaaa");
+    EXPECT_EQ(list[1]["container"], nullptr);
+    EXPECT_THAT(run("info").out,
+                AllOf(HasSubstr("    77 trainer: 0 VRAM, 0 RAM, in podman "
+                                "aaaaaaaaaaaa\n"),
+                      HasSubstr("    78 top: 0 VRAM, 0 RAM\n")));
+    kernel_.close(inside);
+    kernel_.close(outside);
+}
+
+TEST(process_container, is_found_by_each_engine_s_control_groups)
+{
+    const std::string id = "0123456789abcdef0123456789abcdef"
+                           "0123456789abcdef0123456789abcdef";
+    const std::string pod = "0::/kubepods.slice/kubepods-pod1.slice/";
+    for (const auto &[text, expected] :
+         std::vector<std::pair<std::string, std::string>>{
+             {"0::/machine.slice/libpod-ID.scope/container", "podman ID"},
+             {"0::/user.slice/user-1000.slice/user@1000.service/user.slice/"
+              "libpod-ID.scope/container",
+              "podman ID"},
+             {"0::/libpod_parent/libpod-ID", "podman ID"},
+             {"0::/system.slice/docker-ID.scope", "docker ID"},
+             {"12:devices:/docker/ID\n11:memory:/docker/ID", "docker ID"},
+             {"1:name=systemd:/\n0::/docker/ID", "docker ID"},
+             {pod + "cri-containerd-ID.scope", "containerd ID"},
+             {pod + "crio-ID.scope", "cri-o ID"},
+             {"0::/kubepods/burstable/pod12-34/ID", "kubernetes ID"},
+             {"0::/system.slice/docker-" + std::string(64, 'b') +
+                  ".scope/docker/ID",
+              "docker ID"}, // the inner one
+             {"0::/lxc.payload.web/init.scope", "lxc web"},
+             {"0::/machine.slice/systemd-nspawn@deb.service/payload",
+              "nspawn deb"},
+             {"0::/machine.slice/libpod-conmon-ID.scope", ""},
+             {"0::/machine.slice/libpod-12ab.scope", ""},
+             {"0::/user.slice/ID", ""},
+             {"0::/", ""},
+             {"", ""},
+             {"text", ""}}) {
+        std::string group = text;
+        for (std::size_t at = 0;
+             (at = group.find("ID", at)) != std::string::npos;)
+            group.replace(at, 2, id);
+        std::string shown = expected;
+        if (const auto at = shown.find("ID"); at != std::string::npos)
+            shown.replace(at, 2, id.substr(0, 12));
+        EXPECT_EQ(emuvctl::parse_cgroup(group).text(), shown) << group;
+    }
 }
 
 // load and unload

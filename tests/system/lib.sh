@@ -8,7 +8,7 @@
 # other one.
 # shellcheck disable=SC2034 # used by the sourcing script
 SYSTEM_PACKAGES=(bash-completion dkms gcc kmod libfmt9 libinih-dev libkmod-dev libncurses-dev
-    libsmartcols1 make man-db openssl pkg-config systemd systemd-sysv udev)
+    libpugixml1v5 libsmartcols1 make man-db openssl pkg-config systemd systemd-sysv udev)
 
 # debian_system PACKAGE...: print the path of an archive of a Debian 12 that has
 # these. It is made once a machine.

@@ -136,6 +136,7 @@ int main(int argc, char **argv)
                              [] { return emuvctl::cuda_state(); },
                              {}};
     env.no_color = emuvctl::refuses_color();
+    env.etc = kernel.root() / "etc";
     const std::vector<std::string> create = {
         "create",    "--gpu-model", "4070", "--physical", "8G",
         "--virtual", "8G",          "--id", "0",          "--json"};
@@ -143,6 +144,7 @@ int main(int argc, char **argv)
     emuvctl::environment quiet{null,         err,           kernel,   kernel,
                                kernel.sys(), kernel.proc(), env.dev,  env.run,
                                env.wait,     env.clock,     env.cuda, {}};
+    quiet.etc = env.etc;
     if (emuvctl::run(create, quiet) != 0)
         return 1;
     process first(kernel, "python");

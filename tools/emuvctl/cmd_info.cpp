@@ -3,6 +3,7 @@
 #include "environment.hpp"
 #include "instances.hpp"
 #include "names.hpp"
+#include "process_container.hpp"
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
@@ -25,7 +26,7 @@ struct info_options
     output_options output;
 };
 
-constexpr std::array<column, 16> client_columns = {{
+constexpr std::array<column, 17> client_columns = {{
     {"pid", "PID", kind::number, "a client's process"},
     {"comm", "COMMAND", kind::text, "that process's name"},
     {"client", "CLIENT", kind::number, "a client's number"},
@@ -42,10 +43,12 @@ constexpr std::array<column, 16> client_columns = {{
     {"resident_bytes", "RESIDENT", kind::bytes, "RAM that backs it now"},
     {"pinned_bytes", "PINNED", kind::bytes, "the part that devices pin"},
     {"lingering_bytes", "LINGERING", kind::bytes, "freed, but still pinned"},
+    {"container", "CONTAINER", kind::text, "the container it runs in"},
 }};
 
-row client_row(const emuv::client_info &one)
+row client_row(const emuv::client_info &one, const environment &env)
 {
+    const auto container = container_of(one.pid, env);
     row result;
     result.cells = {std::int64_t{one.pid},
                     one.comm,
@@ -62,12 +65,14 @@ row client_row(const emuv::client_info &one)
                     one.moved.stalled_ns,
                     one.resident_bytes,
                     one.pinned_bytes,
-                    one.lingering_bytes};
+                    one.lingering_bytes,
+                    container.id.empty() ? cell() : cell(container.text())};
     return result;
 }
 
 /// "1234 python: 4 GiB VRAM, 512 MiB RAM (300 MiB backed, 2 MiB pinned)".
-std::string describe_client(const emuv::client_info &one, bool exact)
+std::string describe_client(const emuv::client_info &one, bool exact,
+                            const environment &env)
 {
     std::string text =
         fmt::format("{} {}: {} VRAM, {} RAM", one.pid, printable(one.comm),
@@ -83,6 +88,9 @@ std::string describe_client(const emuv::client_info &one, bool exact)
     if (one.lingering_bytes != 0)
         text += fmt::format(", {} freed but pinned",
                             say_size(one.lingering_bytes, exact));
+    if (const auto container = container_of(one.pid, env);
+        !container.id.empty())
+        text += ", in " + printable(container.text());
     return text;
 }
 
@@ -162,7 +170,7 @@ std::string block(const emuv::instance_info &info, bool exact,
     line("Clients", std::to_string(info.clients));
     if (const auto clients = read_clients(info.id, env, true))
         for (const auto &one : *clients)
-            text += "    " + describe_client(one, exact) + "\n";
+            text += "    " + describe_client(one, exact, env) + "\n";
     return text;
 }
 
@@ -189,7 +197,7 @@ void cmd_info(const info_options &options, environment &env)
                 one.children_hidden = !clients;
                 for (const auto &client :
                      clients.value_or(std::vector<emuv::client_info>()))
-                    one.children.push_back(client_row(client));
+                    one.children.push_back(client_row(client, env));
             }
             list.rows.push_back(std::move(one));
         }

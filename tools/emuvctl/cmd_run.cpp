@@ -10,7 +10,6 @@
 #include "settings.hpp"
 #include "verbs.hpp"
 
-#include <emuv/client.hpp>
 #include <emuv/error.hpp>
 #include <emuv/unique_fd.hpp>
 
@@ -51,44 +50,6 @@ struct run_options
 };
 
 using variables = std::vector<std::pair<std::string, std::string>>;
-
-std::filesystem::path library_folder(const run_options &options)
-{
-    // The dynamic linker only warns if it cannot preload a library, and the
-    // program would run without any limit.
-    if (!options.cuda_library_dir.empty()) {
-        const auto folder = std::filesystem::absolute(options.cuda_library_dir);
-        if (!std::filesystem::is_regular_file(folder / "libcuda.so.1"))
-            throw failure(fmt::format("--library: {}: no libcuda.so.1 in it",
-                                      folder.string()));
-        return folder;
-    }
-    if (const auto found = find_cuda_library())
-        return *found;
-    throw failure(no_cuda_library() +
-                  "; it is built where CMake finds CUDA's toolkit, 13.0 or "
-                  "later, and --library names its folder elsewhere");
-}
-
-std::string preload(const std::filesystem::path &folder)
-{
-    std::string list = (folder / "libcuda.so.1").string();
-    if (std::filesystem::exists(folder / "libnvidia-ml.so.1"))
-        list += ":" + (folder / "libnvidia-ml.so.1").string();
-    if (list.find(' ') != std::string::npos)
-        throw failure(fmt::format("{}: LD_PRELOAD takes no path with a blank "
-                                  "in it",
-                                  folder.string()));
-    const char *const others = std::getenv("LD_PRELOAD");
-    return others == nullptr || *others == '\0' ? list : list + ":" + others;
-}
-
-// Finds out now, in words, a mistake that the program would see as a number.
-void check_instance(int id, environment &env)
-{
-    const emuv::client client(env.dev / fmt::format("emuv{}", id),
-                              O_RDWR | O_CLOEXEC, env.kernel);
-}
 
 // The instances of "0", "emuv0", "0,1": the first device's, the second's, ...
 std::vector<int> instances_of(const std::string &text, const environment &env)
@@ -156,16 +117,6 @@ void empty_tape(const std::string &path)
         return;
     if (::ftruncate(fd.get(), 0) != 0)
         throw std::system_error(errno, std::generic_category(), path);
-}
-
-// The file in which the program and its children keep their accounts.
-std::string make_ledger()
-{
-    std::string path = "/dev/shm/emuv-ledger-XXXXXX";
-    const emuv::unique_fd fd(::mkostemp(path.data(), O_CLOEXEC));
-    if (!fd)
-        throw std::system_error(errno, std::generic_category(), path);
-    return path;
 }
 
 // Leaves a process behind that removes files and folders when this one, which
@@ -270,16 +221,16 @@ void cmd_run(const run_options &options, environment &env)
     check(options);
     const auto &settings = options.settings;
     variables set = settings.variables();
-    const auto folder = library_folder(options);
+    const auto folder = cuda_library_folder(options.cuda_library_dir);
     if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
         const auto ids = instances_of(instance.text, env);
         if (!options.dry_run && !settings.of("EMUV_DISABLE").given())
             for (const int id : ids)
-                check_instance(id, env);
+                try_instance(id, env);
         set.emplace_back(instance.what->variable,
                          fmt::format("{}", fmt::join(ids, ",")));
     }
-    set.emplace_back("LD_PRELOAD", preload(folder));
+    set.emplace_back("LD_PRELOAD", own_preload(folder));
     const bool own = own_limits(options) && !settings.of("EMUV_LEDGER").given();
     if (options.dry_run) {
         env.out.write(describe(set, options, own));

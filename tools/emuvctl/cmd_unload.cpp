@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl unload: takes the module, and all instances with it, out again.
+#include "cdi.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "names.hpp"
 #include "verbs.hpp"
 
 #include <emuv/module.hpp>
@@ -38,6 +40,7 @@ void cmd_unload(const unload_options &options, environment &env)
         return;
     }
     env.modules.unload("emuv");
+    follow_cdi_devices(names_lock(env), gone_devices::drop, env);
 }
 
 } // namespace

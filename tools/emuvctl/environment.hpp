@@ -93,7 +93,8 @@ struct environment
     std::string verb; ///< the verb at work, for messages
     /// Asks NVML for the cards it shows.
     std::function<nvml_state()> nvml = [] { return nvml_state(); };
-    bool no_color = false; ///< see refuses_color()
+    bool no_color = false;              ///< see refuses_color()
+    std::filesystem::path etc = "/etc"; ///< /etc, or EMUV_ETC_ROOT
 };
 
 /// True if NO_COLOR is set and not empty, or the terminal is a dumb one.
@@ -102,8 +103,8 @@ bool refuses_color();
 /// Runs one command line and words whatever goes wrong.
 /// @param arguments  without the program's name
 /// @return the exit status: 0 done, 1 failed, 2 wrong usage, 3 a text that is
-///   not recognised. For "run" 125 stands for the first two failures, and 126
-///   or 127 for a program that cannot be started
+///   not recognised. For "run" 125 stands for the first two failures. 126 or
+///   127: a program cannot be started. "batch" has 123 and 130 as well
 int run(std::span<const std::string> arguments, environment &env);
 
 /// Asks libcuda.so.1 for itself. @param library  what to hand to dlopen()

@@ -38,6 +38,19 @@ public:
     using failure::failure;
 };
 
+/// The command did what it could, and ends with a status of its own.
+class ended_with : public failure
+{
+public:
+    ended_with(const std::string &what, int status)
+        : failure(what), status_(status)
+    {}
+    [[nodiscard]] int status() const { return status_; }
+
+private:
+    int status_;
+};
+
 /// The program that was to be run could not be: exit status 126, or 127 where
 /// it was not found.
 class not_started : public failure

@@ -2,6 +2,7 @@
 // Finds, describes, makes and unmakes instances, for several verbs.
 #include "instances.hpp"
 
+#include "cdi.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "host_memory.hpp"
@@ -20,6 +21,7 @@
 #include <set>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -208,6 +210,12 @@ std::vector<int> parse_instances(std::span<const std::string> words,
     return ids;
 }
 
+void try_instance(int id, const environment &env)
+{
+    const emuv::client client(env.dev / emuv::instance_name(id),
+                              O_RDWR | O_CLOEXEC, env.kernel);
+}
+
 void require_module(const environment &env)
 {
     if (!env.sysfs().loaded())
@@ -357,6 +365,12 @@ creation::~creation()
                                  emuv::instance_name(*id),
                                  emuv::errno_text(-result)));
     forget_names(names_lock(env_), env_);
+}
+
+void creation::commit() noexcept
+{
+    made_.clear();
+    follow_cdi_devices(names_lock(env_), gone_devices::keep_harmless, env_);
 }
 
 emuv::instance_info creation::make(const emuv::instance_spec &spec,

@@ -46,6 +46,11 @@ std::vector<int> parse_instances(std::span<const std::string> words,
 std::vector<emuv::instance_info> read_instances(std::span<const int> ids,
                                                 const environment &env);
 
+/// Opens an instance's node and closes it: a program under the CUDA library
+/// would say a mistake as a number.
+/// @throws emuv::error
+void try_instance(int id, const environment &env);
+
 /// Throws a failure that says how to load the module, unless it is.
 void require_module(const environment &env);
 
@@ -92,7 +97,8 @@ public:
     /// @throws emuv::error, failure
     emuv::instance_info make(const emuv::instance_spec &spec,
                              const std::string &profile = {});
-    void commit() noexcept { made_.clear(); }
+    /// They stay. Containers are offered them where their names were before.
+    void commit() noexcept;
 
 private:
     environment &env_;

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -41,6 +42,17 @@ void catch_signals()
     action.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &action, nullptr);
     ::sigaction(SIGXFSZ, &action, nullptr);
+}
+
+// Lets no file that is opened later become the standard input or output. One
+// that was closed still cannot be read or written, and is closed in programs.
+void fill_standard_files()
+{
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) [[maybe_unused]]
+            const int filled =
+                ::open("/dev/null",
+                       (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
 }
 
 class descriptor_sink final : public emuvctl::sink
@@ -107,6 +119,7 @@ int main(int argc, char **argv)
 {
     std::setlocale(LC_CTYPE, ""); // for the lines of a tree
     catch_signals();
+    fill_standard_files();
     descriptor_sink out(STDOUT_FILENO);
     descriptor_sink err(STDERR_FILENO);
     emuvctl::environment env{out,
@@ -129,6 +142,7 @@ int main(int argc, char **argv)
             return *told;
         };
     env.no_color = emuvctl::refuses_color();
+    env.etc = root("EMUV_ETC_ROOT", "/etc");
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0),
                                              argv + argc);
     return emuvctl::run(arguments, env);

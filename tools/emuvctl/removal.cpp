@@ -2,6 +2,7 @@
 // Removes instances, for the verbs that do.
 #include "removal.hpp"
 
+#include "cdi.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
@@ -63,6 +64,7 @@ void remove_instances(const std::function<std::vector<int>()> &which,
             control.destroy(info.id);
     }
     forget_names(*lock, env);
+    follow_cdi_devices(*lock, gone_devices::drop, env);
 }
 
 } // namespace emuvctl

@@ -48,6 +48,13 @@ int report(environment &env, kernel_log &log)
     } catch (const not_recognised &problem) {
         env.say(problem.what());
         return exit_not_recognised;
+    } catch (const ended_with &problem) {
+        try {
+            env.say(problem.what());
+        } catch (const closed_pipe &) {
+            return problem.status(); // it tells all the same
+        }
+        return problem.status();
     } catch (const not_started &problem) {
         env.say(problem.what());
         return problem.number() == ENOENT ? exit_run_not_found

@@ -10,8 +10,11 @@ namespace emuvctl {
 
 verb apply_verb();
 verb assert_verb();
+verb batch_verb();
 verb bugreport_verb();
+verb cdi_verb();
 verb complete_verb();
+verb container_args_verb();
 verb create_verb();
 verb define_verb();
 verb destroy_verb();

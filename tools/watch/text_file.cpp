@@ -81,28 +81,29 @@ private:
 
 } // namespace
 
-void replace_file(const std::filesystem::path &path, std::string_view text)
+void replace_file(const std::filesystem::path &path, std::string_view text,
+                  std::optional<mode_t> mode)
 {
     std::filesystem::path target = path;
-    mode_t mode = 0;
+    mode_t own = 0;
     struct stat old
     {};
     if (::stat(path.c_str(), &old) == 0) {
         // A rename would put a file in the place of a device.
         if (!S_ISREG(old.st_mode))
             fail(EINVAL);
-        mode = old.st_mode & 0777U;
+        own = old.st_mode & 0777U;
         target = std::filesystem::canonical(path);
     } else if (errno == ENOENT) {
         const mode_t mask = ::umask(0);
         ::umask(mask);
-        mode = 0644U & ~mask;
+        own = 0644U & ~mask;
     } else {
         fail(errno);
     }
     draft file(target);
     file.write(text);
-    file.set_mode(mode);
+    file.set_mode(mode.value_or(own));
     file.rename(target);
 }
 

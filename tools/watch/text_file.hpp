@@ -3,14 +3,19 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
+
+#include <sys/types.h>
 
 namespace emuvctl::watch {
 
 /// Puts a file with @p text in the place of @p path: writes one beside it and
-/// renames that. A link is followed, and a file keeps its mode. New files have
-/// 0644 less the umask. On failure the old file is untouched.
+/// renames that. A link is followed. On failure the old file is untouched.
+/// @param mode  its permissions; by default a file keeps its own, and a new one
+///   has 0644 less the umask
 /// @throws std::system_error EINVAL: @p path exists and is no regular file
-void replace_file(const std::filesystem::path &path, std::string_view text);
+void replace_file(const std::filesystem::path &path, std::string_view text,
+                  std::optional<mode_t> mode = {});
 
 } // namespace emuvctl::watch

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// emuvctl cdi generate, list, refresh: tell container engines of instances.
+#include "cdi.hpp"
+#include "cuda_library.hpp"
+#include "environment.hpp"
+#include "failure.hpp"
+#include "instances.hpp"
+#include "names.hpp"
+#include "verbs.hpp"
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace emuvctl {
+
+namespace {
+
+struct cdi_options
+{
+    std::vector<std::string> instances;
+    std::string folder;  // --output
+    std::string library; // the folder of the CUDA library
+    bool dry_run = false;
+    output_options output;
+};
+
+constexpr std::array<column, 5> columns = {{
+    {"device", "DEVICE", kind::text, "as engines are given it"},
+    {"instance", "INSTANCE", kind::text, "the instance behind it"},
+    {"node", "NODE", kind::text, "that instance's node"},
+    {"state", "STATE", kind::text,
+     "ok; gone: no instance; stale: another one's"},
+    {"file", "FILE", kind::text, "the specification it is in"},
+}};
+
+// The files that the options mean.
+std::vector<std::filesystem::path> files_of(const cdi_options &options,
+                                            const environment &env)
+{
+    std::vector<std::filesystem::path> files;
+    for (const auto &folder :
+         options.folder.empty()
+             ? cdi_folders(env)
+             : std::vector<std::filesystem::path>{options.folder})
+        files.push_back(cdi_file(folder));
+    return files;
+}
+
+// Held while a file is made of what instances and names are now. Otherwise one
+// that is destroyed meanwhile would come back into the file.
+std::optional<names_lock> lock_if(bool written, const environment &env)
+{
+    return written ? std::make_optional<names_lock>(env) : std::nullopt;
+}
+
+void cmd_generate(const cdi_options &options, environment &env)
+{
+    const auto lock = lock_if(!options.folder.empty() && !options.dry_run, env);
+    const auto found =
+        read_instances(parse_instances(options.instances, env), env);
+    if (found.empty())
+        throw failure("there are no instances; 'emuvctl create' makes one");
+    const auto names = read_names(env);
+    const auto text = cdi_text(cdi_devices(found, names),
+                               cuda_library_folder(options.library), env);
+    for (const auto &info : found)
+        if (const auto name = names.find(info.uuid);
+            name != names.end() && !is_cdi_name(name->second))
+            env.say(fmt::format("'{}' is no name for engines, since it does "
+                                "not end in a letter or digit: {} has its "
+                                "number alone",
+                                printable(name->second), info.name()));
+    if (options.folder.empty()) {
+        env.out.write(text);
+        return;
+    }
+    const auto file = cdi_file(options.folder);
+    read_cdi(file); // another's file of that name stays
+    if (!options.dry_run)
+        write_cdi(file, text);
+    env.out.write(fmt::format("{}{}\n", options.dry_run ? "would write " : "",
+                              file.string()));
+}
+
+void cmd_refresh(const cdi_options &options, environment &env)
+{
+    const auto lock = lock_if(!options.dry_run, env);
+    std::optional<std::filesystem::path> library;
+    if (!options.library.empty())
+        library = cuda_library_folder(options.library);
+    else
+        library = find_cuda_library();
+    std::string text;
+    for (const auto &file : files_of(options, env)) {
+        const auto change = renew_cdi(file, library, gone_devices::drop, env);
+        if (!change)
+            continue;
+        if (!options.dry_run)
+            apply_cdi(*change, file);
+        for (const auto &one : change->dropped)
+            text +=
+                fmt::format("{}drop{} {}\n", options.dry_run ? "would " : "",
+                            options.dry_run ? "" : "ped", one.whole_name());
+        text += fmt::format("{}: {} device{}{}\n", file.string(),
+                            change->kept.size(),
+                            change->kept.size() == 1 ? "" : "s",
+                            !change->kept.empty() ? ""
+                            : options.dry_run     ? ", would be removed"
+                                                  : ", removed");
+    }
+    if (text.empty())
+        env.say("there is no specification; 'emuvctl cdi generate --output "
+                "/run/cdi' writes one");
+    env.out.write(text);
+}
+
+void cmd_list(const cdi_options &options, environment &env)
+{
+    static constexpr std::string_view defaults[] = {"device", "instance",
+                                                    "state", "file"};
+    printer print(options.output, columns, defaults);
+    listing list;
+    list.name = "devices";
+    list.columns = columns;
+    for (const auto &file : files_of(options, env)) {
+        const auto change =
+            renew_cdi(file, std::nullopt, gone_devices::drop, env);
+        if (!change)
+            continue;
+        for (const auto &one :
+             read_cdi(file).value_or(std::vector<cdi_device>())) {
+            std::string state = "gone";
+            for (const auto &now : change->kept)
+                if (now.name == one.name)
+                    state = now.id == one.id ? "ok" : "stale";
+            const bool known = one.id >= 0;
+            row line;
+            line.cells = {one.whole_name(),
+                          known ? cell(emuv::instance_name(one.id)) : cell(),
+                          known ? cell(env.node(one.id)) : cell(), state,
+                          file.string()};
+            line.tone = state == "ok" ? tone::good : tone::bad;
+            list.rows.push_back(std::move(line));
+        }
+    }
+    if (list.rows.empty() && !options.output.any())
+        env.say("there is no specification; 'emuvctl cdi generate --output "
+                "/run/cdi' writes one");
+    print.print(list, env);
+}
+
+option folder_option(std::string &folder, const char *help)
+{
+    return {"--output", "DIR", help, &folder, offered::folders};
+}
+
+option library_option(std::string &library)
+{
+    return {"--library", "DIR", "folder of the CUDA library", &library,
+            offered::folders};
+}
+
+} // namespace
+
+verb cdi_verb()
+{
+    const auto options = std::make_shared<cdi_options>();
+    verb generate{
+        "generate", "Verbs", "write a specification of instances",
+        "Writes a specification by the Container Device Interface: instances, "
+        "all without\nany named, as devices for podman, docker, containerd and "
+        "CRI-O. Without --output\nit is printed.\n"
+        "  emuvctl cdi generate --output /run/cdi\n"
+        "  podman run --device emuv.dev/vgpu=emuv0 ..."};
+    generate.options = {
+        folder_option(options->folder,
+                      "write emuv.json there: /run/cdi, gone after a\n"
+                      "restart as instances are, or /etc/cdi"),
+        library_option(options->library), dry_run_flag(options->dry_run)};
+    generate.arguments = instance_arguments(options->instances);
+    generate.action = [options](environment &env) {
+        cmd_generate(*options, env);
+    };
+
+    verb list{"list", "Verbs", "list the devices of specifications",
+              "Lists the devices that specifications offer to containers, and "
+              "whether their\ninstances are there."};
+    list.options = {{"--folder", "DIR",
+                     "look there only; by default in /etc/cdi and\n/run/cdi",
+                     &options->folder, offered::folders}};
+    add_output(list, options->output, columns);
+    list.action = [options](environment &env) { cmd_list(*options, env); };
+
+    verb refresh{"refresh", "Verbs", "drop what is gone",
+                 "Brings specifications up to date: drops devices whose "
+                 "instance is gone, and has\nnames lead to the instances that "
+                 "have them now. A file that is left without any\ndevice is "
+                 "removed. 'emuvctl destroy' does the same."};
+    refresh.options = {
+        folder_option(options->folder,
+                      "the folder; by default /etc/cdi and /run/cdi"),
+        library_option(options->library), dry_run_flag(options->dry_run)};
+    refresh.action = [options](environment &env) {
+        cmd_refresh(*options, env);
+    };
+
+    verb cdi{"cdi", "Containers", "offer instances to containers",
+             "Offers instances to containers as devices, by the Container "
+             "Device Interface."};
+    cdi.verbs = {std::move(generate), std::move(list), std::move(refresh)};
+    return cdi;
+}
+
+} // namespace emuvctl
