@@ -128,8 +128,8 @@ TEST_P(proofs, verdict_names_the_parameters_that_accesses_go_by)
 TEST_P(proofs, address_that_is_surely_loaded_is_told_from_one_that_may_be)
 {
     ASSERT_TRUE(code_);
-    for (const char *name :
-         {"refused_table", "refused_number", "refused_atomic"})
+    for (const char *name : {"refused_table", "refused_number",
+                             "refused_atomic", "refused_wide_exchange"})
         EXPECT_EQ(verdict_of(name).why, proof::obstacle::from_memory) << name;
     EXPECT_EQ(verdict_of("refused_constants").why,
               proof::obstacle::from_constants);
@@ -252,6 +252,26 @@ TEST_P(proofs, code_that_runs_past_its_end_is_no_proof)
         EXPECT_FALSE(proof::prove(other).proven()) << kernel.name;
         other.code = kernel.code.first(kernel.code.size() - 8);
         EXPECT_FALSE(proof::prove(other).proven()) << kernel.name;
+    }
+}
+
+TEST_P(proofs, few_registers_change_no_verdict)
+{
+    for (const unsigned sm : {80U, 90U, 100U, 120U}) {
+        if (sm != GetParam())
+            continue;
+        const content file = read(PROOF_FOLDER "/kernels.sm_" +
+                                  std::to_string(sm) + ".spilled.cubin");
+        const auto code = proof::read_cubin(file);
+        ASSERT_TRUE(code);
+        for (const auto &kernel : code->kernels) {
+            const proof::verdict what = proof::prove(kernel);
+            const proof::verdict usual = verdict_of(kernel.name);
+            EXPECT_EQ(what.proven(), usual.proven())
+                << kernel.name << ": " << describe(what.why) << " at 0x"
+                << std::hex << what.where;
+            EXPECT_EQ(what.bases, usual.bases) << kernel.name;
+        }
     }
 }
 
