@@ -315,7 +315,7 @@ TEST(proof_decoder, agrees_with_the_readings_that_were_noted_down)
         EXPECT_GT(of[sm], 100U) << sm;
 }
 
-// What nvdisasm prints of a file, or nothing if it cannot read it.
+// The listing of a file that nvdisasm prints; nothing if it cannot read that.
 std::string disassembled(const std::string &file)
 {
     const std::string command =

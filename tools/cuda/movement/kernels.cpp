@@ -54,8 +54,8 @@ constexpr const char *number_writers[] = {"*arange_cuda_out*"};
 
 // Findings about certain launches of one kernel.
 constexpr std::size_t most_settled = 8;
-// After so many launches that none of them is about, only those are looked at
-// that take trust away; and all of them once in so many launches.
+// After so many launches that none of them is about, those are looked at that
+// take trust away. All of them are, once in so many launches.
 constexpr unsigned most_missed = 64;
 
 template <std::size_t count>

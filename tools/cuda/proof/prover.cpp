@@ -2172,7 +2172,7 @@ private:
         find_registers();
     }
 
-    // What was followed does not hold if the stack is reached in another way.
+    // The look does not hold if the stack is reached in another way.
     // @return whether it has to be looked at again
     bool give_up_stack()
     {
