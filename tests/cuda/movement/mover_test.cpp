@@ -227,8 +227,7 @@ protected:
             .always = true,
             .unmaps = unmaps_,
             .host = &pinned_,
-            .checked = check_,
-            .page = page_});
+            .checked = check_});
         held_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
@@ -355,7 +354,6 @@ protected:
     static inline void (*faulted_)(const std::vector<const char *> &) = nullptr;
     pinned pinned_;
     check *check_ = nullptr;
-    device_statistics *page_ = nullptr;
 };
 
 // A mover with which nothing moves and kernels are checked.
@@ -489,63 +487,6 @@ struct slow_card
 };
 
 } // namespace
-
-// Work may run before the mover knows that it does: its launch has not returned
-// yet when all earlier work has ended.
-TEST_F(Mover, WorkThatIsHandedOverAsTheCardRunsDryIsNotIdleTime)
-{
-    static std::atomic<bool> done;
-    done = true;
-    device_statistics page;
-    page_ = &page;
-    card_.calls.cuEventQuery = [](CUevent) {
-        return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-    };
-    ASSERT_NO_FATAL_FAILURE(start(4 * unit_bytes));
-    std::uint64_t what = 1000; // never the same: there is no rhythm
-    const auto launch_alone = [&] {
-        launch(what % units_.size(), what);
-        what++;
-        usleep(30000); // long enough for an entry
-    };
-    for (int i = 0; i < 4; i++)
-        launch_alone();
-    const std::uint64_t start_ns = now_ns();
-    done = false;
-    launch(0, what++);
-    std::uint64_t ran_from = 0;
-    moves_->run(
-        reinterpret_cast<CUstream>(0x20),
-        [&](work &out) {
-            out.what = what++;
-            out.trusted = true;
-            out.name(units_[1]);
-        },
-        [&] {
-            ran_from = now_ns();
-            done = true; // the work before it
-            usleep(100000);
-            done = false;
-            return CUDA_SUCCESS;
-        });
-    usleep(100000);
-    const std::uint64_t ran_ns = now_ns() - ran_from;
-    done = true;
-    for (int i = 0; i < 4; i++)
-        launch_alone();
-    const std::uint64_t all_ns = now_ns() - start_ns;
-    moves_->stop(nullptr);
-    ASSERT_GT(page.entries, 0U);
-    std::uint64_t idle_ns = 0;
-    // Those before began later than the last idle time that counts here.
-    const std::uint64_t kept =
-        std::min<std::uint64_t>(page.entries, device_statistics::max_kept);
-    for (std::uint64_t i = 0; i < kept; i++)
-        if (page.kept[i].took_ns >= ran_ns)
-            idle_ns = std::max(idle_ns, page.kept[i].program_ns);
-    EXPECT_LE(idle_ns + ran_ns, all_ns);
-    free_all();
-}
 
 TEST_F(Mover, AProgramIsHeldBackHoweverFastItLaunches)
 {

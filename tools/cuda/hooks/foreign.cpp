@@ -19,6 +19,23 @@ int device_of(CUmemGenericAllocationHandle handle)
                : -1;
 }
 
+// Charges memory that was opened by an IPC handle, or closes it again.
+CUresult opened(const entry &ours, CUdeviceptr *at, CUresult result)
+{
+    if (!ours || result != CUDA_SUCCESS || !ours.table().others().counts())
+        return result;
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    int device = ours.table().current_device();
+    EMUV_REAL(cuMemGetAddressRange_v2)(&base, &bytes, *at);
+    EMUV_REAL(cuPointerGetAttribute)
+    (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *at);
+    if (ours.table().others().open({kind::address, *at}, device, bytes))
+        return result;
+    EMUV_REAL(cuIpcCloseMemHandle)(*at);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 } // namespace
 
 // It is charged once it is mapped: see cuMemMap().
@@ -40,19 +57,15 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle,
                                unsigned flags)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuIpcOpenMemHandle_v2)(at, handle, flags);
-    if (!ours || result != CUDA_SUCCESS || !ours.table().others().counts())
-        return result;
-    CUdeviceptr base = 0;
-    std::size_t bytes = 0;
-    int device = ours.table().current_device();
-    EMUV_REAL(cuMemGetAddressRange_v2)(&base, &bytes, *at);
-    EMUV_REAL(cuPointerGetAttribute)
-    (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *at);
-    if (ours.table().others().open({kind::address, *at}, device, bytes))
-        return result;
-    EMUV_REAL(cuIpcCloseMemHandle)(*at);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return opened(ours, at,
+                  EMUV_REAL(cuIpcOpenMemHandle_v2)(at, handle, flags));
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *at, CUipcMemHandle handle,
+                            unsigned flags)
+{
+    const entry ours;
+    return opened(ours, at, EMUV_REAL(cuIpcOpenMemHandle)(at, handle, flags));
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr at)
