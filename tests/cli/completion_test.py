@@ -59,7 +59,7 @@ OFFERS = {
     "emuvctl run --instance ": "emuv0 emuv1 emuv10",
     "emuvctl run --report ": "total physical free",
     "emuvctl run --store ": "auto numa pages",
-    "emuvctl run --charge ": "all allocations",
+    "emuvctl run --charge ": "all held allocations",
     "emuvctl run --move --trust=n": "none",
     "emuvctl run --move --trust ": "proven,known proven known all none",
     "emuvctl run --ledger prof": "profiles.conf",

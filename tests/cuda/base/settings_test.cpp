@@ -119,6 +119,7 @@ TEST(Settings, StoreAndReportAreNamed)
     EXPECT_EQ(read({{"EMUV_AWAY", "mapped"}}).away, away_kind::mapped);
     EXPECT_STREQ(read({{"EMUV_AWAY", "1"}}).wrong_name, "EMUV_AWAY");
     EXPECT_EQ(read({{"EMUV_CHARGE", "all"}}).charged, charged_kind::all);
+    EXPECT_EQ(read({{"EMUV_CHARGE", "held"}}).charged, charged_kind::held);
     EXPECT_STREQ(read({{"EMUV_CHARGE", "some"}}).wrong_name, "EMUV_CHARGE");
     EXPECT_EQ(read({{"EMUV_REPORT", "free"}}).report, report_kind::free);
     EXPECT_EQ(read({{"EMUV_REPORT", "total"}}).report, report_kind::total);

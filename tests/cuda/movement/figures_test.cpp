@@ -63,6 +63,19 @@ TEST_F(Figures, AStepIsARoundWithItsBytesAndItsTime)
     EXPECT_FALSE(all_.is_due(now_));
 }
 
+// Work may run before it is in flight: its launch has not returned yet.
+TEST_F(Figures, WorkIsHandedOverUntilItHasDeparted)
+{
+    EXPECT_FALSE(all_.is_handing_over());
+    all_.begins();
+    all_.begins(); // another thread's
+    EXPECT_TRUE(all_.is_handing_over());
+    all_.handed_over();
+    EXPECT_TRUE(all_.is_handing_over());
+    all_.handed_over();
+    EXPECT_FALSE(all_.is_handing_over());
+}
+
 TEST_F(Figures, ShortStepsShareAnEntry)
 {
     for (int i = 0; i < 202; i++)

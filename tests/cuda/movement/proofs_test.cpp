@@ -295,6 +295,31 @@ TEST_F(Proofs, TableThatALaunchIsGivenIsUntrustedWhoeverMadeTheKernel)
     EXPECT_TRUE(launch(kernel, {first_, first_, 0}).proven);
 }
 
+TEST_F(Proofs, LaunchIsNotLookedAtWhereANameDecides)
+{
+    for (const char *const trust :
+         {"proven,settled_mode", "proven,-settled_mode"}) {
+        start(trust, 90);
+        const CUfunction kernel = take("settled_mode");
+        const bool trusted = trust[7] != '-';
+        EXPECT_EQ(launch(kernel, {first_, first_, 3}).trusted, trusted);
+        EXPECT_EQ(launch(kernel, {first_, first_, 0}).trusted, trusted);
+        EXPECT_LE(proofs_->looked_at(), 1U) << trust << ", for all launches";
+    }
+}
+
+// A table is refused however long launches without one went other ways.
+TEST_F(Proofs, RefusalOfATableStandsAmongLaunchesThatGoManyWays)
+{
+    start("proven,known,cuda_core_test*", 90);
+    const CUfunction kernel = take("settled_table", &place_in_this_program);
+    EXPECT_FALSE(launch(kernel, {first_, first_, 5}).trusted);
+    for (CUdeviceptr i = 0; i < 300; i++) {
+        launch(kernel, {first_, 0, i});
+        EXPECT_FALSE(launch(kernel, {first_, first_, 5}).trusted) << i;
+    }
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // A launch that cannot be looked at, for want of memory, says nothing for a
 // kernel that was seen to take addresses from memory.

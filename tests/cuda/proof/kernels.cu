@@ -252,6 +252,106 @@ KERNEL refused_through_local(float **table, float *to, int count)
         *kept[i % 16] = to[i];
 }
 
+// --- arrays of the thread's own ---
+
+KERNEL proven_through_local(float *a, float *b, float *c, float *d, unsigned by, unsigned count)
+{
+    float *kept[4] = {a, b, c, d};
+    for (unsigned i = 0; i < count; i++) {
+        float *const one = kept[i % 4];
+        kept[i % 4] = kept[i * by % 4] + i;
+        kept[i * by % 4] = one;
+    }
+    for (unsigned i = 0; i < count; i++)
+        *kept[i * by % 4] = 1;
+}
+
+KERNEL refused_one_of_many_in_local(float **table, float *a, unsigned by, unsigned count)
+{
+    float *kept[4] = {a, a + 1, a + 2, table[0]};
+    for (unsigned i = 0; i < count; i++) {
+        float *const one = kept[i % 4];
+        kept[i % 4] = kept[i * by % 4] + i;
+        kept[i * by % 4] = one;
+    }
+    *kept[by % 4] = 1;
+}
+
+// It is stored by an index, and read without one.
+KERNEL refused_stored_anywhere_in_local(float **table, float *a, unsigned at, unsigned by)
+{
+    float *kept[8] = {a, a + 1, a + 2, a + 3, a + 4, a + 5, a + 6, a + 7};
+    kept[by % 8] = a + by;
+    kept[at % 8] = table[at];
+    *kept[by * 3 % 8] = 1;
+    *kept[0] = 1;
+}
+
+KERNEL refused_bytes_in_local(const unsigned char *bytes, unsigned by, float *to)
+{
+    union
+    {
+        unsigned char bytes[64];
+        float *pointers[8];
+    } kept;
+    for (unsigned i = 0; i < 64; i++)
+        kept.bytes[(i * by) % 64] = bytes[i];
+    *kept.pointers[by % 8] = *to;
+}
+
+__noinline__ __device__ void put(float **where, float *what)
+{
+    *where = what;
+}
+
+KERNEL refused_local_by_an_address(float **table, float *a, unsigned at)
+{
+    float *kept[2] = {a, a + 1};
+    put(&kept[at % 2], table[0]);
+    *kept[0] = 1;
+    *kept[1] = 1;
+}
+
+// --- atomic operations that fill four registers ---
+
+KERNEL refused_wide_exchange(unsigned long long *at, float *to)
+{
+#if __CUDA_ARCH__ >= 900
+    unsigned long long low;
+    unsigned long long high;
+    asm volatile("{\n"
+                 ".reg .b128 was, put;\n"
+                 "mov.b128 put, {%3, %3};\n"
+                 "atom.global.exch.b128 was, [%2], put;\n"
+                 "mov.b128 {%0, %1}, was;\n"
+                 "}"
+                 : "=l"(low), "=l"(high)
+                 : "l"(at), "l"(reinterpret_cast<unsigned long long>(to))
+                 : "memory");
+    *reinterpret_cast<float *>(high) = static_cast<float>(low);
+#else
+    *reinterpret_cast<float *>(atomicExch(at, 1ull)) = *to;
+#endif
+}
+
+KERNEL refused_wide_sum(float *at, float *to)
+{
+#if __CUDA_ARCH__ >= 900
+    float a;
+    float b;
+    unsigned low;
+    unsigned high;
+    asm volatile("atom.global.v4.f32.add {%0, %1, %2, %3}, [%4], {%5, %5, %5, %5};"
+                 : "=f"(a), "=f"(b), "=r"(low), "=r"(high)
+                 : "l"(at), "f"(1.0f)
+                 : "memory");
+    const unsigned long long address = static_cast<unsigned long long>(high) << 32 | low;
+    *reinterpret_cast<float *>(address) = a + b;
+#else
+    *reinterpret_cast<float *>(__float_as_int(atomicAdd(at, 1.0f)) * 1ull << 20) = *to;
+#endif
+}
+
 // --- more than the registers hold ---
 
 // Goes by more pointers than there are registers for.

@@ -128,8 +128,8 @@ TEST_P(proofs, verdict_names_the_parameters_that_accesses_go_by)
 TEST_P(proofs, address_that_is_surely_loaded_is_told_from_one_that_may_be)
 {
     ASSERT_TRUE(code_);
-    for (const char *name :
-         {"refused_table", "refused_number", "refused_atomic"})
+    for (const char *name : {"refused_table", "refused_number",
+                             "refused_atomic", "refused_wide_exchange"})
         EXPECT_EQ(verdict_of(name).why, proof::obstacle::from_memory) << name;
     EXPECT_EQ(verdict_of("refused_constants").why,
               proof::obstacle::from_constants);
@@ -255,6 +255,26 @@ TEST_P(proofs, code_that_runs_past_its_end_is_no_proof)
     }
 }
 
+TEST_P(proofs, few_registers_change_no_verdict)
+{
+    for (const unsigned sm : {80U, 90U, 100U, 120U}) {
+        if (sm != GetParam())
+            continue;
+        const content file = read(PROOF_FOLDER "/kernels.sm_" +
+                                  std::to_string(sm) + ".spilled.cubin");
+        const auto code = proof::read_cubin(file);
+        ASSERT_TRUE(code);
+        for (const auto &kernel : code->kernels) {
+            const proof::verdict what = proof::prove(kernel);
+            const proof::verdict usual = verdict_of(kernel.name);
+            EXPECT_EQ(what.proven(), usual.proven())
+                << kernel.name << ": " << describe(what.why) << " at 0x"
+                << std::hex << what.where;
+            EXPECT_EQ(what.bases, usual.bases) << kernel.name;
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(sm, proofs, testing::Values(80, 86, 89, 90, 100, 120),
                          testing::PrintToStringParamName());
 
@@ -372,6 +392,24 @@ protected:
         made.accesses = 7;
         return made;
     }
+    // A verdict about launches whose first parameter begins with this number.
+    static proof::verdict about(std::uint32_t number)
+    {
+        using kind = proof::term::kind;
+        proof::verdict made = what();
+        made.terms = {
+            {.is = kind::word, .number = 0},
+            {.is = kind::number, .number = number},
+            {.is = kind::comparison, .how = 2, .a = 0, .b = 1},
+        };
+        made.premises = {{2, true}};
+        made.accesses = number;
+        return made;
+    }
+    static content word(std::size_t number)
+    {
+        return {static_cast<unsigned char>(number), 0, 0, 0};
+    }
     bool knows() const
     {
         const proof::cache other(folder_ + "/cache");
@@ -397,28 +435,12 @@ TEST_F(verdict_cache, keeps_what_it_was_given)
 
 TEST_F(verdict_cache, keeps_verdicts_about_certain_launches_apart)
 {
-    // The first word of the parameters has to be 5.
-    const auto about = [](std::uint32_t number) {
-        using kind = proof::term::kind;
-        proof::verdict made = what();
-        made.terms = {
-            {.is = kind::word, .number = 0},
-            {.is = kind::number, .number = number},
-            {.is = kind::comparison, .how = 2, .a = 0, .b = 1},
-        };
-        made.premises = {{2, true}};
-        made.accesses = number;
-        return made;
-    };
-    const auto word = [](unsigned char number) {
-        return content{number, 0, 0, 0};
-    };
     proof::cache first(folder_ + "/cache");
     first.keep(one_, about(5));
     first.keep(one_, about(6));
     first.keep(one_, about(5));
     EXPECT_TRUE(first.save());
-    const proof::cache other(folder_ + "/cache");
+    proof::cache other(folder_ + "/cache");
     ASSERT_NE(other.find(one_), nullptr);
     EXPECT_EQ(other.find(one_)->accesses, 7U);
     for (const unsigned char number : content{5, 6}) {
@@ -427,6 +449,73 @@ TEST_F(verdict_cache, keeps_verdicts_about_certain_launches_apart)
     }
     EXPECT_EQ(other.find(one_, word(7)), nullptr);
     EXPECT_EQ(other.find(one_, content(3)), nullptr) << "too short";
+}
+
+TEST_F(verdict_cache, new_verdict_takes_the_place_of_one_that_is_not_asked_for)
+{
+    constexpr std::size_t most = proof::cache::most_of_one;
+    for (std::uint32_t i = 0; i < most; i++) {
+        proof::cache program(folder_ + "/cache");
+        program.keep(one_, about(i));
+        EXPECT_TRUE(program.save());
+    }
+    proof::cache program(folder_ + "/cache");
+    ASSERT_NE(program.find(one_, word(0)), nullptr); // it is used again
+    program.keep(one_, about(most));
+    EXPECT_TRUE(program.save());
+    proof::cache next(folder_ + "/cache");
+    EXPECT_NE(next.find(one_, word(most)), nullptr) << "the new one";
+    EXPECT_NE(next.find(one_, word(0)), nullptr);
+    EXPECT_EQ(next.find(one_, word(1)), nullptr) << "the oldest one";
+    EXPECT_NE(next.find(one_, word(2)), nullptr);
+    EXPECT_NE(next.find(one_), nullptr) << "the one about all launches";
+}
+
+TEST_F(verdict_cache, keeps_one_verdict_about_all_launches_of_a_kernel)
+{
+    const auto before = std::filesystem::file_size(path_);
+    proof::cache program(folder_ + "/cache");
+    for (std::uint32_t i = 0; i < 100; i++) {
+        proof::verdict one = about(i);
+        one.premises.clear();
+        program.keep(one_, one);
+    }
+    EXPECT_TRUE(program.save());
+    EXPECT_EQ(std::filesystem::file_size(path_), before);
+    EXPECT_TRUE(knows());
+}
+
+TEST_F(verdict_cache, full_file_keeps_the_verdicts_of_the_last_program)
+{
+    // 64 KiB each.
+    proof::verdict large = what();
+    large.bases.resize(16000);
+    const std::uint64_t count = 2 * proof::cache::most_bytes / (64 << 10);
+    proof::cache first(folder_ + "/cache");
+    for (std::uint64_t i = 0; i < count; i++)
+        first.keep({{100 + i, 0}}, large);
+    EXPECT_TRUE(first.save());
+    EXPECT_LT(std::filesystem::file_size(path_), proof::cache::most_bytes);
+    EXPECT_GT(std::filesystem::file_size(path_),
+              proof::cache::most_bytes * 9 / 10);
+    proof::cache last(folder_ + "/cache");
+    last.keep({{UINT64_MAX, 0}}, what());
+    EXPECT_TRUE(last.save());
+    EXPECT_LT(std::filesystem::file_size(path_), proof::cache::most_bytes);
+    const proof::cache next(folder_ + "/cache");
+    EXPECT_NE(next.find({{UINT64_MAX, 0}}), nullptr);
+    EXPECT_NE(next.find({{100, 0}}), nullptr) << "what has room stays";
+}
+
+TEST_F(verdict_cache, file_that_is_too_large_is_ignored_and_replaced)
+{
+    std::filesystem::resize_file(path_, proof::cache::most_bytes);
+    EXPECT_FALSE(knows());
+    proof::cache other(folder_ + "/cache");
+    other.keep(one_, what());
+    EXPECT_TRUE(other.save());
+    EXPECT_TRUE(knows());
+    EXPECT_LT(std::filesystem::file_size(path_), 1000U);
 }
 
 TEST_F(verdict_cache, is_the_users_alone)

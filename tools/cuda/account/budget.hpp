@@ -113,6 +113,13 @@ public:
     {
         ledger_of(device).uncharge_physical(bytes);
     }
+    /// So many bytes more of what is charged are another process's: CUDA takes
+    /// none of them for this one.
+    void not_measured(int device, std::int64_t bytes)
+    {
+        if (!footprints_.empty())
+            of_device(footprints_, device).not_measured(bytes);
+    }
     /// As charge_vram(), but if there is not so much, charges as many whole
     /// chunks as there are.
     /// @return bytes charged

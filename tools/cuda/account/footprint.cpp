@@ -40,7 +40,10 @@ void footprint::measure(bool anew)
         in_use += bytes != 0;
     }
     const std::uint64_t counted =
-        own + (limits_.ever_physical_bytes() - before) - charged_bytes_;
+        own + (limits_.ever_physical_bytes() - before) - charged_bytes_ -
+        std::min<std::uint64_t>(
+            own, static_cast<std::uint64_t>(
+                     std::max<std::int64_t>(0, beside_bytes_.load())));
     const std::uint64_t taken = in_vram > counted ? in_vram - counted : 0;
     taken_bytes_ = anew ? taken : std::max(taken_bytes_, taken);
     if (in_use > in_use_)

@@ -88,6 +88,10 @@ public:
     /// it.
     void shrink();
 
+    /// The ledger has so many more bytes that are not measured, since others
+    /// made them.
+    void not_measured(std::int64_t bytes) { beside_bytes_.fetch_add(bytes); }
+
     /// The bytes that are charged.
     std::uint64_t charged_bytes();
 
@@ -105,6 +109,7 @@ private:
     const int devices_;
     void (*const told_)(std::uint64_t taken, std::uint64_t missing);
     std::atomic<std::uint64_t> next_ns_{0};
+    std::atomic<std::int64_t> beside_bytes_{0};
     std::atomic<unsigned> expected_{0}; // contexts that have come, ever
     std::atomic<unsigned> known_{0};    // of those, when it was last measured
 

@@ -22,17 +22,28 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuMemRelease)(handle); };
-    return ours ? ours.table().release_handle(handle, real) : real();
+    if (!ours)
+        return real();
+    const CUresult result = ours.table().release_handle(handle, real);
+    if (result == CUDA_SUCCESS)
+        ours.table().others().close({foreign::key::kind::handle, handle});
+    return result;
 }
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     const entry ours;
+    const foreign::key opened{foreign::key::kind::handle, handle};
+    // A handle does not tell how large its memory is.
+    if (ours && !ours.table().others().grow(opened, offset + bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result =
         EMUV_REAL(cuMemMap)(at, bytes, offset, handle, flags);
-    if (ours && result == CUDA_SUCCESS)
+    if (ours && result == CUDA_SUCCESS) {
         ours.table().handle_mapped(at, bytes, handle);
+        ours.table().others().mapped(at, bytes, opened);
+    }
     return result;
 }
 
@@ -70,9 +81,11 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
         ours.table().is_allocation(reinterpret_cast<CUdeviceptr>(at), 1))
         return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
-    if (ours && result == CUDA_SUCCESS)
+    if (ours && result == CUDA_SUCCESS) {
         ours.table().handle_retained(*handle,
                                      reinterpret_cast<CUdeviceptr>(at));
+        ours.table().others().open_again({foreign::key::kind::handle, *handle});
+    }
     return result;
 }
 

@@ -653,9 +653,10 @@ CUresult start_locked()
         new memory({.calls = made->calls,
                     .host = *host,
                     .ledgers = ledgers,
-                    .footprints = asked.charged == charged_kind::all
-                                      ? make_footprints(ledgers, devices)
-                                      : std::vector<footprint *>(),
+                    .footprints = asked.charged == charged_kind::allocations
+                                      ? std::vector<footprint *>()
+                                      : make_footprints(ledgers, devices),
+                    .counts_foreign = asked.charged == charged_kind::held,
                     .movers = made->movers,
                     .report = asked.report,
                     .notice = tell_spill,

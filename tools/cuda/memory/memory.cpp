@@ -25,6 +25,7 @@ memory::memory(const options &asked)
       refusals_(budget_, asked.refused), exportable_(asked.exportable),
       graphs_(calls_, budget_.stream_pools()),
       handles_(calls_, budget_, host_, first_spill_),
+      foreign_(budget_, asked.counts_foreign),
       ranges_({.calls = calls_,
                .shares = budget_,
                .host = host_,

@@ -8,6 +8,7 @@
 // - pieces::lock_        the parts of shared chunks that are taken
 // - ranges::lock_        all ranges, and the peers that read them
 // - handles::lock_       the program's own handles, and their mappings
+// - foreign::lock_       memory of others that is open
 // - budget::lock_        the contexts in which memory was asked for
 //
 //  1. None of them is taken while another one is held.
@@ -29,6 +30,7 @@
 #include "memory/allocation.hpp"
 #include "memory/first_refusal.hpp"
 #include "memory/first_spill.hpp"
+#include "memory/foreign.hpp"
 #include "memory/handles.hpp"
 #include "memory/movers.hpp"
 #include "memory/pieces.hpp"
@@ -60,6 +62,8 @@ public:
         std::vector<ledger *> ledgers = {};
         /// As many as ledgers; none if CUDA's own memory does not count.
         std::vector<footprint *> footprints = {};
+        /// Memory that others made counts while the program holds it open.
+        bool counts_foreign = false;
         /// By device ordinal; none where memory does not move.
         std::vector<mover *> movers = {};
         report_kind report = report_kind::total;
@@ -233,7 +237,8 @@ public:
     CUresult unmap_handles(CUdeviceptr at, std::uint64_t bytes,
                            Call from_driver)
     {
-        return handles_.unmap(at, bytes, from_driver);
+        return handles_.unmap(
+            at, bytes, [&] { return foreign_.unmap(at, bytes, from_driver); });
     }
     void handle_mapped(CUdeviceptr at, std::uint64_t bytes,
                        CUmemGenericAllocationHandle handle)
@@ -244,6 +249,9 @@ public:
     {
         handles_.retained(handle, at);
     }
+    /// Memory that others made, which the program opens.
+    foreign &others() { return foreign_; }
+
     /// Puts the device that the program asked for into the driver's answer.
     void show_properties(CUmemGenericAllocationHandle handle,
                          CUmemAllocationProp &properties)
@@ -400,6 +408,7 @@ private:
     const bool exportable_;
     graphs graphs_;
     handles handles_;
+    foreign foreign_;
     ranges ranges_;
     pieces pieces_;
     stream_order order_;

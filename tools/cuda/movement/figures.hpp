@@ -11,6 +11,7 @@
 #include "policy/idle_time.hpp"
 #include "policy/rhythm.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -45,12 +46,20 @@ public:
         idle_.waits(why, start, end);
     }
 
-    /// Work is handed to the device.
+    /// Work is about to be handed to the device.
     void begins()
     {
+        handing_over_.fetch_add(1);
         if (idle_.is_idle())
             idle_.begins(now_ns());
     }
+
+    /// That work is among what has departed, or will not run. Without the lock.
+    void handed_over() { handing_over_.fetch_sub(1); }
+
+    /// True while work is being handed to the device, which may run already.
+    /// To be asked before it is asked what has departed.
+    bool is_handing_over() const { return handing_over_.load() != 0; }
 
     /// The device itself waited at the barrier of an untrusted kernel.
     /// @param kernel, why  strings that stay; or null
@@ -62,7 +71,7 @@ public:
     /// @param step  of the schedule, at this moment
     void landed(const flights::landing &which, std::uint64_t step,
                 std::uint64_t now);
-    /// Nothing is in flight any more.
+    /// Nothing is in flight any more, or being handed over.
     void empties(std::uint64_t step, std::uint64_t now);
     /// Bytes have crossed the link, or work was given some in system RAM.
     void count(const counters &more)
@@ -121,6 +130,7 @@ private:
 
     device_statistics *const page_;
     idle_time idle_;
+    std::atomic<unsigned> handing_over_{0};
     rhythm rhythm_;
     std::uint64_t round_ = 0;       // of the entries so far
     std::uint64_t steps_ = 0;       // of the program, ever

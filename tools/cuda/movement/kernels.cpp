@@ -54,6 +54,9 @@ constexpr const char *number_writers[] = {"*arange_cuda_out*"};
 
 // Findings about certain launches of one kernel.
 constexpr std::size_t most_settled = 8;
+// After so many launches that none of them is about, those are looked at that
+// take trust away. All of them are, once in so many launches.
+constexpr unsigned most_missed = 64;
 
 template <std::size_t count>
 bool matches(const char *name, const char *const (&patterns)[count])
@@ -368,6 +371,36 @@ bool known_kernels::all_values(const layout &known, const values &given,
     return true;
 }
 
+// Of the findings about certain launches the one that is about this launch.
+// @param pending  set if there is none yet
+const finding *
+known_kernels::settled_finding_of(const layout &known,
+                                  std::span<const unsigned char> all,
+                                  bool &pending) const
+{
+    using kind = finding::kind;
+    auto &those = known.of_some;
+    const bool seldom = those.size() >= most_settled &&
+                        known.missed >= most_missed &&
+                        known.missed % most_missed != 0;
+    for (auto at = those.begin(); at != those.end(); ++at) {
+        const kind is = (*at)->is.load(std::memory_order_acquire);
+        pending = is == kind::pending;
+        if (pending)
+            return nullptr;
+        // One that decides nothing takes back nothing, such as a refusal.
+        if (is == kind::unread || (seldom && is != kind::refused) ||
+            !(*at)->is_about(all))
+            continue;
+        known.missed = 0;
+        known.about->found = *at;
+        std::rotate(those.begin(), at, at + 1); // it is looked at first
+        return &*those.front();
+    }
+    known.missed++;
+    return nullptr;
+}
+
 // The finding that is about this launch, or one that is not there yet.
 // @param all  the values of its parameters; empty if they are not known
 // @param asked  set to a finding that was asked for just now
@@ -383,15 +416,11 @@ const finding *known_kernels::finding_of(const layout &known,
     if (of_all == nullptr || is(*of_all) == kind::pending ||
         is(*of_all) == kind::proven || !of_all->may_be_settled || all.empty())
         return of_all;
-    for (const proofs::answer_ref &each : known.of_some) {
-        if (is(*each) == kind::pending)
-            return of_all;
-        // One that decides nothing takes back nothing, such as a refusal.
-        if (is(*each) != kind::unread && each->is_about(all)) {
-            known.about->found = each;
-            return &*each;
-        }
-    }
+    bool pending = false;
+    if (const finding *const of_some = settled_finding_of(known, all, pending))
+        return of_some;
+    if (pending)
+        return of_all;
     if (known.of_some.size() < most_settled) {
         asked = proofs_->ask(known.code, known.name, all);
         known.of_some.push_back(asked);
@@ -549,9 +578,11 @@ void known_kernels::scan(const driver &calls, CUfunction function,
         }
     std::unique_lock lock(lock_);
     const layout *known = &layout_of(calls, function, lock);
-    std::vector<unsigned char> all;
+    std::vector<unsigned char> &all = given_;
+    // Names that decide need no finding.
     const auto needs_all = [&] {
-        return known->found &&
+        return known->found && !known->barred && !known->asked &&
+               !known->reads_tables &&
                known->found->is.load(std::memory_order_acquire) !=
                    finding::kind::pending &&
                (known->found->may_be_settled || known->found->any_parameter);

@@ -141,6 +141,7 @@ private:
         std::size_t bytes = 0;     // of its parameters
         // Of certain launches, where there is no proof of all.
         mutable std::vector<proofs::answer_ref> of_some;
+        mutable unsigned missed = 0;   // launches in a row that none is about
         named_kernel *about = nullptr; // of its name
         mutable bool told = false;     // that it is not trusted
         const char *name = nullptr;    // one of names_
@@ -170,6 +171,9 @@ private:
                            std::vector<unsigned char> &all);
     static void name_all(const layout &known, const values &given, work &out);
     layout look_at(const driver &calls, CUfunction function);
+    const finding *settled_finding_of(const layout &known,
+                                      std::span<const unsigned char> all,
+                                      bool &pending) const;
     const finding *finding_of(const layout &known,
                               std::span<const unsigned char> all,
                               proofs::answer_ref &asked) const;
@@ -192,6 +196,7 @@ private:
     std::map<const void *, origin> origins_;
     std::map<CUfunction, layout> layouts_;
     recent<const layout, 256, 16> recent_; // of those
+    std::vector<unsigned char> given_;     // the values of a launch
 };
 
 } // namespace emuv::cuda

@@ -307,6 +307,7 @@ private:
     void ask_about_bases(work &announced) const;
     static void note_places(std::vector<touched> &all);
     void end(flight &&begun, CUstream stream, bool running);
+    void note_emptiness();
     flights &in_flight();
     void ended(flight &which, bool seen);
     std::vector<touched> follow(work &announced, std::uint64_t &what);

@@ -270,11 +270,19 @@ void proofs::save()
 
 void proofs::work()
 {
+    std::unique_lock lock(lock_);
+    if (stopping_)
+        return;
+    // The program's end does not wait for the file, however long it is.
+    busy_ = true;
+    lock.unlock();
     {
         const std::lock_guard guard(known_lock_);
         known_ = std::make_unique<proof::cache>(folder_);
     }
-    std::unique_lock lock(lock_);
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
     unsigned unsaved = 0;
     std::uint64_t last_ns = now_ns();
     while (!stopping_) {
@@ -470,7 +478,10 @@ void proofs::leave()
     lock.unlock();
     if (ended)
         thread_.join();
-    save();
+    // One that is left behind may be reading the file.
+    const std::unique_lock guard(known_lock_, std::try_to_lock);
+    if (guard && known_ != nullptr)
+        known_->save();
 }
 
 proofs::~proofs()

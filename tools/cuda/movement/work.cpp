@@ -537,6 +537,7 @@ void mover::end(flight &&begun, CUstream stream, bool running)
     begun.failed = !running;
     begun.handed_over_ns = now_ns();
     const auto how = flights_.depart(stream, std::move(begun));
+    figures_.handed_over();
     if (check_ != nullptr && how == flights::departure::followed) {
         await_end();
         return;
@@ -549,8 +550,20 @@ void mover::end(flight &&begun, CUstream stream, bool running)
         if (running && how == flights::departure::lost)
             device_failed("work on a stream could not be followed", {&begun});
         ended(begun, false);
+        note_emptiness();
     }
     changed_.notify_all();
+}
+
+// Takes note if the device has nothing to do. Work that is being handed over
+// may run before it is in flight.
+void mover::note_emptiness()
+{
+    const bool is_handing_over = figures_.is_handing_over();
+    if (is_handing_over || !in_flight().empty())
+        return;
+    idle_since_ns_ = now_ns();
+    figures_.empties(schedule_.steps(), idle_since_ns_);
 }
 
 // The driver answered a question about work with an error.
@@ -665,10 +678,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         ended(each.which, true);
         progressed();
     }
-    if (in_flight().empty()) {
-        idle_since_ns_ = now_ns();
-        figures_.empties(schedule_.steps(), idle_since_ns_);
-    }
+    note_emptiness();
     if (!landed.empty())
         changed_.notify_all();
     return landed.size() >= flights::asked_at_once;

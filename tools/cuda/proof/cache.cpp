@@ -22,12 +22,11 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 5;
+constexpr std::uint32_t prover_version = 6;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
-constexpr std::size_t largest = 64U << 20;
 constexpr std::size_t most_bases = 16384;
-constexpr std::size_t most_premises = 1024;
-constexpr std::size_t most_of_one = 16; // verdicts about one kernel
+constexpr std::size_t most_premises = 64;
+constexpr std::size_t most_beside = 64; // in the file, beside the verdicts
 constexpr const char *file_name = "verdicts";
 
 // Of 128 bits, in two lanes that do not know each other.
@@ -88,6 +87,10 @@ public:
         const auto *const at = reinterpret_cast<const unsigned char *>(&number);
         bytes_.insert(bytes_.end(), at, at + sizeof number);
     }
+    void append(const writer &other)
+    {
+        bytes_.insert(bytes_.end(), other.bytes_.begin(), other.bytes_.end());
+    }
     [[nodiscard]] const std::vector<unsigned char> &content() const
     {
         return bytes_;
@@ -137,7 +140,7 @@ std::vector<unsigned char> read_all(int file)
     std::vector<unsigned char> made;
     unsigned char block[16384];
     for (ssize_t got = 0; (got = ::read(file, block, sizeof block)) > 0 &&
-                          made.size() < largest;)
+                          made.size() < cache::most_bytes;)
         made.insert(made.end(), block, block + got);
     return made;
 }
@@ -153,19 +156,6 @@ bool write_all(int file, bytes what)
     return true;
 }
 
-// Puts a verdict beside those of the same kernel.
-void put(std::vector<verdict> &among, verdict what)
-{
-    const auto same =
-        std::find_if(among.begin(), among.end(), [&](const verdict &each) {
-            return each.premises == what.premises && each.terms == what.terms;
-        });
-    if (same != among.end())
-        *same = std::move(what);
-    else if (among.size() < most_of_one || what.premises.empty())
-        among.push_back(std::move(what));
-}
-
 std::uint32_t packed(const premise &of)
 {
     return of.which | (of.is ? 0x80000000U : 0U);
@@ -177,7 +167,7 @@ bool read_premises(bytes body, std::size_t &at, verdict &into)
     const auto terms = number_at<std::uint16_t>(body, at);
     const auto premises = number_at<std::uint16_t>(body, at + 2);
     if (!terms || !premises || *terms > term_list::most ||
-        *premises > most_premises)
+        *premises > most_premises || (*premises == 0 && *terms != 0))
         return false;
     at += 4;
     for (std::uint16_t i = 0; i < *terms; i++, at += 16) {
@@ -219,9 +209,9 @@ void write_premises(writer &out, const verdict &of)
 }
 
 // @return whether all of it makes sense
-bool read_table(bytes from, std::map<fingerprint, std::vector<verdict>> &into)
+bool read_table(bytes from, cache::table &into)
 {
-    if (from.size() < 24)
+    if (from.size() < 24 || from.size() >= cache::most_bytes)
         return false;
     const bytes body = from.first(from.size() - 8);
     if (number_at<std::uint64_t>(from, body.size()) != checksum(body) ||
@@ -258,9 +248,30 @@ bool read_table(bytes from, std::map<fingerprint, std::vector<verdict>> &into)
         }
         if (!read_premises(body, at, what))
             return false;
-        put(into[of], std::move(what));
+        into[of].put(std::move(what));
     }
     return at == body.size();
+}
+
+bool fits(const verdict &what)
+{
+    return what.bases.size() <= most_bases &&
+           what.premises.size() <= most_premises;
+}
+
+void write_verdict(writer &out, const fingerprint &of, const verdict &what)
+{
+    out.add(of.halves[0]);
+    out.add(of.halves[1]);
+    out.add(static_cast<std::uint8_t>(what.why));
+    out.add(static_cast<std::uint8_t>(what.any_parameter ? 1 : 0));
+    out.add(static_cast<std::uint16_t>(what.bases.size()));
+    out.add(what.where);
+    out.add(what.accesses);
+    out.add(what.instructions);
+    for (const base &each : what.bases)
+        out.add(each.offset | (each.to_be_checked ? 0x80000000U : 0U));
+    write_premises(out, what);
 }
 
 } // namespace
@@ -347,32 +358,73 @@ bool cache::load(int folder, table &into)
            read_table(read_all(file.get()), into);
 }
 
+void cache::of_one::put(verdict what)
+{
+    const bool of_all = what.premises.empty();
+    if (of_all)
+        what.terms.clear(); // of no premise
+    const auto same =
+        std::find_if(all_.begin(), all_.end(), [&](const verdict &each) {
+            return of_all ? each.premises.empty()
+                          : each.premises == what.premises &&
+                                each.terms == what.terms;
+        });
+    if (same != all_.end()) {
+        all_.erase(same);
+    } else if (!of_all) {
+        const auto is_of_some = [](const verdict &each) {
+            return !each.premises.empty();
+        };
+        const auto count = std::count_if(all_.begin(), all_.end(), is_of_some);
+        if (static_cast<std::size_t>(count) >= most_of_one)
+            all_.erase(std::find_if(all_.begin(), all_.end(), is_of_some));
+    }
+    all_.push_back(std::move(what));
+}
+
+const verdict *cache::of_one::of_all() const
+{
+    const auto found =
+        std::find_if(all_.begin(), all_.end(),
+                     [](const verdict &each) { return each.premises.empty(); });
+    return found != all_.end() ? &*found : nullptr;
+}
+
+const verdict *cache::of_one::find(std::span<const unsigned char> parameters)
+{
+    const auto found =
+        std::find_if(all_.begin(), all_.end(), [&](const verdict &each) {
+            return !each.premises.empty() && each.is_about(parameters);
+        });
+    if (found == all_.end())
+        return nullptr;
+    std::rotate(found, found + 1, all_.end());
+    return &all_.back();
+}
+
 const verdict *cache::find(const fingerprint &of) const
 {
     const auto found = known_.find(of);
     if (found == known_.end())
         return nullptr;
-    for (const verdict &each : found->second)
-        if (each.premises.empty())
-            return &each;
-    return nullptr;
+    asked_for_.insert(of);
+    return found->second.of_all();
 }
 
 const verdict *cache::find(const fingerprint &of,
-                           std::span<const unsigned char> parameters) const
+                           std::span<const unsigned char> parameters)
 {
     const auto found = known_.find(of);
     if (found == known_.end())
         return nullptr;
-    for (const verdict &each : found->second)
-        if (!each.premises.empty() && each.is_about(parameters))
-            return &each;
-    return nullptr;
+    asked_for_.insert(of);
+    return found->second.find(parameters);
 }
 
 void cache::keep(const fingerprint &of, verdict what)
 {
-    put(known_[of], std::move(what));
+    asked_for_.insert(of);
+    known_[of].put(std::move(what));
     changed_ = true;
 }
 
@@ -392,40 +444,35 @@ bool cache::save()
     if (!load(folder.get(), newest))
         newest.clear();
     for (const auto &[of, verdicts] : known_)
-        for (const verdict &each : verdicts)
-            put(newest[of], each);
+        for (const verdict &each : verdicts.all())
+            newest[of].put(each);
+    writer body;
+    std::uint32_t count = 0;
+    const auto write = [&](const fingerprint &of, const of_one &verdicts) {
+        for (const verdict &each : verdicts.all()) {
+            if (!fits(each))
+                continue;
+            writer one;
+            write_verdict(one, of, each);
+            if (body.content().size() + one.content().size() >
+                most_bytes - most_beside)
+                return;
+            body.append(one);
+            count++;
+        }
+    };
+    for (const fingerprint &each : asked_for_)
+        if (const auto found = newest.find(each); found != newest.end())
+            write(each, found->second);
+    for (const auto &[of, verdicts] : newest)
+        if (!asked_for_.contains(of))
+            write(of, verdicts);
     writer out;
     out.add(magic);
     out.add(prover_version);
-    std::uint32_t count = 0;
-    const auto fits = [](const verdict &what) {
-        return what.bases.size() <= most_bases;
-    };
-    for (const auto &[of, verdicts] : newest)
-        count += static_cast<std::uint32_t>(
-            std::count_if(verdicts.begin(), verdicts.end(), fits));
     out.add(count);
-    const auto write = [&](const fingerprint &of, const verdict &what) {
-        out.add(of.halves[0]);
-        out.add(of.halves[1]);
-        out.add(static_cast<std::uint8_t>(what.why));
-        out.add(static_cast<std::uint8_t>(what.any_parameter ? 1 : 0));
-        out.add(static_cast<std::uint16_t>(what.bases.size()));
-        out.add(what.where);
-        out.add(what.accesses);
-        out.add(what.instructions);
-        for (const base &each : what.bases)
-            out.add(each.offset | (each.to_be_checked ? 0x80000000U : 0U));
-        write_premises(out, what);
-    };
-    for (const auto &[of, verdicts] : newest)
-        for (const verdict &each : verdicts)
-            if (fits(each))
-                write(of, each);
-    const std::uint64_t sum = checksum(out.content());
-    out.add(sum);
-    if (out.content().size() >= largest)
-        return false;
+    out.append(body);
+    out.add(checksum(out.content()));
     char name[64];
     std::snprintf(name, sizeof name, "%s.%ld", file_name,
                   static_cast<long>(::getpid()));

@@ -7,7 +7,9 @@
 #include <array>
 #include <climits>
 #include <compare>
+#include <cstddef>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -28,11 +30,16 @@ fingerprint fingerprint_of(const kernel_code &kernel);
 ///
 /// The folder and the file have to be owned by the user, and no links. Nobody
 /// else may write to the folder, or read the file. Any other file is ignored
-/// and left as it is. So is a file that is damaged, until a new one takes its
-/// place.
+/// and left as it is. So is a file that is damaged or too large, until a new
+/// one takes its place.
 class cache
 {
 public:
+    /// The file is smaller. Reading one takes a fraction of a second.
+    static constexpr std::size_t most_bytes = std::size_t{8} << 20;
+    /// Verdicts about certain launches that are kept of one kernel.
+    static constexpr std::size_t most_of_one = 16;
+
     /// A path, or none.
     struct place
     {
@@ -50,24 +57,42 @@ public:
     /// A verdict about all launches.
     /// @return null if it is not there
     [[nodiscard]] const verdict *find(const fingerprint &of) const;
-    /// A verdict about launches like the one with these parameters.
+    /// A verdict about launches like the one with these parameters. It is the
+    /// last one to make room for others from here on.
     [[nodiscard]] const verdict *
-    find(const fingerprint &of,
-         std::span<const unsigned char> parameters) const;
-    /// Of the verdicts about certain launches a few are kept.
+    find(const fingerprint &of, std::span<const unsigned char> parameters);
+    /// A new verdict about certain launches takes the place of the one that was
+    /// not found or kept for longest, if there are most_of_one.
     void keep(const fingerprint &of, verdict what);
-    /// Writes the new ones beside those that are in the file by now.
+    /// Writes the new ones beside those that are in the file by now. If they do
+    /// not fit, others of kernels that this program did not ask for go.
     /// @return whether there was nothing to do, or it is done
     bool save();
 
-private:
-    using table = std::map<fingerprint, std::vector<verdict>>;
+    /// The verdicts about one kernel.
+    class of_one
+    {
+    public:
+        /// Takes the place of a verdict about the same launches.
+        void put(verdict what);
+        /// @return the verdict about all launches, or null
+        [[nodiscard]] const verdict *of_all() const;
+        /// @return a verdict about certain launches; or null
+        const verdict *find(std::span<const unsigned char> parameters);
+        [[nodiscard]] const std::vector<verdict> &all() const { return all_; }
 
+    private:
+        std::vector<verdict> all_; // those used last come last
+    };
+    using table = std::map<fingerprint, of_one>;
+
+private:
     [[nodiscard]] int open_folder(bool make) const;
     static bool load(int folder, table &into);
 
     place folder_;
     table known_;
+    mutable std::set<fingerprint> asked_for_; // by this program
     bool changed_ = false;
 };
 

@@ -37,6 +37,9 @@ constexpr std::size_t steps_of_state = 16;
 constexpr std::size_t most_steps_for_premises = std::size_t{2} << 20;
 constexpr std::size_t most_premises = 64;
 constexpr std::size_t most_places = 1024; // on the stack
+// Places for all that is reached by other numbers: for words whose address 8
+// divides, and for the others. No offset is as large.
+constexpr std::uint32_t anywhere[] = {0xfffffff8, 0xfffffffc};
 // All states may take so much.
 constexpr std::size_t most_state_bytes = std::size_t{192} << 20;
 
@@ -590,6 +593,8 @@ private:
             return comparison(what);
         case effect::of_predicates:
             return function_of_predicates(what);
+        case effect::logic:
+            return truth_made_;
         default:
             return no_term;
         }
@@ -741,11 +746,8 @@ private:
     void forget_predicates(const instruction &what)
     {
         const char *const name = what.of->name;
-        if (what.of->does == effect::set_predicates) {
-            for (std::uint8_t i = 0; i < 7; i++)
-                forget(i);
-            return;
-        }
+        if (what.of->does == effect::set_predicates)
+            return set_predicates(what);
         const bool both = std::strcmp(name, "SYNCS") == 0;
         const term_number truth = truth_of(what);
         const bool uniform = name[0] == 'U' || std::strcmp(name, "VOTEU") == 0;
@@ -762,6 +764,86 @@ private:
             if (at == 81)
                 now_.truths[number + (uniform ? 8U : 0U)] = truth;
         }
+    }
+
+    // The byte of a register that holds predicates begins at this bit.
+    static unsigned place_of_predicates(const instruction &what)
+    {
+        return static_cast<unsigned>(what.bits(76, 78)) * 8;
+    }
+
+    // Those of the mask, in a byte, as far as the parameters decide them.
+    term_number number_of_predicates(const instruction &what)
+    {
+        const std::uint32_t mask = what.b.value & 0x7f;
+        const unsigned first = place_of_predicates(what);
+        const value rest = get(what, what.a);
+        term_number all = term_of(rest);
+        if (all == no_term || mask != what.b.value)
+            return no_term;
+        if (!rest.is(0))
+            all = both(all, ~(mask << first));
+        for (unsigned i = 0; i < 7; i++) {
+            if ((mask >> i & 1U) == 0)
+                continue;
+            term_number one = now_.truths[i];
+            for (unsigned j = 0; j < first + i && one != no_term; j++)
+                one = add({.is = term::kind::sum, .a = one, .b = one});
+            if (all == no_term || one == no_term)
+                return no_term;
+            all = add({.is = term::kind::sum, .a = all, .b = one});
+        }
+        return all;
+    }
+
+    // The bits of a term that a number has, too.
+    term_number both(term_number of, std::uint32_t number)
+    {
+        const term_number mask =
+            add({.is = term::kind::number, .number = number});
+        const term_number none = add({.is = term::kind::number});
+        if (of == no_term || mask == no_term || none == no_term)
+            return no_term;
+        return add({.is = term::kind::logic,
+                    .how = 0xc0,
+                    .a = of,
+                    .b = mask,
+                    .c = none});
+    }
+
+    // The truth of a number: that it is not 0.
+    term_number is_any(term_number of)
+    {
+        const term_number none = add({.is = term::kind::number});
+        if (of == no_term || none == no_term)
+            return no_term;
+        return add(
+            {.is = term::kind::comparison, .how = 5, .a = of, .b = none});
+    }
+
+    void set_predicates(const instruction &what)
+    {
+        const std::uint32_t mask = what.b.value;
+        const term_number from = what.when.value == condition::always
+                                     ? term_of(get(what, what.a))
+                                     : no_term;
+        for (std::uint8_t i = 0; i < 7; i++)
+            if ((mask >> i & 1U) != 0) {
+                forget(i);
+                const unsigned at = place_of_predicates(what) + i;
+                now_.truths[i] = is_any(both(from, 1U << at));
+            }
+    }
+
+    void keep_predicates(const instruction &what)
+    {
+        value made = mixed(get(what, what.a));
+        const term_number is = number_of_predicates(what);
+        if (is != no_term) {
+            made.has = content::term;
+            made.number = is;
+        }
+        set(what, what.to, made);
     }
 
     // Takes the values that go with a condition.
@@ -865,14 +947,28 @@ private:
         set(what, next(what.to, 1), high);
     }
 
+    // Of operations that write one register or two.
+    static bool writes_pair(const instruction &what)
+    {
+        switch (what.of->does) {
+        case effect::copy:
+            return what.architecture == sm_120 && what.bit(80) &&
+                   what.of->fields != layout::to_uniform;
+        case effect::conversion:
+            return what.bits(75, 77) == 3;
+        case effect::sum_wide:
+            return what.bits(0, 9) != 0x035 || what.bit(73);
+        default:
+            return false;
+        }
+    }
+
     void copy(const instruction &what)
     {
         const bool to_uniform = what.of->fields == layout::to_uniform;
         const operand &from = to_uniform ? what.a : what.b;
-        const bool pair =
-            what.architecture == sm_120 && what.bit(80) && !to_uniform;
         const value low = signed_operand(what, from, false);
-        if (pair)
+        if (writes_pair(what))
             set_pair(what, low, signed_operand(what, from, false, 1));
         else
             set(what, what.to, low);
@@ -891,7 +987,6 @@ private:
 
     void wide_sum(const instruction &what)
     {
-        const bool pair = what.bits(0, 9) != 0x035 || what.bit(73);
         const bool third = what.bits(0, 9) == 0x097;
         value made[2];
         for (unsigned half = 0; half < 2; half++) {
@@ -902,7 +997,7 @@ private:
                                  signed_operand(what, what.c, half != 0, half));
         }
         set(what, what.to, made[0]);
-        if (pair)
+        if (writes_pair(what))
             set(what, next(what.to, 1), without_content(made[1]));
     }
 
@@ -1002,17 +1097,6 @@ private:
             set(what, static_cast<std::uint16_t>(second + i), a_value(loaded));
     }
 
-    void atomic(const instruction &what)
-    {
-        const auto type = what.bits(73, 76);
-        const unsigned width =
-            type == 0 || type == 1 || type == 3 ||
-                    (type == 4 && what.architecture == sm_8x)
-                ? (type == 3 && what.architecture != sm_8x ? 2 : 1)
-                : 2;
-        set_run(what, width, a_value(loaded));
-    }
-
     void program_counter(const instruction &what, index at)
     {
         // The first form gives its own place, the second one that of an
@@ -1031,6 +1115,7 @@ private:
     // anything is set.
     void step(const instruction &what, index at)
     {
+        truth_made_ = no_term;
         const auto a = [&] { return get(what, what.a); };
         const auto b = [&] { return get(what, what.b); };
         const auto c = [&] { return get(what, what.c); };
@@ -1040,10 +1125,13 @@ private:
             numbers(what);
             break;
         case effect::conversion:
-            set_run(what, what.bits(75, 77) == 3 ? 2 : 1, a_value(a_number));
+            set_run(what, writes_pair(what) ? 2 : 1, a_value(a_number));
             break;
         case effect::mixed:
             put(mixed(a(), b(), c()));
+            break;
+        case effect::keep_predicates:
+            keep_predicates(what);
             break;
         case effect::copy:
             copy(what);
@@ -1066,9 +1154,15 @@ private:
         case effect::scaled_sum:
             scaled_sum(what);
             break;
-        case effect::logic:
-            put(logic(what, a(), b(), c()));
+        case effect::logic: {
+            const value made = logic(what, a(), b(), c());
+            // Its predicate says whether it is not 0. The last one joins in.
+            if (made.is_term() && what.bits(87, 90) == always_true &&
+                what.bit(90) && !what.bit(80))
+                truth_made_ = is_any(term_of(made));
+            put(made);
             break;
+        }
         case effect::shift:
             shift(what);
             break;
@@ -1109,7 +1203,7 @@ private:
             load_elsewhere(what);
             break;
         case effect::atomic:
-            atomic(what);
+            set_run(what, what.width_of_atomic(), a_value(loaded));
             break;
         case effect::program_counter:
             program_counter(what, at);
@@ -1210,22 +1304,16 @@ private:
             break;
         case 0x18c:
         case 0x18d:
-            width = 2;
+            width = what.width_of_atomic();
             break;
         case 0x1a7:
+            width = 1;
+            break;
         case 0x1b2:
             width = 2;
             break;
         default:
             break;
-        }
-        if (number == 0x18c || number == 0x18d || number == 0x1a7) {
-            // How many of them is not looked at.
-            set(what, what.to, a_value(level));
-            if (number != 0x1a7 &&
-                (what.bits(73, 76) == 2 || what.bits(73, 76) == 5))
-                set(what, next(what.to, 1), a_value(level));
-            return;
         }
         set_run(what, width, a_value(level));
     }
@@ -1444,18 +1532,14 @@ private:
                 fail(obstacle::broken, at);
                 return false;
             }
-            const bool straight = always && what.bits(0, 12) == 0x947 &&
-                                  what.bits(87, 90) == 7 && !what.bit(90) &&
-                                  !what.bit(91);
             state there = now_;
-            assume(there, what.when);
+            if (what.goes_alone())
+                assume(there, what.when);
             flow(to, there);
-            const bool alone = what.bits(0, 12) == 0x947 &&
-                               what.bits(87, 90) == 7 && !what.bit(90) &&
-                               !what.bit(91);
+            const bool alone = what.has_one_condition();
             if (alone)
                 assume(now_, what.when.opposite());
-            return !straight && !(always && taken);
+            return !(always && (alone || taken));
         }
         case effect::branch_indexed: {
             const auto found = kernel_.targets.find(at * 16);
@@ -1482,17 +1566,18 @@ private:
             leave_call(what, at, block);
             return !always;
         case effect::leave: {
-            const bool alone = what.bits(87, 90) == 7 && !what.bit(90);
+            const bool alone = what.has_one_condition();
             if (alone)
                 assume(now_, what.when.opposite());
             return !(always && alone);
         }
         case effect::meet: {
-            const auto found =
-                apart_.find(static_cast<unsigned>(what.bits(16, 20)));
-            if (found != apart_.end())
-                for (const index to : found->second)
-                    flow(to, now_);
+            // A barrier that was moved may be any other one.
+            const auto barrier = static_cast<unsigned>(what.bits(16, 20));
+            for (const auto &[of, targets] : apart_)
+                for (const index to : targets)
+                    if (moves_barriers_ || of == barrier)
+                        flow(to, now_);
             return true;
         }
         case effect::collect: {
@@ -1588,6 +1673,10 @@ private:
         for (const auto &[at, targets] : kernel_.targets)
             for (const std::uint32_t each : targets)
                 begin(each / 16);
+        moves_barriers_ = std::any_of(
+            code_.begin(), code_.end(), [](const instruction &each) {
+                return each.of != nullptr && each.bits(0, 9) == 0x156;
+            });
         // Threads that meet go on behind the place where they do.
         for (index at = 0; at < code_.size(); at++) {
             const instruction &what = code_[at];
@@ -1602,7 +1691,8 @@ private:
             };
             if (to == nowhere)
                 continue;
-            if (!meets_at(to) && !(to > 0 && meets_at(to - 1)))
+            if (moves_barriers_ ||
+                (!meets_at(to) && !(to > 0 && meets_at(to - 1))))
                 apart_[barrier].insert(to);
         }
     }
@@ -1648,7 +1738,7 @@ private:
 
     static bool is_local(const instruction &what)
     {
-        return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x187;
+        return what.reaches() == space::local;
     }
 
     // Of shared memory, or of the thread's own.
@@ -1657,31 +1747,23 @@ private:
         return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x184;
     }
 
+    // True if it names one place: register 1 plus a number.
+    static bool names_place(const instruction &what)
+    {
+        return !what.bit(91) && what.bits(24, 32) == 1 &&
+               stack_offset(what) % 4 == 0;
+    }
+
     static std::uint32_t stack_offset(const instruction &what)
     {
         return static_cast<std::uint32_t>(what.bits(40, 64));
-    }
-
-    // True if it may reach the thread's own memory by any address, or calls
-    // what may.
-    static bool may_reach_stack(const instruction &what)
-    {
-        switch (what.bits(0, 9)) {
-        case 0x180:
-        case 0x185:
-        case 0x18a:
-        case 0x18b:
-        case 0x1a2:
-            return true;
-        default:
-            return what.of->does == effect::call_absolute;
-        }
     }
 
     static unsigned most_written(const instruction &what)
     {
         switch (what.of->does) {
         case effect::mixed:
+        case effect::keep_predicates:
         case effect::sum:
         case effect::product:
         case effect::product_high:
@@ -1700,13 +1782,13 @@ private:
         case effect::load_constant:
             return what.width();
         case effect::copy:
-            return what.architecture == sm_120 ? 2 : 1;
+        case effect::conversion:
+        case effect::sum_wide:
+            return writes_pair(what) ? 2 : 1;
         case effect::special:
             return is_special_pair(what) ? 2 : 1;
         case effect::extreme:
             return is_wide_extreme(what) ? 2 : 1;
-        case effect::conversion:
-        case effect::sum_wide:
         case effect::product_wide:
         case effect::choice_wide:
         case effect::program_counter:
@@ -1722,6 +1804,7 @@ private:
         case effect::copy_to_shared:
         case effect::tensor_map:
         case effect::cache_control:
+        case effect::cache_control_uniform:
         case effect::compare:
         case effect::of_predicates:
         case effect::set_predicates:
@@ -1749,14 +1832,19 @@ private:
                 covers(what.bits(64, 72), 4));
     }
 
-    // The compiler keeps on the stack what registers do not suffice for. That
-    // is followed if the thread's own memory is reached in one way alone: by a
-    // number that is added to register 1. That one changes only before.
+    // The compiler keeps on the stack what registers do not suffice for, and
+    // arrays. That is followed if the thread's own memory is reached by its own
+    // operations alone. An access that might reach any memory has to go by a
+    // parameter: see may_be_stack(). Register 1 plus a number names one place.
+    // Any other address may be that of any place. Register 1 changes only
+    // before.
     void find_stack()
     {
         const index entry = kernel_.entry / 16;
         index begin_of_use = nowhere;
         index end_of_change = entry;
+        bool even = false; // 8 divides the offsets of pairs
+        bool odd = false;
         for (index at = 0; at < code_.size(); at++) {
             const instruction &what = code_[at];
             if (what.of == nullptr)
@@ -1764,21 +1852,24 @@ private:
             const bool to_entry = (what.of->does == effect::branch ||
                                    what.of->does == effect::call) &&
                                   target_of(what, at) == entry;
-            if (to_entry || may_reach_stack(what))
+            if (to_entry || what.of->does == effect::call_absolute)
                 return stack_.clear();
             if (writes_stack_pointer(what))
                 end_of_change = at + 1;
             if (!is_local(what))
                 continue;
-            const auto form = what.bits(0, 12);
-            if ((form != 0x983 && form != 0x387) || what.bit(91) ||
-                what.bits(24, 32) != 1 || stack_offset(what) % 4 != 0 ||
-                stack_.size() > most_places)
-                return stack_.clear();
             begin_of_use = std::min(begin_of_use, at);
-            for (unsigned i = 0; i < what.width(); i++)
+            if (!names_place(what))
+                stack_[anywhere[0]] = stack_[anywhere[1]] = 0;
+            else if (what.width() > 1)
+                (stack_offset(what) % 8 == 0 ? even : odd) = true;
+            for (unsigned i = 0; names_place(what) && i < what.width(); i++)
                 stack_[(stack_offset(what) + 4 * i) & 0xffffff] = 0;
+            if (stack_.size() > most_places)
+                return stack_.clear();
         }
+        // The card faults if it does not divide their addresses.
+        is_stack_aligned_ = even && !odd;
         bool straight = end_of_change <= begin_of_use && entry <= begin_of_use;
         for (index at = entry + 1; at < end_of_change; at++)
             straight = straight && !begins_[at];
@@ -1796,19 +1887,55 @@ private:
     {
         const auto from = static_cast<std::uint16_t>(what.bits(32, 40));
         const bool whole = what.bits(73, 76) >= 4;
+        const auto stored = [&](unsigned i) {
+            return or_number(
+                get(from == 255 ? no_register : next(from, i), what.when));
+        };
         for (unsigned i = 0; i < what.width(); i++)
-            hold(what, place_of(what, i),
-                 whole
-                     ? or_number(get(from == 255 ? no_register : next(from, i),
-                                     what.when))
-                     : a_value(loaded_from_local));
+            if (names_place(what))
+                hold(what, place_of(what, i),
+                     whole ? stored(i) : a_value(loaded_from_local));
+            else
+                store_anywhere(what, i, whole ? stored(i) : mixed(stored(i)));
+    }
+
+    // True if a place may be the one that an address by an index names.
+    bool may_be_place(const instruction &what, unsigned by,
+                      std::uint32_t offset) const
+    {
+        return !is_stack_aligned_ || what.width() == 1 ||
+               offset % 8 == 4 * (by % 2);
+    }
+
+    void store_anywhere(const instruction &by, unsigned i, const value &what)
+    {
+        for (const auto &[offset, at] : stack_)
+            if (may_be_place(by, i, offset)) {
+                now_.values[at] = joined(now_.values[at], what);
+                now_.refined[at] = {};
+            }
+    }
+
+    value load_from_anywhere(const instruction &by, unsigned i)
+    {
+        value made;
+        for (const auto &[offset, at] : stack_)
+            if (may_be_place(by, i, offset))
+                made = joined(made, now_.values[at]);
+        // Nobody knows that what was loaded is what is read here.
+        for (std::uint8_t *const level : {&made.other, &made.added})
+            if (*level >= loaded)
+                *level = std::max(*level, std::uint8_t{loaded_from_local});
+        return without_content(made);
     }
 
     void load_from_stack(const instruction &what)
     {
         const bool whole = what.bits(73, 76) >= 4;
         for (unsigned i = 0; i < what.width(); i++) {
-            value made = held_at(place_of(what, i), what.when);
+            value made = names_place(what)
+                             ? held_at(place_of(what, i), what.when)
+                             : load_from_anywhere(what, i);
             if (made.empty())
                 made = a_value(loaded_from_local);
             set(what, next(what.to, i), whole ? made : mixed(made));
@@ -1823,15 +1950,6 @@ private:
         value high;
     };
 
-    std::uint16_t uniform_at(const instruction &what, unsigned at) const
-    {
-        const bool many = (what.architecture & (sm_100 | sm_120)) != 0;
-        const auto number = what.bits(at, at + (many ? 8 : 6));
-        return number == (many ? 255U : 63U)
-                   ? no_register
-                   : static_cast<std::uint16_t>(first_uniform + number);
-    }
-
     // @return whether it is a descriptor that the driver gives, and no address
     bool is_drivers(const value &of) const
     {
@@ -1843,12 +1961,11 @@ private:
         });
     }
 
-    address uniform_pair(const instruction &what, unsigned at)
+    address uniform_pair(std::uint16_t reg) const
     {
-        const std::uint16_t reg = uniform_at(what, at);
         if (reg == no_register)
             return {known_number(0), known_number(0)};
-        return {get(reg, {}), get(next(reg, 1), {})};
+        return {or_number(get(reg, {})), or_number(get(next(reg, 1), {}))};
     }
 
     std::optional<address> address_in(const instruction &what, index at)
@@ -1876,15 +1993,13 @@ private:
             made.high = narrow ? known_number(0)
                                : or_number(get(next(reg.reg, 1), what.when));
         }
-        // For shared memory in one form of the copies to that.
-        if (has_uniform && !(number == 0x1ae && of == 6)) {
-            const bool load = number == 0x180 || number == 0x181 ||
-                              number == 0x17e || number == 0x18f;
-            const address more = uniform_pair(what, load ? 32 : 64);
+        const std::uint16_t uniform = what.uniform_in_address();
+        if (uniform != no_register) {
+            const address more = uniform_pair(uniform);
             if (!(is_drivers(more.low) && is_drivers(more.high) &&
                   is_register)) {
-                made.low = sum(made.low, or_number(more.low));
-                made.high = sum(made.high, or_number(more.high));
+                made.low = sum(made.low, more.low);
+                made.high = sum(made.high, more.high);
             }
         }
         return made;
@@ -1892,11 +2007,12 @@ private:
 
     void check(const instruction &what, index at)
     {
-        address of;
-        bool generic = false;
         switch (what.of->does) {
         case effect::tensor_map:
             return check_descriptor(what, at);
+        case effect::cache_control_uniform:
+            accesses_++;
+            return take(uniform_pair(what.uniform_at(24)), at, means::address);
         case effect::cache_control:
             // All of a cache.
             if (what.a.is != operand::kind::reg && !what.bit(91))
@@ -1907,31 +2023,27 @@ private:
         case effect::store:
         case effect::atomic:
         case effect::reduction:
-        case effect::copy_to_shared: {
-            const auto number = what.bits(0, 9);
-            generic = number == 0x180 || number == 0x185 || number == 0x18a ||
-                      number == 0x18b || number == 0x1a2;
+        case effect::copy_to_shared:
             break;
-        }
         default:
             return;
         }
         const auto found = address_in(what, at);
         if (!found)
             return;
-        of = *found;
         accesses_++;
-        take(of, at, generic ? means::generic : means::address);
+        take(*found, at,
+             what.reaches() == space::generic ? means::generic
+                                              : means::address);
     }
 
     void check_descriptor(const instruction &what, index at)
     {
-        const std::uint16_t reg = uniform_at(what, 24);
+        const std::uint16_t reg = what.uniform_at(24);
         accesses_++;
         if (reg == no_register)
             return fail(obstacle::descriptor, at);
-        take({or_number(get(reg, {})), or_number(get(next(reg, 1), {}))}, at,
-             means::descriptor);
+        take(uniform_pair(reg), at, means::descriptor);
     }
 
     // Notes a word that an address goes by, or why it may not.
@@ -1978,6 +2090,22 @@ private:
         });
     }
 
+    // True if an address of any memory may be the thread's own, as far as its
+    // upper half tells. The driver gives that of the stack as a constant, or in
+    // a special register.
+    bool may_be_stack(const address &of) const
+    {
+        const auto &high = sets_.words(of.high.words);
+        return of.high.other != nothing_else ||
+               !std::all_of(high.begin(), high.end(), [&](std::uint32_t each) {
+                   const std::uint32_t bank = each >> bank_shift;
+                   const std::uint32_t offset = each & ((1U << bank_shift) - 1);
+                   return bank == address_bank || bank == indexed_bank ||
+                          (bank == parameter_bank &&
+                           offset >= kernel_.parameters);
+               });
+    }
+
     // By what an instruction reaches memory.
     enum class means : std::uint8_t
     {
@@ -1990,6 +2118,8 @@ private:
     void take(const address &of, index at, means by)
     {
         const bool descriptor = by == means::descriptor;
+        reaches_stack_ =
+            reaches_stack_ || (by == means::generic && may_be_stack(of));
         const std::uint8_t other = std::max(of.low.other, of.high.other);
         if (other >= loaded)
             return fail(descriptor             ? obstacle::descriptor
@@ -2042,20 +2172,34 @@ private:
         find_registers();
     }
 
+    // The look does not hold if the stack is reached in another way.
+    // @return whether it has to be looked at again
+    bool give_up_stack()
+    {
+        if (!reaches_stack_ || stack_.empty())
+            return false;
+        stack_.clear();
+        find_registers();
+        return true;
+    }
+
     // Looks at all of the code that can be reached.
     void look(verdict &made)
     {
-        why_ = unreadable_;
-        where_ = 0;
-        steps_ = 0;
-        accesses_ = 0;
-        bases_.clear();
-        indexed_ = false;
-        do
-            flow_through();
-        while (again_ && why_ == obstacle::none);
-        if (why_ == obstacle::none)
-            check_all();
+        do {
+            why_ = unreadable_;
+            where_ = 0;
+            steps_ = 0;
+            accesses_ = 0;
+            bases_.clear();
+            indexed_ = false;
+            reaches_stack_ = false;
+            do
+                flow_through();
+            while (again_ && why_ == obstacle::none);
+            if (why_ == obstacle::none)
+                check_all();
+        } while (give_up_stack());
         if (sets_.full())
             fail(obstacle::too_long, 0);
         made.why = why_;
@@ -2124,6 +2268,7 @@ private:
     std::map<index, std::size_t> callee_at_;
     // Places where threads may go on that do not meet there, by their barrier.
     std::map<unsigned, std::set<index>> apart_;
+    bool moves_barriers_ = false; // from one number to another
     word_sets sets_;
     state now_;
     // Those that are written: of the first kind, and uniform ones.
@@ -2136,15 +2281,18 @@ private:
 
     // Places on the stack, by their offset from register 1.
     std::map<std::uint32_t, std::size_t> stack_;
+    bool is_stack_aligned_ = false; // to pairs of words
+    bool reaches_stack_ = false;    // perhaps, by an address of any memory
 
     // Of a proof for launches with certain parameters.
     bool settles_ = false; // conditions that they decide
     term_list terms_;
     std::vector<std::uint32_t> truth_of_; // of each term, in this launch
     std::set<term_number> senseless_;
-    std::set<term_number> settled_;  // on which the last look relies
-    std::set<term_number> left_out_; // those are not settled
-    std::size_t spent_ = 0;          // in steps, to leave some out
+    term_number truth_made_ = no_term; // by the operation under way
+    std::set<term_number> settled_;    // on which the last look relies
+    std::set<term_number> left_out_;   // those are not settled
+    std::size_t spent_ = 0;            // in steps, to leave some out
 
     obstacle why_ = obstacle::none;
     index where_ = 0;

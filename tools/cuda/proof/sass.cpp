@@ -124,8 +124,12 @@ constexpr row rows[] = {
     {0x002, form(1) | form(4) | form(5) | form(6), all,
      takes("MOV", effect::copy, layout::from_b)},
     {0x002, form(2), sm_120, takes("MOV", effect::number, layout::none, 2)},
-    {0x003, form(4), all, takes("P2R", effect::mixed, layout::vector)},
-    {0x004, form(4), all, goes("R2P", effect::set_predicates)},
+    {0x003, form(4), all,
+     takes("P2R", effect::keep_predicates, layout::vector)},
+    {0x004,
+     form(4),
+     all,
+     {"R2P", effect::set_predicates, layout::compared, 0, 0, false, false}},
     {0x005, form(4), all, takes("CS2R", effect::special, layout::none)},
     {0x006, form(4), all, one(takes("VOTE", effect::number, layout::none))},
     {0x007, form(1) | form(4) | form(5) | form(6), all,
@@ -258,9 +262,9 @@ constexpr row rows[] = {
     {0x03b, form(4), all, reaches("LDSM", effect::load_elsewhere)},
     {0x185, form(1) | form(4), all, reaches("ST", effect::store)},
     {0x186, form(1) | form(4), all, reaches("STG", effect::store)},
-    {0x187, form(1) | form(4), all, quiet("STL")},
-    {0x188, form(1) | form(4), all, quiet("STS")},
-    {0x044, form(4), since_90, quiet("STSM")},
+    {0x187, form(1) | form(4), all, reaches("STL", effect::nothing)},
+    {0x188, form(1) | form(4), all, reaches("STS", effect::nothing)},
+    {0x044, form(4), since_90, reaches("STSM", effect::nothing)},
     {0x18a, form(4), all, one(reaches("ATOM", effect::atomic))},
     {0x18b, form(1), all, one(reaches("ATOM", effect::atomic))},
     {0x1a2, form(1) | form(4), since_90, one(reaches("ATOM", effect::atomic))},
@@ -269,13 +273,14 @@ constexpr row rows[] = {
     {0x1a9, form(1), all, one(reaches("ATOMG", effect::atomic))},
     {0x18c, form(1) | form(4) | form(7), all,
      one(reaches("ATOMS", effect::load_elsewhere))},
-    {0x18d, form(1) | form(2), all,
-     one(reaches("ATOMS", effect::load_elsewhere))},
+    {0x18d, form(1), all, one(reaches("ATOMS", effect::load_elsewhere))},
+    // It gives a predicate alone.
+    {0x18d, form(2), all, one(reaches("ATOMS", effect::nothing))},
     {0x18e, form(4), sm_8x, reaches("RED", effect::reduction)},
     {0x18e, form(4), since_90, reaches("REDG", effect::reduction)},
     {0x1a6, form(4), since_90, reaches("REDG", effect::reduction)},
     {0x18f, form(4), all, reaches("CCTL", effect::cache_control)},
-    {0x140, form(2), sm_100, quiet("CCTL")},
+    {0x140, form(2), sm_100, goes("CCTL", effect::cache_control_uniform)},
     {0x1ae, form(6) | form(7), all, reaches("LDGSTS", effect::copy_to_shared)},
     {0x1b4, form(1) | form(2), only_90_100,
      reaches("UTMALDG", effect::tensor_map)},
@@ -453,6 +458,8 @@ public:
         operand made;
         made.is =
             out_.bit(91) ? operand::kind::elsewhere : operand::kind::constant;
+        if (out_.bits(59, 62) != 0) // not known
+            made.is = operand::kind::elsewhere;
         made.bank = static_cast<std::uint8_t>(out_.bits(54, 59));
         made.value = static_cast<std::uint32_t>(out_.bits(offset_at, 54));
         made.negative = out_.bit(63);
@@ -573,7 +580,7 @@ condition condition_of(const instruction &what, bool known)
         return {condition::somehow};
     if (always)
         return {};
-    if (number == 7)
+    if (number == 7 || what.bits(0, 12) == 0x547)
         return {condition::somehow};
     // Which it is for these was not seen.
     for (const char *const each :
@@ -585,6 +592,45 @@ condition condition_of(const instruction &what, bool known)
     const bool uniform = name[0] == 'U' || std::strcmp(name, "LDCU") == 0;
     return {static_cast<std::uint8_t>(number + (uniform ? 8U : 0U) +
                                       (negated ? 16U : 0U))};
+}
+
+// An operation may have more conditions, or be of another kind, by bits that
+// its row says nothing of. Such a one is not known.
+bool has_known_bits(const instruction &what)
+{
+    // A condition and a mode more, behind the target.
+    const auto condition_is = [&](unsigned number) {
+        return what.bits(87, 92) == number;
+    };
+    const auto mode = what.bits(82, 87);
+    constexpr unsigned none = 7;
+    constexpr unsigned uniform = 16; // the rest is of uniform ones
+    switch (what.bits(0, 12)) {
+    case 0x343: // CALL
+    case 0x944:
+    case 0x950: // RET
+        return condition_is(none) && mode == 16;
+    case 0x949: // BRX
+        return condition_is(none) && mode == 0;
+    case 0x958: // BRXU
+        return condition_is(none + uniform) && mode == 0;
+    case 0x547: // BRA, perhaps of any thread
+        return condition_is(none + uniform) && what.bits(32, 34) == 1 &&
+               (mode == 0 || mode == 4);
+    case 0x947:
+        return mode == 0 || mode == 4;
+    case 0x94d: // EXIT
+        return mode == 0 && !what.bit(91);
+    case 0xb82: // LDC, whose index may name a bank
+        return what.bits(76, 91) == 0 && what.bits(59, 64) == 0;
+    case 0xab9: // ULDC
+        return what.bits(76, 92) == 0 && what.bits(59, 64) == 0;
+    case 0xabb:
+    case 0x7ac: // LDCU
+        return what.bits(76, 91) == 0 && what.bit(91) && what.bits(59, 64) == 0;
+    default:
+        return true;
+    }
 }
 
 } // namespace
@@ -640,7 +686,7 @@ instruction decode(const unsigned char *at, std::uint8_t architecture)
     // The second pair of these stands where others have a constant.
     if (made.of->does == effect::choice_wide && of == 3)
         made.c = fields.vector_operand(32, 128);
-    if (!sound)
+    if (!sound || !has_known_bits(made))
         made.of = nullptr;
     return made;
 }
@@ -670,6 +716,105 @@ unsigned instruction::width() const
     default:
         return 1;
     }
+}
+
+space instruction::reaches() const
+{
+    switch (bits(0, 9)) {
+    case 0x17e: // LDG
+    case 0x17f: // STG
+    case 0x181: // LDG
+    case 0x186: // STG
+    case 0x18e: // RED
+    case 0x1a3: // ATOMG
+    case 0x1a6: // RED
+    case 0x1a8: // ATOMG
+    case 0x1a9: // ATOMG
+    case 0x1ae: // LDGSTS, and shared
+        return space::global;
+    case 0x180: // LD
+    case 0x185: // ST
+    case 0x18a: // ATOM
+    case 0x18b: // ATOM
+    case 0x1a2: // ATOM
+        return space::generic;
+    case 0x03b: // LDSM
+    case 0x044: // STSM
+    case 0x184: // LDS
+    case 0x188: // STS
+    case 0x18c: // ATOMS
+    case 0x18d: // ATOMS
+        return space::shared;
+    case 0x183: // LDL
+    case 0x187: // STL
+        return space::local;
+    default:
+        return space::none;
+    }
+}
+
+std::uint16_t instruction::uniform_at(unsigned at) const
+{
+    const bool many = (architecture & since_100) != 0;
+    const auto number = bits(at, at + (many ? 8 : 6));
+    return number == (many ? 255U : 63U)
+               ? no_register
+               : static_cast<std::uint16_t>(first_uniform + number);
+}
+
+std::uint16_t instruction::uniform_in_address() const
+{
+    const auto number = bits(0, 9);
+    const auto form = bits(9, 12);
+    // One form of the copies to shared memory has it in the other address.
+    if (!bit(91) || form == 1 || (number == 0x1ae && form == 6))
+        return no_register;
+    switch (number) {
+    case 0x03b: // those that write no memory
+    case 0x17e:
+    case 0x180:
+    case 0x181:
+    case 0x183:
+    case 0x184:
+    case 0x18f:
+        return uniform_at(32);
+    default:
+        return uniform_at(64);
+    }
+}
+
+unsigned instruction::width_of_atomic() const
+{
+    const auto type = bits(73, 76);
+    switch (bits(0, 9)) {
+    case 0x18b: // that compares first
+    case 0x18d:
+    case 0x1a9:
+        return type == 0 ? 1 : type == 2 ? 2 : 4;
+    case 0x1a2: // of floating-point numbers
+    case 0x1a3:
+        return type == 0 || type == 1 || type == 3 ? 1 : type == 7 ? 2 : 4;
+    default:
+        if (type == 0 || type == 1)
+            return 1;
+        if (architecture == sm_8x && (type == 3 || type == 4))
+            return 1;
+        return type == 2 || type == 5 || (architecture == sm_8x && type == 6)
+                   ? 2
+                   : 4;
+    }
+}
+
+bool instruction::goes_alone() const
+{
+    return bits(0, 12) == 0x947 && bits(32, 34) == 0 && bits(82, 87) == 0 &&
+           !bit(91);
+}
+
+bool instruction::has_one_condition() const
+{
+    return bits(87, 90) == 7 && !bit(90) &&
+           (bits(0, 12) == 0x94d || goes_alone());
 }
 
 } // namespace emuv::cuda::proof

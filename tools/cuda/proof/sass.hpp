@@ -62,6 +62,7 @@ enum class effect : std::uint8_t
     copy_to_shared,
     tensor_map, ///< reads a descriptor
     cache_control,
+    cache_control_uniform, ///< by an address in uniform registers
     branch,
     branch_indexed,
     call,
@@ -72,9 +73,10 @@ enum class effect : std::uint8_t
     meet,      ///< waits there
     collect,   ///< may go on at another place
     program_counter,
-    set_predicates,
-    compare,       ///< A with B: writes a predicate
-    of_predicates, ///< a function of three predicates: writes one
+    keep_predicates, ///< in a byte of a register; the rest of it is of A
+    set_predicates,  ///< from a byte of A
+    compare,         ///< A with B: writes a predicate
+    of_predicates,   ///< a function of three predicates: writes one
 };
 
 /// How the fields of an instruction lie.
@@ -127,6 +129,16 @@ constexpr std::uint16_t first_uniform = 256;
 constexpr std::uint16_t registers = 512;
 constexpr std::uint16_t no_register = 0xffff;
 
+/// The memory that an operation reaches.
+enum class space : std::uint8_t
+{
+    none,
+    global,
+    generic, ///< any of the other three
+    shared,
+    local, ///< the thread's own
+};
+
 /// The condition under which an instruction takes effect.
 struct condition
 {
@@ -169,8 +181,22 @@ struct instruction
     [[nodiscard]] bool bit(unsigned at) const { return bits(at, at + 1) != 0; }
     /// The way that a branch leads, from the instruction behind it, in bytes.
     [[nodiscard]] std::int64_t distance() const;
+    [[nodiscard]] space reaches() const;
+    /// The first of two uniform registers that are added to the address of an
+    /// access, or hold its descriptor. None where there are no such ones.
+    [[nodiscard]] std::uint16_t uniform_in_address() const;
+    /// The uniform register at bit @p at.
+    [[nodiscard]] std::uint16_t uniform_at(unsigned at) const;
     /// The registers that a load of its width fills: 1, 2 or 4.
     [[nodiscard]] unsigned width() const;
+    /// The registers that an atomic operation may fill: 1, 2 or 4.
+    [[nodiscard]] unsigned width_of_atomic() const;
+    /// True for a branch that each thread takes by the condition before it,
+    /// and perhaps one more. Others go by what threads do together.
+    [[nodiscard]] bool goes_alone() const;
+    /// True for such a branch, or an end, with no condition but the one before
+    /// it.
+    [[nodiscard]] bool has_one_condition() const;
 };
 
 /// Reads the instruction at @p at, 16 bytes.

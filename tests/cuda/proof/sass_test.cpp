@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The decoder against nvdisasm's readings, and against forms that no compiler
+// makes.
+#include "proof/cubin.hpp"
+#include "proof/prover.hpp"
+#include "proof/sass.hpp"
+#include "reading.hpp"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace proof = emuv::cuda::proof;
+
+namespace {
+
+// The two halves of an instruction.
+using word = std::pair<std::uint64_t, std::uint64_t>;
+
+std::vector<unsigned char> code_of(const std::vector<word> &words)
+{
+    std::vector<unsigned char> made(16 * words.size());
+    for (std::size_t i = 0; i < words.size(); i++) {
+        std::memcpy(made.data() + 16 * i, &words[i].first, 8);
+        std::memcpy(made.data() + 16 * i + 8, &words[i].second, 8);
+    }
+    return made;
+}
+
+bool is_known(unsigned sm, word of)
+{
+    const auto code = code_of({of});
+    return proof::decode(code.data(), proof::architecture_of(sm)).of != nullptr;
+}
+
+word with(word of, unsigned bit)
+{
+    (bit < 64 ? of.first : of.second) ^= std::uint64_t{1} << bit % 64;
+    return of;
+}
+
+// A kernel for sm_80 with two pointers as its parameters. The verdict is about
+// all launches, or about those like one with these parameters.
+proof::verdict verdict_of(const std::vector<word> &words,
+                          const std::vector<std::uint64_t> &given = {})
+{
+    const auto code = code_of(words);
+    proof::kernel_code kernel;
+    kernel.name = "made";
+    kernel.sm = 80;
+    kernel.code = code;
+    kernel.parameters = 0x160;
+    kernel.parameter_bytes = 16;
+    const auto *const at =
+        reinterpret_cast<const unsigned char *>(given.data());
+    return given.empty() ? proof::prove(kernel)
+                         : proof::prove(kernel, {at, 8 * given.size()});
+}
+
+constexpr word end = {0x000000000000794d, 0x0003800000};
+constexpr word store_by_r2 = {0x000000ff02007986, 0x000c101904};
+
+// R2 is the second pointer if P0 holds. Otherwise it is loaded.
+std::vector<word> loads_unless_p0(word branch)
+{
+    return {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x0000000404007981, 0x000c1e1900}, // LDG.E R0, [R4.64]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+        {0x0000000404028981, 0x000c1e1b00}, // @!P0 LDG.E.64 R2, [R4.64]
+        {0x00005a00ff020624, 0x00078e00ff}, // @P0 IMAD.MOV.U32 R2, ...
+        {0x00005b00ff030624, 0x00078e00ff}, // @P0 IMAD.MOV.U32 R3, ...
+        branch,                             // to the store
+        end,
+        store_by_r2,
+        end,
+    };
+}
+
+constexpr word branch_if_p0 = {0x0000001000000947, 0x0003800000};
+
+TEST(proof_decoder, condition_of_a_branch_holds_where_it_leads)
+{
+    const auto plain = verdict_of(loads_unless_p0(branch_if_p0));
+    EXPECT_TRUE(plain.proven()) << describe(plain.why);
+}
+
+TEST(proof_decoder, condition_does_not_hold_behind_a_branch_of_many_threads)
+{
+    // .U, .DIV, .CONV; .ANY; by a uniform register
+    for (const auto &[what, bits] : {std::pair{"U", std::vector<unsigned>{32}},
+                                     {"DIV", {33}},
+                                     {"CONV", {32, 33}},
+                                     {"U.ANY", {32, 84}},
+                                     {"of a uniform register", {91}}}) {
+        word branch = branch_if_p0;
+        for (const unsigned bit : bits)
+            branch = with(branch, bit);
+        EXPECT_FALSE(verdict_of(loads_unless_p0(branch)).proven()) << what;
+    }
+}
+
+TEST(proof_decoder, end_of_a_thread_in_another_mode_is_not_known)
+{
+    for (const unsigned bit : {82U, 83U, 84U, 85U, 86U, 91U})
+        EXPECT_FALSE(is_known(80, with(end, bit))) << bit;
+}
+
+// P0 says whether the second parameter is not 0. It is kept in R6 while
+// another condition takes its place, and comes back. If it holds, the address
+// of the store is loaded.
+std::vector<word> loads_by_a_kept_condition(word keep, std::vector<word> back)
+{
+    std::vector<word> all = {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x00005a00ff007624, 0x00078e00ff}, // IMAD.MOV.U32 R0, c[0x0][0x168]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+        keep,
+        {0x0000000404077981, 0x000c1e1900}, // LDG.E R7, [R4.64]
+        {0x000000ff0700720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R7, RZ, PT
+    };
+    all.insert(all.end(), back.begin(), back.end());
+    all.insert(all.end(), {
+                              {0x0000000400027202, 0x0000000f00}, // MOV R2, R4
+                              {0x0000000500037202, 0x0000000f00}, // MOV R3, R5
+                              // @P0 LDG.E.64 R2, [R4.64]
+                              {0x0000000404020981, 0x000c1e1b00},
+                              store_by_r2,
+                              end,
+                          });
+    return all;
+}
+
+constexpr word keep_p0 = {0x00000001ff067803, 0}; // P2R R6, PR, RZ, 0x1
+constexpr word back_p0 = {0x0000000106007804, 0}; // R2P PR, R6, 0x1
+constexpr std::uint64_t some_address = 0x210000000000;
+
+TEST(proof_decoder, condition_that_a_register_keeps_is_followed)
+{
+    // In another byte; by a comparison; by the predicate of a logical operation
+    const word keep_high = {keep_p0.first, 0x2000};
+    const word back_high = {back_p0.first, 0x2000};
+    const word compare = {0x000000ff0600720c, 0x0003f05270};
+    const word logic = {0x0000000106ff7812, 0x000780c0ff};
+    for (const auto &[keep, back] : {std::pair{keep_p0, back_p0},
+                                     {keep_high, back_high},
+                                     {keep_p0, compare},
+                                     {keep_p0, logic}}) {
+        const auto code = loads_by_a_kept_condition(keep, {back});
+        EXPECT_FALSE(verdict_of(code).proven());
+        const auto without = verdict_of(code, {some_address, 0});
+        EXPECT_TRUE(without.proven())
+            << std::hex << back.first << ": " << describe(without.why);
+        const auto with_one = verdict_of(code, {some_address, 7});
+        EXPECT_FALSE(with_one.proven()) << std::hex << back.first;
+    }
+}
+
+TEST(proof_decoder, other_condition_does_not_come_back)
+{
+    const word keep_p1 = {0x00000002ff067803, 0};
+    const word back_p1 = {0x0000000206007804, 0};
+    const word back_other = {0x0000000107007804, 0};        // of R7
+    const word back_now_and_then = {0x0000000106001804, 0}; // @P1
+    for (const auto &[keep, back] : {std::pair{keep_p1, back_p1},
+                                     {keep_p0, back_p1},
+                                     {keep_p0, back_other},
+                                     {keep_p0, back_now_and_then}}) {
+        const auto code = loads_by_a_kept_condition(keep, {back});
+        EXPECT_FALSE(verdict_of(code, {some_address, 0}).proven())
+            << std::hex << keep.first << ' ' << back.first;
+    }
+}
+
+struct way
+{
+    const char *name;
+    unsigned sm;
+    word is;
+};
+
+// Behind these nothing comes, as long as they have no other condition.
+constexpr way ways[] = {
+    {"BRA.U UP0", 100, {0xfffffffd00787547, 0x000b83ffff}},
+    {"CALL.REL.NOINC", 80, {0x000017b000007944, 0x0003c00000}},
+    {"CALL.REL.NOINC", 90, {0x0000007000a47944, 0x0003c00000}},
+    {"CALL.ABS.NOINC R2", 80, {0x0000000002007343, 0x0003c00000}},
+    {"RET.REL.NODEC R4", 80, {0xffffe20004007950, 0x0003c3ffff}},
+    {"RET.REL.NODEC R44", 90, {0xffffff7c2c287950, 0x0003c3ffff}},
+    {"BRX R4", 80, {0xffffedf004007949, 0x000383ffff}},
+    {"BRXU UR4", 80, {0xffffef2004007958, 0x000b83ffff}},
+};
+
+TEST(proof_decoder, way_with_a_condition_more_is_not_known)
+{
+    for (const way &each : ways) {
+        EXPECT_TRUE(is_known(each.sm, each.is)) << each.name;
+        // Another predicate, turned; one of the other kind; another mode.
+        for (const unsigned bit : {87U, 88U, 89U, 90U, 91U, 82U, 83U, 85U, 86U})
+            EXPECT_FALSE(is_known(each.sm, with(each.is, bit)))
+                << each.name << ", bit " << bit;
+    }
+}
+
+TEST(proof_decoder, condition_before_a_branch_by_a_uniform_one_is_not_followed)
+{
+    const auto code = code_of({{0xfffffffd00780547, 0x000b83ffff}});
+    const auto is = proof::decode(code.data(), proof::sm_100);
+    EXPECT_EQ(is.when.value, proof::condition::somehow);
+}
+
+TEST(proof_decoder, constant_that_an_index_chooses_the_bank_of_is_not_known)
+{
+    // LDC.64 R16, c[0x0][R16+0x160]; ULDC.64; LDCU.64 with an index
+    for (const auto &[sm, is] :
+         {std::pair{80U, word{0x0000580010107b82, 0x0000000a00}},
+          {90U, word{0x000058000c0c7abb, 0x0008000a00}},
+          {90U, word{0x00008600000a7ab9, 0x0000000a00}},
+          {100U, word{0x000080000b1877ac, 0x0008000a00}}}) {
+        EXPECT_TRUE(is_known(sm, is));
+        for (const unsigned bit : {76U, 78U, 79U, 80U, 90U, 59U, 62U})
+            EXPECT_FALSE(is_known(sm, with(is, bit))) << sm << ' ' << bit;
+    }
+    EXPECT_FALSE(is_known(100, with({0x000080000b1877ac, 0x0008000a00}, 91)));
+}
+
+TEST(proof_decoder, atomic_operation_of_an_unknown_type_fills_four_registers)
+{
+    const auto width = [](word of, unsigned sm) {
+        const auto code = code_of({of});
+        return proof::decode(code.data(), proof::architecture_of(sm))
+            .width_of_atomic();
+    };
+    const auto of_type = [](word of, std::uint64_t type) {
+        of.second = (of.second & ~(std::uint64_t{7} << 9)) | type << 9;
+        return of;
+    };
+    // ATOMG.E.CAS, ATOMG.E.ADD, ATOMG.E.ADD of floating-point numbers
+    constexpr word swap = {0x00000010260373a9, 0x00001ee111};
+    constexpr word add = {0x80000007040479a8, 0x00081ef10e};
+    constexpr word add_float = {0x0000000412ff79a3, 0x00081ef3d2};
+    EXPECT_EQ(width(of_type(swap, 0), 90), 1U);
+    EXPECT_EQ(width(of_type(swap, 2), 90), 2U);
+    for (const std::uint64_t type : {1, 3, 4, 5, 6, 7})
+        EXPECT_EQ(width(of_type(swap, type), 90), 4U) << type;
+    EXPECT_EQ(width(of_type(add, 0), 90), 1U);
+    EXPECT_EQ(width(of_type(add, 2), 90), 2U);
+    EXPECT_EQ(width(of_type(add, 7), 90), 4U);
+    EXPECT_EQ(width(of_type(add_float, 1), 90), 1U);
+    EXPECT_EQ(width(of_type(add_float, 7), 90), 2U);
+    for (const std::uint64_t type : {2, 4, 5, 6})
+        EXPECT_EQ(width(of_type(add_float, type), 90), 4U) << type;
+}
+
+TEST(proof_decoder, address_of_a_cache_line_is_looked_at)
+{
+    // CCTL.E.C.LDCU.IV.DEEP [UR30], which nothing has written
+    constexpr word line = {0x000000001e007540, 0x0009c08000};
+    const auto code = code_of({line, end});
+    proof::kernel_code kernel;
+    kernel.sm = 100;
+    kernel.code = code;
+    kernel.parameters = 0x380;
+    EXPECT_FALSE(proof::prove(kernel).proven());
+}
+
+// --- nvdisasm's readings ---
+
+// Those that were noted down, of what compilers make for each architecture.
+std::vector<reading> noted()
+{
+    std::vector<reading> all;
+    std::ifstream file(PROOF_READINGS);
+    for (std::string line; std::getline(file, line);) {
+        if (line.empty() || line[0] == '#')
+            continue;
+        std::istringstream parts(line);
+        reading one;
+        parts >> one.sm >> std::hex >> one.low >> one.high;
+        std::getline(parts >> std::ws, one.text);
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+TEST(proof_decoder, agrees_with_the_readings_that_were_noted_down)
+{
+    const auto all = noted();
+    EXPECT_GT(all.size(), 500U) << PROOF_READINGS;
+    std::map<unsigned, unsigned> of;
+    for (const reading &each : all) {
+        const std::string why = difference(each);
+        EXPECT_TRUE(why.empty())
+            << "sm_" << each.sm << ' ' << std::hex << each.low << ' '
+            << each.high << "\n  " << each.text << "\n  " << why;
+        of[each.sm]++;
+    }
+    for (const unsigned sm : {80U, 90U, 100U, 120U})
+        EXPECT_GT(of[sm], 100U) << sm;
+}
+
+// The listing of a file that nvdisasm prints; nothing if it cannot read that.
+std::string disassembled(const std::string &file)
+{
+    const std::string command =
+        std::string(PROOF_NVDISASM) + " -c -hex '" + file + "' 2>/dev/null";
+    FILE *const from = popen(command.c_str(), "r");
+    if (from == nullptr)
+        return {};
+    std::string made;
+    std::array<char, 65536> block{};
+    for (std::size_t got = 0;
+         (got = fread(block.data(), 1, block.size(), from)) > 0;)
+        made.append(block.data(), got);
+    return pclose(from) == 0 ? made : std::string();
+}
+
+// The instructions of a listing, with the ways of branches.
+std::vector<reading> read_listing(const std::string &listing, unsigned sm)
+{
+    // Two lines each: the address, the text, the first half; the second half.
+    static const std::regex first(
+        R"(^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*/\* 0x([0-9a-f]{16}) \*/.*)");
+    static const std::regex second(R"(^\s*/\* 0x([0-9a-f]{16}) \*/.*)");
+    static const std::regex label(R"(^(\.L_x_\d+):\s*)");
+    static const std::regex target(R"(.*`\((\.L_x_\d+)\).*)");
+    std::vector<reading> all;
+    std::map<std::string, std::uint64_t> labels;
+    std::vector<std::string> named;
+    struct jump
+    {
+        std::size_t which;
+        std::uint64_t at;
+        std::string to;
+    };
+    std::vector<jump> jumps;
+    std::istringstream lines(listing);
+    std::uint64_t at = 0;
+    bool open = false;
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch found;
+        if (std::regex_match(line, found, label)) {
+            named.push_back(found[1]);
+        } else if (std::regex_match(line, found, first)) {
+            reading one;
+            one.sm = sm;
+            at = std::stoull(found[1], nullptr, 16);
+            one.text = found[2];
+            one.low = std::stoull(found[3], nullptr, 16);
+            for (const std::string &each : named)
+                labels[each] = at;
+            named.clear();
+            if (std::smatch to; std::regex_match(one.text, to, target))
+                jumps.push_back({all.size(), at, to[1]});
+            all.push_back(std::move(one));
+            open = true;
+        } else if (open && std::regex_match(line, found, second)) {
+            all.back().high = std::stoull(found[1], nullptr, 16);
+            open = false;
+        }
+    }
+    for (const jump &each : jumps)
+        if (const auto to = labels.find(each.to); to != labels.end())
+            all[each.which].distance = static_cast<std::int64_t>(to->second) -
+                                       static_cast<std::int64_t>(each.at) - 16;
+    return all;
+}
+
+class proof_readings : public testing::TestWithParam<unsigned>
+{};
+
+TEST_P(proof_readings, are_nvdisasms)
+{
+    if (std::strcmp(PROOF_NVDISASM, "") == 0)
+        GTEST_SKIP() << "nvdisasm is not installed: the decoder is compared "
+                        "with noted readings alone (EMUV_NVDISASM names it)";
+    const unsigned sm = GetParam();
+    std::size_t branches = 0;
+    std::size_t instructions = 0;
+    for (const char *const kind : {"", ".spilled"}) {
+        const std::string file = std::string(PROOF_FOLDER "/kernels.sm_") +
+                                 std::to_string(sm) + kind + ".cubin";
+        const auto all = read_listing(disassembled(file), sm);
+        if (all.empty())
+            GTEST_SKIP() << PROOF_NVDISASM << " is too old for sm_" << sm
+                         << ": that is compared with noted readings alone";
+        for (const reading &each : all) {
+            const std::string why = difference(each);
+            EXPECT_TRUE(why.empty()) << std::hex << each.low << ' ' << each.high
+                                     << "\n  " << each.text << "\n  " << why;
+            branches += each.distance ? 1 : 0;
+            instructions++;
+        }
+    }
+    EXPECT_GT(instructions, 1000U);
+    EXPECT_GT(branches, 100U);
+}
+
+INSTANTIATE_TEST_SUITE_P(sm, proof_readings, testing::Values(80, 90, 100, 120),
+                         testing::PrintToStringParamName());
+
+} // namespace

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Memory that other processes or interfaces made, and the program opens.
+#include "hooks/session.hpp"
+
+using namespace emuv::cuda;
+
+namespace {
+
+using kind = foreign::key::kind;
+
+// The device of a handle's memory, or -1 if that is system RAM.
+int device_of(CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp properties{};
+    const bool known = EMUV_REAL(cuMemGetAllocationPropertiesFromHandle)(
+                           &properties, handle) == CUDA_SUCCESS;
+    return known && properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
+               ? properties.location.id
+               : -1;
+}
+
+// Charges memory that was opened by an IPC handle, or closes it again.
+CUresult opened(const entry &ours, CUdeviceptr *at, CUresult result)
+{
+    if (!ours || result != CUDA_SUCCESS || !ours.table().others().counts())
+        return result;
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    int device = ours.table().current_device();
+    EMUV_REAL(cuMemGetAddressRange_v2)(&base, &bytes, *at);
+    EMUV_REAL(cuPointerGetAttribute)
+    (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *at);
+    if (ours.table().others().open({kind::address, *at}, device, bytes))
+        return result;
+    EMUV_REAL(cuIpcCloseMemHandle)(*at);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+} // namespace
+
+// It is charged once it is mapped: see cuMemMap().
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                        void *shared,
+                                        CUmemAllocationHandleType type)
+{
+    const entry ours;
+    const CUresult result =
+        EMUV_REAL(cuMemImportFromShareableHandle)(handle, shared, type);
+    if (!ours || result != CUDA_SUCCESS || !ours.table().others().counts())
+        return result;
+    if (const int device = device_of(*handle); device >= 0)
+        ours.table().others().open({kind::handle, *handle}, device, 0);
+    return result;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle,
+                               unsigned flags)
+{
+    const entry ours;
+    return opened(ours, at,
+                  EMUV_REAL(cuIpcOpenMemHandle_v2)(at, handle, flags));
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *at, CUipcMemHandle handle,
+                            unsigned flags)
+{
+    const entry ours;
+    return opened(ours, at, EMUV_REAL(cuIpcOpenMemHandle)(at, handle, flags));
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr at)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuIpcCloseMemHandle)(at);
+    if (ours && result == CUDA_SUCCESS)
+        ours.table().others().close({kind::address, at});
+    return result;
+}
+
+CUresult cuImportExternalMemory(CUexternalMemory *made,
+                                const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *what)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuImportExternalMemory)(made, what);
+    if (!ours || result != CUDA_SUCCESS ||
+        ours.table().others().open(
+            {kind::external, reinterpret_cast<std::uint64_t>(*made)},
+            ours.table().current_device(), what->size))
+        return result;
+    EMUV_REAL(cuDestroyExternalMemory)(*made);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDestroyExternalMemory(CUexternalMemory made)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuDestroyExternalMemory)(made);
+    if (ours && result == CUDA_SUCCESS)
+        ours.table().others().close(
+            {kind::external, reinterpret_cast<std::uint64_t>(made)});
+    return result;
+}
