@@ -44,6 +44,10 @@ constexpr const char *help =
     "  --away WHAT    mapped or unmapped (unmapped)\n"
     "  --written WHAT made: kernels write what nobody wrote before; all: and\n"
     "                 all else that they name (made)\n"
+    "  --in-place HOW once: a kernel reads over the link as often as it "
+    "names;\n"
+    "                 often: one that computes reads the same again and again\n"
+    "                 (once)\n"
     "  --steps N      at least so many steps: the last one recorded comes "
     "again\n"
     "                 (0)\n"
@@ -66,6 +70,7 @@ struct options
     bool describe = false;
     bool unmaps = true;
     written how = written::made;
+    bool often = false; // kernels that compute read in place many times
     bool each = false;
     unsigned steps = 0;
     unsigned untrusted = 0;
@@ -130,6 +135,11 @@ options read_options(int count, char **arguments)
             if (which != "made" && which != "all")
                 give_up("--written: made or all");
             out.how = which == "all" ? written::all : written::made;
+        } else if (name == "--in-place") {
+            const std::string_view which = value();
+            if (which != "once" && which != "often")
+                give_up("--in-place: once or often");
+            out.often = which == "often";
         } else if (name == "--card") {
             std::string error;
             const char *const file = value();
@@ -424,6 +434,8 @@ private:
                             1000 / static_cast<double>(costs.in_place);
             }
         }
+        if (how_.often && each.what == what::work)
+            over *= passes(each);
         std::uint64_t ns = each.ns;
         if (each.what == what::copy_in)
             ns = std::max(ns, each.bytes * 1000 / costs.link_in_alone);
@@ -432,6 +444,18 @@ private:
         made_.enqueue(stream_,
                       {.what = card::request::kernel,
                        .ns = std::max(ns, static_cast<std::uint64_t>(over))});
+    }
+
+    // How often a kernel reads what it uses: the time that it takes is enough
+    // to read all of it so often from VRAM. A digest is taken at VRAM's rate.
+    double passes(const item &each) const
+    {
+        double bytes = 1;
+        for (const use &one : of_.uses_of(each))
+            bytes += static_cast<double>(of_.pieces[one.piece].bytes);
+        return std::max(1.0, static_cast<double>(each.ns) *
+                                 static_cast<double>(costs.digest) / 1000 /
+                                 bytes);
     }
 
     void wait()

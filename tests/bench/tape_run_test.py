@@ -46,6 +46,12 @@ class TapeRunTest(unittest.TestCase):
         self.assertGreaterEqual(row["moving"], 0.99 * row["native"])
         self.assertLessEqual(row["moving"], 1.01 * row["native"])
 
+    def test_kernels_that_compute_read_often_in_place_if_asked_to(self):
+        once = self.run_tape(RECORDED, "1.3x")
+        often = self.run_tape(RECORDED, "1.3x", "--in-place", "often")
+        self.assertGreater(often["first"], 1.3 * once["first"])
+        self.assertEqual(often["native"], once["native"])
+
     def test_figures_are_the_same_however_busy_the_machine_is(self):
         alone = self.run_steps(RECORDED, "1.3x", "--each")
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])

@@ -7,6 +7,8 @@
 // All threads of a program that links this come from emuv::cuda::thread. A
 // thread that sleeps may hold a mutex. So the program is linked with --wrap for
 // the two functions below.
+#include "virtual_time.hpp"
+
 #include "base/thread.hpp"
 
 #include <algorithm>
@@ -53,6 +55,7 @@ std::vector<runner *> all{&first};
 std::deque<runner *> ready; // those that wait for nothing but their turn
 std::uint64_t time_ns = 1000000000;
 unsigned locking = 0; // how many wait for a mutex
+std::uint64_t turn_count = 0;
 thread_local runner *self = &first;
 
 void make_ready(runner &which)
@@ -88,6 +91,7 @@ runner &take_next()
     }
     runner &next = *ready.front();
     ready.pop_front();
+    turn_count++;
     return next;
 }
 
@@ -135,6 +139,11 @@ void *run(void *which)
 }
 
 } // namespace
+
+std::uint64_t bench::turns()
+{
+    return turn_count;
+}
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *which)
 {

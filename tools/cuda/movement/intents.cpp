@@ -132,7 +132,7 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         if (waiters_ > 0 && version_ == state && motions_.empty() &&
             in_flight().empty()) {
             hopeless_ = progress_;
-            changed_.notify_all();
+            tell_all();
         }
     }
     decided_ = state;
@@ -203,7 +203,7 @@ void mover::end_exchange()
     exchange_after_ns_ =
         std::max(exchange_after_ns_, now + exchange_part * took);
     exchange_ = {};
-    changed_.notify_all();
+    tell_all();
 }
 
 bool mover::begin_exchange(std::unique_lock<std::mutex> &lock)
@@ -305,7 +305,7 @@ bool mover::make_way(std::uint64_t bytes)
     hope mine{given_up_, progress_, now_ns(), now_ns()};
     bool charged = false;
     while (!(charged = limits_.charge_physical(bytes)) && !is_in_vain(mine)) {
-        changed_.notify_all();
+        to_look_.notify_all();
         if (!limits_.can_wait()) {
             changed_.wait_for(lock, 1000000);
             continue;
@@ -319,7 +319,7 @@ bool mover::make_way(std::uint64_t bytes)
         if (charged)
             break;
     }
-    changed_.notify_all();
+    tell_all();
     wanted_bytes_ -= bytes;
     version_++;
     return charged;
@@ -332,7 +332,7 @@ bool mover::give_way(std::unique_lock<std::mutex> &lock)
     frames_.drop();
     if (dropped) {
         given_up_++;
-        changed_.notify_all();
+        tell_all();
     }
     if (!settled_ || !gate_.all_trusted())
         return dropped;

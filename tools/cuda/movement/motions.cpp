@@ -74,7 +74,7 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     if (which->digest != motion::none)
         digests_.put(which->digest);
     motions_.erase(which);
-    changed_.notify_all();
+    tell_all();
 }
 
 // Asks, without the lock, which copies and digests have ended. The device ends
@@ -236,7 +236,7 @@ bool mover::hide(std::unique_lock<std::mutex> &lock, motion &which)
     gate_.end_remap(of);
     if (done)
         gate_.set_away(*which.of, of, true);
-    changed_.notify_all();
+    tell_all();
     return done && may_move(which);
 }
 
@@ -481,7 +481,7 @@ void mover::serve(stage mine)
         if (!next->called_off)
             trace_.span(trace::row::calls, makes ? "make room" : "map", start,
                         now_ns(), of.at, of.bytes, next->next_use);
-        changed_.notify_all();
+        tell_all();
     }
     lock.unlock();
     calls_.cuCtxPopCurrent_v2(&popped);

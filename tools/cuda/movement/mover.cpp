@@ -77,7 +77,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     host_bytes_ += host;
     if ((host > 0 || check_ != nullptr) && !active() && !gave_up_)
         start(context);
-    changed_.notify_all();
+    tell_all();
 }
 
 bool mover::remove(CUdeviceptr base, remains &left)
@@ -116,7 +116,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
         if (each.away)
             gate_.set_away(*gone, each, false);
     }
-    changed_.notify_all();
+    tell_all();
     return true;
 }
 
@@ -181,7 +181,7 @@ void mover::let_go(block &held)
     const std::unique_lock lock = enter();
     held.in_flight--;
     version_++;
-    changed_.notify_all();
+    tell_all();
 }
 
 std::optional<stretch> mover::stretch_at(CUdeviceptr address)
@@ -239,7 +239,7 @@ bool mover::names_any(const std::vector<CUdeviceptr> &words)
 void mover::hold_still(block &of)
 {
     gate_.fix(of);
-    changed_.notify_all();
+    tell_all();
 }
 
 void mover::fix_all(const char *why)
@@ -322,6 +322,13 @@ void mover::enter(std::unique_lock<std::mutex> &lock)
     entering_.fetch_sub(1);
 }
 
+// Something has changed that others may wait for.
+void mover::tell_all()
+{
+    changed_.notify_all();
+    to_look_.notify_all();
+}
+
 void mover::let_in(std::unique_lock<std::mutex> &lock)
 {
     if (entering_.load() == 0)
@@ -341,7 +348,7 @@ void mover::give_up(const char *why)
     gave_up_ = true;
     gate_.call_off_all();
     bring_all_home();
-    changed_.notify_all();
+    tell_all();
 }
 
 void mover::start(CUcontext context)
@@ -385,7 +392,7 @@ void mover::stop(CUcontext context)
             return;
         stopping_ = true;
         gate_.call_off_all();
-        changed_.notify_all();
+        tell_all();
     }
     thread_.join();
     flights_.close(); // waits for the driver, whom others may have to reach
@@ -527,7 +534,7 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     // already.
     if ((stopping_ || gave_up_) && gate_.away() > 0) {
         bring_all_home();
-        changed_.notify_all();
+        tell_all();
     }
     bool busy = retire(lock);
     let_in(lock);
@@ -565,19 +572,19 @@ void mover::rest(std::unique_lock<std::mutex> &lock,
     if (waiting || !in_flight().empty() || idle_since_ns_ > last_work_ns)
         last_work_ns = now;
     if (waiting) {
-        changed_.wait_for(lock, is_waited_for() ? 20000 : 50000);
+        to_look_.wait_for(lock, is_waited_for() ? 20000 : 50000);
     } else if (now - last_work_ns < rest_after_ns) {
-        changed_.wait_for(lock, 200000);
+        to_look_.wait_for(lock, 200000);
     } else if (wanted_bytes_ > 0) {
         // make_way() sleeps in the ledger. Nothing tells when work ends that
         // keeps units from leaving.
-        changed_.wait_for(lock, 1000000);
+        to_look_.wait_for(lock, 1000000);
     } else {
         resting_.store(true);
         // From here on a thread that hands work over wakes this one, under the
         // lock.
         if (!flights_.any_departed())
-            changed_.wait_for(lock, 100000000);
+            to_look_.wait_for(lock, 100000000);
         resting_.store(false);
     }
 }
@@ -598,7 +605,7 @@ void mover::loop()
     std::unique_lock lock(lock_);
     settled_ = ready;
     preparing_ = false;
-    changed_.notify_all();
+    tell_all();
     if (!ready && !stopping_)
         give_up("its copies could not be set up");
     std::uint64_t last_work_ns = 0;
@@ -614,7 +621,7 @@ void mover::loop()
         limits_.call_off_waits();
         changed_.wait_for(lock, 1000000);
     }
-    changed_.notify_all();
+    tell_all();
     served_ = true;
     to_map_.notify_all();
     to_make_.notify_all();

@@ -428,6 +428,7 @@ private:
     bool is_first_of_block(block &of, std::size_t index) const;
     std::unique_lock<std::mutex> enter();
     void enter(std::unique_lock<std::mutex> &lock);
+    void tell_all();
     void let_in(std::unique_lock<std::mutex> &lock);
     void give_up(const char *why);
 
@@ -447,7 +448,10 @@ private:
     std::atomic<unsigned> entering_{0}; // threads that go before the mover
 
     std::mutex lock_; // guards all below
-    condition changed_;
+    // A thread that waits for a change wakes the mover's thread, and no other
+    // that waits: two of those would wake each other without end.
+    condition changed_; // for all others, ...
+    condition to_look_; // ... and for the mover's thread
     condition to_map_;  // there is something to map ...
     condition to_open_; // ... or untrusted work at a barrier ...
     condition to_make_; // ... or to make room for

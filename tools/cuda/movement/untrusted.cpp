@@ -145,7 +145,7 @@ void mover::begin_untrusted()
             each->may_change();
     gate_.begin(false);
     bring_all_home();
-    changed_.notify_all();
+    tell_all();
 }
 
 // Lets motions end that are nearly over, and begins none.
@@ -169,7 +169,7 @@ void mover::settle(std::unique_lock<std::mutex> &lock)
     settling_++;
     while (!gave_up_ && !stopping_ && gate_.all_trusted() &&
            std::any_of(motions_.begin(), motions_.end(), is_awaited)) {
-        changed_.notify_all();
+        to_look_.notify_all();
         changed_.wait_for(lock, 20000);
     }
     settling_--;
@@ -200,7 +200,7 @@ void mover::drain(std::unique_lock<std::mutex> &lock, CUstream stream)
     // That stream is several, of as many threads.
     while (stream != CU_STREAM_PER_THREAD && !gave_up_ && !stopping_ &&
            is_busy()) {
-        changed_.notify_all();
+        to_look_.notify_all();
         changed_.wait_for(lock, 1000000);
         if (now_ns() - start > patience_ns) {
             for_untrusted_.lose(schedule_.steps());

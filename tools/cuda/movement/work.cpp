@@ -233,7 +233,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     std::uint64_t least = bytes;
     std::uint64_t nearer = start;
     while (!gave_up_ && !stopping_ && bytes > 0) {
-        changed_.notify_all();
+        to_look_.notify_all();
         changed_.wait_for(lock, 20000000);
         bytes = missing_bytes(all);
         if (hopeless_ == progress_ && bytes > 0) {
@@ -552,7 +552,7 @@ void mover::end(flight &&begun, CUstream stream, bool running)
         ended(begun, false);
         note_emptiness();
     }
-    changed_.notify_all();
+    tell_all();
 }
 
 // Takes note if the device has nothing to do. Work that is being handed over
@@ -613,7 +613,7 @@ void mover::await_end()
     const std::uint64_t start = now_ns();
     waiters_++;
     while (!in_flight().empty() && !gave_up_ && !stopping_) {
-        changed_.notify_all();
+        to_look_.notify_all();
         changed_.wait_for(lock, 20000000);
         if (now_ns() - start > 10 * patience_ns) {
             for_device_.lose(checked_);
@@ -680,7 +680,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     }
     note_emptiness();
     if (!landed.empty())
-        changed_.notify_all();
+        tell_all();
     return landed.size() >= flights::asked_at_once;
 }
 
