@@ -2,8 +2,8 @@
 # Installation of what belongs to no single target.
 #
 # Each component is a package: emuv (the tool and all that goes with it),
-# libemuv-cuda, libemuv-dev, and emuv-dkms, the module's sources. `cmake
-# --install` without --component takes all but the last.
+# libemuv-cuda, libemuv-dev, emuv-slurm, and emuv-dkms, the module's sources.
+# `cmake --install` without --component takes all but the last.
 
 include(CMakePackageConfigHelpers)
 
@@ -47,7 +47,11 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/emuv-restore.service"
 install(FILES packaging/vgpu-profiles.conf packaging/compose.yaml
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT emuv)
 if(NOT EMUV_DEBIAN_DOCS)
-  foreach(component IN ITEMS emuv libemuv-cuda libemuv-dev)
+  set(components emuv libemuv-cuda libemuv-dev)
+  if(TARGET emuv_slurm)
+    list(APPEND components emuv-slurm)
+  endif()
+  foreach(component IN LISTS components)
     set(folder "${CMAKE_INSTALL_DATADIR}/doc/${component}")
     if(component STREQUAL "emuv")
       set(folder "${CMAKE_INSTALL_DOCDIR}")

@@ -117,6 +117,8 @@ struct emuv_waiter {
  * @client_limit: Virtual bytes that one account may have
  * @unowned: Part of @virtual_used that is in no account, because the allocating
  *	client dropped the region before other holders did
+ * @physical_peak: The most that @physical_used has been
+ * @virtual_peak: The most that @virtual_used has been
  * @waiters: Charges that wait for room, in the order of their arrival
  * @head: The first waiter that holds others up, or NULL; and since when, by
  *	jiffies_64
@@ -135,6 +137,8 @@ struct emuv_ledger {
 	u64 physical_used;
 	u64 virtual_used;
 	u64 unowned;
+	u64 physical_peak;
+	u64 virtual_peak;
 	struct emuv_counters counters;
 	struct list_head waiters;
 	unsigned int waiter_count;

@@ -38,6 +38,7 @@ static void emuv_ledger_enter(struct emuv_ledger *ledger,
 			      struct emuv_account *account, u64 bytes)
 {
 	ledger->physical_used += bytes;
+	ledger->physical_peak = max(ledger->physical_peak, ledger->physical_used);
 	account->physical += bytes;
 }
 
@@ -429,6 +430,8 @@ int emuv_ledger_take(struct emuv_ledger *ledger, struct emuv_account *account,
 	if (bytes <= ledger->virtual_limit - ledger->virtual_used &&
 	    bytes <= ledger->client_limit - account->virtual) {
 		ledger->virtual_used += bytes;
+		ledger->virtual_peak = max(ledger->virtual_peak,
+					   ledger->virtual_used);
 		account->virtual += bytes;
 	} else {
 		err = -ENOSPC;
@@ -568,6 +571,8 @@ void emuv_ledger_read(struct emuv_ledger *ledger, struct emuv_ledger *copy)
 	copy->physical_used = ledger->physical_used;
 	copy->virtual_used = ledger->virtual_used;
 	copy->unowned = ledger->unowned;
+	copy->physical_peak = ledger->physical_peak;
+	copy->virtual_peak = ledger->virtual_peak;
 	copy->counters = ledger->counters;
 	copy->waiter_count = ledger->waiter_count;
 	spin_unlock(&ledger->lock);

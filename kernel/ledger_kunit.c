@@ -47,6 +47,8 @@ static void ledger_expect_sums(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, sums.unowned, model->unowned);
 	KUNIT_EXPECT_LE(test, sums.physical_used, sums.physical_limit);
 	KUNIT_EXPECT_LE(test, sums.virtual_used, sums.virtual_limit);
+	KUNIT_EXPECT_LE(test, sums.physical_used, sums.physical_peak);
+	KUNIT_EXPECT_LE(test, sums.virtual_used, sums.virtual_peak);
 }
 
 static void ledger_charges_up_to_the_limit(struct kunit *test)
@@ -460,6 +462,33 @@ static void ledger_takes_back_what_a_closed_account_charged(struct kunit *test)
 	ledger_expect_sums(test);
 }
 
+static void ledger_keeps_the_peaks_of_its_sums(struct kunit *test)
+{
+	struct ledger_model *model = test->priv;
+	struct emuv_account *one = &model->accounts[0];
+	struct emuv_ledger sums;
+	u64 free_bytes;
+
+	emuv_ledger_charge(&model->ledger, one, 30, &free_bytes);
+	emuv_ledger_take(&model->ledger, one, 40);
+	emuv_ledger_uncharge_prepare(&model->ledger, one, 20, &free_bytes);
+	emuv_ledger_uncharge_finish(&model->ledger, one, 20, true);
+	emuv_ledger_disown(&model->ledger, one, 35);
+	emuv_ledger_return(&model->ledger, 35);
+	emuv_ledger_charge(&model->ledger, one, 5, &free_bytes);
+	emuv_ledger_charge(&model->ledger, one, PHYSICAL, &free_bytes);
+	emuv_ledger_take(&model->ledger, one, VIRTUAL);
+	emuv_ledger_read(&model->ledger, &sums);
+	KUNIT_EXPECT_EQ(test, sums.physical_peak, 30);
+	KUNIT_EXPECT_EQ(test, sums.virtual_peak, 40);
+	emuv_ledger_charge(&model->ledger, one, 20, &free_bytes);
+	emuv_ledger_take(&model->ledger, one, 37);
+	emuv_ledger_read(&model->ledger, &sums);
+	KUNIT_EXPECT_EQ(test, sums.physical_peak, 35);
+	KUNIT_EXPECT_EQ(test, sums.virtual_peak, 42);
+	ledger_expect_sums(test);
+}
+
 static void ledger_adds_up_what_accounts_report(struct kunit *test)
 {
 	struct ledger_model *model = test->priv;
@@ -569,6 +598,7 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_bounds_what_one_client_takes),
 	KUNIT_CASE(ledger_state_follows_the_sum_and_those_who_wait),
 	KUNIT_CASE(ledger_takes_back_what_a_closed_account_charged),
+	KUNIT_CASE(ledger_keeps_the_peaks_of_its_sums),
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),
 	KUNIT_CASE(ledger_counters_never_go_back),
 	KUNIT_CASE(ledger_sums_are_the_accounts_whatever_comes),

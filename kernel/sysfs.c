@@ -32,6 +32,8 @@ EMUV_LEDGER_ATTR(total_bytes, ledger.physical_limit + ledger.virtual_limit);
 EMUV_LEDGER_ATTR(physical_used_bytes, ledger.physical_used);
 EMUV_LEDGER_ATTR(virtual_used_bytes, ledger.virtual_used);
 EMUV_LEDGER_ATTR(unowned_bytes, ledger.unowned);
+EMUV_LEDGER_ATTR(physical_peak_bytes, ledger.physical_peak);
+EMUV_LEDGER_ATTR(virtual_peak_bytes, ledger.virtual_peak);
 EMUV_LEDGER_ATTR(fetched_bytes, ledger.counters.fetched_bytes);
 EMUV_LEDGER_ATTR(evicted_bytes, ledger.counters.evicted_bytes);
 EMUV_LEDGER_ATTR(spills, ledger.counters.spills);
@@ -152,6 +154,8 @@ static struct attribute *emuv_sysfs_attrs[] = {
 	&dev_attr_virtual_used_bytes.attr,
 	&dev_attr_unowned_bytes.attr,
 	&dev_attr_lingering_bytes.attr,
+	&dev_attr_physical_peak_bytes.attr,
+	&dev_attr_virtual_peak_bytes.attr,
 	&dev_attr_resident_bytes.attr,
 	&dev_attr_reserve_bytes.attr,
 	&dev_attr_guaranteed.attr,

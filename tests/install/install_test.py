@@ -147,7 +147,7 @@ class InstallTest(unittest.TestCase):
 
     def test_components_share_no_file_and_leave_none_out(self):
         seen = {}
-        for component in ("emuv", "libemuv-cuda", "libemuv-dev"):
+        for component in ("emuv", "libemuv-cuda", "libemuv-dev", "emuv-slurm"):
             root = self.work / component
             install(self.work, "--prefix", "/usr", "--component", component,
                     DESTDIR=str(root))

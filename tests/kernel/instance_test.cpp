@@ -592,6 +592,32 @@ TEST_F(instance, SysfsAgreesWithTheAbi)
     expect_sysfs_agrees(control, id);
 }
 
+TEST_F(instance, PeaksStayWhenMemoryIsFreed)
+{
+    const int id = create(control, 64 * mib, 32 * mib);
+    const auto expect_peaks = [id](u64 physical, u64 of_ram) {
+        EXPECT_EQ(attribute(id, "physical_peak_bytes"),
+                  std::to_string(physical));
+        EXPECT_EQ(attribute(id, "virtual_peak_bytes"), std::to_string(of_ram));
+    };
+    expect_peaks(0, 0);
+    {
+        const auto client = open_client(id);
+        const auto other = open_client(id);
+        allocate(client, 3 * chunk);
+        allocate(other, chunk);
+        ASSERT_EQ(charge(client, 1000), 0);
+        ASSERT_EQ(charge(other, 234), 0);
+        EXPECT_EQ(charge(other, 64 * mib), ENOSPC);
+    }
+    EXPECT_EQ(query(control, id).virtual_used_bytes, 0U);
+    expect_peaks(1234, 4 * chunk);
+    const auto client = open_client(id);
+    allocate(client, chunk);
+    ASSERT_EQ(charge(client, 1), 0);
+    expect_peaks(1234, 4 * chunk);
+}
+
 TEST_F(instance, AttributesCanOnlyBeRead)
 {
     const int id = create(control, mib, chunk);
