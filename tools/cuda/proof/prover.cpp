@@ -1111,6 +1111,17 @@ private:
         set_pair(what, made, a_value(a_number));
     }
 
+    // Its predicate says whether it is not 0. The last one joins in.
+    void plain_logic(const instruction &what)
+    {
+        const value made = logic(what, get(what, what.a), get(what, what.b),
+                                 get(what, what.c));
+        if (made.is_term() && what.bits(87, 90) == always_true &&
+            what.bit(90) && !what.bit(80))
+            truth_made_ = is_any(term_of(made));
+        set(what, what.to, made);
+    }
+
     // D of A and B, where D may be one of them: all operands are read before
     // anything is set.
     void step(const instruction &what, index at)
@@ -1154,15 +1165,9 @@ private:
         case effect::scaled_sum:
             scaled_sum(what);
             break;
-        case effect::logic: {
-            const value made = logic(what, a(), b(), c());
-            // Its predicate says whether it is not 0. The last one joins in.
-            if (made.is_term() && what.bits(87, 90) == always_true &&
-                what.bit(90) && !what.bit(80))
-                truth_made_ = is_any(term_of(made));
-            put(made);
+        case effect::logic:
+            plain_logic(what);
             break;
-        }
         case effect::shift:
             shift(what);
             break;
@@ -1516,31 +1521,35 @@ private:
     }
 
     // @return whether the next instruction may come behind it
+    bool branch(const instruction &what, index at)
+    {
+        // By a uniform predicate of its own.
+        const auto taken =
+            what.bits(0, 12) == 0x547 ? decided_by_uniform(what) : std::nullopt;
+        if (taken && !*taken)
+            return true;
+        const index to = target_of(what, at);
+        if (to == nowhere) {
+            fail(obstacle::broken, at);
+            return false;
+        }
+        state there = now_;
+        if (what.goes_alone())
+            assume(there, what.when);
+        flow(to, there);
+        const bool alone = what.has_one_condition();
+        if (alone)
+            assume(now_, what.when.opposite());
+        return what.when.value != condition::always || !(alone || taken);
+    }
+
+    // The same.
     bool turn(const instruction &what, index at, index block)
     {
         const bool always = what.when.value == condition::always;
         switch (what.of->does) {
-        case effect::branch: {
-            // By a uniform predicate of its own.
-            const auto taken = what.bits(0, 12) == 0x547
-                                   ? decided_by_uniform(what)
-                                   : std::nullopt;
-            if (taken && !*taken)
-                return true;
-            const index to = target_of(what, at);
-            if (to == nowhere) {
-                fail(obstacle::broken, at);
-                return false;
-            }
-            state there = now_;
-            if (what.goes_alone())
-                assume(there, what.when);
-            flow(to, there);
-            const bool alone = what.has_one_condition();
-            if (alone)
-                assume(now_, what.when.opposite());
-            return !(always && (alone || taken));
-        }
+        case effect::branch:
+            return branch(what, at);
         case effect::branch_indexed: {
             const auto found = kernel_.targets.find(at * 16);
             if (found == kernel_.targets.end() || found->second.empty()) {
