@@ -586,6 +586,23 @@ void about_addresses(questions &q)
     ASK("cuIpcGetMemHandle null, spilled",
         d.cuIpcGetMemHandle(nullptr, s.spilled));
     ASK("cuIpcGetMemHandle wild", d.cuIpcGetMemHandle(&s.ipc, wild));
+    ASK("cuIpcOpenMemHandle of no handle",
+        d.cuIpcOpenMemHandle(&s.pointer, s.ipc,
+                             CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    ASK("cuIpcOpenMemHandle no flags",
+        d.cuIpcOpenMemHandle(&s.pointer, s.ipc, 0));
+    ASK("cuIpcCloseMemHandle wild", d.cuIpcCloseMemHandle(wild));
+    ASK("cuIpcCloseMemHandle of an allocation", d.cuIpcCloseMemHandle(s.large));
+    ASK("cuMemImportFromShareableHandle of no file",
+        d.cuMemImportFromShareableHandle(
+            &s.handle, nullptr, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    static const CUDA_EXTERNAL_MEMORY_HANDLE_DESC external{};
+    static CUexternalMemory opened;
+    ASK("cuImportExternalMemory null",
+        d.cuImportExternalMemory(nullptr, nullptr));
+    ASK("cuImportExternalMemory of nothing",
+        d.cuImportExternalMemory(&opened, &external));
+    ASK("cuDestroyExternalMemory null", d.cuDestroyExternalMemory(nullptr));
 }
 
 void about_copies(questions &q)

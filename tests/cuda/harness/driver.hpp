@@ -121,6 +121,11 @@ namespace harness {
     X(cuMemGetAllocationPropertiesFromHandle)                                  \
     X(cuMemRetainAllocationHandle)                                             \
     X(cuIpcGetMemHandle)                                                       \
+    X(cuIpcOpenMemHandle)                                                      \
+    X(cuIpcCloseMemHandle)                                                     \
+    X(cuMemImportFromShareableHandle)                                          \
+    X(cuImportExternalMemory)                                                  \
+    X(cuDestroyExternalMemory)                                                 \
     X(cuArrayCreate)                                                           \
     X(cuArray3DCreate)                                                         \
     X(cuArrayDestroy)                                                          \
