@@ -164,6 +164,26 @@ class BatchTest(unittest.TestCase):
                       "764 MiB; again with more\n", done.stderr)
         self.assertEqual(set(self.ended().values()), {1})
 
+    def test_an_item_that_aborts_without_room_goes_where_there_is_more(self):
+        script = ('[ $EMUV_INSTANCE = 0 ] || [ "$1" != large ] || { '
+                  'echo "emuV: refused 8 GiB: in use are" >&2; kill -ABRT $$; }; '
+                  + NOTE.replace("$2", str(self.ends)))
+        done = self.batch("--instances", "10,0,1", "--json",
+                          *self.shell(script),
+                          items=["large", *range(20)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("large 0\n", self.ends.read_text())
+        self.assertEqual(set(self.ended().values()), {1})
+
+    def test_a_caller_that_ignores_ended_children_has_them_counted(self):
+        done = self.batch(
+            "--json", *self.shell(NOTE.replace("$2", str(self.ends))),
+            items=range(3),
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["done"], 3, done.stderr)
+        self.assertEqual(set(self.ended().values()), {1})
+
     def test_an_item_that_fits_nowhere_fails(self):
         done = self.batch("--json", "--oom-status", "3",
                           *self.shell("exit 3"), items=["x"])

@@ -176,8 +176,10 @@ void relay_until_end(const program &run, relay &out, relay &err)
 
 ending judge(int status, bool refused, const job &what)
 {
+    // C++ aborts where nobody catches the refusal.
     if (WIFSIGNALED(status))
-        return ending::lost;
+        return refused && WTERMSIG(status) == SIGABRT ? ending::no_memory
+                                                      : ending::lost;
     const int number = WEXITSTATUS(status);
     const auto &statuses = what.memory_statuses;
     if (std::find(statuses.begin(), statuses.end(), number) != statuses.end())
@@ -229,6 +231,8 @@ void leave_terminal()
 {
     ::setpgid(0, 0);
     leave_terminal();
+    // Or the program's end is forgotten, where the caller ignores it.
+    std::signal(SIGCHLD, SIG_DFL);
     // A signal to its group means the program.
     for (const int number : {SIGINT, SIGTERM})
         std::signal(number, SIG_IGN);

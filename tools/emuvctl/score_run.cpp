@@ -30,7 +30,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,9 +46,8 @@ volatile pid_t receiver = 0;
 
 void hand_on(int number, siginfo_t *from, void * /*context*/)
 {
-    // A terminal sends to all of its foreground's processes.
-    const bool of_terminal =
-        (number == SIGINT || number == SIGQUIT) && from->si_code > 0;
+    // The kernel sends a terminal's to all of its foreground's processes.
+    const bool of_terminal = from->si_code > 0;
     const int kept = errno;
     if (receiver > 0 && !of_terminal)
         ::kill(receiver, number);
@@ -314,8 +312,7 @@ void score_run::finish(form as, environment &env)
     std::filesystem::remove_all(folder_, ignored);
     if (WIFSIGNALED(status_)) {
         // The shell is told the same as without --score; one core is enough.
-        const rlimit none = {0, 0};
-        ::setrlimit(RLIMIT_CORE, &none);
+        ::prctl(PR_SET_DUMPABLE, 0);
         std::signal(WTERMSIG(status_), SIG_DFL);
         sigset_t own;
         sigemptyset(&own);

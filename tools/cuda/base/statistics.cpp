@@ -79,6 +79,18 @@ int make_file(const char *stem, char (&path)[PATH_MAX])
     return -1;
 }
 
+// Takes the place now: a full file system would end the process later.
+bool take_place(int fd, std::size_t bytes)
+{
+    for (;;) {
+        if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
+            errno == EOPNOTSUPP)
+            return true;
+        if (errno != EINTR) // tmpfs gives way to any signal
+            return false;
+    }
+}
+
 // @return null with errno
 void *map_named(const char *stem, std::size_t bytes)
 {
@@ -86,10 +98,7 @@ void *map_named(const char *stem, std::size_t bytes)
     const int fd = make_file(stem, path);
     if (fd < 0)
         return nullptr;
-    // The place is taken now: a full file system would end the process later.
-    if (set_length(fd, bytes) &&
-        (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
-         errno == EOPNOTSUPP))
+    if (set_length(fd, bytes) && take_place(fd, bytes))
         if (void *const at = map(fd, bytes))
             return at;
     const int error = errno;
