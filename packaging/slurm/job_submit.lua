@@ -18,7 +18,7 @@ function emuv_job_submit(job_desc)
     -- The option takes the place of emuv_vram in --gres, and leaves the rest.
     local wanted = {}
     for word in string.gmatch(job_desc.tres_per_node or "", "[^,]+") do
-        if not string.match(word, "^gres:emuv_vram") and
+        if not string.match(word, "^gres[:/]emuv_vram") and
             not string.match(word, "^emuv_vram") then
             wanted[#wanted + 1] = word
         end

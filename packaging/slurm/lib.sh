@@ -50,7 +50,10 @@ die() {
 enter() {
     umask 022
     mkdir -p -- "$notes"
-    exec 9>"$state/lock"
+    # Nobody else can open them: whoever can read a lock can hold it.
+    umask 077
+    exec 8>"$state/telling" 9>"$state/lock"
+    umask 022
     flock -w 300 9 || die "another script holds $state/lock for five minutes"
 }
 
@@ -72,6 +75,14 @@ read_note() {
 
 # uuid_of ID: of an instance; fails if there is none.
 uuid_of() { cat -- "$sys/emuv$1/uuid" 2>/dev/null; }
+
+# name_of ID: of an instance; nothing if it has none.
+name_of() {
+    local uuid file
+    uuid=$(uuid_of "$1") || return 0
+    file=$(grep -lxF -m 1 -- "$uuid" "${state%/slurm}"/names/* 2>/dev/null | head -n 1) || :
+    printf '%s\n' "${file##*/}"
+}
 
 # value FILE: of a file in sysfs, or 0.
 value() { cat -- "$1" 2>/dev/null || echo 0; }
@@ -118,6 +129,9 @@ free_id() {
 
 # --- Slurm
 
+# An administrator's own defaults would hide jobs.
+unset "${!SQUEUE_@}" SLURM_CLUSTERS
+
 # Slurm's own commands, within a limit.
 slurm() { timeout -k 5 60 "$@"; }
 
@@ -127,25 +141,37 @@ field() {
     [[ $2 =~ $pattern ]] && printf '%s\n' "${BASH_REMATCH[2]}"
 }
 
-# gib_in TEXT: how many of gres/emuv_vram a list of GRES has; 0 without any.
+# gib_in TEXT: how many of gres/emuv_vram a list of GRES has; 0 without any. Of
+# several the least: Slurm counts one of them.
 gib_in() {
-    local pattern='(^|[,:])emuv_vram(:([0-9]+)([KMGT]?))?([,(]|$)' count
-    [[ $1 =~ $pattern ]] || {
-        echo 0
-        return
-    }
-    count=${BASH_REMATCH[3]:-1}
-    case ${BASH_REMATCH[4]} in
-    K) count=$((count << 10)) ;;
-    M) count=$((count << 20)) ;;
-    G | T) die "more emuv_vram than an instance can have: $1" ;;
-    esac
-    printf '%s\n' "$count"
+    local pattern='^(gres[:/])?emuv_vram(:([0-9]{1,9})([KMGTkmgt]?))?(\(.*)?$' least='' count word words
+    IFS=, read -r -a words <<<"$1"
+    for word in "${words[@]}"; do
+        [[ $word =~ $pattern ]] || continue
+        count=$((10#${BASH_REMATCH[3]:-1}))
+        case ${BASH_REMATCH[4]^^} in
+        K) count=$((count << 10)) ;;
+        M) count=$((count << 20)) ;;
+        G | T) die "more emuv_vram than an instance can have: $1" ;;
+        esac
+        if [[ -z $least ]] || ((count < least)); then
+            least=$count
+        fi
+    done
+    printf '%s\n' "${least:-0}"
+}
+
+# about JOB: the GRES for each node and the start of a job, with a | between. Not by
+# scontrol, whose line has the name that the user chose.
+about() {
+    local line
+    line=$(slurm squeue --all --noheader --states=all --jobs="$1" --format='%A|%b|%S' |
+        grep -m 1 "^$1|") && printf '%s\n' "${line#*|}"
 }
 
 # jobs_here: the jobs that Slurm has on this node; fails if it does not say.
 jobs_here() {
-    slurm squeue --noheader --nodelist="$node" --format=%A \
+    slurm squeue --all --noheader --nodelist="$node" --format=%A \
         --states=CONFIGURING,COMPLETING,RUNNING,RESIZING,SIGNALING,STAGE_OUT,STOPPED,SUSPENDED
 }
 
@@ -170,12 +196,12 @@ comment_of() {
 
 # tell_figures JOB: add them to the job's AdminComment, behind those of other nodes.
 # They stay until they are seen there, or a day has passed. Without slurmdbd they go
-# to the system's log.
+# to the system's log. Fails if Slurm does not answer.
 tell_figures() {
     local file=$notes/$1.figures line known
     [[ -f $file ]] || return 0
     line=$(<"$file")
-    known=$(slurm scontrol show config 2>/dev/null) || return 0
+    known=$(slurm scontrol show config 2>/dev/null) || return 1
     if [[ $known != *accounting_storage/slurmdbd* ]]; then
         logger --tag emuv -- "job $1: $line" || :
         rm -f -- "$file"
@@ -183,7 +209,7 @@ tell_figures() {
     fi
     # Once more each time that another node was faster.
     for _ in 1 2 3 4 5; do
-        known=$(comment_of "$1" 2>/dev/null) || return 0
+        known=$(comment_of "$1" 2>/dev/null) || return 1
         if [[ $known == *"emuv[${node,,}] "* ]]; then
             rm -f -- "$file"
             return
@@ -194,7 +220,19 @@ tell_figures() {
         slurm sacctmgr --immediate --quiet modify job where "JobID=$1" \
             set "AdminComment=${known:+$known; }$line" >/dev/null 2>&1 || break
     done
-    find "$file" -mmin +1440 -delete
+    find "$file" -mmin +1440 -delete || :
+}
+
+# tell_all: of all jobs. The database may be slow, so others need not wait for it: the
+# lock is given back first.
+tell_all() {
+    local file job
+    exec 9>&-
+    flock -w 20 8 || return 0
+    for file in "$notes"/*.figures; do
+        job=${file##*/}
+        tell_figures "${job%.figures}" || break
+    done
 }
 
 # end_job JOB: the instance goes, and then its notes. After a kill the next call does
@@ -211,7 +249,7 @@ end_job() {
 # sweep JOB: end what belongs to no job that this node has, that one apart; it may be
 # empty. Nothing happens while Slurm does not say which jobs there are.
 sweep() {
-    local jobs noted file job id
+    local jobs noted file job id name
     rm -f -- "$notes"/*.new
     if ! compgen -G "$notes/*" >/dev/null && [[ -z $(ids_of_slurm) ]]; then
         return
@@ -231,13 +269,14 @@ sweep() {
     # One whose maker was killed before the name was given, or its note lost.
     noted=" $(noted_ids | tr '\n' ' ')"
     for id in $(ids_of_slurm); do
-        if [[ $noted != *" $id "* ]]; then
+        name=$(name_of "$id")
+        if [[ $noted == *" $id "* ]]; then
+            continue
+        elif [[ -n $name && $name != slurm-* ]]; then
+            say "instance $id is $name, and not Slurm's, though its number is"
+        else
             say "instance $id is of no job: it goes"
             destroy "$id" || say "instance $id cannot be destroyed"
         fi
-    done
-    for file in "$notes"/*.figures; do
-        job=${file##*/}
-        tell_figures "${job%.figures}"
     done
 }

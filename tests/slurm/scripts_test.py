@@ -20,10 +20,6 @@ cd "$FAKE"
 [[ ! -e down ]] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
 case "$*" in
 '--oneliner show node '*) echo "NodeName=$4 State=IDLE Gres=${GRES:-emuv_vram:48,gpu:1} Port=1" ;;
-*'show job '*)
-    job=${@: -1}
-    [[ -f job.$job ]] || { echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }
-    cat "job.$job" ;;
 'show config') echo "AccountingStorageType = accounting_storage/${STORAGE:-slurmdbd}" ;;
 *) echo "scontrol $*?" >&2; exit 1 ;;
 esac
@@ -47,8 +43,18 @@ job=${6#JobID=}
 """
 
 SQUEUE = """#!/bin/bash
-[[ ! -e "$FAKE/down" ]] || exit 1
-cat "$FAKE/here"
+cd "$FAKE"
+[[ ! -e down && -z ${SQUEUE_USERS:-} ]] || exit 1
+case "$*" in
+*' --format=%A|%b|%S'*)
+    # for the first of an array also the other tasks
+    for word in "$@"; do
+        [[ $word != --jobs=* ]] || echo "1${word#--jobs=}|gres:emuv_vram:1|2000-01-01T00:00:00"
+        [[ $word != --jobs=* || ! -f job.${word#--jobs=} ]] || cat "job.${word#--jobs=}"
+    done ;;
+*' --format=%A '*) cat here ;;
+*) echo "squeue $*?" >&2; exit 1 ;;
+esac
 """
 
 # Sourced by the script itself: it dies before its command of that number.
@@ -89,9 +95,8 @@ class ScriptsTest(unittest.TestCase):
     # --- the cluster
 
     def begin(self, job, gres="gres:emuv_vram:24", start="2026-01-01T00:00:00"):
-        tres = f"TresPerNode={gres} " if gres else ""
         (self.work / f"fake/job.{job}").write_text(
-            f"JobId={job} StartTime={start} NodeList=n1 {tres}Comment=x\n")
+            f"{job}|{gres or 'N/A'}|{start}\n")
         self.jobs.add(job)
         (self.work / f"fake/comment.{job}").touch()
         self.show()
@@ -190,7 +195,11 @@ class ScriptsTest(unittest.TestCase):
 
     def test_counts_are_read_as_slurm_writes_them(self):
         for gres, gib in (("gres:gpu:1,gres:emuv_vram:3", 3), ("gres:emuv_vram", 1),
-                          ("gres:emuv_vram:1K", 1024)):
+                          ("gres:emuv_vram:1K", 1024), ("gres:emuv_vram:08", 8),
+                          ("gres/emuv_vram:5", 5), ("gres:emuv_vram:1k", 1024),
+                          # Slurm counts one of them: never the greater here
+                          ("gres:emuv_vram:48,gres:emuv_vram:2", 2),
+                          ("gres:emuv_vram:2,gres:emuv_vram:48", 2)):
             self.begin(7, gres)
             self.well("prolog", 7, GRES="emuv_vram:2K")
             self.assertEqual([one[2] for one in self.instances().values()], [gib * GIB])
@@ -251,6 +260,35 @@ class ScriptsTest(unittest.TestCase):
         self.assertEqual(self.instances(), {})
         self.assertRegex(self.comment(7), r"^emuv\[n1\] .*; emuv\[n2\] ")
 
+    def test_nobody_else_can_hold_the_locks(self):
+        self.begin(7)
+        self.well("prolog", 7)
+        for name in ("lock", "telling"):
+            mode = (self.work / "run/emuv/slurm" / name).stat().st_mode
+            self.assertEqual(mode & 0o777, 0o600, name)
+
+    def test_long_names_of_nodes_are_cut(self):
+        self.begin(12345678)
+        self.well("prolog", 12345678, SLURMD_NODENAME="n" * 60)
+        self.assertEqual([len(one[0]) for one in self.instances().values()], [48])
+
+    def test_an_administrator_s_defaults_hide_no_job(self):
+        self.begin(7)
+        self.well("prolog", 7)
+        self.well("sweep", SQUEUE_USERS="root")
+        self.assert_made(7)
+
+    def test_a_prolog_waits_for_no_database(self):
+        self.begin(7)
+        self.well("prolog", 7)
+        (self.work / "fake/comment.7").unlink()
+        self.end(7)
+        self.well("epilog", 7)
+        program(self.work / "bin/sacct", '#!/bin/bash\ntouch "$FAKE/asked"\nexit 1\n')
+        self.begin(8)
+        self.well("prolog", 8)
+        self.assertFalse((self.work / "fake/asked").exists())
+
     def test_other_instances_are_let_alone(self):
         for number in (0, 511):
             self.standin("create", "--id", str(number), "--name", f"team-{number}",
@@ -271,12 +309,15 @@ class ScriptsTest(unittest.TestCase):
         for job in (7, 8, 9):
             self.begin(job)
             self.well("prolog", job, GRES="emuv_vram:96")
-        self.standin("create", "--id", "600", "--name", "lost", "--physical", "1",
-                     "--virtual", "1G")
+        for number, name in ((600, "slurm-99-n1"), (601, "team")):
+            self.standin("create", "--id", str(number), "--name", name,
+                         "--physical", "1", "--virtual", "1G")
         self.end(7)
         self.end(9, forget=True)
-        self.well("sweep")
-        self.assertEqual([one[0] for one in self.instances().values()], ["slurm-8-n1"])
+        said = self.well("sweep")
+        self.assertIn("instance 601 is team, and not Slurm's", said)
+        self.assertEqual(sorted(one[0] for one in self.instances().values()),
+                         ["slurm-8-n1", "team"])
         self.assertEqual(self.files(), ["8.environment", "8.note"])
         self.assertIn("emuv[n1] ", self.comment(7))
 
