@@ -63,11 +63,11 @@ TEST_F(Foreign, MemoryIsChargedOnceHoweverOftenItIsOpened)
 
 TEST_F(Foreign, MemoryBeyondTheShareIsNotOpened)
 {
-    EXPECT_TRUE(all_->open({kind::external, 1}, 0, 60 * MiB));
-    EXPECT_FALSE(all_->open({kind::external, 2}, 0, 5 * MiB));
+    EXPECT_TRUE(all_->open({kind::address, 1}, 0, 60 * MiB));
+    EXPECT_FALSE(all_->open({kind::address, 2}, 0, 5 * MiB));
     EXPECT_EQ(used(), 60 * MiB);
-    all_->close({kind::external, 2}); // which is not open
-    all_->close({kind::external, 1});
+    all_->close({kind::address, 2}); // which is not open
+    all_->close({kind::address, 1});
     EXPECT_EQ(used(), 0U);
 }
 

@@ -76,27 +76,3 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr at)
         ours.table().others().close({kind::address, at});
     return result;
 }
-
-CUresult cuImportExternalMemory(CUexternalMemory *made,
-                                const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *what)
-{
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuImportExternalMemory)(made, what);
-    if (!ours || result != CUDA_SUCCESS ||
-        ours.table().others().open(
-            {kind::external, reinterpret_cast<std::uint64_t>(*made)},
-            ours.table().current_device(), what->size))
-        return result;
-    EMUV_REAL(cuDestroyExternalMemory)(*made);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult cuDestroyExternalMemory(CUexternalMemory made)
-{
-    const entry ours;
-    const CUresult result = EMUV_REAL(cuDestroyExternalMemory)(made);
-    if (ours && result == CUDA_SUCCESS)
-        ours.table().others().close(
-            {kind::external, reinterpret_cast<std::uint64_t>(made)});
-    return result;
-}

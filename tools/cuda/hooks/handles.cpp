@@ -35,15 +35,17 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
 {
     const entry ours;
     const foreign::key opened{foreign::key::kind::handle, handle};
-    // A handle does not tell how large its memory is.
-    if (ours && !ours.table().others().grow(opened, offset + bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result =
         EMUV_REAL(cuMemMap)(at, bytes, offset, handle, flags);
-    if (ours && result == CUDA_SUCCESS) {
-        ours.table().handle_mapped(at, bytes, handle);
-        ours.table().others().mapped(at, bytes, opened);
+    if (!ours || result != CUDA_SUCCESS)
+        return result;
+    // Only the mapping tells how large the handle's memory is.
+    if (!ours.table().others().grow(opened, offset + bytes)) {
+        EMUV_REAL(cuMemUnmap)(at, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    ours.table().handle_mapped(at, bytes, handle);
+    ours.table().others().mapped(at, bytes, opened);
     return result;
 }
 

@@ -4,29 +4,18 @@
 
 namespace emuv::cuda {
 
-namespace {
-
-// NVML counts what another interface made in this process, as Vulkan.
-bool is_measured(foreign::key::kind is)
-{
-    return is == foreign::key::kind::external;
-}
-
-} // namespace
-
-bool foreign::charge(key::kind is, int device, std::uint64_t bytes)
+// NVML counts it for the process that made it.
+bool foreign::charge(int device, std::uint64_t bytes)
 {
     if (!budget_.charge_vram_alone(device, bytes))
         return false;
-    if (!is_measured(is))
-        budget_.not_measured(device, static_cast<std::int64_t>(bytes));
+    budget_.not_measured(device, static_cast<std::int64_t>(bytes));
     return true;
 }
 
-void foreign::uncharge(key::kind is, int device, std::uint64_t bytes)
+void foreign::uncharge(int device, std::uint64_t bytes)
 {
-    if (!is_measured(is))
-        budget_.not_measured(device, -static_cast<std::int64_t>(bytes));
+    budget_.not_measured(device, -static_cast<std::int64_t>(bytes));
     budget_.uncharge_vram(device, bytes);
 }
 
@@ -66,7 +55,7 @@ bool foreign::grow(const key &which, std::uint64_t bytes)
             before = found->second;
         }
         const std::uint64_t more = bytes - before.bytes;
-        if (!charge(which.is, before.device, more))
+        if (!charge(before.device, more))
             return false;
         const std::lock_guard guard(lock_);
         const auto found = held_.find(which);
@@ -75,7 +64,7 @@ bool foreign::grow(const key &which, std::uint64_t bytes)
             return true;
         }
         // Another thread was faster, or has closed it.
-        uncharge(which.is, before.device, more);
+        uncharge(before.device, more);
     }
 }
 
@@ -86,7 +75,7 @@ void foreign::close(const key &which)
     if (found == held_.end() || --found->second.times > 0)
         return;
     if (found->second.bytes > 0)
-        uncharge(which.is, found->second.device, found->second.bytes);
+        uncharge(found->second.device, found->second.bytes);
     held_.erase(found);
 }
 

@@ -23,9 +23,8 @@ public:
     {
         enum class kind : std::uint8_t
         {
-            handle,   ///< cuMemImportFromShareableHandle
-            address,  ///< cuIpcOpenMemHandle
-            external, ///< cuImportExternalMemory
+            handle,  ///< cuMemImportFromShareableHandle
+            address, ///< cuIpcOpenMemHandle
         };
         kind is = kind::handle;
         std::uint64_t number = 0;
@@ -77,8 +76,8 @@ private:
 
     mappings take(CUdeviceptr at, std::uint64_t bytes);
     void settle(mappings taken, bool unmapped);
-    bool charge(key::kind is, int device, std::uint64_t bytes);
-    void uncharge(key::kind is, int device, std::uint64_t bytes);
+    bool charge(int device, std::uint64_t bytes);
+    void uncharge(int device, std::uint64_t bytes);
 
     budget &budget_;
     const bool counts_;

@@ -89,6 +89,16 @@ bool any_word(const char *list, Predicate fits)
     return false;
 }
 
+// Whether a finding may take trust from a launch that it is about.
+bool takes_trust(const finding &of, finding::kind is)
+{
+    return is == finding::kind::refused ||
+           (is == finding::kind::proven &&
+            std::any_of(
+                of.bases.begin(), of.bases.end(),
+                [](const proof::base &each) { return each.to_be_checked; }));
+}
+
 } // namespace
 
 known_kernels::~known_kernels()
@@ -389,7 +399,7 @@ known_kernels::settled_finding_of(const layout &known,
         if (pending)
             return nullptr;
         // One that decides nothing takes back nothing, such as a refusal.
-        if (is == kind::unread || (seldom && is != kind::refused) ||
+        if (is == kind::unread || (seldom && !takes_trust(**at, is)) ||
             !(*at)->is_about(all))
             continue;
         known.missed = 0;
