@@ -89,7 +89,7 @@ bool any_word(const char *list, Predicate fits)
     return false;
 }
 
-// Whether a finding may take trust from a launch that it is about.
+// True if a finding may take trust from a launch that it is about.
 bool takes_trust(const finding &of, finding::kind is)
 {
     return is == finding::kind::refused ||
