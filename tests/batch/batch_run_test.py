@@ -184,6 +184,14 @@ class BatchTest(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)["done"], 3, done.stderr)
         self.assertEqual(set(self.ended().values()), {1})
 
+    def test_programs_ignore_no_signal_that_emuvctl_ignores(self):
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            done = self.batch("--json", *self.shell(f"kill -{int(number)} $$"),
+                              items=["x"])
+            self.assertEqual(json.loads(done.stdout)["failed"],
+                             [{"item": "x", "ending": "lost",
+                               "status": 128 + number}], done.stderr)
+
     def test_an_item_that_fits_nowhere_fails(self):
         done = self.batch("--json", "--oom-status", "3",
                           *self.shell("exit 3"), items=["x"])

@@ -81,7 +81,7 @@ double now()
         words.push_back(const_cast<char *>(word.c_str()));
     words.push_back(nullptr);
     // Ignored by emuvctl and by its worker; others do not.
-    for (const int number : {SIGPIPE, SIGINT, SIGTERM})
+    for (const int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM})
         std::signal(number, SIG_DFL);
     ::execvp(words[0], words.data());
     give_up(problems, errno);
