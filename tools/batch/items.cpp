@@ -2,6 +2,8 @@
 // The items of a batch: what its command is run for.
 #include "batch/items.hpp"
 
+#include "lib/utf8.hpp"
+
 #include <emuv/unique_fd.hpp>
 
 #include <algorithm>
@@ -21,32 +23,6 @@ namespace emuvctl::batch {
 namespace {
 
 constexpr std::string_view place = "{}";
-
-// The length of the UTF-8 character at the start of a text; 0 if there is none.
-std::size_t utf8_length(std::string_view text)
-{
-    const auto byte = [text](std::size_t at) {
-        return static_cast<unsigned char>(text[at]);
-    };
-    const unsigned first = byte(0);
-    if (first < 0x80)
-        return 1;
-    const std::size_t length = first >= 0xf0   ? 4
-                               : first >= 0xe0 ? 3
-                               : first >= 0xc2 ? 2
-                                               : 0;
-    if (length == 0 || first > 0xf4 || text.size() < length)
-        return 0;
-    for (std::size_t at = 1; at < length; at++)
-        if ((byte(at) & 0xc0U) != 0x80)
-            return 0;
-    // Overlong forms, surrogates, and beyond the last character.
-    const unsigned second = byte(1);
-    const bool bad =
-        (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f);
-    return bad ? 0 : length;
-}
 
 bool is_utf8(std::string_view text)
 {

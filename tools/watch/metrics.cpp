@@ -2,6 +2,8 @@
 // A sample as metrics, in Prometheus' text format.
 #include "metrics.hpp"
 
+#include "lib/utf8.hpp"
+
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -14,36 +16,6 @@ namespace emuvctl::watch {
 namespace {
 
 constexpr std::string_view replacement = "\xef\xbf\xbd"; // U+FFFD
-
-// The length of the character at the start of @p text. 0 if its bytes are no
-// UTF-8: cut short, overlong, a surrogate, or above U+10FFFF.
-std::size_t length_of_character(std::string_view text)
-{
-    const auto byte = [text](std::size_t i) {
-        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-    };
-    const auto follows = [&byte](std::size_t i) {
-        return (byte(i) & 0xc0U) == 0x80U;
-    };
-    const unsigned first = byte(0);
-    if (first < 0x80)
-        return 1;
-    if (first >= 0xc2 && first <= 0xdf)
-        return follows(1) ? 2 : 0;
-    if (first >= 0xe0 && first <= 0xef) {
-        const bool overlong = first == 0xe0 && byte(1) < 0xa0;
-        const bool surrogate = first == 0xed && byte(1) > 0x9f;
-        return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-    }
-    if (first >= 0xf0 && first <= 0xf4) {
-        const bool overlong = first == 0xf0 && byte(1) < 0x90;
-        const bool above = first == 0xf4 && byte(1) > 0x8f;
-        return follows(1) && follows(2) && follows(3) && !overlong && !above
-                   ? 4
-                   : 0;
-    }
-    return 0;
-}
 
 // True if @p text begins with a control character. U+0080 to U+009F are, too:
 // a terminal takes U+009B for the start of a sequence.
@@ -268,7 +240,7 @@ std::string escape_label(std::string_view value)
 {
     std::string text;
     while (!value.empty()) {
-        const std::size_t length = length_of_character(value);
+        const std::size_t length = utf8_length(value);
         const char first = value.front();
         if (length == 0)
             text += replacement;
