@@ -2,6 +2,8 @@
 // Memory that others made, and this program opened.
 #include "memory/foreign.hpp"
 
+#include "memory/mappings.hpp"
+
 namespace emuv::cuda {
 
 // NVML counts it for the process that made it.
@@ -93,12 +95,8 @@ void foreign::mapped(CUdeviceptr at, std::uint64_t bytes, const key &which)
 
 foreign::mappings foreign::take(CUdeviceptr at, std::uint64_t bytes)
 {
-    mappings taken;
     const std::lock_guard guard(lock_);
-    auto each = mappings_.lower_bound(at);
-    while (each != mappings_.end() && each->first - at < bytes)
-        taken.insert(mappings_.extract(each++));
-    return taken;
+    return take_from(mappings_, at, bytes);
 }
 
 void foreign::settle(mappings taken, bool unmapped)

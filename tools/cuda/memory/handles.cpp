@@ -4,6 +4,7 @@
 
 #include "base/around.hpp"
 #include "base/size.hpp"
+#include "memory/mappings.hpp"
 
 namespace emuv::cuda {
 
@@ -101,12 +102,8 @@ void handles::mapped(CUdeviceptr at, std::uint64_t bytes,
 
 handles::mappings handles::take_mappings(CUdeviceptr at, std::uint64_t bytes)
 {
-    mappings taken;
     const std::lock_guard guard(lock_);
-    auto each = mappings_.lower_bound(at);
-    while (each != mappings_.end() && each->first - at < bytes)
-        taken.insert(mappings_.extract(each++));
-    return taken;
+    return take_from(mappings_, at, bytes);
 }
 
 void handles::settle_mappings(mappings taken, bool unmapped)
