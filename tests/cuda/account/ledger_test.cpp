@@ -433,39 +433,33 @@ TEST(LedgerInstance, WaitsCanBeCalledOff)
     EXPECT_TRUE(limits.can_wait()) << "the next one sleeps again";
 }
 
-TEST(LedgerInstance, AThreadBehindTooManyRestsAndMayWaitLater)
+// The driver cannot have the charge wait, so the thread rests for @p ns.
+void expect_a_rest_where_the_driver_says(int error, std::uint64_t ns)
 {
     instance = {};
     instance.physical = 100;
     char why[256] = "";
     instance_ledger limits(fake_calls);
     ASSERT_TRUE(limits.open(7, why, sizeof why));
-    instance.fails_with = EAGAIN;
+    instance.fails_with = error;
     const std::uint64_t before = now_ns();
-    EXPECT_FALSE(limits.charge_physical_within(30, 2'000'000));
-    EXPECT_GE(now_ns() - before, 2'000'000U) << "the caller spins";
+    EXPECT_FALSE(limits.charge_physical_within(30, ns));
+    EXPECT_GE(now_ns() - before, ns) << "the caller spins";
     EXPECT_EQ(instance.used, 0U) << "it has overtaken those who wait";
     EXPECT_TRUE(limits.can_wait()) << "it polls for good";
     instance.fails_with = 0;
-    EXPECT_TRUE(limits.charge_physical_within(30, 2'000'000));
+    EXPECT_TRUE(limits.charge_physical_within(30, ns));
     EXPECT_EQ(instance.used, 30U);
+}
+
+TEST(LedgerInstance, AThreadBehindTooManyRestsAndMayWaitLater)
+{
+    expect_a_rest_where_the_driver_says(EAGAIN, 2'000'000);
 }
 
 TEST(LedgerInstance, AThreadWhoseCgroupIsFullRestsAndMayWaitLater)
 {
-    instance = {};
-    instance.physical = 100;
-    char why[256] = "";
-    instance_ledger limits(fake_calls);
-    ASSERT_TRUE(limits.open(7, why, sizeof why));
-    instance.fails_with = ENOSPC;
-    const std::uint64_t before = now_ns();
-    EXPECT_FALSE(limits.charge_physical_within(30, 500'000));
-    EXPECT_GE(now_ns() - before, 500'000U) << "the caller spins";
-    EXPECT_TRUE(limits.can_wait());
-    instance.fails_with = 0;
-    EXPECT_TRUE(limits.charge_physical_within(30, 500'000));
-    EXPECT_EQ(instance.used, 30U);
+    expect_a_rest_where_the_driver_says(ENOSPC, 500'000);
 }
 
 TEST(LedgerInstance, AChargeMaySleepInTheDriver)
