@@ -98,7 +98,7 @@ class CdiTest(unittest.TestCase):
         self.root = pathlib.Path(folder.name) / "machine"
         shutil.copytree(MACHINE, self.root)
         shutil.rmtree(self.root / "etc")
-        self.library = self.root / "emuv"
+        self.mounted = self.root / "emuv"
         (self.root / "run").mkdir(exist_ok=True)
         self.folder = self.root / "run/cdi"
         self.file = self.folder / "emuv.json"
@@ -130,7 +130,7 @@ class CdiTest(unittest.TestCase):
         return done
 
     def generate(self, *words, **more):
-        return self.run_verb("cdi", "generate", "--library", self.library,
+        return self.run_verb("cdi", "generate", "--library", self.mounted,
                              *words, **more)
 
     def devices(self):
@@ -183,10 +183,10 @@ class CdiTest(unittest.TestCase):
                 "deviceNodes": [{"path": "/dev/emuv1", "permissions": "rw"}]})
         self.assertEqual(specification["containerEdits"], {
             "env": ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1"],
-            "mounts": [{"hostPath": str(self.library),
+            "mounts": [{"hostPath": str(self.mounted),
                         "containerPath": "/usr/lib/emuv",
                         "options": ["ro", "nosuid", "nodev", "bind"]}]})
-        (self.library / "libnvidia-ml.so.1").touch()
+        (self.mounted / "libnvidia-ml.so.1").touch()
         self.assertEqual(
             json.loads(self.generate().stdout)["containerEdits"]["env"],
             ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1:"
@@ -197,7 +197,7 @@ class CdiTest(unittest.TestCase):
         device = edits["devices"][0]["containerEdits"]
         common = edits["containerEdits"]
         words = json.loads(self.run_verb(
-            "container-args", "--library", self.library, "--json",
+            "container-args", "--library", self.mounted, "--json",
             "1").stdout)["arguments"]
         pairs = list(zip(words[::2], words[1::2]))
         self.assertEqual(
@@ -207,14 +207,14 @@ class CdiTest(unittest.TestCase):
             [("-v", f"{each['hostPath']}:{each['containerPath']}:ro")
              for each in common["mounts"]] +
             [("-e", each) for each in common["env"]])
-        line = self.run_verb("container-args", "--library", self.library,
+        line = self.run_verb("container-args", "--library", self.mounted,
                              "1").stdout
         self.assertEqual(line.split(), words)
 
     def test_container_args_refuse_a_path_that_falls_apart(self):
         for name in ("a b", "a:b", "a*"):
             other = self.root / name
-            shutil.copytree(self.library, other)
+            shutil.copytree(self.mounted, other)
             done = self.run_verb("container-args", "--library", other, "1",
                                  status=1)
             self.assertIn("this path cannot be an engine's option", done.stderr)
@@ -247,7 +247,7 @@ class CdiTest(unittest.TestCase):
             self.file.write_text(text)
             for verb in (("generate", "--output", self.folder),
                          ("refresh",), ("list",)):
-                words = () if verb == ("list",) else ("--library", self.library)
+                words = () if verb == ("list",) else ("--library", self.mounted)
                 done = self.run_verb("cdi", *verb, *words, status=1)
                 self.assertIn("this is no specification of emuv.dev/vgpu; it is "
                               "left alone", done.stderr)
@@ -309,7 +309,7 @@ class CdiTest(unittest.TestCase):
         self.assertEqual(verb.returncode, 0, out + err)
 
     def test_what_is_destroyed_meanwhile_does_not_come_back(self):
-        for words in (("refresh",), ("generate", "--library", self.library,
+        for words in (("refresh",), ("generate", "--library", self.mounted,
                                      "--output", self.folder)):
             with self.subTest(words):
                 self.name("emuv1", "team-a")
