@@ -46,8 +46,10 @@ volatile pid_t receiver = 0;
 
 void hand_on(int number, siginfo_t *from, void * /*context*/)
 {
-    // The kernel sends a terminal's to all of its foreground's processes.
-    const bool of_terminal = from->si_code > 0;
+    // The kernel sends a terminal's to all of its foreground's processes, but
+    // its end first to the leader of the session alone.
+    const bool of_terminal =
+        from->si_code > 0 && (number != SIGHUP || ::getsid(0) != ::getpid());
     const int kept = errno;
     if (receiver > 0 && !of_terminal)
         ::kill(receiver, number);
