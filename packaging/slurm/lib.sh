@@ -54,6 +54,7 @@ enter() {
     umask 077
     exec 8>"$state/telling" 9>"$state/lock"
     umask 022
+    chmod 0600 -- "$state/telling" "$state/lock"
     flock -w 300 9 || die "another script holds $state/lock for five minutes"
 }
 
@@ -80,7 +81,7 @@ uuid_of() { cat -- "$sys/emuv$1/uuid" 2>/dev/null; }
 name_of() {
     local uuid file
     uuid=$(uuid_of "$1") || return 0
-    file=$(grep -lxF -m 1 -- "$uuid" "${state%/slurm}"/names/* 2>/dev/null | head -n 1) || :
+    file=$(grep -lxF -- "$uuid" "${state%/slurm}"/names/* 2>/dev/null | head -n 1) || :
     printf '%s\n' "${file##*/}"
 }
 
@@ -129,8 +130,8 @@ free_id() {
 
 # --- Slurm
 
-# An administrator's own defaults would hide jobs.
-unset "${!SQUEUE_@}" SLURM_CLUSTERS
+# An administrator's own defaults would hide jobs, or write times in other ways.
+unset "${!SQUEUE_@}" SLURM_CLUSTERS SLURM_TIME_FORMAT
 
 # Slurm's own commands, within a limit.
 slurm() { timeout -k 5 60 "$@"; }
@@ -164,9 +165,10 @@ gib_in() {
 # about JOB: the GRES for each node and the start of a job, with a | between. Not by
 # scontrol, whose line has the name that the user chose.
 about() {
-    local line
-    line=$(slurm squeue --all --noheader --states=all --jobs="$1" --format='%A|%b|%S' |
-        grep -m 1 "^$1|") && printf '%s\n' "${line#*|}"
+    local lines
+    # For the first of an array all its tasks: squeue is heard to its end.
+    lines=$(slurm squeue --all --noheader --states=all --jobs="$1" --format='%A|%b|%S') || return 1
+    lines=$(grep -m 1 "^$1|" <<<"$lines") && printf '%s\n' "${lines#*|}"
 }
 
 # jobs_here: the jobs that Slurm has on this node; fails if it does not say.
@@ -200,7 +202,8 @@ comment_of() {
 tell_figures() {
     local file=$notes/$1.figures line known
     [[ -f $file ]] || return 0
-    line=$(<"$file")
+    # A prolog may take it away at any moment.
+    line=$(cat -- "$file" 2>/dev/null) && [[ -n $line ]] || return 0
     known=$(slurm scontrol show config 2>/dev/null) || return 1
     if [[ $known != *accounting_storage/slurmdbd* ]]; then
         logger --tag emuv -- "job $1: $line" || :

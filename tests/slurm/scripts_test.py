@@ -264,13 +264,26 @@ class ScriptsTest(unittest.TestCase):
         self.begin(7)
         self.well("prolog", 7)
         for name in ("lock", "telling"):
-            mode = (self.work / "run/emuv/slurm" / name).stat().st_mode
-            self.assertEqual(mode & 0o777, 0o600, name)
+            path = self.work / "run/emuv/slurm" / name
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600, name)
+            path.chmod(0o644) # as one of an older version
+            self.well("sweep")
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600, name)
 
-    def test_long_names_of_nodes_are_cut(self):
+    def test_long_names_of_nodes_are_cut_and_told_apart(self):
         self.begin(12345678)
-        self.well("prolog", 12345678, SLURMD_NODENAME="n" * 60)
-        self.assertEqual([len(one[0]) for one in self.instances().values()], [48])
+        for number in (1, 2):
+            self.well("prolog", 12345678, SLURMD_NODENAME="n" * 60 + str(number))
+        names = [one[0] for one in self.instances().values()]
+        self.assertEqual([len(name) for name in names], [48, 48])
+        self.assertEqual(len(set(names)), 2)
+
+    def test_a_job_of_a_great_array_is_found(self):
+        self.begin(7)
+        path = self.work / "fake/job.7"
+        path.write_text(path.read_text() + "9|gres:emuv_vram:1|N/A\n" * 100000)
+        self.well("prolog", 7)
+        self.assert_made(7)
 
     def test_an_administrator_s_defaults_hide_no_job(self):
         self.begin(7)
