@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Memory that other processes or interfaces made, and the program opens.
+// Memory that other processes made, and the program opens.
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;

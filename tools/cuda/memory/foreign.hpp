@@ -12,7 +12,7 @@
 
 namespace emuv::cuda {
 
-/// Charges VRAM of other processes, and of other interfaces, while the program
+/// Charges VRAM of other processes while the program
 /// holds it open. Its maker may end before that: then nobody else is charged.
 /// Every call may come from any thread.
 class foreign
