@@ -352,8 +352,10 @@ private:
         };
         const CUresult result =
             is.kind == emuv::tape::memory_kind::ordered
-                ? held_.allocate_async(&at_[which], is.bytes, nullptr, stream_,
-                                       not_ours)
+                ? held_.allocate_async(
+                      &at_[which],
+                      held_.size_in_order(is.bytes, nullptr, stream_), nullptr,
+                      stream_, not_ours)
                 : held_.allocate(&at_[which], is.bytes);
         if (result == CUDA_SUCCESS)
             return;

@@ -244,6 +244,14 @@ TEST_F(StreamOrder, SmallMemoryThatIsKeptMakesWayBeforeAnyIsSpilled)
     }
 }
 
+TEST_F(StreamOrder, WhatCanMoveMakesWayForSmallMemoryThatCannot)
+{
+    allocate(300 * MiB, one); // more than the share of VRAM
+    EXPECT_EQ(drivers_, 0u);
+    allocate(MiB, one);
+    EXPECT_EQ(drivers_, 1u); // and no part of a chunk in system RAM
+}
+
 TEST_F(StreamOrder, WhatIsFreedTwiceIsNotGivenOutTwice)
 {
     for (const std::uint64_t bytes : {std::uint64_t{1000}, 48 * MiB}) {

@@ -45,6 +45,38 @@ TEST(Vacancies, WhatFitsBestIsTakenAndNothingMuchLarger)
     EXPECT_EQ(free.bytes(), 15 * MiB);
 }
 
+TEST(Vacancies, WhatGrowsALittleEachTimeMostlyFitsWhereItWas)
+{
+    vacancies free;
+    unsigned made = 0;
+    CUdeviceptr mine = 0;
+    std::uint64_t size = 0;
+    for (std::uint64_t bytes = MiB; bytes < MiB + MiB / 4; bytes += 2048) {
+        const auto found = free.take(vacancies::size_for(bytes), one);
+        const CUdeviceptr next = found ? found->base : ++made;
+        const std::uint64_t next_size =
+            found ? found->bytes : vacancies::size_for(bytes);
+        EXPECT_GE(next_size, bytes);
+        if (mine != 0)
+            free.put({mine, size, one});
+        mine = next;
+        size = next_size;
+    }
+    // Two in each of five sizes: the last and the next.
+    EXPECT_LE(made, 10u);
+}
+
+TEST(Vacancies, NoSizeIsASixteenthLargerThanWasAskedForBut512Bytes)
+{
+    for (std::uint64_t bytes = 1; bytes < 3 * MiB; bytes += 509) {
+        const std::uint64_t size = vacancies::size_for(bytes);
+        EXPECT_GE(size, bytes);
+        EXPECT_LT(size, bytes + std::max<std::uint64_t>(512, bytes / 16 + 1));
+    }
+    EXPECT_EQ(vacancies::size_for(2 * MiB), 2 * MiB);
+    EXPECT_EQ(vacancies::size_for(2 * MiB + 1), 2 * MiB + 1);
+}
+
 TEST(Vacancies, WhatWasFreedInAnotherStreamIsNotTaken)
 {
     vacancies free;

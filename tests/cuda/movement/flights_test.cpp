@@ -80,6 +80,19 @@ struct FlightsTest : testing::Test
         all.arrive();
     }
 
+    // Work that takes the device surely so long.
+    void add_sure(CUstream stream, std::uintptr_t number,
+                  std::uint64_t least_ns)
+    {
+        flight made;
+        made.event = event(number);
+        made.begun_ns = made.handed_over_ns = now_ns();
+        made.least_ns = made.expected_ns = least_ns;
+        EXPECT_EQ(all.depart(stream, std::move(made)),
+                  flights::departure::followed);
+        all.arrive();
+    }
+
     std::vector<flights::landing> land()
     {
         std::unique_lock lock(mutex);
@@ -181,22 +194,52 @@ TEST_F(FlightsTest, TheOldestIsThatOfItsStream)
     EXPECT_EQ(all.oldest(other), nullptr);
 }
 
-TEST_F(FlightsTest, WhatIsExpectedIsOfThoseOfItsStreamBehindTheOldest)
+TEST_F(FlightsTest, IsAheadByTheWorkThatIsSureBehindTheOldestOfItsStream)
 {
-    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
-    add(one, 1, false, 100);
-    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
-    add(one, 2, false, 20);
-    add(other, 3, false, 7);
-    add(one, 4, false, 3);
-    EXPECT_EQ(all.behind_oldest_ns(one), 23u);
-    EXPECT_EQ(all.behind_oldest_ns(other), 0u);
+    const std::uint64_t now = now_ns();
+    EXPECT_FALSE(all.is_ahead(one, 0, now));
+    add_sure(one, 1, 100);
+    EXPECT_FALSE(all.is_ahead(one, 0, now));
+    add_sure(one, 2, 20);
+    add_sure(other, 3, 7);
+    add_sure(one, 4, 3);
+    EXPECT_TRUE(all.is_ahead(one, 22, now));
+    EXPECT_FALSE(all.is_ahead(one, 23, now));
+    EXPECT_FALSE(all.is_ahead(other, 0, now));
     done = {event(1)};
     EXPECT_EQ(landed(), numbers{1});
-    EXPECT_EQ(all.behind_oldest_ns(one), 3u);
+    EXPECT_TRUE(all.is_ahead(one, 2, now));
+    EXPECT_FALSE(all.is_ahead(one, 3, now));
     done = {event(2), event(4)};
     EXPECT_EQ(landed(), (numbers{2, 4}));
-    EXPECT_EQ(all.behind_oldest_ns(one), 0u);
+    EXPECT_FALSE(all.is_ahead(one, 0, now));
+}
+
+TEST_F(FlightsTest, WorkThatOnlySeemsLongIsAheadOnceItHasWaitedThatLong)
+{
+    const std::uint64_t before = now_ns();
+    add(one, 1, false, 1000);
+    add(one, 2, false, 1000);
+    const std::uint64_t after = now_ns();
+    EXPECT_FALSE(all.is_ahead(one, 500, before));
+    EXPECT_TRUE(all.is_ahead(one, 500, after + 501));
+    EXPECT_FALSE(all.is_ahead(one, 1000, after + 10000));
+}
+
+TEST_F(FlightsTest, WorkTakesAtLeastTheTimeFromOneLookToTheNext)
+{
+    add(one, 1);
+    EXPECT_TRUE(land().empty());
+    const std::uint64_t looked = now_ns();
+    while (now_ns() == looked)
+        ;
+    const std::uint64_t again = now_ns();
+    EXPECT_TRUE(land().empty());
+    done = {event(1)};
+    const auto ended = land();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_GE(ended[0].busy_ns, ended[0].least_ns);
+    EXPECT_GE(ended[0].least_ns, again - looked);
 }
 
 TEST_F(FlightsTest, WorkIsBusyFromTheEndBeforeItInItsStream)
@@ -316,7 +359,7 @@ TEST_F(FlightsTest, WhatHasDepartedIsNotThereUntilItArrives)
     EXPECT_EQ(all.departed_ns(), 0u);
     ASSERT_NE(all.oldest(one), nullptr);
     EXPECT_EQ(all.oldest(one)->event, event(1));
-    EXPECT_EQ(all.behind_oldest_ns(one), 3u);
+    ASSERT_TRUE(all.is_ahead(one, 2, now_ns() + 1000));
 }
 
 TEST_F(FlightsTest, NothingDepartsFromAClosedOne)

@@ -50,7 +50,7 @@ struct PlannerTest : Circle
                                         : touch{blocks[1 + unit]->base, 0, 0};
                 uses.note(1000 * (each * part + of + 1) + unit, &given,
                           used.count(part));
-                times.add(uses.steps(), part == 1 ? 1000000 : 100);
+                times.add(uses.steps(), part == 1 ? 1000000 : 100, 0);
             }
         }
     }
@@ -115,7 +115,7 @@ TEST_F(PlannerTest, WhatLeavesIsSpreadOverTheRoundsTimeNotItsSteps)
     step(3 * units);
     // The second half of the steps take a hundredth of the time.
     for (std::uint64_t i = 0; i < 3 * units; i++)
-        times.add(i + 1, i % units < units / 2 ? 1000000 : 10000);
+        times.add(i + 1, i % units < units / 2 ? 1000000 : 10000, 0);
     ASSERT_TRUE(made.is_due(uses, true, 8 * unit_bytes));
     plan();
     EXPECT_GE(leaving(), 8 * unit_bytes);

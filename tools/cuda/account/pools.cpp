@@ -122,6 +122,20 @@ bool pools::settle(const source &which, state &of)
     return true;
 }
 
+std::uint64_t pools::missing_in(const state &of, std::uint64_t bytes)
+{
+    const std::uint64_t taken = of.allocated + of.pending;
+    const std::uint64_t room = of.charged > taken ? of.charged - taken : 0;
+    return bytes > room ? bytes - room + of.slack : 0;
+}
+
+std::uint64_t pools::missing(const source &from, std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = states_.find(from);
+    return found != states_.end() ? missing_in(found->second, bytes) : bytes;
+}
+
 bool pools::begin(const source &from, std::uint64_t bytes)
 {
     const std::lock_guard guard(lock_);
@@ -129,11 +143,8 @@ bool pools::begin(const source &from, std::uint64_t bytes)
     if (of.number == 0)
         of.number = next_number_++;
     of.limits = &of_device(ledgers_, from.device);
-    const std::uint64_t taken = of.allocated + of.pending;
-    const std::uint64_t room = of.charged > taken ? of.charged - taken : 0;
-    if (bytes > room) {
-        const std::uint64_t more = bytes - room + of.slack;
-        if (more < bytes - room || !of.limits->charge_physical(more))
+    if (const std::uint64_t more = missing_in(of, bytes); more > 0) {
+        if (more < of.slack || !of.limits->charge_physical(more))
             return false;
         of.charged += more;
     }

@@ -65,6 +65,9 @@ public:
     /// @return false when the limit leaves no room
     bool begin(const source &from, std::uint64_t bytes);
 
+    /// The bytes that begin() would have to charge.
+    std::uint64_t missing(const source &from, std::uint64_t bytes);
+
     /// Takes the driver's answer. An allocation of a pool counts until freed().
     /// The memory of graphs is only known as a whole.
     /// @param number  out: what freed() takes
@@ -99,6 +102,7 @@ private:
         bool known = false;
     };
 
+    static std::uint64_t missing_in(const state &of, std::uint64_t bytes);
     orphan part_with(CUmemoryPool pool);
     void take_back(const orphan &left);
     std::uint64_t reserved_by(const source &which, const state &of) const;

@@ -6,25 +6,28 @@ using namespace emuv::cuda;
 
 namespace {
 
+// @param bytes  in, out: what @p real is to ask for
 // @param stream  with the default streams named
 template <typename Call>
-CUresult allocate(CUdeviceptr *pointer, std::size_t bytes, CUstream stream,
+CUresult allocate(CUdeviceptr *pointer, std::size_t &bytes, CUstream stream,
                   Call real)
 {
     const entry ours;
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
+    bytes = ours.table().size_in_order(bytes, nullptr, stream);
     return ours.table().allocate_async(pointer, bytes, nullptr, stream, real);
 }
 
 template <typename Call>
 CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer,
-                       std::size_t bytes, CUstream stream, Call real)
+                       std::size_t &bytes, CUstream stream, Call real)
 {
     const entry ours;
     if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
         !ours.has_context())
         return real();
+    bytes = ours.table().size_in_order(bytes, pool, stream);
     return ours.table().allocate_async(pointer, bytes, pool, stream, real);
 }
 

@@ -270,6 +270,41 @@ bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
     return true;
 }
 
+// Small memory of the driver's cannot move. If there is no room for it, memory
+// that can makes way: read over the link each time, it would cost far more.
+bool memory::begin_pooled(const pools::source &from, std::uint64_t bytes,
+                          bool is_kept)
+{
+    pools &all = budget_.stream_pools();
+    if (all.begin(from, bytes))
+        return true;
+    if (is_kept && bytes < chunk_bytes && is_room_likely()) {
+        const std::uint64_t missing = all.missing(from, bytes);
+        const bool made = budget_.charge_vram_alone(from.device, missing);
+        if (made)
+            budget_.uncharge_vram(from.device, missing);
+        room_was_made(made);
+        if (made && all.begin(from, bytes))
+            return true;
+    }
+    return order_.begin(from, bytes);
+}
+
+bool memory::is_room_likely()
+{
+    const std::lock_guard guard(lock_);
+    return for_room_.is_left(next_serial_);
+}
+
+void memory::room_was_made(bool made)
+{
+    const std::lock_guard guard(lock_);
+    if (made)
+        for_room_.regain();
+    else
+        for_room_.lose(next_serial_);
+}
+
 // Settles an allocation from a pool with the driver's answer.
 // @return whether that is the program's answer, too
 bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)

@@ -38,6 +38,7 @@
 #include "memory/ranges.hpp"
 #include "memory/stream_order.hpp"
 #include "movement/mover.hpp"
+#include "policy/patience.hpp"
 #include "store/store.hpp"
 
 #include <cstdint>
@@ -100,6 +101,16 @@ public:
     /// cuMemFree. Addresses that are not this object's go to the driver.
     CUresult free(CUdeviceptr pointer);
 
+    /// The size to ask allocate_async() and the driver for in place of
+    /// @p bytes, which are not 0. It is larger only if the memory will be kept.
+    std::uint64_t size_in_order(std::uint64_t bytes, CUmemoryPool pool,
+                                CUstream stream)
+    {
+        return order_.keeps(pool, stream) && !is_capturing(stream)
+                   ? vacancies::size_for(bytes)
+                   : bytes;
+    }
+
     /// A stream-ordered allocation. If memory moves, it is memory that was
     /// freed before, or else a range of ours if it is large. Otherwise it is
     /// the driver's while the share lasts. In a capture it is the graph's.
@@ -124,7 +135,7 @@ public:
         if (is_kept && bytes >= chunk_bytes)
             return allocate_in_order(pointer, bytes, from.device);
         budget_.follow_footprint(from.device);
-        if (order_.begin(from, bytes)) {
+        if (begin_pooled(from, bytes, is_kept)) {
             const CUresult result = from_driver();
             if (end_pooled({from, bytes, stream, is_kept}, *pointer, result))
                 return result;
@@ -359,6 +370,10 @@ private:
     CUresult allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
                                int device);
     bool take_kept(CUdeviceptr *pointer, std::uint64_t bytes, CUstream stream);
+    bool begin_pooled(const pools::source &from, std::uint64_t bytes,
+                      bool is_kept);
+    bool is_room_likely();
+    void room_was_made(bool made);
     bool end_pooled(const ordered &asked, CUdeviceptr at, CUresult result);
     bool keep(CUdeviceptr pointer, CUstream stream);
     CUresult leave(allocations::node_type ours, CUstream stream);
@@ -418,6 +433,7 @@ private:
     allocations allocations_;
     allocations arrays_;
     std::uint64_t next_serial_ = 1;
+    patience for_room_; // small memory of the driver's waits for it
     std::size_t pitch_alignment_[3] = {}; // by element size: 4, 8, 16
 };
 

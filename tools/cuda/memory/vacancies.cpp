@@ -2,7 +2,23 @@
 // Memory that was freed in stream order, and is kept for the next request.
 #include "memory/vacancies.hpp"
 
+#include "base/size.hpp"
+
+#include <algorithm>
+#include <bit>
+
 namespace emuv::cuda {
+
+std::uint64_t vacancies::size_for(std::uint64_t bytes)
+{
+    constexpr std::uint64_t least_step = 512;
+    constexpr std::uint64_t steps_between_powers_of_two = 16;
+    if (bytes >= chunk_bytes)
+        return bytes;
+    return round_up(bytes,
+                    std::max(least_step, std::bit_floor(bytes) /
+                                             steps_between_powers_of_two));
+}
 
 void vacancies::put(const vacancy &freed)
 {

@@ -41,6 +41,12 @@ public:
     /// Idle ones are looked for once in so many requests.
     static constexpr std::uint64_t asks_between_looks = 1024;
 
+    /// The size to make instead of @p bytes, if it will be kept. There are few,
+    /// so that memory that grows a little each time fits where it was. At most
+    /// a sixteenth more, or the driver's own 512 bytes. Memory of a chunk and
+    /// more has whole chunks anyway.
+    static std::uint64_t size_for(std::uint64_t bytes);
+
     void put(const vacancy &freed);
 
     /// @param bytes  wanted; up to an eighth more will do

@@ -205,6 +205,7 @@ void flights::add(CUstream stream, flight &&begun)
 {
     row &of = by_stream_[stream];
     of.expected_ns += begun.expected_ns;
+    of.least_ns += begun.least_ns;
     if (by_stream_.size() > 1)
         crowded_ns_ = std::max(crowded_ns_, begun.handed_over_ns);
     of.queue.push_back(std::move(begun));
@@ -224,13 +225,18 @@ std::uint64_t flights::until_idle_ns(CUstream stream, std::uint64_t now) const
                : 0;
 }
 
-std::uint64_t flights::behind_oldest_ns(CUstream stream) const
+bool flights::is_ahead(CUstream stream, std::uint64_t lead_ns,
+                       std::uint64_t now) const
 {
     const auto found = by_stream_.find(stream);
-    return found != by_stream_.end()
-               ? found->second.expected_ns -
-                     found->second.queue.front().expected_ns
-               : 0;
+    if (found == by_stream_.end() || found->second.queue.size() < 2)
+        return false;
+    const row &of = found->second;
+    const flight &oldest = of.queue.front();
+    const flight &next = of.queue[1];
+    return of.least_ns - oldest.least_ns > lead_ns ||
+           (of.expected_ns - oldest.expected_ns > lead_ns &&
+            now - std::min(now, next.handed_over_ns) > lead_ns);
 }
 
 std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
@@ -325,10 +331,12 @@ void flights::land(row &of, std::size_t count, bool is_first, std::uint64_t now,
         std::max(of.queue.front().handed_over_ns, of.last_end_ns);
     of.last_end_ns = now;
     for (std::size_t i = 0; i < count; i++) {
-        landing next{std::move(of.queue.front()), is_first && i == 0, 0, {}};
+        landing next{std::move(of.queue.front()), is_first && i == 0, 0, 0, {}};
         of.queue.pop_front();
         of.expected_ns -= next.which.expected_ns;
+        of.least_ns -= next.which.least_ns;
         next.busy_ns = (now - std::min(now, start)) / count;
+        next.least_ns = (now - std::min(now, start + slack)) / count;
         next.took = time_alone(next.which, now, slack, is_first);
         // Any of them may have taken all of the time, or none.
         if (next.took && count > 1)

@@ -37,6 +37,7 @@ struct flight
     std::uint64_t lag = 0;         ///< see pace
     bool recurs = false;           ///< likewise
     std::uint64_t expected_ns = 0; ///< how long it will take the device
+    std::uint64_t least_ns = 0;    ///< how long it surely will
     std::uint64_t begun_ns = 0;    ///< it began between these two
     std::uint64_t handed_over_ns = 0;
     bool waited_for = false;     ///< in vain: perhaps it waits for the program
@@ -73,6 +74,9 @@ public:
         /// was handed over. Work seen to end at once shares that time. Work
         /// that one event stands for has equal parts of it.
         std::uint64_t busy_ns = 0;
+        /// The part of it that was surely the device's. Ends are seen late, by
+        /// the time between two looks.
+        std::uint64_t least_ns = 0;
         /// How long it had the device for itself, if it had.
         std::optional<reach::span> took;
     };
@@ -167,8 +171,11 @@ public:
         return least;
     }
 
-    /// How long all other work of a stream is expected to take.
-    std::uint64_t behind_oldest_ns(CUstream stream) const;
+    /// True if the work behind a stream's oldest takes the device longer than
+    /// @p lead_ns. Ends are seen late, so short work seems long. Work that only
+    /// seems to take so long counts once the first of it has waited that long.
+    bool is_ahead(CUstream stream, std::uint64_t lead_ns,
+                  std::uint64_t now) const;
 
     /// The work that has ended since the last call, in each stream's order. The
     /// lock is let go while the driver is asked, and work that departs
@@ -184,6 +191,7 @@ private:
     {
         std::deque<flight> queue;
         std::uint64_t expected_ns = 0;
+        std::uint64_t least_ns = 0;
         std::uint64_t last_end_ns = 0;
     };
 

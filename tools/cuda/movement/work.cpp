@@ -165,8 +165,9 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     while (settled_ && host_bytes_ > 0 && stands_still_briefly() &&
            moves_ahead() && !gave_up_ && !stopping_ &&
            flights_.streams() == 1 &&
-           flights_.behind_oldest_ns(stream) >
-               (gated_.empty() ? max_lead_ns : max_lead_past_ns) &&
+           flights_.is_ahead(stream,
+                             gated_.empty() ? max_lead_ns : max_lead_past_ns,
+                             now_ns()) &&
            for_device_.is_left(schedule_.steps())) {
         flight *const oldest = flights_.oldest(stream);
         const std::uint64_t now = now_ns();
@@ -316,8 +317,11 @@ bool mover::foresee(const work &announced, std::uint64_t what, CUstream stream,
     const bool expected = check_ == nullptr && note(what, begun.blocks);
     begun.step = schedule_.steps() != steps ? schedule_.steps() : 0;
     begun.lag = schedule_.lag();
-    if (begun.is_foreseen())
+    if (begun.is_foreseen()) {
         begun.expected_ns = times_.of(begun.step - begun.lag);
+        begun.least_ns = std::min(begun.expected_ns,
+                                  times_.least_of(begun.step - begun.lag));
+    }
     // CU_STREAM_PER_THREAD names a stream for each thread.
     begun.brief = announced.trusted && announced.open_ended &&
                   begun.is_foreseen() &&
@@ -671,8 +675,9 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
             given.of->used();
         learn_reach(each);
         if (each.which.step != 0) {
-            times_.add(each.which.step,
-                       each.which.waited_for ? 0 : each.busy_ns);
+            const bool counts = !each.which.waited_for;
+            times_.add(each.which.step, counts ? each.busy_ns : 0,
+                       counts ? each.least_ns : 0);
             keep_pace(each.which.lag, each.which.recurs);
         }
         ended(each.which, true);

@@ -4,11 +4,12 @@
 
 namespace emuv::cuda {
 
-void step_times::add(std::uint64_t step, std::uint64_t took_ns)
+void step_times::add(std::uint64_t step, std::uint64_t took_ns,
+                     std::uint64_t least_ns)
 {
     if (kept_.empty())
         kept_.resize(max_steps);
-    kept_[step % max_steps] = {step, took_ns};
+    kept_[step % max_steps] = {step, took_ns, least_ns};
     late_ns_ += took_ns - late_ns_ / late_steps;
 }
 
@@ -18,6 +19,14 @@ std::uint64_t step_times::of(std::uint64_t step) const
         return 0;
     const time &found = kept_[step % max_steps];
     return found.step == step ? found.took_ns : late_ns_ / late_steps;
+}
+
+std::uint64_t step_times::least_of(std::uint64_t step) const
+{
+    if (kept_.empty())
+        return 0;
+    const time &found = kept_[step % max_steps];
+    return found.step == step ? found.least_ns : 0;
 }
 
 } // namespace emuv::cuda

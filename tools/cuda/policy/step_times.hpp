@@ -15,19 +15,24 @@ public:
     /// The number of steps that are kept.
     static constexpr std::size_t max_steps = std::size_t{1} << 16;
 
-    /// A step has taken so long.
+    /// A step has taken so long, as far as anybody saw.
     /// @param step  its number, from 1
-    void add(std::uint64_t step, std::uint64_t took_ns);
+    /// @param least_ns  the part of it in which the device surely was busy
+    void add(std::uint64_t step, std::uint64_t took_ns, std::uint64_t least_ns);
 
     /// The time that the device was busy with a step; the mean of late steps if
     /// that is unknown.
     std::uint64_t of(std::uint64_t step) const;
+
+    /// The time that it surely was busy with it; 0 if that is unknown.
+    std::uint64_t least_of(std::uint64_t step) const;
 
 private:
     struct time
     {
         std::uint64_t step = 0;
         std::uint64_t took_ns = 0;
+        std::uint64_t least_ns = 0;
     };
     std::vector<time> kept_; // by step
     static constexpr std::uint64_t late_steps = 64;
