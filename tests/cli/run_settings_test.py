@@ -203,6 +203,29 @@ class RunSettingsTest(unittest.TestCase):
                     text=True)
                 self.assertEqual(done.returncode, status, done.stderr)
 
+    def test_with_movement_jax_is_told_to_have_memory_that_can_move(self):
+        def dry(*options, **variables):
+            shown = subprocess.run(
+                [self.emuvctl, "run", "--library", self.folder, "--dry-run",
+                 *LIMIT, *options, "--", "true"],
+                env={"PATH": os.environ["PATH"], **variables}, check=True,
+                stdout=subprocess.PIPE, text=True).stdout.splitlines()
+            return [line for line in shown if line.startswith("XLA_")]
+        no_graphs = "--xla_gpu_enable_command_buffer="
+        usual = [f"XLA_FLAGS={no_graphs}",
+                 "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
+                 "XLA_PYTHON_CLIENT_PREALLOCATE=false"]
+        self.assertEqual(dry("--move"), usual)
+        self.assertEqual(dry(EMUV_MOVE="1"), usual)
+        self.assertEqual(dry("--move", XLA_FLAGS="--xla_a=1",
+                             XLA_PYTHON_CLIENT_PREALLOCATE="true"),
+                         [f"XLA_FLAGS='--xla_a=1 {no_graphs}'", usual[1]])
+        self.assertEqual(dry("--move", XLA_FLAGS=no_graphs + "FUSION"),
+                         usual[1:])
+        for still in (dry(), dry("--move", "--leave-frameworks"),
+                      dry(EMUV_MOVE="0"), dry("--move", "--disable")):
+            self.assertEqual(still, [])
+
     def test_a_dry_run_shows_what_would_hold(self):
         def dry(*command, **variables):
             environment = {"PATH": os.environ["PATH"], **variables}

@@ -4,6 +4,7 @@
 #include "cuda_library.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "frameworks.hpp"
 #include "instances.hpp"
 #include "score_file.hpp"
 #include "score_run.hpp"
@@ -46,6 +47,7 @@ struct run_options
     std::string score;            // the estimate's file; empty: none
     bool json = false;
     bool dry_run = false;
+    bool leaves_frameworks = false; // as their own variables have them
     std::vector<std::string> command;
 };
 
@@ -151,6 +153,19 @@ void remove_at_end(const std::vector<std::filesystem::path> &doomed)
     ::_exit(0);
 }
 
+// True if the program's memory moves, by an option or by the caller's
+// environment.
+bool moves(const asked_settings &settings)
+{
+    const auto &asked = settings.of("EMUV_MOVE");
+    const char *const known = std::getenv("EMUV_MOVE");
+    const std::string value = asked.given()      ? asked.text
+                              : known != nullptr ? known
+                                                 : "";
+    return !value.empty() && value != "0" &&
+           !settings.of("EMUV_DISABLE").given();
+}
+
 // As a shell would have to be given it.
 std::string quoted(const std::string &word)
 {
@@ -231,6 +246,9 @@ void cmd_run(const run_options &options, environment &env)
                          fmt::format("{}", fmt::join(ids, ",")));
     }
     set.emplace_back("LD_PRELOAD", own_preload(folder));
+    if (moves(settings) && !options.leaves_frameworks)
+        for (auto &each : variables_for_frameworks())
+            set.push_back(std::move(each));
     const bool own = own_limits(options) && !settings.of("EMUV_LEDGER").given();
     if (options.dry_run) {
         env.out.write(describe(set, options, own));
@@ -290,13 +308,15 @@ verb run_verb()
     option json = flag("--json", options->json,
                        "with --score: say it as JSON on standard output");
     json.needs = {"--score"};
-    for (auto &each :
-         std::vector<option>{{"--library", "DIR", "folder of the CUDA library",
-                              &options->cuda_library_dir, offered::folders},
-                             std::move(score),
-                             std::move(json),
-                             flag("--dry-run", options->dry_run,
-                                  "only print the variables and the command")})
+    for (auto &each : std::vector<option>{
+             {"--library", "DIR", "folder of the CUDA library",
+              &options->cuda_library_dir, offered::folders},
+             std::move(score),
+             std::move(json),
+             flag("--leave-frameworks", options->leaves_frameworks,
+                  "with --move: leave JAX's variables alone"),
+             flag("--dry-run", options->dry_run,
+                  "only print the variables and the command")})
         run.options.push_back(std::move(each));
     run.arguments = {"-- COMMAND", &options->command, offered::command, true};
     run.action = [options](environment &env) { cmd_run(*options, env); };

@@ -224,6 +224,8 @@ TEST_F(FlightsTest, WorkThatOnlySeemsLongIsAheadOnceItHasWaitedThatLong)
     EXPECT_FALSE(all.is_ahead(one, 500, before));
     EXPECT_TRUE(all.is_ahead(one, 500, after + 501));
     EXPECT_FALSE(all.is_ahead(one, 1000, after + 10000));
+    EXPECT_FALSE(all.is_ahead(one, 250, before));
+    EXPECT_TRUE(all.is_ahead(one, 249, before));
 }
 
 TEST_F(FlightsTest, WorkTakesAtLeastTheTimeFromOneLookToTheNext)

@@ -40,6 +40,18 @@ TEST(StepTimesTest, OfAStepThatNobodyKnowsNoTimeIsSure)
     EXPECT_EQ(all.least_of(2), 0u);
 }
 
+TEST(StepTimesTest, WhatWasSureOfTheSameWorkIsMostlySureAgain)
+{
+    step_times all;
+    all.add(1, 100, 80);
+    all.add(2, 100, 0, 1);
+    EXPECT_EQ(all.least_of(2), 70u);
+    all.add(3, 100, 90, 2);
+    EXPECT_EQ(all.least_of(3), 90u);
+    all.add(4, 20, 0, 3); // it took less
+    EXPECT_EQ(all.least_of(4), 20u);
+}
+
 TEST(StepTimesTest, OnlyTheLastAreKept)
 {
     step_times all;

@@ -234,9 +234,10 @@ bool flights::is_ahead(CUstream stream, std::uint64_t lead_ns,
     const row &of = found->second;
     const flight &oldest = of.queue.front();
     const flight &next = of.queue[1];
-    return of.least_ns - oldest.least_ns > lead_ns ||
-           (of.expected_ns - oldest.expected_ns > lead_ns &&
-            now - std::min(now, next.handed_over_ns) > lead_ns);
+    const std::uint64_t seems_ns = of.expected_ns - oldest.expected_ns;
+    const std::uint64_t waited_ns = now - std::min(now, next.handed_over_ns);
+    return of.least_ns - oldest.least_ns > lead_ns || seems_ns > 4 * lead_ns ||
+           (seems_ns > lead_ns && waited_ns > lead_ns);
 }
 
 std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,

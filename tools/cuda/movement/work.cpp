@@ -677,7 +677,10 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
         if (each.which.step != 0) {
             const bool counts = !each.which.waited_for;
             times_.add(each.which.step, counts ? each.busy_ns : 0,
-                       counts ? each.least_ns : 0);
+                       counts ? each.least_ns : 0,
+                       each.which.is_foreseen()
+                           ? each.which.step - each.which.lag
+                           : 0);
             keep_pace(each.which.lag, each.which.recurs);
         }
         ended(each.which, true);

@@ -18,7 +18,10 @@ public:
     /// A step has taken so long, as far as anybody saw.
     /// @param step  its number, from 1
     /// @param least_ns  the part of it in which the device surely was busy
-    void add(std::uint64_t step, std::uint64_t took_ns, std::uint64_t least_ns);
+    /// @param same  an earlier step that was the same work, or 0. Its end may
+    ///   have been seen sooner: seven eighths of what was sure of it are so.
+    void add(std::uint64_t step, std::uint64_t took_ns, std::uint64_t least_ns,
+             std::uint64_t same = 0);
 
     /// The time that the device was busy with a step; the mean of late steps if
     /// that is unknown.

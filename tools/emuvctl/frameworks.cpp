@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The variables that have frameworks use memory so that it can move.
+#include "frameworks.hpp"
+
+#include <cstdlib>
+
+namespace emuvctl {
+
+std::vector<std::pair<std::string, std::string>> variables_for_frameworks()
+{
+    std::vector<std::pair<std::string, std::string>> out;
+    const char *const known = std::getenv("XLA_FLAGS");
+    std::string flags = known != nullptr ? known : "";
+    // https://openxla.org/xla/flags_guidance: an empty list turns them off.
+    if (flags.find("--xla_gpu_enable_command_buffer") == std::string::npos) {
+        flags += flags.empty() ? "" : " ";
+        out.emplace_back("XLA_FLAGS",
+                         flags + "--xla_gpu_enable_command_buffer=");
+    }
+    // https://docs.jax.dev/en/latest/gpu_memory_allocation.html
+    for (const auto &[name, value] :
+         {std::pair{"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"},
+          std::pair{"XLA_PYTHON_CLIENT_PREALLOCATE", "false"}})
+        if (std::getenv(name) == nullptr)
+            out.emplace_back(name, value);
+    return out;
+}
+
+} // namespace emuvctl
