@@ -9,6 +9,9 @@ typeset work=$(mktemp -d)
 trap 'rm -rf -- $work' EXIT
 cat >$work/.zshrc <<END
 PS1= RPS1= PS2=
+# A list that is shown may ask first, and take the next key for the answer.
+setopt no_auto_list
+LISTMAX=10000
 stty -echo
 fpath=(${(q)1:A:h} \$fpath)
 autoload -Uz compinit && compinit -D
@@ -33,7 +36,12 @@ answer() {
 }
 zle -N answer
 bindkey '^I' answer
-print -r -- '<done>'
+# A key that comes before the editor reads would be lost.
+zle-line-init() {
+    zle -D zle-line-init
+    print -r -- '<done>' >/dev/tty
+}
+zle -N zle-line-init
 END
 export ZDOTDIR=$work
 zpty shell zsh -i
