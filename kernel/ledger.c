@@ -660,10 +660,12 @@ int emuv_ledger_ioctl_charge(struct emuv_call *call)
 
 	if (!(arg->flags & EMUV_CHARGE_WAIT) && arg->deadline_ns)
 		return -EINVAL;
-	/* more never fits, and could be more than a cgroup can count */
-	emuv_ledger_read(&client->inst->ledger, &now);
-	if (arg->bytes > now.physical_limit)
-		return -ENOSPC;
+	if (READ_ONCE(client->inst->dmem.region)) {
+		/* more never fits, and could be more than a cgroup can count */
+		emuv_ledger_read(&client->inst->ledger, &now);
+		if (arg->bytes > now.physical_limit)
+			return -ENOSPC;
+	}
 	err = emuv_dmem_charge(client, arg->bytes, &call->pool);
 	if (err)
 		return err;

@@ -581,6 +581,31 @@ static void ledger_sums_are_the_accounts_whatever_comes(struct kunit *test)
 	}
 }
 
+/* The call may come to the ledger as its instance is revoked. */
+static void ledger_that_has_ended_says_so_for_any_size(struct kunit *test)
+{
+	struct emuv_call call = {};
+	struct emuv_instance *inst;
+	struct emuv_client *client;
+
+	inst = kunit_kzalloc(test, sizeof(*inst), GFP_KERNEL);
+	client = kunit_kzalloc(test, sizeof(*client), GFP_KERNEL);
+	call.file = kunit_kzalloc(test, sizeof(*call.file), GFP_KERNEL);
+	KUNIT_ASSERT_TRUE(test, inst && client && call.file);
+	emuv_ledger_init(&inst->ledger, PHYSICAL, VIRTUAL, VIRTUAL);
+	emuv_dmem_init(&inst->dmem);
+	emuv_dmem_init_client(client);
+	client->inst = inst;
+	call.file->private_data = client;
+	call.arg.charge.bytes = PHYSICAL + 1;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_ioctl_charge(&call), -ENOSPC);
+	emuv_ledger_end(&inst->ledger);
+	KUNIT_EXPECT_EQ(test, emuv_ledger_ioctl_charge(&call), -ENODEV);
+	call.arg.charge.flags = EMUV_CHARGE_WAIT;
+	call.arg.charge.deadline_ns = EMUV_NO_DEADLINE;
+	KUNIT_EXPECT_EQ(test, emuv_ledger_ioctl_charge(&call), -ENODEV);
+}
+
 static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_charges_up_to_the_limit),
 	KUNIT_CASE(ledger_gives_virtual_bytes_up_to_the_limit),
@@ -602,6 +627,7 @@ static struct kunit_case ledger_kunit_cases[] = {
 	KUNIT_CASE(ledger_adds_up_what_accounts_report),
 	KUNIT_CASE(ledger_counters_never_go_back),
 	KUNIT_CASE(ledger_sums_are_the_accounts_whatever_comes),
+	KUNIT_CASE(ledger_that_has_ended_says_so_for_any_size),
 	{}
 };
 

@@ -630,6 +630,8 @@ struct emuv_discard {
  * - EAGAIN: with EMUV_CHARGE_WAIT: 1024 charges of the client wait already.
  * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
  */
+ * - ENOMEM: the kernel has no memory to count the charge in the process's
+ *   device-memory cgroup. Nothing is charged; a later call may succeed.
 struct emuv_charge {
 	__u32 size;
 	__u32 flags;

@@ -462,6 +462,11 @@ TEST(LedgerInstance, AThreadWhoseCgroupIsFullRestsAndMayWaitLater)
     expect_a_rest_where_the_driver_says(ENOSPC, 500'000);
 }
 
+TEST(LedgerInstance, AThreadWhoseKernelIsShortOfMemoryRestsAndMayWaitLater)
+{
+    expect_a_rest_where_the_driver_says(ENOMEM, 500'000);
+}
+
 TEST(LedgerInstance, AChargeMaySleepInTheDriver)
 {
     instance = {};

@@ -25,7 +25,7 @@ namespace emuv::cuda {
 namespace {
 
 // How long a thread rests that may not wait in the driver, and one whose cgroup
-// has no room, since a cgroup wakes nobody.
+// or kernel has no room, since these wake nobody.
 constexpr std::uint64_t crowd_pause_ns = 10'000'000;
 constexpr std::uint64_t cgroup_pause_ns = 1'000'000;
 
@@ -122,10 +122,10 @@ bool instance_ledger::take_physical_within(std::uint64_t bytes,
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (taken)
         return true;
-    if (why == EAGAIN || why == ENOSPC) {
+    if (why == EAGAIN || why == ENOSPC || why == ENOMEM) {
         // As many threads of this process wait as may: their turn comes first.
-        // Or its device-memory cgroup is full. The caller decides whether to
-        // try again.
+        // Or its device-memory cgroup is full, or the kernel cannot count in
+        // it for want of memory. The caller decides whether to try again.
         const auto pause = why == EAGAIN ? crowd_pause_ns : cgroup_pause_ns;
         const timespec length{0, static_cast<long>(std::min(ns, pause))};
         nanosleep(&length, nullptr);
