@@ -129,6 +129,10 @@ class InstallTest(unittest.TestCase):
         unit = (self.prefix / "lib/systemd/system/emuv-restore.service").read_text()
         self.assertIn(f'\nExecStart="{self.prefix}/bin/emuvctl" apply\n', unit)
 
+    def test_the_cuda_library_can_be_configured_on_its_own(self):
+        self.run_command(OPTIONS.cmake, "-S", str(ROOT / "tools/cuda"), "-B",
+                         str(self.work / "alone"), "-DBUILD_TESTING=OFF")
+
     def test_the_installed_library_is_found_from_the_tool(self):
         place = self.work / "plain"
         install(self.work, "--prefix", str(place))
