@@ -95,6 +95,8 @@ class InstallTest(unittest.TestCase):
             f"{OPTIONS.libdir}/cmake/emuv/emuvConfig.cmake",
             f"{OPTIONS.libdir}/libemuv.a", "include/emuv/client.hpp",
             "include/linux/emuv.h"}
+        if any(name.endswith("emuv/slurm/prolog") for name in self.files(self.prefix)):
+            wanted.add("lib/udev/rules.d/71-emuv-slurm.rules")
         self.assertEqual(wanted - self.files(self.prefix), set())
 
     def test_nothing_of_developers_is_installed(self):
