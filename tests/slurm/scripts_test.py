@@ -329,6 +329,20 @@ class ScriptsTest(unittest.TestCase):
             fnmatch.fnmatchcase(f"emuv{number}", pattern) for pattern in patterns)]
         self.assertEqual(covered, list(range(first, last + 1)))
 
+    def test_a_prolog_starts_no_more_programs_where_more_jobs_are(self):
+        for name in ("cat", "grep"):
+            program(self.work / "bin" / name,
+                    f'#!/bin/bash\necho >>"$FAKE/started"\nexec /bin/{name} "$@"\n')
+        started = self.work / "fake/started"
+        counts = []
+        for job in range(1, 9):
+            self.begin(job, "gres:emuv_vram:1")
+            started.write_text("")
+            self.well("prolog", job)
+            counts.append(started.stat().st_size)
+        self.assertEqual(len(self.instances()), 8)
+        self.assertEqual(set(counts[1:]), {counts[-1]})
+
     def test_sweep_ends_what_no_job_has(self):
         for job in (7, 8, 9):
             self.begin(job)
