@@ -33,6 +33,10 @@ cmake_path(ABSOLUTE_PATH EMUV_UDEV_DIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}"
   OUTPUT_VARIABLE udev)
 install(FILES packaging/udev/70-emuv.rules DESTINATION "${EMUV_UDEV_DIR}"
   COMPONENT emuv)
+if(TARGET emuv_slurm)
+  install(FILES packaging/udev/71-emuv-slurm.rules
+    DESTINATION "${EMUV_UDEV_DIR}" COMPONENT emuv-slurm)
+endif()
 # The unit names the tool by its path, which --prefix may change yet.
 install(CODE "
   set(EMUV_BINDIR \"${CMAKE_INSTALL_BINDIR}\")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The options that every target of this project is compiled with: emuv::options.
 
+include(EmuvPrecompile)
+
 add_library(emuv_options INTERFACE)
 add_library(emuv::options ALIAS emuv_options)
 
@@ -40,19 +42,6 @@ target_include_directories(emuv_options INTERFACE
   "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
 # A program carries only the libraries it calls into.
 target_link_options(emuv_options INTERFACE LINKER:--as-needed)
-
-# emuv_precompile_headers(TARGET HEADER...): read these headers once for the
-# target. Worth its while from about ten files on.
-function(emuv_precompile_headers target)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Or ccache cannot see the headers.
-    target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
-  endif()
-  list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>"
-    OUTPUT_VARIABLE headers)
-  target_precompile_headers(${target} PRIVATE ${headers})
-endfunction()
 
 # Of a folder's targets: tests, and what only tests use.
 define_property(TARGET PROPERTY EMUV_TEST INHERITED)

@@ -117,10 +117,13 @@ noted_ids() {
 
 # free_id: the lowest number of Slurm's that neither a note nor an instance has.
 free_id() {
-    local id taken
-    taken=" $(noted_ids | tr '\n' ' ')"
+    local id
+    local -A taken=()
+    while read -r id; do
+        taken[$id]=1
+    done < <(noted_ids)
     for ((id = first_id; id <= last_id; id++)); do
-        if [[ $taken != *" $id "* && ! -d $sys/emuv$id ]]; then
+        if [[ -z ${taken[$id]:-} && ! -d $sys/emuv$id ]]; then
             printf '%s\n' "$id"
             return
         fi
@@ -252,30 +255,37 @@ end_job() {
 # sweep JOB: end what belongs to no job that this node has, that one apart; it may be
 # empty. Nothing happens while Slurm does not say which jobs there are.
 sweep() {
-    local jobs noted file job id name
+    local jobs file job id name
+    local -A present=() noted=()
     rm -f -- "$notes"/*.new
     if ! compgen -G "$notes/*" >/dev/null && [[ -z $(ids_of_slurm) ]]; then
         return
     fi
-    jobs=" $(jobs_here | tr '\n' ' ')" || {
+    jobs=$(jobs_here) || {
         say "Slurm does not say which jobs $node has; nothing is swept"
         return 0
     }
+    while read -r job; do
+        present[${job:-none}]=1
+    done <<<"$jobs"
     for file in "$notes"/*.note; do
         job=${file##*/}
         job=${job%.note}
-        if [[ -f $file && $job != "$1" && $jobs != *" $job "* ]]; then
+        if [[ -f $file && $job != "$1" && -z ${present[$job]:-} ]]; then
             say "job $job is not on $node any more: its instance goes"
             end_job "$job"
         fi
     done
     # One whose maker was killed before the name was given, or its note lost.
-    noted=" $(noted_ids | tr '\n' ' ')"
+    while read -r id; do
+        noted[$id]=1
+    done < <(noted_ids)
     for id in $(ids_of_slurm); do
-        name=$(name_of "$id")
-        if [[ $noted == *" $id "* ]]; then
+        if [[ -n ${noted[$id]:-} ]]; then
             continue
-        elif [[ -n $name && $name != slurm-* ]]; then
+        fi
+        name=$(name_of "$id")
+        if [[ -n $name && $name != slurm-* ]]; then
             say "instance $id is $name, and not Slurm's, though its number is"
         else
             say "instance $id is of no job: it goes"

@@ -95,6 +95,8 @@ class InstallTest(unittest.TestCase):
             f"{OPTIONS.libdir}/cmake/emuv/emuvConfig.cmake",
             f"{OPTIONS.libdir}/libemuv.a", "include/emuv/client.hpp",
             "include/linux/emuv.h"}
+        if any(name.endswith("emuv/slurm/prolog") for name in self.files(self.prefix)):
+            wanted.add("lib/udev/rules.d/71-emuv-slurm.rules")
         self.assertEqual(wanted - self.files(self.prefix), set())
 
     def test_nothing_of_developers_is_installed(self):
@@ -128,6 +130,10 @@ class InstallTest(unittest.TestCase):
         self.assertIn(OPTIONS.version, said)
         unit = (self.prefix / "lib/systemd/system/emuv-restore.service").read_text()
         self.assertIn(f'\nExecStart="{self.prefix}/bin/emuvctl" apply\n', unit)
+
+    def test_the_cuda_library_can_be_configured_on_its_own(self):
+        self.run_command(OPTIONS.cmake, "-S", str(ROOT / "tools/cuda"), "-B",
+                         str(self.work / "alone"), "-DBUILD_TESTING=OFF")
 
     def test_the_installed_library_is_found_from_the_tool(self):
         place = self.work / "plain"

@@ -3,8 +3,10 @@
 """Slurm's prolog, epilog and sweep leave one instance for each job that is there,
 and none for any other, however often and wherever they are killed."""
 
+import fnmatch
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -317,6 +319,29 @@ class ScriptsTest(unittest.TestCase):
         subprocess.run([HERE / "emuvctl", *words], check=True, stdout=subprocess.DEVNULL, env={
             **os.environ, "EMUV_SYSFS_ROOT": str(self.work / "sys"),
             "EMUV_DEV_ROOT": str(self.work / "dev"), "EMUV_RUN_ROOT": str(self.work / "run")})
+
+    def test_udev_s_rule_is_for_the_instances_that_are_slurm_s(self):
+        rule = (SCRIPTS.parent / "udev/71-emuv-slurm.rules").read_text()
+        patterns = re.search(r'KERNEL=="([^"]*)"', rule)[1].split("|")
+        text = (SCRIPTS / "lib.sh").read_text()
+        first, last = (int(re.search(rf"{which}_ID:-(\d+)", text)[1]) for which in ("FIRST", "LAST"))
+        covered = [number for number in range(11000) if any(
+            fnmatch.fnmatchcase(f"emuv{number}", pattern) for pattern in patterns)]
+        self.assertEqual(covered, list(range(first, last + 1)))
+
+    def test_a_prolog_starts_no_more_programs_where_more_jobs_are(self):
+        for name in ("cat", "grep"):
+            program(self.work / "bin" / name,
+                    f'#!/bin/bash\necho >>"$FAKE/started"\nexec /bin/{name} "$@"\n')
+        started = self.work / "fake/started"
+        counts = []
+        for job in range(1, 9):
+            self.begin(job, "gres:emuv_vram:1")
+            started.write_text("")
+            self.well("prolog", job)
+            counts.append(started.stat().st_size)
+        self.assertEqual(len(self.instances()), 8)
+        self.assertEqual(set(counts[1:]), {counts[-1]})
 
     def test_sweep_ends_what_no_job_has(self):
         for job in (7, 8, 9):
