@@ -260,8 +260,8 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
 }
 
 // True if the unit need not be mapped in system RAM: no unit of its block is
-// predicted to be used before it is back. Where nothing is predicted, it comes
-// back for the launch that names it.
+// predicted to be used before it is back. Without predictions, the launch that
+// names it fetches it.
 bool mover::may_be_away(const motion &which) const
 {
     if (!unmaps_ || stopping_ || gave_up_ || is_untrusted_about())

@@ -138,8 +138,8 @@ struct choice
     std::uint64_t idle = 0;
 
     explicit operator bool() const { return unit != intent::none; }
-    // True if the other unit is to leave rather than this one: it is needed
-    // later, or, as far as is known, was used longer ago.
+    // True if the other unit is to leave first. It is needed later, or was used
+    // longer ago, as far as is known.
     bool outlasts(const unit_view &other, bool on_demand) const
     {
         return other.next_use != next_use ? other.next_use > next_use
