@@ -301,6 +301,65 @@ TEST_F(ChoiceTest, ABlankUnitGetsVramWithoutACopyAndNotTooMuchOfIt)
     EXPECT_TRUE(choose_motion(now).empty());
 }
 
+// Nothing is known of later uses, and a launch waits.
+class OnDemandTest : public ChoiceTest
+{
+protected:
+    OnDemandTest()
+    {
+        now.moves = false;
+        now.on_demand = now.launch_waits = true;
+    }
+
+    std::size_t add_idle(unit_view one, std::uint64_t idle)
+    {
+        one.idle = idle;
+        return add(one);
+    }
+};
+
+TEST_F(OnDemandTest, TheUnitUsedLongestAgoLeavesFirst)
+{
+    add(in_ram(0));
+    add_idle(with_room(in_vram(schedule::never)), 5);
+    const auto oldest = add_idle(with_room(in_vram(schedule::never)), 900);
+    add_idle(with_room(in_vram(schedule::never)), 40);
+    EXPECT_EQ(first(), (intent{action::evict, oldest, intent::none, false}));
+}
+
+TEST_F(OnDemandTest, AUnitWithoutRoomTakesThatOfTheUnitUsedLast)
+{
+    add(in_ram(0));
+    unit_view clean = with_room(in_vram(schedule::never));
+    clean.room_is_proven = true;
+    add_idle(clean, 40);
+    const auto owner = add_idle(clean, 5);
+    const auto oldest = add_idle(in_vram(schedule::never), 900);
+    EXPECT_EQ(first(), (intent{action::evict, oldest, owner, false}));
+}
+
+TEST_F(OnDemandTest, NoMoreLeavesThanLaunchesWaitForAndAFewFrames)
+{
+    add(in_ram(0));
+    add_idle(with_room(in_vram(schedule::never)), 5);
+    now.under_way.evicting = 4;
+    now.under_way.leaving_bytes = 3 * usual;
+    EXPECT_EQ(first().what, action::evict);
+    now.under_way.leaving_bytes = 4 * usual;
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
+TEST_F(OnDemandTest, FramesAreMadeAheadOfTheNextLaunch)
+{
+    now.launch_waits = false;
+    add(in_ram(schedule::never));
+    const auto oldest = add_idle(with_room(in_vram(schedule::never)), 900);
+    now.vram.frames = {usual, usual};
+    EXPECT_EQ(first().unit, oldest);
+    now.vram.frames = {usual, usual, usual};
+    EXPECT_TRUE(choose_motion(now).empty());
+}
+
 TEST_F(ChoiceTest, StandingStillNothingLeavesAndFreeVramIsFilled)
 {
     now.moves = false;

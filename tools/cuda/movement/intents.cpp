@@ -96,10 +96,12 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
 {
     if (!may_begin() || check_ != nullptr || is_untrusted_near())
         return false;
-    if (unmaps_ && gate_.away() > 0 && (is_astray() || is_untrusted_about()) &&
+    if (unmaps_ && gate_.away() > 0 &&
+        ((is_astray() && !fetches_on_demand()) || is_untrusted_about()) &&
         bring_one_home())
         return true;
-    if (!schedule_.predicts() && waiters_ == 0)
+    if (!schedule_.predicts() && waiters_ == 0 &&
+        !(has_fetched_ && fetches_on_demand()))
         return change_places(lock);
     if (exchange_.at == exchange::leaving ||
         (exchange_.at == exchange::coming &&
@@ -258,11 +260,15 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
 }
 
 // True if the unit need not be mapped in system RAM: no unit of its block is
-// predicted to be used before it is back.
+// predicted to be used before it is back. Without predictions, the launch that
+// names it fetches it.
 bool mover::may_be_away(const motion &which) const
 {
-    return unmaps_ && moves_ahead() && !stopping_ && !gave_up_ &&
-           !is_untrusted_about() &&
+    if (!unmaps_ || stopping_ || gave_up_ || is_untrusted_about())
+        return false;
+    if (fetches_on_demand())
+        return true;
+    return moves_ahead() &&
            next_use_of(*which.of, which.index) != schedule::never &&
            is_first_of_block(*which.of, which.index);
 }

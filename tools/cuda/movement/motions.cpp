@@ -10,10 +10,6 @@ namespace emuv::cuda {
 
 namespace {
 
-// Free frames, so that there is always one to go on with. More would only be
-// VRAM that holds nothing.
-constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
-
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
 } // namespace
@@ -138,7 +134,7 @@ bool mover::is_to_leave(const motion &which) const
     if (!may_move(which) || stopping_ || gave_up_)
         return false;
     return pace_.moves() || (pace_.arranges() && schedule_.predicts()) ||
-           waiters_ > 0 || wanted_bytes_ > 0 ||
+           fetches_on_demand() || waiters_ > 0 || wanted_bytes_ > 0 ||
            exchange_.at == exchange::leaving;
 }
 
@@ -271,7 +267,8 @@ bool mover::is_hurried(const motion &which) const
     return which.unit().waiting > 0 || gate_.is_closed();
 }
 
-// Reads a unit that is to leave, to see whether it has changed.
+// Reads a unit that is to leave, to see whether it has changed. While launches
+// wait, one with nothing to compare it with is written back unread.
 bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
 {
     if (!hide(lock, which))
@@ -281,6 +278,8 @@ bool mover::take_digest(std::unique_lock<std::mutex> &lock, motion &which)
         which.at = stage::ready;
         return true;
     }
+    if (fetches_on_demand() && !of.room_is_known)
+        return write_back(lock, which);
     which.at = stage::digest;
     lock.unlock();
     const bool begun =
@@ -308,24 +307,31 @@ void mover::compare(std::unique_lock<std::mutex> &lock, motion_ref which)
         of.gets_dirty = !unchanged;
     of.digest = now;
     of.proven = true;
-    if (unchanged) {
+    which->is_read = true;
+    if (unchanged)
         which->at = stage::ready;
-        return;
-    }
+    else if (!write_back(lock, *which))
+        end_motion(which, place::vram);
+}
+
+// Begins to copy a unit that is to leave.
+// @return false if the driver refuses
+bool mover::write_back(std::unique_lock<std::mutex> &lock, motion &which)
+{
+    slot &of = which.unit();
     // The copy in system RAM is not valid until the write-back is done.
     of.room_is_known = false;
-    which->at = stage::write_back;
+    which.at = stage::write_back;
     lock.unlock();
     const bool begun =
-        lanes_.write_back(of.host.alias, of.vram_alias, of.bytes, which->event);
+        lanes_.write_back(of.host.alias, of.vram_alias, of.bytes, which.event);
     lock_soon(lock);
-    if (!begun)
-        end_motion(which, place::vram);
+    return begun;
 }
 
 void mover::written(motion &which)
 {
-    which.unit().room_is_known = true;
+    which.unit().room_is_known = which.is_read;
     which.wrote = true;
     which.at = stage::ready;
 }

@@ -59,8 +59,8 @@ namespace emuv::cuda {
 /// system RAM is most of the cost of a move. With options::unmaps, an evicted
 /// unit stays mapped nowhere. It is mapped again when it comes back, or
 /// when work or a question to the driver names its block. Untrusted work, 100
-/// ms without a prediction, and the end of movement map it, too. That is for
-/// users who trust their kernels.
+/// ms without a prediction after the first plan, and the end of movement map
+/// it, too. That is for users who trust their kernels.
 class mover
 {
 public:
@@ -247,6 +247,7 @@ private:
         CUevent event = nullptr;
         std::size_t digest = none; // its number in digests_
         bool wrote = false;
+        bool is_read = false;  // its digest is that of its bytes
         bool was_away = false; // as it began
         std::uint64_t started_ns = 0;
         std::uint64_t next_use = 0;
@@ -317,6 +318,7 @@ private:
     void report(std::unique_lock<std::mutex> &lock);
     void publish(std::uint64_t now);
     bool hold_back(std::unique_lock<std::mutex> &lock, CUstream stream);
+    bool fetches_on_demand() const;
     void await(std::unique_lock<std::mutex> &lock,
                const std::vector<touched> &work);
     void await_end();
@@ -372,6 +374,7 @@ private:
     bool is_hurried(const motion &which) const;
     void compare(std::unique_lock<std::mutex> &lock, motion_ref which);
     void arrived(std::unique_lock<std::mutex> &lock, motion &which);
+    bool write_back(std::unique_lock<std::mutex> &lock, motion &which);
     void written(motion &which);
     void call_off(motion_ref which);
     void finish(motion_ref which);
@@ -515,6 +518,7 @@ private:
     bool running_proven_ = false;         // it is trusted by a proof
     std::uint64_t look_again_ns_ = 0;
     std::uint64_t led_ns_ = 0; // when moves_ahead() held last
+    bool has_fetched_ = false; // for a launch, while nothing was predicted
     exchange exchange_;
     std::uint64_t exchange_after_ns_ = 0; // no next one before
     std::uint64_t uses_ = 0;              // of anything

@@ -32,6 +32,9 @@ public:
                        const schedule &uses, const step_times &times,
                        bool unmaps);
 
+    /// True once anything was planned: rounds are known.
+    bool has_planned() const { return made_at_ > 0; }
+
     /// The excess is another from here on: a round is enough for the next plan.
     void hurry() { age_ = round_; }
 

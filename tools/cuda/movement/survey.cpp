@@ -19,6 +19,8 @@ std::uint64_t mover::next_use_of(block &of, std::size_t index) const
 {
     if (of.slots[index].waiting > 0)
         return 0;
+    if (fetches_on_demand())
+        return schedule::never;
     return schedule_.next_use(of.base, static_cast<std::uint32_t>(index),
                               of.slots[index].next);
 }
@@ -72,6 +74,7 @@ void mover::look_around()
     seen_.moves = pace_.moves();
     seen_.arranges = pace_.arranges();
     seen_.launch_waits = waiters_ > 0;
+    seen_.on_demand = fetches_on_demand() && has_fetched_;
     seen_.any_vacant = vacant_ > 0;
     seen_.may_digest = digests_.any_free();
 }
@@ -84,6 +87,7 @@ unit_view mover::describe(block &of, std::size_t index) const
     if (!of.fixed || one.fresh)
         out.next_use = next_use_of(of, index);
     out.gap = one.next.gap;
+    out.idle = of.marks[index].uses.idle(uses_);
     out.where = one.where;
     out.small = of.small;
     out.fixed = of.fixed;

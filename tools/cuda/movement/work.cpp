@@ -10,9 +10,9 @@ namespace emuv::cuda {
 
 namespace {
 
-// How long a round may stand still until it clearly should not: patient_rounds
-// times as long as moving everything over a slow link.
-constexpr std::uint64_t patient_rounds = 8;
+// How long a round may stand still until it clearly should not: as long as
+// moving everything over a slow link, there and back.
+constexpr std::uint64_t patient_rounds = 2;
 constexpr std::uint64_t slow_link_bytes_per_ns = 25;
 // A pause of this length is the program's own affair, and no part of a round.
 constexpr std::uint64_t pause_ns = 10000000;
@@ -192,22 +192,35 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     return begun != 0;
 }
 
+// True if launches fetch what they name: nothing tells what is needed next, nor
+// ever has.
+bool mover::fetches_on_demand() const
+{
+    return settled_ && check_ == nullptr && !planner_.has_planned() &&
+           !schedule_.predicts();
+}
+
 // Waits for the units that the work needs, as long as anything moves at all. It
 // waits for small blocks, which then stay in VRAM. While moves_ahead() holds,
-// it waits for all other units, too.
+// it waits for all other units, too. So it does while nothing is predicted: a
+// fetch costs the link once each way, and a kernel may read in place many
+// times.
 void mover::await(std::unique_lock<std::mutex> &lock,
                   const std::vector<touched> &work)
 {
     if (missing_bytes(work) == 0)
         return;
     std::vector<touched> all = work;
-    std::erase_if(all, [ahead = moves_ahead()](const touched &each) {
-        return ahead ? !each.says_what() : !each.of->small;
+    const bool on_demand = fetches_on_demand();
+    const bool comes = moves_ahead() || on_demand;
+    std::erase_if(all, [comes](const touched &each) {
+        return comes ? !each.says_what() : !each.of->small;
     });
     std::uint64_t bytes = missing_bytes(all);
     if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
         !for_memory_.is_left(schedule_.steps()))
         return;
+    has_fetched_ = has_fetched_ || on_demand;
     const std::uint64_t start = now_ns();
     // Unmarked work may keep those units from moving.
     if (flights_.any_unmarked()) {

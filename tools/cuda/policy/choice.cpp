@@ -80,11 +80,16 @@ std::size_t spare_room(const view &now, std::uint64_t bytes)
     const auto worth = [](const unit_view &one) {
         return (one.room_is_proven ? 0 : 2) + (one.room_has_alias ? 1 : 0);
     };
+    const auto is_better = [&](const unit_view &one, const unit_view &other) {
+        if (worth(one) != worth(other))
+            return worth(one) > worth(other);
+        return now.on_demand && one.idle < other.idle; // leaves later
+    };
     std::size_t found = intent::none;
     for (std::size_t i = 0; i < now.units.size(); i++) {
         const unit_view &one = now.units[i];
         if (!one.small && one.bytes == bytes && is_room_spare(now, one) &&
-            (found == intent::none || worth(one) > worth(now.units[found])))
+            (found == intent::none || is_better(one, now.units[found])))
             found = i;
     }
     return found;
@@ -130,8 +135,16 @@ struct choice
 {
     std::size_t unit = intent::none;
     std::uint64_t next_use = 0;
+    std::uint64_t idle = 0;
 
     explicit operator bool() const { return unit != intent::none; }
+    // True if the other unit is to leave first. It is needed later, or was used
+    // longer ago, as far as is known.
+    bool outlasts(const unit_view &other, bool on_demand) const
+    {
+        return other.next_use != next_use ? other.next_use > next_use
+                                          : on_demand && other.idle > idle;
+    }
 };
 
 // Of the units that no work in flight reaches, the one needed last.
@@ -214,8 +227,8 @@ candidates look(const view &now, const leeway &ram)
         choice &leaves = passing        ? out.passer
                          : one.has_room ? out.victim
                                         : out.newcomer;
-        if (use > leaves.next_use)
-            leaves = {i, use};
+        if (leaves.outlasts(one, now.on_demand))
+            leaves = {i, use, one.idle};
     }
     for (const unit_view &one : now.units)
         out.made_bytes += !one.small && !one.fixed && one.made &&
@@ -283,8 +296,11 @@ public:
     std::vector<intent> intents() const
     {
         std::vector<intent> out;
-        if (!wanted_)
+        if (!wanted_) {
+            if (const auto leaves = to_evict_ahead())
+                out.push_back(*leaves);
             return out;
+        }
         if (const choice in = to_fetch())
             out.push_back({intent::action::fetch, in.unit, intent::none,
                            now_.arranges && !now_.units[in.unit].small});
@@ -340,26 +356,61 @@ private:
     // units would rob each other in turns, and be written back each time.
     bool is_worth_a_room(const choice &newcomer) const
     {
-        if (newcomer.next_use / 8 * 7 < units_.victim.next_use)
+        if (now_.on_demand && newcomer.next_use == units_.victim.next_use) {
+            // A room takes far longer to make than a unit to write back.
+            if (newcomer.idle <= units_.victim.idle)
+                return false;
+            if (spare_room(now_, of(newcomer).bytes) != intent::none)
+                return true;
+        } else if (newcomer.next_use / 8 * 7 < units_.victim.next_use) {
             return false;
+        }
         const std::size_t other = spare_room(now_, of(newcomer).bytes);
         return other != intent::none
                    ? !now_.units[other].room_is_proven
                    : idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
     }
 
+    // Of the units in VRAM that nothing is known to need, the one that is to
+    // leave first.
+    choice last() const
+    {
+        const bool grows = units_.newcomer && is_worth_a_room(units_.newcomer);
+        return grows || !units_.victim ? units_.newcomer : units_.victim;
+    }
+
+    // True if there are frames for all that launches wait for, and some more,
+    // or there are in a moment.
+    bool has_frames_on_demand() const
+    {
+        std::uint64_t awaited = 0;
+        for (const unit_view &one : now_.units)
+            awaited +=
+                one.where == place::host && one.next_use == 0 ? one.bytes : 0;
+        return room_bytes() + now_.under_way.leaving_bytes >=
+               awaited + std::min(max_free_bytes, part_of(now_));
+    }
+
+    // Launches that fetch what they name find frames.
+    std::optional<intent> to_evict_ahead() const
+    {
+        if (!now_.on_demand || !may_.evicts || has_frames_on_demand())
+            return {};
+        const choice leaves = last();
+        if (!leaves)
+            return {};
+        return evict(now_, leaves.unit);
+    }
+
     std::optional<intent> to_evict() const
     {
         if (!may_.evicts)
             return {};
-        const bool grows = units_.newcomer && is_worth_a_room(units_.newcomer);
-        const choice &last =
-            grows || !units_.victim ? units_.newcomer : units_.victim;
         const bool as_planned = static_cast<bool>(units_.passer);
-        const choice &leaves = alike_ && !comes_free_ ? alike_
-                               : as_planned           ? units_.passer
-                                                      : last;
-        if (!leaves)
+        const choice leaves = alike_ && !comes_free_ ? alike_
+                              : as_planned           ? units_.passer
+                                                     : last();
+        if (!leaves || (now_.on_demand && has_frames_on_demand()))
             return {};
         const bool short_of_frames =
             room_bytes() < of(wanted_).bytes && due_ &&

@@ -10,6 +10,10 @@
 
 namespace emuv::cuda {
 
+/// Free frames, so that there is always one to go on with. More would only be
+/// VRAM that holds nothing.
+constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
+
 /// The wish that a unit should move. A wish and no more: whoever carries it out
 /// asks the gate first, and drops what has become untrue.
 struct intent

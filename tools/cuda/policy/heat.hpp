@@ -33,6 +33,9 @@ public:
         return sum - sum * (age % half_life) / (2 * half_life);
     }
 
+    /// The uses of anything since its last one.
+    std::uint64_t idle(std::uint64_t now) const { return now - last_; }
+
 private:
     std::uint64_t sum_ = 0;
     std::uint64_t last_ = 0;

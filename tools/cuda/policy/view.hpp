@@ -31,6 +31,7 @@ struct unit_view
     std::uint64_t next_use = schedule::never;
     /// The same steps, counted from its last use.
     std::uint64_t gap = 0;
+    std::uint64_t idle = 0;       ///< uses of anything since its last one
     std::uint64_t heat = 0;       ///< see heat; filled in for exchanges alone
     std::uint32_t allocation = 0; ///< units of one stand side by side
     place where = place::host;
@@ -123,6 +124,7 @@ struct view
     bool moves = false;               ///< memory moves ahead of its use
     bool arranges = false;     ///< memory is arranged once, and then stays
     bool launch_waits = false; ///< a launch waits for memory
+    bool on_demand = false;    ///< launches fetch what they name
     bool any_vacant = false;   ///< freed allocations are kept
     bool may_digest = false;   ///< one more unit can be looked at
 };
