@@ -628,10 +628,10 @@ struct emuv_discard {
  *   SA_RESTART.
  * - ECANCELED: with EMUV_CHARGE_WAIT: EMUV_UNCHARGE_CANCEL ended the wait.
  * - EAGAIN: with EMUV_CHARGE_WAIT: 1024 charges of the client wait already.
- * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
- */
  * - ENOMEM: the kernel has no memory to count the charge in the process's
  *   device-memory cgroup. Nothing is charged; a later call may succeed.
+ * - EINVAL: EMUV_IOC_UNCHARGE: the client has charged less.
+ */
 struct emuv_charge {
 	__u32 size;
 	__u32 flags;
