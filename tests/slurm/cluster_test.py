@@ -73,16 +73,17 @@ def await_event(what, condition, limit=LIMIT):
 
 
 class Cluster:
-    """The daemons, and their files."""
+    """The daemons, and their files: nodes of so many processors and GiB each."""
 
-    def __init__(self, work):
+    def __init__(self, work, nodes=("n1", "n2"), cpus=8, gib=48):
         self.work = work
+        self.nodes = nodes
         self.daemons = {}
         self.has_database = not OPTIONS.no_database and all(map(shutil.which, ("slurmdbd", "mariadbd", "mariadb-install-db")))
         for name in ("sys", "dev", "run", "log", "spool", "state", "key"):
             (work / name).mkdir()
         work.chmod(0o755)
-        ctld, one, two, dbd = free_ports(4)
+        ctld, dbd, *ports = free_ports(2 + len(nodes))
         self.socket = work / "munge.socket"
         self.write_scripts()
         accounting = ("AccountingStorageType=accounting_storage/slurmdbd\n"
@@ -125,13 +126,15 @@ class Cluster:
             HealthCheckProgram={work}/sweep
             HealthCheckInterval=3600
             PlugStackConfig={work}/plugstack.conf
-            NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={one} CPUs=8 Gres=emuv_vram:48
-            NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={two} CPUs=8 Gres=emuv_vram:48
-            PartitionName=all Nodes=n1,n2 Default=YES OverSubscribe=YES:8
-            """) + accounting)
+            PartitionName=all Nodes={",".join(nodes)} Default=YES OverSubscribe=YES:8
+            """) + "".join(
+                f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} "
+                f"CPUs={cpus} Gres=emuv_vram:{gib}\n" for node, port in zip(nodes, ports)) +
+            accounting)
         # No systemd may be there to ask for cgroups.
         (work / "cgroup.conf").write_text("IgnoreSystemd=yes\nIgnoreSystemdOnFailure=yes\n")
-        (work / "gres.conf").write_text("NodeName=n[1-2] Name=emuv_vram Count=48\n")
+        (work / "gres.conf").write_text(
+            f"NodeName={','.join(nodes)} Name=emuv_vram Count={gib}\n")
         (work / "plugstack.conf").write_text(f"required {OPTIONS.plugin} state={self.notes}\n")
         shutil.copy(OPTIONS.lua, work / "job_submit.lua")
         if self.has_database:
@@ -183,9 +186,9 @@ class Cluster:
         if self.has_database:
             self.start_database()
         self.start("slurmctld", "slurmctld", "-D", "-i")
-        for node in ("n1", "n2"):
+        for node in self.nodes:
             self.start_node(node)
-        for node in ("n1", "n2"):
+        for node in self.nodes:
             await_event(f"{node} is idle", lambda node=node: self.node_state(node) == "idle")
 
     def start_node(self, node):
@@ -253,7 +256,7 @@ class Cluster:
         return found
 
     def end_all(self):
-        for name in ("n1", "n2", "slurmctld", "slurmdbd", "mariadbd", "munged"):
+        for name in (*self.nodes, "slurmctld", "slurmdbd", "mariadbd", "munged"):
             if name in self.daemons:
                 self.kill(name)
 
