@@ -77,6 +77,18 @@ TEST_F(sysfs, reads_what_the_driver_says_of_an_instance)
     EXPECT_EQ(reader().vram_info(4), std::nullopt);
 }
 
+TEST_F(sysfs, uuids_are_those_of_the_instances_and_all_can_be_read)
+{
+    make(3);
+    make(5);
+    const auto all = reader().uuids();
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all.at(3), reader().instance(3)->uuid);
+    EXPECT_EQ(all.at(5), reader().instance(5)->uuid);
+    std::filesystem::remove(kernel_.sys() / "class/emuv/emuv5/uuid");
+    EXPECT_THROW((void)reader().uuids(), emuv::error);
+}
+
 TEST_F(sysfs, an_instance_that_is_not_there_is_none)
 {
     EXPECT_EQ(reader().instance(7), std::nullopt);

@@ -121,9 +121,9 @@ int find_name(const std::string &name, const environment &env)
 {
     for (const auto &[uuid, given] : read_names(env))
         if (given == name)
-            for (const auto &info : env.sysfs().instances())
-                if (info.uuid == uuid)
-                    return info.id;
+            for (const auto &[id, other] : env.sysfs().uuids())
+                if (other == uuid)
+                    return id;
     return -1;
 }
 
@@ -145,8 +145,8 @@ void forget_names(const names_lock & /*held*/, const environment &env) noexcept
 {
     try {
         std::set<std::string> there;
-        for (const auto &info : env.sysfs().instances())
-            there.insert(info.uuid);
+        for (const auto &[id, uuid] : env.sysfs().uuids())
+            there.insert(uuid);
         for (const auto &[uuid, name] : read_names(env))
             if (!there.contains(uuid))
                 ::unlink((folder(env) / name).c_str());

@@ -224,6 +224,21 @@ std::vector<instance_info> sysfs::instances() const
     return all;
 }
 
+std::map<int, std::string> sysfs::uuids() const
+{
+    std::map<int, std::string> all;
+    for (const int id : ids()) {
+        try {
+            all.emplace(id, attributes(directory(id)).text("uuid"));
+        } catch (const error &) {
+            std::error_code ignored;
+            if (std::filesystem::exists(directory(id), ignored))
+                throw;
+        }
+    }
+    return all;
+}
+
 std::optional<std::string> sysfs::vram_info(int id) const
 {
     auto [text, errnum] = read_attribute(directory(id) / "vram_info");

@@ -679,6 +679,7 @@ private:
 TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
 {
     held_unmap::is_held = held_unmap::let_go = false;
+    held_unmap::wanted = 0;
     held_unmap::unmap_ = card_.calls.cuMemUnmap;
     card_.calls.cuMemUnmap = held_unmap::unmap;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
@@ -1012,10 +1013,14 @@ struct busy_driver
 TEST_F(Mover, UntrustedWorkIsHandedOverAtOnceAndLetGoOnceAllIsMapped)
 {
     held_unmap::is_held = held_unmap::let_go = false;
+    held_unmap::wanted = 0;
     held_unmap::unmap_ = card_.calls.cuMemUnmap;
     card_.calls.cuMemUnmap = held_unmap::unmap;
     has_barriers_ = true;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    // Untrusted work waits on the device once rounds are known.
+    for (std::size_t i = 0; i < 64 * units_.size(); i++)
+        use(i % units_.size(), i % units_.size() + 1);
     held_unmap::wanted = units_[9];
     std::atomic<bool> handed_over{false};
     {

@@ -88,7 +88,7 @@ bool pace::loses(double ns) const
         return false;
     const bool arranging = disturbed_ || skip_ > 0;
     return ns > (arranging ? lost_while_arranging : lost_from) * moving_ns_ *
-                    static_cast<double>(lag_);
+                    static_cast<double>(std::max(lag_, count_));
 }
 
 // Tries something else from here on.
