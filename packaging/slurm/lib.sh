@@ -10,6 +10,7 @@
 #   JOB.note         the number and the sizes of the job's instance, and its start
 #   JOB.environment  the variables of its tasks, for Slurm's plugin
 #   JOB.figures      figures that Slurm has yet to be told
+#   JOB.told         when they were first seen there
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 PATH=$PATH:/usr/local/bin:$(cd -- "$here/../../.." && pwd -P)/bin
@@ -185,12 +186,15 @@ jobs_here() {
 # keep_figures JOB ID: note what the instance has seen, in words that sacctmgr leaves
 # as they are: it makes all letters small.
 keep_figures() {
-    [[ -d $sys/emuv$2 && ! -f $notes/$1.figures ]] || return 0
+    [[ -d $sys/emuv$2 ]] || return 0
+    # Those that were told are of the job's former life on this node.
+    [[ ! -f $notes/$1.figures || -f $notes/$1.told ]] || return 0
     printf 'emuv[%s] peak_vram_mib=%d peak_spilled_mib=%d evicted_mib=%d fetched_mib=%d\n' "${node,,}" \
         $(($(value "$sys/emuv$2/physical_peak_bytes") >> 20)) \
         $(($(value "$sys/emuv$2/virtual_peak_bytes") >> 20)) \
         $(($(value "$sys/emuv$2/evicted_bytes") >> 20)) \
         $(($(value "$sys/emuv$2/fetched_bytes") >> 20)) | write "$notes/$1.figures"
+    rm -f -- "$notes/$1.told"
 }
 
 # comment_of JOB: its number and its AdminComment in the database; nothing if it is
@@ -200,28 +204,34 @@ comment_of() {
 }
 
 # tell_figures JOB: add them to the job's AdminComment, behind those of other nodes.
-# They stay until they are seen there, or a day has passed. Without slurmdbd they go
-# to the system's log. Fails if Slurm does not answer.
+# They stay until they are seen there twice, or a day has passed. Another node that had
+# read the comment before may write it without them. Its commands have a minute for
+# that, so two minutes lie between. Without slurmdbd they go to the system's log. Fails
+# if Slurm does not answer.
 tell_figures() {
-    local file=$notes/$1.figures line known
+    local file=$notes/$1.figures told=$notes/$1.told line known
     [[ -f $file ]] || return 0
     # A prolog may take it away at any moment.
     line=$(cat -- "$file" 2>/dev/null) && [[ -n $line ]] || return 0
     known=$(slurm scontrol show config 2>/dev/null) || return 1
     if [[ $known != *accounting_storage/slurmdbd* ]]; then
         logger --tag emuv -- "job $1: $line" || :
-        rm -f -- "$file"
+        rm -f -- "$told" "$file"
         return
     fi
     # Once more each time that another node was faster.
     for _ in 1 2 3 4 5; do
         known=$(comment_of "$1" 2>/dev/null) || return 1
         if [[ $known == *"emuv[${node,,}] "* ]]; then
-            rm -f -- "$file"
+            if [[ ! -f $told ]]; then
+                : >"$told"
+            elif [[ -n $(find "$told" -mmin +2) ]]; then
+                rm -f -- "$told" "$file"
+            fi
             return
-        elif [[ $known != "$1|"* ]]; then
-            break
         fi
+        rm -f -- "$told"
+        [[ $known == "$1|"* ]] || break
         known=${known#*|}
         slurm sacctmgr --immediate --quiet modify job where "JobID=$1" \
             set "AdminComment=${known:+$known; }$line" >/dev/null 2>&1 || break

@@ -305,6 +305,31 @@ class BatchTest(unittest.TestCase):
                          collections.Counter(str(i) for i in range(20)))
         self.assertEqual(done.returncode, 123)
 
+    def test_messages_that_cannot_be_written_change_no_status(self):
+        full = pathlib.Path("/dev/full")
+        for lost, program, status in (
+                ("closed", "true", 0), ("full", "true", 0), ("closed", "exit 7", 123),
+                ("full", "exit 7", 123), ("full", None, 127)):
+            with self.subTest(lost=lost, program=program), full.open("w") as nowhere:
+                command = (self.shell(program) if program else
+                           ["--", "no-such-program"])
+                done = subprocess.run(
+                    self.words("--jobs", "1", *command), input="a\na\nb\n", text=True,
+                    env=self.environment, check=False, stdout=subprocess.DEVNULL,
+                    stderr=nowhere, timeout=10 * LIMIT,
+                    preexec_fn=(lambda: os.close(2)) if lost == "closed" else None)
+                self.assertEqual(done.returncode, status)
+
+    def test_a_summary_that_a_full_disk_does_not_take_is_told(self):
+        with open("/dev/full", "w", encoding="ascii") as nowhere:
+            done = subprocess.run(
+                self.words("--jobs", "1", "--json", *self.shell("true")), input="a\n",
+                text=True, env=self.environment, check=False, stdout=nowhere,
+                stderr=subprocess.PIPE, timeout=10 * LIMIT)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.splitlines()[-1],
+                         "emuvctl: batch: write error: no space left on device")
+
     def test_files_that_are_closed_do_no_harm(self):
         names = self.folder / "names"
         names.write_text("a\nb\n")
@@ -460,6 +485,34 @@ class BatchTest(unittest.TestCase):
         self.assertLessEqual(len(ours), 2)
         self.assertFalse(ours & before)
         self.assertFalse([each for each in ours if each.exists()])
+
+    def test_a_batch_that_is_killed_leaves_its_ledgers_to_its_workers_alone(self):
+        for number in (signal.SIGKILL, signal.SIGHUP):
+            (self.folder / "go").unlink(missing_ok=True)
+            (self.folder / "there").unlink(missing_ok=True)
+            script = (f'echo $EMUV_LEDGER > {self.folder}/draft; '
+                      f'mv {self.folder}/draft {self.folder}/ledger; '
+                      f'while [ ! -e {self.folder}/go ]; do sleep 0.01; done; '
+                      f'[ -e "$EMUV_LEDGER" ] && touch {self.folder}/there')
+            with subprocess.Popen(
+                    self.words("--physical", "64M", *self.shell(script)),
+                    env=self.environment, text=True, stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
+                    ) as batch:
+                batch.stdin.write("a\n")
+                batch.stdin.close()
+                batch.stdin = None
+                self.await_((self.folder / "ledger").exists, "the item was not begun")
+                batch.send_signal(number)
+                batch.wait(LIMIT)
+            ledger = pathlib.Path((self.folder / "ledger").read_text().strip())
+            (self.folder / "ledger").unlink()
+            # Its program may open it yet.
+            self.assertTrue(ledger.exists())
+            (self.folder / "go").touch()
+            self.await_(lambda: not ledger.exists(), "the ledger stays")
+            self.assertTrue((self.folder / "there").exists())
 
     def test_a_program_that_the_library_refuses_memory_gets_more(self):
         if not self.cuda:

@@ -213,6 +213,33 @@ TEST_F(files, journal_goes_on_behind_a_line_that_a_full_disk_has_cut)
     EXPECT_THAT(read("j"), testing::Not(testing::HasSubstr("\n\n")));
 }
 
+TEST_F(files, journal_begins_anew_where_a_crash_has_cut_its_first_line)
+{
+    const std::vector<std::string> command = {"sh", "x"};
+    journal(path("j")).resume(command);
+    const std::string first = read("j");
+    for (std::size_t kept = 0; kept < first.size(); kept++)
+        for (const std::size_t zeros : {std::size_t{0}, first.size() - kept}) {
+            write("j", first.substr(0, kept) + std::string(zeros, '\0'));
+            const journal book(path("j"));
+            EXPECT_THAT(book.resume(command), IsEmpty()) << kept;
+            book.append({"a", ending::done, 0, "", 0, 0});
+            EXPECT_THAT(journal(path("j")).resume(command), ElementsAre("a"));
+        }
+}
+
+TEST_F(files, journal_takes_no_other_file_for_a_cut_one)
+{
+    for (const std::string &text : std::vector<std::string>{
+             R"({"emuvctl_batch":2)", "{}", "a", "\n", std::string("\0a", 2),
+             std::string(4096, '\0')}) {
+        write("j", text);
+        EXPECT_THROW(journal(path("j")).resume({"sh", "x"}),
+                     std::runtime_error);
+        EXPECT_EQ(read("j"), text);
+    }
+}
+
 TEST_F(files, journal_can_be_asked_about_one_item)
 {
     const journal book(path("j"));

@@ -271,6 +271,67 @@ class CdiTest(unittest.TestCase):
         self.assertEqual(
             faults(json.loads(self.file.read_text()), SPECIFICATION), [])
 
+    def test_the_library_that_was_named_stays_until_another_is(self):
+        self.generate("--output", self.folder, "emuv1", "emuv10")
+        before = json.loads(self.file.read_text())["containerEdits"]
+        self.destroy("emuv10")
+        self.run_verb("cdi", "refresh")
+        self.assertEqual(json.loads(self.file.read_text())["containerEdits"], before)
+        other = self.root / "other"
+        shutil.copytree(self.mounted, other)
+        self.run_verb("cdi", "refresh", "--library", other)
+        after = json.loads(self.file.read_text())["containerEdits"]
+        self.assertEqual([each["hostPath"] for each in after["mounts"]], [str(other)])
+
+    def test_edits_of_an_administrator_last(self):
+        self.name("emuv1", "team-a")
+        self.generate("--output", self.folder, "emuv1", "emuv10")
+        text = json.loads(self.file.read_text())
+        mount = {"hostPath": "/srv/data", "containerPath": "/data", "options": ["ro"]}
+        text["containerEdits"]["env"].append("SITE=1")
+        text["containerEdits"]["mounts"].append(mount)
+        text["containerEdits"]["hooks"] = []
+        for each in text["devices"]:
+            each["containerEdits"]["env"].append("TEAM=a")
+            each["containerEdits"]["deviceNodes"].append({"path": "/dev/fuse"})
+        self.file.write_text(json.dumps(text))
+        # One device stays, one leads elsewhere, one goes.
+        self.name("emuv0", "team-a")
+        self.destroy("emuv10")
+        self.run_verb("cdi", "refresh", "--library", self.mounted)
+        self.assertEqual(self.devices(), {
+            "emuv1": {"env": ["EMUV_INSTANCE=1", "TEAM=a"],
+                      "deviceNodes": [{"path": "/dev/emuv1", "permissions": "rw"},
+                                      {"path": "/dev/fuse"}]},
+            "team-a": {"env": ["EMUV_INSTANCE=0", "TEAM=a"],
+                       "deviceNodes": [{"path": "/dev/emuv0", "permissions": "rw"},
+                                       {"path": "/dev/fuse"}]}})
+        self.assertEqual(json.loads(self.file.read_text())["containerEdits"], {
+            "env": ["LD_PRELOAD=/usr/lib/emuv/libcuda.so.1", "SITE=1"],
+            "mounts": [{"hostPath": str(self.mounted), "containerPath": "/usr/lib/emuv",
+                        "options": ["ro", "nosuid", "nodev", "bind"]}, mount],
+            "hooks": []})
+
+    def test_a_file_of_somebody_else_s_keeps_no_other_from_its_turn(self):
+        etc = self.root / "etc/cdi"
+        etc.mkdir(parents=True)
+        (etc / "emuv.json").write_text("text")
+        self.generate("--output", self.folder, "emuv1", "emuv10")
+        self.destroy("emuv10")
+        listed = self.run_verb("cdi", "list", "--json", status=1)
+        self.assertEqual([row["device"] for row in json.loads(listed.stdout)["devices"]],
+                         ["emuv.dev/vgpu=emuv1", "emuv.dev/vgpu=emuv10"])
+        done = self.run_verb("cdi", "refresh", status=1)
+        self.assertEqual(done.stdout, "dropped emuv.dev/vgpu=emuv10\n"
+                         f"{self.file}: 1 device\n")
+        self.assertEqual(set(self.devices()), {"emuv1"})
+        for each in (listed, done):
+            self.assertIn("this is no specification of emuv.dev/vgpu", each.stderr)
+        self.file.write_text("text")
+        done = self.run_verb("cdi", "refresh", status=1)
+        self.assertEqual([line.split(": ")[2] for line in done.stderr.splitlines()],
+                         [str(etc / "emuv.json"), str(self.file)])
+
     def test_a_name_leads_to_whom_it_belongs_now(self):
         self.name("emuv1", "team-a")
         self.generate("--output", self.folder, "emuv1")
@@ -292,6 +353,7 @@ class CdiTest(unittest.TestCase):
     def started_while_locked(self, *words):
         """A verb that waits, since another one removes instances."""
         environment = self.environment()
+        (self.root / "run/emuv").mkdir(exist_ok=True)
         with open(self.root / "run/emuv/names.lock", "w",
                   encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -319,6 +381,11 @@ class CdiTest(unittest.TestCase):
                 self.assertEqual(set(self.devices()), {"emuv0", "emuv10"})
                 shutil.copytree(MACHINE / "sys/class/emuv/emuv1",
                                 self.root / "sys/class/emuv/emuv1")
+
+    def test_a_file_is_written_under_a_lock_where_nobody_has_given_a_name(self):
+        shutil.rmtree(self.root / "run/emuv", ignore_errors=True)
+        self.generate("--output", self.folder, "emuv1")
+        self.assertTrue((self.root / "run/emuv/names.lock").exists())
 
     def test_both_folders_of_engines_are_looked_at(self):
         etc = self.root / "etc/cdi"

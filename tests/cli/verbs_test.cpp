@@ -720,6 +720,26 @@ TEST_F(verbs, create_has_names_in_files_of_before_lead_to_their_instances)
     EXPECT_FALSE(std::filesystem::exists(kernel_.root() / "etc/cdi/emuv.json"));
 }
 
+TEST_F(verbs, what_create_cannot_take_back_is_reached_by_nobody_else_s_name)
+{
+    const auto library = kernel_.root() / "lib";
+    write_file(library / "libcuda.so.1", "");
+    run("create --gpu-model 4070 --virtual 2G --name team-a");
+    ASSERT_EQ(run("cdi generate --library " + library.string() + " --output " +
+                  (kernel_.root() / "etc/cdi").string())
+                  .status,
+              0);
+    // A restart.
+    emuv::control(kernel_.dev(), kernel_).destroy(0);
+    kernel_.fail(EMUV_IOC_CREATE, ENOSPC, 1);
+    kernel_.fail(EMUV_IOC_DESTROY, EBUSY);
+    ASSERT_EQ(run("create --gpu-model 4070 --virtual 2G --count 2").status, 1);
+    ASSERT_EQ(kernel_.instance_count(), 1U);
+    const auto rows = json::parse(run("cdi list --json").out)["devices"];
+    ASSERT_EQ(rows.size(), 1U) << rows;
+    EXPECT_EQ(rows[0]["device"], "emuv.dev/vgpu=emuv0");
+}
+
 TEST_F(verbs, destroy_leaves_a_file_alone_that_somebody_else_wrote)
 {
     run("create --gpu-model 4070 --virtual 2G");

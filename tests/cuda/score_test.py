@@ -5,9 +5,14 @@ beside what came, however the program ends, and to the shell that starts it the
 command is the program."""
 
 import argparse
+import contextlib
+import ctypes
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -36,14 +41,21 @@ def again(*more):
 start()
 """
 
+# Ends with the number of the first signal that comes.
 WAITS = r"""
 alloc(4)
-for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT}:
     signal.signal(each, lambda number, _: sys.exit(number))
 print("ready", flush=True)
 while True:
     signal.pause()
 """
+
+# All signals that somebody may send to a program, for it to make something of.
+SENT = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
+        signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF,
+        signal.SIGPWR, signal.SIGIO, signal.SIGURG, signal.SIGWINCH, signal.SIGTSTP,
+        signal.SIGTTIN, signal.SIGTTOU, signal.SIGRTMIN, signal.SIGRTMIN + 7, signal.SIGRTMAX]
 
 
 class ScoreTest(unittest.TestCase):
@@ -82,10 +94,11 @@ class ScoreTest(unittest.TestCase):
                               capture_output=True, timeout=LIMIT_S, env=self.environment(),
                               **how)
 
-    def start(self, text, *more):
+    def start(self, text, *more, **how):
         """A program that is ready."""
         process = subprocess.Popen(self.words(text, *more), text=True, env=self.environment(),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                   **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+                                      **how})
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         self.assertEqual(process.stdout.readline(), "ready\n")
@@ -162,12 +175,174 @@ class ScoreTest(unittest.TestCase):
         self.assertEqual(done.returncode, 5, done.stderr)
 
     def test_signals_reach_the_program(self):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        for number in SENT:
             process = self.start(WAITS)
             process.send_signal(number)
             _, err = process.communicate(timeout=LIMIT_S)
             self.assertEqual(process.returncode, number, err)
             self.assertEqual(self.came()["ended"], str(int(number)))
+
+    def test_what_a_signal_carries_reaches_the_program(self):
+        # All its threads keep the signal waiting, as a caller may have them do.
+        process = self.start("""
+alloc(4)
+libc = ctypes.CDLL(None)
+print("ready", flush=True)
+mask, news = (ctypes.c_uint64 * 16)(1 << (signal.SIGRTMIN - 1)), (ctypes.c_int * 32)()
+for _ in range(2):
+    assert libc.sigwaitinfo(mask, news) == signal.SIGRTMIN
+    print(news[6], flush=True)
+""", preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN]))
+        for value in (1234, 5678):
+            self.assertEqual(ctypes.CDLL(None).sigqueue(
+                process.pid, signal.SIGRTMIN, ctypes.c_void_p(value)), 0)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(out, "1234\n5678\n", err)
+
+    def test_signals_are_to_the_program_as_its_caller_has_them(self):
+        ignored = {signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
+                   signal.SIGHUP, signal.SIGALRM}
+
+        def have(numbers):
+            for each in ignored:
+                signal.signal(each, signal.SIG_IGN if each in numbers else signal.SIG_DFL)
+
+        def seen(words, numbers):
+            done = subprocess.run(
+                words, check=False, text=True, capture_output=True, timeout=LIMIT_S,
+                env=self.environment(), restore_signals=False,
+                preexec_fn=lambda: have(numbers))
+            mask = int(done.stdout.split()[1], 16)
+            return {each for each in ignored if mask >> (each - 1) & 1}
+
+        words = self.scored(command=("grep", "SigIgn", "/proc/self/status"))
+        for numbers in (ignored, set()):
+            self.assertEqual(seen(words, numbers), numbers)
+            self.assertEqual(seen([each for each in words if each != "--score"], numbers),
+                             numbers)
+
+    def await_stop(self, process):
+        """@return the signal that has stopped it."""
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        self.assertTrue(os.WIFSTOPPED(status), status)
+        return os.WSTOPSIG(status)
+
+    def test_it_stops_as_the_program_does_and_has_it_go_on(self):
+        process = self.start("""
+alloc(4)
+print("ready", flush=True)
+for _ in range(3):
+    os.kill(os.getpid(), signal.SIGSTOP)
+sys.exit(5)
+""")
+        for _ in range(3):
+            self.assertEqual(self.await_stop(process), signal.SIGSTOP)
+            process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 5)
+
+    # A shell with job control. It starts a job, prints how that stops or ends, and has
+    # it go on.
+    SHELL = r"""
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+def give(group):
+    os.tcsetpgrp(0, group)
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    give(os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+while True:
+    _, status = os.waitpid(job, os.WUNTRACED)
+    give(os.getpid())
+    if not os.WIFSTOPPED(status):
+        print(f"[ended {os.waitstatus_to_exitcode(status)}]", flush=True)
+        break
+    give(job)
+    os.killpg(job, signal.SIGCONT)
+    print(f"[stopped {os.WSTOPSIG(status)}]", flush=True)
+"""
+
+    def in_shell(self, text):
+        """The other end of the terminal of a program in a shell."""
+        words = [sys.executable, "-c", self.SHELL, *self.words(text)]
+        child, master = pty.fork()
+        if child == 0:
+            try:
+                os.execve(words[0], words, self.environment())
+            finally:
+                os._exit(99)
+
+        def end():
+            os.close(master)
+            os.waitpid(child, 0)
+        self.addCleanup(end)
+        return master
+
+    def read_until(self, master, word):
+        text = b""
+        while word not in text:
+            self.assertTrue(select.select([master], [], [], LIMIT_S)[0], text)
+            try:
+                text += os.read(master, 65536)
+            except OSError:
+                self.fail(text)
+        return text
+
+    def test_a_key_that_stops_the_program_stops_both_and_they_go_on(self):
+        master = self.in_shell("""
+alloc(4)
+print("ready", flush=True)
+input()
+print("on", flush=True)
+sys.exit(6)
+""")
+        self.read_until(master, b"ready")
+        for _ in range(2):
+            os.write(master, b"\x1a")
+            self.read_until(master, b"[stopped %d]" % signal.SIGTSTP)
+        os.write(master, b"\n")
+        self.assertIn(b"on\r\n", self.read_until(master, b"[ended 6]"))
+
+    def test_a_program_that_ignores_the_key_is_not_stopped(self):
+        master = self.in_shell("""
+alloc(4)
+signal.signal(signal.SIGTSTP, lambda *_: print("kept", flush=True))
+print("ready", flush=True)
+input()
+sys.exit(6)
+""")
+        self.read_until(master, b"ready")
+        os.write(master, b"\x1a")
+        self.read_until(master, b"kept")
+        os.write(master, b"\n")
+        self.assertNotIn(b"[stopped", self.read_until(master, b"[ended 6]"))
+
+    def test_a_signal_ends_it_once_the_program_has_ended(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x")
+        os.set_blocking(writer, True)
+        process = self.start("alloc(4)\nprint('ready', flush=True)\ninput()", stderr=writer,
+                             stdin=subprocess.PIPE)
+        os.close(writer)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        self.assertNotEqual(children.read_text(), "")
+        process.stdin.write("\n")
+        process.stdin.close()
+        process.stdin = None
+        self.wait_until(lambda: children.read_text() == "")
+        self.assertIsNone(process.poll())
+        process.terminate()
+        self.assertEqual(process.wait(LIMIT_S), -signal.SIGTERM)
 
     def test_the_program_ends_with_a_command_that_is_killed(self):
         before = self.folders()
@@ -253,6 +428,43 @@ sys.exit(3)
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn("memory in all", done.stderr)
         self.assertIn("cannot write /dev/stdin", done.stderr)
+
+    def test_of_two_runs_on_one_estimate_both_add_what_came(self):
+        first = self.start("alloc(20)\nprint('ready', flush=True)\ninput()",
+                           stdin=subprocess.PIPE)
+        done = self.run_scored("alloc(4)")
+        self.assertEqual(self.came()["peak_vram_bytes"], 4 * MIB, done.stderr)
+        _, err = first.communicate("\n", timeout=LIMIT_S)
+        self.assertEqual(self.came()["peak_vram_bytes"], 20 * MIB, err)
+
+    def test_an_estimate_that_another_one_writes_is_waited_for(self):
+        process = self.start("alloc(20)\nprint('ready', flush=True)\ninput()",
+                             stdin=subprocess.PIPE)
+        with open(self.file, encoding="utf-8") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            process.stdin.write("\n")
+            process.stdin.close()
+            process.stdin = None
+            while "known with --move" not in process.stderr.readline():
+                self.assertIsNone(process.poll())
+            other = self.file.with_suffix(".new")
+            other.write_text("another")
+            other.rename(self.file)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertIn("has changed meanwhile", err)
+        self.assertEqual(self.file.read_text(), "another")
+
+    def test_what_came_is_kept_where_nobody_reads_of_it(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = subprocess.run(
+                self.words("alloc(4)\nsys.exit(3)", "--json"), check=False, stdout=writer,
+                stderr=writer, timeout=LIMIT_S, env=self.environment())
+        finally:
+            os.close(writer)
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(self.came()["peak_vram_bytes"], 4 * MIB)
 
     def test_an_estimate_that_was_kept_meanwhile_stays_as_it_is(self):
         done = self.run_scored(f"""

@@ -136,6 +136,12 @@ class ScriptsTest(unittest.TestCase):
         self.assertEqual(status, 0, said)
         return said
 
+    def look_again(self, node="n1"):
+        """The figures that Slurm was told are looked for once more, after a while."""
+        for path in self.notes.with_name(node).glob("*.told"):
+            os.utime(path, (0, 0))
+        self.well("sweep", SLURMD_NODENAME=node)
+
     # --- the machine
 
     def instances(self):
@@ -174,9 +180,10 @@ class ScriptsTest(unittest.TestCase):
         self.end(7)
         self.well("epilog", 7)
         self.assertEqual(self.instances(), {})
-        self.assertEqual(self.files(), [])
         self.assertEqual(self.comment(7), "emuv[n1] peak_vram_mib=1536 peak_spilled_mib=512 "
                                           "evicted_mib=0 fetched_mib=0")
+        self.look_again()
+        self.assertEqual(self.files(), [])
 
     def test_a_job_that_asks_for_none_has_none(self):
         for gres in ("", "gres:gpu:1", "gres:emuv_vram_other:3"):
@@ -356,6 +363,7 @@ class ScriptsTest(unittest.TestCase):
         self.assertIn("instance 601 is team, and not Slurm's", said)
         self.assertEqual(sorted(one[0] for one in self.instances().values()),
                          ["slurm-8-n1", "team"])
+        self.look_again()
         self.assertEqual(self.files(), ["8.environment", "8.note"])
         self.assertIn("emuv[n1] ", self.comment(7))
 
@@ -372,13 +380,15 @@ class ScriptsTest(unittest.TestCase):
         self.assertEqual(self.files(), ["7.figures"])
         (self.work / "fake/down").unlink()
         self.well("sweep")
-        self.assertEqual(self.files(), [])
         self.assertIn("emuv[n1] ", self.comment(7))
+        self.look_again()
+        self.assertEqual(self.files(), [])
 
     def test_figures_of_a_node_with_a_great_name_are_found_again(self):
         self.begin(7)
         self.well("prolog", 7, SLURMD_NODENAME="GPU1")
         self.well("epilog", 7, SLURMD_NODENAME="GPU1")
+        self.look_again("GPU1")
         self.assertRegex(self.comment(7), r"^emuv\[gpu1\] [^;]*$")
         self.assertEqual(list((self.work / "run/emuv/slurm/GPU1").iterdir()), [])
 
@@ -398,8 +408,30 @@ class ScriptsTest(unittest.TestCase):
         self.assertEqual(self.files(), ["7.figures"])
         comment.touch()
         self.well("sweep")
-        self.assertEqual(self.files(), [])
         self.assertIn("emuv[n1] ", self.comment(7))
+        self.look_again()
+        self.assertEqual(self.files(), [])
+
+    def test_figures_that_another_node_has_written_over_are_told_again(self):
+        self.begin(7)
+        self.well("prolog", 7)
+        self.well("epilog", 7)
+        # It had read the comment before.
+        (self.work / "fake/comment.7").write_text("emuv[n2] peak_vram_mib=1\n")
+        self.look_again()
+        self.assertRegex(self.comment(7), r"^emuv\[n2\] peak_vram_mib=1; emuv\[n1\] peak")
+        self.assertNotEqual(self.files(), [])
+        self.look_again()
+        self.assertEqual(self.files(), [])
+
+    def test_a_job_s_next_life_has_figures_of_its_own(self):
+        for peak in (3, 5):
+            self.begin(7, start=f"2026-01-0{peak}T00:00:00")
+            (self.work / "fake/comment.7").write_text("") # another record
+            self.well("prolog", 7)
+            self.use(512, peak << 20, 0)
+            self.well("epilog", 7)
+            self.assertIn(f"peak_vram_mib={peak} ", self.comment(7))
 
     def test_figures_that_nobody_takes_go_after_a_day(self):
         self.begin(7)
@@ -435,6 +467,7 @@ class ScriptsTest(unittest.TestCase):
     def clean(self):
         self.end(7)
         self.well("epilog", 7)
+        self.look_again()
         self.assertEqual(self.instances(), {})
         self.assertEqual(self.files(), [])
 
@@ -449,6 +482,7 @@ class ScriptsTest(unittest.TestCase):
         def swept():
             self.end(7)
             self.well("sweep")
+            self.look_again()
             self.assertEqual(self.instances(), {})
             self.assertEqual(self.files(), [])
         self.killed_at_each_step("prolog", 7, lambda: self.begin(7), swept)
@@ -471,6 +505,7 @@ class ScriptsTest(unittest.TestCase):
 
         def swept():
             self.well("sweep")
+            self.look_again()
             self.assertEqual(self.instances(), {})
             self.assertEqual(self.files(), [])
             self.assertEqual(self.comment(7), "emuv[n1] peak_vram_mib=3 peak_spilled_mib=2 "

@@ -79,6 +79,16 @@ std::string read_whole(int fd, const std::string &path)
     }
 }
 
+// True if a text is no more than a part of the first line. A crash of the
+// machine may leave it so, with zeros for bytes that had not reached the disk.
+bool is_cut(std::string_view text, std::string_view first)
+{
+    const auto last = text.find_last_not_of('\0');
+    return text.size() <= first.size() + 1 &&
+           first.starts_with(
+               text.substr(0, last == std::string_view::npos ? 0 : last + 1));
+}
+
 // Takes the first line off a text; what makes no sense is discarded.
 line take_line(std::string_view &rest)
 {
@@ -139,9 +149,11 @@ journal::resume(const std::vector<std::string> &command) const
 {
     const std::string text = read_whole(file_.get(), path_);
     std::unordered_set<std::string> done;
-    if (text.empty()) {
-        append_line(file_.get(), {{heading, version}, {"command", command}},
-                    path_);
+    const line begin = {{heading, version}, {"command", command}};
+    if (is_cut(text, dump(begin))) {
+        if (!text.empty() && ::ftruncate(file_.get(), 0) != 0)
+            fail(path_);
+        append_line(file_.get(), begin, path_);
         return done;
     }
     std::string_view rest = text;

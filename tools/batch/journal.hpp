@@ -49,7 +49,7 @@ public:
     /// @throws std::system_error
     [[nodiscard]] bool lock() const;
 
-    /// Reads it, and begins it if it is empty.
+    /// Reads it. Begins it if it is empty, or its first line was cut.
     /// @param command  whose items these are
     /// @return the items that are done
     /// @throws std::runtime_error it is another command's, or no journal

@@ -18,7 +18,6 @@
 #include <csignal>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -276,28 +275,12 @@ private:
         say(fmt::format("{}: {}", printable(plan_.items[turn.item]), why));
     }
 
-    // A batch goes on where nobody reads its words any more.
-    template <typename Words>
-    void unless_closed(Words &&words)
-    {
-        try {
-            std::forward<Words>(words)();
-        } catch (const closed_pipe &) {
-            shows_ = false;
-        } catch (const std::system_error &) {
-            shows_ = false;
-        }
-    }
-
-    void write(std::string_view text)
-    {
-        unless_closed([&] { env_.err.write(text); });
-    }
+    void write(std::string_view text) { env_.err.write(text); }
 
     void say(std::string_view message)
     {
         clear();
-        unless_closed([&] { env_.say(message); });
+        env_.say(message);
     }
 
     std::string share_text(const batch::turn &turn, std::size_t number) const

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -57,11 +58,9 @@ document edits(const container_part &part)
     return made;
 }
 
-document device(const cdi_device &one, const environment &env)
+document instance_edits(int id, const environment &env)
 {
-    return {
-        {"name", one.name},
-        {"containerEdits", edits(instance_part(std::span(&one.id, 1), env))}};
+    return edits(instance_part(std::span(&id, 1), env));
 }
 
 std::string text_of(const document &specification)
@@ -89,26 +88,75 @@ document list_at(const document &object, const char *key)
     return object.at(key);
 }
 
+constexpr std::string_view instance_variable = "EMUV_INSTANCE=";
+constexpr std::string_view preload_variable = "LD_PRELOAD=";
+
+bool sets(const document &item, std::string_view variable)
+{
+    return item.is_string() && item.get<std::string>().starts_with(variable);
+}
+
 // The number in the device's EMUV_INSTANCE.
 int instance_of(const document &entry)
 {
-    static constexpr std::string_view variable = "EMUV_INSTANCE=";
     if (!entry.contains("containerEdits"))
         return -1;
     for (const auto &each : list_at(entry.at("containerEdits"), "env"))
-        if (each.is_string() && each.get<std::string>().starts_with(variable))
+        if (sets(each, instance_variable))
             return emuv::parse_instance(
-                       each.get<std::string>().substr(variable.size()))
+                       each.get<std::string>().substr(instance_variable.size()))
                 .value_or(-1);
     return -1;
 }
 
-std::vector<cdi_device> devices_of(const document &specification)
+// Puts our items in the place of those of before. An administrator's stay.
+template <typename Test>
+void exchange(document &all, const document &ours, const char *key,
+              const Test &is_of_before)
 {
-    std::vector<cdi_device> devices;
-    for (const auto &entry : list_at(specification, "devices"))
-        devices.push_back({text_at(entry, "name"), instance_of(entry)});
-    return devices;
+    auto list = list_at(ours, key);
+    for (const auto &each : list_at(all, key))
+        if (!is_of_before(each))
+            list.push_back(each);
+    all[key] = list;
+}
+
+// Has a device lead to another instance than before.
+void lead_to(document &entry, int id, int before, const environment &env)
+{
+    const auto ours = instance_edits(id, env);
+    auto &all = entry["containerEdits"];
+    if (!all.is_object()) {
+        all = ours;
+        return;
+    }
+    exchange(all, ours, "env", [](const document &each) {
+        return sets(each, instance_variable);
+    });
+    exchange(all, ours, "deviceNodes", [&](const document &each) {
+        return text_at(each, "path") == env.node(before);
+    });
+}
+
+// Has a specification mount the library of another folder.
+void mount_library(document &specification, const std::filesystem::path &folder)
+{
+    const auto ours = edits(library_part(folder));
+    auto &all = specification["containerEdits"];
+    if (!all.is_object()) {
+        all = ours;
+        return;
+    }
+    exchange(all, ours, "env",
+             [](const document &each) { return sets(each, preload_variable); });
+    exchange(all, ours, "mounts", [](const document &each) {
+        return text_at(each, "containerPath") == container_library_folder;
+    });
+}
+
+cdi_device device_of(const document &entry)
+{
+    return {text_at(entry, "name"), instance_of(entry)};
 }
 
 // nullopt if there is no such file.
@@ -178,7 +226,9 @@ std::string cdi_text(std::span<const cdi_device> devices,
     document specification = {{"cdiVersion", version}, {"kind", cdi_kind}};
     specification["devices"] = document::array();
     for (const auto &one : devices)
-        specification["devices"].push_back(device(one, env));
+        specification["devices"].push_back(
+            {{"name", one.name},
+             {"containerEdits", instance_edits(one.id, env)}});
     specification["containerEdits"] = edits(library_part(library));
     return text_of(specification);
 }
@@ -199,7 +249,10 @@ read_cdi(const std::filesystem::path &file)
     const auto specification = read(file);
     if (!specification)
         return std::nullopt;
-    return devices_of(*specification);
+    std::vector<cdi_device> devices;
+    for (const auto &entry : list_at(*specification, "devices"))
+        devices.push_back(device_of(entry));
+    return devices;
 }
 
 void write_cdi(const std::filesystem::path &file, std::string_view text)
@@ -227,7 +280,8 @@ renew_cdi(const std::filesystem::path &file,
         return std::nullopt;
     cdi_change change;
     auto devices = document::array();
-    for (const auto &one : devices_of(*specification)) {
+    for (auto entry : list_at(*specification, "devices")) {
+        const auto one = device_of(entry);
         int id = instance_now(one.name, env);
         if (id < 0 && gone == gone_devices::keep_harmless &&
             !env.sysfs().instance(one.id))
@@ -236,15 +290,18 @@ renew_cdi(const std::filesystem::path &file,
             change.dropped.push_back(one);
             continue;
         }
-        change.moved |= id != one.id;
+        if (id != one.id) {
+            change.moved = true;
+            lead_to(entry, id, one.id, env);
+        }
         change.kept.push_back({one.name, id});
-        devices.push_back(device(change.kept.back(), env));
+        devices.push_back(std::move(entry));
     }
     if (change.kept.empty())
         return change;
     (*specification)["devices"] = devices;
     if (library)
-        (*specification)["containerEdits"] = edits(library_part(*library));
+        mount_library(*specification, *library);
     change.text = text_of(*specification);
     return change;
 }

@@ -87,6 +87,7 @@ enum class gone_devices
 };
 
 /// Looks which devices of a file still have their instance, by their names.
+/// Edits that somebody has added stay.
 /// @param library  the folder of the CUDA library; nullopt: as the file has it
 /// @return nullopt if there is no such file
 /// @throws failure as read_cdi() and library_part()

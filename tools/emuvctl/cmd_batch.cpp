@@ -6,10 +6,12 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
+#include "remover.hpp"
 #include "settings.hpp"
 #include "verbs.hpp"
 
 #include <emuv/size.hpp>
+#include <emuv/unique_fd.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,9 +19,11 @@
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -111,7 +115,8 @@ std::vector<std::uint64_t> rising_shares(const batch_options &options)
     return shares;
 }
 
-// Removes the ledgers that the workers' programs have shared.
+// The ledgers that the workers' programs share. They go with the batch; if that
+// is killed, once its workers have ended, whose programs may yet open them.
 class ledgers
 {
 public:
@@ -125,12 +130,23 @@ public:
     }
     std::string add()
     {
-        paths_.push_back(make_ledger());
-        return paths_.back();
+        paths_.emplace_back(make_ledger());
+        return paths_.back().string();
+    }
+    // Before the first worker is started: each holds the pipe open.
+    void remove_at_end()
+    {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) != 0)
+            throw std::system_error(errno, std::generic_category(), "pipe");
+        const emuv::unique_fd all_ended(ends[0]);
+        at_work_.reset(ends[1]);
+        emuvctl::remove_at_end(paths_, all_ended);
     }
 
 private:
-    std::vector<std::string> paths_;
+    std::vector<std::filesystem::path> paths_;
+    emuv::unique_fd at_work_;
 };
 
 // The instances that the workers take turns in.
@@ -178,9 +194,11 @@ std::vector<batch_worker> make_workers(const batch_options &options,
                               "--virtual");
         batch_worker worker{"", common, rising_shares(options)};
         workers.assign(static_cast<std::size_t>(std::max(jobs, 1)), worker);
-        if (!options.dry_run)
+        if (!options.dry_run) {
             for (auto &each : workers)
                 each.set.emplace_back("EMUV_LEDGER", made.add());
+            made.remove_at_end();
+        }
         return workers;
     }
     const auto instances = choose_instances(options, jobs, env);
@@ -232,28 +250,15 @@ batch::items items_of(const batch_options &options, environment &env)
     throw ended_with("interrupted", exit_interrupted);
 }
 
-// A batch goes on where nobody reads its words.
-template <typename Words>
-void unless_closed(Words &&words)
-{
-    try {
-        std::forward<Words>(words)();
-    } catch (const closed_pipe &) {
-        return;
-    }
-}
-
 // Another batch, or what a killed one has left at work, ends first.
 void await_journal(const batch::journal &book, const std::string &path,
                    environment &env)
 {
     if (book.lock())
         return;
-    unless_closed([&] {
-        env.say(fmt::format("{}: another batch, or the workers of one that was "
-                            "killed, are at work on it; waiting for their end",
-                            path));
-    });
+    env.say(fmt::format("{}: another batch, or the workers of one that was "
+                        "killed, are at work on it; waiting for their end",
+                        path));
     while (!book.lock())
         if (!env.wait(lock_period))
             throw ended_with("interrupted", exit_interrupted);
@@ -310,6 +315,16 @@ std::string json_text(const batch_plan &plan, const batch_summary &summary)
            "\n";
 }
 
+// Items are done, whoever reads of it.
+void print(const std::string &text, environment &env)
+{
+    try {
+        env.out.write(text);
+    } catch (const closed_pipe &) {
+        return;
+    }
+}
+
 std::string summary_text(const batch_plan &plan, const batch_summary &summary)
 {
     std::string text =
@@ -340,11 +355,9 @@ void cmd_batch(const batch_options &options, environment &env)
     plan.workers = make_workers(options, made, env);
     const auto items = items_of(options, env);
     if (items.repeated != 0)
-        unless_closed([&] {
-            env.say(fmt::format("{} item{} named again, and run once",
-                                items.repeated,
-                                items.repeated == 1 ? " is" : "s are"));
-        });
+        env.say(fmt::format("{} item{} named again, and run once",
+                            items.repeated,
+                            items.repeated == 1 ? " is" : "s are"));
     if (options.dry_run) {
         describe(plan, items, env);
         return;
@@ -362,7 +375,7 @@ void cmd_batch(const batch_options &options, environment &env)
     const auto summary = run_batch(plan, book, env);
     const std::string text = summary_text(plan, summary);
     if (options.output.json)
-        unless_closed([&] { env.out.write(json_text(plan, summary)); });
+        print(json_text(plan, summary), env);
     if (summary.interrupted && summary.left != 0)
         throw ended_with(text, exit_interrupted);
     if (!summary.failed.empty())

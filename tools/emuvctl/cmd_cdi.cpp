@@ -8,9 +8,13 @@
 #include "names.hpp"
 #include "verbs.hpp"
 
+#include <emuv/error.hpp>
+
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,6 +22,10 @@
 namespace emuvctl {
 
 namespace {
+
+constexpr std::string_view no_specification =
+    "there is no specification; 'emuvctl cdi generate --output /run/cdi' "
+    "writes one";
 
 struct cdi_options
 {
@@ -50,11 +58,53 @@ std::vector<std::filesystem::path> files_of(const cdi_options &options,
     return files;
 }
 
+// Does something with each file. One that fails keeps no other from its turn.
+// @return the last one's problem; the others are told
+std::optional<std::string>
+for_each_file(const cdi_options &options, environment &env,
+              const std::function<void(const std::filesystem::path &)> &action)
+{
+    std::optional<std::string> last;
+    for (const auto &file : files_of(options, env)) {
+        std::string problem;
+        try {
+            action(file);
+            continue;
+        } catch (const failure &why) {
+            problem = why.what();
+        } catch (const std::system_error &why) {
+            problem = fmt::format("{}: {}", file.string(),
+                                  emuv::errno_text(why.code().value()));
+        }
+        if (last)
+            env.say(*last);
+        last = problem;
+    }
+    return last;
+}
+
+std::string describe(const cdi_change &change,
+                     const std::filesystem::path &file, bool dry_run)
+{
+    std::string text;
+    for (const auto &one : change.dropped)
+        text += fmt::format("{}drop{} {}\n", dry_run ? "would " : "",
+                            dry_run ? "" : "ped", one.whole_name());
+    return text + fmt::format("{}: {} device{}{}\n", file.string(),
+                              change.kept.size(),
+                              change.kept.size() == 1 ? "" : "s",
+                              !change.kept.empty() ? ""
+                              : dry_run            ? ", would be removed"
+                                                   : ", removed");
+}
+
 // Held while a file is made of what instances and names are now. Otherwise one
 // that is destroyed meanwhile would come back into the file.
 std::optional<names_lock> lock_if(bool written, const environment &env)
 {
-    return written ? std::make_optional<names_lock>(env) : std::nullopt;
+    return written
+               ? std::make_optional<names_lock>(env, names_lock::folder::make)
+               : std::nullopt;
 }
 
 void cmd_generate(const cdi_options &options, environment &env)
@@ -89,33 +139,48 @@ void cmd_generate(const cdi_options &options, environment &env)
 void cmd_refresh(const cdi_options &options, environment &env)
 {
     const auto lock = lock_if(!options.dry_run, env);
+    // Without it, the one that somebody has chosen stays.
     std::optional<std::filesystem::path> library;
     if (!options.library.empty())
         library = cuda_library_folder(options.library);
-    else
-        library = find_cuda_library();
     std::string text;
-    for (const auto &file : files_of(options, env)) {
-        const auto change = renew_cdi(file, library, gone_devices::drop, env);
-        if (!change)
-            continue;
-        if (!options.dry_run)
-            apply_cdi(*change, file);
-        for (const auto &one : change->dropped)
-            text +=
-                fmt::format("{}drop{} {}\n", options.dry_run ? "would " : "",
-                            options.dry_run ? "" : "ped", one.whole_name());
-        text += fmt::format("{}: {} device{}{}\n", file.string(),
-                            change->kept.size(),
-                            change->kept.size() == 1 ? "" : "s",
-                            !change->kept.empty() ? ""
-                            : options.dry_run     ? ", would be removed"
-                                                  : ", removed");
-    }
-    if (text.empty())
-        env.say("there is no specification; 'emuvctl cdi generate --output "
-                "/run/cdi' writes one");
+    const auto problem =
+        for_each_file(options, env, [&](const std::filesystem::path &file) {
+            const auto change =
+                renew_cdi(file, library, gone_devices::drop, env);
+            if (!change)
+                return;
+            if (!options.dry_run)
+                apply_cdi(*change, file);
+            text += describe(*change, file, options.dry_run);
+        });
+    if (text.empty() && !problem)
+        env.say(no_specification);
     env.out.write(text);
+    if (problem)
+        throw failure(*problem);
+}
+
+void add_rows(listing &list, const std::filesystem::path &file,
+              const environment &env)
+{
+    const auto change = renew_cdi(file, std::nullopt, gone_devices::drop, env);
+    if (!change)
+        return;
+    for (const auto &one : read_cdi(file).value_or(std::vector<cdi_device>())) {
+        std::string state = "gone";
+        for (const auto &now : change->kept)
+            if (now.name == one.name)
+                state = now.id == one.id ? "ok" : "stale";
+        const bool known = one.id >= 0;
+        row line;
+        line.cells = {one.whole_name(),
+                      known ? cell(emuv::instance_name(one.id)) : cell(),
+                      known ? cell(env.node(one.id)) : cell(), state,
+                      file.string()};
+        line.tone = state == "ok" ? tone::good : tone::bad;
+        list.rows.push_back(std::move(line));
+    }
 }
 
 void cmd_list(const cdi_options &options, environment &env)
@@ -126,31 +191,15 @@ void cmd_list(const cdi_options &options, environment &env)
     listing list;
     list.name = "devices";
     list.columns = columns;
-    for (const auto &file : files_of(options, env)) {
-        const auto change =
-            renew_cdi(file, std::nullopt, gone_devices::drop, env);
-        if (!change)
-            continue;
-        for (const auto &one :
-             read_cdi(file).value_or(std::vector<cdi_device>())) {
-            std::string state = "gone";
-            for (const auto &now : change->kept)
-                if (now.name == one.name)
-                    state = now.id == one.id ? "ok" : "stale";
-            const bool known = one.id >= 0;
-            row line;
-            line.cells = {one.whole_name(),
-                          known ? cell(emuv::instance_name(one.id)) : cell(),
-                          known ? cell(env.node(one.id)) : cell(), state,
-                          file.string()};
-            line.tone = state == "ok" ? tone::good : tone::bad;
-            list.rows.push_back(std::move(line));
-        }
-    }
-    if (list.rows.empty() && !options.output.any())
-        env.say("there is no specification; 'emuvctl cdi generate --output "
-                "/run/cdi' writes one");
+    const auto problem =
+        for_each_file(options, env, [&](const std::filesystem::path &file) {
+            add_rows(list, file, env);
+        });
+    if (list.rows.empty() && !options.output.any() && !problem)
+        env.say(no_specification);
     print.print(list, env);
+    if (problem)
+        throw failure(*problem);
 }
 
 option folder_option(std::string &folder, const char *help)

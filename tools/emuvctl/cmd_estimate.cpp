@@ -397,7 +397,7 @@ void cmd_estimate(const estimate_options &options, environment &env)
     listing list = list_of(all);
     beside(all, options, list);
     if (!options.save.empty())
-        save_estimate(options.save,
+        save_estimate(estimate_lock(options.save), options.save,
                       printer(output_options(), columns, {}).json_text(list));
     const output_options &as = options.output;
     const bool tells = !as.json && !as.raw && !as.noheadings &&

@@ -6,9 +6,11 @@
 #include "failure.hpp"
 #include "frameworks.hpp"
 #include "instances.hpp"
+#include "remover.hpp"
 #include "score_file.hpp"
 #include "score_run.hpp"
 #include "settings.hpp"
+#include "signals.hpp"
 #include "verbs.hpp"
 
 #include <emuv/error.hpp>
@@ -29,11 +31,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace emuvctl {
@@ -121,38 +120,6 @@ void empty_tape(const std::string &path)
         throw std::system_error(errno, std::generic_category(), path);
 }
 
-// Leaves a process behind that removes files and folders when this one, which
-// may be about to become the program, has ended. It is nobody's child, so that
-// a program that waits for any of its own never meets it.
-void remove_at_end(const std::vector<std::filesystem::path> &doomed)
-{
-    const emuv::unique_fd self(
-        static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-    if (!self)
-        throw std::system_error(errno, std::generic_category(), "pidfd_open");
-    const pid_t first = ::fork();
-    if (first < 0)
-        throw std::system_error(errno, std::generic_category(), "fork");
-    if (first > 0) {
-        ::waitpid(first, nullptr, 0);
-        return;
-    }
-    if (::fork() != 0)
-        ::_exit(0);
-    ::setsid();
-    // Nothing of the program's may stay open here: a reader of its output waits
-    // for the end of it.
-    ::close_range(0, static_cast<unsigned>(self.get()) - 1, 0);
-    ::close_range(static_cast<unsigned>(self.get()) + 1, ~0U, 0);
-    pollfd ended{self.get(), POLLIN, 0};
-    while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
-    }
-    std::error_code ignored;
-    for (const auto &each : doomed)
-        std::filesystem::remove_all(each, ignored);
-    ::_exit(0);
-}
-
 // True if the program's memory moves, by an option or by the caller's
 // environment.
 bool moves(const asked_settings &settings)
@@ -220,11 +187,11 @@ std::string describe(const variables &set, const run_options &options, bool own)
     for (const auto &word : options.command)
         words.push_back(const_cast<char *>(word.c_str()));
     words.push_back(nullptr);
-    // This program ignores them; others do not.
-    std::signal(SIGPIPE, SIG_DFL);
-    std::signal(SIGXFSZ, SIG_DFL);
+    give_signals_back();
     ::execvp(words[0], words.data());
     const int number = errno;
+    std::signal(SIGPIPE, SIG_IGN); // for this program's own words again
+    std::signal(SIGXFSZ, SIG_IGN);
     throw not_started(options.command[0] + ": " + emuv::errno_text(number),
                       number);
 }
@@ -277,7 +244,7 @@ void cmd_run(const run_options &options, environment &env)
         set.emplace_back("EMUV_SCORE", score->stem());
     }
     if (!doomed.empty())
-        remove_at_end(doomed);
+        remove_at_end(doomed, end_of_this_process());
     for (const auto &[name, value] : set)
         ::setenv(name.c_str(), value.c_str(), 1);
     if (score && score->start() == score_run::side::parent)

@@ -364,13 +364,17 @@ creation::~creation()
             env_.say(fmt::format("{}: could not be taken back: {}",
                                  emuv::instance_name(*id),
                                  emuv::errno_text(-result)));
-    forget_names(names_lock(env_), env_);
+    const names_lock lock(env_, names_lock::folder::make);
+    forget_names(lock, env_);
+    // One that could not be taken back must not be reached by another's name.
+    follow_cdi_devices(lock, gone_devices::keep_harmless, env_);
 }
 
 void creation::commit() noexcept
 {
     made_.clear();
-    follow_cdi_devices(names_lock(env_), gone_devices::keep_harmless, env_);
+    follow_cdi_devices(names_lock(env_, names_lock::folder::make),
+                       gone_devices::keep_harmless, env_);
 }
 
 emuv::instance_info creation::make(const emuv::instance_spec &spec,

@@ -2,6 +2,7 @@
 // emuvctl: makes, shows and checks emuV instances. This file ties it to the
 // running system.
 #include "environment.hpp"
+#include "signals.hpp"
 
 #include <emuv/kernel_api.hpp>
 #include <emuv/module.hpp>
@@ -9,7 +10,6 @@
 #include <cerrno>
 #include <clocale>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <optional>
@@ -17,32 +17,11 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace {
-
-volatile std::sig_atomic_t asked_to_end = 0;
-
-void on_signal(int /*number*/)
-{
-    asked_to_end = 1;
-}
-
-// SIGINT and SIGTERM end a wait, not a change that is half done.
-void catch_signals()
-{
-    struct sigaction action
-    {};
-    action.sa_handler = on_signal;
-    ::sigaction(SIGINT, &action, nullptr);
-    ::sigaction(SIGTERM, &action, nullptr);
-    // A reader that goes away is seen as EPIPE, a file that may not grow as
-    // EFBIG.
-    action.sa_handler = SIG_IGN;
-    ::sigaction(SIGPIPE, &action, nullptr);
-    ::sigaction(SIGXFSZ, &action, nullptr);
-}
 
 // Lets no file that is opened later become the standard input or output. One
 // that was closed still cannot be read or written, and is closed in programs.
@@ -55,28 +34,42 @@ void fill_standard_files()
                        (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
 }
 
-class descriptor_sink final : public emuvctl::sink
+// Writes as much as the file takes. @return 0, or errno
+int write_whole(int fd, std::string_view text)
+{
+    while (!text.empty()) {
+        const ssize_t done = ::write(fd, text.data(), text.size());
+        if (done >= 0) {
+            text.remove_prefix(static_cast<std::size_t>(done));
+        } else if (errno == EAGAIN) {
+            // Another program that shares it may have told it not to wait.
+            pollfd one = {fd, POLLOUT, 0};
+            ::poll(&one, 1, -1);
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+class descriptor_sink : public emuvctl::sink
 {
 public:
     explicit descriptor_sink(int fd) : fd_(fd) {}
 
     void write(std::string_view text) override
     {
-        while (!text.empty()) {
-            const ssize_t done = ::write(fd_, text.data(), text.size());
-            if (done >= 0)
-                text.remove_prefix(static_cast<std::size_t>(done));
-            else if (errno == EPIPE)
-                throw emuvctl::closed_pipe();
-            else if (errno != EINTR)
-                throw std::system_error(errno, std::generic_category(),
-                                        "write error");
-        }
+        const int number = write_whole(fd_, text);
+        if (number == EPIPE)
+            throw emuvctl::closed_pipe();
+        if (number != 0)
+            throw std::system_error(number, std::generic_category(),
+                                    "write error");
     }
 
-    bool terminal() const override { return ::isatty(fd_) == 1; }
+    bool terminal() const final { return ::isatty(fd_) == 1; }
 
-    unsigned width() const override
+    unsigned width() const final
     {
         winsize size{};
         if (!terminal() || ::ioctl(fd_, TIOCGWINSZ, &size) != 0)
@@ -84,8 +77,20 @@ public:
         return size.ws_col;
     }
 
+protected:
+    [[nodiscard]] int fd() const { return fd_; }
+
 private:
     int fd_;
+};
+
+// A message that nobody gets makes no failure of a thing that is done.
+class message_sink final : public descriptor_sink
+{
+public:
+    using descriptor_sink::descriptor_sink;
+
+    void write(std::string_view text) override { write_whole(fd(), text); }
 };
 
 bool wait(double seconds)
@@ -93,10 +98,10 @@ bool wait(double seconds)
     double whole = 0;
     const double rest = std::modf(seconds, &whole);
     timespec left{static_cast<time_t>(whole), static_cast<long>(rest * 1e9)};
-    while (asked_to_end == 0 &&
+    while (!emuvctl::asked_to_end() &&
            ::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
     }
-    return asked_to_end == 0;
+    return !emuvctl::asked_to_end();
 }
 
 double now()
@@ -118,10 +123,10 @@ std::filesystem::path root(const char *variable, const char *otherwise)
 int main(int argc, char **argv)
 {
     std::setlocale(LC_CTYPE, ""); // for the lines of a tree
-    catch_signals();
+    emuvctl::take_signals();
     fill_standard_files();
     descriptor_sink out(STDOUT_FILENO);
-    descriptor_sink err(STDERR_FILENO);
+    message_sink err(STDERR_FILENO);
     emuvctl::environment env{out,
                              err,
                              emuv::kernel_api::system(),

@@ -46,7 +46,7 @@ void remove_instances(const std::function<std::vector<int>()> &which,
 {
     std::optional<names_lock> lock;
     if (!how.dry_run)
-        lock.emplace(env);
+        lock.emplace(env, names_lock::folder::make);
     const auto doomed = read_instances(which(), env);
 
     for (const auto &info : doomed)

@@ -49,11 +49,7 @@ int report(environment &env, kernel_log &log)
         env.say(problem.what());
         return exit_not_recognised;
     } catch (const ended_with &problem) {
-        try {
-            env.say(problem.what());
-        } catch (const closed_pipe &) {
-            return problem.status(); // it tells all the same
-        }
+        env.say(problem.what());
         return problem.status();
     } catch (const not_started &problem) {
         env.say(problem.what());
@@ -86,7 +82,7 @@ int run(std::span<const std::string> arguments, environment &env)
             const bool own = status == exit_failed || status == exit_usage;
             return env.verb == "run" && own ? exit_run_failed : status;
         } catch (...) {
-            return exit_failed; // stderr is gone; there is nobody to tell
+            return exit_failed; // no memory for the words
         }
     }
 }

@@ -11,14 +11,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace emuvctl {
@@ -26,6 +30,8 @@ namespace emuvctl {
 namespace {
 
 constexpr std::size_t most_text = std::size_t{1} << 20;
+constexpr int most_tries = 6000; // a minute
+constexpr auto between_tries = std::chrono::milliseconds(10);
 
 } // namespace
 
@@ -63,7 +69,32 @@ std::string read_estimate(const std::string &path)
     return text;
 }
 
-void save_estimate(const std::string &path, std::string_view json)
+estimate_lock::estimate_lock(const std::string &path)
+{
+    for (int tries = 0; tries < most_tries; tries++) {
+        struct stat there = {};
+        if (::stat(path.c_str(), &there) != 0 || !S_ISREG(there.st_mode))
+            return;
+        emuv::unique_fd file(
+            ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        struct stat opened = {};
+        if (!file || ::fstat(file.get(), &opened) != 0)
+            return;
+        // A writer puts another file in its place.
+        if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
+            ::stat(path.c_str(), &there) == 0 &&
+            there.st_ino == opened.st_ino && there.st_dev == opened.st_dev) {
+            file_ = std::move(file);
+            return;
+        }
+        std::this_thread::sleep_for(between_tries);
+    }
+    throw failure(
+        fmt::format("{}: another program has it locked", printable(path)));
+}
+
+void save_estimate(const estimate_lock & /*held*/, const std::string &path,
+                   std::string_view json)
 {
     if (path == usual_score_file()) {
         const auto folder = std::filesystem::path(path).parent_path();

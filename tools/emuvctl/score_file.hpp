@@ -2,6 +2,8 @@
 // An estimate that is kept, for `emuvctl run --score` and `emuvctl report`.
 #pragma once
 
+#include <emuv/unique_fd.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -15,8 +17,21 @@ std::string usual_score_file();
 /// that a pipe is one, too. @throws failure
 std::string read_estimate(const std::string &path);
 
+/// While it lives, no other emuvctl writes this estimate. One that is not there
+/// yet, is no regular file or cannot be read is held by nobody.
+class estimate_lock
+{
+public:
+    /// @throws failure another program holds it for a minute
+    explicit estimate_lock(const std::string &path);
+
+private:
+    emuv::unique_fd file_;
+};
+
 /// Puts an estimate there, whole or not at all. Makes the folder of
 /// usual_score_file(). @throws failure
-void save_estimate(const std::string &path, std::string_view json);
+void save_estimate(const estimate_lock &held, const std::string &path,
+                   std::string_view json);
 
 } // namespace emuvctl

@@ -10,6 +10,7 @@
 #include "report/run.hpp"
 #include "report/score.hpp"
 #include "score_file.hpp"
+#include "signals.hpp"
 #include "statistics_file.hpp"
 
 #include <emuv/error.hpp>
@@ -38,22 +39,113 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::array handed_on = {SIGTERM, SIGHUP, SIGUSR1,
-                                  SIGUSR2, SIGINT, SIGQUIT};
+// The signals that one sends to a program. Left out are those that stop or end
+// it for certain, that tell of its own faults, and that this program needs.
+std::vector<int> handed_on()
+{
+    std::vector<int> all = {SIGTERM, SIGHUP,  SIGINT,  SIGQUIT,   SIGUSR1,
+                            SIGUSR2, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF,
+                            SIGPWR,  SIGIO,   SIGURG,  SIGWINCH,  SIGTSTP,
+                            SIGTTIN, SIGTTOU};
+    for (int number = SIGRTMIN; number <= SIGRTMAX; number++)
+        all.push_back(number);
+    return all;
+}
 
 // The program, for the handler; 0 while there is none.
 volatile pid_t receiver = 0;
 
+// True if the program is sent it as well. A terminal's signals go to all of its
+// foreground's processes, its end first to the leader of the session alone.
+bool is_of_terminal(int number, const siginfo_t &from)
+{
+    if (from.si_code <= 0)
+        return false;
+    switch (number) {
+    case SIGINT:
+    case SIGQUIT:
+    case SIGWINCH:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+        return true;
+    case SIGHUP:
+        return ::getsid(0) != ::getpid();
+    default:
+        return false;
+    }
+}
+
 void hand_on(int number, siginfo_t *from, void * /*context*/)
 {
-    // The kernel sends a terminal's to all of its foreground's processes, but
-    // its end first to the leader of the session alone.
-    const bool of_terminal =
-        from->si_code > 0 && (number != SIGHUP || ::getsid(0) != ::getpid());
     const int kept = errno;
-    if (receiver > 0 && !of_terminal)
-        ::kill(receiver, number);
+    if (receiver > 0 && !is_of_terminal(number, *from)) {
+        if (from->si_code == SI_QUEUE)
+            ::sigqueue(receiver, number, from->si_value);
+        else
+            ::kill(receiver, number);
+    }
     errno = kept;
+}
+
+// Hands signals on as long as it lives, and keeps them waiting at first.
+class handing_on
+{
+public:
+    handing_on() : numbers_(handed_on())
+    {
+        sigemptyset(&ours_);
+        for (const int each : numbers_)
+            sigaddset(&ours_, each);
+        ::sigprocmask(SIG_BLOCK, &ours_, &mask_);
+    }
+    handing_on(const handing_on &) = delete;
+    handing_on &operator=(const handing_on &) = delete;
+    // From now on each does to this program what it would do to any.
+    ~handing_on()
+    {
+        ::sigprocmask(SIG_BLOCK, &ours_, nullptr);
+        receiver = 0;
+        for (std::size_t i = 0; i < before_.size(); i++)
+            ::sigaction(numbers_[i], &before_[i], nullptr);
+        ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    }
+
+    void to(pid_t program)
+    {
+        receiver = program;
+        struct sigaction passes = {};
+        passes.sa_sigaction = hand_on;
+        passes.sa_flags = SA_RESTART | SA_SIGINFO;
+        for (const int each : numbers_) {
+            before_.push_back(inherited_action(each));
+            ::sigaction(each, &passes, nullptr);
+        }
+        // Also those that the caller keeps waiting: the program may ask for
+        // them.
+        ::sigprocmask(SIG_UNBLOCK, &ours_, nullptr);
+    }
+
+private:
+    std::vector<int> numbers_;
+    std::vector<struct sigaction> before_;
+    sigset_t ours_ = {};
+    sigset_t mask_ = {}; // of before
+};
+
+// Stops this process as a signal has stopped the program. Once somebody has
+// this process go on, the program does, too.
+void stop_with(pid_t program, int number)
+{
+    struct sigaction stops = {};
+    struct sigaction before = {};
+    stops.sa_handler = SIG_DFL;
+    ::sigaction(number, &stops, &before); // not of SIGSTOP, which has no other
+    ::raise(number);
+    // The terminal may stop both again, so this comes first.
+    ::kill(program, SIGCONT);
+    if (number != SIGSTOP)
+        ::sigaction(number, &before, nullptr);
 }
 
 emuv::report::score parsed(const std::string &path, std::string_view text)
@@ -164,6 +256,21 @@ std::string table_of(const emuv::report::score &of)
     return out;
 }
 
+// The end of the program counts, whatever becomes of the words about it.
+template <typename Action>
+void try_to(Action &&action, environment &env) noexcept
+{
+    try {
+        try {
+            std::forward<Action>(action)();
+        } catch (const std::exception &problem) {
+            env.say(fmt::format("--score: {}", problem.what()));
+        }
+    } catch (...) {
+        return; // nobody reads it any more
+    }
+}
+
 std::string heading(const emuv::report::score &of)
 {
     std::string out;
@@ -204,21 +311,13 @@ std::string score_run::stem() const
 score_run::side score_run::start()
 {
     // Until both know what to do with them, signals wait.
-    sigset_t ours;
-    sigset_t before;
-    sigemptyset(&ours);
-    for (const int each : handed_on)
-        sigaddset(&ours, each);
-    ::sigprocmask(SIG_BLOCK, &ours, &before);
+    handing_on signals;
     // Ignored, it would have a child leave no status behind.
     const auto of_children = std::signal(SIGCHLD, SIG_DFL);
     const pid_t self = ::getpid();
     child_ = ::fork();
-    if (child_ < 0) {
-        const int number = errno;
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        throw std::system_error(number, std::generic_category(), "fork");
-    }
+    if (child_ < 0)
+        throw std::system_error(errno, std::generic_category(), "fork");
     if (child_ == 0) {
         folder_.clear();
         // A command that is killed takes the program with it.
@@ -226,31 +325,34 @@ score_run::side score_run::start()
         if (::getppid() != self)
             ::raise(SIGKILL);
         std::signal(SIGCHLD, of_children);
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        give_signals_back();
         return side::child;
     }
-    receiver = child_;
-    struct sigaction passes = {};
-    passes.sa_sigaction = hand_on;
-    passes.sa_flags = SA_RESTART | SA_SIGINFO;
-    for (const int each : handed_on)
-        ::sigaction(each, &passes, nullptr);
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    signals.to(child_);
     wait();
     return side::parent;
 }
 
-void score_run::wait()
+void score_run::wait() const
 {
-    // Its number is its own as long as nobody has asked for its status: until
-    // then a signal can go nowhere else.
-    siginfo_t ended = {};
-    while (::waitid(P_PID, static_cast<id_t>(child_), &ended,
-                    WEXITED | WNOWAIT) != 0 &&
-           errno == EINTR) {
-    }
-    receiver = 0;
-    while (::waitpid(child_, &status_, 0) < 0 && errno == EINTR) {
+    const auto id = static_cast<id_t>(child_);
+    for (;;) {
+        siginfo_t news = {};
+        // Its number is its own as long as nobody has asked for its status:
+        // until then a signal can go nowhere else.
+        if (::waitid(P_PID, id, &news, WEXITED | WSTOPPED | WNOWAIT) != 0) {
+            if (errno == EINTR)
+                continue;
+            return;
+        }
+        if (news.si_code != CLD_STOPPED)
+            return;
+        // The caller is to see this process stop as the program did, which may
+        // go on by now.
+        news = {};
+        if (::waitid(P_PID, id, &news, WSTOPPED | WNOHANG) == 0 &&
+            news.si_pid == child_)
+            stop_with(child_, news.si_status);
     }
 }
 
@@ -260,56 +362,55 @@ std::string score_run::ending() const
                                 : fmt::format("{}", WEXITSTATUS(status_));
 }
 
-void score_run::tell(form as, environment &env)
+void score_run::show(const emuv::report::came &came, form as,
+                     environment &env) const
 {
-    auto came = read_pages(folder_, env);
-    came.ended = ending();
-    if (came.processes == 0) {
-        env.say("--score: no process of the program held memory of a card "
-                "under a limit; the estimate's file is as it was");
-        return;
-    }
     auto score = parsed(path_, text_);
     score.came = came;
-    if (as == form::json) {
-        env.out.write(emuv::report::score_json(score));
-    } else {
-        env.say(fmt::format(
-            "the estimate, and what came{}",
-            came.processes > 1
-                ? fmt::format(" in the largest of {} processes", came.processes)
-                : ""));
-        env.err.write("  " + heading(score) + "\n" + table_of(score));
-        if (!came.step_ms && (score.pass_ms || score.token_ms))
-            env.err.write("  The time of a step is known with --move, once the "
-                          "program repeats itself.\n");
-    }
-    // Another estimate may be kept there by now.
+    if (as == form::json)
+        return env.out.write(emuv::report::score_json(score));
+    env.say(fmt::format(
+        "the estimate, and what came{}",
+        came.processes > 1
+            ? fmt::format(" in the largest of {} processes", came.processes)
+            : ""));
+    env.err.write("  " + heading(score) + "\n" + table_of(score));
+    if (!came.step_ms && (score.pass_ms || score.token_ms))
+        env.err.write("  The time of a step is known with --move, once the "
+                      "program repeats itself.\n");
+}
+
+void score_run::keep(const emuv::report::came &came) const
+{
+    // Another estimate may be kept there by now; what came of it is nobody's.
+    const estimate_lock lock(path_);
     std::error_code ignored;
     if (std::filesystem::is_regular_file(path_, ignored) &&
-        read_estimate(path_) != text_)
+        !emuv::report::same_estimate(read_estimate(path_), text_))
         throw failure(fmt::format("{} has changed meanwhile: nothing was added "
                                   "to it",
                                   printable(path_)));
-    save_estimate(path_, emuv::report::with_came(path_, text_, came));
+    save_estimate(lock, path_, emuv::report::with_came(path_, text_, came));
 }
 
-void score_run::try_to_tell(form as, environment &env) noexcept
+void score_run::tell(form as, environment &env) const
 {
-    try {
-        try {
-            tell(as, env);
-        } catch (const std::exception &problem) {
-            env.say(fmt::format("--score: {}", problem.what()));
-        }
-    } catch (...) {
-        return; // nobody reads it any more
-    }
+    auto came = read_pages(folder_, env);
+    came.ended = ending();
+    if (came.processes == 0)
+        return env.say("--score: no process of the program held memory of a "
+                       "card under a limit; the estimate's file is as it was");
+    // It is kept even where it cannot be shown, and shown where it cannot be
+    // kept.
+    try_to([&] { show(came, as, env); }, env);
+    try_to([&] { keep(came); }, env);
 }
 
 void score_run::finish(form as, environment &env)
 {
-    try_to_tell(as, env);
+    while (::waitpid(child_, &status_, 0) < 0 && errno == EINTR) {
+    }
+    try_to([&] { tell(as, env); }, env);
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
     if (WIFSIGNALED(status_)) {

@@ -7,13 +7,18 @@
 
 #include <sys/types.h>
 
+namespace emuv::report {
+struct came;
+}
+
 namespace emuvctl {
 
 struct environment;
 
 /// A program that is run as a child, whose peaks are compared at its end with
 /// what was expected. To the caller's shell it is the program all the same.
-/// Signals that somebody sends go on to it, and it ends as the program did.
+/// Signals that somebody sends go on to it. It stops when the program stops,
+/// has that go on when it goes on itself, and ends as the program did.
 class score_run
 {
 public:
@@ -41,7 +46,8 @@ public:
     /// The value of EMUV_SCORE: each process publishes in "VALUE.PID".
     [[nodiscard]] std::string stem() const;
 
-    /// Starts the child. The parent comes back when the child has ended.
+    /// Starts the child. The parent comes back when the child has ended; from
+    /// then on signals are for the parent.
     /// @throws std::system_error
     side start();
 
@@ -50,9 +56,10 @@ public:
     [[noreturn]] void finish(form as, environment &env);
 
 private:
-    void wait();
-    void tell(form as, environment &env);
-    void try_to_tell(form as, environment &env) noexcept;
+    void wait() const;
+    void tell(form as, environment &env) const;
+    void show(const emuv::report::came &came, form as, environment &env) const;
+    void keep(const emuv::report::came &came) const;
     [[nodiscard]] std::string ending() const;
 
     std::string path_;

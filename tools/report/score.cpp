@@ -165,6 +165,21 @@ std::string with_came(const std::string &name, std::string_view content,
     return of.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+bool same_estimate(std::string_view one, std::string_view other)
+{
+    try {
+        auto first = parse("", one);
+        auto second = parse("", other);
+        if (!first.is_object() || !second.is_object())
+            return one == other;
+        first.erase("came");
+        second.erase("came");
+        return first == second;
+    } catch (const unreadable &) {
+        return one == other;
+    }
+}
+
 std::vector<score_line> lines_of(const score &of)
 {
     std::vector<score_line> out;

@@ -50,6 +50,9 @@ score read_score_file(const std::string &path);
 std::string with_came(const std::string &name, std::string_view text,
                       const came &what);
 
+/// True if both texts are of one estimate, whatever came of it.
+bool same_estimate(std::string_view one, std::string_view other);
+
 /// A line of the comparison, in words.
 struct score_line
 {

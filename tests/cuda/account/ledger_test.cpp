@@ -193,6 +193,50 @@ TEST(LedgerFile, ACopyOfTheAccountIsShownAndDecidesNothing)
     EXPECT_EQ(limits.read().virtual_used_bytes, 10u);
 }
 
+namespace {
+
+// Notes what is shown while bytes are given back: from then on they are
+// others'.
+class given_back final : public ledger
+{
+public:
+    held_bytes shown;
+    held_bytes then;
+    std::uint64_t own_then = 0;
+
+    given_back() { show_in(shown); }
+    usage read() override { return {}; }
+
+private:
+    bool take_physical(std::uint64_t) override { return true; }
+    bool take_virtual(std::uint64_t, std::uint64_t &) override { return true; }
+    void give_physical(std::uint64_t) override
+    {
+        then.vram = shown.vram;
+        own_then = own_physical_bytes();
+    }
+    void give_virtual(std::uint64_t, std::uint64_t) override
+    {
+        then.ram = shown.ram;
+    }
+};
+
+} // namespace
+
+// Otherwise the peak could pass the share.
+TEST(Ledger, BytesThatOthersCanChargeAreShownAsHeldNoMore)
+{
+    given_back limits;
+    std::uint64_t token = 0;
+    EXPECT_TRUE(limits.charge_physical(60));
+    EXPECT_TRUE(limits.charge_virtual(10, token));
+    limits.uncharge_physical(20);
+    limits.uncharge_virtual(4, token);
+    EXPECT_EQ(limits.then.vram, 40u);
+    EXPECT_EQ(limits.own_then, 40u);
+    EXPECT_EQ(limits.then.ram, 6u);
+}
+
 TEST(LedgerFile, WhereNoFileMayGrowOnlyASharedOneIsRefused)
 {
     const std::string path =

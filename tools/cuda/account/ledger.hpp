@@ -85,12 +85,14 @@ public:
 
     void uncharge_physical(std::uint64_t bytes)
     {
-        give_physical(bytes);
+        // Before another thread can charge them, or both would show as held.
         vram_ -= bytes;
         note_less(&held_bytes::vram, bytes);
+        give_physical(bytes);
     }
 
-    /// The bytes of VRAM that are charged here to this process.
+    /// The bytes of VRAM that are charged here to this process. While a charge
+    /// or its return is under way, its bytes are left out.
     std::uint64_t own_physical_bytes() const { return vram_; }
 
     /// Shows the bytes that are charged to this process there, too. Others may
@@ -113,8 +115,8 @@ public:
     }
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token)
     {
-        give_virtual(bytes, token);
         note_less(&held_bytes::ram, bytes);
+        give_virtual(bytes, token);
     }
 
     virtual usage read() = 0;
