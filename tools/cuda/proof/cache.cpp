@@ -443,9 +443,11 @@ bool cache::save()
     table newest;
     if (!load(folder.get(), newest))
         newest.clear();
-    for (const auto &[of, verdicts] : known_)
-        for (const verdict &each : verdicts.all())
-            newest[of].put(each);
+    // Others may have replaced what this program read and did not ask for.
+    for (const fingerprint &of : asked_for_)
+        if (const auto found = known_.find(of); found != known_.end())
+            for (const verdict &each : found->second.all())
+                newest[of].put(each);
     writer body;
     std::uint32_t count = 0;
     const auto write = [&](const fingerprint &of, const of_one &verdicts) {
