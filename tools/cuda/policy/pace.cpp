@@ -87,8 +87,9 @@ bool pace::loses(double ns) const
     if (state_ != state::arranged || another_ || ns < shortest_ns)
         return false;
     const bool arranging = disturbed_ || skip_ > 0;
+    // Short rounds are measured several at once.
     return ns > (arranging ? lost_while_arranging : lost_from) * moving_ns_ *
-                    static_cast<double>(lag_);
+                    static_cast<double>(std::max(count_, lag_));
 }
 
 // Tries something else from here on.
