@@ -1015,7 +1015,11 @@ TEST_F(Mover, UntrustedWorkIsHandedOverAtOnceAndLetGoOnceAllIsMapped)
     held_unmap::unmap_ = card_.calls.cuMemUnmap;
     card_.calls.cuMemUnmap = held_unmap::unmap;
     has_barriers_ = true;
+    held_unmap::wanted = 0;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    // Memory moves ahead from here on. Until then, untrusted work waits here.
+    for (int i = 0; i < 40; i++)
+        round(0);
     held_unmap::wanted = units_[9];
     std::atomic<bool> handed_over{false};
     {
