@@ -142,8 +142,9 @@ struct choice
     // longer ago, as far as is known.
     bool outlasts(const unit_view &other, bool on_demand) const
     {
-        return other.next_use != next_use ? other.next_use > next_use
-                                          : on_demand && other.idle > idle;
+        return other.next_use != next_use
+                   ? other.next_use > next_use
+                   : unit != intent::none && on_demand && other.idle > idle;
     }
 };
 

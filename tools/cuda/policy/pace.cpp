@@ -57,7 +57,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         begin(lag, now_ns);
         skip_ = 0;
         if (++lost_ == lost_rounds)
-            settle_moving(now_ns);
+            give_up_arranging(now_ns);
         return;
     }
     if (count_ % lag_ != 0 || ns < shortest_ns)
@@ -87,8 +87,21 @@ bool pace::loses(double ns) const
     if (state_ != state::arranged || another_ || ns < shortest_ns)
         return false;
     const bool arranging = disturbed_ || skip_ > 0;
+    // Short rounds are measured several at once, and the last is whole.
+    const std::uint64_t rounds = (std::max(count_, lag_) + lag_ - 1) / lag_;
     return ns > (arranging ? lost_while_arranging : lost_from) * moving_ns_ *
-                    static_cast<double>(std::max(lag_, count_));
+                    static_cast<double>(rounds * lag_);
+}
+
+// Moves or stands still from here on, by which of the two was faster.
+void pace::give_up_arranging(std::uint64_t now_ns)
+{
+    if (moving_ns_ < still_ns_) {
+        settle_moving(now_ns);
+        return;
+    }
+    state_ = state::settled;
+    is_ = mode::still;
 }
 
 // Tries something else from here on.

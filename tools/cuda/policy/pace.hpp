@@ -103,6 +103,7 @@ private:
     };
 
     bool loses(double ns) const;
+    void give_up_arranging(std::uint64_t now_ns);
     void measured(const past_round &one);
     void try_next(state next);
     bool is_known(bool disturbed, unsigned rounds);
