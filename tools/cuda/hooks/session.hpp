@@ -6,6 +6,7 @@
 #include "base/statistics.hpp"
 #include "base/trace.hpp"
 #include "hooks/cut_nodes.hpp"
+#include "hooks/unrolled.hpp"
 #include "interpose/forward.hpp"
 #include "memory/memory.hpp"
 #include "movement/kernels.hpp"
@@ -26,6 +27,7 @@ struct state
     /// Null if nothing is to be proven.
     proofs *proving = nullptr;
     cut_nodes nodes;
+    unrolled_graphs unrolled;
     /// By device ordinal; empty if memory does not move.
     std::vector<mover *> movers;
     /// Set if kernels are checked and nothing moves; else null.

@@ -38,7 +38,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     made.index = which.index;
     made.at = at;
     made.evicts = evicts;
-    made.started_ns = now_ns();
+    made.started_ns = moved_ns_ = now_ns();
     made.next_use = which.next_use;
     made.was_away = one.away;
     made.event = events_.take_spare();

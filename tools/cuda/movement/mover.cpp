@@ -24,6 +24,8 @@ constexpr std::uint64_t report_after_ns = 100000000;
 constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
 // How long the end of a process waits for work that may never end.
 constexpr std::uint64_t leave_after_ns = 2000000000;
+// So long nothing moves once memory has found its places.
+constexpr std::uint64_t at_rest_ns = 1000000000;
 
 } // namespace
 
@@ -345,6 +347,24 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     for (unsigned i = 0; i < 2000 && entering_.load() > 0; i++)
         pause_cpu();
     lock_soon(lock);
+}
+
+bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
+{
+    const std::unique_lock lock = enter();
+    if (check_ != nullptr)
+        return false;
+    if (!active() || gave_up_ || stopping_)
+        return true;
+    if (now_ns() - moved_ns_ < at_rest_ns || !motions_.empty())
+        return false;
+    bool all = true;
+    for (const CUdeviceptr each : named)
+        blocks_.meant_by(each).each(
+            [&](const block &of) {
+            all = all && (of.fixed || of.in_ram == 0);
+        });
+    return all;
 }
 
 void mover::give_up(const char *why)

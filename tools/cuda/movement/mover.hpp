@@ -194,6 +194,11 @@ public:
     /// True if work has to be announced.
     bool active() const { return active_.load(); }
 
+    /// True if nothing has moved for a while, and all blocks around these
+    /// addresses lie in VRAM, or if nothing moves any more. Then nothing is
+    /// gained by following each part of work on them. Not in a check.
+    bool is_at_rest(const std::vector<CUdeviceptr> &named);
+
     /// Runs work: announces it before, and follows it after.
     /// @param stream  with the default streams named
     /// @param collect  describes the work; called only while movement is active
@@ -533,6 +538,7 @@ private:
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;    // of VRAM
+    std::uint64_t moved_ns_ = 0;       // when a motion began last
     std::uint64_t idle_since_ns_ = 0;  // 0: work has begun since
     std::atomic<bool> resting_{false}; // the mover sleeps until it is woken
     bool preparing_ = false;           // it awaits work that nobody followed
