@@ -769,6 +769,8 @@ void about_graphs(questions &q)
         d.cuGraphInstantiate(&s.exec, nullptr, 0));
     ASK("cuGraphInstantiateWithParams null graph",
         d.cuGraphInstantiateWithParams(&s.exec, nullptr, &s.graph_params));
+    ASK("cuGraphRetainUserObject null",
+        d.cuGraphRetainUserObject(nullptr, nullptr, 1, 0));
     ASK("cuGraphLaunch null", d.cuGraphLaunch(nullptr, s.stream));
     ASK("cuGraphUpload null", d.cuGraphUpload(nullptr, s.stream));
     ASK("cuGraphExecDestroy null", d.cuGraphExecDestroy(nullptr));
@@ -854,6 +856,13 @@ void about_nodes(questions &q)
         (s.made_set_node(),
          d.cuGraphExecMemsetNodeSetParams(s.made_exec(), s.node,
                                           s.zeros_to(s.freed, 64), s.context)));
+    ASK("cuGraphExecKernelNodeSetParams null",
+        (s.made_copy_node(), d.cuGraphExecKernelNodeSetParams(
+                                 s.made_exec(), s.node, nullptr)));
+    CUDA_KERNEL_NODE_PARAMS no_kernel{};
+    ASK("cuGraphExecKernelNodeSetParams no kernel",
+        (s.made_copy_node(), d.cuGraphExecKernelNodeSetParams(
+                                 s.made_exec(), s.node, &no_kernel)));
     ASK("cuGraphExecNodeSetParams null",
         (s.made_copy_node(),
          d.cuGraphExecNodeSetParams(s.made_exec(), s.node, nullptr)));

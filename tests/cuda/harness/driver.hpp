@@ -162,6 +162,7 @@ namespace harness {
     X(cuGraphAddDependencies)                                                  \
     X(cuGraphRemoveDependencies)                                               \
     X(cuGraphDestroyNode)                                                      \
+    X(cuGraphRetainUserObject)                                                 \
     X(cuGraphInstantiate)                                                      \
     X(cuGraphInstantiateWithParams)                                            \
     X(cuGraphUpload)                                                           \

@@ -349,6 +349,20 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode,
     return CUDA_SUCCESS;
 }
 
+// No node has any but the default.
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode,
+                                       CUkernelNodeAttrID attr,
+                                       CUkernelNodeAttrValue *value_out)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!value_out || !found || found->op.type != CU_GRAPH_NODE_TYPE_KERNEL ||
+        attr == CU_LAUNCH_ATTRIBUTE_IGNORE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value_out = {};
+    return CUDA_SUCCESS;
+}
+
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode,
                                     const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {

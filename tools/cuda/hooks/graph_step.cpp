@@ -5,6 +5,7 @@
 #include "base/kernel_parameters.hpp"
 #include "hooks/session.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -63,6 +64,30 @@ bool ask_attribute(CUgraphNode node, CUlaunchAttributeID which,
            CUDA_SUCCESS;
 }
 
+// Drivers before 11.8 know no clusters; all others know these.
+bool has_to_be_known(CUlaunchAttributeID which)
+{
+    return which == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ||
+           which == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+}
+
+// An attribute of a function, or of a CUkernel on the current device.
+bool ask_function(CUfunction which, CUfunction_attribute attribute, int &value)
+{
+    CUdevice device = 0;
+    return EMUV_REAL(cuFuncGetAttribute)(&value, attribute, which) ==
+               CUDA_SUCCESS ||
+           (EMUV_REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS &&
+            EMUV_REAL(cuKernelGetAttribute)(
+                &value, attribute, reinterpret_cast<CUkernel>(which), device) ==
+                CUDA_SUCCESS);
+}
+
+// All kernels have that many bytes and blocks, whatever their functions are set
+// to.
+constexpr unsigned shared_bytes_of_all = 48 << 10;
+constexpr unsigned cluster_of_all = 8;
+
 // True if a copy reads or writes there as the device does: at that time, and
 // not as the copy is handed over.
 bool is_pageable(CUmemorytype type, const void *host, CUdeviceptr device)
@@ -79,10 +104,36 @@ bool is_pageable(CUmemorytype type, const void *host, CUdeviceptr device)
            kind == 0;
 }
 
-bool is_pageable(const CUDA_MEMCPY3D &copy)
+// True if a copy can be handed over by itself, to be made at that time.
+bool may_be_a_step(const CUDA_MEMCPY3D &copy)
 {
-    return is_pageable(copy.srcMemoryType, copy.srcHost, copy.srcDevice) ||
-           is_pageable(copy.dstMemoryType, copy.dstHost, copy.dstDevice);
+    return copy.reserved0 == nullptr && copy.reserved1 == nullptr &&
+           !is_pageable(copy.srcMemoryType, copy.srcHost, copy.srcDevice) &&
+           !is_pageable(copy.dstMemoryType, copy.dstHost, copy.dstDevice);
+}
+
+// The address of a side of a copy that is one row.
+CUdeviceptr address(CUmemorytype type, const void *host, CUdeviceptr device,
+                    std::size_t in_row)
+{
+    return (type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host)
+                                       : device) +
+           in_row;
+}
+
+CUresult make(const CUDA_MEMCPY3D &copy, CUstream stream)
+{
+    // The driver may tell of a long row as of a pitch that no copy has.
+    const bool row = copy.Height <= 1 && copy.Depth <= 1 &&
+                     copy.srcMemoryType != CU_MEMORYTYPE_ARRAY &&
+                     copy.dstMemoryType != CU_MEMORYTYPE_ARRAY &&
+                     copy.srcY + copy.srcZ + copy.dstY + copy.dstZ == 0;
+    return row ? cuMemcpyAsync(address(copy.dstMemoryType, copy.dstHost,
+                                       copy.dstDevice, copy.dstXInBytes),
+                               address(copy.srcMemoryType, copy.srcHost,
+                                       copy.srcDevice, copy.srcXInBytes),
+                               copy.WidthInBytes, stream)
+               : cuMemcpy3DAsync_v2(&copy, stream);
 }
 
 CUresult fill(const CUDA_MEMSET_NODE_PARAMS &what, CUstream stream)
@@ -109,8 +160,16 @@ CUresult fill(const CUDA_MEMSET_NODE_PARAMS &what, CUstream stream)
     }
 }
 
+bool is_kernel(CUgraphNode node)
+{
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    return EMUV_REAL(cuGraphNodeGetType)(node, &type) == CUDA_SUCCESS &&
+           type == CU_GRAPH_NODE_TYPE_KERNEL;
+}
+
 // The nodes of a graph, each behind all that it depends on. Nothing if the
-// driver does not tell.
+// driver does not tell, or if edges leave the order of two kernels open: one
+// may wait for what the other one writes.
 std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
 {
     std::size_t count = 0;
@@ -148,15 +207,26 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
         if (waits_for[i] == 0)
             ready.insert(i);
     std::vector<CUgraphNode> out;
+    // On the longest path to each node, which has all kernels if there is one
+    // that has.
+    std::vector<std::size_t> kernels_before(count);
+    std::size_t kernels = 0;
+    std::size_t longest = 0;
     while (!ready.empty()) {
         const std::size_t next = *ready.begin();
         ready.erase(ready.begin());
         out.push_back(nodes[next]);
-        for (const std::size_t each : then[next])
+        const std::size_t one = is_kernel(nodes[next]) ? 1 : 0;
+        kernels += one;
+        const std::size_t with_it = kernels_before[next] + one;
+        longest = std::max(longest, with_it);
+        for (const std::size_t each : then[next]) {
+            kernels_before[each] = std::max(kernels_before[each], with_it);
             if (--waits_for[each] == 0)
                 ready.insert(each);
+        }
     }
-    if (out.size() != count)
+    if (out.size() != count || longest != kernels)
         return {};
     return out;
 }
@@ -184,7 +254,7 @@ std::optional<graph_step> step_of(CUgraphNode node, CUcontext context,
         CUDA_MEMCPY3D copy{};
         whole = EMUV_REAL(cuGraphMemcpyNodeGetParams)(node, &copy) !=
                     CUDA_SUCCESS ||
-                is_pageable(copy);
+                !may_be_a_step(copy);
         return graph_step{node, copy};
     }
     case CU_GRAPH_NODE_TYPE_MEMSET: {
@@ -214,13 +284,22 @@ std::optional<kernel_step> kernel_step::of(CUgraphNode node)
     kernel_step made;
     if (!made.take(params))
         return {};
-    for (const CUlaunchAttributeID which : attributes)
-        if (ask_attribute(node, which, value) && says_something(which, value)) {
-            CUlaunchAttribute one{};
-            one.id = which;
-            one.value = value;
-            made.attributes_.push_back(one);
+    for (const CUlaunchAttributeID which : attributes) {
+        if (!ask_attribute(node, which, value)) {
+            if (has_to_be_known(which))
+                return {};
+            continue;
         }
+        if (!says_something(which, value))
+            continue;
+        CUlaunchAttribute one{};
+        one.id = which;
+        one.value = value;
+        made.attributes_.push_back(one);
+        if (which == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            made.cluster_ = value.clusterDim.x * value.clusterDim.y *
+                            value.clusterDim.z;
+    }
     return made;
 }
 
@@ -265,6 +344,21 @@ bool kernel_step::take(const CUDA_KERNEL_NODE_PARAMS &params)
     return true;
 }
 
+bool kernel_step::may_run() const
+{
+    int value = 0;
+    return (params_.sharedMemBytes <= shared_bytes_of_all ||
+            (ask_function(function_of(params_),
+                          CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                          value) &&
+             params_.sharedMemBytes <= static_cast<unsigned>(value))) &&
+           (cluster_ <= cluster_of_all ||
+            (ask_function(
+                 function_of(params_),
+                 CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, value) &&
+             value != 0));
+}
+
 CUresult kernel_step::run(CUstream stream)
 {
     CUlaunchConfig config{};
@@ -297,7 +391,8 @@ void kernel_step::give(arguments &out)
         out.each.push_back(values_.data() + place);
 }
 
-void kernel_step::name(std::vector<CUdeviceptr> &out)
+void kernel_step::name(std::vector<CUdeviceptr> &out,
+                       std::vector<CUdeviceptr> &left)
 {
     const state *const ours = current_state();
     if (ours == nullptr || ours->kernels == nullptr)
@@ -309,6 +404,8 @@ void kernel_step::name(std::vector<CUdeviceptr> &out)
                         given.buffer(), named);
     out.insert(out.end(), named.names.begin(),
                named.names.begin() + named.count);
+    left.insert(left.end(), named.names.begin(),
+                named.names.begin() + named.left);
 }
 
 CUresult graph_step::run(CUstream stream)
@@ -316,14 +413,15 @@ CUresult graph_step::run(CUstream stream)
     if (auto *const kernel = std::get_if<kernel_step>(&what))
         return kernel->run(stream);
     if (const auto *const copy = std::get_if<CUDA_MEMCPY3D>(&what))
-        return cuMemcpy3DAsync_v2(copy, stream);
+        return make(*copy, stream);
     return fill(*std::get_if<CUDA_MEMSET_NODE_PARAMS>(&what), stream);
 }
 
-void graph_step::name(std::vector<CUdeviceptr> &out)
+void graph_step::name(std::vector<CUdeviceptr> &out,
+                      std::vector<CUdeviceptr> &left)
 {
     if (auto *const kernel = std::get_if<kernel_step>(&what)) {
-        kernel->name(out);
+        kernel->name(out, left);
     } else if (const auto *const copy = std::get_if<CUDA_MEMCPY3D>(&what)) {
         out.push_back(copy->srcDevice);
         out.push_back(copy->dstDevice);

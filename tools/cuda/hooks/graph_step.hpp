@@ -29,9 +29,14 @@ public:
         return params_.ctx == nullptr || params_.ctx == context;
     }
 
+    /// True if a launch is accepted as its function is set just now. The
+    /// program may have set it otherwise since the node was made, which the
+    /// node does not mind.
+    bool may_run() const;
     CUresult run(CUstream stream);
-    /// Adds the addresses that it is given.
-    void name(std::vector<CUdeviceptr> &out);
+    /// Adds the addresses that it is given, and those of them that it may leave
+    /// in memory for other kernels.
+    void name(std::vector<CUdeviceptr> &out, std::vector<CUdeviceptr> &left);
 
 private:
     // As launches take them. Valid as long as the step stays as it is.
@@ -50,7 +55,8 @@ private:
     CUDA_KERNEL_NODE_PARAMS params_{};
     std::vector<unsigned char> values_; // of all parameters, one after another
     std::vector<std::size_t> places_;   // of each, among those
-    bool packed_ = false; // given as one buffer, not each alone
+    bool packed_ = false;   // given as one buffer, not each alone
+    unsigned cluster_ = 1; // blocks of one
     std::vector<CUlaunchAttribute> attributes_;
 };
 
@@ -63,11 +69,11 @@ struct graph_step
     /// Launches it.
     /// @param stream  with the default streams named
     CUresult run(CUstream stream);
-    /// Adds the addresses that it is given.
-    void name(std::vector<CUdeviceptr> &out);
+    /// As for a kernel.
+    void name(std::vector<CUdeviceptr> &out, std::vector<CUdeviceptr> &left);
 };
 
-/// The steps of a graph, in an order that its edges allow.
+/// The steps of a graph, in the order that its edges demand.
 /// @param context  in which they are to run
 /// @return nothing if it has to run as a whole
 std::optional<std::vector<graph_step>> steps_of(CUgraph graph,

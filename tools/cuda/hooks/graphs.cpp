@@ -124,6 +124,14 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec which, CUstream stream)
     });
 }
 
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object,
+                                 unsigned count, unsigned flags)
+{
+    if (state *const ours = state_if_ours())
+        ours->unrolled.ties_objects();
+    return EMUV_REAL(cuGraphRetainUserObject)(graph, object, count, flags);
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec which)
 {
     const entry ours;

@@ -26,9 +26,12 @@ namespace emuv::cuda {
 /// while nothing would be gained: see mover::is_at_rest().
 ///
 /// A graph is one whole if it has other nodes than kernels, copies and fills,
-/// copies pageable memory, launches itself, or was changed in a way that is not
-/// followed here. Every call may come from any thread. As with the driver, no
-/// two may be about the same executable graph at once.
+/// or kernels whose order its edges leave open; copies pageable memory; is
+/// launched by the device; or was changed in a way that is not followed here.
+/// So is each that is made once the program ties objects to graphs, which the
+/// driver keeps while it knows of a launch; or beside a second context. Every
+/// call may come from any thread. As with the driver, no two may be about the
+/// same executable graph at once.
 class unrolled_graphs
 {
 public:
@@ -47,9 +50,13 @@ public:
     /// It was changed otherwise: it is one whole from now on.
     void is_whole(CUgraphExec which);
 
-    /// It is about to go. Waits for steps in flight: with the graph goes what
-    /// the program has tied to it.
+    /// The program ties an object to a graph.
+    void ties_objects() { ties_objects_ = true; }
+
+    /// It is about to go. Its steps in flight need it no more.
     void goes(CUgraphExec which);
+    /// A context has gone.
+    void gone(CUcontext context);
 
     /// Launches a graph.
     /// @param stream  with the default streams named
@@ -60,16 +67,25 @@ public:
     CUresult launch(CUgraphExec which, CUstream stream, mover *moves,
                     Call whole)
     {
+        if (!any_.load(std::memory_order_acquire) || is_captured(stream))
+            return whole();
+        // No other graph's launch comes between the steps of one.
+        const std::lock_guard in_turn(launching_);
         const counted_ref<executable> found = find(which);
-        if (!found || is_captured(stream))
+        if (!found)
             return whole();
         const std::lock_guard guard(found->lock);
-        if (!await_last(*found, stream))
-            return whole();
-        const auto steps = gains_by_steps(*found, moves)
-                               ? run(*found, stream)
-                               : std::optional<CUresult>();
-        const CUresult result = steps ? *steps : whole();
+        const bool by_steps = is_in(*found, stream) &&
+                              gains_by_steps(*found, moves) &&
+                              await_last(*found, stream);
+        const auto steps =
+            by_steps ? run(*found, stream) : std::optional<CUresult>();
+        if (steps)
+            return *steps;
+        if (!by_steps)
+            await_last(*found, stream);
+        note_tables(*found, moves);
+        const CUresult result = whole();
         note_last(*found, stream);
         return result;
     }
@@ -80,24 +96,29 @@ private:
         std::mutex lock; // guards all below; held while its steps are launched
         std::vector<graph_step> steps;
         CUcontext context = nullptr; // in which they may run; or none
+        CUcontext made_in = nullptr;
         std::vector<CUdeviceptr> names; // that they are given
+        std::vector<CUdeviceptr> left;  // that they may leave in memory
         bool named = false;             // that is so
         // Two launches of a graph follow each other, in any streams.
         CUevent last = nullptr;
-        CUstream last_stream = nullptr;
-        bool ran_by_steps = false;
     };
 
     counted_ref<executable> find(CUgraphExec which);
     void put(CUgraphExec which, CUgraph from);
     static bool is_captured(CUstream stream);
+    static bool is_in(const executable &which, CUstream stream);
+    static void name(executable &which);
     static bool gains_by_steps(executable &which, mover *moves);
+    static void note_tables(executable &which, mover *moves);
     static bool await_last(executable &which, CUstream stream);
     static void note_last(executable &which, CUstream stream);
     static std::optional<CUresult> run(executable &which, CUstream stream);
 
     std::atomic<bool> any_{false}; // most programs have none
-    std::mutex lock_;              // guards all_
+    std::atomic<bool> ties_objects_{false};
+    std::mutex launching_; // before any other lock here
+    std::mutex lock_;      // guards all_
     std::map<CUgraphExec, counted_ref<executable>> all_;
 };
 

@@ -356,7 +356,8 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
         return false;
     if (!active() || gave_up_ || stopping_)
         return true;
-    if (now_ns() - moved_ns_ < at_rest_ns || !motions_.empty())
+    if (now_ns() - std::max(moved_ns_, wanted_ns_) < at_rest_ns ||
+        !motions_.empty())
         return false;
     bool all = true;
     for (const CUdeviceptr each : named)

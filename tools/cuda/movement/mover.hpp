@@ -539,6 +539,7 @@ private:
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;    // of VRAM
     std::uint64_t moved_ns_ = 0;       // when a motion began last
+    std::uint64_t wanted_ns_ = 0;      // when work waited for memory last
     std::uint64_t idle_since_ns_ = 0;  // 0: work has begun since
     std::atomic<bool> resting_{false}; // the mover sleeps until it is woken
     bool preparing_ = false;           // it awaits work that nobody followed

@@ -224,6 +224,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         return;
     has_fetched_ = has_fetched_ || on_demand;
     const std::uint64_t start = now_ns();
+    wanted_ns_ = start;
     // Unmarked work may keep those units from moving.
     if (flights_.any_unmarked()) {
         lock.unlock();
