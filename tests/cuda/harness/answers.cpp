@@ -857,12 +857,12 @@ void about_nodes(questions &q)
          d.cuGraphExecMemsetNodeSetParams(s.made_exec(), s.node,
                                           s.zeros_to(s.freed, 64), s.context)));
     ASK("cuGraphExecKernelNodeSetParams null",
-        (s.made_copy_node(), d.cuGraphExecKernelNodeSetParams(
-                                 s.made_exec(), s.node, nullptr)));
+        (s.made_copy_node(),
+         d.cuGraphExecKernelNodeSetParams(s.made_exec(), s.node, nullptr)));
     CUDA_KERNEL_NODE_PARAMS no_kernel{};
     ASK("cuGraphExecKernelNodeSetParams no kernel",
-        (s.made_copy_node(), d.cuGraphExecKernelNodeSetParams(
-                                 s.made_exec(), s.node, &no_kernel)));
+        (s.made_copy_node(),
+         d.cuGraphExecKernelNodeSetParams(s.made_exec(), s.node, &no_kernel)));
     ASK("cuGraphExecNodeSetParams null",
         (s.made_copy_node(),
          d.cuGraphExecNodeSetParams(s.made_exec(), s.node, nullptr)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Executable graphs over more memory than VRAM has: the bytes are right,
-// whether the driver launches them as a whole or the library step by step.
+// Executable graphs over more memory than VRAM has. The bytes are right, as a
+// whole and step by step.
 #include "fixture.hpp"
 
 #include <algorithm>
@@ -78,7 +78,7 @@ protected:
             expected[i] += i + more;
     }
 
-    // What a node that adds is given. Stays where it is while it is used.
+    // The parameters of a node that adds. They stay while they are used.
     struct adding
     {
         CUdeviceptr at;

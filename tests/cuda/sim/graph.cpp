@@ -255,11 +255,10 @@ CUresult operation_of(context &where, const CUgraphNodeParams *params,
     if (params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         const auto &kernel = params->kernel;
         const CUDA_KERNEL_NODE_PARAMS as_v2 = {
-            kernel.func,         kernel.gridDimX,  kernel.gridDimY,
-            kernel.gridDimZ,     kernel.blockDimX, kernel.blockDimY,
-            kernel.blockDimZ,    kernel.sharedMemBytes,
-            kernel.kernelParams, kernel.extra,     kernel.kern,
-            kernel.ctx};
+            kernel.func,      kernel.gridDimX,       kernel.gridDimY,
+            kernel.gridDimZ,  kernel.blockDimX,      kernel.blockDimY,
+            kernel.blockDimZ, kernel.sharedMemBytes, kernel.kernelParams,
+            kernel.extra,     kernel.kern,           kernel.ctx};
         return from_api(where, &as_v2, op);
     }
     if (params->type != CU_GRAPH_NODE_TYPE_MEMSET)

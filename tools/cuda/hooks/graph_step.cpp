@@ -78,9 +78,9 @@ bool ask_function(CUfunction which, CUfunction_attribute attribute, int &value)
     return EMUV_REAL(cuFuncGetAttribute)(&value, attribute, which) ==
                CUDA_SUCCESS ||
            (EMUV_REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS &&
-            EMUV_REAL(cuKernelGetAttribute)(
-                &value, attribute, reinterpret_cast<CUkernel>(which), device) ==
-                CUDA_SUCCESS);
+            EMUV_REAL(cuKernelGetAttribute)(&value, attribute,
+                                            reinterpret_cast<CUkernel>(which),
+                                            device) == CUDA_SUCCESS);
 }
 
 // All kernels have that many bytes and blocks, whatever their functions are set
@@ -98,9 +98,8 @@ bool is_pageable(CUmemorytype type, const void *host, CUdeviceptr device)
                                ? reinterpret_cast<CUdeviceptr>(host)
                                : device;
     unsigned kind = 0;
-    return EMUV_REAL(cuPointerGetAttribute)(&kind,
-                                            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                            at) != CUDA_SUCCESS ||
+    return EMUV_REAL(cuPointerGetAttribute)(
+               &kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) != CUDA_SUCCESS ||
            kind == 0;
 }
 
@@ -153,10 +152,10 @@ CUresult fill(const CUDA_MEMSET_NODE_PARAMS &what, CUstream stream)
                     : cuMemsetD16Async(what.dst, value, what.width, stream);
     }
     default:
-        return rows ? cuMemsetD2D32Async(what.dst, what.pitch, what.value,
-                                         what.width, what.height, stream)
-                    : cuMemsetD32Async(what.dst, what.value, what.width,
-                                       stream);
+        return rows
+                   ? cuMemsetD2D32Async(what.dst, what.pitch, what.value,
+                                        what.width, what.height, stream)
+                   : cuMemsetD32Async(what.dst, what.value, what.width, stream);
     }
 }
 
@@ -167,9 +166,9 @@ bool is_kernel(CUgraphNode node)
            type == CU_GRAPH_NODE_TYPE_KERNEL;
 }
 
-// The nodes of a graph, each behind all that it depends on. Nothing if the
-// driver does not tell, or if edges leave the order of two kernels open: one
-// may wait for what the other one writes.
+// The nodes of a graph, each behind all that it depends on. Nothing if edges
+// leave the order of two kernels open, since one may wait for the other; nor if
+// the driver does not tell.
 std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
 {
     std::size_t count = 0;
@@ -184,9 +183,9 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
     std::vector<CUgraphEdgeData> data(edges);
     if ((count > 0 && EMUV_REAL(cuGraphGetNodes)(graph, nodes.data(), &count) !=
                           CUDA_SUCCESS) ||
-        (edges > 0 && EMUV_REAL(cuGraphGetEdges_v2)(
-                          graph, from.data(), to.data(), data.data(), &edges) !=
-                          CUDA_SUCCESS))
+        (edges > 0 &&
+         EMUV_REAL(cuGraphGetEdges_v2)(graph, from.data(), to.data(),
+                                       data.data(), &edges) != CUDA_SUCCESS))
         return {};
     std::map<CUgraphNode, std::size_t> places;
     for (std::size_t i = 0; i < count; i++)
@@ -231,7 +230,7 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
     return out;
 }
 
-// What a node does. Nothing if it does nothing.
+// The step of a node; nothing for an empty one.
 // @param whole  out: true if the graph has to run as a whole
 std::optional<graph_step> step_of(CUgraphNode node, CUcontext context,
                                   bool &whole)
@@ -297,8 +296,8 @@ std::optional<kernel_step> kernel_step::of(CUgraphNode node)
         one.value = value;
         made.attributes_.push_back(one);
         if (which == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-            made.cluster_ = value.clusterDim.x * value.clusterDim.y *
-                            value.clusterDim.z;
+            made.cluster_ =
+                value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
     }
     return made;
 }
@@ -353,9 +352,9 @@ bool kernel_step::may_run() const
                           value) &&
              params_.sharedMemBytes <= static_cast<unsigned>(value))) &&
            (cluster_ <= cluster_of_all ||
-            (ask_function(
-                 function_of(params_),
-                 CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, value) &&
+            (ask_function(function_of(params_),
+                          CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                          value) &&
              value != 0));
 }
 

@@ -105,16 +105,14 @@ CUresult cuGraphUpload(CUgraphExec which, CUstream stream)
 
 CUresult cuGraphUpload_ptsz(CUgraphExec which, CUstream stream)
 {
-    return with_memory(which, [&] {
-        return EMUV_REAL(cuGraphUpload_ptsz)(which, stream);
-    });
+    return with_memory(
+        which, [&] { return EMUV_REAL(cuGraphUpload_ptsz)(which, stream); });
 }
 
 CUresult cuGraphLaunch(CUgraphExec which, CUstream stream)
 {
-    return launch(which, legacy(stream), [&] {
-        return EMUV_FOLLOWED(cuGraphLaunch)(which, stream);
-    });
+    return launch(which, legacy(stream),
+                  [&] { return EMUV_FOLLOWED(cuGraphLaunch)(which, stream); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec which, CUstream stream)

@@ -30,8 +30,7 @@ bool is_alone(const state &ours, CUcontext context)
     CUdevice device = 0;
     CUcontext primary = nullptr;
     if (others == 1 && ours.calls.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-        EMUV_REAL(cuDevicePrimaryCtxRetain)(&primary, device) ==
-            CUDA_SUCCESS) {
+        EMUV_REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS) {
         own = primary == context;
         EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
     }
@@ -232,9 +231,8 @@ bool unrolled_graphs::await_last(executable &which, CUstream stream)
     if (ours == nullptr)
         return false;
     if (which.last == nullptr)
-        return ours->calls.cuEventCreate(&which.last,
-                                         CU_EVENT_DISABLE_TIMING) ==
-               CUDA_SUCCESS;
+        return ours->calls.cuEventCreate(
+                   &which.last, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
     return cuStreamWaitEvent(stream, which.last, 0) == CUDA_SUCCESS;
 }
 
@@ -248,8 +246,7 @@ void unrolled_graphs::note_last(executable &which, CUstream stream)
 }
 
 // @return nothing if it has to run as a whole
-std::optional<CUresult> unrolled_graphs::run(executable &which,
-                                             CUstream stream)
+std::optional<CUresult> unrolled_graphs::run(executable &which, CUstream stream)
 {
     CUresult result = CUDA_SUCCESS;
     for (std::size_t i = 0; i < which.steps.size(); i++) {

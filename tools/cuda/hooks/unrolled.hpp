@@ -19,19 +19,20 @@ namespace emuv::cuda {
 /// The program's executable graphs that can run step by step.
 ///
 /// Nobody can tell the steps of a graph apart while the driver runs it, so
-/// memory cannot move between them. Where memory moves, a graph's launch is
+/// memory cannot move between them. While memory moves, a graph's launch is
 /// instead one launch, copy or fill after the other, in an order that its edges
 /// allow. Each is followed like any other work. That costs what launches cost,
 /// and the steps of two branches follow each other. So a graph runs as a whole
 /// while nothing would be gained: see mover::is_at_rest().
 ///
-/// A graph is one whole if it has other nodes than kernels, copies and fills,
-/// or kernels whose order its edges leave open; copies pageable memory; is
-/// launched by the device; or was changed in a way that is not followed here.
-/// So is each that is made once the program ties objects to graphs, which the
-/// driver keeps while it knows of a launch; or beside a second context. Every
-/// call may come from any thread. As with the driver, no two may be about the
-/// same executable graph at once.
+/// Some graphs are always one whole. They have other nodes than kernels, copies
+/// and fills, or kernels whose order edges leave open. They copy pageable
+/// memory, or the device launches them. They were changed in a way that is not
+/// followed here. They were made beside a second context, or once the program
+/// ties objects to graphs: the driver keeps those while it knows of a launch.
+///
+/// Every call may come from any thread. As with the driver, no two may be about
+/// the same executable graph at once.
 class unrolled_graphs
 {
 public:
@@ -40,8 +41,7 @@ public:
     unrolled_graphs &operator=(const unrolled_graphs &) = delete;
 
     /// The driver has made @p made of @p from, which is as it was then.
-    void instantiated(CUgraphExec made, CUgraph from,
-                      unsigned long long flags);
+    void instantiated(CUgraphExec made, CUgraph from, unsigned long long flags);
     /// It has taken over another graph's parameters.
     void updated(CUgraphExec which, CUgraph from);
     /// It has taken over a kernel's.

@@ -361,8 +361,7 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
         return false;
     bool all = true;
     for (const CUdeviceptr each : named)
-        blocks_.meant_by(each).each(
-            [&](const block &of) {
+        blocks_.meant_by(each).each([&](const block &of) {
             all = all && (of.fixed || of.in_ram == 0);
         });
     return all;

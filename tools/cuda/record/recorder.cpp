@@ -195,7 +195,8 @@ const char *recorder::ask_about(CUfunction which,
     ask_parameters(calls_, which, out);
     const char *name = nullptr;
     if ((calls_.cuFuncGetName(&name, which) != CUDA_SUCCESS &&
-         calls_.cuKernelGetName(&name, reinterpret_cast<CUkernel>(which)) != CUDA_SUCCESS) ||
+         calls_.cuKernelGetName(&name, reinterpret_cast<CUkernel>(which)) !=
+             CUDA_SUCCESS) ||
         name == nullptr)
         name = "?";
     return name;
