@@ -73,12 +73,14 @@ protected:
         std::filesystem::remove_all(folder_);
     }
 
-    // Anew, as another program of the same user.
+    // Anew, as another program of the same user. Its look-ups end in time.
     void start(const char *trust, unsigned sm, bool waits = true)
     {
+        constexpr std::uint64_t hour_ns = 3600000000000;
         kernels_.reset();
         proofs_.reset();
-        proofs_ = std::make_unique<proofs>(sm, folder_.c_str(), waits);
+        proofs_ = std::make_unique<proofs>(sm, folder_.c_str(), waits,
+                                           proofs::patience{hour_ns, hour_ns});
         kernels_ = std::make_unique<known_kernels>(trust, off_, nullptr,
                                                    proofs_.get());
     }
@@ -417,6 +419,35 @@ TEST_F(Proofs, VerdictIsReachedOnceAndThenComesFromTheCache)
     EXPECT_EQ(proofs_->looked_at(), 0U);
     EXPECT_TRUE(trusts(take("proven_strides")));
     EXPECT_EQ(proofs_->looked_at(), 1U);
+}
+
+TEST_F(Proofs, FirstLaunchIsOfAProvenKernelIfItsVerdictIsKept)
+{
+    const std::vector<CUdeviceptr> given = {first_, first_,
+                                            CUdeviceptr{100} << 32};
+    ASSERT_TRUE(launch(take("proven_copy")).proven);
+    ASSERT_TRUE(launch(take("settled_mode"), given).proven);
+    start("proven", 90, false);
+    EXPECT_TRUE(launch(take("proven_copy")).proven);
+    EXPECT_TRUE(launch(take("settled_mode"), given).proven)
+        << "for this launch's parameters";
+    EXPECT_EQ(proofs_->looked_at(), 0U);
+}
+
+TEST_F(Proofs, LaunchWaitsForALookUpAndNotForAProof)
+{
+    ASSERT_TRUE(launch(take("proven_copy")).proven);
+    start("proven", 90, false);
+    const auto code = proofs_->at(cubin_.data());
+    const auto kept = proofs_->ask(code, "proven_copy");
+    const auto unheard = proofs_->ask(code, "proven_strides");
+    proofs_->await(unheard);
+    EXPECT_TRUE(unheard->is_new);
+    proofs_->await(kept);
+    EXPECT_EQ(kept->is.load(), finding::kind::proven);
+    EXPECT_FALSE(kept->is_new);
+    proofs_->settle();
+    EXPECT_EQ(unheard->is.load(), finding::kind::proven);
 }
 
 TEST_F(Proofs, DamagedCacheIsIgnored)
