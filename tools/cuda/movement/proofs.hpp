@@ -65,7 +65,7 @@ public:
     struct patience
     {
         std::uint64_t one_ns = 100000000;  ///< for one answer
-        std::uint64_t all_ns = 1000000000; ///< for all together
+        std::uint64_t all_ns = 2000000000; ///< for all together
     };
 
     /// @param sm  the devices' architecture, as in 90; 0 if they differ: then
