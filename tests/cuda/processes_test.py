@@ -5,6 +5,7 @@ by ctypes, in front of the simulated driver. What each setting does, what
 several processes share, and what happens where something is missing."""
 
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -52,6 +53,49 @@ def spans():
 def fetched():
     return [int(span["args"]["address"], 16) for span in spans()
             if span["name"] == "fetch"]
+"""
+
+# Makes memory for others, says how they come by it, and waits for their end.
+MAKER = r"""
+import os
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+class Properties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int),
+                ("location", Location), ("security", ctypes.c_void_p),
+                ("flags", ctypes.c_ubyte * 8)]
+_, pointer = alloc(20)
+assert cuda.cuMemsetD32_v2(pointer, 0x600d, ctypes.c_size_t(5 * MiB)) == 0
+assert cuda.cuCtxSynchronize() == 0
+handle = ctypes.create_string_buffer(64)
+assert cuda.cuIpcGetMemHandle(handle, pointer) == 0
+properties = Properties(1, 1, Location(1, 0)) # pinned, of the first device
+made, file = ctypes.c_uint64(), ctypes.c_int()
+assert cuda.cuMemCreate(ctypes.byref(made), ctypes.c_size_t(20 * MiB),
+                        ctypes.byref(properties), ctypes.c_ulonglong(0)) == 0
+assert cuda.cuMemExportToShareableHandle(
+    ctypes.byref(file), made, 1, ctypes.c_ulonglong(0)) == 0
+print(handle.raw.hex(), f"/proc/{os.getpid()}/fd/{file.value}", flush=True)
+sys.stdin.read()
+"""
+
+# Opens such memory.
+USER = r"""
+import os
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+def free():
+    return info()[0]
+def opened(handle):
+    at = ctypes.c_uint64()
+    result = cuda.cuIpcOpenMemHandle_v2(
+        ctypes.byref(at), Handle.from_buffer_copy(bytes.fromhex(handle)), 1)
+    return result, at
+def first_word(at):
+    word = ctypes.c_uint32()
+    assert cuda.cuMemcpyDtoH_v2(ctypes.byref(word), at,
+                                ctypes.c_size_t(4)) == 0
+    return hex(word.value)
 """
 
 
@@ -113,6 +157,113 @@ class ProcessesTest(unittest.TestCase):
             out, _ = self.run_program(text, EMUV_TRACE=trace.name, **settings)
             spans = pathlib.Path(trace.name).read_text(encoding="ascii")
         return out, json.loads(spans)
+
+    def use_memory_of_others(self, program, makers, **settings):
+        """Runs a program that is told of the memory of so many others as
+        HANDLES and FILES. They end once it prints "without makers", or after
+        it."""
+        with contextlib.ExitStack() as stack:
+            others = [stack.enter_context(self.start(MAKER))
+                      for _ in range(makers)]
+            told = [each.stdout.readline().split() for each in others]
+            user = stack.enter_context(self.start(
+                USER + f"HANDLES = {[each[0] for each in told]}\n"
+                f"FILES = {[each[1] for each in told]}\n" + program +
+                "print('end', flush=True)\nsys.stdin.read()\n", **settings))
+            out = []
+            for line in user.stdout:
+                if line == "end\n":
+                    break
+                if line == "without makers\n":
+                    for each in others:
+                        each.communicate(timeout=300)
+                    self.assertEqual([each.returncode for each in others],
+                                     [0] * makers)
+                    user.stdin.write("\n")
+                    user.stdin.flush()
+                else:
+                    out += line.split()
+            _, err = user.communicate(timeout=300)
+            self.assertEqual(user.returncode, 0, err)
+        return out, err
+
+    def test_memory_of_another_process_is_charged_while_it_is_open(self):
+        program = """
+print(free())
+one = opened(HANDLES[0])[1]
+print(free(), first_word(one))
+again = opened(HANDLES[0])[1]
+print(free(), again.value == one.value)
+# 12 MiB are left.
+print(opened(HANDLES[1])[0], free())
+assert cuda.cuIpcCloseMemHandle(one) == 0
+print(free())
+print("without makers", flush=True)
+sys.stdin.readline()
+print(free(), first_word(one))
+assert cuda.cuIpcCloseMemHandle(one) == 0
+print(free(), cuda.cuIpcCloseMemHandle(one))
+"""
+        out, _ = self.use_memory_of_others(
+            program, 2, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M",
+            EMUV_CHARGE="held")
+        self.assertEqual(out, ["96", "76", "0x600d", "76", "True", "2", "76",
+                               "76", "76", "0x600d", "96", "1"])
+        out, _ = self.use_memory_of_others(
+            program, 2, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M")
+        self.assertEqual(out[-2:], ["96", "1"])
+        self.assertEqual(out[5:7], ["0", "96"], "nothing is charged")
+
+    def test_handle_of_another_process_is_charged_while_it_is_mapped(self):
+        out, _ = self.use_memory_of_others("""
+file = os.open(FILES[0], os.O_RDWR)
+made, at, access = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+assert cuda.cuMemImportFromShareableHandle(
+    ctypes.byref(made), ctypes.c_void_p(file), 1) == 0
+zero, size = ctypes.c_ulonglong(0), ctypes.c_size_t(20 * MiB)
+assert cuda.cuMemAddressReserve(ctypes.byref(at), ctypes.c_size_t(40 * MiB),
+                                zero, zero, zero) == 0
+def map_at(offset):
+    return cuda.cuMemMap(ctypes.c_uint64(at.value + offset * MiB), size,
+                         ctypes.c_size_t(0), made, zero)
+print(free(), map_at(0), free(), map_at(20), free())
+assert cuda.cuMemUnmap(ctypes.c_uint64(at.value + 20 * MiB), size) == 0
+print(free())
+assert cuda.cuMemRelease(made) == 0
+print(free())
+assert cuda.cuMemRetainAllocationHandle(ctypes.byref(made), at) == 0
+assert cuda.cuMemUnmap(at, size) == 0
+print(free())
+assert cuda.cuMemRelease(made) == 0
+print(free())
+# Another 16 MiB leave no room.
+assert alloc(16)[0] == 0
+assert cuda.cuMemImportFromShareableHandle(
+    ctypes.byref(made), ctypes.c_void_p(file), 1) == 0
+print(map_at(0), free())
+assert cuda.cuMemRelease(made) == 0
+""", 1, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M", EMUV_CHARGE="held")
+        self.assertEqual(out, ["96", "0", "76", "0", "76", "76", "76", "76",
+                               "96", "2", "80"])
+
+    def test_context_that_ends_takes_what_was_opened_in_it(self):
+        out, _ = self.use_memory_of_others("""
+second = ctypes.c_void_p()
+assert cuda.cuCtxCreate_v2(ctypes.byref(second), 0, 0) == 0
+assert opened(HANDLES[0])[0] == 0
+assert opened(HANDLES[0])[0] == 0
+print(free())
+assert cuda.cuCtxSetCurrent(context) == 0
+assert opened(HANDLES[0])[0] == 0
+print(free())
+assert cuda.cuCtxDestroy_v2(second) == 0
+print(free())
+assert cuda.cuDevicePrimaryCtxReset_v2(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(free())
+""", 1, EMUV_PHYSICAL="48M", EMUV_VIRTUAL="64M", EMUV_CHARGE="held")
+        self.assertEqual(out, ["92", "72", "92", "112"])
 
     def test_without_a_limit_every_answer_is_the_drivers(self):
         out, err = self.run_program("print(*info(), alloc(65)[0])")
