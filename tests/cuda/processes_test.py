@@ -813,6 +813,69 @@ for block, value in zip(blocks, held):
             # A launch may have been waiting for one that then leaves.
             self.assertLessEqual(len(moved), len(set(moved)) + 1)
 
+    def run_moving(self, text, makers=0, **settings):
+        """A program of 32 MiB in 24, whose memory moves. Its moves_on() tells
+        if it does, and is_right() if each block has its own content."""
+        with tempfile.NamedTemporaryFile() as trace:
+            return self.use_memory_of_others(TRACED + r"""
+SIZE = ctypes.c_size_t(4 * MiB)
+blocks, held = [alloc(4)[1] for _ in range(8)], {}
+def go_round(value):
+    for number, block in enumerate(blocks):
+        held[number] = (value + number) % 256
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(held[number]), SIZE,
+                                    None) == 0
+def moves_on(beside=lambda value: None):
+    before, end = len(fetched()), time.monotonic() + 120
+    for value in itertools.count():
+        go_round(value)
+        beside(value)
+        assert cuda.cuCtxSynchronize() == 0
+        time.sleep(0.001 * min(value, 100))
+        if len(fetched()) > before + 8:
+            return True
+        if time.monotonic() > end:
+            return False
+def is_right():
+    buffer = ctypes.create_string_buffer(4 * MiB)
+    for number, block in enumerate(blocks):
+        assert cuda.cuMemcpyDtoH_v2(buffer, block, SIZE) == 0
+        if buffer.raw != bytes([held[number]]) * (4 * MiB):
+            return False
+    return True
+""" + text, makers, EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M",
+                EMUV_MOVE="always", EMUV_TRACE=trace.name, **settings)
+
+    def test_library_with_functions_that_nobody_follows_stops_movement(self):
+        program = f"""
+class Name(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 16)]
+def name(byte):
+    return Name.from_buffer_copy(bytes([byte]) * 16)
+table = ctypes.c_void_p()
+print(moves_on())
+# As CUDA's runtime does, and so each program that has it.
+assert cuda.cuGetExportTable(ctypes.byref(table), ctypes.byref(name(0x51))) == 0
+assert cuda.cuGetExportTable(ctypes.byref(table), ctypes.byref(name(1))) != 0
+print(moves_on())
+optix = ctypes.CDLL({self.options.optix!r})
+assert optix.take(ctypes.byref(table), ctypes.byref(name(1))) != 0
+print(moves_on()) # there is no such table
+print("quiet", file=sys.stderr)
+for _ in range(2):
+    assert optix.take(ctypes.byref(table), ctypes.byref(name(0x51))) == 0
+go_round(5)
+print(is_right())
+"""
+        out, err = self.run_moving(program)
+        self.assertEqual(out, ["True"] * 4)
+        before, after = err.split("quiet\n")
+        self.assertNotIn("memory stays", before)
+        self.assertEqual(after.count("emuV: memory stays where it is from now "
+                                     "on: libnvoptix.so.1 uses memory by "
+                                     "functions that nobody follows\n"), 1,
+                         after)
+
     def test_a_program_that_becomes_another_takes_nothing_with_it(self):
         with tempfile.NamedTemporaryFile() as ledger:
             out, _ = self.run_program("""
@@ -948,6 +1011,7 @@ def main():
     parser.add_argument("--sim-nvml", required=True)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--caching", required=True)
+    parser.add_argument("--optix", required=True)
     parser.add_argument("--runtime", help="a sanitizer's, to preload as well")
     ProcessesTest.options, rest = parser.parse_known_args()
     for path in filter(None, vars(ProcessesTest.options).values()):
