@@ -846,6 +846,123 @@ def is_right():
 """ + text, makers, EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M",
                 EMUV_MOVE="always", EMUV_TRACE=trace.name, **settings)
 
+    def test_memory_of_others_is_right_while_the_programs_own_moves(self):
+        out, err = self.run_moving("""
+theirs = opened(HANDLES[0])[1]
+made, at = ctypes.c_uint64(), ctypes.c_uint64()
+zero, size = ctypes.c_ulonglong(0), ctypes.c_size_t(20 * MiB)
+assert cuda.cuMemImportFromShareableHandle(
+    ctypes.byref(made), ctypes.c_void_p(os.open(FILES[0], os.O_RDWR)), 1) == 0
+assert cuda.cuMemAddressReserve(ctypes.byref(at), size, zero, zero, zero) == 0
+assert cuda.cuMemMap(at, size, ctypes.c_size_t(0), made, zero) == 0
+access = (ctypes.c_int * 3)(1, 0, 3) # the first device reads and writes
+assert cuda.cuMemSetAccess(at, size, access, ctypes.c_size_t(1)) == 0
+wrong = []
+def beside(value):
+    # From the one to the other, by way of memory that moves.
+    assert cuda.cuMemcpyDtoDAsync_v2(blocks[3], theirs, SIZE, None) == 0
+    assert cuda.cuMemcpyDtoDAsync_v2(at, blocks[3], SIZE, None) == 0
+    go_round(value)
+    if first_word(at) != "0x600d" or first_word(theirs) != "0x600d":
+        wrong.append(value)
+print(moves_on(beside), wrong, is_right())
+""", 1)
+        self.assertEqual(out, ["True", "[]", "True"])
+        self.assertNotIn("memory stays", err)
+
+    def test_contexts_beside_stop_what_they_must_and_no_more(self):
+        out, err = self.run_moving("""
+print(moves_on())
+second, there = ctypes.c_void_p(), ctypes.c_void_p()
+# On another device: all that it does.
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(there), 1) == 0
+assert cuda.cuCtxSetCurrent(there) == 0
+large = alloc(40)[1]
+assert cuda.cuMemsetD8_v2(large, ctypes.c_ubyte(9),
+                          ctypes.c_size_t(40 * MiB)) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(moves_on(), is_right())
+# On the same device: memory alone, which may be used from the first one.
+assert cuda.cuCtxCreate_v2(ctypes.byref(second), 0, 0) == 0
+blocks.append(alloc(4)[1])
+assert cuda.cuCtxSetCurrent(context) == 0
+print(moves_on(), is_right())
+print("quiet", file=sys.stderr)
+# Its first work ends movement of this device's memory.
+assert cuda.cuCtxSetCurrent(second) == 0
+assert cuda.cuMemsetD8_v2(blocks[1], ctypes.c_ubyte(77), SIZE) == 0
+held[1] = 77
+print(is_right())
+assert cuda.cuCtxSetCurrent(context) == 0
+go_round(3)
+print(is_right())
+assert cuda.cuCtxSetCurrent(there) == 0
+byte = ctypes.c_ubyte()
+assert cuda.cuMemcpyDtoH_v2(ctypes.byref(byte), large,
+                            ctypes.c_size_t(1)) == 0
+print(byte.value)
+""", EMUV_SIM_DEVICES="2")
+        self.assertEqual(out, ["True"] * 7 + ["9"])
+        before, after = err.split("quiet\n")
+        self.assertNotIn("memory stays", before)
+        self.assertEqual(after.count("memory stays where it is from now on: "
+                                     "the program uses several contexts on one "
+                                     "device\n"), 1, after)
+
+    def test_handles_of_the_programs_own_stop_nothing(self):
+        out, err = self.run_moving("""
+made, at = ctypes.c_uint64(), ctypes.c_uint64()
+zero, size = ctypes.c_ulonglong(0), ctypes.c_size_t(8 * MiB)
+properties = (ctypes.c_int * 8)(1, 0, 1, 0) # pinned, of the first device
+assert cuda.cuMemCreate(ctypes.byref(made), size, properties, zero) == 0
+assert cuda.cuMemAddressReserve(ctypes.byref(at), size, zero, zero, zero) == 0
+access = (ctypes.c_int * 3)(1, 0, 3) # the first device reads and writes
+wrong = []
+def beside(value):
+    # As an allocator does that grows its segments.
+    assert cuda.cuMemMap(at, size, ctypes.c_size_t(0), made, zero) == 0
+    assert cuda.cuMemSetAccess(at, size, access, ctypes.c_size_t(1)) == 0
+    assert cuda.cuMemcpyDtoDAsync_v2(at, blocks[3], SIZE, None) == 0
+    go_round(value + 1)
+    if int(first_word(at), 16) & 255 != (value + 3) % 256:
+        wrong.append(value)
+    assert cuda.cuMemUnmap(at, size) == 0
+print(moves_on(beside), wrong, is_right())
+""")
+        self.assertEqual(out, ["True", "[]", "True"])
+        self.assertNotIn("memory stays", err)
+
+    def test_peer_access_stops_the_memory_that_it_opens_and_no_other(self):
+        out, err = self.run_moving("""
+there = ctypes.c_void_p()
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(there), 1) == 0
+assert cuda.cuCtxSetCurrent(there) == 0
+theirs = alloc(4)[1]
+assert cuda.cuMemsetD8_v2(theirs, ctypes.c_ubyte(9), SIZE) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(moves_on())
+# The first device reads and writes the other one's memory.
+assert cuda.cuCtxEnablePeerAccess(there, 0) == 0
+print(moves_on(), is_right())
+assert cuda.cuMemcpyDtoD_v2(blocks[0], theirs, SIZE) == 0
+held[0] = 9
+print(is_right())
+# The other way round.
+assert cuda.cuCtxSetCurrent(there) == 0
+assert cuda.cuCtxEnablePeerAccess(context, 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+moved = len(fetched())
+for value in range(20):
+    go_round(value)
+    assert cuda.cuCtxSynchronize() == 0
+print(len(fetched()) == moved, is_right())
+""", EMUV_SIM_DEVICES="2")
+        self.assertEqual(out, ["True"] * 6)
+        # The reason is told once, however many devices it is about.
+        self.assertEqual(err.count("memory stays where it is from now on: the "
+                                   "program gives a device access to "
+                                   "another's\n"), 1, err)
+
     def test_library_with_functions_that_nobody_follows_stops_movement(self):
         program = f"""
 class Name(ctypes.Structure):
