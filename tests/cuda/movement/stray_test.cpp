@@ -532,14 +532,16 @@ TEST_F(Stray, WritesToWhatStaysFromNowOnAreKept)
         unsigned rounds = 0;
         go_on(
             [&] {
-                round();
                 // Five of them are left to move.
                 if (++rounds % 10 == 0 && fixed < 3)
                     moves_->fix(units_[4 * fixed++]);
-                for (unsigned i = 0; i < fixed; i++)
-                    EXPECT_TRUE(card_->stray_to(units_[4 * i]));
+                for (std::size_t i = 0; i < units_.size(); i++) {
+                    launch(i, any(3));
+                    for (unsigned j = 0; j < fixed; j++)
+                        EXPECT_TRUE(card_->stray_to(units_[4 * j]));
+                }
             },
-            [&] { return fixed == 3 && card_->has_seen_enough(); });
+            [&] { return rounds > 60 && card_->has_seen_enough(); });
     }
 }
 
