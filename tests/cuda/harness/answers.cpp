@@ -279,6 +279,13 @@ void about_starting(questions &q)
         symbol<get_v1>("cuGetProcAddress", nullptr, &s.address, 12000, 0));
     ASK("cuGetProcAddress first version, null answer",
         symbol<get_v1>("cuGetProcAddress", "cuMemAlloc", nullptr, 12000, 0));
+    using get_table = CUresult(const void **, const CUuuid *);
+    static const CUuuid nobody{};
+    ASK("cuGetExportTable null table",
+        symbol<get_table>("cuGetExportTable", nullptr, &nobody));
+    ASK("cuGetExportTable no such table",
+        symbol<get_table>("cuGetExportTable",
+                          const_cast<const void **>(&s.address), &nobody));
 }
 
 void about_allocations(questions &q)

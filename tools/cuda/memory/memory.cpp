@@ -43,12 +43,14 @@ void memory::context_ends(CUcontext context)
 {
     for (mover *each : movers_)
         each->stop(context);
+    foreign_.context_ends(context);
 }
 
 void memory::context_stays(CUcontext context)
 {
     for (mover *each : movers_)
         each->resume(context);
+    foreign_.context_stays(context);
 }
 
 void memory::context_attached(CUcontext context)

@@ -161,6 +161,8 @@ void known_kernels::loaded(const void *handle, const void *image,
 {
     const bool trusted = trusts_file(image) || trusts_file(caller);
     proofs::code_ref code;
+    if (proofs_ != nullptr)
+        proofs_->prepare();
     if (proofs_ != nullptr && as_it_is)
         code = image != nullptr ? proofs_->at(image) : proofs_->in_file(path);
     const std::lock_guard guard(lock_);
@@ -275,7 +277,9 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
     if (proofs_ != nullptr && !made.barred) {
         made.code = code;
         made.found = proofs_->ask(code, name);
-        proofs_->await(made.found);
+        // Names that decide need no finding, unless it is told.
+        if (proofs_->waits() || (!made.asked && !made.reads_tables))
+            proofs_->await(made.found);
         lock.lock();
         made.about->found = made.found;
     }
@@ -573,13 +577,12 @@ void known_kernels::scan(const driver &calls, CUfunction function,
                (known->found->may_be_settled || known->found->any_parameter);
     };
     const finding *found = nullptr;
-    for (bool again = true; again;) {
+    for (bool waited = false;; waited = true) {
         if (!needs_all() || !all_values(*known, given, all))
             all.clear();
         proofs::answer_ref asked;
         found = finding_of(*known, all, asked);
-        again = asked && proofs_->waits();
-        if (!again)
+        if (!asked || (waited && !proofs_->waits()))
             break;
         lock.unlock();
         proofs_->await(asked);
