@@ -109,8 +109,12 @@ def ask(tool, shape, words):
         command = [tool, "estimate", "--config", str(config), "--mode", "train",
                    "--sequence", str(shape["n_positions"]), "--json", *words]
         try:
+            # Under emuV this process has a library that emuvctl has no use for.
             done = subprocess.run(command, text=True, capture_output=True,
-                                  check=False)
+                                  check=False, env={
+                                      name: value
+                                      for name, value in os.environ.items()
+                                      if name != "LD_PRELOAD"})
         except OSError as error:
             raise PlanError(f"{tool}: {error.strerror}; --auto needs emuvctl "
                             "(--emuvctl PATH)") from error

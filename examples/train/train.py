@@ -253,11 +253,11 @@ class Run:
         """Goes on from the checkpoint, with less: weights are half changed."""
         text = self.steps.lower()
         self.steps.optimizer.zero_grad(set_to_none=True)
-        for group in self.steps.optimizer.param_groups:
-            group["foreach"] = False  # needs a copy of all weights
+        if self.device.type == "cuda":
+            self.torch.cuda.empty_cache()
         self.restore(self.state.load(self.folder))
         for group in self.steps.optimizer.param_groups:
-            group["foreach"] = False
+            group["foreach"] = False  # it needs a copy of all weights
         self.log.close()
         self.log = self.state.Log(self.folder, self.step)
         self.note(progress, text)
@@ -312,21 +312,14 @@ class Run:
         return statistics.median(times) if times else None
 
 
-def settings_of(options, run, plan, half):
-    """Precision, checkpointing and batch: as they were, as given, or planned."""
-    kept = run.kept or {}
+def settings_of(options, plan, half):
+    """Precision, checkpointing and batch: planned, or as given."""
     if plan is not None:
-        how = {"precision": plan.precision, "batch": plan.batch,
-               "checkpointing": plan.checkpointing}
-    else:
-        how = {"precision": options.precision or ("autocast" if half else "fp32"),
-               "batch": options.batch or options.effective_batch,
-               "checkpointing": options.checkpointing}
-    for name in how:
-        # Other ones would give other bits.
-        if kept and not getattr(options, name):
-            how[name] = kept[name]
-    return how
+        return {"precision": plan.precision, "batch": plan.batch,
+                "checkpointing": plan.checkpointing}
+    return {"precision": options.precision or ("autocast" if half else "fp32"),
+            "batch": options.batch or options.effective_batch,
+            "checkpointing": options.checkpointing}
 
 
 def choose_device(options):
@@ -345,10 +338,14 @@ def choose_device(options):
 def train(options):
     device, half = choose_device(options)
     run = Run(options, device)
+    if run.kept is not None:
+        # Other ones would give other bits. What the user gives goes first.
+        for name in ("precision", "batch", "checkpointing"):
+            setattr(options, name, getattr(options, name) or run.kept[name])
     plan = plan_for(options, device.type, half) if options.auto else None
     if plan is not None:
         print("\n".join(planning.lines(plan)), flush=True)
-    how = settings_of(options, run, plan, half)
+    how = settings_of(options, plan, half)
     run.prepare(how)
     if run.step:
         print(f"going on after step {run.step}, with a batch of "

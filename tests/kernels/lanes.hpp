@@ -104,7 +104,7 @@ inline __nv_bfloat162 bfloats(float low, float high)
     return {std::uint32_t{to_bf16(high)} << 16U | to_bf16(low)};
 }
 
-/// What the threads of a warp and of a block meet at.
+/// The barriers of a block and its warps, and the operands of a warp.
 struct meeting
 {
     struct warp
@@ -131,10 +131,10 @@ inline meeting::warp &own_warp()
     return *met->warps[threadIdx.x / 32];
 }
 
-/// mma.m16n8k16, from the tables of PTX's manual: in lane 4 g + t, a[0] and
-/// a[2] are of row g, a[1] and a[3] of row g + 8; a[0], a[1] and b[0] have
-/// columns 2 t and 2 t + 1, the others 8 more; b is of column g. Sums 0 and 1
-/// are of row g, 2 and 3 of row g + 8, columns 2 t and 2 t + 1.
+/// mma.m16n8k16, from the tables of PTX's manual. Of lane 4 g + t, a[0] and
+/// a[2] are of row g, a[1] and a[3] of row g + 8. Columns 2 t and 2 t + 1 are
+/// in a[0], a[1] and b[0]; in the others they are 8 more. All of b is of column
+/// g. Sums 0 and 1 are of row g, 2 and 3 of row g + 8, columns 2 t and 2 t + 1.
 template <typename Value>
 void multiply_tile(float (&sum)[4], const std::uint32_t (&a)[4],
                    std::uint32_t b0, std::uint32_t b1, const Value &value)

@@ -185,7 +185,8 @@ __global__ void decode_words(coded from, std::uint64_t first,
         }
         auto *const out = reinterpret_cast<uint4 *>(
             to + i / in_row * stride + i % in_row * 8);
-        for (unsigned k = 0; k < sizeof(numbers) / (sizeof(uint4)); k++)
+        constexpr unsigned bytes = sizeof(numbers);
+        for (unsigned k = 0; k < bytes / sizeof(uint4); k++)
             out[k] = reinterpret_cast<const uint4 *>(numbers)[k];
     }
 }

@@ -36,8 +36,8 @@
  *  - SYMMETRIC: the tensor scale is the largest magnitude over 7.
  *
  * A block of zeros gets scale 0 and codes 0; so does a block whose scale rounds
- * to 0. NaN and infinity have no code: a block that has one gets a scale of NaN
- * and codes 0, and decodes as NaN as a whole. Under SYMMETRIC the whole tensor
+ * to 0. NaN and infinity have no code. A block that has one gets a scale of NaN
+ * and codes 0, so it decodes as NaN as a whole. Under SYMMETRIC the whole tensor
  * does. The tensor scale is taken over finite numbers. The card and the host
  * give the same bytes.
  *
@@ -60,7 +60,7 @@ extern "C" {
 #define EMUV_KERNELS_API
 #endif
 
-/** What a call answers. */
+/** The answer of a call. */
 enum emuv_kernels_status {
 	EMUV_KERNELS_OK = 0,
 	/** A structure's size, or a word that is none of its enumeration's. */
@@ -201,8 +201,8 @@ emuv_kernels_decode(const struct emuv_kernels_matrix *from,
 /**
  * y = x · transposed(w), on the current device, in order on a stream.
  *
- * Up to EMUV_KERNELS_FUSED_ROWS rows of x are multiplied as codes are read: w is
- * never there in full, and the same arguments give the same bits. More rows go
+ * Up to EMUV_KERNELS_FUSED_ROWS rows of x are multiplied as codes are read. So w
+ * is never there in full, and the same arguments give the same bits. More rows go
  * by decoding rows of w into the workspace, and cuBLAS.
  *
  * Weights are rounded to the type of x (E4M3 scales and SYMMETRIC need no
