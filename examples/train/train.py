@@ -339,7 +339,7 @@ def train(options):
     device, half = choose_device(options)
     run = Run(options, device)
     if run.kept is not None:
-        # Other ones would give other bits. What the user gives goes first.
+        # Other ones would give other bits. The user's go first.
         for name in ("precision", "batch", "checkpointing"):
             setattr(options, name, getattr(options, name) or run.kept[name])
     plan = plan_for(options, device.type, half) if options.auto else None
