@@ -3,6 +3,7 @@
 
 import hashlib
 import pathlib
+import signal
 
 import torch
 
@@ -55,9 +56,16 @@ class Steps(torch.utils.data.Dataset):
         return self.corpus.sequences(self.seed, step, self.count)
 
 
+def _be_a_worker(_):
+    """Of signals: the terminal's interrupt is for the run, which saves first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def load(corpus, seed, count, steps, workers, pinned):
     """An iterator over the sequences of a range of steps. It draws nothing from
     the generator that dropout uses: a run that goes on would draw otherwise."""
     return iter(torch.utils.data.DataLoader(
         Steps(corpus, seed, count), sampler=steps, batch_size=None,
-        num_workers=workers, pin_memory=pinned, generator=torch.Generator()))
+        num_workers=workers, pin_memory=pinned,
+        worker_init_fn=_be_a_worker, generator=torch.Generator()))

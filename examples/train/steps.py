@@ -31,7 +31,8 @@ class Injected:
 
     oom: memory runs out in the step's last backward pass; update-oom: while
     weights change; kill: SIGKILL between forward and backward; kill-save: when
-    a checkpoint is written but does not count yet; term: SIGTERM.
+    a checkpoint is written but does not count yet; term: SIGTERM; interrupt: SIGINT
+    to the process group, as a terminal sends it.
     """
 
     def __init__(self, text):

@@ -56,8 +56,10 @@ def read_options(words):
         help="steps from checkpoint to checkpoint (default: 50)")
     add("--rate", type=float, default=3e-4, metavar="R",
         help="the learning rate (default: 3e-4)")
-    add("--dropout", type=float, default=0.0, metavar="P")
-    add("--seed", type=int, default=1, metavar="N")
+    add("--dropout", type=float, default=0.0, metavar="P",
+        help="the share of activations that is left out (default: 0)")
+    add("--seed", type=int, default=1, metavar="N",
+        help="of weights, dropout and the order of the text (default: 1)")
     add("--device", choices=("cuda", "cpu"),
         help="default: a card where there is one")
     how = parser.add_argument_group("how to train; what is given, --auto keeps")
@@ -83,7 +85,7 @@ def read_options(words):
         help="of this kind on the host, one a card")
     add("--ram", metavar="SIZE", help="the host's (default: what it has)")
     add("--emuvctl", default=os.environ.get("EMUVCTL", "emuvctl"),
-        metavar="PATH")
+        metavar="PATH", help="default: $EMUVCTL, or the one in $PATH")
     options = parser.parse_args(words)
     if options.batch and options.effective_batch % options.batch:
         parser.error(f"--batch: {options.batch} does not divide "
@@ -294,6 +296,8 @@ class Run:
             progress.show(number, loss, ms)
             if self.injected.happens("term", number):
                 os.kill(os.getpid(), signal.SIGTERM)
+            if self.injected.happens("interrupt", number):
+                os.killpg(os.getpgrp(), signal.SIGINT)
             if number % options.every == 0 or self.signal is not None \
                     or number == options.steps:
                 self.save()
@@ -328,7 +332,8 @@ def choose_device(options):
     name = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("PyTorch finds no card")
-    half = name == "cuda" and torch.cuda.is_bf16_supported()
+    # Older cards only imitate bf16.
+    half = name == "cuda" and torch.cuda.get_device_capability()[0] >= 8
     if options.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

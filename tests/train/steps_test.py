@@ -51,6 +51,7 @@ class StepsTest(unittest.TestCase):
         child = os.fork()
         if child == 0:
             with contextlib.suppress(BaseException):
+                os.setpgid(0, 0)
                 file = os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
                 os.dup2(file, 1)
                 os.dup2(file, 2)
@@ -134,6 +135,13 @@ class StepsTest(unittest.TestCase):
         self.assertIn("ended after step 2; the same command goes on", said)
         self.run_program("ended", *words)
         self.expect_same("ended", "whole", 5)
+
+    def test_an_interrupted_run_with_workers_saves_first(self):
+        words = ("--steps", "5", "--every", "50", "--workers", "1")
+        said = self.run_program("run", *words, inject="interrupt:2",
+                                status=128 + signal.SIGINT)
+        self.assertIn("ended after step 2; the same command goes on", said)
+        self.assertEqual(self.content("run")["step"], 2)
 
     def test_out_of_memory_lowers_the_batch_and_keeps_the_effective_one(self):
         said = self.run_program("short", "--steps", "6", inject="oom:3")
