@@ -69,7 +69,7 @@ def this_machine(device, environment=os.environ, **given):
         return out
     number = environment.get("EMUV_INSTANCE")
     if number is not None and out.instance is None and out.gpu is None:
-        out.instance = number if number.startswith("emuv") else f"emuv{number}"
+        out.instance = "emuv" + number.split(",")[0]  # the first card's
     if out.vram is None:
         out.vram = environment.get("EMUV_PHYSICAL")
     if out.virtual is None:

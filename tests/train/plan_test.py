@@ -197,9 +197,25 @@ class PlanTest(unittest.TestCase):
                 train.main(words)
             self.assertEqual(ended.exception.code, 2, words)
 
+    def test_the_share_is_that_of_emuvctl_run(self):
+        here = plan.this_machine("cuda", {"EMUV_INSTANCE": "2,3"})
+        self.assertEqual(here.instance, "emuv2")
+        self.assertTrue(here.spills)
+        here = plan.this_machine("cuda", {"EMUV_PHYSICAL": "11G",
+                                          "EMUV_VIRTUAL": "32G"})
+        self.assertEqual((here.vram, here.virtual), ("11G", "32G"))
+        self.assertTrue(here.spills)
+        self.assertEqual(here.words(), ["--processes", "1", "--vram", "11G"])
+        # What the user says goes first, and a processor has no share.
+        here = plan.this_machine("cuda", {"EMUV_PHYSICAL": "11G"}, vram="5G")
+        self.assertEqual(here.vram, "5G")
+        self.assertFalse(here.spills)
+        here = plan.this_machine("cpu", {"EMUV_PHYSICAL": "11G"}, ram="8G")
+        self.assertEqual(here.words(), ["--ram", "8G"])
+
     def test_sizes_are_read_as_emuv_reads_them(self):
         for text, size in (("12G", 12 * GiB), ("512M", GiB // 2),
-                           ("1.5GiB", 3 * GiB // 2), ("4096", 4096)):
+                           ("1.5 GiB", 3 * GiB // 2), ("4096", 4096)):
             self.assertEqual(plan.bytes_of(text), size)
 
 
