@@ -206,7 +206,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual((here.vram, here.virtual), ("11G", "32G"))
         self.assertTrue(here.spills)
         self.assertEqual(here.words(), ["--processes", "1", "--vram", "11G"])
-        # What the user says goes first, and a processor has no share.
+        # The words of the user go first, and a processor has no share.
         here = plan.this_machine("cuda", {"EMUV_PHYSICAL": "11G"}, vram="5G")
         self.assertEqual(here.vram, "5G")
         self.assertFalse(here.spills)
