@@ -2,6 +2,7 @@
 """Training steps that go on with less where memory runs out."""
 
 import contextlib
+import math
 import os
 import signal
 
@@ -12,6 +13,10 @@ from state import random_state, set_random_state
 
 class TooLarge(RuntimeError):
     """Not even one sequence fits."""
+
+
+class Diverged(RuntimeError):
+    """The loss is no number. The weights are left as they are."""
 
 
 class LostUpdate(RuntimeError):
@@ -117,6 +122,9 @@ class Steps:
                 torch.cuda.empty_cache()
             tell(self.lower())
             set_random_state(before, self.device)
+        if not math.isfinite(loss):
+            raise Diverged(f"step {step}: the loss is {loss}; a lower --rate "
+                           "may help")
         self._update(step)
         return loss
 

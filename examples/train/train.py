@@ -92,6 +92,8 @@ def read_options(words):
                      f"--effective-batch, {options.effective_batch}")
     if (options.plan or options.gpu) and not options.auto:
         parser.error("--plan and --gpu need --auto")
+    if options.json and not options.plan:
+        parser.error("--json is for --plan")
     if options.gpu and not options.plan:
         parser.error("--gpu is for --plan: a run uses the card that is there")
     if not 0 <= options.dropout < 1:
@@ -355,6 +357,11 @@ def train(options):
     if run.step:
         print(f"going on after step {run.step}, with a batch of "
               f"{run.steps.batch}", flush=True)
+
+    if run.step >= options.steps:
+        run.log.close()
+        print(f"{run.step} steps are taken already; --steps asks for more")
+        return 0
 
     def stop(number, _):
         run.signal = number

@@ -186,6 +186,21 @@ class StepsTest(unittest.TestCase):
         self.assertIn("train.py: not even one sequence fits", said)
         self.assertEqual(self.content("run")["step"], 2)
 
+    def test_a_run_that_diverges_ends_with_a_line(self):
+        said = self.run_program("run", "--steps", "9", "--rate", "1e30",
+                                status=1)
+        self.assertRegex(said, "train.py: step [2-9]: the loss is (nan|inf)")
+        for line in self.log("run"):
+            self.assertLess(line.get("loss", 0), 1e30)
+        self.assertEqual(self.content("run")["step"], 0)
+
+    def test_a_run_that_is_over_says_so(self):
+        self.run_program("run", "--steps", "1")
+        before = self.log("run")
+        said = self.run_program("run", "--steps", "1")
+        self.assertIn("1 steps are taken already", said)
+        self.assertEqual(self.log("run"), before)
+
     def test_neither_checkpointing_nor_workers_change_a_bit(self):
         self.run_program("plain", "--steps", "3")
         self.run_program("again", "--steps", "3", "--checkpointing")
