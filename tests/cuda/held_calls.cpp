@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Preloaded, it has a program stand before one call until a terminal's SIGINT has
-// come: HELD_CALL names the call. The file HELD_FILE appears as it waits.
+// Preloaded, it has a program stand before one call until a terminal's SIGINT
+// has come: HELD_CALL names the call. The file HELD_FILE appears as it waits.
 #include <csignal>
 #include <cstdlib>
 #include <string_view>
@@ -17,7 +17,7 @@ void hold_before(std::string_view call)
     const char *const file = std::getenv("HELD_FILE");
     if (held == nullptr || file == nullptr || held != call)
         return;
-    // What it starts is not to stand.
+    // Its children are not to stand.
     ::unsetenv("HELD_CALL");
     sigset_t interrupt;
     sigset_t before;

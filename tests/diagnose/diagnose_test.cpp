@@ -203,8 +203,7 @@ TEST(Diagnose, ALineToTypeStartsTheProgramThatRanOut)
 {
     EXPECT_TRUE(
         advises(first_of("pytorch_oldest.txt"), "--move -- python ..."));
-    EXPECT_TRUE(
-        advises(first_of("llama.txt"), "--move -- llama-server ..."));
+    EXPECT_TRUE(advises(first_of("llama.txt"), "--move -- llama-server ..."));
     EXPECT_TRUE(
         advises(first_of("vllm_blocks.txt"), "--move -- vllm serve NAME"));
 }

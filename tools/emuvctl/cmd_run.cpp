@@ -91,9 +91,9 @@ void check(const run_options &options)
     if (!options.score.empty() && (records || disabled))
         throw usage_error(fmt::format(
             "--score does not go with {}: nothing is charged then",
-            records                                ? "--record"
+            records                               ? "--record"
             : settings.of("EMUV_DISABLE").given() ? "--disable"
-                                                   : "EMUV_DISABLE"));
+                                                  : "EMUV_DISABLE"));
     settings.check();
 }
 
