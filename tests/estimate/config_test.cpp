@@ -2,6 +2,7 @@
 // config.json of the architectures that are known, and what is no such file.
 #include "memory.hpp"
 #include "reading.hpp"
+#include "time.hpp"
 
 #include <gmock/gmock.h>
 
@@ -170,6 +171,22 @@ TEST(mllama, has_images_that_are_no_tokens_of_the_text)
     // Eight layers keep keys and values of each image.
     EXPECT_EQ(compute(is, as).cache.likely - blind,
               8 * 2 * 1024 * 2 * 2 * 6404.0);
+}
+
+TEST(mllama, takes_as_long_for_each_image)
+{
+    const model is = read(mllama_11b);
+    machine on;
+    on.tensor = 1e14;
+    const auto computing = [&](double images) {
+        job as;
+        as.sequence = 1000;
+        as.images = images;
+        return whole_pass(is, as, compute(is, as), on, {}).compute;
+    };
+    const double first = computing(1) - computing(0);
+    EXPECT_GT(first, 0);
+    EXPECT_NEAR(computing(4) - computing(0), 4 * first, 1e-9);
 }
 
 TEST(mllama, without_its_layers_that_look_at_images_is_refused)

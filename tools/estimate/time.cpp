@@ -52,14 +52,15 @@ double forward(const model &of, const job &as, const needs &has)
     double out =
         2 * of.counted.active * all + 4 * looks * is.query_width() * all;
     if (is.crossing_layers != 0) {
-        // Eyes, whose patches look at each other, and keys and values of them.
-        const double seen =
-            as.images * of.image_tokens(as.image_width, as.image_height);
+        // Eyes, for which an image's patches look at each other, and the keys
+        // and values of what they give.
+        const double one = of.image_tokens(as.image_width, as.image_height);
+        const double seen = as.images * one;
         const double crossing = d(is.crossing_layers);
         const transformer &eyes = of.eyes->layers;
         out += as.batch * seen *
                (2 * count(eyes).linear +
-                4 * d(eyes.layers) * eyes.query_width() * seen +
+                4 * d(eyes.layers) * eyes.query_width() * one +
                 2 * crossing * d(is.hidden) * is.kv_width());
         out += 4 * crossing * is.query_width() * seen * all;
     }
