@@ -2,6 +2,9 @@
 // The VRAM that CUDA itself takes is charged to a ledger.
 #include "account/footprint.hpp"
 
+#include <atomic>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 using namespace emuv::cuda;
@@ -230,4 +233,26 @@ TEST_F(Footprint, ItIsMeasuredTenTimesASecondAtMost)
         taken.follow(ms * 1000000, [](std::uint64_t) { return false; });
     EXPECT_GE(asked, 1u);
     EXPECT_LE(asked, 10u);
+}
+
+// Other threads open and close such memory at any moment.
+TEST_F(Footprint, MemoryOfOthersThatComesAndGoesIsNotTakenForCudas)
+{
+    by_nvml[0] = 200 * mib;
+    std::atomic<bool> over = false;
+    std::thread others([&] {
+        for (int i = 0; i < 100000; i++) {
+            ASSERT_TRUE(limits.charge_physical(64 * mib));
+            taken.not_measured(64 * mib);
+            taken.not_measured(-std::int64_t{64 * mib});
+            limits.uncharge_physical(64 * mib);
+        }
+        over = true;
+    });
+    while (!over)
+        follow();
+    others.join();
+    follow();
+    EXPECT_EQ(taken.charged_bytes(), 300 * mib); // with that for code
+    EXPECT_EQ(used(), 300 * mib);
 }

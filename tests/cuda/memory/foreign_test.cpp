@@ -37,11 +37,11 @@ protected:
     std::unique_ptr<foreign> all_;
 };
 
-CUresult unmapped()
+CUresult done()
 {
     return CUDA_SUCCESS;
 }
-CUresult not_unmapped()
+CUresult refused()
 {
     return CUDA_ERROR_INVALID_VALUE;
 }
@@ -50,63 +50,139 @@ CUresult not_unmapped()
 
 TEST_F(Foreign, MemoryIsChargedOnceHoweverOftenItIsOpened)
 {
-    EXPECT_TRUE(all_->open({kind::address, 1}, 0, 20 * MiB));
-    EXPECT_TRUE(all_->open({kind::address, 1}, 0, 20 * MiB));
+    EXPECT_TRUE(all_->open({kind::address, 1}, {}, 20 * MiB));
+    EXPECT_TRUE(all_->open({kind::address, 1}, {}, 20 * MiB));
     EXPECT_EQ(used(), 20 * MiB);
-    all_->close({kind::address, 1});
+    all_->close({kind::address, 1}, done);
     EXPECT_EQ(used(), 20 * MiB);
-    all_->close({kind::address, 1});
+    all_->close({kind::address, 1}, done);
     EXPECT_EQ(used(), 0U);
-    all_->close({kind::address, 1}); // once too often
+    all_->close({kind::address, 1}, done); // once too often
     EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, MemoryThatTheDriverDoesNotCloseStaysCharged)
+{
+    EXPECT_TRUE(all_->open({kind::address, 1}, {}, 20 * MiB));
+    EXPECT_EQ(all_->close({kind::address, 1}, refused),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(used(), 20 * MiB);
+    EXPECT_EQ(all_->close({kind::address, 1}, done), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 0U);
+}
+
+// The driver gives a number to others as soon as it has taken it back.
+TEST_F(Foreign, NumberThatComesAgainWhileMemoryIsClosedNamesTheOther)
+{
+    const foreign::key same{kind::address, 1};
+    EXPECT_TRUE(all_->open(same, {}, 20 * MiB));
+    all_->close(same, [&] {
+        EXPECT_TRUE(all_->open(same, {}, 4 * MiB));
+        return CUDA_SUCCESS;
+    });
+    EXPECT_EQ(used(), 4 * MiB);
+    all_->close(same, done);
+    EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, NumberOfAHandleThatIsMappedMayComeAgain)
+{
+    const foreign::key same{kind::handle, 7};
+    EXPECT_TRUE(all_->open(same, {}, 0));
+    EXPECT_TRUE(all_->grow(same, 20 * MiB));
+    all_->mapped(0x9000000, 20 * MiB, same);
+    all_->close(same, done);
+    EXPECT_TRUE(all_->open(same, {}, 0)); // of other memory
+    EXPECT_TRUE(all_->grow(same, 4 * MiB));
+    EXPECT_EQ(used(), 24 * MiB);
+    all_->close(same, done);
+    EXPECT_EQ(used(), 20 * MiB);
+    EXPECT_EQ(all_->unmap(0x9000000, 20 * MiB, done), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, HandleThatIsRetainedByAnAddressKeepsItsMemory)
+{
+    EXPECT_TRUE(all_->open({kind::handle, 7}, {}, 0));
+    EXPECT_TRUE(all_->grow({kind::handle, 7}, 20 * MiB));
+    all_->mapped(0x9000000, 20 * MiB, {kind::handle, 7});
+    all_->close({kind::handle, 7}, done);
+    all_->open_again({kind::handle, 8}, 0x9000000 + 2 * MiB);
+    all_->open_again({kind::handle, 9}, 0x9000000 + 20 * MiB); // of nobody
+    EXPECT_EQ(all_->unmap(0x9000000, 20 * MiB, done), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 20 * MiB) << "a handle is there";
+    all_->close({kind::handle, 9}, done);
+    EXPECT_EQ(used(), 20 * MiB);
+    all_->close({kind::handle, 8}, done);
+    EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, ContextThatGoesTakesWhatWasOpenedInItAndNoMore)
+{
+    const auto context = [](std::uintptr_t number) {
+        return reinterpret_cast<CUcontext>(number);
+    };
+    EXPECT_TRUE(all_->open({kind::address, 1}, {0, context(1), 1}, 4 * MiB));
+    EXPECT_TRUE(all_->open({kind::address, 1}, {0, context(1), 2}, 4 * MiB));
+    EXPECT_TRUE(all_->open({kind::address, 2}, {0, context(2), 3}, 8 * MiB));
+    EXPECT_TRUE(all_->open({kind::handle, 3}, {}, 16 * MiB));
+    // Of a new context with the same handle.
+    EXPECT_TRUE(all_->open({kind::address, 4}, {0, context(1), 5}, 1 * MiB));
+    all_->context_gone(context(1), 4);
+    EXPECT_EQ(used(), (8 + 16 + 1) * MiB);
+    all_->close({kind::address, 1}, done); // no longer open
+    EXPECT_EQ(used(), (8 + 16 + 1) * MiB);
+    all_->close({kind::address, 4}, done);
+    all_->context_gone(nullptr, 9);
+    EXPECT_EQ(used(), (8 + 16) * MiB) << "no context's";
 }
 
 TEST_F(Foreign, MemoryBeyondTheShareIsNotOpened)
 {
-    EXPECT_TRUE(all_->open({kind::address, 1}, 0, 60 * MiB));
-    EXPECT_FALSE(all_->open({kind::address, 2}, 0, 5 * MiB));
+    EXPECT_TRUE(all_->open({kind::address, 1}, {}, 60 * MiB));
+    EXPECT_FALSE(all_->open({kind::address, 2}, {}, 5 * MiB));
     EXPECT_EQ(used(), 60 * MiB);
-    all_->close({kind::address, 2}); // which is not open
-    all_->close({kind::address, 1});
+    all_->close({kind::address, 2}, done); // which is not open
+    all_->close({kind::address, 1}, done);
     EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(Foreign, HandleIsChargedAsItIsMappedAndUntilItIsUnmapped)
 {
     const foreign::key handle{kind::handle, 7};
-    EXPECT_TRUE(all_->open(handle, 0, 0));
+    EXPECT_TRUE(all_->open(handle, {}, 0));
     EXPECT_EQ(used(), 0U);
     EXPECT_TRUE(all_->grow(handle, 20 * MiB));
     all_->mapped(0x1000, 20 * MiB, handle);
     EXPECT_TRUE(all_->grow(handle, 20 * MiB)); // at another place
     all_->mapped(0x9000000, 20 * MiB, handle);
     EXPECT_EQ(used(), 20 * MiB);
-    all_->close(handle);
+    all_->close(handle, done);
     EXPECT_EQ(used(), 20 * MiB) << "it is mapped";
-    EXPECT_NE(all_->unmap(0x1000, 20 * MiB, not_unmapped), CUDA_SUCCESS);
-    EXPECT_EQ(all_->unmap(0x1000, 20 * MiB, unmapped), CUDA_SUCCESS);
+    EXPECT_NE(all_->unmap(0x1000, 20 * MiB, refused), CUDA_SUCCESS);
+    EXPECT_EQ(all_->unmap(0x1000, 20 * MiB, done), CUDA_SUCCESS);
     EXPECT_EQ(used(), 20 * MiB) << "at one place";
-    EXPECT_EQ(all_->unmap(0x9000000, 20 * MiB, unmapped), CUDA_SUCCESS);
+    EXPECT_EQ(all_->unmap(0x9000000, 20 * MiB, done), CUDA_SUCCESS);
     EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(Foreign, HandleThatDoesNotFitIsNotMapped)
 {
     const foreign::key handle{kind::handle, 7};
-    EXPECT_TRUE(all_->open(handle, 0, 0));
+    EXPECT_TRUE(all_->open(handle, {}, 0));
     EXPECT_FALSE(all_->grow(handle, 65 * MiB));
     EXPECT_EQ(used(), 0U);
     EXPECT_TRUE(all_->grow({kind::handle, 8}, 65 * MiB)) << "the program's own";
-    all_->close(handle);
+    all_->close(handle, done);
     EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(Foreign, NothingIsChargedUnlessItShallCount)
 {
     foreign none(*shares_, false);
-    EXPECT_TRUE(none.open({kind::address, 1}, 0, 65 * MiB));
+    EXPECT_TRUE(none.open({kind::address, 1}, {}, 65 * MiB));
     EXPECT_EQ(used(), 0U);
-    none.close({kind::address, 1});
+    none.close({kind::address, 1}, done);
 }
 
 // NVML counts memory for the process that made it.
@@ -119,7 +195,7 @@ TEST_F(Foreign, MemoryOfAnotherProcessHidesNothingThatCudaTakes)
                    .ledgers = {limits_.get()},
                    .footprints = {&taken}});
     foreign all(shares, true);
-    EXPECT_TRUE(all.open({kind::address, 1}, 0, 16 * MiB));
+    EXPECT_TRUE(all.open({kind::address, 1}, {}, 16 * MiB));
     taken.expect();
     shares.follow_footprint(0);
     const std::uint64_t with_code = 8 * MiB + 64 * MiB / 16;
@@ -128,6 +204,6 @@ TEST_F(Foreign, MemoryOfAnotherProcessHidesNothingThatCudaTakes)
     taken.expect();
     shares.follow_footprint(0);
     EXPECT_EQ(taken.charged_bytes(), 20 * MiB);
-    all.close({kind::address, 1});
+    all.close({kind::address, 1}, done);
     EXPECT_EQ(used(), taken.charged_bytes());
 }

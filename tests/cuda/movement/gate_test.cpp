@@ -2,6 +2,8 @@
 // Decisions of what may be unmapped, and when work may go ahead.
 #include "movement/gate.hpp"
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -159,9 +161,14 @@ TEST_F(GateTest, ATableNamesWhatWorkWasGivenAndWhatBeginsThere)
     one->give(base + 8);
     EXPECT_TRUE(which.is_address(base + 8));
     EXPECT_EQ(followed({7, base + 8}), those{base});
-    EXPECT_TRUE(one->fixed);
+    EXPECT_TRUE(one->in_table);
     EXPECT_EQ(followed({other->base}), those{other->base});
-    EXPECT_TRUE(other->fixed);
+    EXPECT_TRUE(other->in_table);
+    EXPECT_EQ(which.in_tables().size(), 2U);
+    EXPECT_EQ(followed({other->base, base}), those{}) << "that is known";
+    which.forget(*one);
+    ASSERT_EQ(which.in_tables().size(), 1U);
+    EXPECT_EQ(which.in_tables()[0], other);
 }
 
 // Another thread has just followed the same table.
@@ -169,13 +176,56 @@ TEST_F(GateTest, WhatATableNamesIsWaitedForUntilItIsMapped)
 {
     begin_move();
     which.begin_remap(one->slots[0]);
+    which.begin_reading();
     EXPECT_EQ(followed({base}), those{base});
-    EXPECT_EQ(followed({base}), those{base}) << "fixed, and not mapped";
+    EXPECT_EQ(followed({base}), those{base}) << "known, and not mapped";
     unsigned unsettled = 0;
     which.each_unsettled(base, [&](block &) { unsettled++; });
     EXPECT_EQ(unsettled, 1U);
     which.end_remap(one->slots[0]);
     EXPECT_EQ(followed({base}), those{});
+    which.end_reading();
+    end_move();
+}
+
+TEST_F(GateTest, WhatATableNamesMayMoveUnlessWorkThatMayReadTablesIsInFlight)
+{
+    one->put(one->slots[1], place::host);
+    one->slots[1].room_is_known = true;
+    begin_move();
+    which.note_in_table(*one);
+    EXPECT_TRUE(may_move());
+    EXPECT_TRUE(one->slots[1].room_is_known);
+    which.begin_reading();
+    EXPECT_FALSE(may_move());
+    EXPECT_TRUE(which.must_stay(*one));
+    EXPECT_FALSE(which.must_stay(*other)) << "no table names it";
+    EXPECT_FALSE(one->slots[1].room_is_known) << "it may be written to";
+    which.begin_reading();
+    which.end_reading();
+    EXPECT_TRUE(which.may_be_found(*one)) << "the other one is in flight";
+    which.end_reading();
+    EXPECT_FALSE(which.may_be_found(*one));
+    EXPECT_FALSE(may_move()) << "it may have been written to";
+    end_move();
+    const auto limit =
+        std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (which.must_stay(*one) && std::chrono::steady_clock::now() < limit)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_FALSE(which.must_stay(*one)) << "no more such work has come";
+    begin_move();
+    EXPECT_TRUE(may_move());
+    end_move();
+}
+
+TEST_F(GateTest, WhatIsNamedByATableWhileWorkMayReadItStaysAtOnce)
+{
+    begin_move();
+    which.begin_reading();
+    EXPECT_TRUE(may_move());
+    which.note_in_table(*one);
+    EXPECT_FALSE(may_move());
+    which.end_reading();
     end_move();
 }
 

@@ -389,6 +389,23 @@ protected:
             });
     }
 
+    void launch_proven(const std::vector<CUdeviceptr> &names)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = "kernel";
+                out.trusted = out.proven = true;
+                for (const CUdeviceptr each : names)
+                    out.name(each);
+            },
+            [this] {
+                mapped_then_ = mapped();
+                return CUDA_SUCCESS;
+            });
+    }
+
     // The units that are mapped.
     std::vector<std::size_t> mapped()
     {
@@ -674,8 +691,48 @@ private:
 
 } // namespace
 
-// Two threads copy the same table to the device. A third launches work that is
-// given one in pinned memory, while a unit named by it moves.
+namespace {
+
+// A trusted kernel that is being handed over.
+class kernel_in_flight
+{
+public:
+    kernel_in_flight(mover &of, bool proven)
+        : thread_([this, &of, proven] {
+              of.run(
+                  reinterpret_cast<CUstream>(0x28),
+                  [&](work &out) {
+                      out.what = 77;
+                      out.kernel = "gemmBatched";
+                      out.trusted = true;
+                      out.proven = proven;
+                  },
+                  [this] {
+                      begun_.set_value();
+                      over_.get_future().wait();
+                      return CUDA_SUCCESS;
+                  });
+          })
+    {
+        begun_.get_future().wait();
+    }
+    ~kernel_in_flight()
+    {
+        over_.set_value();
+        thread_.join();
+    }
+
+private:
+    std::promise<void> begun_;
+    std::promise<void> over_;
+    std::thread thread_;
+};
+
+} // namespace
+
+// While a kernel is in flight that may read tables, a unit moves. Two threads
+// copy a table to the device that names it. A third launches work that is given
+// one in pinned memory.
 TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
 {
     held_unmap::is_held = held_unmap::let_go = false;
@@ -690,10 +747,12 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
         return card_.mapped.contains(named);
     };
     held_unmap::wanted = named;
+    bool mapped_for_first = false;
     bool mapped_for_second = false;
     bool mapped_for_work = false;
     pinned_.add(table.data(), sizeof named);
     {
+        const kernel_in_flight reading(*moves_, false);
         // This thread may come to wait for that unit, too.
         const caller using_all([&] {
             for (std::size_t i = 0; !held_unmap::is_held; i++)
@@ -701,11 +760,14 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
         });
         while (!held_unmap::is_held)
             usleep(100);
-        const caller first([&] { moves_->fix_those_in(table); });
+        const caller first([&] {
+            moves_->note_table(table);
+            mapped_for_first = is_mapped();
+        });
         first.await_sleep();
         EXPECT_FALSE(first.has_returned());
         const caller second([&] {
-            moves_->fix_those_in(table);
+            moves_->note_table(table);
             mapped_for_second = is_mapped();
         });
         const caller launching([&] {
@@ -726,9 +788,71 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
         launching.await_sleep();
         held_unmap::let_go = true;
     }
+    EXPECT_TRUE(mapped_for_first);
     EXPECT_TRUE(mapped_for_second);
     EXPECT_TRUE(mapped_for_work);
     pinned_.remove(table.data());
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
+namespace {
+
+// Counts how often a unit is unmapped, and all others.
+struct counted_unmaps
+{
+    static inline std::atomic<CUdeviceptr> wanted{0};
+    static inline std::atomic<unsigned> of_it{0};
+    static inline std::atomic<unsigned> of_others{0};
+    static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
+
+    static void install(driver &calls)
+    {
+        wanted = 0;
+        of_it = of_others = 0;
+        unmap_ = calls.cuMemUnmap;
+        calls.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
+            (at == wanted ? of_it : of_others)++;
+            return unmap_(at, bytes);
+        };
+    }
+};
+
+} // namespace
+
+// A table is copied to the device. Kernels that are trusted by a name alone may
+// find addresses there, and no others.
+TEST_F(Mover, WhatATableNamesMovesUnlessAKernelIsInFlightThatMayReadIt)
+{
+    counted_unmaps::install(card_.calls);
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    const CUdeviceptr named = units_[9];
+    counted_unmaps::wanted = named;
+    const auto moves_again = [&] {
+        const unsigned before = counted_unmaps::of_it;
+        return run_until(0, [&] { return counted_unmaps::of_it > before; });
+    };
+    ASSERT_TRUE(moves_again());
+    const auto is_mapped = [&] {
+        const std::lock_guard guard(card_.lock);
+        return card_.mapped.contains(named);
+    };
+    moves_->note_table({named});
+    EXPECT_TRUE(moves_again()) << "nothing reads tables";
+    {
+        const kernel_in_flight proven(*moves_, true);
+        EXPECT_TRUE(moves_again()) << "it takes no address from memory";
+    }
+    {
+        const kernel_in_flight reading(*moves_, false);
+        EXPECT_TRUE(is_mapped());
+        const unsigned before = counted_unmaps::of_it;
+        const unsigned others = counted_unmaps::of_others;
+        EXPECT_TRUE(run_until(0, [&] {
+            return counted_unmaps::of_others > others + 100;
+        })) << "nothing else moves";
+        EXPECT_EQ(counted_unmaps::of_it, before);
+    }
+    EXPECT_TRUE(moves_again()) << "nothing reads tables any more";
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
@@ -1630,6 +1754,26 @@ TEST_F(Checked, WhatATableInPinnedMemoryNamesStays)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+// Such a kernel takes no address from memory.
+TEST_F(Checked, ProvenKernelSeesNothingThatTablesName)
+{
+    launch_what({units_[0]}); // from here on the rest is hidden
+    moves_->note_table({units_[4]});
+    launch_what({units_[1]});
+    EXPECT_EQ(mapped_then_, (those{1, 4}));
+    launch_proven({units_[1]});
+    EXPECT_EQ(mapped_then_, those{1});
+    const std::vector<CUdeviceptr> table{units_[7]};
+    const auto at = reinterpret_cast<CUdeviceptr>(table.data());
+    pinned_.add(table.data(), sizeof table[0], true);
+    launch_proven({at, units_[1]});
+    EXPECT_EQ(mapped_then_, those{1}) << "nor what managed memory may name";
+    EXPECT_EQ(found_.so_far().untrusted_launches, 0u);
+    launch_what({units_[2]});
+    EXPECT_EQ(mapped_then_, (those{2, 4}));
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Checked, WhatALongTableNamesStaysAsFarAsItGoesOn)
 {
     constexpr std::size_t part = table_part_bytes / sizeof(CUdeviceptr);
@@ -1700,7 +1844,7 @@ TEST_F(Checked, WhatATableNamesStaysHoweverManyAddressesWorkWasGiven)
     }
     launch_what(given);
     const std::vector<CUdeviceptr> table{units_[4] + 4096 + 8, units_[5] + 512};
-    moves_->fix_those_in(table);
+    moves_->note_table(table);
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 4, 5}));
     ASSERT_NO_FATAL_FAILURE(free_all());
@@ -1711,7 +1855,7 @@ TEST_F(Checked, WorkSeesWhatEndsAtAnAddressItWasGiven)
     launch_what({units_[6] + unit_bytes, units_[2]});
     EXPECT_EQ(mapped_then_, (those{2, 6}));
     const std::vector<CUdeviceptr> table{units_[6] + unit_bytes};
-    moves_->fix_those_in(table);
+    moves_->note_table(table);
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 6}));
     ASSERT_NO_FATAL_FAILURE(free_all());
@@ -1720,7 +1864,7 @@ TEST_F(Checked, WorkSeesWhatEndsAtAnAddressItWasGiven)
 TEST_F(CheckedSmall, WhatATableNamesOfASmallAllocationStays)
 {
     launch_what({units_[3] + 512});
-    moves_->fix_those_in({units_[3] + 512});
+    moves_->note_table({units_[3] + 512});
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 3}));
     ASSERT_NO_FATAL_FAILURE(free_all());

@@ -595,6 +595,29 @@ TEST_F(verdict_cache, programs_at_once_keep_each_others_verdicts)
     EXPECT_NE(all.find({{5, 5}}), nullptr);
 }
 
+TEST_F(verdict_cache, program_puts_back_nothing_that_it_did_not_ask_for)
+{
+    constexpr std::size_t most = proof::cache::most_of_one;
+    const auto fill = [&](proof::cache &with, std::uint32_t first) {
+        for (std::uint32_t i = 0; i < most; i++)
+            with.keep(one_, about(first + i));
+        EXPECT_TRUE(with.save());
+    };
+    proof::cache before(folder_ + "/cache");
+    fill(before, 0);
+    proof::cache program(folder_ + "/cache");
+    proof::cache other(folder_ + "/cache");
+    fill(other, 100); // in place of those
+    program.keep({{4, 4}}, what());
+    EXPECT_TRUE(program.save());
+    proof::cache next(folder_ + "/cache");
+    EXPECT_NE(next.find({{4, 4}}), nullptr);
+    for (std::size_t i = 0; i < most; i++) {
+        EXPECT_NE(next.find(one_, word(100 + i)), nullptr) << i;
+        EXPECT_EQ(next.find(one_, word(i)), nullptr) << i;
+    }
+}
+
 TEST(proof_fingerprint, differs_with_all_that_a_verdict_depends_on)
 {
     const content code(64, 1);

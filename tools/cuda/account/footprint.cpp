@@ -39,11 +39,13 @@ void footprint::measure(bool anew)
         in_vram += bytes;
         in_use += bytes != 0;
     }
-    const std::uint64_t counted =
-        own + (limits_.ever_physical_bytes() - before) - charged_bytes_ -
-        std::min<std::uint64_t>(
-            own, static_cast<std::uint64_t>(
-                     std::max<std::int64_t>(0, beside_bytes_.load())));
+    // It is said after the charge and taken back before the end of it. Read
+    // before the sum of charges, it holds none that the sum lacks.
+    const auto beside = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(0, beside_bytes_.load()));
+    const std::uint64_t come = limits_.ever_physical_bytes() - before;
+    const std::uint64_t in_ledger = own + come - charged_bytes_;
+    const std::uint64_t counted = in_ledger - std::min(in_ledger, beside);
     const std::uint64_t taken = in_vram > counted ? in_vram - counted : 0;
     taken_bytes_ = anew ? taken : std::max(taken_bytes_, taken);
     if (in_use > in_use_)

@@ -30,7 +30,9 @@ CUresult opened(const entry &ours, CUdeviceptr *at, CUresult result)
     EMUV_REAL(cuMemGetAddressRange_v2)(&base, &bytes, *at);
     EMUV_REAL(cuPointerGetAttribute)
     (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *at);
-    if (ours.table().others().open({kind::address, *at}, device, bytes))
+    foreign::place where{device, nullptr, ours.table().next_serial()};
+    ours->calls.cuCtxGetCurrent(&where.context);
+    if (ours.table().others().open({kind::address, *at}, where, bytes))
         return result;
     EMUV_REAL(cuIpcCloseMemHandle)(*at);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,7 +51,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
     if (!ours || result != CUDA_SUCCESS || !ours.table().others().counts())
         return result;
     if (const int device = device_of(*handle); device >= 0)
-        ours.table().others().open({kind::handle, *handle}, device, 0);
+        ours.table().others().open({kind::handle, *handle}, {.device = device},
+                                   0);
     return result;
 }
 
@@ -71,8 +74,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *at, CUipcMemHandle handle,
 CUresult cuIpcCloseMemHandle(CUdeviceptr at)
 {
     const entry ours;
-    const CUresult result = EMUV_REAL(cuIpcCloseMemHandle)(at);
-    if (ours && result == CUDA_SUCCESS)
-        ours.table().others().close({kind::address, at});
-    return result;
+    const auto real = [at] { return EMUV_REAL(cuIpcCloseMemHandle)(at); };
+    return ours ? ours.table().others().close({kind::address, at}, real)
+                : real();
 }

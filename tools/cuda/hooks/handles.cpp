@@ -24,10 +24,9 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     const auto real = [&] { return EMUV_REAL(cuMemRelease)(handle); };
     if (!ours)
         return real();
-    const CUresult result = ours.table().release_handle(handle, real);
-    if (result == CUDA_SUCCESS)
-        ours.table().others().close({foreign::key::kind::handle, handle});
-    return result;
+    return ours.table().others().close(
+        {foreign::key::kind::handle, handle},
+        [&] { return ours.table().release_handle(handle, real); });
 }
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
@@ -86,7 +85,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
     if (ours && result == CUDA_SUCCESS) {
         ours.table().handle_retained(*handle,
                                      reinterpret_cast<CUdeviceptr>(at));
-        ours.table().others().open_again({foreign::key::kind::handle, *handle});
+        ours.table().others().open_again({foreign::key::kind::handle, *handle},
+                                         reinterpret_cast<CUdeviceptr>(at));
     }
     return result;
 }

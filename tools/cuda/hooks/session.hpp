@@ -45,10 +45,10 @@ struct state
     /// to a device: kernels may take them from there. Of many words only those
     /// are searched that look like a table of addresses.
     /// @param words  in the host's memory, as far as the program says
-    void fix_those_in(const void *words, std::size_t bytes) const;
+    void note_table(const void *words, std::size_t bytes) const;
     /// The same of rows.
-    void fix_those_in(const void *words, std::size_t bytes, std::size_t pitch,
-                      std::size_t rows) const;
+    void note_table(const void *words, std::size_t bytes, std::size_t pitch,
+                    std::size_t rows) const;
 
     /// All memory stays as it is from now on.
     /// @param why  for the user

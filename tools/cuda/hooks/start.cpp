@@ -692,7 +692,7 @@ CUresult start()
     return start_result;
 }
 
-void state::fix_those_in(const void *words, std::size_t bytes) const
+void state::note_table(const void *words, std::size_t bytes) const
 {
     const auto is_read = [&](reading result) {
         // Pinned memory is there: only a refusal keeps it from being read.
@@ -716,19 +716,19 @@ void state::fix_those_in(const void *words, std::size_t bytes) const
                                 std::min(bytes - at, table_part_bytes), some)))
             return;
         for (mover *each : movers)
-            each->fix_those_in(some);
+            each->note_table(some);
     }
 }
 
-void state::fix_those_in(const void *words, std::size_t bytes,
-                         std::size_t pitch, std::size_t rows) const
+void state::note_table(const void *words, std::size_t bytes, std::size_t pitch,
+                       std::size_t rows) const
 {
     if (pitch == bytes) {
-        fix_those_in(words, bytes * rows);
+        note_table(words, bytes * rows);
         return;
     }
     for (std::size_t row = 0; row < rows; row++)
-        fix_those_in(static_cast<const char *>(words) + row * pitch, bytes);
+        note_table(static_cast<const char *>(words) + row * pitch, bytes);
 }
 
 void work_unseen(const char *name)

@@ -100,7 +100,7 @@ template <typename... Rest>
 void from_host(const state &ours, CUdeviceptr, const void *words,
                std::size_t bytes, Rest...)
 {
-    ours.fix_those_in(words, bytes);
+    ours.note_table(words, bytes);
 }
 // The driver finds out which side is whose.
 template <typename... Rest>
@@ -109,7 +109,7 @@ void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
 {
     range_view view;
     if (!ours.table->find(words, view))
-        ours.fix_those_in(reinterpret_cast<const void *>(words), bytes);
+        ours.note_table(reinterpret_cast<const void *>(words), bytes);
 }
 
 // The same of rows and planes.
@@ -138,11 +138,11 @@ void from_rows(const state &ours, const Copy *copy)
         first = copy->srcZ;
     }
     for (std::size_t z = 0; z < planes; z++)
-        ours.fix_those_in(reinterpret_cast<const void *>(
-                              words +
-                              ((first + z) * height + copy->srcY) * pitch +
-                              copy->srcXInBytes),
-                          copy->WidthInBytes, pitch, copy->Height);
+        ours.note_table(reinterpret_cast<const void *>(
+                            words +
+                            ((first + z) * height + copy->srcY) * pitch +
+                            copy->srcXInBytes),
+                        copy->WidthInBytes, pitch, copy->Height);
 }
 template <typename... Rest>
 void from_host(const state &ours, const CUDA_MEMCPY2D *copy, Rest...)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "account/budget.hpp"
+#include "base/counted.hpp"
 
 #include <compare>
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace emuv::cuda {
 class foreign
 {
 public:
-    /// Names a piece of such memory.
+    /// Names a piece of such memory. The driver may give the same number to
+    /// another piece once the program lets go of this one.
     struct key
     {
         enum class kind : std::uint8_t
@@ -41,17 +43,35 @@ public:
     /// True if such memory is charged.
     [[nodiscard]] bool counts() const { return counts_; }
 
+    /// The place that memory is opened in.
+    struct place
+    {
+        int device = 0;
+        CUcontext context = nullptr; ///< with which it goes; or null
+        std::uint64_t serial = 0;    ///< see context_gone()
+    };
     /// Charges memory that the program opens. It may be opened several times.
     /// @param bytes  as far as that is known; 0 for nothing yet
     /// @return false if there is no room. Then it is not open.
-    bool open(const key &which, int device, std::uint64_t bytes);
-    /// The same of memory that is open. Nothing happens if it is not.
-    void open_again(const key &which);
+    bool open(const key &which, const place &where, std::uint64_t bytes);
+    /// A handle of memory that is mapped at an address was retained. Nothing
+    /// happens if that memory is no other's.
+    void open_again(const key &which, CUdeviceptr at);
     /// Charges memory that turns out to be so large, if it is open.
     /// @return false if there is no room for it
     bool grow(const key &which, std::uint64_t bytes);
-    /// Lets go of it once. Nothing happens if it is not open.
-    void close(const key &which);
+    /// Lets go of it once, by a call that @p from_driver makes.
+    template <typename Call>
+    CUresult close(const key &which, Call from_driver)
+    {
+        held_ref taken = take(which);
+        const CUresult result = from_driver();
+        if (taken && result == CUDA_SUCCESS)
+            let_go(*taken);
+        else if (taken)
+            put_back(which, taken);
+        return result;
+    }
 
     /// A handle of such memory was mapped. It stays open until it is unmapped.
     void mapped(CUdeviceptr at, std::uint64_t bytes, const key &which);
@@ -65,15 +85,31 @@ public:
         return result;
     }
 
-private:
-    struct held
-    {
-        int device = 0;
-        std::uint64_t bytes = 0;
-        unsigned times = 0; // it was opened, or is mapped
-    };
-    using mappings = std::map<CUdeviceptr, key>;
+    /// A context has gone, with the memory that was opened in it under a serial
+    /// number below @p before.
+    void context_gone(CUcontext context, std::uint64_t before);
 
+private:
+    // Guarded by the lock.
+    struct held : counted
+    {
+        place where;
+        std::uint64_t bytes = 0;
+        unsigned opened = 0; // times, under its key
+        unsigned uses = 0;   // times it was opened, or is mapped
+    };
+    using held_ref = counted_ref<held>;
+    struct mapping
+    {
+        std::uint64_t bytes = 0;
+        held_ref of;
+    };
+    using mappings = std::map<CUdeviceptr, mapping>;
+
+    held_ref take(const key &which);
+    void put_back(const key &which, const held_ref &taken);
+    void let_go(held &of);
+    void let_go_locked(held &of);
     mappings take(CUdeviceptr at, std::uint64_t bytes);
     void settle(mappings taken, bool unmapped);
     bool charge(int device, std::uint64_t bytes);
@@ -82,7 +118,7 @@ private:
     budget &budget_;
     const bool counts_;
     std::mutex lock_; // guards all below
-    std::map<key, held> held_;
+    std::map<key, held_ref> held_;
     mappings mappings_;
 };
 

@@ -496,7 +496,7 @@ void memory::show_info(int device, std::size_t &real_free,
 std::uint64_t memory::next_serial()
 {
     const std::lock_guard guard(lock_);
-    return next_serial_;
+    return next_serial_++;
 }
 
 void memory::context_gone(CUcontext context, std::uint64_t before)
@@ -504,6 +504,7 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
     for (mover *each : movers_)
         each->gone(context);
     budget_.forget_context(context);
+    foreign_.context_gone(context, before);
     const auto lost = [=](const allocation &each) {
         return each.context == context && each.serial < before;
     };

@@ -316,9 +316,9 @@ public:
     /// context: so it names no stream, and kept memory that is ours stays.
     void give_to_others(int device);
 
-    /// The number that the next allocation gets. Taken before a context ends,
-    /// it tells that context's allocations from those of a new context with the
-    /// same handle.
+    /// A serial number, above those of all memory so far. Taken before a
+    /// context ends, it tells that context's memory from that of a new context
+    /// with the same handle.
     std::uint64_t next_serial();
 
     /// Memory in @p context with a serial below @p before is gone with the

@@ -110,8 +110,9 @@ struct block : counted
     unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
     bool small = false;  ///< not worth moving, and predicts nothing
     bool fixed = false;
-    bool vacant = false;  ///< freed, to be allocated again
-    bool renewed = false; ///< allocated again, and no work was given it since
+    bool in_table = false; ///< see gate::note_in_table()
+    bool vacant = false;   ///< freed, to be allocated again
+    bool renewed = false;  ///< allocated again, and no work was given it since
 
     void add(const slot &one);
     /// Sets the place of one of its units.

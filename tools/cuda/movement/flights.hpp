@@ -28,6 +28,7 @@ struct flight
     /// its stream tells that it has ended.
     bool marked = false;
     bool trusted = false;
+    bool reads_tables = false;                 ///< trusted by a name alone
     const char *kernel = nullptr;              ///< its name, if it is a kernel
     const char *why = nullptr;                 ///< it is not trusted; or null
     barriers::ticket barrier = barriers::none; ///< it waits there to begin

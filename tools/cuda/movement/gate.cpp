@@ -8,6 +8,13 @@
 
 namespace emuv::cuda {
 
+namespace {
+
+// Work that may read tables comes again within this time, it seems.
+constexpr std::uint64_t lately_ns = 100000000;
+
+} // namespace
+
 void gate::begin(bool trusted)
 {
     if (trusted)
@@ -22,6 +29,41 @@ void gate::hold(block &of)
     of.call_off();
     of.may_change();
     of.in_flight++;
+}
+
+void gate::note_in_table(block &of)
+{
+    if (!of.in_table)
+        in_tables_.emplace_back(&of);
+    of.in_table = true;
+    if (is_read()) {
+        of.call_off();
+        of.may_change();
+    }
+}
+
+void gate::forget(const block &of)
+{
+    std::erase_if(in_tables_,
+                  [&](const block_ref &each) { return &*each == &of; });
+}
+
+void gate::begin_reading()
+{
+    reading_ns_ = now_ns();
+    if (reading_++ > 0)
+        return;
+    // It may write there.
+    for (const block_ref &each : in_tables_) {
+        each->call_off();
+        each->may_change();
+    }
+}
+
+bool gate::is_found_lately(const block &of) const
+{
+    return may_be_found(of) || (of.in_table && reading_ns_ != 0 &&
+                                now_ns() - reading_ns_ < lately_ns);
 }
 
 bool gate::is_address(CUdeviceptr word)
@@ -54,7 +96,7 @@ gate::table gate::follow_table(CUdeviceptr at, std::vector<touched> &reached)
             each_unsettled(word, [&](block &of) {
                 if (!reached.empty() && &*reached.back().of == &of)
                     return;
-                fix(of);
+                note_in_table(of);
                 reached.push_back({block_ref(&of), {of.base, UINT32_MAX, 0}});
             });
         }

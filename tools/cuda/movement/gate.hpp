@@ -18,12 +18,13 @@ namespace emuv::cuda {
 ///
 /// - its block is not fixed (fix()),
 /// - no work in flight was given an address of its block (hold()),
+/// - no work in flight may find one in a table (note_in_table()),
 /// - no untrusted work runs, nor may begin to (begin()), and
 /// - all of that has been so since the unit began to move (slot::cancel).
 ///
 /// Work goes ahead once all memory that it may reach is mapped:
-/// block::mapped(), or all_mapped() for untrusted work. The mover's lock guards
-/// the gate.
+/// block::mapped(), or all_mapped() for untrusted work. Work that may read
+/// tables waits for in_tables(), too. The mover's lock guards the gate.
 class gate
 {
 public:
@@ -58,21 +59,45 @@ public:
     /// base, or an address that work was given.
     bool is_address(CUdeviceptr word);
 
-    /// Calls @p use for each block with such an address that is not yet both
-    /// fixed and mapped.
+    /// A table of addresses in memory names the block. From here on the block
+    /// stays while work is in flight that may read tables. It counts for good:
+    /// there may be copies of the table. If is_read(), the caller has to wait
+    /// until the block is mapped.
+    void note_in_table(block &of);
+    /// The blocks that tables name.
+    const std::vector<block_ref> &in_tables() const { return in_tables_; }
+    /// The block is no longer one of all.
+    void forget(const block &of);
+
+    /// Work may begin that is trusted by a name alone: it may read tables. All
+    /// that they name has to be mapped first.
+    void begin_reading();
+    void end_reading() { reading_--; }
+    bool is_read() const { return reading_ > 0; }
+    /// True if work in flight may find an address of the block in a table.
+    bool may_be_found(const block &of) const
+    {
+        return of.in_table && reading_ > 0;
+    }
+    /// True if such work is in flight, or began a moment ago. More of it would
+    /// call off what moves meanwhile.
+    bool is_found_lately(const block &of) const;
+
+    /// Calls @p use for each block with such an address that is not known to be
+    /// named by a table, or has to be mapped.
     template <typename Use>
     void each_unsettled(CUdeviceptr word, Use use)
     {
         blocks_.meant_by(word).each([&](block &of) {
-            if (of.is_given(word) && !of.is_settled())
+            if (of.is_given(word) && !of.is_settled() &&
+                (!of.in_table || (is_read() && !of.mapped())))
                 use(of);
         });
     }
 
     /// Follows a table of addresses in the host's memory, which work is given.
-    /// The blocks that it names are fixed, since others may be given copies of
-    /// the table. They are added to @p reached, the blocks that the work may
-    /// reach.
+    /// The blocks that it names are noted, and added to @p reached, the blocks
+    /// that the work may reach.
     enum class table
     {
         followed,
@@ -86,7 +111,8 @@ public:
     /// True if no unit of a block may begin to move.
     bool must_stay(const block &of) const
     {
-        return !of.is_idle() || untrusted_ > 0 || closed_ > 0;
+        return !of.is_idle() || is_found_lately(of) || untrusted_ > 0 ||
+               closed_ > 0;
     }
     /// A unit begins to move.
     /// @param in_vain  true: it is called off at once
@@ -94,7 +120,8 @@ public:
     /// True if the unit may be unmapped, and a copy of it counts.
     bool may_move(const block &of, const slot &one) const
     {
-        return !one.cancel && untrusted_ == 0 && of.in_flight == 0;
+        return !one.cancel && untrusted_ == 0 && of.in_flight == 0 &&
+               !may_be_found(of);
     }
     void end_move(block &of, slot &one);
     /// Until reopen(), as often as this, nothing begins to move; what moves
@@ -123,9 +150,12 @@ public:
 private:
     blocks &blocks_;
     const pinned *const host_;
+    std::vector<block_ref> in_tables_;
     std::vector<slot *> moving_;
     unsigned closed_ = 0;
     unsigned untrusted_ = 0;          // work in flight
+    unsigned reading_ = 0;            // ... that may read tables
+    std::uint64_t reading_ns_ = 0;    // when such work began last
     unsigned unmapped_ = 0;           // units, perhaps, at this moment
     unsigned away_ = 0;               // units mapped nowhere
     std::uint64_t all_mapped_ns_ = 0; // since when; 0: always

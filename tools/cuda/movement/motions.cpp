@@ -550,14 +550,14 @@ void mover::bring_all_home()
             bring_home(*each);
 }
 
-// Unmaps all blocks but the fixed ones, and those that work in flight was
-// given. A kernel that reaches any other memory is found out.
+// Unmaps all blocks but the fixed ones, and those that work in flight was given
+// or may find in a table. A kernel that reaches any other memory is found out.
 void mover::hide_the_rest()
 {
     if (!gate_.all_trusted() || !settled_)
         return;
     for (const auto &[base, each] : blocks_.all()) {
-        if (!each->is_idle() || each->moving > 0)
+        if (!each->is_idle() || gate_.may_be_found(*each) || each->moving > 0)
             continue;
         for (slot &one : each->slots)
             if (!one.away &&

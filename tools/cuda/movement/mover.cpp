@@ -87,6 +87,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     if (!gone)
         return false;
     std::erase(large_, gone);
+    gate_.forget(*gone);
     vacant_ -= gone->vacant ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
@@ -212,20 +213,25 @@ std::optional<stretch> mover::stretch_at(CUdeviceptr address)
     return out;
 }
 
-void mover::fix_those_in(const std::vector<CUdeviceptr> &words)
+void mover::note_table(const std::vector<CUdeviceptr> &words)
 {
-    std::vector<CUdeviceptr> found;
-    {
-        const std::unique_lock lock = enter();
-        if (blocks_.empty() || gave_up_)
-            return;
-        // A fixed block is not mapped yet where another thread has just fixed
-        // it.
-        for (const CUdeviceptr word : words)
-            gate_.each_unsettled(word, [&](block &) { found.push_back(word); });
-    }
-    for (const CUdeviceptr each : found)
-        fix(each);
+    std::unique_lock lock = enter();
+    if (blocks_.empty() || gave_up_)
+        return;
+    std::vector<block_ref> found;
+    for (const CUdeviceptr word : words)
+        gate_.each_unsettled(word, [&](block &of) {
+            gate_.note_in_table(of);
+            found.emplace_back(&of);
+        });
+    // Work in flight may read the table as soon as it is there.
+    if (found.empty() || !gate_.is_read())
+        return;
+    tell_all();
+    for (const block_ref &each : found)
+        bring_home(*each);
+    for (const block_ref &each : found)
+        changed_.wait(lock, [&] { return each->mapped(); });
 }
 
 bool mover::names_any(const std::vector<CUdeviceptr> &words)

@@ -130,9 +130,11 @@ public:
     /// @return nothing where there is no such block
     std::optional<stretch> stretch_at(CUdeviceptr address);
 
-    /// As fix(), for each word that is a block's base, or an address in it that
-    /// work was given. Other numbers may only look like addresses.
-    void fix_those_in(const std::vector<CUdeviceptr> &words);
+    /// A table of these words comes to lie in memory. A word counts that is a
+    /// block's base, or an address in it that work was given: other numbers may
+    /// only look like addresses. Work that is trusted by a name alone may reach
+    /// those blocks from the return on.
+    void note_table(const std::vector<CUdeviceptr> &words);
 
     /// True if any of these is such an address.
     bool names_any(const std::vector<CUdeviceptr> &words);
@@ -292,7 +294,8 @@ private:
     bool begin(work &announced, CUstream stream, flight &begun);
     bool enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
                        CUcontext current);
-    void fix_those_left(const work &announced);
+    void note_those_left(const work &announced);
+    void map_tables(std::unique_lock<std::mutex> &lock);
     bool foresee(const work &announced, std::uint64_t what, CUstream stream,
                  flight &begun);
     void end_pause();

@@ -91,7 +91,7 @@ unit_view mover::describe(block &of, std::size_t index) const
     out.where = one.where;
     out.small = of.small;
     out.fixed = of.fixed;
-    out.busy = of.in_flight > 0;
+    out.busy = of.in_flight > 0 || gate_.is_found_lately(of);
     out.vacant = of.vacant;
     out.blank = one.blank;
     out.made = one.is_made();

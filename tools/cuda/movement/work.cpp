@@ -50,8 +50,10 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
         // The hooks that announce copies search the memory that those read.
         if (meant.around == nullptr && announced.kernel != nullptr) {
             const auto table = gate_.follow_table(address, all);
+            // A proven kernel takes no address from there.
             announced.trusted =
-                announced.trusted && table == gate::table::followed;
+                announced.trusted &&
+                (announced.proven || table == gate::table::followed);
             if (table == gate::table::denied)
                 give_up(unreadable_why);
         }
@@ -311,14 +313,32 @@ bool mover::enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
     }
 }
 
-// Fixes blocks whose addresses the work may leave in memory.
-void mover::fix_those_left(const work &announced)
+// Notes the blocks whose addresses the work may leave in memory.
+void mover::note_those_left(const work &announced)
 {
     for (std::uint32_t i = 0; i < announced.left; i++)
         blocks_.meant_by(announced.names[i]).each([this](block &of) {
-            if (!of.fixed)
-                hold_still(of);
+            gate_.note_in_table(of);
         });
+}
+
+// Maps all blocks that tables name, and waits for units that other threads map.
+void mover::map_tables(std::unique_lock<std::mutex> &lock)
+{
+    const auto mapped = [this] {
+        return gate_.all_mapped() ||
+               std::all_of(
+                   gate_.in_tables().begin(), gate_.in_tables().end(),
+                   [](const block_ref &each) { return each->mapped(); });
+    };
+    if (mapped())
+        return;
+    const std::uint64_t start = now_ns();
+    for (const block_ref &each : gate_.in_tables())
+        bring_home(*each);
+    tell_all();
+    changed_.wait(lock, mapped);
+    figures_.waited(figures::cause::mapping, start, now_ns());
 }
 
 // Gives the work its step in the schedule, and what the schedule knows of it.
@@ -508,6 +528,8 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     }
     announced.count_launch();
     begun.trusted = announced.trusted;
+    begun.reads_tables =
+        announced.trusted && !announced.proven && announced.kernel != nullptr;
     begun.kernel = announced.kernel;
     begun.why = announced.why;
     if (check_ != nullptr)
@@ -520,7 +542,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
         if (start != 0)
             figures_.waited(figures::cause::standing, start, now_ns());
     }
-    fix_those_left(announced);
+    note_those_left(announced);
     const bool expected = foresee(announced, what, stream, begun);
     end_pause();
     version_++;
@@ -531,7 +553,11 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     }
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
+    if (begun.reads_tables)
+        gate_.begin_reading();
     map_those(lock, begun.blocks);
+    if (begun.reads_tables)
+        map_tables(lock);
     if (beside)
         gate_or_drain(lock, stream, begun);
     if (check_ != nullptr)
@@ -659,6 +685,8 @@ void mover::ended(flight &which, bool seen)
         gate_.let_go(*each.of);
     if (!which.trusted)
         end_untrusted(which, seen);
+    if (which.reads_tables)
+        gate_.end_reading();
     which.blocks.clear();
     if (spare_lists_.size() < max_spare_lists)
         spare_lists_.push_back(std::move(which.blocks));

@@ -22,7 +22,7 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 6;
+constexpr std::uint32_t prover_version = 7;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
 constexpr std::size_t most_bases = 16384;
 constexpr std::size_t most_premises = 64;
@@ -443,9 +443,11 @@ bool cache::save()
     table newest;
     if (!load(folder.get(), newest))
         newest.clear();
-    for (const auto &[of, verdicts] : known_)
-        for (const verdict &each : verdicts.all())
-            newest[of].put(each);
+    // Others may have replaced what this program read and did not ask for.
+    for (const fingerprint &of : asked_for_)
+        if (const auto found = known_.find(of); found != known_.end())
+            for (const verdict &each : found->second.all())
+                newest[of].put(each);
     writer body;
     std::uint32_t count = 0;
     const auto write = [&](const fingerprint &of, const of_one &verdicts) {

@@ -64,8 +64,8 @@ public:
     /// A new verdict about certain launches takes the place of the one that was
     /// not found or kept for longest, if there are most_of_one.
     void keep(const fingerprint &of, verdict what);
-    /// Writes the new ones beside those that are in the file by now. If they do
-    /// not fit, others of kernels that this program did not ask for go.
+    /// Writes those about kernels that this program asked for beside all that
+    /// is in the file by now. If they do not fit, others go.
     /// @return whether there was nothing to do, or it is done
     bool save();
 

@@ -1863,8 +1863,12 @@ private:
                                   target_of(what, at) == entry;
             if (to_entry || what.of->does == effect::call_absolute)
                 return stack_.clear();
-            if (writes_stack_pointer(what))
+            if (writes_stack_pointer(what)) {
+                // A way back to code before the entry may come later.
+                if (at < entry)
+                    return stack_.clear();
                 end_of_change = at + 1;
+            }
             if (!is_local(what))
                 continue;
             begin_of_use = std::min(begin_of_use, at);
