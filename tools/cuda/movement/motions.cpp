@@ -10,10 +10,6 @@ namespace emuv::cuda {
 
 namespace {
 
-// Free frames, so that there is always one to go on with. More would only be
-// VRAM that holds nothing.
-constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
-
 constexpr char lost_why[] = "an address is lost: the driver maps it no more";
 
 } // namespace
@@ -138,7 +134,7 @@ bool mover::is_to_leave(const motion &which) const
     if (!may_move(which) || stopping_ || gave_up_)
         return false;
     return pace_.moves() || (pace_.arranges() && schedule_.predicts()) ||
-           waiters_ > 0 || wanted_bytes_ > 0 ||
+           waiters_ > 0 || wanted_bytes_ > 0 || wishes_ > 0 ||
            exchange_.at == exchange::leaving;
 }
 
@@ -203,7 +199,7 @@ bool mover::wants_frame_of(const motion &which) const
             bytes += each.unit().bytes;
             alike += each.unit().bytes == size ? size : 0;
         }
-    return wanted_bytes_ > 0 || alike == 0 ||
+    return wanted_bytes_ > 0 || alike == 0 || which.unit().said.leaves() ||
            (alike < max_free_bytes && bytes < 2 * max_free_bytes);
 }
 
@@ -381,6 +377,7 @@ void mover::finish(motion_ref which)
     }
     const std::uint64_t fetched = which->copies ? of.bytes : 0;
     const std::uint64_t evicted = which->wrote ? of.bytes : 0;
+    has_moved(*which);
     unreported_.fetched_bytes += fetched;
     unreported_.evicted_bytes += evicted;
     which->of->fetched_bytes += fetched;

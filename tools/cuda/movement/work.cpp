@@ -141,6 +141,8 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
                 one.bytes;
             missed += in_ram ? one.bytes : 0;
             one.uses.use(uses_);
+            if (each.of->told > 0)
+                is_used(*each.of, each.of->slots[i]);
         }
     }
     figures_.count({.miss_bytes = missed});
@@ -192,16 +194,18 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
 }
 
 // Waits for the units that the work needs, as long as anything moves at all. It
-// waits for small blocks, which then stay in VRAM. While moves_ahead() holds,
-// it waits for all other units, too.
+// waits for small blocks, which then stay in VRAM, and for units that the
+// program has asked for. While moves_ahead() holds, it waits for all other
+// units, too.
 void mover::await(std::unique_lock<std::mutex> &lock,
                   const std::vector<touched> &work)
 {
     if (missing_bytes(work) == 0)
         return;
     std::vector<touched> all = work;
-    std::erase_if(all, [ahead = moves_ahead()](const touched &each) {
-        return ahead ? !each.says_what() : !each.of->small;
+    std::erase_if(all, [this, ahead = moves_ahead()](const touched &each) {
+        return ahead ? !each.says_what()
+                     : !each.of->small && !is_asked_for(each);
     });
     std::uint64_t bytes = missing_bytes(all);
     if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
