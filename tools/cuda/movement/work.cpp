@@ -57,12 +57,12 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
         }
         meant.each([&](block &of) {
             of.give(address);
-            touch part{of.base, UINT32_MAX, 0};
+            touch reached{of.base, UINT32_MAX, 0};
             // Nothing worth moving begins at an address that 16 does not
             // divide, or at the end of a block.
             if (!of.small && address % 16 == 0 && &of == meant.around) {
                 what = (what ^ address) * 0x9e3779b97f4a7c15u;
-                part = of.touched_from(address);
+                reached = of.touched_from(address);
             }
             // Joins the units touched in a block to one run, from first to
             // last.
@@ -71,11 +71,11 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
                     return &*other.of == &of;
                 });
             if (same == all.end()) {
-                all.push_back({block_ref(&of), part});
+                all.push_back({block_ref(&of), reached});
                 return;
             }
-            same->part.first = std::min(same->part.first, part.first);
-            same->part.last = std::max(same->part.last, part.last);
+            same->part.first = std::min(same->part.first, reached.first);
+            same->part.last = std::max(same->part.last, reached.last);
         });
     }
     // Rounds that vary divide blocks in ever new ways. So an address that was
