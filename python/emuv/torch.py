@@ -75,12 +75,15 @@ class Advice:
         self._places.clear()
 
     def _register(self, key, tensor, priority):
-        """Registers a tensor, unless it lies where it did. Memory of no
-        allocation that the library knows has no key."""
+        """Registers a tensor, or says that it is used where it lay before.
+        Memory of no allocation that the library knows has no key."""
         if not tensor.is_cuda or not tensor.is_contiguous() or not tensor.numel():
             return False
         place = (tensor.data_ptr(), tensor.numel() * tensor.element_size())
-        if self._places.get(key) == place:
+        # It may lie there again, in another allocation.
+        if (self._places.get(key) == place
+                and advice.Group([key]).try_to_tell(advice.ACCESS)
+                == advice.OK):
             return True
         try:
             heard = advice.register(key, place[0], place[1], priority)

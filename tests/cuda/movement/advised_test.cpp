@@ -75,8 +75,8 @@ TEST_F(AdvisedMoves, PinnedMemoryComesAndStays)
             EXPECT_TRUE(is_in_vram(8)) << "for " << i;
         }
     tell(8, hint::demote);
-    tell(8, hint::unpin);
     EXPECT_TRUE(is_in_vram(8));
+    tell(8, hint::unpin);
     ASSERT_NO_FATAL_FAILURE(send_away(8));
 }
 
