@@ -95,7 +95,7 @@ TEST_F(Movement, WhateverTheProgramSaysOfItsMemory)
     const bool heard = emuv_advice_is_there() != 0;
     const int fine = heard ? EMUV_ADVICE_OK : EMUV_ADVICE_ABSENT;
     std::mt19937 random(31 + seed());
-    const auto key = [](std::size_t buffer) { return buffer + 1; };
+    const auto key = [](std::size_t index) { return index + 1; };
     for (std::size_t i = 0; i < buffers.size(); ++i)
         ASSERT_EQ(emuv_advice_register(
                       key(i), reinterpret_cast<const void *>(buffers[i].at),
@@ -109,17 +109,20 @@ TEST_F(Movement, WhateverTheProgramSaysOfItsMemory)
         if (what == EMUV_HINT_DISCARD) {
             buffer &one = buffers[dead];
             ASSERT_EQ(emuv_advice_discard(key(dead)), fine);
-            if (step % 3 == 0)
+            if (step % 3 == 0) {
                 ASSERT_NO_FATAL_FAILURE(touch(next));
-            if (step % 2 == 0)
+            }
+            if (step % 2 == 0) {
                 ASSERT_EQ(emuv_advice_demote(key(dead)), fine);
+            }
             OK(fill(one.at, one.words, one.seed));
             one.added = 0;
         } else {
             const std::uint64_t other = key(random() % buffers.size());
             const int said = emuv_advice_tell(&other, 1, what);
-            if (said != EMUV_ADVICE_PINNED)
+            if (said != EMUV_ADVICE_PINNED) {
                 ASSERT_EQ(said, fine) << emuv_advice_text(said);
+            }
         }
         ASSERT_NO_FATAL_FAILURE(touch(next));
         if (step % 16 == 0)
