@@ -94,6 +94,7 @@ class InstallTest(unittest.TestCase):
             f"{OPTIONS.libdir}/pkgconfig/emuv.pc",
             f"{OPTIONS.libdir}/cmake/emuv/emuvConfig.cmake",
             f"{OPTIONS.libdir}/libemuv.a", "include/emuv/client.hpp",
+            "include/emuv/advice.h", "include/emuv/stack.hpp",
             "include/linux/emuv.h"}
         if any(name.endswith("emuv/slurm/prolog") for name in self.files(self.prefix)):
             wanted.add("lib/udev/rules.d/71-emuv-slurm.rules")
@@ -144,6 +145,15 @@ class InstallTest(unittest.TestCase):
         said = self.run_command(str(place / "bin/emuvctl"), "run", "--physical", "1G",
                                 "--", "env", LD_PRELOAD="", EMUV_DISABLE="1")
         self.assertIn(f"LD_PRELOAD={library}", said)
+
+    def test_the_python_package_comes_with_the_library(self):
+        package = self.prefix / "lib/python3/dist-packages"
+        if not (self.prefix / OPTIONS.libdir / "emuv/libcuda.so.1").exists():
+            self.skipTest("the CUDA library is not built")
+        said = self.run_command(
+            sys.executable, "-c", "import emuv; print(emuv.available())",
+            PYTHONPATH=str(package), PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual(said, "False\n")
 
     def test_destdir_stands_before_the_prefix(self):
         root = self.work / "a root"

@@ -483,6 +483,97 @@ bool memory::in_system_ram(CUdeviceptr at)
     return found && found->in_ram;
 }
 
+// ---- A program's advice
+
+bool memory::find(CUdeviceptr address, told_of &out)
+{
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = around(allocations_, address, &allocation::bytes);
+        if (found != allocations_.end()) {
+            const allocation &of = found->second;
+            const std::uint64_t range = of.range_bytes();
+            out = {.base = found->first,
+                   .bytes = of.bytes,
+                   .whole_bytes = range > 0 ? range : of.bytes,
+                   .device = of.device,
+                   .serial = of.serial,
+                   .is_range = range > 0,
+                   .in_ram = of.made_by == allocation::maker::piece ||
+                             of.taken.kind == charge_kind::host};
+            return true;
+        }
+    }
+    range_view view;
+    if (!handles_.find(address, view))
+        return false;
+    out = {.base = view.base,
+           .bytes = view.bytes,
+           .whole_bytes = view.bytes,
+           .device = view.device,
+           .serial = view.serial,
+           .is_range = false,
+           .in_ram = view.host};
+    return true;
+}
+
+// A part up to an allocation's end has the rest of the last chunk, too.
+mover::part memory::part_of(const told_of &of, CUdeviceptr at,
+                            std::uint64_t bytes)
+{
+    const bool ends = at + bytes == of.base + of.bytes;
+    return {at, ends ? of.base + of.whole_bytes - at : bytes};
+}
+
+bool memory::advise(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
+                    hint what)
+{
+    mover *const moves = of.is_range ? movers_.of(of.device) : nullptr;
+    return moves == nullptr || moves->advise(part_of(of, at, bytes), what);
+}
+
+void memory::rank(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
+                  int priority)
+{
+    if (mover *const moves = of.is_range ? movers_.of(of.device) : nullptr)
+        moves->rank(part_of(of, at, bytes), priority);
+}
+
+void memory::forget_advice(const told_of &of, CUdeviceptr at,
+                           std::uint64_t bytes, bool pinned)
+{
+    if (mover *const moves = of.is_range ? movers_.of(of.device) : nullptr)
+        moves->forget_advice(part_of(of, at, bytes), pinned);
+}
+
+memory::places memory::places_of(const told_of &of, CUdeviceptr at,
+                                 std::uint64_t bytes)
+{
+    if (mover *const moves = of.is_range ? movers_.of(of.device) : nullptr)
+        if (const auto found = moves->find({at, bytes}))
+            return *found;
+    places out;
+    while (bytes > 0) {
+        const auto found =
+            of.is_range ? ranges_.stretch_at(at) : std::optional<stretch>();
+        const std::uint64_t here =
+            found && found->bytes > 0 ? std::min(bytes, found->bytes) : bytes;
+        const bool in_ram = found ? found->in_ram : of.in_ram;
+        (in_ram ? out.ram_bytes : out.vram_bytes) += here;
+        at += here;
+        bytes -= here;
+    }
+    return out;
+}
+
+moves memory::moved() const
+{
+    cuda::moves sum;
+    for (mover *each : movers_)
+        sum += each->moved();
+    return sum;
+}
+
 void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {

@@ -10,6 +10,7 @@
 // - handles::lock_       the program's own handles, and their mappings
 // - foreign::lock_       memory of others that is open
 // - budget::lock_        the contexts in which memory was asked for
+// - advised::lock_       the memory that the program has registered
 //
 //  1. None of them is taken while another one is held.
 //  2. None is held while the driver, a mover or a relief is called. A call may
@@ -300,6 +301,38 @@ public:
     /// hold for memory that stays as it is.
     bool in_system_ram(CUdeviceptr at);
 
+    // ---- A program's advice
+
+    /// The allocation that the program says something of.
+    struct told_of
+    {
+        CUdeviceptr base = 0;
+        std::uint64_t bytes = 0;       ///< as the program asked for it
+        std::uint64_t whole_bytes = 0; ///< with the rest of its last chunk
+        int device = 0;
+        std::uint64_t serial = 0;
+        bool is_range = false; ///< its parts have places of their own
+        bool in_ram = false;   ///< of any other
+    };
+    using places = mover::whereabouts;
+
+    /// Finds the allocation around an address: any that the program was given
+    /// by a function that this table knows.
+    bool find(CUdeviceptr address, told_of &out);
+
+    /// See mover. The part lies in the allocation; memory that has no mover
+    /// stays as it is.
+    bool advise(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
+                hint what);
+    void rank(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
+              int priority);
+    void forget_advice(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
+                       bool pinned);
+    /// The places of these bytes, and their units' moves so far.
+    places places_of(const told_of &of, CUdeviceptr at, std::uint64_t bytes);
+    /// All moves so far, on all devices.
+    cuda::moves moved() const;
+
     /// The answer to a question for the size alone, which needs no context.
     /// @param real_total  in: the driver's answer. out: ours
     void show_total(int device, std::size_t &real_total) const
@@ -379,6 +412,8 @@ private:
     CUresult leave(allocations::node_type ours, CUstream stream);
     bool collect(bool wait);
     std::optional<stretch> stretch_around(CUdeviceptr at);
+    static mover::part part_of(const told_of &of, CUdeviceptr at,
+                               std::uint64_t bytes);
 
     allocations::node_type take_ours(CUdeviceptr pointer);
     void put_back(allocations::node_type taken);

@@ -26,6 +26,7 @@ void gate::begin(bool trusted)
 void gate::hold(block &of)
 {
     // The work may write to the block, so a copy made so far does not count.
+    of.revive();
     of.call_off();
     of.may_change();
     of.in_flight++;

@@ -91,6 +91,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     vacant_ -= gone->vacant ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
+    forget_advice(*gone);
     if (gone->moving > 0) // other threads may wait for all of it
         bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
@@ -125,6 +126,7 @@ void mover::vacate(CUdeviceptr base)
 {
     const std::unique_lock lock = enter();
     if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
+        forget_advice(*of);
         of->vacate();
         vacant_++;
         version_++;
@@ -369,6 +371,7 @@ void mover::start(CUcontext context)
     // Nobody followed the work that ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
+    revive_all();
     flights_.open(context_);
     active_.store(true);
     if (!thread_.start(

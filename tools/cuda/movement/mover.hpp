@@ -23,6 +23,7 @@
 #include "movement/pinned.hpp"
 #include "movement/planner.hpp"
 #include "movement/rooms.hpp"
+#include "policy/advice.hpp"
 #include "policy/choice.hpp"
 #include "policy/headroom.hpp"
 #include "policy/pace.hpp"
@@ -167,6 +168,38 @@ public:
     /// @return false where so much is not to be had
     bool make_way(std::uint64_t bytes);
 
+    /// The places of a part of a block, and the moves of its units so far.
+    struct whereabouts
+    {
+        std::uint64_t vram_bytes = 0;
+        std::uint64_t ram_bytes = 0;
+        moves moved;
+    };
+    /// A part of a block: @p bytes from @p at on, all of them in the block.
+    struct part
+    {
+        CUdeviceptr at = 0;
+        std::uint64_t bytes = 0;
+    };
+
+    /// The program says something of a part of a block. That is a wish: the
+    /// policy weighs it, and the gate is asked before anything moves. Each unit
+    /// counts that the part lies in. To be demoted or seldom written, it must
+    /// have less than an eighth of other memory; to be dead, none. Nothing
+    /// happens to blocks that stay where they are.
+    /// @return false if so much may not be pinned
+    bool advise(const part &of, hint what);
+    /// Sets the priority of all units that the part lies in.
+    void rank(const part &of, int priority);
+    /// Takes back whatever lasts of the program's advice.
+    /// @param pinned  whether the part has been pinned
+    void forget_advice(const part &of, bool pinned);
+
+    /// @return nothing where there is no such block
+    std::optional<whereabouts> find(const part &of);
+    /// All moves so far.
+    moves moved();
+
     /// Ends movement in a context that is about to go, and waits for that end.
     /// @param context  null: for good
     void stop(CUcontext context);
@@ -223,6 +256,9 @@ private:
     // A launch waits for memory that is on its way. If nothing arrives or ends
     // for so long, that memory may itself wait for the launch.
     static constexpr std::uint64_t patience_ns = 200000000;
+    // Free frames, so that there is always one to go on with. More would only
+    // be VRAM that holds nothing.
+    static constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
 
     enum class stage
     {
@@ -413,6 +449,20 @@ private:
     bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
     void give_back(motion_ref which);
     bool start_evict(const candidate &which, slot *spare);
+    template <typename Use>
+    static void each_unit(block &of, const part &in, unsigned rest, Use use);
+    static std::uint64_t common_bytes(const slot &one, const part &in);
+    void say(block &of, slot &one, const advice &next);
+    void wish(block &of, slot &one, advice::wish what);
+    bool pin(block &of, const part &in);
+    void unpin(block &of, slot &one);
+    void forget_advice(block &of);
+    void drop_stale_advice();
+    void is_used(block &of, slot &one);
+    bool is_asked_for(const touched &which) const;
+    void has_moved(const motion &which);
+    void revive_all();
+    bool follow_advice(std::unique_lock<std::mutex> &lock);
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
@@ -527,8 +577,13 @@ private:
     std::uint64_t uses_ = 0;              // of anything
     std::uint64_t host_bytes_ = 0;        // of all units in system RAM
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
-    std::vector<hope *> asleep_;          // of those in the ledger's queue
-    std::uint64_t given_up_ = 0;          // units and frames that have left
+    std::size_t wishes_ = 0;              // units that the program asks for
+    std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before
+    std::uint64_t pinned_bytes_ = 0;      // by the program's advice
+    bool any_dead_ = false;               // see block::discard()
+    moves moved_;
+    std::vector<hope *> asleep_; // of those in the ledger's queue
+    std::uint64_t given_up_ = 0; // units and frames that have left
     figures figures_;
     counters unreported_;
     std::uint64_t reported_ns_ = 0;

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A program's advice about its memory to emuV's CUDA library.
+ *
+ * A program registers parts of its allocations under keys. Then it says what it
+ * knows of them: which it uses next, which not for long, which are dead. These
+ * are hints. The program is right without them. The library asks
+ * the same rules as ever before it moves anything.
+ *
+ * The functions below are in this header alone. They look for the library once
+ * and answer EMUV_ADVICE_ABSENT where it is not loaded, so a program that uses
+ * them builds and runs without emuV. Link with -ldl before glibc 2.34.
+ *
+ * Every function may be called from any thread, at any time. Each answers with
+ * EMUV_ADVICE_OK, or with an error below 0 that emuv_advice_text() puts into
+ * words. Addresses are device addresses. Nothing is held: memory that is freed
+ * takes its key's advice with it.
+ */
+#ifndef EMUV_ADVICE_H
+#define EMUV_ADVICE_H
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum emuv_advice_result {
+	EMUV_ADVICE_OK = 0,
+	EMUV_ADVICE_ABSENT = -1,   /* emuV's library is not loaded */
+	EMUV_ADVICE_IDLE = -2,     /* it stands aside: no limit, before cuInit() */
+	EMUV_ADVICE_KEY = -3,      /* nothing is registered under this key */
+	EMUV_ADVICE_ADDRESS = -4,  /* no allocation is known at this address */
+	EMUV_ADVICE_RANGE = -5,    /* no bytes, or past the allocation's end */
+	EMUV_ADVICE_FREED = -6,    /* the memory of this key has been freed */
+	EMUV_ADVICE_VALUE = -7,    /* an argument is out of its range, or null */
+	EMUV_ADVICE_FULL = -8,     /* too many keys: 1,048,576 */
+	EMUV_ADVICE_PINNED = -9    /* more than three quarters of the share */
+};
+
+/* Things to say of registered memory; see the functions of the same names. */
+enum emuv_advice_hint {
+	EMUV_HINT_ACCESS = 0,
+	EMUV_HINT_PREFETCH = 1,
+	EMUV_HINT_PROMOTE = 2,
+	EMUV_HINT_DEMOTE = 3,
+	EMUV_HINT_DISCARD = 4,
+	EMUV_HINT_READ_MOSTLY = 5,
+	EMUV_HINT_PIN = 6,
+	EMUV_HINT_UNPIN = 7
+};
+
+/* Places of memory, the fastest first. The rest is for tiers to come. */
+enum emuv_tier {
+	EMUV_TIER_VRAM = 0,
+	EMUV_TIER_RAM = 1,
+	EMUV_TIERS = 8
+};
+
+/* The key that stands for all memory, in emuv_advice_statistics() alone. */
+#define EMUV_ADVICE_ALL ((uint64_t)0)
+
+/* From the one that leaves VRAM first to the one that leaves last. */
+#define EMUV_PRIORITY_LOWEST (-100)
+#define EMUV_PRIORITY_NORMAL 0
+#define EMUV_PRIORITY_HIGHEST 100
+
+struct emuv_advice_place {
+	uint32_t size; /* of this structure, set by the caller */
+	uint32_t tier; /* that has most of the bytes */
+	uint64_t bytes[EMUV_TIERS];
+};
+
+/*
+ * Moves are of the units that the memory lies in, up to 32 MiB each, which may
+ * hold other memory as well.
+ */
+struct emuv_advice_stats {
+	uint32_t size;  /* of this structure, set by the caller */
+	uint32_t moves; /* 1 where memory can move */
+	uint64_t accesses;
+	uint64_t hit_bytes[EMUV_TIERS]; /* found there by those accesses */
+	uint64_t fetches;       /* units that came to VRAM since registration */
+	uint64_t evictions;     /* units that left it */
+	uint64_t fetched_bytes; /* copied to VRAM */
+	uint64_t evicted_bytes; /* copied from it: unchanged units are not */
+	uint64_t moving_ns;     /* from each move's begin to its end */
+};
+
+/*
+ * The library's functions, as emuv_advice_1() hands them out. Later versions
+ * add to its end and say so by its size.
+ */
+struct emuv_advice_calls {
+	uint32_t size;
+	uint32_t reserved;
+	int (*enter)(uint64_t key, uint64_t address, uint64_t bytes,
+		     int priority);
+	int (*forget)(uint64_t key);
+	int (*hint)(const uint64_t *keys, size_t count, int what);
+	int (*where)(uint64_t key, struct emuv_advice_place *out);
+	int (*stats)(uint64_t key, struct emuv_advice_stats *out);
+	const char *(*text)(int result);
+};
+
+#ifndef EMUV_ADVICE_NO_CALLS
+
+/* The library's functions; null where it is not loaded. */
+static __inline__ const struct emuv_advice_calls *emuv_advice_library(void)
+{
+	typedef const struct emuv_advice_calls *(*get_calls)(void);
+	static const struct emuv_advice_calls *known;
+	static int looked;
+	union {
+		void *object;
+		get_calls function;
+	} found;
+	const struct emuv_advice_calls *calls;
+	void *library;
+
+	if (__atomic_load_n(&looked, __ATOMIC_ACQUIRE))
+		return __atomic_load_n(&known, __ATOMIC_RELAXED);
+	/* The null handle is glibc's RTLD_DEFAULT: preloaded, it is there. */
+	found.object = dlsym((void *)0, "emuv_advice_1");
+	if (!found.object) {
+		library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+		if (library) {
+			found.object = dlsym(library, "emuv_advice_1");
+			dlclose(library); /* whoever loaded it holds it */
+		}
+	}
+	calls = found.object ? found.function() : NULL;
+	__atomic_store_n(&known, calls, __ATOMIC_RELAXED);
+	__atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
+	return calls;
+}
+
+/* 1 where the library is loaded. */
+static __inline__ int emuv_advice_is_there(void)
+{
+	return emuv_advice_library() != NULL;
+}
+
+/* A result in words, for people: a string that stays. */
+static __inline__ const char *emuv_advice_text(int result)
+{
+	const struct emuv_advice_calls *calls = emuv_advice_library();
+
+	if (calls)
+		return calls->text(result);
+	return result == EMUV_ADVICE_OK ? "no error"
+					: "emuV's library is not loaded";
+}
+
+/*
+ * Registers memory under a key other than 0, to say things of it. It is a part
+ * of one allocation, or all of it. A key that is there names the new memory
+ * from then on. The priority says which memory leaves VRAM first where nothing
+ * else decides.
+ */
+static __inline__ int emuv_advice_register(uint64_t key, const void *memory,
+					   uint64_t bytes, int priority)
+{
+	const struct emuv_advice_calls *calls = emuv_advice_library();
+
+	if (!calls)
+		return EMUV_ADVICE_ABSENT;
+	return calls->enter(key, (uint64_t)(uintptr_t)memory, bytes, priority);
+}
+
+/* Forgets a key, its priority and its pin. */
+static __inline__ int emuv_advice_forget(uint64_t key)
+{
+	const struct emuv_advice_calls *calls = emuv_advice_library();
+
+	if (!calls)
+		return EMUV_ADVICE_ABSENT;
+	return calls->forget(key);
+}
+
+/*
+ * Says the same of several keys: emuv_advice_hint. All of them are heard; the
+ * answer is the first error.
+ */
+static __inline__ int emuv_advice_tell(const uint64_t *keys, size_t count,
+				       int what)
+{
+	const struct emuv_advice_calls *calls = emuv_advice_library();
+
+	if (!calls)
+		return EMUV_ADVICE_ABSENT;
+	return calls->hint(keys, count, what);
+}
+
+/* It is used about now. Counts where its bytes are; what is used often comes. */
+static __inline__ int emuv_advice_access(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_ACCESS);
+}
+
+/* It is used soon: it comes to VRAM, and a launch that needs it waits. */
+static __inline__ int emuv_advice_prefetch(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_PREFETCH);
+}
+
+/* It belongs in VRAM: it comes, and counts as used often. */
+static __inline__ int emuv_advice_promote(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_PROMOTE);
+}
+
+/* It is not used for long: it leaves VRAM first. Its bytes stay. */
+static __inline__ int emuv_advice_demote(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_DEMOTE);
+}
+
+/*
+ * Its bytes are dead: they need no copy. They are undefined from here on, until
+ * work that is launched later writes them.
+ */
+static __inline__ int emuv_advice_discard(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_DISCARD);
+}
+
+/* It is seldom written: its copy in system RAM is kept. */
+static __inline__ int emuv_advice_read_mostly(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_READ_MOSTLY);
+}
+
+/* It comes to VRAM and stays: up to three quarters of the share. */
+static __inline__ int emuv_advice_pin(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_PIN);
+}
+
+static __inline__ int emuv_advice_unpin(uint64_t key)
+{
+	return emuv_advice_tell(&key, 1, EMUV_HINT_UNPIN);
+}
+
+/* Finds the places of its bytes. */
+static __inline__ int emuv_advice_where(uint64_t key,
+					struct emuv_advice_place *out)
+{
+	const struct emuv_advice_calls *calls = emuv_advice_library();
+
+	if (!calls)
+		return EMUV_ADVICE_ABSENT;
+	return calls->where(key, out);
+}
+
+/* Counts since it was registered; of EMUV_ADVICE_ALL, since the start. */
+static __inline__ int emuv_advice_statistics(uint64_t key,
+					     struct emuv_advice_stats *out)
+{
+	const struct emuv_advice_calls *calls = emuv_advice_library();
+
+	if (!calls)
+		return EMUV_ADVICE_ABSENT;
+	return calls->stats(key, out);
+}
+
+#endif /* EMUV_ADVICE_NO_CALLS */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EMUV_ADVICE_H */
