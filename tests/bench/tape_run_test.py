@@ -49,7 +49,7 @@ class TapeRunTest(unittest.TestCase):
     def test_kernels_that_compute_read_often_in_place_if_asked_to(self):
         once = self.run_tape(RECORDED, "1.3x")
         often = self.run_tape(RECORDED, "1.3x", "--in-place", "often")
-        self.assertGreater(often["first"], 1.3 * once["first"])
+        self.assertGreater(often["ten"], 1.3 * once["ten"])
         self.assertEqual(often["native"], once["native"])
 
     def test_figures_are_the_same_however_busy_the_machine_is(self):

@@ -220,10 +220,11 @@ class RunSettingsTest(unittest.TestCase):
         self.assertEqual(dry("--move", XLA_FLAGS="--xla_a=1",
                              XLA_PYTHON_CLIENT_PREALLOCATE="true"),
                          [f"XLA_FLAGS='--xla_a=1 {no_graphs}'", usual[1]])
-        self.assertEqual(dry("--move", XLA_FLAGS=no_graphs + "FUSION"),
-                         usual[1:])
+        for known in (no_graphs + "FUSION", "/a/file/of/flags"):
+            self.assertEqual(dry("--move", XLA_FLAGS=known), usual[1:])
         for still in (dry(), dry("--move", "--leave-frameworks"),
-                      dry(EMUV_MOVE="0"), dry("--move", "--disable")):
+                      dry(EMUV_MOVE="0"), dry("--move", "--disable"),
+                      dry("--move", EMUV_DISABLE="1")):
             self.assertEqual(still, [])
 
     def test_a_dry_run_shows_what_would_hold(self):

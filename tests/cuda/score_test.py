@@ -82,7 +82,7 @@ class ScoreTest(unittest.TestCase):
     def scored(self, *more, score="--score", command=()):
         return [str(each) for each in (
             self.options.emuvctl, "run", "--library",
-            pathlib.Path(self.options.library).parent, "--libcuda", self.options.driver,
+            pathlib.Path(self.options.cuda_library).parent, "--libcuda", self.options.driver,
             "--libnvml", self.options.sim_nvml, "--physical", "24M", "--virtual", "96M",
             "--charge", "allocations", score, *more, "--", *command)]
 
@@ -510,7 +510,8 @@ for value in itertools.count():
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("emuvctl", "library", "driver", "sim-nvml"):
+    for name in ("emuvctl", "driver", "sim-nvml"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--library", dest="cuda_library", required=True)
     ScoreTest.options, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])

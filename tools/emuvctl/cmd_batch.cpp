@@ -50,7 +50,7 @@ struct batch_options
     std::string tries = "3";
     std::string memory_statuses;
     std::string up_to;
-    std::string library;
+    std::string cuda_library_dir;
     bool dry_run = false;
     output_options output; // json
     std::vector<std::string> command;
@@ -185,8 +185,8 @@ std::vector<batch_worker> make_workers(const batch_options &options,
         return parse_number(options.jobs, 1, most_workers);
     });
     variables common = options.settings.variables();
-    common.emplace_back("LD_PRELOAD",
-                        own_preload(cuda_library_folder(options.library)));
+    common.emplace_back("LD_PRELOAD", own_preload(cuda_library_folder(
+                                          options.cuda_library_dir)));
     std::vector<batch_worker> workers;
     if (own_limits(options)) {
         if (!options.instances.empty())
@@ -434,7 +434,7 @@ verb batch_verb()
             batch.options.push_back(std::move(each));
     }
     batch.options.push_back({"--library", "DIR", "folder of the CUDA library",
-                             &options->library, offered::folders});
+                             &options->cuda_library_dir, offered::folders});
     batch.options.push_back(
         flag("--dry-run", options->dry_run, "only say what would be run"));
     batch.options.push_back(json_flag(options->output));

@@ -30,8 +30,8 @@ constexpr std::string_view no_specification =
 struct cdi_options
 {
     std::vector<std::string> instances;
-    std::string folder;  // --output
-    std::string library; // the folder of the CUDA library
+    std::string folder;           // --output
+    std::string cuda_library_dir; // the folder of the CUDA library
     bool dry_run = false;
     output_options output;
 };
@@ -115,8 +115,9 @@ void cmd_generate(const cdi_options &options, environment &env)
     if (found.empty())
         throw failure("there are no instances; 'emuvctl create' makes one");
     const auto names = read_names(env);
-    const auto text = cdi_text(cdi_devices(found, names),
-                               cuda_library_folder(options.library), env);
+    const auto text =
+        cdi_text(cdi_devices(found, names),
+                 cuda_library_folder(options.cuda_library_dir), env);
     for (const auto &info : found)
         if (const auto name = names.find(info.uuid);
             name != names.end() && !is_cdi_name(name->second))
@@ -141,8 +142,8 @@ void cmd_refresh(const cdi_options &options, environment &env)
     const auto lock = lock_if(!options.dry_run, env);
     // Without it, the one that somebody has chosen stays.
     std::optional<std::filesystem::path> library;
-    if (!options.library.empty())
-        library = cuda_library_folder(options.library);
+    if (!options.cuda_library_dir.empty())
+        library = cuda_library_folder(options.cuda_library_dir);
     std::string text;
     const auto problem =
         for_each_file(options, env, [&](const std::filesystem::path &file) {
@@ -229,7 +230,8 @@ verb cdi_verb()
         folder_option(options->folder,
                       "write emuv.json there: /run/cdi, gone after a\n"
                       "restart as instances are, or /etc/cdi"),
-        library_option(options->library), dry_run_flag(options->dry_run)};
+        library_option(options->cuda_library_dir),
+        dry_run_flag(options->dry_run)};
     generate.arguments = instance_arguments(options->instances);
     generate.action = [options](environment &env) {
         cmd_generate(*options, env);
@@ -252,7 +254,8 @@ verb cdi_verb()
     refresh.options = {
         folder_option(options->folder,
                       "the folder; by default /etc/cdi and /run/cdi"),
-        library_option(options->library), dry_run_flag(options->dry_run)};
+        library_option(options->cuda_library_dir),
+        dry_run_flag(options->dry_run)};
     refresh.action = [options](environment &env) {
         cmd_refresh(*options, env);
     };

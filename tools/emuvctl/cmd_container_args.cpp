@@ -22,7 +22,7 @@ namespace {
 struct container_args_options
 {
     std::vector<std::string> instances;
-    std::string library; // the folder of the CUDA library
+    std::string cuda_library_dir; // the folder of the CUDA library
     output_options output;
 };
 
@@ -53,7 +53,7 @@ void cmd_container_args(const container_args_options &options, environment &env)
     read_instances(ids, env); // they are there
     std::vector<std::string> words;
     add(words, instance_part(ids, env));
-    add(words, library_part(cuda_library_folder(options.library)));
+    add(words, library_part(cuda_library_folder(options.cuda_library_dir)));
     if (options.output.json)
         env.out.write(
             nlohmann::ordered_json{{"schema", 1}, {"arguments", words}}.dump(
@@ -76,7 +76,7 @@ verb container_args_verb()
               "the second's and so on.\n"
               "  docker run $(emuvctl container-args emuv0) IMAGE"};
     args.options = {{"--library", "DIR", "folder of the CUDA library",
-                     &options->library, offered::folders},
+                     &options->cuda_library_dir, offered::folders},
                     json_flag(options->output)};
     args.arguments = instance_arguments(options->instances);
     args.arguments->required = true;

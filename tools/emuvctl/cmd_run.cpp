@@ -129,8 +129,11 @@ bool moves(const asked_settings &settings)
     const std::string value = asked.given()      ? asked.text
                               : known != nullptr ? known
                                                  : "";
+    const char *const disabled = std::getenv("EMUV_DISABLE");
     return !value.empty() && value != "0" &&
-           !settings.of("EMUV_DISABLE").given();
+           !settings.of("EMUV_DISABLE").given() &&
+           (disabled == nullptr || *disabled == '\0' ||
+            std::string_view(disabled) == "0");
 }
 
 // As a shell would have to be given it.

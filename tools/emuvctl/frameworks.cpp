@@ -11,8 +11,12 @@ std::vector<std::pair<std::string, std::string>> variables_for_frameworks()
     std::vector<std::pair<std::string, std::string>> out;
     const char *const known = std::getenv("XLA_FLAGS");
     std::string flags = known != nullptr ? known : "";
+    // XLA takes a value that does not begin with '-' for a file's name.
+    const std::size_t begin = flags.find_first_not_of(" \t\n");
+    const bool is_file = begin != std::string::npos && flags[begin] != '-';
     // https://openxla.org/xla/flags_guidance: an empty list turns them off.
-    if (flags.find("--xla_gpu_enable_command_buffer") == std::string::npos) {
+    if (!is_file &&
+        flags.find("--xla_gpu_enable_command_buffer") == std::string::npos) {
         flags += flags.empty() ? "" : " ";
         out.emplace_back("XLA_FLAGS",
                          flags + "--xla_gpu_enable_command_buffer=");

@@ -81,8 +81,11 @@ estimate_lock::estimate_lock(const std::string &path)
         if (!file || ::fstat(file.get(), &opened) != 0)
             return;
         // A writer puts another file in its place.
-        if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
-            ::stat(path.c_str(), &there) == 0 &&
+        const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+        // A file system may have no locks, or none for a file that is read.
+        if (!locked && errno != EWOULDBLOCK && errno != EINTR)
+            return;
+        if (locked && ::stat(path.c_str(), &there) == 0 &&
             there.st_ino == opened.st_ino && there.st_dev == opened.st_dev) {
             file_ = std::move(file);
             return;

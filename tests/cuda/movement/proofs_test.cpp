@@ -4,8 +4,6 @@
 #include "idle_driver.hpp"
 #include "movement/kernels.hpp"
 #include "movement/proofs.hpp"
-#include "proof/cache.hpp"
-#include "proof/cubin.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -319,56 +317,6 @@ TEST_F(Proofs, RefusalOfATableStandsAmongLaunchesThatGoManyWays)
     for (CUdeviceptr i = 0; i < 300; i++) {
         launch(kernel, {first_, 0, i});
         EXPECT_FALSE(launch(kernel, {first_, first_, 5}).trusted) << i;
-    }
-}
-
-namespace {
-
-// Keeps a verdict about launches with each of eight numbers as third parameter.
-// By one of them, a loaded number is added to the first parameter.
-void keep_eight_ways(const char *folder, const proof::kernel_code &of)
-{
-    using kind = proof::term::kind;
-    proof::cache kept(folder);
-    for (std::uint32_t way = 0; way < 8; way++) {
-        proof::verdict made;
-        made.why = proof::obstacle::none;
-        made.bases = {{0, way == 0}};
-        made.terms = {{.is = kind::word, .number = 16},
-                      {.is = kind::number, .number = way},
-                      {.is = kind::comparison, .how = 2, .a = 0, .b = 1}};
-        made.premises = {{2, true}};
-        kept.keep(proof::fingerprint_of(of), made);
-    }
-    ASSERT_TRUE(kept.save());
-}
-
-} // namespace
-
-// The first parameter of such a launch has to be an address, however long
-// launches went other ways. A name would trust it.
-TEST_F(Proofs, BaseToBeCheckedIsCheckedAmongLaunchesThatGoManyWays)
-{
-    const auto code = proof::read_cubin(cubin_);
-    ASSERT_TRUE(code);
-    const auto of = std::find_if(
-        code->kernels.begin(), code->kernels.end(),
-        [](const auto &each) { return each.name == "settled_table"; });
-    ASSERT_NE(of, code->kernels.end());
-    keep_eight_ways(folder_.c_str(), *of);
-    start("proven,known,cuda_core_test*", 90);
-    const CUfunction kernel = take("settled_table", &place_in_this_program);
-    const auto goes = [&](CUdeviceptr first, CUdeviceptr way) {
-        return launch(kernel, {first, first_, way});
-    };
-    for (CUdeviceptr way = 0; way < 8; way++)
-        ASSERT_TRUE(goes(first_, way).proven) << way;
-    for (const int missed : {1, 63, 64, 65, 100, 127, 128, 129, 300}) {
-        for (int i = 0; i < missed; i++) {
-            const work other = goes(first_, 100);
-            ASSERT_TRUE(other.trusted && !other.proven) << "by its name";
-        }
-        EXPECT_FALSE(goes(4096, 0).trusted) << "after " << missed;
     }
 }
 

@@ -174,8 +174,8 @@ public:
 
     /// True if the work behind a stream's oldest takes the device longer than
     /// @p lead_ns. Ends are seen late, so short work seems long. Work that only
-    /// seems to take so long counts once the first of it has waited that long,
-    /// or if it seems to take four times as long.
+    /// seems to take so long counts once the first of it has waited that long.
+    /// Work that seems to take four times as long counts at once.
     bool is_ahead(CUstream stream, std::uint64_t lead_ns,
                   std::uint64_t now) const;
 

@@ -232,8 +232,10 @@ void mover::note_table(const std::vector<CUdeviceptr> &words)
     tell_all();
     for (const block_ref &each : found)
         bring_home(*each);
+    // Once nothing may read it any more, they may leave again.
     for (const block_ref &each : found)
-        changed_.wait(lock, [&] { return each->mapped(); });
+        while (!each->mapped() && gate_.is_read())
+            changed_.wait_for(lock, 20000000);
 }
 
 bool mover::names_any(const std::vector<CUdeviceptr> &words)

@@ -260,6 +260,7 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
         one.leaves_for = leave[i].from;
         one.stays_for = leave[i].to;
     }
+    has_planned_ = has_planned_ || bytes > 0;
     return bytes;
 }
 

@@ -32,8 +32,9 @@ public:
                        const schedule &uses, const step_times &times,
                        bool unmaps);
 
-    /// True once anything was planned: rounds are known.
-    bool has_planned() const { return made_at_ > 0; }
+    /// True once units were planned to leave: rounds are known. A few launches
+    /// that happen to come again are no round; their plan is empty.
+    bool has_planned() const { return has_planned_; }
 
     /// The excess is another from here on: a round is enough for the next plan.
     void hurry() { age_ = round_; }
@@ -43,6 +44,7 @@ private:
     std::uint64_t round_ = 0;
     std::uint64_t excess_ = 0;
     std::uint64_t made_at_ = 0; // steps
+    bool has_planned_ = false;  // anything to leave
     std::uint64_t age_ = 0;     // until it is made anew
 };
 

@@ -10,9 +10,9 @@ namespace emuv::cuda {
 
 namespace {
 
-// How long a round may stand still until it clearly should not: as long as
-// moving everything over a slow link, there and back.
-constexpr std::uint64_t patient_rounds = 2;
+// How long a round may stand still until it clearly should not: patient_rounds
+// times as long as moving everything over a slow link.
+constexpr std::uint64_t patient_rounds = 8;
 constexpr std::uint64_t slow_link_bytes_per_ns = 25;
 // A pause of this length is the program's own affair, and no part of a round.
 constexpr std::uint64_t pause_ns = 10000000;

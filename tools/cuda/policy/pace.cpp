@@ -53,13 +53,6 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         settle_moving(now_ns);
         return;
     }
-    if (loses(ns)) {
-        begin(lag, now_ns);
-        skip_ = 0;
-        if (++lost_ == lost_rounds)
-            settle_moving(now_ns);
-        return;
-    }
     if (count_ % lag_ != 0 || ns < shortest_ns)
         return;
     const double step_ns = ns / static_cast<double>(count_);
@@ -81,16 +74,6 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
             {.step_ns = step_ns, .disturbed = disturbed, .recurs = recurs});
 }
 
-// True if the round under way shows already that arranging has lost.
-bool pace::loses(double ns) const
-{
-    if (state_ != state::arranged || another_ || ns < shortest_ns)
-        return false;
-    const bool arranging = disturbed_ || skip_ > 0;
-    return ns > (arranging ? lost_while_arranging : lost_from) * moving_ns_ *
-                    static_cast<double>(std::max(lag_, count_));
-}
-
 // Tries something else from here on.
 void pace::try_next(state next)
 {
@@ -98,7 +81,7 @@ void pace::try_next(state next)
     unarranged_ = false;
     is_ = next == state::trial ? mode::moving : mode::arranged;
     skip_ = 1;
-    tried_ = tried_disturbed_ = lost_ = 0;
+    tried_ = tried_disturbed_ = 0;
 }
 
 // True if the present mode has been tried for so many rounds that count.

@@ -66,12 +66,6 @@ private:
     // still took so many times as long as moving.
     static constexpr unsigned arranged_rounds = 3;
     static constexpr double worth_arranging = 2;
-    // A round as arranged has lost once it has taken so many times as long as
-    // moving; the second holds while memory is being arranged. The arrangement
-    // has lost with so many such rounds.
-    static constexpr double lost_from = 1.25;
-    static constexpr double lost_while_arranging = 2;
-    static constexpr unsigned lost_rounds = 2;
     // Steps without a whole round, after which memory moves unmeasured.
     static constexpr std::uint64_t blind_steps = 1024;
     static constexpr std::uint64_t blind_rounds = 4;
@@ -102,7 +96,6 @@ private:
         bool recurs; // its memory comes again as well
     };
 
-    bool loses(double ns) const;
     void measured(const past_round &one);
     void try_next(state next);
     bool is_known(bool disturbed, unsigned rounds);
@@ -116,7 +109,6 @@ private:
     unsigned skip_ = 0; // rounds that are partly one and partly the other
     unsigned tried_ = 0;
     unsigned tried_disturbed_ = 0;
-    unsigned lost_ = 0;
     std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
     std::uint64_t blind_ = 0; // steps
     double still_ns_ = 0;     // a step
