@@ -2,19 +2,25 @@
 /*
  * A program's advice about its memory to emuV's CUDA library.
  *
- * A program registers parts of its allocations under keys. Then it says what it
- * knows of them: which it uses next, which not for long, which are dead. These
- * are hints. The program is right without them. The library asks
- * the same rules as ever before it moves anything.
+ * A program registers parts of its allocations, and is given a key for each.
+ * Then it says what it knows of them: which it uses next, which not for long,
+ * which are dead. These are hints. The program is right without them. The
+ * library asks the same rules as ever before it moves anything.
  *
- * The functions below are in this header alone. They look for the library once
- * and answer EMUV_ADVICE_ABSENT where it is not loaded, so a program that uses
- * them builds and runs without emuV. Link with -ldl before glibc 2.34.
+ * The functions below are in this header alone. They answer EMUV_ADVICE_ABSENT
+ * as long as the library is not loaded, so a program that uses them builds and
+ * runs without emuV. Link with -ldl before glibc 2.34.
  *
- * Every function may be called from any thread, at any time. Each answers with
- * EMUV_ADVICE_OK, or with an error below 0 that emuv_advice_text() puts into
- * words. Addresses are device addresses. Nothing is held: memory that is freed
- * takes its key's advice with it.
+ * Every function may be called from any thread, at any time, but not from a
+ * handler of signals. Each answers with EMUV_ADVICE_OK, or with an error below
+ * 0 that emuv_advice_text() puts into words. In the child of a process that had
+ * used CUDA each answers EMUV_ADVICE_IDLE, whatever it is given.
+ *
+ * Addresses are device addresses. A key holds nothing: once the allocation is
+ * freed, its key answers EMUV_ADVICE_FREED. A framework's allocator that keeps
+ * freed memory for the next tensor frees no allocation. So forget a key before
+ * its memory goes back to such an allocator: else what is said by it is said of
+ * whatever lies there next.
  */
 #ifndef EMUV_ADVICE_H
 #define EMUV_ADVICE_H
@@ -22,15 +28,18 @@
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* Later versions may answer with others below 0. */
 enum emuv_advice_result {
 	EMUV_ADVICE_OK = 0,
 	EMUV_ADVICE_ABSENT = -1,   /* emuV's library is not loaded */
-	EMUV_ADVICE_IDLE = -2,     /* it stands aside: no limit, before cuInit() */
+	EMUV_ADVICE_IDLE = -2,     /* it stands aside: before cuInit(), without
+				      a limit, in the child of a fork */
 	EMUV_ADVICE_KEY = -3,      /* nothing is registered under this key */
 	EMUV_ADVICE_ADDRESS = -4,  /* no allocation is known at this address */
 	EMUV_ADVICE_RANGE = -5,    /* no bytes, or past the allocation's end */
@@ -59,7 +68,9 @@ enum emuv_tier {
 	EMUV_TIERS = 8
 };
 
-/* The key that stands for all memory, in emuv_advice_statistics() alone. */
+/* No key. */
+#define EMUV_ADVICE_NONE ((uint64_t)0)
+/* Stands for all memory, in emuv_advice_statistics() alone. */
 #define EMUV_ADVICE_ALL ((uint64_t)0)
 
 /* From the one that leaves VRAM first to the one that leaves last. */
@@ -67,8 +78,27 @@ enum emuv_tier {
 #define EMUV_PRIORITY_NORMAL 0
 #define EMUV_PRIORITY_HIGHEST 100
 
+/*
+ * Structures begin with their size in bytes, as the program knows them, and
+ * grow at their end. The library reads and writes nothing beyond that size. In
+ * an answer the size says how much of the structure the library knew: what lies
+ * behind is left alone. A size of less than 8, or of more than 4096, is an
+ * error. The functions of this header fill the sizes in.
+ */
+
+/* Memory to be registered. */
+struct emuv_advice_memory {
+	uint32_t size;
+	uint32_t flags;    /* must be 0 */
+	uint64_t address;  /* of the device */
+	uint64_t bytes;    /* 1 up to the end of the allocation there */
+	int32_t priority;  /* EMUV_PRIORITY_LOWEST to EMUV_PRIORITY_HIGHEST */
+	uint32_t reserved; /* must be 0 */
+	uint64_t key;      /* out; EMUV_ADVICE_NONE after an error */
+};
+
 struct emuv_advice_place {
-	uint32_t size; /* of this structure, set by the caller */
+	uint32_t size;
 	uint32_t tier; /* that has most of the bytes */
 	uint64_t bytes[EMUV_TIERS];
 };
@@ -78,7 +108,7 @@ struct emuv_advice_place {
  * hold other memory as well.
  */
 struct emuv_advice_stats {
-	uint32_t size;  /* of this structure, set by the caller */
+	uint32_t size;
 	uint32_t moves; /* 1 where memory can move */
 	uint64_t accesses;
 	uint64_t hit_bytes[EMUV_TIERS]; /* found there by those accesses */
@@ -90,16 +120,18 @@ struct emuv_advice_stats {
 };
 
 /*
- * The library's functions, as emuv_advice_1() hands them out. Later versions
- * add to its end and say so by its size.
+ * The library's functions, as emuv_advice_1() hands them out. They stay where
+ * they are until the process ends. Later versions add to the end of the table
+ * and say so by its size: whoever calls such a function looks at that first.
  */
 struct emuv_advice_calls {
 	uint32_t size;
 	uint32_t reserved;
-	int (*enter)(uint64_t key, uint64_t address, uint64_t bytes,
-		     int priority);
+	int (*enter)(struct emuv_advice_memory *memory);
 	int (*forget)(uint64_t key);
-	int (*hint)(const uint64_t *keys, size_t count, int what);
+	/* flags must be 0 */
+	int (*hint)(const uint64_t *keys, size_t count, int what,
+		    uint32_t flags);
 	int (*where)(uint64_t key, struct emuv_advice_place *out);
 	int (*stats)(uint64_t key, struct emuv_advice_stats *out);
 	const char *(*text)(int result);
@@ -107,12 +139,14 @@ struct emuv_advice_calls {
 
 #ifndef EMUV_ADVICE_NO_CALLS
 
-/* The library's functions; null where it is not loaded. */
+/*
+ * The library's functions; null where it is not loaded. Only finding it is
+ * remembered: it may be loaded later.
+ */
 static __inline__ const struct emuv_advice_calls *emuv_advice_library(void)
 {
 	typedef const struct emuv_advice_calls *(*get_calls)(void);
 	static const struct emuv_advice_calls *known;
-	static int looked;
 	union {
 		void *object;
 		get_calls function;
@@ -120,20 +154,22 @@ static __inline__ const struct emuv_advice_calls *emuv_advice_library(void)
 	const struct emuv_advice_calls *calls;
 	void *library;
 
-	if (__atomic_load_n(&looked, __ATOMIC_ACQUIRE))
-		return __atomic_load_n(&known, __ATOMIC_RELAXED);
+	calls = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
+	if (calls)
+		return calls;
 	/* The null handle is glibc's RTLD_DEFAULT: preloaded, it is there. */
 	found.object = dlsym((void *)0, "emuv_advice_1");
 	if (!found.object) {
 		library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 		if (library) {
 			found.object = dlsym(library, "emuv_advice_1");
-			dlclose(library); /* whoever loaded it holds it */
+			dlclose(library); /* the library itself stays */
 		}
 	}
-	calls = found.object ? found.function() : NULL;
-	__atomic_store_n(&known, calls, __ATOMIC_RELAXED);
-	__atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
+	if (!found.object)
+		return NULL;
+	calls = found.function();
+	__atomic_store_n(&known, calls, __ATOMIC_RELEASE);
 	return calls;
 }
 
@@ -155,22 +191,36 @@ static __inline__ const char *emuv_advice_text(int result)
 }
 
 /*
- * Registers memory under a key other than 0, to say things of it. It is a part
- * of one allocation, or all of it. A key that is there names the new memory
- * from then on. The priority says which memory leaves VRAM first where nothing
- * else decides.
+ * Registers memory, to say things of it by the key that it is given. It is a
+ * part of one allocation, or all of it. The library hands out each key once, so
+ * parts of a program that know nothing of each other cannot meet. The priority
+ * says which memory leaves VRAM first where nothing else decides. Of keys that
+ * share a unit the highest one counts.
  */
-static __inline__ int emuv_advice_register(uint64_t key, const void *memory,
+static __inline__ int emuv_advice_register(uint64_t *key, const void *memory,
 					   uint64_t bytes, int priority)
 {
 	const struct emuv_advice_calls *calls = emuv_advice_library();
+	struct emuv_advice_memory of;
+	int result;
 
+	if (!key)
+		return EMUV_ADVICE_VALUE;
+	*key = EMUV_ADVICE_NONE;
 	if (!calls)
 		return EMUV_ADVICE_ABSENT;
-	return calls->enter(key, (uint64_t)(uintptr_t)memory, bytes, priority);
+	of.size = sizeof of;
+	of.flags = of.reserved = 0;
+	of.address = (uint64_t)(uintptr_t)memory;
+	of.bytes = bytes;
+	of.priority = priority;
+	of.key = EMUV_ADVICE_NONE;
+	result = calls->enter(&of);
+	*key = of.key;
+	return result;
 }
 
-/* Forgets a key, its priority and its pin. */
+/* Forgets a key, its priority and its pin. Its number never comes again. */
 static __inline__ int emuv_advice_forget(uint64_t key)
 {
 	const struct emuv_advice_calls *calls = emuv_advice_library();
@@ -191,7 +241,7 @@ static __inline__ int emuv_advice_tell(const uint64_t *keys, size_t count,
 
 	if (!calls)
 		return EMUV_ADVICE_ABSENT;
-	return calls->hint(keys, count, what);
+	return calls->hint(keys, count, what, 0);
 }
 
 /* It is used about now. Counts where its bytes are; what is used often comes. */
@@ -239,30 +289,42 @@ static __inline__ int emuv_advice_pin(uint64_t key)
 	return emuv_advice_tell(&key, 1, EMUV_HINT_PIN);
 }
 
+/* It need not stay any more. */
 static __inline__ int emuv_advice_unpin(uint64_t key)
 {
 	return emuv_advice_tell(&key, 1, EMUV_HINT_UNPIN);
 }
 
-/* Finds the places of its bytes. */
+/* Finds the places of its bytes; 0 of each after an error. */
 static __inline__ int emuv_advice_where(uint64_t key,
 					struct emuv_advice_place *out)
 {
 	const struct emuv_advice_calls *calls = emuv_advice_library();
 
+	if (!out)
+		return EMUV_ADVICE_VALUE;
+	memset(out, 0, sizeof *out);
 	if (!calls)
 		return EMUV_ADVICE_ABSENT;
+	out->size = sizeof *out;
 	return calls->where(key, out);
 }
 
-/* Counts since it was registered; of EMUV_ADVICE_ALL, since the start. */
+/*
+ * Counts since it was registered; of EMUV_ADVICE_ALL, since the start. After an
+ * error all counts are 0.
+ */
 static __inline__ int emuv_advice_statistics(uint64_t key,
 					     struct emuv_advice_stats *out)
 {
 	const struct emuv_advice_calls *calls = emuv_advice_library();
 
+	if (!out)
+		return EMUV_ADVICE_VALUE;
+	memset(out, 0, sizeof *out);
 	if (!calls)
 		return EMUV_ADVICE_ABSENT;
+	out->size = sizeof *out;
 	return calls->stats(key, out);
 }
 

@@ -11,7 +11,6 @@
 
 #include <emuv/advice.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -37,7 +36,9 @@ private:
 };
 
 /// A part of an allocation that is registered for as long as the object lives.
-/// It does not own the memory. Move-only; may be used from any thread.
+/// It does not own the memory. Memory that goes back to an allocator of the
+/// program's own should have no such object any more: what is said would be
+/// said of its next owner. Move-only; may be used from any thread.
 class advised_memory
 {
 public:
@@ -47,12 +48,11 @@ public:
     /// @throws advice_error
     advised_memory(const void *memory, std::size_t bytes,
                    int priority = EMUV_PRIORITY_NORMAL)
-        : key_(next_key())
     {
-        heard(emuv_advice_register(key_, memory, bytes, priority));
+        heard(emuv_advice_register(&key_, memory, bytes, priority));
     }
     advised_memory(advised_memory &&other) noexcept
-        : key_(std::exchange(other.key_, EMUV_ADVICE_ALL))
+        : key_(std::exchange(other.key_, EMUV_ADVICE_NONE))
     {}
     advised_memory &operator=(advised_memory &&other) noexcept
     {
@@ -63,16 +63,19 @@ public:
     advised_memory &operator=(const advised_memory &) = delete;
     ~advised_memory()
     {
-        if (key_ != EMUV_ADVICE_ALL)
+        if (*this)
             emuv_advice_forget(key_);
     }
+
+    /// True if the library knows it.
+    explicit operator bool() const noexcept { return key_ != EMUV_ADVICE_NONE; }
 
     /// Says one thing of it.
     /// @return true if the library heard it
     /// @throws advice_error
     bool tell(emuv_advice_hint what) const
     {
-        return heard(emuv_advice_tell(&key_, 1, what));
+        return *this && heard(emuv_advice_tell(&key_, 1, what));
     }
     bool access() const { return tell(EMUV_HINT_ACCESS); }
     bool prefetch() const { return tell(EMUV_HINT_PREFETCH); }
@@ -89,13 +92,16 @@ public:
     [[nodiscard]] emuv_advice_place where() const
     {
         emuv_advice_place found{};
-        found.size = sizeof found;
-        heard(emuv_advice_where(key_, &found));
+        if (*this)
+            heard(emuv_advice_where(key_, &found));
         return found;
     }
     /// Counts since it was registered; all 0 where nobody knows.
     /// @throws advice_error
-    [[nodiscard]] emuv_advice_stats stats() const { return stats_of(key_); }
+    [[nodiscard]] emuv_advice_stats stats() const
+    {
+        return *this ? stats_of(key_) : emuv_advice_stats{};
+    }
 
     /// The same of all memory.
     [[nodiscard]] static emuv_advice_stats stats_of_all()
@@ -103,17 +109,11 @@ public:
         return stats_of(EMUV_ADVICE_ALL);
     }
 
-    /// The key for <emuv/advice.h>; EMUV_ADVICE_ALL: of nothing.
+    /// The key for <emuv/advice.h>; EMUV_ADVICE_NONE: the library knows nothing
+    /// of it.
     [[nodiscard]] std::uint64_t key() const noexcept { return key_; }
 
 private:
-    // Keys of C++ have the highest bit set, so that a program may choose its
-    // own beside them.
-    static std::uint64_t next_key()
-    {
-        static std::atomic<std::uint64_t> last{std::uint64_t{1} << 63};
-        return ++last;
-    }
     static bool heard(int result)
     {
         if (result != EMUV_ADVICE_OK && result != EMUV_ADVICE_ABSENT &&
@@ -124,12 +124,11 @@ private:
     static emuv_advice_stats stats_of(std::uint64_t key)
     {
         emuv_advice_stats found{};
-        found.size = sizeof found;
         heard(emuv_advice_statistics(key, &found));
         return found;
     }
 
-    std::uint64_t key_ = EMUV_ADVICE_ALL;
+    std::uint64_t key_ = EMUV_ADVICE_NONE;
 };
 
 /// Memory by name. One thread at a time.
@@ -139,8 +138,9 @@ public:
     /// True where emuV's library is loaded.
     [[nodiscard]] static bool is_there() { return emuv_advice_is_there() != 0; }
 
-    /// Registers memory under a name, or anew under the same one.
-    /// @throws advice_error
+    /// Registers memory under a name, or anew under the same one. Anew, what
+    /// was said before is taken back, but for the priority given now.
+    /// @throws advice_error  and all is as before
     const advised_memory &add(const std::string &name, const void *memory,
                               std::size_t bytes,
                               int priority = EMUV_PRIORITY_NORMAL)
@@ -161,8 +161,22 @@ public:
     bool promote(const std::string &name) const { return at(name).promote(); }
     bool demote(const std::string &name) const { return at(name).demote(); }
     bool discard(const std::string &name) const { return at(name).discard(); }
+    bool read_mostly(const std::string &name) const
+    {
+        return at(name).read_mostly();
+    }
     bool pin(const std::string &name) const { return at(name).pin(); }
     bool unpin(const std::string &name) const { return at(name).unpin(); }
+
+    /// @see advised_memory
+    [[nodiscard]] emuv_advice_place where(const std::string &name) const
+    {
+        return at(name).where();
+    }
+    [[nodiscard]] emuv_advice_stats stats(const std::string &name) const
+    {
+        return at(name).stats();
+    }
 
     [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 

@@ -26,6 +26,7 @@ from emuv.advice import (
     promote,
     read_mostly,
     register,
+    registered,
     stats,
     unpin,
     where,
@@ -34,5 +35,5 @@ from emuv.advice import (
 __all__ = [
     "AdviceError", "Group", "Place", "Stats", "access", "available", "demote",
     "discard", "forget", "pin", "prefetch", "promote", "read_mostly",
-    "register", "stats", "unpin", "where",
+    "register", "registered", "stats", "unpin", "where",
 ]

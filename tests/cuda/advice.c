@@ -2,12 +2,12 @@
 /* The header for C, as the oldest C takes it; and all of its functions. */
 #include <emuv/advice.h>
 
-int advice_in_c(uint64_t key, const void *memory, uint64_t bytes,
+int advice_in_c(const void *memory, uint64_t bytes, uint64_t *key,
 		struct emuv_advice_place *place,
 		struct emuv_advice_stats *stats);
 
 /* Registers memory, says all there is to say of it, asks, and forgets it. */
-int advice_in_c(uint64_t key, const void *memory, uint64_t bytes,
+int advice_in_c(const void *memory, uint64_t bytes, uint64_t *key,
 		struct emuv_advice_place *place,
 		struct emuv_advice_stats *stats)
 {
@@ -21,12 +21,10 @@ int advice_in_c(uint64_t key, const void *memory, uint64_t bytes,
 					  EMUV_PRIORITY_NORMAL);
 
 	for (i = 0; !result && i < sizeof hints / sizeof hints[0]; i++)
-		result = hints[i](key);
-	place->size = sizeof *place;
-	stats->size = sizeof *stats;
+		result = hints[i](*key);
 	if (!result)
-		result = emuv_advice_where(key, place);
+		result = emuv_advice_where(*key, place);
 	if (!result)
-		result = emuv_advice_statistics(key, stats);
-	return result ? result : emuv_advice_forget(key);
+		result = emuv_advice_statistics(*key, stats);
+	return result ? result : emuv_advice_forget(*key);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A program that says things of its memory, in C and in C++, with the library
-// before the simulated driver and without it. Run by ctest with 32 MiB of VRAM
-// and 64 MiB of system RAM.
+// A program that says things of its memory, in C and in C++: with the library
+// before the simulated driver, without it, and with one that is loaded later.
+// Run by ctest, a part at a time, with 32 MiB of VRAM and 64 MiB of system RAM.
 #include <emuv/stack.hpp>
 
 #include <cstdint>
@@ -11,8 +11,10 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-extern "C" int advice_in_c(uint64_t key, const void *memory, uint64_t bytes,
+extern "C" int advice_in_c(const void *memory, uint64_t bytes, uint64_t *key,
                            emuv_advice_place *place, emuv_advice_stats *stats);
 
 namespace {
@@ -27,13 +29,18 @@ Function *look_up(const char *name, Function *)
 }
 #define CU(name) (look_up(#name, static_cast<decltype(::name) *>(nullptr)))
 
+std::uint64_t sum(const emuv_advice_place &of)
+{
+    return of.bytes[EMUV_TIER_VRAM] + of.bytes[EMUV_TIER_RAM];
+}
+
+// The library is there.
 class AdviceProgram : public ::testing::Test
 {
 protected:
     void SetUp() override
     {
-        if (!emuv::stack::is_there())
-            GTEST_SKIP() << "the library is not there";
+        ASSERT_TRUE(emuv::stack::is_there());
         ASSERT_EQ(CU(cuInit)(0), CUDA_SUCCESS);
         ASSERT_EQ(CU(cuDevicePrimaryCtxRetain)(&context_, 0), CUDA_SUCCESS);
         ASSERT_EQ(CU(cuCtxSetCurrent)(context_), CUDA_SUCCESS);
@@ -59,43 +66,72 @@ protected:
 
 TEST(AdviceWithoutTheLibrary, IsAnsweredThatNobodyIsThere)
 {
-    if (emuv::stack::is_there())
-        GTEST_SKIP() << "the library is there";
+    ASSERT_FALSE(emuv::stack::is_there());
+    std::uint64_t key = 7;
     emuv_advice_place place{};
     emuv_advice_stats stats{};
-    EXPECT_EQ(advice_in_c(1, &place, 1, &place, &stats), EMUV_ADVICE_ABSENT);
+    place.tier = 3;
+    EXPECT_EQ(advice_in_c(&place, 1, &key, &place, &stats), EMUV_ADVICE_ABSENT);
+    EXPECT_EQ(key, EMUV_ADVICE_NONE);
     EXPECT_EQ(emuv_advice_forget(1), EMUV_ADVICE_ABSENT);
+    EXPECT_EQ(emuv_advice_prefetch(1), EMUV_ADVICE_ABSENT);
     EXPECT_EQ(emuv_advice_where(1, &place), EMUV_ADVICE_ABSENT);
+    EXPECT_EQ(place.tier, 0U) << "the answer is empty";
     EXPECT_EQ(emuv_advice_statistics(1, &stats), EMUV_ADVICE_ABSENT);
+    EXPECT_EQ(emuv_advice_statistics(EMUV_ADVICE_ALL, nullptr),
+              EMUV_ADVICE_VALUE);
     EXPECT_STREQ(emuv_advice_text(EMUV_ADVICE_ABSENT),
                  "emuV's library is not loaded");
     emuv::stack all;
-    all.add("weights", &place, 1);
+    EXPECT_FALSE(all.add("weights", &place, 1));
     EXPECT_FALSE(all.prefetch("weights"));
-    EXPECT_EQ(all.at("weights").where().bytes[EMUV_TIER_VRAM], 0U);
+    EXPECT_EQ(sum(all.where("weights")), 0U);
+    EXPECT_EQ(all.stats("weights").accesses, 0U);
     EXPECT_TRUE(all.remove("weights"));
+}
+
+// It has been looked for before, in vain.
+TEST(AdviceOfALibraryThatComesLater, IsHeardAndStaysWhenItIsClosed)
+{
+    ASSERT_FALSE(emuv::stack::is_there());
+    const int here = 0;
+    std::uint64_t key = 0;
+    ASSERT_EQ(emuv_advice_register(&key, &here, 1, 0), EMUV_ADVICE_ABSENT);
+    const char *const path = std::getenv("EMUV_ADVICE_TEST_LIBRARY");
+    ASSERT_NE(path, nullptr);
+    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    EXPECT_TRUE(emuv::stack::is_there());
+    EXPECT_EQ(emuv_advice_register(&key, &here, 1, 0), EMUV_ADVICE_IDLE);
+    EXPECT_EQ(dlclose(library), 0);
+    EXPECT_EQ(emuv_advice_register(&key, &here, 1, 0), EMUV_ADVICE_IDLE);
+    EXPECT_EQ(emuv_advice_prefetch(1), EMUV_ADVICE_IDLE);
 }
 
 TEST(AdviceBeforeCuInit, IsAnsweredThatTheLibraryStandsAside)
 {
-    if (!emuv::stack::is_there())
-        GTEST_SKIP() << "the library is not there";
+    ASSERT_TRUE(emuv::stack::is_there());
     int here = 0;
-    EXPECT_EQ(emuv_advice_register(1, &here, 1, 0), EMUV_ADVICE_IDLE);
+    std::uint64_t key = 7;
+    EXPECT_EQ(emuv_advice_register(&key, &here, 1, 0), EMUV_ADVICE_IDLE);
+    EXPECT_EQ(key, EMUV_ADVICE_NONE);
     EXPECT_EQ(emuv_advice_prefetch(1), EMUV_ADVICE_IDLE);
+    EXPECT_EQ(emuv_advice_forget(1), EMUV_ADVICE_IDLE);
 }
 
 TEST_F(AdviceProgram, InCIsHeard)
 {
+    std::uint64_t key = 0;
     emuv_advice_place place{};
     emuv_advice_stats stats{};
-    ASSERT_EQ(advice_in_c(7, at(0), 16 * MiB, &place, &stats), EMUV_ADVICE_OK);
-    EXPECT_EQ(place.bytes[EMUV_TIER_VRAM] + place.bytes[EMUV_TIER_RAM],
-              16 * MiB);
+    ASSERT_EQ(advice_in_c(at(0), 16 * MiB, &key, &place, &stats),
+              EMUV_ADVICE_OK);
+    EXPECT_EQ(place.size, sizeof place);
+    EXPECT_EQ(sum(place), 16 * MiB);
     EXPECT_EQ(stats.accesses, 1U);
     EXPECT_EQ(stats.hit_bytes[EMUV_TIER_VRAM] + stats.hit_bytes[EMUV_TIER_RAM],
               16 * MiB);
-    EXPECT_EQ(emuv_advice_access(7), EMUV_ADVICE_KEY) << "it is forgotten";
+    EXPECT_EQ(emuv_advice_access(key), EMUV_ADVICE_KEY) << "it is forgotten";
 }
 
 TEST_F(AdviceProgram, InCPlusPlusIsHeardUntilTheObjectGoes)
@@ -116,40 +152,93 @@ TEST_F(AdviceProgram, InCPlusPlusIsHeardUntilTheObjectGoes)
     EXPECT_TRUE(all.demote("a"));
     EXPECT_THROW(all.prefetch("b"), std::out_of_range);
     EXPECT_THROW(all.add("c", at(0), 17 * MiB), emuv::advice_error);
+    EXPECT_THROW(all.add("a", at(0), 17 * MiB), emuv::advice_error);
     EXPECT_EQ(all.size(), 1U);
+    EXPECT_TRUE(all.access("a")) << "as it was registered before";
+}
+
+// Of C, of C++, and of two libraries in one process.
+TEST_F(AdviceProgram, OfPartsThatKnowNothingOfEachOtherDoesNotMeet)
+{
+    std::uint64_t mine = 0;
+    std::uint64_t other = 0;
+    ASSERT_EQ(emuv_advice_register(&mine, at(0), MiB, 0), EMUV_ADVICE_OK);
+    ASSERT_EQ(emuv_advice_register(&other, at(0), MiB, 0), EMUV_ADVICE_OK);
+    const emuv::advised_memory third(at(0), MiB);
+    EXPECT_NE(mine, other);
+    EXPECT_NE(mine, third.key());
+    EXPECT_NE(other, third.key());
+    EXPECT_EQ(emuv_advice_forget(other), EMUV_ADVICE_OK);
+    EXPECT_EQ(emuv_advice_access(mine), EMUV_ADVICE_OK);
+    std::uint64_t next = 0;
+    ASSERT_EQ(emuv_advice_register(&next, at(0), MiB, 0), EMUV_ADVICE_OK);
+    EXPECT_NE(next, other) << "whoever forgot it may still say it";
+    EXPECT_EQ(emuv_advice_access(other), EMUV_ADVICE_KEY);
+    EXPECT_EQ(emuv_advice_forget(mine), EMUV_ADVICE_OK);
+    EXPECT_EQ(emuv_advice_forget(next), EMUV_ADVICE_OK);
 }
 
 TEST_F(AdviceProgram, ThatIsWrongIsAnsweredInWords)
 {
-    EXPECT_EQ(emuv_advice_register(1, nullptr, 1, 0), EMUV_ADVICE_ADDRESS);
-    EXPECT_EQ(emuv_advice_register(1, at(0), 16 * MiB + 1, 0),
+    std::uint64_t key = 7;
+    EXPECT_EQ(emuv_advice_register(&key, nullptr, 1, 0), EMUV_ADVICE_ADDRESS);
+    EXPECT_EQ(key, EMUV_ADVICE_NONE);
+    EXPECT_EQ(emuv_advice_register(&key, at(0), 16 * MiB + 1, 0),
               EMUV_ADVICE_RANGE);
-    EXPECT_EQ(emuv_advice_register(1, at(0), static_cast<std::uint64_t>(-1), 0),
-              EMUV_ADVICE_RANGE);
-    EXPECT_EQ(emuv_advice_register(0, at(0), 1, 0), EMUV_ADVICE_VALUE);
+    EXPECT_EQ(
+        emuv_advice_register(&key, at(0), static_cast<std::uint64_t>(-1), 0),
+        EMUV_ADVICE_RANGE);
+    EXPECT_EQ(emuv_advice_register(&key, at(0), 1, 101), EMUV_ADVICE_VALUE);
+    EXPECT_EQ(emuv_advice_register(nullptr, at(0), 1, 0), EMUV_ADVICE_VALUE);
+    EXPECT_EQ(emuv_advice_access(EMUV_ADVICE_NONE), EMUV_ADVICE_KEY);
+    EXPECT_EQ(emuv_advice_access(~std::uint64_t{0}), EMUV_ADVICE_KEY);
     EXPECT_EQ(emuv_advice_tell(nullptr, 1, EMUV_HINT_ACCESS),
               EMUV_ADVICE_VALUE);
     EXPECT_EQ(emuv_advice_tell(nullptr, 0, EMUV_HINT_ACCESS), EMUV_ADVICE_OK);
-    const std::uint64_t key = 1;
+    key = 1;
     EXPECT_EQ(emuv_advice_tell(&key, 1, 8), EMUV_ADVICE_VALUE);
     EXPECT_EQ(emuv_advice_tell(&key, 1, -1), EMUV_ADVICE_VALUE);
     EXPECT_EQ(emuv_advice_where(1, nullptr), EMUV_ADVICE_VALUE);
-    emuv_advice_place none{};
-    EXPECT_EQ(emuv_advice_where(1, &none), EMUV_ADVICE_VALUE) << "no size";
     for (int result = 0; result >= EMUV_ADVICE_PINNED; result--)
         EXPECT_STRNE(emuv_advice_text(result), emuv_advice_text(1)) << result;
     EXPECT_STREQ(emuv_advice_text(EMUV_ADVICE_PINNED - 1), emuv_advice_text(1));
     EXPECT_STREQ(emuv_advice_text(INT32_MIN), emuv_advice_text(1));
-    ASSERT_EQ(emuv_advice_register(1, at(3), 1, 0), EMUV_ADVICE_OK);
+    ASSERT_EQ(emuv_advice_register(&key, at(3), 1, 0), EMUV_ADVICE_OK);
     ASSERT_EQ(CU(cuMemFree_v2)(memory_[3]), CUDA_SUCCESS);
     memory_[3] = 0;
-    EXPECT_EQ(emuv_advice_access(1), EMUV_ADVICE_FREED);
-    EXPECT_EQ(emuv_advice_forget(1), EMUV_ADVICE_OK);
+    EXPECT_EQ(emuv_advice_access(key), EMUV_ADVICE_FREED);
+    emuv_advice_place place{};
+    place.tier = 3;
+    EXPECT_EQ(emuv_advice_where(key, &place), EMUV_ADVICE_FREED);
+    EXPECT_EQ(place.tier, 0U) << "the answer is empty";
+    EXPECT_EQ(emuv_advice_forget(key), EMUV_ADVICE_OK);
+}
+
+// What later versions may give a meaning to.
+TEST_F(AdviceProgram, WithFlagsThatMeanNothingYetIsRefused)
+{
+    const emuv_advice_calls *const library = emuv_advice_library();
+    emuv_advice_memory memory{};
+    memory.size = sizeof memory;
+    memory.address = memory_[0];
+    memory.bytes = MiB;
+    memory.flags = 1;
+    EXPECT_EQ(library->enter(&memory), EMUV_ADVICE_VALUE);
+    memory.flags = 0;
+    memory.reserved = 1;
+    EXPECT_EQ(library->enter(&memory), EMUV_ADVICE_VALUE);
+    memory.reserved = 0;
+    EXPECT_EQ(library->enter(nullptr), EMUV_ADVICE_VALUE);
+    ASSERT_EQ(library->enter(&memory), EMUV_ADVICE_OK);
+    EXPECT_EQ(library->hint(&memory.key, 1, EMUV_HINT_ACCESS, 1),
+              EMUV_ADVICE_VALUE);
+    EXPECT_EQ(library->forget(memory.key), EMUV_ADVICE_OK);
 }
 
 TEST_F(AdviceProgram, OfAnOlderOrNewerHeaderGetsWhatBothKnow)
 {
-    ASSERT_EQ(emuv_advice_register(1, at(0), MiB, 0), EMUV_ADVICE_OK);
+    const emuv_advice_calls *const library = emuv_advice_library();
+    const emuv::advised_memory part(at(0), MiB);
     struct
     {
         emuv_advice_place known;
@@ -157,15 +246,58 @@ TEST_F(AdviceProgram, OfAnOlderOrNewerHeaderGetsWhatBothKnow)
     } place{};
     place.known.size = sizeof place;
     place.newer = 5;
-    ASSERT_EQ(emuv_advice_where(1, &place.known), EMUV_ADVICE_OK);
-    EXPECT_EQ(place.newer, 0U);
-    EXPECT_EQ(place.known.size, sizeof place);
-    emuv_advice_place whole{};
-    whole.size = 16; // up to the first tier
-    whole.bytes[1] = 77;
-    ASSERT_EQ(emuv_advice_where(1, &whole), EMUV_ADVICE_OK);
-    EXPECT_EQ(whole.bytes[1], 77U) << "it was not the caller's to write";
-    EXPECT_EQ(emuv_advice_forget(1), EMUV_ADVICE_OK);
+    ASSERT_EQ(library->where(part.key(), &place.known), EMUV_ADVICE_OK);
+    EXPECT_EQ(sum(place.known), MiB);
+    EXPECT_EQ(place.newer, 5U) << "it means nothing to the library";
+    EXPECT_EQ(place.known.size, sizeof place.known) << "so much is known";
+    emuv_advice_place older{};
+    older.size = 16; // up to the first tier
+    older.bytes[1] = 77;
+    ASSERT_EQ(library->where(part.key(), &older), EMUV_ADVICE_OK);
+    EXPECT_EQ(older.size, 16U);
+    EXPECT_EQ(older.bytes[1], 77U) << "it was not the caller's to write";
+}
+
+// A size that nobody has filled in.
+TEST_F(AdviceProgram, WithASizeThatIsNoneIsRefusedAndNothingIsWritten)
+{
+    const emuv_advice_calls *const library = emuv_advice_library();
+    const emuv::advised_memory part(at(0), MiB);
+    for (const std::uint32_t size : {0U, 7U, 4097U, 0xfffffff0U}) {
+        emuv_advice_place place{};
+        place.size = size;
+        place.tier = 9;
+        EXPECT_EQ(library->where(part.key(), &place), EMUV_ADVICE_VALUE);
+        EXPECT_EQ(place.tier, 9U);
+        emuv_advice_stats stats{};
+        stats.size = size;
+        EXPECT_EQ(library->stats(part.key(), &stats), EMUV_ADVICE_VALUE);
+        emuv_advice_memory memory{};
+        memory.size = size;
+        EXPECT_EQ(library->enter(&memory), EMUV_ADVICE_VALUE);
+    }
+}
+
+TEST_F(AdviceProgram, InTheChildOfAForkIsAnsweredThatTheLibraryStandsAside)
+{
+    const emuv::advised_memory part(at(0), MiB);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        std::uint64_t key = part.key();
+        emuv_advice_place place{};
+        const bool idle =
+            emuv_advice_access(key) == EMUV_ADVICE_IDLE &&
+            emuv_advice_where(key, &place) == EMUV_ADVICE_IDLE &&
+            emuv_advice_forget(key) == EMUV_ADVICE_IDLE &&
+            emuv_advice_register(&key, &key, 1, 0) == EMUV_ADVICE_IDLE;
+        _exit(idle ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_TRUE(part.access());
 }
 
 } // namespace

@@ -49,7 +49,7 @@ protected:
         keys_ = std::make_unique<advised>(*held_);
         for (std::size_t i = 0; i < units_.size(); i++) {
             ASSERT_EQ(held_->allocate(&units_[i], unit_bytes), CUDA_SUCCESS);
-            ASSERT_EQ(keys_->add(key(i), units_[i], unit_bytes, 0),
+            ASSERT_EQ(keys_->add(units_[i], unit_bytes, 0, of_units_[i]),
                       EMUV_ADVICE_OK);
         }
     }
@@ -66,7 +66,19 @@ protected:
         EXPECT_TRUE(card_.empty());
     }
 
-    static std::uint64_t key(std::size_t unit) { return unit + 1; }
+    /// The key of a unit.
+    [[nodiscard]] std::uint64_t key(std::size_t unit) const
+    {
+        return of_units_[unit];
+    }
+    /// Registers a unit anew.
+    void rank(std::size_t unit, int priority)
+    {
+        ASSERT_EQ(keys_->forget(of_units_[unit]), EMUV_ADVICE_OK);
+        ASSERT_EQ(
+            keys_->add(units_[unit], unit_bytes, priority, of_units_[unit]),
+            EMUV_ADVICE_OK);
+    }
 
     void tell(std::size_t unit, emuv::cuda::hint what)
     {
@@ -130,5 +142,7 @@ protected:
     std::unique_ptr<emuv::cuda::memory> held_;
     std::unique_ptr<emuv::cuda::advised> keys_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
+    std::vector<std::uint64_t> of_units_ =
+        std::vector<std::uint64_t>(units_.size());
     std::uint64_t next_what_ = 1;
 };

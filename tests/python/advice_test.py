@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Python package: what programs say of their memory, before the simulated
-driver with the library in front, and without it. PyTorch is a stand-in, or the
-real one where it is installed and has a card."""
+driver with the library in front, and without it. PyTorch is a stand-in."""
 
 import argparse
 import os
@@ -65,7 +64,8 @@ class Model(torch.Module):
 class AdviceTest(unittest.TestCase):
     def run_program(self, program, *, library=True, moves=True, fails=False):
         environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{HERE / 'fake'}",
-                       "PYTHONDONTWRITEBYTECODE": "1", "EMUV_SIM_VRAM": "64M"}
+                       "PYTHONDONTWRITEBYTECODE": "1", "EMUV_SIM_VRAM": "64M",
+                       "EMUV_TEST_LIBRARY": OPTIONS.library}
         preload = [OPTIONS.runtime] if OPTIONS.runtime else []
         if library:
             preload.append(OPTIONS.library)
@@ -178,8 +178,61 @@ print(emuv.forget("a"))
     def test_before_the_driver_starts_nobody_hears(self):
         said, _ = self.run_program(BEGIN + """
 print(emuv.available(), emuv.register("a", 4096, 1), emuv.prefetch("a"))
+""" + CARD.removeprefix(BEGIN) + """
+print(emuv.prefetch("a"), *emuv.stats("a"), *emuv.where("a"))
 """)
-        self.assertEqual(said, ["True", "False", "False"])
+        self.assertEqual(said, ["True", "False", "False", "False", "False",
+                                *["0"] * 8, "unknown", "0", "0"])
+
+    def test_a_library_that_is_loaded_later_is_found(self):
+        said, _ = self.run_program(BEGIN + """
+import os
+print(emuv.available(), emuv.register("a", 4096, 1))
+later = ctypes.CDLL(os.environ["EMUV_TEST_LIBRARY"])
+print(emuv.available(), emuv.register("a", 4096, 1))
+""", library=False)
+        self.assertEqual(said, ["False", "False", "True", "False"])
+
+    def test_in_the_child_of_a_fork_nobody_hears_and_nothing_waits(self):
+        said, _ = self.run_program(CARD + """
+import os
+at = allocate(4)
+assert emuv.register("a", at, 4 * MiB)
+with emuv.advice._lock: # as another thread may
+    child = os.fork()
+    if child == 0:
+        import threading
+        answers = []
+        def ask():
+            answers.extend((emuv.access("a"), emuv.register("b", at, 1),
+                            emuv.where("a").tier, emuv.forget("a")))
+        other = threading.Thread(target=ask)
+        other.start()
+        other.join(120)
+        os._exit(0 if answers == [False, False, "unknown", False] else 1)
+print(os.waitpid(child, 0)[1], emuv.access("a"))
+""")
+        self.assertEqual(said, ["0", "True"])
+
+    def test_a_key_goes_with_the_object_that_owns_its_memory(self):
+        said, _ = self.run_program(CARD + """
+at = allocate(4)
+class Array:
+    __cuda_array_interface__ = {"data": (at, False), "typestr": "<f4",
+                                "shape": (1024, 1024), "strides": None}
+one, other = Array(), Array()
+emuv.register("array", one)
+number = emuv.advice._records["array"].number[0]
+group = emuv.Group(["array"])
+assert group.tell(emuv.advice.ACCESS)
+emuv.register("array", other) # which owns it from now on
+del one
+print(emuv.access("array"), group.try_to_tell(emuv.advice.ACCESS))
+del other
+print(error_of(emuv.access, "array")[0], emuv.registered("array"))
+print(len(emuv.advice._records))
+""")
+        self.assertEqual(said, ["True", "-3", "KeyError", "False", "0"])
 
     def test_a_model_is_told_of_in_one_line(self):
         said, errors = self.run_program(MODEL + """
@@ -191,7 +244,7 @@ for _ in range(5):
     model(0)
 hooks = [len(each.before) + len(each.after) for each in model.modules()]
 print(*hooks)
-print(emuv.stats(("weight", "second.weight")).moves)
+print(emuv.stats((1, "weight", "second.weight")).moves)
 told.close()
 print(len(told.keys))
 """)
@@ -219,14 +272,106 @@ weight.grad = torch.Tensor(MiB)
 weight.grad_hooks.run(weight)
 optimizer.state[weight] = {"step": 5, "exp_avg": torch.Tensor(MiB)}
 optimizer.step()
-print(*sorted(key[0] for key in told.keys))
+print(*sorted(key[1] for key in told.keys))
 # Gradients come and go.
 weight.grad.free()
 weight.grad = torch.Tensor(MiB)
 weight.grad_hooks.run(weight)
-emuv.access(("gradient", "first.weight"))
+print(*sorted({key[0] for key in told.keys}))
+emuv.access((1, "gradient", "first.weight"))
+weight.grad = None
+print(emuv.registered((1, "gradient", "first.weight")))
 """)
-        self.assertEqual(said, ["gradient", "state", *["weight"] * 5])
+        self.assertEqual(said, ["gradient", "state", *["weight"] * 5, "1",
+                                "False"])
+
+    def test_a_failure_of_ours_ends_advice_and_never_the_model(self):
+        said, errors = self.run_program(MODEL + """
+for broken in ("tell", "look"):
+    model = Model()
+    told = emuv.torch.enable(model, passes=None)
+    def fail(*_):
+        raise RuntimeError("broken " + broken)
+    kept = getattr(emuv.torch._Layer, broken)
+    setattr(emuv.torch._Layer, broken, fail)
+    model(0)
+    model(0)
+    setattr(emuv.torch._Layer, broken, kept)
+    print(len(told.keys), sum(len(each.before) + len(each.after)
+                              for each in model.modules()))
+    told.close()
+    for each in model.parameters():
+        each.free()
+# Nor where the model is unlike all others.
+class Odd(Model):
+    def named_parameters(self, recurse=True):
+        raise ValueError("odd")
+odd = emuv.torch.enable(Odd())
+print(len(odd.keys))
+try:
+    emuv.torch.enable(None)
+except TypeError:
+    print("TypeError")
+""")
+        self.assertEqual(said, ["0", "0", "0", "0", "0", "TypeError"])
+        for each in ("broken tell", "broken look", "odd"):
+            self.assertEqual(errors.count(each + "\n"), 1, errors)
+        self.assertNotIn("Traceback", errors)
+
+    def test_each_model_has_keys_of_its_own(self):
+        said, _ = self.run_program(MODEL + """
+class Small(torch.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.Layer(2 * MiB)
+        self.norm = torch.LayerNorm(2 * MiB)
+    def forward(self, given):
+        return self.norm(self.first(given))
+one, two = Small(), Small()
+first, second = emuv.torch.enable(one), emuv.torch.enable(two)
+print(len(first.keys), len(second.keys), len(first.keys & second.keys))
+first.close()
+print(len(second.keys))
+# The keys go with the model.
+del one, two
+import gc
+second.close = None
+gc.collect()
+print(len(second.keys))
+""")
+        self.assertEqual(said, ["2", "2", "0", "2", "0"])
+
+    def test_a_copy_of_a_model_has_no_advice(self):
+        said, _ = self.run_program(MODEL + """
+import copy, pickle
+model = Model()
+told = emuv.torch.enable(model, passes=None)
+for hook in (*model.before, *model.after, *model.first.before,
+             *model.first.after):
+    for each in (copy.deepcopy(hook), copy.copy(hook),
+                 pickle.loads(pickle.dumps(hook))):
+        assert each is not hook
+        assert each(model, 1, 2) is None
+print(len(told.keys))
+""")
+        self.assertEqual(said, ["5"])
+
+    def test_weights_that_lie_elsewhere_are_registered_anew(self):
+        said, _ = self.run_program(MODEL + """
+model = Model()
+told = emuv.torch.enable(model, passes=None)
+key = (1, "weight", "first.weight")
+weight = model.first.weight
+weight.free()
+weight.at = torch.Tensor(2 * MiB).at
+try:
+    emuv.access(key)
+except emuv.AdviceError as error:
+    print(error.code)
+model(0)
+print(emuv.access(key), len(told.keys))
+""")
+        self.assertEqual(said, ["-6", "True", "5"])
 
     def test_without_the_library_a_model_runs_and_one_line_says_so(self):
         _, errors = self.run_program(MODEL + """
@@ -246,13 +391,24 @@ emuv.torch.enable(Model(on_card=False))
 """)
         self.assertIn("no weight lies in memory that the library knows", errors)
 
+    def test_layers_that_cannot_all_be_pinned_run_all_the_same(self):
+        said, errors = self.run_program(MODEL + """
+layers = [emuv.torch.StackLinear(1024, 2048, stay=True) for _ in range(3)]
+for _ in range(2):
+    for each in layers:
+        each(0)
+print(*(emuv.stats(each.keys[0]).accesses for each in layers))
+""")
+        self.assertEqual(said, ["2", "2", "2"])
+        self.assertNotIn("runs as ever", errors)
+
     def test_a_layer_by_hand_says_itself_when_it_is_used(self):
         said, _ = self.run_program(MODEL + """
 layer = emuv.torch.StackLinear(1024, 1024, priority=7, stay=True)
 layer(0)
 layer(0)
 layer.prefetch()
-print(emuv.stats((id(layer), "weight")).accesses)
+print(*(emuv.stats(key).accesses for key in layer.keys))
 """)
         self.assertEqual(said, ["2"])
 

@@ -95,10 +95,11 @@ TEST_F(Movement, WhateverTheProgramSaysOfItsMemory)
     const bool heard = emuv_advice_is_there() != 0;
     const int fine = heard ? EMUV_ADVICE_OK : EMUV_ADVICE_ABSENT;
     std::mt19937 random(31 + seed());
-    const auto key = [](std::size_t index) { return index + 1; };
+    std::vector<std::uint64_t> keys(buffers.size());
+    const auto key = [&](std::size_t index) { return keys[index]; };
     for (std::size_t i = 0; i < buffers.size(); ++i)
         ASSERT_EQ(emuv_advice_register(
-                      key(i), reinterpret_cast<const void *>(buffers[i].at),
+                      &keys[i], reinterpret_cast<const void *>(buffers[i].at),
                       buffers[i].words * 4, static_cast<int>(random() % 5)),
                   fine);
     for (int step = 0; step < repeats(300); ++step) {

@@ -18,20 +18,37 @@ class AdvisedKeys : public Advice
 TEST_F(AdvisedKeys, WhatIsWrongIsSaidAndChangesNothing)
 {
     const CUdeviceptr at = units_[0];
+    std::uint64_t made = 7;
     EXPECT_EQ(keys_->tell(99, hint::access), EMUV_ADVICE_KEY);
     EXPECT_EQ(keys_->forget(99), EMUV_ADVICE_KEY);
-    EXPECT_EQ(keys_->add(99, 0, 1, 0), EMUV_ADVICE_ADDRESS);
-    EXPECT_EQ(keys_->add(99, 0x1234, 1, 0), EMUV_ADVICE_ADDRESS);
-    EXPECT_EQ(keys_->add(99, ~CUdeviceptr{0}, 1, 0), EMUV_ADVICE_ADDRESS);
-    EXPECT_EQ(keys_->add(99, at, 0, 0), EMUV_ADVICE_RANGE);
-    EXPECT_EQ(keys_->add(99, at, unit_bytes + 1, 0), EMUV_ADVICE_RANGE);
-    EXPECT_EQ(keys_->add(99, at, ~std::uint64_t{0}, 0), EMUV_ADVICE_RANGE);
-    EXPECT_EQ(keys_->add(99, at + 1, unit_bytes, 0), EMUV_ADVICE_RANGE);
-    EXPECT_EQ(keys_->add(99, at + unit_bytes - 1, 1, 0), EMUV_ADVICE_OK);
-    EXPECT_EQ(keys_->add(99, at, unit_bytes, 101), EMUV_ADVICE_VALUE);
-    EXPECT_EQ(keys_->add(99, at, unit_bytes, -101), EMUV_ADVICE_VALUE);
-    EXPECT_EQ(keys_->add(EMUV_ADVICE_ALL, at, unit_bytes, 0),
-              EMUV_ADVICE_VALUE);
+    EXPECT_EQ(keys_->add(0, 1, 0, made), EMUV_ADVICE_ADDRESS);
+    EXPECT_EQ(made, EMUV_ADVICE_NONE);
+    EXPECT_EQ(keys_->add(0x1234, 1, 0, made), EMUV_ADVICE_ADDRESS);
+    EXPECT_EQ(keys_->add(~CUdeviceptr{0}, 1, 0, made), EMUV_ADVICE_ADDRESS);
+    EXPECT_EQ(keys_->add(at, 0, 0, made), EMUV_ADVICE_RANGE);
+    EXPECT_EQ(keys_->add(at, unit_bytes + 1, 0, made), EMUV_ADVICE_RANGE);
+    EXPECT_EQ(keys_->add(at, ~std::uint64_t{0}, 0, made), EMUV_ADVICE_RANGE);
+    EXPECT_EQ(keys_->add(at + 1, unit_bytes, 0, made), EMUV_ADVICE_RANGE);
+    EXPECT_EQ(keys_->add(at + unit_bytes - 1, 1, 0, made), EMUV_ADVICE_OK);
+    EXPECT_NE(made, EMUV_ADVICE_NONE);
+    EXPECT_EQ(keys_->add(at, unit_bytes, 101, made), EMUV_ADVICE_VALUE);
+    EXPECT_EQ(keys_->add(at, unit_bytes, -101, made), EMUV_ADVICE_VALUE);
+}
+
+// Its place may be given to another one; it is not taken for that.
+TEST_F(AdvisedKeys, AForgottenKeyNeverComesAgain)
+{
+    std::uint64_t before = key(3);
+    for (unsigned i = 0; i < 3; i++) {
+        ASSERT_EQ(keys_->forget(before), EMUV_ADVICE_OK);
+        std::uint64_t made = 0;
+        ASSERT_EQ(keys_->add(units_[3], unit_bytes, 0, made), EMUV_ADVICE_OK);
+        EXPECT_NE(made, before);
+        EXPECT_EQ(keys_->tell(before, hint::discard), EMUV_ADVICE_KEY);
+        EXPECT_EQ(keys_->forget(before), EMUV_ADVICE_KEY);
+        EXPECT_EQ(keys_->tell(made, hint::access), EMUV_ADVICE_OK);
+        before = made;
+    }
 }
 
 TEST_F(AdvisedKeys, AKeyOfFreedMemorySaysSo)
@@ -68,12 +85,13 @@ TEST_F(AdvisedKeys, MemoryThatNeverMovesHasAPlaceAllTheSame)
 {
     CUdeviceptr small = 0;
     ASSERT_EQ(held_->allocate(&small, 1000), CUDA_SUCCESS);
-    ASSERT_EQ(keys_->add(50, small + 100, 900, 0), EMUV_ADVICE_OK);
+    std::uint64_t made = 0;
+    ASSERT_EQ(keys_->add(small + 100, 900, 0, made), EMUV_ADVICE_OK);
     for (const hint each : {hint::access, hint::prefetch, hint::demote,
                             hint::discard, hint::pin, hint::unpin})
-        EXPECT_EQ(keys_->tell(50, each), EMUV_ADVICE_OK);
+        EXPECT_EQ(keys_->tell(made, each), EMUV_ADVICE_OK);
     emuv_advice_place where{};
-    ASSERT_EQ(keys_->where(50, where), EMUV_ADVICE_OK);
+    ASSERT_EQ(keys_->where(made, where), EMUV_ADVICE_OK);
     EXPECT_EQ(where.bytes[EMUV_TIER_VRAM] + where.bytes[EMUV_TIER_RAM], 900U);
     EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
 }
@@ -84,17 +102,19 @@ TEST_F(AdvisedKeys, ServeManyThreadsWhileMemoryComesAndGoes)
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < 3; i++)
         threads.emplace_back([&, i] {
+            std::uint64_t mine = EMUV_ADVICE_NONE;
             for (std::uint64_t n = i; !over.load(); n++) {
-                const std::uint64_t which = n * 7 % 12;
-                keys_->tell(key(which), static_cast<hint>(n % 8));
+                const std::uint64_t which = n % 4 == 0 ? mine : key(n * 7 % 12);
+                keys_->tell(which, static_cast<hint>(n % 8));
                 emuv_advice_place where{};
-                keys_->where(key(which), where);
+                keys_->where(which, where);
                 if (n % 50 == 0)
-                    keys_->add(key(which), units_[which % 6], unit_bytes,
-                               static_cast<int>(n % 100));
+                    keys_->add(units_[n / 50 % 6], unit_bytes,
+                               static_cast<int>(n % 100), mine);
                 if (n % 50 == 25)
-                    keys_->forget(key(which));
+                    keys_->forget(mine);
             }
+            keys_->forget(mine);
         });
     for (unsigned i = 0; i < 50; i++) {
         CUdeviceptr &last = units_[11];
@@ -108,10 +128,11 @@ TEST_F(AdvisedKeys, ServeManyThreadsWhileMemoryComesAndGoes)
     for (std::thread &each : threads)
         each.join();
     for (std::size_t i = 0; i < units_.size(); i++)
-        keys_->forget(key(i));
+        EXPECT_EQ(keys_->forget(key(i)), EMUV_ADVICE_OK);
     // Nothing is left pinned.
     for (std::size_t i = 0; i < 6; i++) {
-        ASSERT_EQ(keys_->add(key(i), units_[i], unit_bytes, 0), EMUV_ADVICE_OK);
-        tell(i, hint::pin);
+        std::uint64_t made = 0;
+        ASSERT_EQ(keys_->add(units_[i], unit_bytes, 0, made), EMUV_ADVICE_OK);
+        ASSERT_EQ(keys_->tell(made, hint::pin), EMUV_ADVICE_OK);
     }
 }

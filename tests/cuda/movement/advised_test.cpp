@@ -3,6 +3,7 @@
 #include "advised.hpp"
 
 using emuv::cuda::hint;
+using emuv::cuda::mover;
 
 namespace {
 
@@ -39,9 +40,7 @@ TEST_F(AdvisedMoves, DemotedMemoryLeavesAndComesBackAsAsked)
 
 TEST_F(AdvisedMoves, MemoryOfALowerPriorityLeavesForWhatIsPrefetched)
 {
-    for (std::size_t i = 0; i < units_.size(); i++)
-        ASSERT_EQ(keys_->add(key(i), units_[i], unit_bytes, i == 5 ? -1 : 0),
-                  EMUV_ADVICE_OK);
+    rank(5, -1);
     tell(10, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(10); }));
     EXPECT_FALSE(is_in_vram(5));
@@ -49,12 +48,11 @@ TEST_F(AdvisedMoves, MemoryOfALowerPriorityLeavesForWhatIsPrefetched)
 
 TEST_F(AdvisedMoves, MemoryOfAHigherPriorityStays)
 {
-    for (std::size_t i = 0; i < units_.size(); i++)
-        ASSERT_EQ(keys_->add(key(i), units_[i], unit_bytes, i < 8 ? 1 : 0),
-                  EMUV_ADVICE_OK);
+    for (std::size_t i = 0; i < share_units; i++)
+        rank(i, 1);
     tell(10, hint::prefetch);
     // A look at the wish for the other one comes after that of this one.
-    ASSERT_EQ(keys_->add(key(11), units_[11], unit_bytes, 1), EMUV_ADVICE_OK);
+    rank(11, 1);
     tell(11, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(11); }));
     EXPECT_FALSE(is_in_vram(10));
@@ -125,6 +123,85 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceUntrustedWorkRuns)
     EXPECT_EQ(stats(key(2)).evicted_bytes, unit_bytes);
 }
 
+// A kernel that is trusted by its name alone may find the unit in a table, as
+// another one before it may.
+TEST_F(AdvisedMoves, WhatWasDeadCountsOnceMoreWorkMayFindItInATable)
+{
+    moves_->note_table({units_[2]});
+    const auto read = [&](auto meanwhile) {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](emuv::cuda::work &out) {
+                out.what = next_what_++;
+                out.trusted = true;
+                out.kernel = "reads";
+                out.name(units_[1]);
+            },
+            [&] {
+                meanwhile();
+                return CUDA_SUCCESS;
+            });
+    };
+    read([&] {
+        tell(2, hint::discard);
+        read([] {});
+    });
+    ASSERT_NO_FATAL_FAILURE(send_away(2));
+    EXPECT_EQ(stats(key(2)).evicted_bytes, unit_bytes);
+}
+
+// The program frees memory in one thread, and another one still says of it that
+// it is dead. Meanwhile it has been allocated again.
+TEST_F(AdvisedMoves, WhatIsSaidOfFreedMemoryIsNotSaidOfItsNextOwner)
+{
+    const mover::part before{units_[2], unit_bytes,
+                             moves_->identify(units_[2])};
+    ASSERT_NE(before.identity, 0U);
+    ASSERT_EQ(moves_->advise(before, hint::pin), mover::answer::done);
+    moves_->vacate(units_[2]);
+    EXPECT_EQ(moves_->advise(before, hint::discard), mover::answer::gone);
+    moves_->occupy(units_[2]);
+    for (const hint each :
+         {hint::prefetch, hint::promote, hint::demote, hint::discard,
+          hint::read_mostly, hint::pin, hint::unpin})
+        EXPECT_EQ(moves_->advise(before, each), mover::answer::gone);
+    EXPECT_EQ(moves_->rank(before, 5), mover::answer::gone);
+    EXPECT_FALSE(moves_->find(before));
+    EXPECT_FALSE(moves_->access(before));
+    const mover::part now{units_[2], unit_bytes, moves_->identify(units_[2])};
+    EXPECT_NE(now.identity, before.identity);
+    // It counts, and it is not pinned.
+    ASSERT_TRUE(wait_until([&] { return moves_->find(now)->ram_bytes > 0; },
+                           [&] { moves_->advise(now, hint::demote); }));
+    EXPECT_EQ(moves_->moved().evicted_bytes, unit_bytes);
+    EXPECT_EQ(keys_->tell(key(2), hint::access), EMUV_ADVICE_FREED);
+}
+
+TEST_F(AdvisedMoves, OfTheKeysOfAUnitTheHighestPriorityCountsWhileItIsThere)
+{
+    for (std::size_t i = 0; i < share_units; i++)
+        rank(i, 1);
+    std::uint64_t low = 0;
+    std::uint64_t again = 0;
+    ASSERT_EQ(keys_->add(units_[5], unit_bytes / 2, -5, low), EMUV_ADVICE_OK);
+    ASSERT_EQ(keys_->add(units_[5], unit_bytes, 1, again), EMUV_ADVICE_OK);
+    ASSERT_EQ(keys_->forget(again), EMUV_ADVICE_OK);
+    tell(10, hint::prefetch);
+    rank(11, 1);
+    tell(11, hint::prefetch);
+    ASSERT_TRUE(wait_until([&] { return is_in_vram(11); }));
+    EXPECT_FALSE(is_in_vram(10)) << "nothing lies lower than it";
+    EXPECT_TRUE(is_in_vram(5)) << "others were there before";
+    ASSERT_EQ(keys_->forget(key(5)), EMUV_ADVICE_OK);
+    tell(10, hint::prefetch);
+    ASSERT_TRUE(wait_until([&] { return is_in_vram(10); }));
+    emuv_advice_place found{};
+    ASSERT_EQ(keys_->where(low, found), EMUV_ADVICE_OK);
+    EXPECT_EQ(found.bytes[EMUV_TIER_VRAM], 0U) << "its other keys are gone";
+    ASSERT_EQ(keys_->add(units_[5], unit_bytes, 0, of_units_[5]),
+              EMUV_ADVICE_OK);
+}
+
 TEST_F(AdvisedMoves, WhatIsOftenAccessedComes)
 {
     ASSERT_FALSE(is_in_vram(9));
@@ -134,9 +211,10 @@ TEST_F(AdvisedMoves, WhatIsOftenAccessedComes)
 
 TEST_F(AdvisedMoves, APartOfAUnitNeitherLeavesNorDies)
 {
-    ASSERT_EQ(keys_->add(100, units_[4], unit_bytes / 2, 0), EMUV_ADVICE_OK);
-    ASSERT_EQ(keys_->tell(100, hint::discard), EMUV_ADVICE_OK);
-    ASSERT_EQ(keys_->tell(100, hint::demote), EMUV_ADVICE_OK);
+    std::uint64_t half = 0;
+    ASSERT_EQ(keys_->add(units_[4], unit_bytes / 2, 0, half), EMUV_ADVICE_OK);
+    ASSERT_EQ(keys_->tell(half, hint::discard), EMUV_ADVICE_OK);
+    ASSERT_EQ(keys_->tell(half, hint::demote), EMUV_ADVICE_OK);
     ASSERT_NO_FATAL_FAILURE(send_away(3));
     EXPECT_TRUE(is_in_vram(4));
     ASSERT_NO_FATAL_FAILURE(send_away(4));

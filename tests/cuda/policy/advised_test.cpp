@@ -122,6 +122,19 @@ TEST_F(AdvisedChoice, WhatGivesWayIsPinnedOnlyWhereThereIsNothingElse)
     EXPECT_EQ(choose_to_give_way(now), std::vector<intent>{evict(other)});
 }
 
+TEST_F(AdvisedChoice, WhileLaunchesFetchWhatWasUsedLongestAgoGivesWayFirst)
+{
+    now.wanted_bytes = usual;
+    now.on_demand = true;
+    now.units[add(place::vram)].idle = 7;
+    const auto oldest = add(place::vram);
+    now.units[oldest].idle = 9;
+    now.units[add(place::vram)].idle = 5;
+    for (unit_view &each : now.units)
+        each.next_use = schedule::never;
+    EXPECT_EQ(choose_to_give_way(now), std::vector<intent>{evict(oldest)});
+}
+
 TEST_F(AdvisedChoice, AHotUnitTakesNoPlaceOfAHigherPriority)
 {
     const auto hot = add(place::host);
@@ -134,6 +147,27 @@ TEST_F(AdvisedChoice, AHotUnitTakesNoPlaceOfAHigherPriority)
     EXPECT_EQ(choose_exchanges(now).front().out.unit, intent::none);
     now.units[prior].said.priority = -1;
     EXPECT_EQ(choose_exchanges(now).front().out.unit, prior);
+}
+
+TEST(AdviceTest, OfSeveralPrioritiesTheHighestCounts)
+{
+    ranks all;
+    EXPECT_EQ(all.highest(), 0);
+    all.add(-5);
+    EXPECT_EQ(all.highest(), -5);
+    all.add(3);
+    all.add(3);
+    all.add(-7);
+    EXPECT_EQ(all.highest(), 3);
+    all.remove(3);
+    EXPECT_EQ(all.highest(), 3) << "it was added twice";
+    all.remove(3);
+    EXPECT_EQ(all.highest(), -5);
+    all.remove(2); // never added
+    all.remove(-5);
+    EXPECT_EQ(all.highest(), -7);
+    all.remove(-7);
+    EXPECT_TRUE(all.empty());
 }
 
 TEST(AdviceTest, AWishThatDoesNotComeTrueIsOver)

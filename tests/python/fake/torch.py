@@ -6,6 +6,9 @@ import ctypes
 import types
 
 
+channels_last = "channels last"
+
+
 class Driver:
     """The card's memory. It is asked for with the first tensor on it."""
 
@@ -31,10 +34,13 @@ class Tensor:
         self.requires_grad = True
         self.grad = None
         self.grad_hooks = Hooks()
-        self.data = self
         if on_card:
             assert Driver.get().cuMemAlloc_v2(ctypes.byref(self.at),
                                               ctypes.c_size_t(4 * count)) == 0
+
+    @property
+    def data(self):
+        return self
 
     def free(self):
         assert Driver.get().cuMemFree_v2(self.at) == 0
@@ -48,8 +54,11 @@ class Tensor:
     def element_size(self):
         return 4
 
-    def is_contiguous(self):
+    def is_contiguous(self, memory_format=None):
         return True
+
+    def dim(self):
+        return 2
 
     def register_post_accumulate_grad_hook(self, hook):
         return self.grad_hooks.add(hook)

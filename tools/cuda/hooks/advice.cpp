@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 
@@ -27,13 +28,28 @@ static_assert(static_cast<int>(hint::access) == EMUV_HINT_ACCESS &&
 static_assert(advice::lowest == EMUV_PRIORITY_LOWEST &&
               advice::highest == EMUV_PRIORITY_HIGHEST);
 
-int enter(std::uint64_t key, std::uint64_t address, std::uint64_t bytes,
-          int priority)
+// Sizes that a program may give: from the size itself up to more than any
+// version will have. Others are of memory that nobody has filled in.
+constexpr std::uint32_t least_size = 8;
+constexpr std::uint32_t most_size = 4096;
+
+template <typename Structure>
+bool is_sized(const Structure *given)
+{
+    return given != nullptr && given->size >= least_size &&
+           given->size <= most_size;
+}
+
+int enter(emuv_advice_memory *memory)
 {
     const entry ours;
     if (!ours)
         return EMUV_ADVICE_IDLE;
-    return ours->advice->add(key, address, bytes, priority);
+    if (!is_sized(memory) || memory->size < sizeof *memory ||
+        memory->flags != 0 || memory->reserved != 0)
+        return EMUV_ADVICE_VALUE;
+    return ours->advice->add(memory->address, memory->bytes, memory->priority,
+                             memory->key);
 }
 
 int forget(std::uint64_t key)
@@ -44,13 +60,14 @@ int forget(std::uint64_t key)
     return ours->advice->forget(key);
 }
 
-int tell(const std::uint64_t *keys, std::size_t count, int what)
+int tell(const std::uint64_t *keys, std::size_t count, int what,
+         std::uint32_t flags)
 {
     const entry ours;
     if (!ours)
         return EMUV_ADVICE_IDLE;
     if ((keys == nullptr && count > 0) || what < EMUV_HINT_ACCESS ||
-        what > EMUV_HINT_UNPIN)
+        what > EMUV_HINT_UNPIN || flags != 0)
         return EMUV_ADVICE_VALUE;
     int first = EMUV_ADVICE_OK;
     for (std::size_t i = 0; i < count; i++) {
@@ -61,23 +78,21 @@ int tell(const std::uint64_t *keys, std::size_t count, int what)
 }
 
 // The program may have been built with an older or newer header. The part of
-// its structure that both know is filled in, and the rest is 0.
+// its structure that both know is filled in.
 template <typename Answer, typename Call>
 int fill_in(Answer *out, Call call)
 {
     const entry ours;
     if (!ours)
         return EMUV_ADVICE_IDLE;
-    if (out == nullptr || out->size < offsetof(Answer, size) + sizeof out->size)
+    if (!is_sized(out))
         return EMUV_ADVICE_VALUE;
-    const std::uint32_t size = out->size;
     Answer whole{};
     const int result = call(*ours->advice, whole);
     if (result != EMUV_ADVICE_OK)
         return result;
-    whole.size = size;
-    std::memset(out, 0, size);
-    std::memcpy(out, &whole, std::min<std::size_t>(size, sizeof whole));
+    whole.size = std::min<std::uint32_t>(out->size, sizeof whole);
+    std::memcpy(out, &whole, whole.size);
     return result;
 }
 

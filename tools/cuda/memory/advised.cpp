@@ -6,6 +6,29 @@
 
 namespace emuv::cuda {
 
+namespace {
+
+// The lower bits of a key say where its record lies.
+std::uint64_t place_of(std::uint64_t key)
+{
+    return key % advised::most_keys;
+}
+
+int result_of(mover::answer said)
+{
+    switch (said) {
+    case mover::answer::done:
+        return EMUV_ADVICE_OK;
+    case mover::answer::too_much:
+        return EMUV_ADVICE_PINNED;
+    case mover::answer::gone:
+        break;
+    }
+    return EMUV_ADVICE_FREED;
+}
+
+} // namespace
+
 void advised::counts::add(const memory::places &found)
 {
     accesses.fetch_add(1, std::memory_order_relaxed);
@@ -20,56 +43,64 @@ void advised::counts::show(emuv_advice_stats &out) const
     out.hit_bytes[EMUV_TIER_RAM] = ram_bytes.load();
 }
 
-int advised::add(std::uint64_t key, CUdeviceptr at, std::uint64_t bytes,
-                 int priority)
+int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
+                 std::uint64_t &key)
 {
-    if (key == EMUV_ADVICE_ALL || priority < advice::lowest ||
-        priority > advice::highest)
+    key = EMUV_ADVICE_NONE;
+    if (priority < advice::lowest || priority > advice::highest)
         return EMUV_ADVICE_VALUE;
-    memory::told_of of;
+    record_ref made(new record);
+    memory::told_of &of = made->of;
     if (!table_.find(at, of))
         return EMUV_ADVICE_ADDRESS;
     if (bytes == 0 || bytes > of.bytes - (at - of.base))
         return EMUV_ADVICE_RANGE;
-    record_ref made(new record);
-    made->at = at;
-    made->bytes = bytes;
-    made->serial = of.serial;
-    made->before = table_.places_of(of, at, bytes).moved;
-    record_ref old;
+    if (!table_.identify(of))
+        return EMUV_ADVICE_ADDRESS;
+    made->in = {at, bytes, of.identity};
+    made->said.priority = priority;
+    const auto found = table_.places_of(of, made->in);
+    if (!found || table_.rank(of, made->in, priority) == mover::answer::gone)
+        return EMUV_ADVICE_ADDRESS;
+    made->before = found->moved;
     {
         const std::lock_guard guard(lock_);
-        if (keys_.size() >= most_keys && !keys_.contains(key))
-            return EMUV_ADVICE_FULL;
-        old = std::exchange(keys_[key], made);
+        if (unused_.empty() && keys_.size() < most_keys) {
+            unused_.push_back(static_cast<std::uint32_t>(keys_.size()));
+            keys_.emplace_back();
+        }
+        if (!unused_.empty()) {
+            made->key = ++last_ * most_keys + unused_.back();
+            keys_[unused_.back()] = made;
+            unused_.pop_back();
+        }
     }
-    if (old)
-        let_go(*old);
-    table_.rank(of, at, bytes, priority);
+    if (made->key == EMUV_ADVICE_NONE) {
+        table_.forget_advice(of, made->in, made->said);
+        return EMUV_ADVICE_FULL;
+    }
+    key = made->key;
     return EMUV_ADVICE_OK;
 }
 
-// Takes back the advice about memory that is no longer registered.
-void advised::let_go(record &which)
+// Says once what lasts, however often the program says so.
+int advised::tell_lasting(record &which, hint what)
 {
-    const std::lock_guard guard(pinning_);
-    which.gone = true;
-    memory::told_of of;
-    if (table_.find(which.at, of) && of.serial == which.serial)
-        table_.forget_advice(of, which.at, which.bytes, which.pinned);
-}
-
-// A key pins its memory once, however often it says so.
-int advised::pin(record &which, const memory::told_of &of, hint what)
-{
-    const std::lock_guard guard(pinning_);
-    const bool pins = what == hint::pin;
-    if (which.gone || which.pinned == pins)
-        return EMUV_ADVICE_OK;
-    if (!table_.advise(of, which.at, which.bytes, what))
-        return EMUV_ADVICE_PINNED;
-    which.pinned = pins;
-    return EMUV_ADVICE_OK;
+    const std::lock_guard guard(lasting_);
+    bool &said =
+        what == hint::read_mostly ? which.said.read_mostly : which.said.pinned;
+    const bool next = what != hint::unpin;
+    if (which.gone)
+        return EMUV_ADVICE_KEY;
+    if (said == next) {
+        // The answer says whether the memory is there all the same.
+        return table_.places_of(which.of, which.in) ? EMUV_ADVICE_OK
+                                                    : EMUV_ADVICE_FREED;
+    }
+    const auto answer = table_.advise(which.of, which.in, what);
+    if (answer == mover::answer::done)
+        said = next;
+    return result_of(answer);
 }
 
 int advised::forget(std::uint64_t key)
@@ -77,62 +108,61 @@ int advised::forget(std::uint64_t key)
     record_ref gone;
     {
         const std::lock_guard guard(lock_);
-        const auto found = keys_.find(key);
-        if (found == keys_.end())
+        const std::uint64_t at = place_of(key);
+        if (at >= keys_.size() || !keys_[at] || keys_[at]->key != key)
             return EMUV_ADVICE_KEY;
-        gone = found->second;
-        keys_.erase(found);
+        gone = std::exchange(keys_[at], {});
+        unused_.push_back(static_cast<std::uint32_t>(at));
     }
-    let_go(*gone);
+    const std::lock_guard guard(lasting_);
+    gone->gone = true;
+    table_.forget_advice(gone->of, gone->in, gone->said);
     return EMUV_ADVICE_OK;
 }
 
 advised::record_ref advised::find(std::uint64_t key)
 {
     const std::lock_guard guard(lock_);
-    const auto found = keys_.find(key);
-    return found != keys_.end() ? found->second : record_ref();
-}
-
-// @param of  out: the allocation, which is there
-int advised::find(std::uint64_t key, record_ref &which, memory::told_of &of)
-{
-    which = find(key);
-    if (!which)
-        return EMUV_ADVICE_KEY;
-    if (!table_.find(which->at, of) || of.serial != which->serial)
-        return EMUV_ADVICE_FREED;
-    return EMUV_ADVICE_OK;
+    const std::uint64_t at = place_of(key);
+    return at < keys_.size() && keys_[at] && keys_[at]->key == key
+               ? keys_[at]
+               : record_ref();
 }
 
 int advised::tell(std::uint64_t key, hint what)
 {
-    record_ref which;
-    memory::told_of of;
-    if (const int wrong = find(key, which, of); wrong != EMUV_ADVICE_OK)
-        return wrong;
-    if (what == hint::access) {
-        const auto found = table_.places_of(of, which->at, which->bytes);
-        which->used.add(found);
-        all_.add(found);
+    const record_ref which = find(key);
+    if (!which)
+        return EMUV_ADVICE_KEY;
+    switch (what) {
+    case hint::access:
+        if (const auto found = table_.access(which->of, which->in)) {
+            which->used.add(*found);
+            all_.add(*found);
+            return EMUV_ADVICE_OK;
+        }
+        return EMUV_ADVICE_FREED;
+    case hint::read_mostly:
+    case hint::pin:
+    case hint::unpin:
+        return tell_lasting(*which, what);
+    default:
+        return result_of(table_.advise(which->of, which->in, what));
     }
-    if (what == hint::pin || what == hint::unpin)
-        return pin(*which, of, what);
-    table_.advise(of, which->at, which->bytes, what);
-    return EMUV_ADVICE_OK;
 }
 
 int advised::where(std::uint64_t key, emuv_advice_place &out)
 {
-    record_ref which;
-    memory::told_of of;
-    if (const int wrong = find(key, which, of); wrong != EMUV_ADVICE_OK)
-        return wrong;
-    const auto found = table_.places_of(of, which->at, which->bytes);
-    out.bytes[EMUV_TIER_VRAM] = found.vram_bytes;
-    out.bytes[EMUV_TIER_RAM] = found.ram_bytes;
+    const record_ref which = find(key);
+    if (!which)
+        return EMUV_ADVICE_KEY;
+    const auto found = table_.places_of(which->of, which->in);
+    if (!found)
+        return EMUV_ADVICE_FREED;
+    out.bytes[EMUV_TIER_VRAM] = found->vram_bytes;
+    out.bytes[EMUV_TIER_RAM] = found->ram_bytes;
     out.tier =
-        found.ram_bytes > found.vram_bytes ? EMUV_TIER_RAM : EMUV_TIER_VRAM;
+        found->ram_bytes > found->vram_bytes ? EMUV_TIER_RAM : EMUV_TIER_VRAM;
     return EMUV_ADVICE_OK;
 }
 
@@ -144,12 +174,14 @@ int advised::stats(std::uint64_t key, emuv_advice_stats &out)
         all_.show(out);
         moved = table_.moved();
     } else {
-        record_ref which;
-        memory::told_of of;
-        if (const int wrong = find(key, which, of); wrong != EMUV_ADVICE_OK)
-            return wrong;
+        const record_ref which = find(key);
+        if (!which)
+            return EMUV_ADVICE_KEY;
+        const auto found = table_.places_of(which->of, which->in);
+        if (!found)
+            return EMUV_ADVICE_FREED;
         which->used.show(out);
-        moved = table_.places_of(of, which->at, which->bytes).moved;
+        moved = found->moved;
         moved -= which->before;
     }
     out.fetches = moved.fetches;

@@ -8,8 +8,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
+#include <vector>
 
 #define EMUV_ADVICE_NO_CALLS
 #include <emuv/advice.h>
@@ -21,9 +21,10 @@ namespace emuv::cuda {
 ///
 /// A key names a part of one allocation. It does not hold it: once the program
 /// has freed that, the key answers EMUV_ADVICE_FREED, even if the same address
-/// has been allocated again. Of its locks, one is held for look-ups only, and
-/// no other is taken under it. The other one orders what is pinned, unpinned
-/// and forgotten, and comes before all locks.
+/// has been allocated again. No two keys are the same, ever, whoever in the
+/// process asks for one. Of its locks, one is held for look-ups only, and no
+/// other is taken under it. The other one orders what lasts of the advice with
+/// the end of its key, and comes before all locks.
 class advised
 {
 public:
@@ -32,14 +33,13 @@ public:
     advised(const advised &) = delete;
     advised &operator=(const advised &) = delete;
 
-    /// Registers memory under a key. If the key is there, it names the new
-    /// memory from then on.
-    int add(std::uint64_t key, CUdeviceptr at, std::uint64_t bytes,
-            int priority);
-    /// Forgets a key, and what it has pinned.
+    /// Registers memory.
+    /// @param key  out: its key; EMUV_ADVICE_NONE after an error
+    int add(CUdeviceptr at, std::uint64_t bytes, int priority,
+            std::uint64_t &key);
+    /// Forgets a key, and takes back what was said by it and lasts.
     int forget(std::uint64_t key);
     int tell(std::uint64_t key, hint what);
-    /// @param out  filled in up to the size that it says
     int where(std::uint64_t key, emuv_advice_place &out);
     /// @param key  EMUV_ADVICE_ALL: of all keys ever, and of all memory's moves
     int stats(std::uint64_t key, emuv_advice_stats &out);
@@ -60,26 +60,27 @@ private:
     };
     struct record : counted
     {
-        CUdeviceptr at = 0;
-        std::uint64_t bytes = 0;
-        std::uint64_t serial = 0; // of the allocation
-        moves before;             // it was registered
-        bool pinned = false;      // guarded by pinning_, like the next
+        std::uint64_t key = 0;
+        memory::told_of of;
+        mover::part in;
+        moves before;        // it was registered
+        mover::lasting said; // guarded by lasting_, like the next
         bool gone = false;
         counts used;
     };
     using record_ref = counted_ref<record>;
 
     record_ref find(std::uint64_t key);
-    int find(std::uint64_t key, record_ref &which, memory::told_of &of);
-    int pin(record &which, const memory::told_of &of, hint what);
-    void let_go(record &which);
+    int tell_lasting(record &which, hint what);
 
     memory &table_;
     counts all_;
-    std::mutex pinning_; // see above
-    std::mutex lock_;    // guards the map
-    std::map<std::uint64_t, record_ref> keys_;
+    std::mutex lasting_; // see above
+    std::mutex lock_;    // guards the rest
+    // By the lower bits of their keys. The upper bits count all keys.
+    std::vector<record_ref> keys_;
+    std::vector<std::uint32_t> unused_; // places there
+    std::uint64_t last_ = 0;            // how many keys there have been
 };
 
 } // namespace emuv::cuda

@@ -517,42 +517,76 @@ bool memory::find(CUdeviceptr address, told_of &out)
     return true;
 }
 
-// A part up to an allocation's end has the rest of the last chunk, too.
-mover::part memory::part_of(const told_of &of, CUdeviceptr at,
-                            std::uint64_t bytes)
-{
-    const bool ends = at + bytes == of.base + of.bytes;
-    return {at, ends ? of.base + of.whole_bytes - at : bytes};
-}
-
-bool memory::advise(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
-                    hint what)
+bool memory::identify(told_of &of)
 {
     mover *const moves = of.is_range ? movers_.of(of.device) : nullptr;
-    return moves == nullptr || moves->advise(part_of(of, at, bytes), what);
+    if (moves == nullptr)
+        return true;
+    of.identity = moves->identify(of.base);
+    // A range enters the table behind its mover's block, and leaves it first.
+    return is_there(of);
 }
 
-void memory::rank(const told_of &of, CUdeviceptr at, std::uint64_t bytes,
-                  int priority)
+bool memory::is_there(const told_of &of)
 {
-    if (mover *const moves = of.is_range ? movers_.of(of.device) : nullptr)
-        moves->rank(part_of(of, at, bytes), priority);
+    told_of now;
+    return find(of.base, now) && now.serial == of.serial;
 }
 
-void memory::forget_advice(const told_of &of, CUdeviceptr at,
-                           std::uint64_t bytes, bool pinned)
+mover *memory::mover_of(const told_of &of) const
 {
-    if (mover *const moves = of.is_range ? movers_.of(of.device) : nullptr)
-        moves->forget_advice(part_of(of, at, bytes), pinned);
+    return of.identity != 0 ? movers_.of(of.device) : nullptr;
 }
 
-memory::places memory::places_of(const told_of &of, CUdeviceptr at,
-                                 std::uint64_t bytes)
+// A part up to an allocation's end has the rest of the last chunk, too.
+mover::part memory::to_the_end(const told_of &of, mover::part in)
 {
-    if (mover *const moves = of.is_range ? movers_.of(of.device) : nullptr)
-        if (const auto found = moves->find({at, bytes}))
-            return *found;
+    if (in.at + in.bytes == of.base + of.bytes)
+        in.bytes = of.base + of.whole_bytes - in.at;
+    return in;
+}
+
+mover::answer memory::advise(const told_of &of, const mover::part &in,
+                             hint what)
+{
+    if (mover *const moves = mover_of(of))
+        return moves->advise(to_the_end(of, in), what);
+    return is_there(of) ? mover::answer::done : mover::answer::gone;
+}
+
+mover::answer memory::rank(const told_of &of, const mover::part &in,
+                           int priority)
+{
+    mover *const moves = mover_of(of);
+    return moves != nullptr ? moves->rank(to_the_end(of, in), priority)
+                            : mover::answer::done;
+}
+
+void memory::forget_advice(const told_of &of, const mover::part &in,
+                           const mover::lasting &said)
+{
+    if (mover *const moves = mover_of(of))
+        moves->forget_advice(to_the_end(of, in), said);
+}
+
+std::optional<memory::places> memory::access(const told_of &of,
+                                             const mover::part &in)
+{
+    if (mover *const moves = mover_of(of))
+        return moves->access(in);
+    return places_of(of, in);
+}
+
+std::optional<memory::places> memory::places_of(const told_of &of,
+                                                const mover::part &in)
+{
+    if (mover *const moves = mover_of(of))
+        return moves->find(in);
+    if (!is_there(of))
+        return {};
     places out;
+    CUdeviceptr at = in.at;
+    std::uint64_t bytes = in.bytes;
     while (bytes > 0) {
         const auto found =
             of.is_range ? ranges_.stretch_at(at) : std::optional<stretch>();

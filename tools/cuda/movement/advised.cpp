@@ -104,30 +104,37 @@ void mover::unpin(block &of, slot &one)
     say(of, one, next);
 }
 
-bool mover::advise(const part &in, hint what)
+// Null where the allocation is gone.
+block *mover::identified(const part &of)
+{
+    block *const found = blocks_.around(of.at);
+    return found != nullptr && found->identity == of.identity ? found : nullptr;
+}
+
+std::uint64_t mover::identify(CUdeviceptr at)
 {
     const std::unique_lock lock = enter();
-    block *const found = blocks_.around(in.at);
+    const block *const of = blocks_.around(at);
+    return of != nullptr ? of->identity : 0;
+}
+
+mover::answer mover::advise(const part &in, hint what)
+{
+    const std::unique_lock lock = enter();
+    block *const found = identified(in);
     if (found == nullptr)
-        return true;
+        return answer::gone;
     block &of = *found;
-    if (what == hint::access) {
-        uses_++;
-        // The wish lasts until work uses the unit: that may wait for it.
-        each_unit(of, in, any,
-                  [&](const slot &, use_mark &mark) { mark.uses.use(uses_); });
-        return true;
-    }
     if (what == hint::unpin) {
         each_unit(of, in, any,
                   [&](slot &one, const use_mark &) { unpin(of, one); });
-        return true;
+        return answer::done;
     }
     // Small blocks come at their first use, and stay. Before movement starts,
     // there is nothing to move.
     const bool lasts = what == hint::pin || what == hint::read_mostly;
     if (of.fixed || of.small || of.vacant || (!lasts && !active()))
-        return true;
+        return answer::done;
     bool done = true;
     const unsigned rest = what == hint::discard ? all
                           : what == hint::demote || what == hint::read_mostly
@@ -152,8 +159,12 @@ bool mover::advise(const part &in, hint what)
                 any_dead_ = true;
                 of.discard(one);
                 break;
-            default:
+            case hint::read_mostly:
+                one.seldom++;
                 one.said.read_mostly = true;
+                break;
+            default:
+                break;
             }
         });
     version_++;
@@ -161,30 +172,41 @@ bool mover::advise(const part &in, hint what)
         advise_after_ns_ = 0;
         to_look_.notify_all();
     }
-    return done;
+    return done ? answer::done : answer::too_much;
 }
 
-void mover::rank(const part &in, int priority)
+mover::answer mover::rank(const part &in, int priority)
 {
     const std::unique_lock lock = enter();
-    if (block *const of = blocks_.around(in.at); of != nullptr)
-        each_unit(*of, in, any, [&](slot &one, const use_mark &) {
-            one.said.priority = priority;
-        });
+    block *const of = identified(in);
+    if (of == nullptr)
+        return answer::gone;
+    each_unit(*of, in, any, [&](slot &one, const use_mark &) {
+        one.ranked.add(priority);
+        one.said.priority = one.ranked.highest();
+    });
+    version_++;
+    return answer::done;
 }
 
-void mover::forget_advice(const part &in, bool pinned)
+void mover::forget_advice(const part &in, const lasting &said)
 {
     const std::unique_lock lock = enter();
-    block *const of = blocks_.around(in.at);
+    block *const of = identified(in);
     if (of == nullptr)
         return;
     each_unit(*of, in, any, [&](slot &one, const use_mark &) {
-        if (pinned)
+        if (said.pinned)
             unpin(*of, one);
-        one.said.priority = 0;
-        one.said.read_mostly = false;
+        one.ranked.remove(said.priority);
+        one.said.priority = one.ranked.highest();
     });
+    if (said.read_mostly)
+        each_unit(*of, in, most, [&](slot &one, const use_mark &) {
+            one.seldom -= one.seldom > 0 ? 1 : 0;
+            one.said.read_mostly = one.seldom > 0;
+        });
+    version_++;
 }
 
 // The block is freed.
@@ -192,25 +214,44 @@ void mover::forget_advice(block &of)
 {
     for (slot &each : of.slots) {
         pinned_bytes_ -= each.pins > 0 ? each.bytes : 0;
-        each.pins = 0;
+        each.pins = each.seldom = 0;
+        each.ranked.clear();
         if (each.said != advice{})
             say(of, each, {});
     }
 }
 
-std::optional<mover::whereabouts> mover::find(const part &in)
+mover::whereabouts mover::look_at(block &of, const part &in)
 {
-    const std::unique_lock lock = enter();
-    block *const of = blocks_.around(in.at);
-    if (of == nullptr)
-        return {};
     whereabouts out;
-    each_unit(*of, in, any, [&](const slot &one, const use_mark &) {
+    each_unit(of, in, any, [&](const slot &one, const use_mark &) {
         (one.in_ram() ? out.ram_bytes : out.vram_bytes) +=
             common_bytes(one, in);
         out.moved += one.moved;
     });
     return out;
+}
+
+std::optional<mover::whereabouts> mover::find(const part &in)
+{
+    const std::unique_lock lock = enter();
+    block *const of = identified(in);
+    if (of == nullptr)
+        return {};
+    return look_at(*of, in);
+}
+
+std::optional<mover::whereabouts> mover::access(const part &in)
+{
+    const std::unique_lock lock = enter();
+    block *const of = identified(in);
+    if (of == nullptr)
+        return {};
+    uses_++;
+    // The wish lasts until work uses the unit: that may wait for it.
+    each_unit(*of, in, any,
+              [&](const slot &, use_mark &mark) { mark.uses.use(uses_); });
+    return look_at(*of, in);
 }
 
 moves mover::moved()

@@ -82,9 +82,11 @@ struct slot
     bool proven = false;
     bool gets_dirty = false; ///< contents seen to change between evictions
     digests::value digest{};
-    advice said;       ///< by the program; see mover::advise()
-    unsigned pins = 0; ///< how many parts of it the program has pinned
-    moves moved;       ///< of this unit, ever
+    advice said;         ///< by the program; see mover::advise()
+    ranks ranked;        ///< of the parts of it that are registered
+    unsigned pins = 0;   ///< how many parts of it the program has pinned
+    unsigned seldom = 0; ///< ... has called seldom written
+    moves moved;         ///< of this unit, ever
 
     bool in_ram() const
     {
@@ -122,6 +124,8 @@ struct block : counted
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
+    /// Of the allocation that it is now. Its mover gives no two the same.
+    std::uint64_t identity = 0;
     std::uint64_t unit_bytes = 0; ///< of the first unit
     std::size_t alike = 0;        ///< units of that size, from the first on
     std::vector<slot> slots;

@@ -152,6 +152,8 @@ public:
     }
 
 private:
+    static void may_write(block &of);
+
     blocks &blocks_;
     const pinned *const host_;
     std::vector<block_ref> in_tables_;

@@ -100,12 +100,10 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         ((is_astray() && !fetches_on_demand()) || is_untrusted_about()) &&
         bring_one_home())
         return true;
-    if (!schedule_.predicts() && waiters_ == 0) {
-        if (exchange_.at == exchange::none && follow_advice(lock))
-            return true;
-        if (!has_fetched_ || !fetches_on_demand())
-            return change_places(lock);
-    }
+    if (!schedule_.predicts() && waiters_ == 0 &&
+        !(has_fetched_ && fetches_on_demand()))
+        return (exchange_.at == exchange::none && follow_advice(lock)) ||
+               change_places(lock);
     if (exchange_.at == exchange::leaving ||
         (exchange_.at == exchange::coming &&
          exchange_.in.unit().where != place::fetching))

@@ -71,6 +71,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const std::lock_guard guard(lock_);
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used
+    made->identity = ++last_identity_;
     blocks_.add(made);
     if (!made->small)
         large_.push_back(made);
@@ -127,6 +128,7 @@ void mover::vacate(CUdeviceptr base)
     const std::unique_lock lock = enter();
     if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
         forget_advice(*of);
+        of->identity = ++last_identity_;
         of->vacate();
         vacant_++;
         version_++;

@@ -180,23 +180,46 @@ public:
     {
         CUdeviceptr at = 0;
         std::uint64_t bytes = 0;
+        /// Of the block: see identify(). Another allocation may have come to
+        /// lie there since, and what is said is not meant for that.
+        std::uint64_t identity = 0;
     };
+    /// The advice about a part that lasts until it is taken back.
+    struct lasting
+    {
+        int priority = 0;
+        bool read_mostly = false;
+        bool pinned = false;
+    };
+    enum class answer
+    {
+        done,
+        gone,     ///< the allocation is
+        too_much, ///< may not be pinned
+    };
+
+    /// @return a number of the allocation at this address, which no other one
+    ///   has; 0 where there is none
+    std::uint64_t identify(CUdeviceptr at);
 
     /// The program says something of a part of a block. That is a wish: the
     /// policy weighs it, and the gate is asked before anything moves. Each unit
     /// counts that the part lies in. To be demoted or seldom written, it must
     /// have less than an eighth of other memory; to be dead, none. Nothing
     /// happens to blocks that stay where they are.
-    /// @return false if so much may not be pinned
-    bool advise(const part &of, hint what);
-    /// Sets the priority of all units that the part lies in.
-    void rank(const part &of, int priority);
-    /// Takes back whatever lasts of the program's advice.
-    /// @param pinned  whether the part has been pinned
-    void forget_advice(const part &of, bool pinned);
+    ///
+    /// Of what lasts, whoever asks says each thing once and takes it back once:
+    /// hint::pin and hint::read_mostly here, the priority by rank().
+    answer advise(const part &of, hint what);
+    /// Adds a priority to all units that the part lies in. The highest counts.
+    answer rank(const part &of, int priority);
+    /// Takes back what was said of the part and lasts.
+    void forget_advice(const part &of, const lasting &said);
 
-    /// @return nothing where there is no such block
+    /// @return nothing where the allocation is gone
     std::optional<whereabouts> find(const part &of);
+    /// The same. It is used about now.
+    std::optional<whereabouts> access(const part &of);
     /// All moves so far.
     moves moved();
 
@@ -449,6 +472,8 @@ private:
     bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
     void give_back(motion_ref which);
     bool start_evict(const candidate &which, slot *spare);
+    block *identified(const part &of);
+    whereabouts look_at(block &of, const part &in);
     template <typename Use>
     static void each_unit(block &of, const part &in, unsigned rest, Use use);
     static std::uint64_t common_bytes(const slot &one, const part &in);
@@ -581,6 +606,7 @@ private:
     std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before
     std::uint64_t pinned_bytes_ = 0;      // by the program's advice
     bool any_dead_ = false;               // see block::discard()
+    std::uint64_t last_identity_ = 0;     // see block::identity
     moves moved_;
     std::vector<hope *> asleep_; // of those in the ledger's queue
     std::uint64_t given_up_ = 0; // units and frames that have left

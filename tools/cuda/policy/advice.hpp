@@ -2,7 +2,10 @@
 // A program's advice about its memory.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace emuv::cuda {
 
@@ -62,6 +65,46 @@ struct advice
         asks = wish::none;
         came = false;
     }
+};
+
+/// The priorities of the parts of a unit that have one.
+class ranks
+{
+public:
+    void add(int priority)
+    {
+        const auto at = place_of(priority);
+        if (at != all_.end() && at->priority == priority)
+            at->count++;
+        else
+            all_.insert(at, {priority, 1});
+    }
+    /// Takes back one that was added.
+    void remove(int priority)
+    {
+        const auto at = place_of(priority);
+        if (at != all_.end() && at->priority == priority && --at->count == 0)
+            all_.erase(at);
+    }
+    /// @return 0 where there is none
+    int highest() const { return all_.empty() ? 0 : all_.front().priority; }
+    bool empty() const { return all_.empty(); }
+    void clear() { all_.clear(); }
+
+private:
+    struct rank
+    {
+        int priority = 0;
+        std::size_t count = 0;
+    };
+    std::vector<rank>::iterator place_of(int priority)
+    {
+        return std::find_if(all_.begin(), all_.end(), [=](const rank &each) {
+            return each.priority <= priority;
+        });
+    }
+
+    std::vector<rank> all_; // the highest first
 };
 
 /// Most bytes of a share that may be pinned: the rest has to move.

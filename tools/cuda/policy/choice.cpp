@@ -191,7 +191,7 @@ choice needed_last(const view &now, Fits fits)
         const unit_view &one = now.units[i];
         if (!one.small && one.is_idle() &&
             (!out || leaves_before(now, one, out)) && fits(one))
-            out = {i, one.next_use};
+            out = {i, one.next_use, one.idle};
     }
     return out;
 }
