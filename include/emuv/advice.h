@@ -19,7 +19,7 @@
  * Addresses are device addresses. A key holds nothing: once the allocation is
  * freed, its key answers EMUV_ADVICE_FREED. A framework's allocator that keeps
  * freed memory for the next tensor frees no allocation. So forget a key before
- * its memory goes back to such an allocator: else what is said by it is said of
+ * its memory goes back to such an allocator. Otherwise the key speaks of
  * whatever lies there next.
  */
 #ifndef EMUV_ADVICE_H

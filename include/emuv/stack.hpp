@@ -36,9 +36,9 @@ private:
 };
 
 /// A part of an allocation that is registered for as long as the object lives.
-/// It does not own the memory. Memory that goes back to an allocator of the
-/// program's own should have no such object any more: what is said would be
-/// said of its next owner. Move-only; may be used from any thread.
+/// It does not own the memory. Let it go before an allocator of the program's
+/// own has the memory again: what it says would be said of the next owner.
+/// Move-only; may be used from any thread.
 class advised_memory
 {
 public:

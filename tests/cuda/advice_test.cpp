@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A program that says things of its memory, in C and in C++: with the library
-// before the simulated driver, without it, and with one that is loaded later.
-// Run by ctest, a part at a time, with 32 MiB of VRAM and 64 MiB of system RAM.
+// A program that says things of its memory, in C and in C++. The library stands
+// before the simulated driver, is absent, or is loaded later. Run by ctest, a
+// part at a time, with 32 MiB of VRAM and 64 MiB of system RAM.
 #include <emuv/stack.hpp>
 
 #include <cstdint>
@@ -214,7 +214,7 @@ TEST_F(AdviceProgram, ThatIsWrongIsAnsweredInWords)
     EXPECT_EQ(emuv_advice_forget(key), EMUV_ADVICE_OK);
 }
 
-// What later versions may give a meaning to.
+// Later versions may give them a meaning.
 TEST_F(AdviceProgram, WithFlagsThatMeanNothingYetIsRefused)
 {
     const emuv_advice_calls *const library = emuv_advice_library();

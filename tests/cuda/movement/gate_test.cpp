@@ -229,7 +229,7 @@ TEST_F(GateTest, WhatIsNamedByATableWhileWorkMayReadItStaysAtOnce)
     end_move();
 }
 
-// What was launched before the program said so may still run.
+// The first of that work was launched before the program said so.
 TEST_F(GateTest, WhatIsDeadCountsOnceMoreWorkMayReadTheTableThatNamesIt)
 {
     which.note_in_table(*one);

@@ -168,8 +168,8 @@ bool leaves_before(const advice &one, const advice &than)
 }
 
 // True if a unit is to leave before the one that was found so far. It is needed
-// later. Or both are needed at once, and the program would rather keep that
-// one, or launches fetch what they need and it was used longer ago.
+// later. If both are needed at once, the program would rather keep that one. Or
+// launches fetch what they need, and it was used longer ago.
 bool leaves_before(const view &now, const unit_view &one, const choice &found)
 {
     if (one.next_use != found.next_use)
