@@ -24,8 +24,12 @@ endif()
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.[1-8])
 foreach(page IN LISTS pages)
   string(REGEX REPLACE ".*\\.([1-8])$" "\\1" section "${page}")
+  set(component emuv)
+  if(section EQUAL 3) # of the headers
+    set(component libemuv-dev)
+  endif()
   install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}"
-    COMPONENT emuv)
+    COMPONENT ${component})
 endforeach()
 
 # udev looks below /usr/lib, /usr/local/lib and /etc/udev/rules.d; never in a
