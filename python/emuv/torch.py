@@ -75,7 +75,7 @@ def _register(key, tensor, priority):
 
 
 def _forget(keys):
-    for key in keys:
+    for key in list(keys):
         try:
             advice.forget(key)
         except KeyError:
@@ -170,7 +170,7 @@ class Advice:
         """All keys whose memory is there, as emuv.where() and emuv.stats() take
         them: tuples of the model's number and ("weight", name), ("gradient",
         name) or ("state", name)."""
-        return frozenset(key for key in self._keys if advice.registered(key))
+        return frozenset(filter(advice.registered, list(self._keys)))
 
     def close(self):
         """Takes the hooks away and forgets all keys. May be called again."""

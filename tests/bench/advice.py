@@ -3,7 +3,7 @@
 """What a program gains that says what it knows of its memory: five tests that
 stacks of memory tiers are shown by, in bytes and in time.
 
-    advice.py --library LIBCUDA [--driver SIM] [--only TEST] [--json]
+    advice.py --library LIBCUDA [--driver SIM] [--only TEST] [--json FILE]
 
 hits       a tier of 10 MiB and one of 50 MiB: the bytes found in each
 promotion  the accesses, and the time, until memory in system RAM is in VRAM
@@ -29,6 +29,10 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import results  # noqa: E402
+
 MIB = 1 << 20
 # By test: the share of VRAM and of system RAM.
 SHARES = {"hits": ("10M", "50M"), "promotion": ("16M", "64M"),
@@ -36,6 +40,10 @@ SHARES = {"hits": ("10M", "50M"), "promotion": ("16M", "64M"),
 WITH_TORCH = ("mlp", "deep")
 PATIENCE_S = 120
 TENSORS, ACCESSES = 1000, 10000
+# By the end of a measure's name.
+UNITS = {"_ns": "ns", "ms": "ms", "_mib": "MiB"}
+NOTE = ("Of many, an access that hits is one of 1,000 tensors: by a call of "
+        "Python's each, and by one call for all of them, as C makes it.")
 
 
 # ---- What runs under the library
@@ -185,6 +193,29 @@ def start(options, test, way):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def write_json(path, options, found):
+    """Leaves the measures in the form of docs/results."""
+    made = results.start(
+        "advice.py", "A program that says what it knows of its memory",
+        "tests/bench/advice.py" + (f" --only {options.only}" if options.only
+                                   else ""), card=not options.driver)
+    if options.driver:
+        made["note"] = "The simulated driver. " + NOTE
+    columns = [results.column(each)
+               for each in ("test", "measure", "value", "unit")]
+    rows = []
+    for test, measures in found.items():
+        for name, value in measures.items():
+            ends = [(end, unit) for end, unit in UNITS.items()
+                    if name.endswith(end)]
+            end, unit = ends[0] if ends else ("", "")
+            rows.append([test, name.removesuffix(end).strip("_")
+                         .replace("_", " ") or "time", value, unit])
+    made["tables"].append(results.table(None, columns, rows))
+    made["detail"] = True
+    results.write(path, made)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -193,7 +224,8 @@ def main():
     parser.add_argument("--driver", type=pathlib.Path,
                         help="the simulated libcuda.so.1, for want of a card")
     parser.add_argument("--only", choices=SHARES)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
+                        help="leave the measures there")
     parser.add_argument("--inside", choices=SHARES, help=argparse.SUPPRESS)
     parser.add_argument("--advised", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -213,12 +245,13 @@ def main():
         for way in ways:
             name = f"{test} {way}".strip()
             found[name] = start(options, test, way)
-            if not options.json:
-                print(f"{name:15}", *(f"{key} {value}" for key, value
-                                      in found[name].items()), sep="  ")
+            print(f"{name:15}", *(f"{key} {value}" for key, value
+                                  in found[name].items()), sep="  ")
+    if any("failed" in each for each in found.values()):
+        return 1
     if options.json:
-        print(json.dumps(found, indent=1))
-    return 1 if any("failed" in each for each in found.values()) else 0
+        write_json(options.json, options, found)
+    return 0
 
 
 if __name__ == "__main__":

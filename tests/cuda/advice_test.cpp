@@ -4,6 +4,7 @@
 // part at a time, with 32 MiB of VRAM and 64 MiB of system RAM.
 #include <emuv/stack.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -33,6 +34,23 @@ std::uint64_t sum(const emuv_advice_place &of)
 {
     return of.bytes[EMUV_TIER_VRAM] + of.bytes[EMUV_TIER_RAM];
 }
+
+// Programs that are built keep to these.
+static_assert(sizeof(emuv_advice_memory) == 40);
+static_assert(offsetof(emuv_advice_memory, address) == 8);
+static_assert(offsetof(emuv_advice_memory, bytes) == 16);
+static_assert(offsetof(emuv_advice_memory, priority) == 24);
+static_assert(offsetof(emuv_advice_memory, key) == 32);
+static_assert(sizeof(emuv_advice_place) == 72);
+static_assert(offsetof(emuv_advice_place, bytes) == 8);
+static_assert(sizeof(emuv_advice_stats) == 120);
+static_assert(offsetof(emuv_advice_stats, accesses) == 8);
+static_assert(offsetof(emuv_advice_stats, hit_bytes) == 16);
+static_assert(offsetof(emuv_advice_stats, fetches) == 80);
+static_assert(offsetof(emuv_advice_stats, moving_ns) == 112);
+static_assert(sizeof(emuv_advice_calls) == 56);
+static_assert(offsetof(emuv_advice_calls, enter) == 8);
+static_assert(offsetof(emuv_advice_calls, text) == 48);
 
 // The library is there.
 class AdviceProgram : public ::testing::Test
