@@ -340,11 +340,13 @@ void mover::drop_stale_advice()
     }
 }
 
-// Begins a motion that the program has asked for.
+// Begins a motion that the program has asked for, unless launches wait for
+// others, or an exchange is under way.
 // @return true if there may be more to do at once
 bool mover::follow_advice(std::unique_lock<std::mutex> &lock)
 {
-    if (wishes_ == 0 || now_ns() < advise_after_ns_)
+    if (wishes_ == 0 || waiters_ > 0 || exchange_.at != exchange::none ||
+        now_ns() < advise_after_ns_)
         return false;
     look_around();
     if (!look_at_units(lock, true))

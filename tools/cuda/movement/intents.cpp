@@ -100,16 +100,15 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         ((is_astray() && !fetches_on_demand()) || is_untrusted_about()) &&
         bring_one_home())
         return true;
+    if (follow_advice(lock))
+        return true;
     if (!schedule_.predicts() && waiters_ == 0 &&
         !(has_fetched_ && fetches_on_demand()))
-        return (exchange_.at == exchange::none && follow_advice(lock)) ||
-               change_places(lock);
+        return change_places(lock);
     if (exchange_.at == exchange::leaving ||
         (exchange_.at == exchange::coming &&
          exchange_.in.unit().where != place::fetching))
         end_exchange();
-    if (waiters_ == 0 && follow_advice(lock))
-        return true;
     const std::uint64_t state = version_;
     if (state == decided_ || (waiters_ == 0 && now_ns() < look_again_ns_))
         return false;
