@@ -137,7 +137,8 @@ class Array:
 class Strided:
     __cuda_array_interface__ = {**Array.__cuda_array_interface__,
                                 "strides": (8192, 8)}
-assert emuv.register("array", Array())
+whole = Array()
+assert emuv.register("array", whole)
 print(sum(emuv.where("array")[1:]), error_of(emuv.register, 2, Strided())[0])
 """)
         self.assertEqual(said, [str(4 << 20), "TypeError"])
