@@ -141,8 +141,13 @@ class _Record:
     """A key's number in the library, as an array of one; 0: it has none. With
     the memory's owner the record goes, too."""
 
+    __slots__ = ("number", "at", "_owner")
+
     def __init__(self, key, number, owner):
         self.number = (_KEY * 1)(number)
+        # Made once, since each hint is given it; null: it has no number.
+        self.at = ctypes.cast(self.number if number else None,
+                              ctypes.POINTER(_KEY))
         try:
             self._owner = weakref.ref(owner, lambda _: _drop(key, self))
         except TypeError:  # a number, or an object that has none
@@ -152,6 +157,7 @@ class _Record:
         """Forgets the number in the library, once."""
         number, self.number[0] = self.number[0], 0
         self._owner = None
+        self.at = ctypes.POINTER(_KEY)()
         return number == 0 or library.forget(number) == OK
 
 
@@ -245,11 +251,13 @@ def forget(key):
 
 def _hint(what, text):
     def tell(*keys):
-        if len(keys) == 1:
-            number = _records[keys[0]].number
-            return (number[0] != 0
-                    and library.heard(library.hint(number, 1, what, 0)))
-        return Group(keys).tell(what)
+        if len(keys) != 1:
+            return Group(keys).tell(what)
+        at = _records[keys[0]].at
+        if not at:
+            return False
+        result = library.hint(at, 1, what, 0)
+        return True if result == OK else library.heard(result)
     tell.__doc__ = text + """
 
     Takes keys; all of them are heard. Returns True if the library heard it;

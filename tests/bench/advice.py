@@ -116,6 +116,9 @@ def many(emuv):
         for key in there:
             access(key)
     group = emuv.Group(there)
+    if not group.tell(emuv.advice.ACCESS):
+        sys.exit("advice.py: many: nobody heard it")
+    # The machine may do other things beside: the least counts.
     runs = [(ns_each(one_by_one),
              ns_each(lambda: group.tell(emuv.advice.ACCESS)))
             for _ in range(5)]
@@ -123,8 +126,8 @@ def many(emuv):
         emuv.access(key)
     found = emuv.stats()
     all_bytes = found.vram_hit_bytes + found.ram_hit_bytes
-    return {"hits": len(there), "python_ns": statistics.median(a for a, _ in runs),
-            "c_ns": statistics.median(b for _, b in runs),
+    return {"hits": len(there), "python_ns": min(a for a, _ in runs),
+            "c_ns": min(b for _, b in runs),
             "vram_hit_share": round(found.vram_hit_bytes / all_bytes, 3)}
 
 
