@@ -62,6 +62,12 @@ bool is_to_go(const unit_view &one)
     return one.said.leaves() && one.next_use == schedule::never;
 }
 
+// The unit came as the program asked, and is about to be used.
+bool has_come_as_asked(const unit_view &one)
+{
+    return one.said.came && one.next_use == schedule::never;
+}
+
 // A unit is on its way out, as planned, as arranged, or as the program says.
 // Past the middle of its gap it is on its way back: it would leave again at
 // once.
@@ -266,9 +272,7 @@ candidates look(const view &now, const leeway &ram)
                 now.vram.may_fit(one.bytes))
                 out.fitting = {i, use};
         }
-        // It came as the program asked, and is about to be used.
-        const bool stays = one.said.came && use == schedule::never;
-        if (one.small || stays || !ram.may_leave(one))
+        if (one.small || has_come_as_asked(one) || !ram.may_leave(one))
             continue;
         choice &leaves = passing        ? out.passer
                          : one.has_room ? out.victim
