@@ -41,7 +41,8 @@ WITH_TORCH = ("mlp", "deep")
 PATIENCE_S = 120
 TENSORS, ACCESSES = 1000, 10000
 # By the end of a measure's name.
-UNITS = {"_ns": "ns", "ms": "ms", "_mib": "MiB"}
+UNITS = {"_ns": "ns", "ms": "ms", "_mib": "MiB", "_percent": "%",
+         "hits": "accesses", "accesses": "accesses"}
 NOTE = ("Of many, an access that hits is one of 1,000 tensors: by a call of "
         "Python's each, and by one call for all of them, as C makes it.")
 
@@ -128,7 +129,7 @@ def many(emuv):
     all_bytes = found.vram_hit_bytes + found.ram_hit_bytes
     return {"hits": len(there), "python_ns": min(a for a, _ in runs),
             "c_ns": min(b for _, b in runs),
-            "vram_hit_share": round(found.vram_hit_bytes / all_bytes, 3)}
+            "vram_hit_percent": round(found.vram_hit_bytes / all_bytes * 100)}
 
 
 def torch_steps(layers, width, batch, advised):
@@ -209,11 +210,11 @@ def write_json(path, options, found):
     rows = []
     for test, measures in found.items():
         for name, value in measures.items():
-            ends = [(end, unit) for end, unit in UNITS.items()
-                    if name.endswith(end)]
-            end, unit = ends[0] if ends else ("", "")
-            rows.append([test, name.removesuffix(end).strip("_")
-                         .replace("_", " ") or "time", value, unit])
+            for end, unit in UNITS.items():
+                if name.endswith(end): # of the sum of results there is none
+                    named = name.removesuffix(end).replace("_", " ")
+                    rows.append([test, named or {"ms": "time"}.get(end, end),
+                                 value, unit])
     made["tables"].append(results.table(None, columns, rows))
     made["detail"] = True
     results.write(path, made)
