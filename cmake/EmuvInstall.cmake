@@ -17,7 +17,8 @@ set(EMUV_PYTHON_DIR "lib/python3/dist-packages" CACHE STRING
   "Where the Python package is installed; below the prefix, or absolute")
 if(TARGET emuv_cuda)
   install(DIRECTORY python/emuv DESTINATION "${EMUV_PYTHON_DIR}"
-    COMPONENT libemuv-cuda FILES_MATCHING PATTERN "*.py")
+    COMPONENT libemuv-cuda FILES_MATCHING PATTERN "*.py"
+    PATTERN "__pycache__" EXCLUDE)
 endif()
 
 # Pages of the manual: docs/man/NAME.SECTION goes to manSECTION.
