@@ -8,6 +8,7 @@
 #include "hooks/cut_nodes.hpp"
 #include "hooks/unrolled.hpp"
 #include "interpose/forward.hpp"
+#include "memory/advised.hpp"
 #include "memory/memory.hpp"
 #include "movement/kernels.hpp"
 #include "movement/pinned.hpp"
@@ -22,6 +23,8 @@ struct state
     trace record; ///< off unless it was asked for
     statistics_page page;
     memory *table = nullptr;
+    /// The memory that the program has registered, to say things of it.
+    advised *advice = nullptr;
     int devices = 0;
     known_kernels *kernels = nullptr;
     /// Null if nothing is to be proven.

@@ -663,6 +663,7 @@ CUresult start_locked()
                     .refused = tell_refusal,
                     .exportable = asked.ipc,
                     .asks_again = reclaims ? is_caching_allocator : nullptr});
+    made->advice = new advised(*made->table);
     start_giving(*made->table, devices);
     // Both sides store, then load (seq_cst): at least one sees the other and
     // calls fix_all().

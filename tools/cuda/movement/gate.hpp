@@ -53,7 +53,11 @@ public:
     // ---- What stays
 
     /// Fixes a block for good. The caller may have to wait until it is mapped.
-    void fix(block &of) { of.hold_still(); }
+    void fix(block &of)
+    {
+        of.revive();
+        of.hold_still();
+    }
 
     /// True if a number is an address by which kernels may reach a block: its
     /// base, or an address that work was given.
@@ -148,6 +152,8 @@ public:
     }
 
 private:
+    static void may_write(block &of);
+
     blocks &blocks_;
     const pinned *const host_;
     std::vector<block_ref> in_tables_;

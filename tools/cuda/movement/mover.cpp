@@ -73,6 +73,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const std::lock_guard guard(lock_);
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used
+    made->identity = ++last_identity_;
     blocks_.add(made);
     if (!made->small)
         large_.push_back(made);
@@ -93,6 +94,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     vacant_ -= gone->vacant ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
+    forget_advice(*gone);
     if (gone->moving > 0) // other threads may wait for all of it
         bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
@@ -127,6 +129,8 @@ void mover::vacate(CUdeviceptr base)
 {
     const std::unique_lock lock = enter();
     if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
+        forget_advice(*of);
+        of->identity = ++last_identity_;
         of->vacate();
         vacant_++;
         version_++;
@@ -391,6 +395,7 @@ void mover::start(CUcontext context)
     // Nobody followed the work that ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
+    revive_all();
     flights_.open(context_);
     active_.store(true);
     if (!thread_.start(
