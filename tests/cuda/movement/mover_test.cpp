@@ -1500,7 +1500,8 @@ TEST_F(Mover, IsAtRestWithWhatLiesInVramOnceNothingHasMovedForAWhile)
             round(0);
             moved = !at_rest(false);
         }));
-    moves_->fix_all("a test");
+    expected_end_ = "a test";
+    moves_->fix_all(expected_end_.c_str());
     EXPECT_TRUE(moves_->is_at_rest(units_)) << "nothing moves any more";
     ASSERT_NO_FATAL_FAILURE(free_all());
 }

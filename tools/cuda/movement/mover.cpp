@@ -364,10 +364,17 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
         !motions_.empty())
         return false;
     bool all = true;
-    for (const CUdeviceptr each : named)
-        blocks_.meant_by(each).each([&](const block &of) {
+    CUdeviceptr seen_to = 0; // the end of a block that has been seen
+    for (const CUdeviceptr each : named) {
+        if (each < seen_to)
+            continue;
+        const auto meant = blocks_.meant_by(each);
+        meant.each([&](const block &of) {
             all = all && (of.fixed || of.in_ram == 0);
         });
+        if (meant.around != nullptr)
+            seen_to = meant.around->base + meant.around->bytes;
+    }
     return all;
 }
 

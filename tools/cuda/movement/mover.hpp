@@ -253,6 +253,7 @@ public:
     /// True if nothing has moved for a while, and all blocks around these
     /// addresses lie in VRAM, or if nothing moves any more. Then nothing is
     /// gained by following each part of work on them. Not in a check.
+    /// @param named  in order
     bool is_at_rest(const std::vector<CUdeviceptr> &named);
 
     /// Runs work: announces it before, and follows it after.
