@@ -146,6 +146,13 @@ int advised::tell(std::uint64_t key, hint what)
     case hint::pin:
     case hint::unpin:
         return tell_lasting(*which, what);
+    case hint::discard: {
+        // Once its key is forgotten, the memory may have another owner.
+        const std::lock_guard guard(lasting_);
+        return which->gone
+                   ? EMUV_ADVICE_KEY
+                   : result_of(table_.advise(which->of, which->in, what));
+    }
     default:
         return result_of(table_.advise(which->of, which->in, what));
     }

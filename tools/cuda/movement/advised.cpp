@@ -135,6 +135,9 @@ mover::answer mover::advise(const part &in, hint what)
     const bool lasts = what == hint::pin || what == hint::read_mostly;
     if (of.fixed || of.small || of.vacant || (!lasts && !active()))
         return answer::done;
+    // Work that waits at a barrier has not said what it reads.
+    if (what == hint::discard && !gated_.empty())
+        return answer::done;
     bool done = true;
     const unsigned rest = what == hint::discard ? all
                           : what == hint::demote || what == hint::read_mostly

@@ -54,10 +54,12 @@ void gate::may_write(block &of)
     of.may_change();
 }
 
-void gate::begin_reading()
+void gate::begin_reading(bool any_dead)
 {
     reading_ns_ = now_ns();
     const bool first = reading_++ == 0;
+    if (!first && !any_dead)
+        return;
     // Beside other such work nothing there moves. But the program may have
     // called some of it dead meanwhile.
     for (const block_ref &each : in_tables_) {

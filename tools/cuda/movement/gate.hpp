@@ -75,7 +75,8 @@ public:
 
     /// Work may begin that is trusted by a name alone: it may read tables. All
     /// that they name has to be mapped first.
-    void begin_reading();
+    /// @param any_dead  the program may have called units dead
+    void begin_reading(bool any_dead = true);
     void end_reading() { reading_--; }
     bool is_read() const { return reading_ > 0; }
     /// True if work in flight may find an address of the block in a table.

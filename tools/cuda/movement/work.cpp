@@ -558,7 +558,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
     if (begun.reads_tables)
-        gate_.begin_reading();
+        gate_.begin_reading(any_dead_);
     map_those(lock, begun.blocks);
     if (begun.reads_tables)
         map_tables(lock);
