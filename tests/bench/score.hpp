@@ -55,7 +55,7 @@ struct item
     bool graph_begins = false; ///< the first of its launch
     /// Its graph has nodes that the library does not launch one by one.
     bool is_whole = false;
-    bool waits = false;        ///< the program's thread waits until it is done
+    bool waits = false; ///< the program's thread waits until it is done
     std::size_t first_use = 0;
     std::size_t uses = 0;
     std::size_t first_name = 0; ///< addresses that it is given
