@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -164,12 +165,13 @@ public:
     }
 
     FakeDriver tables;
-    unsigned kept = 0;
-    unsigned faults = 0;
-    unsigned to_vacant = 0; // of those that were kept
-    unsigned digests = 0;
-    unsigned copies = 0;
-    unsigned called_off = 0; // units that came back to where they were
+    std::atomic<unsigned> kept{0};
+    std::atomic<unsigned> faults{0};
+    std::atomic<unsigned> to_vacant{0}; // of those that were kept
+    std::atomic<unsigned> digests{0};
+    std::atomic<unsigned> copies{0};
+    std::atomic<unsigned> called_off{
+        0}; // units that came back to where they were
 
 private:
     // The number written to each piece; none if it does not count.
