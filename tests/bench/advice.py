@@ -180,7 +180,7 @@ def start(options, test, way):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"),
                    "PYTHONDONTWRITEBYTECODE": "1"}
     if way != "plain":
-        environment |= {"LD_PRELOAD": str(options.library.resolve()),
+        environment |= {"LD_PRELOAD": str(options.preload.resolve()),
                         "EMUV_PHYSICAL": SHARES[test][0],
                         "EMUV_VIRTUAL": SHARES[test][1],
                         "EMUV_CHARGE": "allocations", "EMUV_MOVE": "1"}
@@ -223,7 +223,7 @@ def write_json(path, options, found):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path,
+    parser.add_argument("--library", dest="preload", type=pathlib.Path, metavar="LIBCUDA",
                         help="emuV's libcuda.so.1")
     parser.add_argument("--driver", type=pathlib.Path,
                         help="the simulated libcuda.so.1, for want of a card")
@@ -236,7 +236,7 @@ def main():
     if options.inside:
         print(json.dumps(run_inside(options.inside, options.advised)))
         return 0
-    if options.library is None:
+    if options.preload is None:
         parser.error("--library is needed")
     found = {}
     for test in SHARES:

@@ -65,10 +65,10 @@ class AdviceTest(unittest.TestCase):
     def run_program(self, program, *, library=True, moves=True, fails=False):
         environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{HERE / 'fake'}",
                        "PYTHONDONTWRITEBYTECODE": "1", "EMUV_SIM_VRAM": "64M",
-                       "EMUV_TEST_LIBRARY": OPTIONS.library}
+                       "EMUV_TEST_LIBRARY": OPTIONS.preload}
         preload = [OPTIONS.runtime] if OPTIONS.runtime else []
         if library:
-            preload.append(OPTIONS.library)
+            preload.append(OPTIONS.preload)
             environment |= {"EMUV_LIBCUDA": OPTIONS.driver,
                             "EMUV_PHYSICAL": "16M", "EMUV_VIRTUAL": "64M",
                             "EMUV_STORE": "numa"}
@@ -416,7 +416,7 @@ print(*(emuv.stats(key).accesses for key in layer.keys))
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
+    parser.add_argument("--library", dest="preload", required=True)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--runtime", help="a sanitizer's, to be preloaded")
     OPTIONS, left = parser.parse_known_args()

@@ -4,28 +4,15 @@
 skipped."""
 
 import math
-import os
 import pathlib
-import subprocess
 import sys
 import unittest
 
 sys.dont_write_bytecode = True
-SKIPPED = 77
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "python/emuv"
 
-try:
-    import torch
-except ImportError:
-    # Debian's PyTorch is that of Debian's Python.
-    OTHER = "/usr/bin/python3"
-    if os.environ.get("EMUV_ATTENTION_TEST") or subprocess.run(
-            [OTHER, "-c", "import torch"], check=False,
-            stderr=subprocess.DEVNULL).returncode != 0:
-        print("skipped: PyTorch is missing (apt-get install python3-torch)")
-        sys.exit(SKIPPED)
-    os.environ["EMUV_ATTENTION_TEST"] = "1"
-    os.execv(OTHER, [OTHER, *sys.argv])
+import with_torch  # noqa: E402, F401
+import torch  # noqa: E402
 
 # The file alone: the package's other modules are named as libraries are.
 sys.path.insert(0, str(PACKAGE.parent))
