@@ -406,19 +406,16 @@ private:
     // units would rob each other in turns, and be written back each time.
     bool is_worth_a_room(const choice &newcomer) const
     {
-        if (now_.on_demand && newcomer.next_use == units_.victim.next_use) {
-            // A room takes far longer to make than a unit to write back.
-            if (newcomer.idle <= units_.victim.idle)
-                return false;
-            if (spare_room(now_, of(newcomer).bytes) != intent::none)
-                return true;
-        } else if (newcomer.next_use / 8 * 7 < units_.victim.next_use) {
+        const bool is_age_all =
+            now_.on_demand && newcomer.next_use == units_.victim.next_use;
+        if (is_age_all ? newcomer.idle <= units_.victim.idle
+                       : newcomer.next_use / 8 * 7 < units_.victim.next_use)
             return false;
-        }
         const std::size_t other = spare_room(now_, of(newcomer).bytes);
-        return other != intent::none
-                   ? !now_.units[other].room_is_proven
-                   : idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
+        if (other == intent::none)
+            return idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
+        // A room takes far longer to make than a unit to write back.
+        return is_age_all || !now_.units[other].room_is_proven;
     }
 
     // Of the units in VRAM that nothing is known to need, the one that is to
