@@ -84,7 +84,7 @@ TEST(Pace, MovesUntilRoundsAreMeasuredAndThenStandsStillOnce)
     EXPECT_FALSE(runs.of.arranges());
 }
 
-TEST(Pace, StandsStillNoLongerThanMovingTwiceWouldTake)
+TEST(Pace, StandsStillNoLongerThanMovingFourTimesWouldTake)
 {
     program runs;
     runs.begin_anew();
@@ -94,7 +94,7 @@ TEST(Pace, StandsStillNoLongerThanMovingTwiceWouldTake)
         still += runs.of.moves() ? 0 : 1;
     }
     EXPECT_GT(still, 0u);
-    EXPECT_LE(still * runs.still_ns, 2 * 10 * runs.moving_ns + runs.still_ns);
+    EXPECT_LE(still * runs.still_ns, 4 * 10 * runs.moving_ns + runs.still_ns);
 }
 
 TEST(Pace, GoesOnMovingWhereThatIsFaster)
@@ -119,7 +119,7 @@ TEST(Pace, ArrangesMemoryWhereStandingStillSoIsFastest)
 {
     program runs;
     ASSERT_NO_FATAL_FAILURE(runs.arrange());
-    EXPECT_EQ(runs.moved + runs.arranged, 99u);
+    EXPECT_EQ(runs.moved + runs.arranged, 98u);
 }
 
 TEST(Pace, MovesOnWhereThatIsFasterThanBothKindsOfStandingStill)
@@ -362,6 +362,19 @@ TEST(Pace, TakesShortRoundsTogether)
     EXPECT_EQ(runs.moved, 199u);
     runs.rounds(3000);
     EXPECT_FALSE(runs.of.moves());
+}
+
+TEST(Pace, EndsThatAreSeenInBunchesMakeNoRoundSlow)
+{
+    constexpr std::uint64_t bunch = 12;
+    pace of(false);
+    std::uint64_t now = 1;
+    for (std::uint64_t i = 0; i < 40000; i++) {
+        if (i % bunch == 0)
+            now += bunch * (of.moves() ? ms / 50 : ms / 100);
+        of.ended(1, now, longest, false);
+    }
+    EXPECT_FALSE(of.moves());
 }
 
 TEST(Pace, HoldsOnWhenAStepMoreOrLessComes)

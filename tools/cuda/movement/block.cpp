@@ -144,8 +144,7 @@ touch block::touched_from(CUdeviceptr address)
     }
     // A view of a matrix's columns begins within a row.
     const std::uint64_t near = std::min(chunk_bytes, unit_bytes / 16);
-    while (next != starts.end() && *next - offset < near)
-        ++next;
+    next = std::lower_bound(next, starts.end(), offset + near);
     const std::uint64_t end = next == starts.end() ? bytes : *next;
     return {base, unit_at(offset), unit_at(end - 1)};
 }

@@ -36,10 +36,13 @@ bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
         return false;
     const bool compared =
         (state_ == state::settled || state_ == state::arranged) && !another_;
-    // Short rounds are measured several at once: up to the end of this one.
-    const std::uint64_t steps = (count_ + lag_ - 1) / lag_ * lag_;
-    if (state_ == state::still && !another_ &&
-        ns > worth_arranging * moving_ns_ * static_cast<double>(steps))
+    // Short rounds are measured several at once: up to the end of this one. In
+    // a round that does not count, memory is mapped that was mapped nowhere.
+    const auto steps =
+        static_cast<double>((count_ + lag_ - 1) / lag_ * lag_);
+    const double times = (skip_ > 0 ? 2 : 1) * worth_arranging;
+    if (state_ == state::still && !another_ && ns >= shortest_ns &&
+        ns > times * moving_ns_ * steps)
         return true;
     return ns > static_cast<double>(longest_ns) +
                     (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0);
@@ -94,7 +97,7 @@ void pace::try_next(state next)
     state_ = next;
     unarranged_ = false;
     is_ = next == state::still ? mode::still : mode::arranged;
-    skip_ = next == state::still ? 0 : 1; // memory stands still at once
+    skip_ = 1;
     tried_ = tried_disturbed_ = 0;
 }
 
@@ -116,6 +119,8 @@ void pace::measured(const past_round &one)
             try_next(state::still);
         break;
     case state::still:
+        if (!is_known(one.disturbed, 1))
+            break;
         still_ns_ = one.step_ns;
         arranged_ns_ = std::numeric_limits<double>::max();
         if (one.recurs) {

@@ -13,10 +13,10 @@ namespace emuv::cuda {
 /// A round is as many steps as lie between now and the place in the past that
 /// looks like now. Rounds of one kind follow each other; when the past is lost
 /// or lies elsewhere, another kind begins. Each kind is measured moving first.
-/// Then one round stands still, and is cut short once it has taken much longer
-/// than those: what is slow is slow for a round or two. Arranging is tried last,
-/// and only if standing still was not much slower than moving: the same bytes
-/// cross the link, at better times.
+/// Then it stands still for two rounds, of which the second counts. Both are cut
+/// short once they have taken much longer than moving did. Arranging is tried
+/// last, and only if standing still was not much slower than moving: the same
+/// bytes cross the link, at better times.
 class pace
 {
 public:
@@ -58,8 +58,7 @@ public:
     bool arranges() const { return is_ == mode::arranged; }
 
 private:
-    // Rounds that moving is tried for before it has lost, without and with
-    // disturbances.
+    // Rounds that are measured moving, without and with disturbances.
     static constexpr unsigned trial_rounds = 8;
     static constexpr unsigned disturbed_rounds = 24;
     // Rounds that arranged memory is tried for. Not tried at all if standing
