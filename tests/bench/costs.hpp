@@ -7,8 +7,8 @@
 
 namespace bench {
 
-/// Nanoseconds: at rest, while bytes come, while they leave in turns, while both
-/// do. For VRAM they are for a handle, for system RAM for 64 MiB.
+/// Nanoseconds: at rest, while bytes come, while they leave in turns, while
+/// both do. For VRAM they are for a handle, for system RAM for 64 MiB.
 struct mapping_cost
 {
     std::uint64_t rest, coming, leaving, both;

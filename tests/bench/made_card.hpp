@@ -172,8 +172,7 @@ struct card
                 return each.end;
         return from;
     }
-    // What it takes to map VRAM goes by the handle; for system RAM it goes by
-    // the page.
+    // The time goes by the handle for VRAM, and by the page for system RAM.
     void take(const bench::mapping_cost &of, bool by_page, std::uint64_t bytes)
     {
         const std::lock_guard turn(mapping);

@@ -164,9 +164,9 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     return CUDA_SUCCESS;
 }
 
-// As much of the range as fits, from its begin. Where memory moves, the calls
-// for a handle cost the same whatever its size: so only whole ones are taken,
-// if there is system RAM for all that is left.
+// As much of the range as fits, from its begin. The calls for a handle that
+// moves cost the same whatever its size. So only whole ones are taken, if there
+// is system RAM for all that is left.
 // @return the bytes charged
 std::uint64_t ranges::charge_vram(const place &at) const
 {
@@ -174,11 +174,9 @@ std::uint64_t ranges::charge_vram(const place &at) const
         budget_.charge_share_of_vram(at.device, at.bytes);
     if (share == at.bytes || movers_.of(at.device) == nullptr)
         return share;
-    const std::uint64_t whole =
-        whole_units(at.bytes, unit_bytes_at(at), share);
+    const std::uint64_t whole = whole_units(at.bytes, unit_bytes_at(at), share);
     ledger &limits = budget_.ledger_of(at.device);
-    if (whole == share ||
-        at.bytes - whole > limits.read().virtual_free_bytes())
+    if (whole == share || at.bytes - whole > limits.read().virtual_free_bytes())
         return share;
     limits.uncharge_physical(share - whole);
     return whole;

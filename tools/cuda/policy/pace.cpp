@@ -38,8 +38,7 @@ bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
         (state_ == state::settled || state_ == state::arranged) && !another_;
     // Short rounds are measured several at once: up to the end of this one. In
     // a round that does not count, memory is mapped that was mapped nowhere.
-    const auto steps =
-        static_cast<double>((count_ + lag_ - 1) / lag_ * lag_);
+    const auto steps = static_cast<double>((count_ + lag_ - 1) / lag_ * lag_);
     const double times = (skip_ > 0 ? 2 : 1) * worth_arranging;
     if (state_ == state::still && !another_ && ns >= shortest_ns &&
         ns > times * moving_ns_ * steps)

@@ -13,17 +13,15 @@ namespace emuv::cuda {
 /// A round is as many steps as lie between now and the place in the past that
 /// looks like now. Rounds of one kind follow each other; when the past is lost
 /// or lies elsewhere, another kind begins. Each kind is measured moving first.
-/// Then it stands still for two rounds, of which the second counts. Both are cut
-/// short once they have taken much longer than moving did. Arranging is tried
-/// last, and only if standing still was not much slower than moving: the same
-/// bytes cross the link, at better times.
+/// Then it stands still for two rounds, of which the second counts. Both are
+/// cut short once they have taken much longer than moving did. Arranging is
+/// tried last, and only if standing still was not much slower than moving: the
+/// same bytes cross the link, at better times.
 class pace
 {
 public:
     /// @param always  memory moves, whatever it costs
-    explicit pace(bool always)
-        : always_(always)
-    {}
+    explicit pace(bool always) : always_(always) {}
 
     /// A step has ended.
     /// @param lag  how many steps ago the same was done; 0 when unknown
