@@ -2588,11 +2588,12 @@ TEST_F(verbs, vm_serve_hands_out_nothing_of_another_instance_with_its_number)
 
 TEST_F(verbs, memory_of_a_device_is_none_of_this_machines)
 {
+    EXPECT_EQ(
+        run("create --gpu-model ivshmem --physical 0 --virtual 64G").status, 0);
+    write_file(kernel_.sys() / "class/emuv/emuv0/device/vendor", "0x1af4\n");
     write_file(kernel_.proc() / "meminfo", "MemTotal: 8388608 kB\n"
                                            "MemAvailable: 8388608 kB\n");
-    run("create --gpu-model ivshmem --virtual 64G");
-    write_file(kernel_.sys() / "class/emuv/emuv0/device/vendor", "0x1af4\n");
-    run("create --gpu-model 4070 --virtual 1G");
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 1G").status, 0);
     const auto exported = run("export");
     EXPECT_EQ(exported.status, 0);
     EXPECT_THAT(exported.out,
