@@ -2,13 +2,15 @@
 /*
  * Memory that a host hands to this guest, as an instance: QEMU's ivshmem devices.
  *
- * Such an instance is a guaranteed one. Its reserve is the device's memory (BAR 2)
- * and never grows. The kernel makes struct pages for that memory (ZONE_DEVICE), so
- * faults, pins, dma-bufs and discards work as with RAM.
+ * Such an instance is a guaranteed one, but is only as certain as the host's. Its
+ * reserve is the device's memory (BAR 2) and never grows. The kernel makes struct
+ * pages for that memory (ZONE_DEVICE), so faults, pins, dma-bufs and discards work
+ * as with RAM.
  *
  * Others use such devices, too, so a device is taken only if the module parameter
  * "ivshmem" names it, or all.
  */
+#include <linux/cc_platform.h>
 #include <linux/delay.h>
 #include <linux/memremap.h>
 #include <linux/pci.h>
@@ -30,6 +32,36 @@ struct emuv_ivshmem {
 	struct dev_pagemap pagemap;	/* last: it ends with an array */
 };
 
+/*
+ * Is it such a device, with memory of a size that an instance may have? Whoever may
+ * write new_id or driver_override gets any device here.
+ */
+static int emuv_ivshmem_check(struct pci_dev *pdev)
+{
+	resource_size_t start = pci_resource_start(pdev, EMUV_IVSHMEM_BAR);
+	resource_size_t bytes = pci_resource_len(pdev, EMUV_IVSHMEM_BAR);
+
+	if (pdev->vendor != PCI_VENDOR_ID_REDHAT_QUMRANET ||
+	    pdev->device != EMUV_IVSHMEM_DEVICE) {
+		dev_err(&pdev->dev, "%04x:%04x is no ivshmem device\n",
+			pdev->vendor, pdev->device);
+		return -ENODEV;
+	}
+	/* the kernel's mapping would be an encrypted one, which the host cannot read */
+	if (cc_platform_has(CC_ATTR_GUEST_MEM_ENCRYPT)) {
+		dev_err(&pdev->dev, "this machine's memory is encrypted, the host's is not\n");
+		return -EOPNOTSUPP;
+	}
+	if (!(pci_resource_flags(pdev, EMUV_IVSHMEM_BAR) & IORESOURCE_MEM) ||
+	    !start || !bytes || bytes > EMUV_MAX_BYTES ||
+	    !IS_ALIGNED(start | bytes, EMUV_CHUNK_BYTES)) {
+		dev_err(&pdev->dev, "%pa bytes at %pa are no whole chunks of %llu, up to %llu\n",
+			&bytes, &start, EMUV_CHUNK_BYTES, EMUV_MAX_BYTES);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 /* Get the device's memory into the kernel's linear mapping, with pages. */
 static int emuv_ivshmem_map(struct pci_dev *pdev, struct emuv_ivshmem *shmem)
 {
@@ -39,20 +71,19 @@ static int emuv_ivshmem_map(struct pci_dev *pdev, struct emuv_ivshmem *shmem)
 	struct emuv_bar *bar = &shmem->bar;
 	void *vaddr;
 
-	if (!start || !bytes || !IS_ALIGNED(start | bytes, EMUV_CHUNK_BYTES)) {
-		dev_err(&pdev->dev, "%pa bytes at %pa are no whole chunks of %llu\n",
-			&bytes, &start, EMUV_CHUNK_BYTES);
-		return -EINVAL;
-	}
-	if (!devm_request_mem_region(&pdev->dev, start, bytes, "emuv"))
+	if (!devm_request_mem_region(&pdev->dev, start, bytes, "emuv")) {
+		dev_err(&pdev->dev, "its memory is in use\n");
 		return -EBUSY;
+	}
 	pagemap->type = MEMORY_DEVICE_GENERIC;
 	pagemap->range.start = start;
 	pagemap->range.end = start + bytes - 1;
 	pagemap->nr_range = 1;
 	vaddr = devm_memremap_pages(&pdev->dev, pagemap);
-	if (IS_ERR(vaddr))
+	if (IS_ERR(vaddr)) {
+		dev_err(&pdev->dev, "no pages for its memory: %pe\n", vaddr);
 		return PTR_ERR(vaddr);
+	}
 	bar->dev = &pdev->dev;
 	bar->vaddr = vaddr;
 	bar->first_pfn = PHYS_PFN(start);
@@ -98,20 +129,22 @@ static bool emuv_ivshmem_is_pinned(const struct emuv_bar *bar)
 /*
  * Wait until nobody has any of the memory. The instance is gone, so nobody gets
  * more. Something else may lie at these addresses once the device is gone, so
- * whoever holds pages now is waited for, however long that takes.
+ * whoever holds pages now is waited for, however long that takes. The log says so
+ * each minute.
  */
 static void emuv_ivshmem_drain(struct emuv_ivshmem *shmem)
 {
 	struct emuv_bar *bar = &shmem->bar;
-	bool told = false;
+	unsigned long next = jiffies;
 
 	emuv_bar_put(bar);
 	/* a task that wakes now and then does not count as hung */
 	while (!wait_for_completion_timeout(&bar->unused, HZ) ||
 	       emuv_ivshmem_is_pinned(bar)) {
-		if (!told)
-			dev_info(bar->dev, "waits for those who have its memory pinned\n");
-		told = true;
+		if (time_after_eq(jiffies, next)) {
+			dev_warn(bar->dev, "waits for those who have its memory pinned\n");
+			next = jiffies + 60 * HZ;
+		}
 		msleep(100);
 	}
 }
@@ -124,6 +157,9 @@ static int emuv_ivshmem_probe(struct pci_dev *pdev,
 
 	if (!emuv_param_takes_ivshmem(pci_name(pdev)))
 		return -ENODEV;
+	err = emuv_ivshmem_check(pdev);
+	if (err)
+		return err;
 	shmem = devm_kzalloc(&pdev->dev, sizeof(*shmem), GFP_KERNEL);
 	if (!shmem)
 		return -ENOMEM;
@@ -135,6 +171,7 @@ static int emuv_ivshmem_probe(struct pci_dev *pdev,
 	emuv_bar_init(&shmem->bar);
 	err = emuv_ivshmem_create(shmem);
 	if (err) {
+		dev_err(&pdev->dev, "no instance of its memory: %d\n", err);
 		emuv_ivshmem_drain(shmem);
 		return err;
 	}

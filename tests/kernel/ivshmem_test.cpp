@@ -25,13 +25,14 @@ using namespace guest;
 const std::string devices = "/sys/bus/pci/devices/";
 const std::string our_driver = "/sys/bus/pci/drivers/emuv";
 
-/// The addresses of this machine's ivshmem devices.
-std::vector<std::string> addresses()
+/// The addresses of this machine's devices of a kind: ivshmem devices.
+std::vector<std::string> addresses(const std::string &vendor = "0x1af4",
+                                   const std::string &kind = "0x1110")
 {
     std::vector<std::string> found;
     for (const auto &name : names_in(devices))
-        if (read_text(devices + name + "/vendor") == "0x1af4" &&
-            read_text(devices + name + "/device") == "0x1110")
+        if (read_text(devices + name + "/vendor") == vendor &&
+            read_text(devices + name + "/device") == kind)
             found.push_back(name);
     std::sort(found.begin(), found.end());
     return found;
@@ -132,6 +133,27 @@ TEST_F(ivshmem, AddressIsANumberHoweverItIsWritten)
     std::transform(shout.begin(), shout.end(), shout.begin(), ::toupper);
     reload("ivshmem=" + shout.substr(3));
     EXPECT_TRUE(is_bound()) << shout;
+}
+
+TEST_F(ivshmem, DeviceOfAnotherKindIsRefusedHoweverItComes)
+{
+    // It has memory of the right size in the same place.
+    const auto others = addresses("0x1b36", "0x0005");
+    if (others.empty())
+        GTEST_SKIP() << "no pci-testdev: see guest_tests in scripts/test";
+    reload("ivshmem=all");
+    const auto before = names_in("/sys/class/emuv").size();
+    kernel_log log;
+    ASSERT_TRUE(
+        write_text(devices + others.front() + "/driver_override", "emuv"));
+    EXPECT_FALSE(write_text(our_driver + "/bind", others.front()));
+    write_text(devices + others.front() + "/driver_override", "\n");
+    EXPECT_FALSE(exists(our_driver + "/" + others.front()));
+    EXPECT_EQ(names_in("/sys/class/emuv").size(), before);
+    const auto lines = log.lines();
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const auto &line) {
+        return line.find("1b36:0005 is no ivshmem device") != std::string::npos;
+    }));
 }
 
 TEST_F(ivshmem, OtherInstancesAreMadeAsEver)

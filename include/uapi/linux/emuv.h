@@ -287,8 +287,8 @@ struct emuv_query_client {
 /**
  * EMUV_CREATE_GUARANTEED: reserve the RAM behind the instance's virtual VRAM
  * now. Later no call and no touch fails for lack of RAM. Excludes
- * EMUV_CREATE_OVERCOMMIT. In a virtual machine, instances of ivshmem devices have
- * it, too: their reserve is the device's memory.
+ * EMUV_CREATE_OVERCOMMIT. Instances of ivshmem devices have it, too: their reserve
+ * is the device's memory, which is as certain as the host's instance.
  */
 #define EMUV_CREATE_GUARANTEED	(1U << 1)
 
