@@ -302,6 +302,66 @@ TEST_F(ivshmem_server, path_that_fits_no_address_is_refused)
                  emuvctl::failure);
 }
 
+TEST_F(ivshmem_server, folder_that_others_may_change_is_refused)
+{
+    const auto folder = kernel_.root() / "folder";
+    std::filesystem::create_directories(folder / "inside");
+    for (const auto &path : {folder / "socket", folder / "inside/socket"}) {
+        for (const mode_t mode : {0777U, 0775U, 0757U}) {
+            ASSERT_EQ(::chmod(folder.c_str(), mode), 0);
+            EXPECT_THROW(emuvctl::ivshmem_server(path, kernel_.dev() / "emuv0"),
+                         emuvctl::failure)
+                << path << ' ' << mode;
+            EXPECT_FALSE(std::filesystem::exists(path));
+        }
+        for (const mode_t mode : {0755U, 01777U}) {
+            ASSERT_EQ(::chmod(folder.c_str(), mode), 0);
+            const emuvctl::ivshmem_server server(path, kernel_.dev() / "emuv0");
+            EXPECT_TRUE(connect_to(path)) << path << ' ' << mode;
+        }
+    }
+}
+
+TEST_F(ivshmem_server, folder_of_another_user_is_refused)
+{
+    const auto folder = kernel_.root() / "folder";
+    std::filesystem::create_directories(folder / "inside");
+    if (::chown(folder.c_str(), 12345, 12345) != 0)
+        GTEST_SKIP() << "only root may give a folder away";
+    for (const auto &path : {folder / "socket", folder / "inside/socket"}) {
+        EXPECT_THROW(emuvctl::ivshmem_server(path, kernel_.dev() / "emuv0"),
+                     emuvctl::failure);
+        EXPECT_FALSE(std::filesystem::exists(path));
+    }
+}
+
+TEST_F(ivshmem_server, no_symbolic_link_leads_to_its_folder)
+{
+    const auto folder = kernel_.root() / "folder";
+    std::filesystem::create_directories(folder / "inside");
+    std::filesystem::create_symlink(folder, kernel_.root() / "link");
+    for (const auto *const path : {"link/socket", "link/inside/socket"})
+        EXPECT_THROW(emuvctl::ivshmem_server(kernel_.root() / path,
+                                             kernel_.dev() / "emuv0"),
+                     emuvctl::failure);
+    EXPECT_TRUE(std::filesystem::is_empty(folder / "inside"));
+}
+
+TEST_F(ivshmem_server, folder_that_is_replaced_loses_nothing)
+{
+    const auto folder = kernel_.root() / "folder";
+    const auto moved = kernel_.root() / "moved";
+    std::filesystem::create_directory(folder);
+    path_ = folder / "socket";
+    serve({[&] {
+        std::filesystem::rename(folder, moved);
+        std::filesystem::create_directory(folder);
+        std::filesystem::create_hard_link(moved / "socket", path_);
+    }});
+    EXPECT_TRUE(std::filesystem::exists(path_)) << "it is another's place";
+    EXPECT_FALSE(std::filesystem::exists(moved / "socket"));
+}
+
 TEST_F(ivshmem_server, whoever_may_open_the_node_may_connect)
 {
     const auto node = kernel_.dev() / "emuv0";

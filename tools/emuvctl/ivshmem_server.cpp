@@ -43,15 +43,68 @@ constexpr std::int64_t memory_follows = -1;
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-sockaddr_un address_of(const std::filesystem::path &path)
+// The caller gives away rights to what lies in the folder. So others may
+// neither change what lies there, nor have another folder in its place.
+void check_folder(int folder, const std::filesystem::path &path)
+{
+    struct stat state
+    {};
+    if (::fstat(folder, &state) != 0)
+        fail("fstat");
+    // In a sticky folder, as /tmp is, each one's files are one's own.
+    const bool is_open =
+        (state.st_mode & 0022) != 0 && (state.st_mode & S_ISVTX) == 0;
+    if (is_open || (state.st_uid != 0 && state.st_uid != ::geteuid()))
+        throw failure(fmt::format("{}: other users may change this folder; "
+                                  "--socket names a path in another one",
+                                  printable(path.native())));
+}
+
+emuv::unique_fd open_next(int folder, const char *name)
+{
+    return emuv::unique_fd(
+        ::openat(folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+emuv::unique_fd open_folder(const std::filesystem::path &path)
+{
+    std::filesystem::path reached = "/";
+    auto folder = open_next(AT_FDCWD, "/");
+    for (const auto &name : path.relative_path()) {
+        if (!folder)
+            break;
+        check_folder(folder.get(), reached);
+        if (name.empty())
+            continue;
+        reached /= name;
+        folder = open_next(folder.get(), name.c_str());
+    }
+    if (!folder && (errno == ENOTDIR || errno == ELOOP))
+        throw failure(printable(reached.native()) +
+                      ": no folder, or a symbolic link to one; name the folder "
+                      "itself");
+    if (!folder)
+        fail("open");
+    check_folder(folder.get(), reached);
+    return folder;
+}
+
+void check_path(const std::filesystem::path &path)
+{
+    if (path.native().size() >= sizeof(sockaddr_un::sun_path))
+        throw failure(fmt::format("{}: a socket's path has at most {} bytes",
+                                  printable(path.native()),
+                                  sizeof(sockaddr_un::sun_path) - 1));
+}
+
+// Of a name in that folder, whatever the folder's path leads to meanwhile.
+sockaddr_un address_of(int folder, const std::string &name)
 {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string &text = path.native();
+    const auto text = fmt::format("/proc/self/fd/{}/{}", folder, name);
     if (text.size() >= sizeof(address.sun_path))
-        throw failure(fmt::format("{}: a socket's path has at most {} bytes",
-                                  printable(text),
-                                  sizeof(address.sun_path) - 1));
+        throw failure(printable(name) + ": a socket's name is not so long");
     std::memcpy(address.sun_path, text.data(), text.size());
     return address;
 }
@@ -84,8 +137,9 @@ bool is_served(const sockaddr_un &address)
 }
 
 // Nobody else may connect before the rights are set.
-void take_place(int listener, const sockaddr_un &address)
+void take_place(int listener, int folder, const std::string &name)
 {
+    const auto address = address_of(folder, name);
     const auto bind = [&] {
         return with_address(address, [&](auto *at, auto size) {
             return ::bind(listener, at, size);
@@ -97,29 +151,29 @@ void take_place(int listener, const sockaddr_un &address)
         return;
     struct stat there
     {};
-    if (errno != EADDRINUSE || ::lstat(address.sun_path, &there) != 0 ||
+    if (errno != EADDRINUSE ||
+        ::fstatat(folder, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISSOCK(there.st_mode))
         fail("bind");
     if (is_served(address))
-        throw failure(fmt::format("{}: another server listens there",
-                                  printable(address.sun_path)));
-    ::unlink(address.sun_path);
+        throw failure(
+            fmt::format("{}: another server listens there", printable(name)));
+    ::unlinkat(folder, name.c_str(), 0);
     if (bind() != 0)
         fail("bind");
 }
 
-// Opens the socket in the file system, as a place alone: whoever owns the
-// folder may put something else there meanwhile.
-emuv::unique_fd open_place(const std::filesystem::path &path)
+// Opens the socket in the file system, as a place alone.
+emuv::unique_fd open_place(int folder, const std::string &name)
 {
     emuv::unique_fd place(
-        ::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+        ::openat(folder, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat made
     {};
     if (!place || ::fstat(place.get(), &made) != 0)
         fail("open");
     if (!S_ISSOCK(made.st_mode))
-        throw failure(printable(path.native()) + ": it is no socket any more");
+        throw failure(printable(name) + ": it is no socket any more");
     return place;
 }
 
@@ -138,12 +192,13 @@ void give_rights_of(const std::filesystem::path &like, int place)
                 wanted.st_mode & 0666);
 }
 
-bool are_the_same(int place, const std::filesystem::path &path)
+bool are_the_same(int place, int folder, const std::string &name)
 {
     struct stat one
     {
     }, other{};
-    return ::fstat(place, &one) == 0 && ::lstat(path.c_str(), &other) == 0 &&
+    return ::fstat(place, &one) == 0 &&
+           ::fstatat(folder, name.c_str(), &other, AT_SYMLINK_NOFOLLOW) == 0 &&
            one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
@@ -200,14 +255,15 @@ bool is_over(int socket)
 
 } // namespace
 
-ivshmem_server::ivshmem_server(std::filesystem::path path,
+ivshmem_server::ivshmem_server(const std::filesystem::path &path,
                                const std::filesystem::path &like)
-    : path_(std::move(path)),
+    : name_(path.filename()),
       listener_(make_socket(SOCK_STREAM | SOCK_NONBLOCK))
 {
-    const auto address = address_of(path_);
-    take_place(listener_.get(), address);
-    place_ = open_place(path_);
+    check_path(path);
+    folder_ = open_folder(std::filesystem::absolute(path).parent_path());
+    take_place(listener_.get(), folder_.get(), name_);
+    place_ = open_place(folder_.get(), name_);
     give_rights_of(like, place_.get());
     if (::listen(listener_.get(), SOMAXCONN) != 0)
         fail("listen");
@@ -215,8 +271,8 @@ ivshmem_server::ivshmem_server(std::filesystem::path path,
 
 ivshmem_server::~ivshmem_server()
 {
-    if (are_the_same(place_.get(), path_))
-        ::unlink(path_.c_str());
+    if (are_the_same(place_.get(), folder_.get(), name_))
+        ::unlinkat(folder_.get(), name_.c_str(), 0);
     for (;;) {
         const emuv::unique_fd late(
             ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -23,12 +23,15 @@ class ivshmem_server
 {
 public:
     /// Listens. A socket that nobody serves any more is replaced.
-    /// @param path  of the socket, in a folder that is there
+    /// @param path  of the socket, in a folder that is there. Neither that
+    ///   folder nor one above it may be a symbolic link, or be such that users
+    ///   other than root and the caller may replace what lies there
     /// @param like  a file: whoever may open it may connect, as far as the
     ///   caller may give others rights
-    /// @throws failure  the path is too long, or another server listens there
+    /// @throws failure  the path is too long, others may change its folders, or
+    ///   another server listens there
     /// @throws std::system_error
-    ivshmem_server(std::filesystem::path path,
+    ivshmem_server(const std::filesystem::path &path,
                    const std::filesystem::path &like);
     ivshmem_server(const ivshmem_server &) = delete;
     ivshmem_server &operator=(const ivshmem_server &) = delete;
@@ -62,7 +65,8 @@ private:
     forget_those_that_went(std::span<const pollfd> polled,
                            const std::function<void(std::string_view)> &say);
 
-    std::filesystem::path path_;
+    std::string name_;       // of the socket, in its folder
+    emuv::unique_fd folder_; // that nobody else may change
     emuv::unique_fd listener_;
     emuv::unique_fd place_; // the socket in the file system
     std::list<machine> machines_;
