@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl over a driver in memory with one instance, emuv0, of 160 MiB: for
-// tests with programs that are to get memory of an instance.
+// emuvctl over a driver in memory with one guaranteed instance, emuv0, of 160
+// MiB: for tests with programs that are to get memory of an instance.
 #include "environment.hpp"
 #include "fake_kernel.hpp"
 
@@ -51,6 +51,7 @@ int main(int argc, char **argv)
     emuv::instance_spec spec;
     spec.gpu_model = "lab";
     spec.virtual_bytes = 160ULL << 20;
+    spec.guaranteed = true;
     emuv::control(kernel.dev(), kernel).create(spec);
 
     descriptor_sink out(STDOUT_FILENO);

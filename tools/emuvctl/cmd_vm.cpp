@@ -37,6 +37,7 @@ struct vm_options
     std::string socket;
     std::string size;
     bool libvirt = false;
+    bool allow_unguaranteed = false;
     output_options output;
 };
 
@@ -80,6 +81,22 @@ std::uint64_t size_for_machines(const vm_options &options,
                                   info.name(),
                                   say_size(info.virtual_bytes, false)));
     return bytes;
+}
+
+// Guests take their memory for certain. Where the host has none left, a machine
+// fails as its guest touches it.
+void check_guaranteed(const vm_options &options,
+                      const emuv::instance_info &info, const environment &env)
+{
+    if (info.guaranteed)
+        return;
+    const auto problem = fmt::format(
+        "{} is not guaranteed: a full host ends or stops the machine",
+        info.name());
+    if (!options.allow_unguaranteed)
+        throw failure(problem + "; create it with --guaranteed, or give "
+                                "--allow-unguaranteed");
+    env.say(problem);
 }
 
 // The instance of which memory is handed out. It is held: when it has gone, its
@@ -145,6 +162,7 @@ void cmd_vm_serve(const vm_options &options, environment &env)
 {
     const auto info = find_one(options, env);
     const auto bytes = size_for_machines(options, info);
+    check_guaranteed(options, info, env);
     const auto path = socket_path(options, info, env);
     const served_instance instance(info, env);
     const auto server = listen_at(path, options, env.dev / info.name());
@@ -278,17 +296,21 @@ verb vm_args_verb()
 verb vm_serve_verb()
 {
     const auto options = std::make_shared<vm_options>();
-    verb serve{"vm-serve", "Virtual machines",
-               "hand an instance's memory to virtual machines",
-               "Hands memory of an instance to each virtual machine that "
-               "connects, until\ninterrupted. A machine has it until it ends. "
-               "Whoever may open the instance's\nnode may connect.\n"
-               "  emuvctl vm-serve emuv0 --size 16G"};
+    verb serve{
+        "vm-serve", "Virtual machines",
+        "hand an instance's memory to virtual machines",
+        "Hands memory of a guaranteed instance to each virtual machine that "
+        "connects,\nuntil interrupted. A machine has it until it ends. "
+        "Whoever may open the\ninstance's node may connect.\n"
+        "  emuvctl vm-serve emuv0 --size 16G"};
     serve.options = {socket_option(*options),
                      {"--size", "SIZE",
                       "for each machine, a power of two. Default:\n"
                       "the largest that the instance has",
-                      &options->size}};
+                      &options->size},
+                     flag("--allow-unguaranteed", options->allow_unguaranteed,
+                          "serve an instance that is not guaranteed: a\n"
+                          "full host then ends or stops a machine")};
     serve.arguments = instance_arguments(options->instances);
     serve.arguments->required = true;
     serve.action = [options](environment &env) { cmd_vm_serve(*options, env); };
