@@ -10,14 +10,27 @@ include(CMakePackageConfigHelpers)
 install(FILES include/uapi/linux/emuv.h
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/linux" COMPONENT libemuv-dev)
 install(DIRECTORY include/emuv DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  COMPONENT libemuv-dev FILES_MATCHING PATTERN "*.hpp")
+  COMPONENT libemuv-dev FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
+
+# The Python package goes with the library that it speaks to.
+set(EMUV_PYTHON_DIR "lib/python3/dist-packages" CACHE STRING
+  "Where the Python package is installed; below the prefix, or absolute")
+if(TARGET emuv_cuda)
+  install(DIRECTORY python/emuv DESTINATION "${EMUV_PYTHON_DIR}"
+    COMPONENT libemuv-cuda FILES_MATCHING PATTERN "*.py"
+    PATTERN "__pycache__" EXCLUDE)
+endif()
 
 # Pages of the manual: docs/man/NAME.SECTION goes to manSECTION.
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.[1-8])
 foreach(page IN LISTS pages)
   string(REGEX REPLACE ".*\\.([1-8])$" "\\1" section "${page}")
+  set(component emuv)
+  if(section EQUAL 3) # of the headers
+    set(component libemuv-dev)
+  endif()
   install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}"
-    COMPONENT emuv)
+    COMPONENT ${component})
 endforeach()
 
 # udev looks below /usr/lib, /usr/local/lib and /etc/udev/rules.d; never in a

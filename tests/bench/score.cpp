@@ -248,6 +248,11 @@ private:
             tape::nodes_of(from_, launch.which);
         const std::vector<std::uint64_t> times = tape::times_of(from_, launch);
         tape::step each = launch;
+        const bool whole = std::any_of(nodes.begin(), nodes.end(), [](auto at) {
+            return at->kind != tape::node_kind::kernel &&
+                   at->kind != tape::node_kind::copy &&
+                   at->kind != tape::node_kind::fill;
+        });
         bool first = true;
         for (std::size_t i = 0; i < nodes.size(); i++) {
             const tape::node &node = *nodes[i];
@@ -284,6 +289,7 @@ private:
             if (out_.items.size() == before)
                 continue;
             out_.items.back().in_graph = true;
+            out_.items.back().is_whole = whole;
             out_.items.back().graph_begins = first;
             first = false;
             each.gap = 0;

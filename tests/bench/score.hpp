@@ -53,7 +53,9 @@ struct item
     std::uint32_t kernel = 0;  ///< in the tape; emuv::tape::none: no kernel
     bool in_graph = false;     ///< it is a node of a launched graph
     bool graph_begins = false; ///< the first of its launch
-    bool waits = false;        ///< the program's thread waits until it is done
+    /// Its graph has nodes that the library does not launch one by one.
+    bool is_whole = false;
+    bool waits = false; ///< the program's thread waits until it is done
     std::size_t first_use = 0;
     std::size_t uses = 0;
     std::size_t first_name = 0; ///< addresses that it is given

@@ -293,11 +293,14 @@ private:
     void play(std::size_t place)
     {
         const item &each = of_.items[place];
-        if (each.in_graph && !each.graph_begins) {
+        if (each.in_graph && each.is_whole && !each.graph_begins) {
             program_.at += each.after;
             return;
         }
         program_.at += each.gap;
+        // The library launches the steps of a graph one by one.
+        if (each.in_graph && !each.is_whole && !each.graph_begins)
+            program_.at += costs.launch_ns;
         sleep_until(program_.at);
         program_.calls(now_ns());
         one(place);
@@ -381,7 +384,7 @@ private:
     {
         const item &first = of_.items[place];
         const bool untrusted =
-            first.in_graph || (how_.untrusted > 0 && first.kind >= 16 &&
+            first.is_whole || (how_.untrusted > 0 && first.kind >= 16 &&
                                any_() % how_.untrusted == 0);
         moves_.run(
             stream_,
@@ -391,7 +394,7 @@ private:
                                 : first.kind;
                 next.trusted = !untrusted;
                 next.open_ended = first.kernel != emuv::tape::none;
-                if (first.in_graph)
+                if (first.is_whole)
                     return; // nobody looks into it
                 for (const emuv::tape::place &each : of_.names_of(first))
                     next.name(at_[each.allocation] + each.offset);
@@ -400,7 +403,7 @@ private:
                 const std::lock_guard guard(made_.lock);
                 enqueue(first);
                 for (std::size_t i = place + 1;
-                     first.in_graph && i < of_.items.size() &&
+                     first.is_whole && i < of_.items.size() &&
                      of_.items[i].in_graph && !of_.items[i].graph_begins;
                      i++)
                     enqueue(of_.items[i]);

@@ -226,6 +226,20 @@ class RunSettingsTest(unittest.TestCase):
                       dry(EMUV_MOVE="0"), dry("--move", "--disable"),
                       dry("--move", EMUV_DISABLE="1")):
             self.assertEqual(still, [])
+        self.assertEqual(dry("--move", EMUV_DISABLE="0"), usual)
+
+    def test_the_callers_environment_disables_as_the_option_does(self):
+        for more, variables in ((("--disable",), {}), ((), {"EMUV_DISABLE": "1"})):
+            self.assertEqual(self.environment_under(*more, **variables)["EMUV_DISABLE"], "1")
+            estimate = self.folder / "estimate.json"
+            estimate.write_text(subprocess.run(
+                [self.emuvctl, "estimate", "gpt2", "--json"], check=True, text=True,
+                stdout=subprocess.PIPE).stdout)
+            done = self.run_under(*LIMIT, f"--score={estimate}", *more, **variables)
+            self.assertEqual(done.returncode, 125)
+            self.assertIn("--score does not go with", done.stderr)
+            self.assertIn((*more, *variables)[0], done.stderr)
+        self.assertIn("give --instance", self.run_under(EMUV_DISABLE="0").stderr)
 
     def test_a_dry_run_shows_what_would_hold(self):
         def dry(*command, **variables):

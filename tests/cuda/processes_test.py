@@ -5,6 +5,7 @@ by ctypes, in front of the simulated driver. What each setting does, what
 several processes share, and what happens where something is missing."""
 
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -52,6 +53,49 @@ def spans():
 def fetched():
     return [int(span["args"]["address"], 16) for span in spans()
             if span["name"] == "fetch"]
+"""
+
+# Makes memory for others, says how they come by it, and waits for their end.
+MAKER = r"""
+import os
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+class Properties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int),
+                ("location", Location), ("security", ctypes.c_void_p),
+                ("flags", ctypes.c_ubyte * 8)]
+_, pointer = alloc(20)
+assert cuda.cuMemsetD32_v2(pointer, 0x600d, ctypes.c_size_t(5 * MiB)) == 0
+assert cuda.cuCtxSynchronize() == 0
+handle = ctypes.create_string_buffer(64)
+assert cuda.cuIpcGetMemHandle(handle, pointer) == 0
+properties = Properties(1, 1, Location(1, 0)) # pinned, of the first device
+made, file = ctypes.c_uint64(), ctypes.c_int()
+assert cuda.cuMemCreate(ctypes.byref(made), ctypes.c_size_t(20 * MiB),
+                        ctypes.byref(properties), ctypes.c_ulonglong(0)) == 0
+assert cuda.cuMemExportToShareableHandle(
+    ctypes.byref(file), made, 1, ctypes.c_ulonglong(0)) == 0
+print(handle.raw.hex(), f"/proc/{os.getpid()}/fd/{file.value}", flush=True)
+sys.stdin.read()
+"""
+
+# Opens such memory.
+USER = r"""
+import os
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+def free():
+    return info()[0]
+def opened(handle):
+    at = ctypes.c_uint64()
+    result = cuda.cuIpcOpenMemHandle_v2(
+        ctypes.byref(at), Handle.from_buffer_copy(bytes.fromhex(handle)), 1)
+    return result, at
+def first_word(at):
+    word = ctypes.c_uint32()
+    assert cuda.cuMemcpyDtoH_v2(ctypes.byref(word), at,
+                                ctypes.c_size_t(4)) == 0
+    return hex(word.value)
 """
 
 
@@ -103,7 +147,11 @@ class ProcessesTest(unittest.TestCase):
 
     def run_program(self, text, **settings):
         with self.start(text, **settings) as process:
-            out, err = process.communicate(timeout=300)
+            try:
+                out, err = process.communicate(timeout=300)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         self.assertEqual(process.returncode, 0, err)
         return out.split(), err
 
@@ -113,6 +161,113 @@ class ProcessesTest(unittest.TestCase):
             out, _ = self.run_program(text, EMUV_TRACE=trace.name, **settings)
             spans = pathlib.Path(trace.name).read_text(encoding="ascii")
         return out, json.loads(spans)
+
+    def use_memory_of_others(self, program, makers, **settings):
+        """Runs a program that is told of the memory of so many others as
+        HANDLES and FILES. They end once it prints "without makers", or after
+        it."""
+        with contextlib.ExitStack() as stack:
+            others = [stack.enter_context(self.start(MAKER))
+                      for _ in range(makers)]
+            told = [each.stdout.readline().split() for each in others]
+            user = stack.enter_context(self.start(
+                USER + f"HANDLES = {[each[0] for each in told]}\n"
+                f"FILES = {[each[1] for each in told]}\n" + program +
+                "print('end', flush=True)\nsys.stdin.read()\n", **settings))
+            out = []
+            for line in user.stdout:
+                if line == "end\n":
+                    break
+                if line == "without makers\n":
+                    for each in others:
+                        each.communicate(timeout=300)
+                    self.assertEqual([each.returncode for each in others],
+                                     [0] * makers)
+                    user.stdin.write("\n")
+                    user.stdin.flush()
+                else:
+                    out += line.split()
+            _, err = user.communicate(timeout=300)
+            self.assertEqual(user.returncode, 0, err)
+        return out, err
+
+    def test_memory_of_another_process_is_charged_while_it_is_open(self):
+        program = """
+print(free())
+one = opened(HANDLES[0])[1]
+print(free(), first_word(one))
+again = opened(HANDLES[0])[1]
+print(free(), again.value == one.value)
+# 12 MiB are left.
+print(opened(HANDLES[1])[0], free())
+assert cuda.cuIpcCloseMemHandle(one) == 0
+print(free())
+print("without makers", flush=True)
+sys.stdin.readline()
+print(free(), first_word(one))
+assert cuda.cuIpcCloseMemHandle(one) == 0
+print(free(), cuda.cuIpcCloseMemHandle(one))
+"""
+        out, _ = self.use_memory_of_others(
+            program, 2, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M",
+            EMUV_CHARGE="held")
+        self.assertEqual(out, ["96", "76", "0x600d", "76", "True", "2", "76",
+                               "76", "76", "0x600d", "96", "1"])
+        out, _ = self.use_memory_of_others(
+            program, 2, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M")
+        self.assertEqual(out[-2:], ["96", "1"])
+        self.assertEqual(out[5:7], ["0", "96"], "nothing is charged")
+
+    def test_handle_of_another_process_is_charged_while_it_is_mapped(self):
+        out, _ = self.use_memory_of_others("""
+file = os.open(FILES[0], os.O_RDWR)
+made, at, access = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+assert cuda.cuMemImportFromShareableHandle(
+    ctypes.byref(made), ctypes.c_void_p(file), 1) == 0
+zero, size = ctypes.c_ulonglong(0), ctypes.c_size_t(20 * MiB)
+assert cuda.cuMemAddressReserve(ctypes.byref(at), ctypes.c_size_t(40 * MiB),
+                                zero, zero, zero) == 0
+def map_at(offset):
+    return cuda.cuMemMap(ctypes.c_uint64(at.value + offset * MiB), size,
+                         ctypes.c_size_t(0), made, zero)
+print(free(), map_at(0), free(), map_at(20), free())
+assert cuda.cuMemUnmap(ctypes.c_uint64(at.value + 20 * MiB), size) == 0
+print(free())
+assert cuda.cuMemRelease(made) == 0
+print(free())
+assert cuda.cuMemRetainAllocationHandle(ctypes.byref(made), at) == 0
+assert cuda.cuMemUnmap(at, size) == 0
+print(free())
+assert cuda.cuMemRelease(made) == 0
+print(free())
+# Another 16 MiB leave no room.
+assert alloc(16)[0] == 0
+assert cuda.cuMemImportFromShareableHandle(
+    ctypes.byref(made), ctypes.c_void_p(file), 1) == 0
+print(map_at(0), free())
+assert cuda.cuMemRelease(made) == 0
+""", 1, EMUV_PHYSICAL="32M", EMUV_VIRTUAL="64M", EMUV_CHARGE="held")
+        self.assertEqual(out, ["96", "0", "76", "0", "76", "76", "76", "76",
+                               "96", "2", "80"])
+
+    def test_context_that_ends_takes_what_was_opened_in_it(self):
+        out, _ = self.use_memory_of_others("""
+second = ctypes.c_void_p()
+assert cuda.cuCtxCreate_v2(ctypes.byref(second), 0, 0) == 0
+assert opened(HANDLES[0])[0] == 0
+assert opened(HANDLES[0])[0] == 0
+print(free())
+assert cuda.cuCtxSetCurrent(context) == 0
+assert opened(HANDLES[0])[0] == 0
+print(free())
+assert cuda.cuCtxDestroy_v2(second) == 0
+print(free())
+assert cuda.cuDevicePrimaryCtxReset_v2(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(free())
+""", 1, EMUV_PHYSICAL="48M", EMUV_VIRTUAL="64M", EMUV_CHARGE="held")
+        self.assertEqual(out, ["92", "72", "92", "112"])
 
     def test_without_a_limit_every_answer_is_the_drivers(self):
         out, err = self.run_program("print(*info(), alloc(65)[0])")
@@ -634,12 +789,16 @@ def arrangements():
         elif now is not None and span["name"] in ("fetch", "drop", "write back"):
             now.append(span["args"]["address"])
     return all
+def is_arranged():
+    # The trace grows, and this is asked after each round.
+    with open(os.environ["EMUV_TRACE"]) as trace:
+        return "is arranged from here" in trace.read()
 go_round(1, len(blocks))
 # Rounds of another kind where one that was much faster by chance decided it.
 for value in range(2000):
     count = (16, 12, 14)[value // 200 % 3]
     go_round(value, count)
-    if arrangements():
+    if is_arranged():
         break
 # On a busy machine it may end before anything has moved, and come again.
 end = time.monotonic() + 120
@@ -647,7 +806,8 @@ for turn in itertools.count():
     time.sleep(0.001 * (min(turn, 80) // 8))
     value += 1
     go_round(value, count)
-    if turn > 40 and (any(arrangements()) or time.monotonic() > end):
+    if turn > 40 and turn % 8 == 0 and (
+            any(arrangements()) or time.monotonic() > end):
         break
 print(json.dumps(arrangements(), separators=(",", ":")))
 buffer = ctypes.create_string_buffer(4 * MiB)
@@ -661,6 +821,186 @@ for block, value in zip(blocks, held):
         for moved in arrangements:
             # A launch may have been waiting for one that then leaves.
             self.assertLessEqual(len(moved), len(set(moved)) + 1)
+
+    def run_moving(self, text, makers=0, **settings):
+        """A program of 32 MiB in 24, whose memory moves. Its moves_on() tells
+        if it does, and is_right() if each block has its own content."""
+        with tempfile.NamedTemporaryFile() as trace:
+            return self.use_memory_of_others(TRACED + r"""
+SIZE = ctypes.c_size_t(4 * MiB)
+blocks, held = [alloc(4)[1] for _ in range(8)], {}
+def go_round(value):
+    for number, block in enumerate(blocks):
+        held[number] = (value + number) % 256
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(held[number]), SIZE,
+                                    None) == 0
+def moves_on(beside=lambda value: None):
+    before, end = len(fetched()), time.monotonic() + 120
+    for value in itertools.count():
+        go_round(value)
+        beside(value)
+        assert cuda.cuCtxSynchronize() == 0
+        time.sleep(0.001 * min(value, 100))
+        if len(fetched()) > before + 8:
+            return True
+        if time.monotonic() > end:
+            return False
+def is_right():
+    buffer = ctypes.create_string_buffer(4 * MiB)
+    for number, block in enumerate(blocks):
+        assert cuda.cuMemcpyDtoH_v2(buffer, block, SIZE) == 0
+        if buffer.raw != bytes([held[number]]) * (4 * MiB):
+            return False
+    return True
+""" + text, makers, EMUV_PHYSICAL="24M", EMUV_VIRTUAL="64M",
+                EMUV_MOVE="always", EMUV_TRACE=trace.name, **settings)
+
+    def test_memory_of_others_is_right_while_the_programs_own_moves(self):
+        out, err = self.run_moving("""
+theirs = opened(HANDLES[0])[1]
+made, at = ctypes.c_uint64(), ctypes.c_uint64()
+zero, size = ctypes.c_ulonglong(0), ctypes.c_size_t(20 * MiB)
+assert cuda.cuMemImportFromShareableHandle(
+    ctypes.byref(made), ctypes.c_void_p(os.open(FILES[0], os.O_RDWR)), 1) == 0
+assert cuda.cuMemAddressReserve(ctypes.byref(at), size, zero, zero, zero) == 0
+assert cuda.cuMemMap(at, size, ctypes.c_size_t(0), made, zero) == 0
+access = (ctypes.c_int * 3)(1, 0, 3) # the first device reads and writes
+assert cuda.cuMemSetAccess(at, size, access, ctypes.c_size_t(1)) == 0
+wrong = []
+def beside(value):
+    # From the one to the other, by way of memory that moves.
+    assert cuda.cuMemcpyDtoDAsync_v2(blocks[3], theirs, SIZE, None) == 0
+    assert cuda.cuMemcpyDtoDAsync_v2(at, blocks[3], SIZE, None) == 0
+    go_round(value)
+    if first_word(at) != "0x600d" or first_word(theirs) != "0x600d":
+        wrong.append(value)
+print(moves_on(beside), wrong, is_right())
+""", 1)
+        self.assertEqual(out, ["True", "[]", "True"])
+        self.assertNotIn("memory stays", err)
+
+    def test_contexts_beside_stop_what_they_must_and_no_more(self):
+        out, err = self.run_moving("""
+print(moves_on())
+second, there = ctypes.c_void_p(), ctypes.c_void_p()
+# On another device: all that it does.
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(there), 1) == 0
+assert cuda.cuCtxSetCurrent(there) == 0
+large = alloc(40)[1]
+assert cuda.cuMemsetD8_v2(large, ctypes.c_ubyte(9),
+                          ctypes.c_size_t(40 * MiB)) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(moves_on(), is_right())
+# On the same device: memory alone, which may be used from the first one.
+assert cuda.cuCtxCreate_v2(ctypes.byref(second), 0, 0) == 0
+blocks.append(alloc(4)[1])
+assert cuda.cuCtxSetCurrent(context) == 0
+print(moves_on(), is_right())
+print("quiet", file=sys.stderr)
+# Its first work ends movement of this device's memory.
+assert cuda.cuCtxSetCurrent(second) == 0
+assert cuda.cuMemsetD8_v2(blocks[1], ctypes.c_ubyte(77), SIZE) == 0
+held[1] = 77
+print(is_right())
+assert cuda.cuCtxSetCurrent(context) == 0
+go_round(3)
+print(is_right())
+assert cuda.cuCtxSetCurrent(there) == 0
+byte = ctypes.c_ubyte()
+assert cuda.cuMemcpyDtoH_v2(ctypes.byref(byte), large,
+                            ctypes.c_size_t(1)) == 0
+print(byte.value)
+""", EMUV_SIM_DEVICES="2")
+        self.assertEqual(out, ["True"] * 7 + ["9"])
+        before, after = err.split("quiet\n")
+        self.assertNotIn("memory stays", before)
+        self.assertEqual(after.count("memory stays where it is from now on: "
+                                     "the program uses several contexts on one "
+                                     "device\n"), 1, after)
+
+    def test_handles_of_the_programs_own_stop_nothing(self):
+        out, err = self.run_moving("""
+made, at = ctypes.c_uint64(), ctypes.c_uint64()
+zero, size = ctypes.c_ulonglong(0), ctypes.c_size_t(8 * MiB)
+properties = (ctypes.c_int * 8)(1, 0, 1, 0) # pinned, of the first device
+assert cuda.cuMemCreate(ctypes.byref(made), size, properties, zero) == 0
+assert cuda.cuMemAddressReserve(ctypes.byref(at), size, zero, zero, zero) == 0
+access = (ctypes.c_int * 3)(1, 0, 3) # the first device reads and writes
+wrong = []
+def beside(value):
+    # As an allocator does that grows its segments.
+    assert cuda.cuMemMap(at, size, ctypes.c_size_t(0), made, zero) == 0
+    assert cuda.cuMemSetAccess(at, size, access, ctypes.c_size_t(1)) == 0
+    assert cuda.cuMemcpyDtoDAsync_v2(at, blocks[3], SIZE, None) == 0
+    go_round(value + 1)
+    if int(first_word(at), 16) & 255 != (value + 3) % 256:
+        wrong.append(value)
+    assert cuda.cuMemUnmap(at, size) == 0
+print(moves_on(beside), wrong, is_right())
+""")
+        self.assertEqual(out, ["True", "[]", "True"])
+        self.assertNotIn("memory stays", err)
+
+    def test_peer_access_stops_the_memory_that_it_opens_and_no_other(self):
+        out, err = self.run_moving("""
+there = ctypes.c_void_p()
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(there), 1) == 0
+assert cuda.cuCtxSetCurrent(there) == 0
+theirs = alloc(4)[1]
+assert cuda.cuMemsetD8_v2(theirs, ctypes.c_ubyte(9), SIZE) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(moves_on())
+# The first device reads and writes the other one's memory.
+assert cuda.cuCtxEnablePeerAccess(there, 0) == 0
+print(moves_on(), is_right())
+assert cuda.cuMemcpyDtoD_v2(blocks[0], theirs, SIZE) == 0
+held[0] = 9
+print(is_right())
+# The other way round.
+assert cuda.cuCtxSetCurrent(there) == 0
+assert cuda.cuCtxEnablePeerAccess(context, 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+moved = len(fetched())
+for value in range(20):
+    go_round(value)
+    assert cuda.cuCtxSynchronize() == 0
+print(len(fetched()) == moved, is_right())
+""", EMUV_SIM_DEVICES="2")
+        self.assertEqual(out, ["True"] * 6)
+        # The reason is told once, however many devices it is about.
+        self.assertEqual(err.count("memory stays where it is from now on: the "
+                                   "program gives a device access to "
+                                   "another's\n"), 1, err)
+
+    def test_library_with_functions_that_nobody_follows_stops_movement(self):
+        program = f"""
+class Name(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 16)]
+def name(byte):
+    return Name.from_buffer_copy(bytes([byte]) * 16)
+table = ctypes.c_void_p()
+print(moves_on())
+# As CUDA's runtime does, and so each program that has it.
+assert cuda.cuGetExportTable(ctypes.byref(table), ctypes.byref(name(0x51))) == 0
+assert cuda.cuGetExportTable(ctypes.byref(table), ctypes.byref(name(1))) != 0
+print(moves_on())
+optix = ctypes.CDLL({self.options.optix!r})
+assert optix.take(ctypes.byref(table), ctypes.byref(name(1))) != 0
+print(moves_on()) # there is no such table
+print("quiet", file=sys.stderr)
+for _ in range(2):
+    assert optix.take(ctypes.byref(table), ctypes.byref(name(0x51))) == 0
+go_round(5)
+print(is_right())
+"""
+        out, err = self.run_moving(program)
+        self.assertEqual(out, ["True"] * 4)
+        before, after = err.split("quiet\n")
+        self.assertNotIn("memory stays", before)
+        self.assertEqual(after.count("emuV: memory stays where it is from now "
+                                     "on: libnvoptix.so.1 uses memory by "
+                                     "functions that nobody follows\n"), 1,
+                         after)
 
     def test_a_program_that_becomes_another_takes_nothing_with_it(self):
         with tempfile.NamedTemporaryFile() as ledger:
@@ -797,6 +1137,7 @@ def main():
     parser.add_argument("--sim-nvml", required=True)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--caching", required=True)
+    parser.add_argument("--optix", required=True)
     parser.add_argument("--runtime", help="a sanitizer's, to preload as well")
     ProcessesTest.options, rest = parser.parse_known_args()
     for path in filter(None, vars(ProcessesTest.options).values()):

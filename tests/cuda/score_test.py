@@ -223,9 +223,15 @@ for _ in range(2):
 
     def await_stop(self, process):
         """@return the signal that has stopped it."""
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        self.assertTrue(os.WIFSTOPPED(status), status)
-        return os.WSTOPSIG(status)
+        status = []
+
+        def has_changed():
+            pid, now = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+            status[:] = [now]
+            return pid != 0
+        self.wait_until(has_changed)
+        self.assertTrue(os.WIFSTOPPED(status[0]), status)
+        return os.WSTOPSIG(status[0])
 
     def test_it_stops_as_the_program_does_and_has_it_go_on(self):
         process = self.start("""
@@ -265,9 +271,10 @@ while True:
     print(f"[stopped {os.WSTOPSIG(status)}]", flush=True)
 """
 
-    def in_shell(self, text):
+    def in_shell(self, text, **variables):
         """The other end of the terminal of a program in a shell."""
-        words = [sys.executable, "-c", self.SHELL, *self.words(text)]
+        words = [sys.executable, "-c", self.SHELL, "/usr/bin/env",
+                 *(f"{name}={value}" for name, value in variables.items()), *self.words(text)]
         child, master = pty.fork()
         if child == 0:
             try:
@@ -320,7 +327,18 @@ sys.exit(6)
         os.write(master, b"\n")
         self.assertNotIn(b"[stopped", self.read_until(master, b"[ended 6]"))
 
-    def test_a_signal_ends_it_once_the_program_has_ended(self):
+    def test_a_key_that_ends_the_program_does_so_before_it_is_there(self):
+        for call in ("mkdtemp", "fork"):
+            with self.subTest(before=call):
+                held = self.folder / call
+                master = self.in_shell("sys.exit(6)", LD_PRELOAD=self.options.held_calls,
+                                       HELD_CALL=call, HELD_FILE=held)
+                self.wait_until(held.exists)
+                os.write(master, b"\x03")
+                text = self.read_until(master, b"]")
+                self.assertIn(b"[ended -%d]" % signal.SIGINT, text)
+
+    def test_a_signal_ends_it_as_the_program_once_that_has_ended(self):
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         os.set_blocking(writer, False)
@@ -331,8 +349,8 @@ sys.exit(6)
             while True:
                 os.write(writer, b"x")
         os.set_blocking(writer, True)
-        process = self.start("alloc(4)\nprint('ready', flush=True)\ninput()", stderr=writer,
-                             stdin=subprocess.PIPE)
+        process = self.start("alloc(4)\nprint('ready', flush=True)\ninput()\nsys.exit(3)",
+                             stderr=writer, stdin=subprocess.PIPE)
         os.close(writer)
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
         self.assertNotEqual(children.read_text(), "")
@@ -342,7 +360,7 @@ sys.exit(6)
         self.wait_until(lambda: children.read_text() == "")
         self.assertIsNone(process.poll())
         process.terminate()
-        self.assertEqual(process.wait(LIMIT_S), -signal.SIGTERM)
+        self.assertEqual(process.wait(LIMIT_S), 3)
 
     def test_the_program_ends_with_a_command_that_is_killed(self):
         before = self.folders()
@@ -510,7 +528,7 @@ for value in itertools.count():
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("emuvctl", "driver", "sim-nvml"):
+    for name in ("emuvctl", "driver", "sim-nvml", "held-calls"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--library", dest="cuda_library", required=True)
     ScoreTest.options, rest = parser.parse_known_args()

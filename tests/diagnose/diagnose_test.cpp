@@ -199,6 +199,15 @@ TEST(Diagnose, EverySampleIsExpectedOrUnknown)
     EXPECT_EQ(names, expected_names);
 }
 
+TEST(Diagnose, ALineToTypeStartsTheProgramThatRanOut)
+{
+    EXPECT_TRUE(
+        advises(first_of("pytorch_oldest.txt"), "--move -- python ..."));
+    EXPECT_TRUE(advises(first_of("llama.txt"), "--move -- llama-server ..."));
+    EXPECT_TRUE(
+        advises(first_of("vllm_blocks.txt"), "--move -- vllm serve NAME"));
+}
+
 TEST(Diagnose, UnknownTextIsNotRecognised)
 {
     for (const std::string &text :

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // config.json of the architectures that are known, and what is no such file.
+#include "memory.hpp"
 #include "reading.hpp"
+#include "time.hpp"
 
 #include <gmock/gmock.h>
 
@@ -20,6 +22,18 @@ std::string why_not(std::string_view text)
 {
     return refusal([&] { return read(text); });
 }
+
+constexpr const char *mllama_11b = R"({"model_type":"mllama","text_config":{
+    "model_type":"mllama_text_model","num_hidden_layers":40,
+    "cross_attention_layers":[3,8,13,18,23,28,33,38],"hidden_size":4096,
+    "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,
+    "intermediate_size":14336,"max_position_embeddings":131072,
+    "tie_word_embeddings":false},"vision_config":{
+    "model_type":"mllama_vision_model","num_hidden_layers":32,
+    "num_global_layers":8,"hidden_size":1280,"attention_heads":16,
+    "intermediate_size":5120,"image_size":560,"patch_size":14,
+    "max_num_tiles":4,"vision_output_dim":7680,"supported_aspect_ratios":
+    [[1,1],[1,2],[1,3],[1,4],[2,1],[2,2],[3,1],[4,1]]}})";
 
 struct known
 {
@@ -123,6 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
             "num_heads":16,"mlp_ratio":4,"patch_size":14,
             "spatial_merge_size":2,"temporal_patch_size":2}})",
               8291375616},
+        known{"mllama", mllama_11b, 10670220835},
         known{"vit", R"({"model_type":"vit","num_hidden_layers":12,
             "hidden_size":768,"num_attention_heads":12,
             "intermediate_size":3072,"image_size":224,"patch_size":16,
@@ -138,6 +153,53 @@ TEST(qwen2_vl, has_tokens_by_the_images_size)
         "num_heads":2,"mlp_ratio":4,"patch_size":14,"spatial_merge_size":2}})");
     EXPECT_EQ(is.image_tokens(1280, 720), 46 * 26);
     EXPECT_EQ(is.image_tokens(28, 28), 1);
+}
+
+TEST(mllama, has_images_that_are_no_tokens_of_the_text)
+{
+    const model is = read(mllama_11b);
+    EXPECT_EQ(is.image_tokens(0, 0), 4 * (40 * 40 + 1));
+    EXPECT_EQ(is.tokens_in_text(0, 0), 0);
+    job as;
+    as.sequence = 1000;
+    as.images = 0;
+    EXPECT_EQ(tokens(is, as), 1000);
+    const double blind = compute(is, as).cache.likely;
+    EXPECT_EQ(blind, 32 * 2 * 1024 * 2 * 1000.0);
+    as.images = 2;
+    EXPECT_EQ(tokens(is, as), 1000);
+    // Eight layers keep keys and values of each image.
+    EXPECT_EQ(compute(is, as).cache.likely - blind,
+              8 * 2 * 1024 * 2 * 2 * 6404.0);
+}
+
+TEST(mllama, takes_as_long_for_each_image)
+{
+    const model is = read(mllama_11b);
+    machine on;
+    on.tensor = 1e14;
+    const auto computing = [&](double images) {
+        job as;
+        as.sequence = 1000;
+        as.images = images;
+        return whole_pass(is, as, compute(is, as), on, {}).compute;
+    };
+    const double first = computing(1) - computing(0);
+    EXPECT_GT(first, 0);
+    EXPECT_NEAR(computing(4) - computing(0), 4 * first, 1e-9);
+}
+
+TEST(mllama, without_its_layers_that_look_at_images_is_refused)
+{
+    for (const char *const layers : {"", R"(,"cross_attention_layers":[])",
+                                     R"(,"cross_attention_layers":[1,1,1])"})
+        EXPECT_THAT(
+            why_not(std::string(R"({"model_type":"mllama","text_config":{
+                "num_hidden_layers":2,"hidden_size":64,
+                "num_attention_heads":2,"intermediate_size":64,
+                "vocab_size":100)") +
+                    layers + R"(},"vision_config":{}})"),
+            HasSubstr("text_config.cross_attention_layers: is no list"));
 }
 
 TEST(config, of_an_unknown_architecture_is_refused_by_its_name)

@@ -94,6 +94,8 @@ class InstallTest(unittest.TestCase):
             f"{OPTIONS.libdir}/pkgconfig/emuv.pc",
             f"{OPTIONS.libdir}/cmake/emuv/emuvConfig.cmake",
             f"{OPTIONS.libdir}/libemuv.a", "include/emuv/client.hpp",
+            "include/emuv/advice.h", "include/emuv/stack.hpp",
+            "share/man/man3/emuv_advice.3",
             "include/linux/emuv.h"}
         if any(name.endswith("emuv/slurm/prolog") for name in self.files(self.prefix)):
             wanted.add("lib/udev/rules.d/71-emuv-slurm.rules")
@@ -144,6 +146,19 @@ class InstallTest(unittest.TestCase):
         said = self.run_command(str(place / "bin/emuvctl"), "run", "--physical", "1G",
                                 "--", "env", LD_PRELOAD="", EMUV_DISABLE="1")
         self.assertIn(f"LD_PRELOAD={library}", said)
+
+    def test_the_python_package_comes_with_the_library(self):
+        package = self.prefix / "lib/python3/dist-packages"
+        if OPTIONS.cuda != "yes":
+            self.assertFalse((package / "emuv").exists())
+            self.skipTest("the CUDA library is not built")
+        modules = {path.name for path in (ROOT / "python/emuv").glob("*.py")}
+        self.assertEqual({path.name for path in (package / "emuv").iterdir()},
+                         modules)
+        said = self.run_command(
+            sys.executable, "-c", "import emuv; print(emuv.available())",
+            PYTHONPATH=str(package), PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual(said, "False\n")
 
     def test_destdir_stands_before_the_prefix(self):
         root = self.work / "a root"
@@ -205,7 +220,8 @@ class InstallTest(unittest.TestCase):
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name in ("build", "cmake", "generator", "compiler", "version", "libdir"):
+    for name in ("build", "cmake", "generator", "compiler", "version", "libdir",
+                 "cuda"):
         parser.add_argument(f"--{name}", required=True)
     return parser.parse_known_args()
 

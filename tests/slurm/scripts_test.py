@@ -7,6 +7,7 @@ import fnmatch
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -329,12 +330,22 @@ class ScriptsTest(unittest.TestCase):
 
     def test_udev_s_rule_is_for_the_instances_that_are_slurm_s(self):
         rule = (SCRIPTS.parent / "udev/71-emuv-slurm.rules").read_text()
-        patterns = re.search(r'KERNEL=="([^"]*)"', rule)[1].split("|")
+        patterns = re.search(r'KERNEL!="([^"]*)", GOTO=', rule)[1].split("|")
         text = (SCRIPTS / "lib.sh").read_text()
         first, last = (int(re.search(rf"{which}_ID:-(\d+)", text)[1]) for which in ("FIRST", "LAST"))
         covered = [number for number in range(11000) if any(
             fnmatch.fnmatchcase(f"emuv{number}", pattern) for pattern in patterns)]
         self.assertEqual(covered, list(range(first, last + 1)))
+
+    def test_udev_s_rule_asks_for_the_owner_that_a_node_has(self):
+        rule = (SCRIPTS.parent / "udev/71-emuv-slurm.rules").read_text()
+        command = re.search(r'^PROGRAM=="([^"]*)", OWNER="\$result"$', rule, re.MULTILINE)[1]
+        node = self.work / "node"
+        node.touch()
+        if os.getuid() == 0:
+            os.chown(node, 1234, 0)
+        words = shlex.split(command.replace("%%", "%").replace("$devnode", str(node)))
+        self.assertEqual(int(subprocess.check_output(words)), node.stat().st_uid)
 
     def test_a_prolog_starts_no_more_programs_where_more_jobs_are(self):
         for name in ("cat", "grep"):

@@ -225,3 +225,21 @@ says() {
     printf '%s\n' "$said"
     grep -E -- "$pattern" <<<"$said" >/dev/null
 }
+
+# does_not_say PATTERN COMMAND...: true if the command succeeds, and does not say so.
+# A guest that is dead says nothing, and that is no success.
+does_not_say() {
+    local pattern=$1 said status=0
+    shift
+    said=$("$@" 2>&1) || status=$?
+    printf '%s\n' "$said"
+    ((!status)) && ! grep -E -- "$pattern" <<<"$said" >/dev/null
+}
+
+# refuses COMMAND...: true if the command comes to an end, and fails. A guest that is
+# dead refuses nothing.
+refuses() {
+    local status=0
+    "$@" || status=$?
+    ((status && status != 125))
+}

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -50,6 +51,19 @@ bool is_pytorch(const finding &of)
 {
     return of.from == source::pytorch || of.from == source::pytorch_summary ||
            of.from == source::pytorch_snapshot || of.from == source::cuda;
+}
+
+// The words that start a program of that origin.
+std::string_view program_of(source from)
+{
+    switch (from) {
+    case source::ggml:
+        return "llama-server ...";
+    case source::vllm:
+        return "vllm serve NAME";
+    default:
+        return "python ...";
+    }
 }
 
 class advice
@@ -249,7 +263,8 @@ private:
                 ? "Grant it more system RAM than now"
                 : "Let it spill to system RAM, and move it ahead of use",
             price + fmt::format("; {} GiB of RAM", ram),
-            fmt::format("emuvctl run --virtual {}G --move -- python ...", ram));
+            fmt::format("emuvctl run --virtual {}G --move -- {}", ram,
+                        program_of(of_.from)));
     }
 
     void ram()

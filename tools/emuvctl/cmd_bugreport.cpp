@@ -10,7 +10,6 @@
 #include <emuv/profile.hpp>
 #include <emuv/version.hpp>
 
-#include <cstdlib>
 #include <deque>
 #include <fstream>
 #include <memory>
@@ -96,7 +95,7 @@ void add_settings(report &to)
 {
     to.section("settings in the environment");
     for (const setting &each : settings())
-        if (const char *const value = std::getenv(each.variable))
+        if (const auto value = each.of_caller(); !value.empty())
             to.line(each.variable, value);
 }
 
@@ -117,8 +116,8 @@ void add_kernel_log(report &to, const environment &env)
 // The end of the trace that the environment asks for.
 void add_trace(report &to)
 {
-    const char *const path = std::getenv("EMUV_TRACE");
-    if (path == nullptr || *path == '\0')
+    const std::string path = setting_of("EMUV_TRACE").of_caller();
+    if (path.empty())
         return;
     to.section(fmt::format("last lines of the trace {}", printable(path)));
     std::ifstream file(path);

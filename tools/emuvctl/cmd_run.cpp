@@ -85,13 +85,15 @@ void check(const run_options &options)
     if (limited && records)
         throw usage_error("--record goes without a limit: a tape is of a "
                           "program by itself");
-    if (!limited && !records && !settings.of("EMUV_DISABLE").given())
+    const bool disabled = settings.holds("EMUV_DISABLE");
+    if (!limited && !records && !disabled)
         throw usage_error("give --instance, or --physical, --virtual or both");
-    if (!options.score.empty() &&
-        (records || settings.of("EMUV_DISABLE").given()))
-        throw usage_error(
-            fmt::format("--score does not go with {}: nothing is charged then",
-                        records ? "--record" : "--disable"));
+    if (!options.score.empty() && (records || disabled))
+        throw usage_error(fmt::format(
+            "--score does not go with {}: nothing is charged then",
+            records                               ? "--record"
+            : settings.of("EMUV_DISABLE").given() ? "--disable"
+                                                  : "EMUV_DISABLE"));
     settings.check();
 }
 
@@ -120,22 +122,6 @@ void empty_tape(const std::string &path)
         throw std::system_error(errno, std::generic_category(), path);
 }
 
-// True if the program's memory moves, by an option or by the caller's
-// environment.
-bool moves(const asked_settings &settings)
-{
-    const auto &asked = settings.of("EMUV_MOVE");
-    const char *const known = std::getenv("EMUV_MOVE");
-    const std::string value = asked.given()      ? asked.text
-                              : known != nullptr ? known
-                                                 : "";
-    const char *const disabled = std::getenv("EMUV_DISABLE");
-    return !value.empty() && value != "0" &&
-           !settings.of("EMUV_DISABLE").given() &&
-           (disabled == nullptr || *disabled == '\0' ||
-            std::string_view(disabled) == "0");
-}
-
 // As a shell would have to be given it.
 std::string quoted(const std::string &word)
 {
@@ -155,12 +141,12 @@ variables inherited(const variables &set)
 {
     variables out;
     for (const auto &each : settings()) {
-        const char *const value = std::getenv(each.variable);
-        if (!each.limits() && value != nullptr && *value != '\0' &&
+        std::string value = each.of_caller();
+        if (!each.limits() && !value.empty() &&
             std::none_of(set.begin(), set.end(), [&](const auto &other) {
                 return other.first == each.variable;
             }))
-            out.emplace_back(each.variable, value);
+            out.emplace_back(each.variable, std::move(value));
     }
     return out;
 }
@@ -209,14 +195,15 @@ void cmd_run(const run_options &options, environment &env)
     const auto folder = cuda_library_folder(options.cuda_library_dir);
     if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
         const auto ids = instances_of(instance.text, env);
-        if (!options.dry_run && !settings.of("EMUV_DISABLE").given())
+        if (!options.dry_run && !settings.holds("EMUV_DISABLE"))
             for (const int id : ids)
                 try_instance(id, env);
         set.emplace_back(instance.what->variable,
                          fmt::format("{}", fmt::join(ids, ",")));
     }
     set.emplace_back("LD_PRELOAD", own_preload(folder));
-    if (moves(settings) && !options.leaves_frameworks)
+    if (settings.holds("EMUV_MOVE") && !settings.holds("EMUV_DISABLE") &&
+        !options.leaves_frameworks)
         for (auto &each : variables_for_frameworks())
             set.push_back(std::move(each));
     const bool own = own_limits(options) && !settings.of("EMUV_LEDGER").given();

@@ -3,6 +3,7 @@
 #include "profiles.hpp"
 
 #include "cards.hpp"
+#include "failure.hpp"
 
 #include <emuv/gpu_model.hpp>
 
@@ -85,8 +86,18 @@ std::vector<emuv::profile> complete_profiles(const std::string &config,
 
 std::vector<emuv::profile> read_profiles(const std::string &config)
 {
-    return emuv::load_profiles(config.empty() ? emuv::default_profile_file()
-                                              : std::filesystem::path(config));
+    if (!config.empty())
+        return emuv::load_profiles(config);
+    const auto file = emuv::default_profile_file();
+    auto folder = file;
+    folder += ".d";
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored) &&
+        !std::filesystem::exists(folder, ignored))
+        throw failure(fmt::format("there are no profiles: {} does not exist; "
+                                  "'emuvctl define' writes one",
+                                  file.string()));
+    return emuv::load_profiles(file);
 }
 
 } // namespace emuvctl

@@ -21,6 +21,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -55,6 +56,46 @@ std::vector<int> handed_on()
 // The program, for the handler; 0 while there is none.
 volatile pid_t receiver = 0;
 
+// How it has ended, as waitpid() tells.
+volatile int last_status = 0;
+
+// Ends as the program has ended: the shell is told the same as without --score.
+[[noreturn]] void end_as(int status)
+{
+    if (WIFSIGNALED(status)) {
+        const int number = WTERMSIG(status);
+        ::prctl(PR_SET_DUMPABLE, 0); // one core is enough
+        std::signal(number, SIG_DFL);
+        sigset_t own;
+        sigemptyset(&own);
+        sigaddset(&own, number);
+        ::sigprocmask(SIG_UNBLOCK, &own, nullptr);
+        ::raise(number);
+        ::_exit(128 + number);
+    }
+    ::_exit(WEXITSTATUS(status));
+}
+
+void end_as_program(int /*number*/)
+{
+    end_as(last_status);
+}
+
+// True if it ends a program that does nothing about it.
+bool is_fatal(int number)
+{
+    switch (number) {
+    case SIGURG:
+    case SIGWINCH:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+        return false;
+    default:
+        return true;
+    }
+}
+
 // True if the program is sent it as well. A terminal's signals go to all of its
 // foreground's processes, its end first to the leader of the session alone.
 bool is_of_terminal(int number, const siginfo_t &from)
@@ -76,15 +117,19 @@ bool is_of_terminal(int number, const siginfo_t &from)
     }
 }
 
+void send(pid_t program, int number, const siginfo_t &from)
+{
+    if (from.si_code == SI_QUEUE)
+        ::sigqueue(program, number, from.si_value);
+    else
+        ::kill(program, number);
+}
+
 void hand_on(int number, siginfo_t *from, void * /*context*/)
 {
     const int kept = errno;
-    if (receiver > 0 && !is_of_terminal(number, *from)) {
-        if (from->si_code == SI_QUEUE)
-            ::sigqueue(receiver, number, from->si_value);
-        else
-            ::kill(receiver, number);
-    }
+    if (receiver > 0 && !is_of_terminal(number, *from))
+        send(receiver, number, *from);
     errno = kept;
 }
 
@@ -101,14 +146,29 @@ public:
     }
     handing_on(const handing_on &) = delete;
     handing_on &operator=(const handing_on &) = delete;
-    // From now on each does to this program what it would do to any.
+    // From now on a signal that would end this process has it end at once, as
+    // the program has ended: its status is not lost.
     ~handing_on()
     {
         ::sigprocmask(SIG_BLOCK, &ours_, nullptr);
         receiver = 0;
-        for (std::size_t i = 0; i < before_.size(); i++)
+        for (std::size_t i = 0; i < before_.size(); i++) {
+            if (is_fatal(numbers_[i]) && before_[i].sa_handler == SIG_DFL)
+                before_[i].sa_handler = end_as_program;
             ::sigaction(numbers_[i], &before_[i], nullptr);
+        }
         ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    }
+
+    // Hands on what waits. A terminal has sent it to this process alone, if the
+    // program was not there yet: it gets that, too, and once all the same.
+    // @param program  has them wait
+    void hand_on_waiting(pid_t program) const
+    {
+        const timespec none = {};
+        siginfo_t from = {};
+        while (::sigtimedwait(&ours_, &from, &none) > 0)
+            send(program, from.si_signo, from);
     }
 
     void to(pid_t program)
@@ -315,19 +375,31 @@ score_run::side score_run::start()
     // Ignored, it would have a child leave no status behind.
     const auto of_children = std::signal(SIGCHLD, SIG_DFL);
     const pid_t self = ::getpid();
+    // The child goes on once the other end is closed: it has what came before.
+    std::array<int, 2> both{};
+    if (::pipe2(both.data(), O_CLOEXEC) != 0)
+        throw std::system_error(errno, std::generic_category(), "pipe");
+    emuv::unique_fd told(both[0]);
+    emuv::unique_fd tells(both[1]);
     child_ = ::fork();
     if (child_ < 0)
         throw std::system_error(errno, std::generic_category(), "fork");
     if (child_ == 0) {
         folder_.clear();
+        tells.reset();
         // A command that is killed takes the program with it.
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != self)
             ::raise(SIGKILL);
+        char none = 0;
+        while (::read(told.get(), &none, 1) < 0 && errno == EINTR) {
+        }
         std::signal(SIGCHLD, of_children);
         give_signals_back();
         return side::child;
     }
+    signals.hand_on_waiting(child_);
+    tells.reset();
     signals.to(child_);
     wait();
     return side::parent;
@@ -345,8 +417,11 @@ void score_run::wait() const
                 continue;
             return;
         }
-        if (news.si_code != CLD_STOPPED)
+        if (news.si_code != CLD_STOPPED) {
+            last_status = news.si_code == CLD_EXITED ? news.si_status << 8U
+                                                     : news.si_status;
             return;
+        }
         // The caller is to see this process stop as the program did, which may
         // go on by now.
         news = {};
@@ -413,18 +488,7 @@ void score_run::finish(form as, environment &env)
     try_to([&] { tell(as, env); }, env);
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
-    if (WIFSIGNALED(status_)) {
-        // The shell is told the same as without --score; one core is enough.
-        ::prctl(PR_SET_DUMPABLE, 0);
-        std::signal(WTERMSIG(status_), SIG_DFL);
-        sigset_t own;
-        sigemptyset(&own);
-        sigaddset(&own, WTERMSIG(status_));
-        ::sigprocmask(SIG_UNBLOCK, &own, nullptr);
-        ::raise(WTERMSIG(status_));
-    }
-    ::_exit(WIFSIGNALED(status_) ? 128 + WTERMSIG(status_)
-                                 : WEXITSTATUS(status_));
+    end_as(status_);
 }
 
 } // namespace emuvctl

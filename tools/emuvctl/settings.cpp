@@ -8,6 +8,7 @@
 #include <emuv/size.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -37,14 +38,6 @@ std::vector<setting> read_definitions()
     {EMUV_KIND_##kind, variable, option, type, needs, help, {values}},
 #include "base/settings.def"
     };
-}
-
-const setting &setting_of(std::string_view variable)
-{
-    const auto all = settings();
-    return *std::find_if(all.begin(), all.end(), [&](const setting &each) {
-        return each.variable == variable;
-    });
 }
 
 // The words that its option takes: not the one that turns a switch off.
@@ -200,6 +193,20 @@ std::span<const setting> settings()
     return all;
 }
 
+const setting &setting_of(std::string_view variable)
+{
+    const auto all = settings();
+    return *std::find_if(all.begin(), all.end(), [&](const setting &each) {
+        return each.variable == variable;
+    });
+}
+
+std::string setting::of_caller() const
+{
+    const char *const value = std::getenv(variable);
+    return value == nullptr ? "" : value;
+}
+
 asked_settings::asked_settings()
 {
     for (const auto &each : settings())
@@ -239,6 +246,14 @@ const asked_setting &asked_settings::of(std::string_view variable) const
     return *std::find_if(all_.begin(), all_.end(), [&](const auto &each) {
         return each.what->variable == variable;
     });
+}
+
+bool asked_settings::holds(std::string_view variable) const
+{
+    const auto &asked = of(variable);
+    const std::string value =
+        asked.given() ? value_of(asked) : asked.what->of_caller();
+    return !value.empty() && value != "0";
 }
 
 void asked_settings::check() const

@@ -49,10 +49,16 @@ struct setting
         return kind == setting_kind::instances || kind == setting_kind::size ||
                kind == setting_kind::ledger;
     }
+
+    /// Its value in this program's environment; empty where it has none.
+    [[nodiscard]] std::string of_caller() const;
 };
 
 /// All of them.
 std::span<const setting> settings();
+
+/// @param variable  of one that there is
+const setting &setting_of(std::string_view variable);
 
 /// A setting, and the value that the command line gives it.
 struct asked_setting
@@ -77,6 +83,10 @@ public:
 
     [[nodiscard]] const asked_setting &of(std::string_view variable) const;
     [[nodiscard]] std::span<const asked_setting> all() const { return all_; }
+
+    /// True if a switch or flag is on for the program: by its option, or else
+    /// by the environment that the program inherits.
+    [[nodiscard]] bool holds(std::string_view variable) const;
 
     /// @throws usage_error a value that a setting does not take
     void check() const;

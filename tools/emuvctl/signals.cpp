@@ -14,11 +14,11 @@ constexpr std::array caught = {SIGINT, SIGTERM};
 // A reader that goes away is seen as EPIPE, a file that may not grow as EFBIG.
 constexpr std::array ignored = {SIGPIPE, SIGXFSZ};
 
-volatile std::sig_atomic_t end_asked = 0;
+volatile std::sig_atomic_t end_asked = 0; // the last one's number
 
-void on_signal(int /*number*/)
+void on_signal(int number)
 {
-    end_asked = 1;
+    end_asked = number;
 }
 
 struct taken
@@ -67,6 +67,8 @@ void give_signals_back()
     for (const auto &one : all_taken)
         if (one.number != 0)
             ::sigaction(one.number, &one.before, nullptr);
+    if (end_asked != 0)
+        std::raise(end_asked);
 }
 
 } // namespace emuvctl

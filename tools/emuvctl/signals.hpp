@@ -19,7 +19,9 @@ bool asked_to_end();
 /// its caller ignores it, otherwise SIG_DFL.
 struct sigaction inherited_action(int number);
 
-/// Undoes take_signals(), in a process that is to become a program.
+/// Undoes take_signals(), in a process that is to become a program. A signal
+/// that has come meanwhile comes again, and is to this process what it is to
+/// its caller.
 void give_signals_back();
 
 } // namespace emuvctl

@@ -236,7 +236,7 @@ constexpr std::array<architecture, 13> decoders = {{
     for (const architecture &each : decoders)
         known.append(each.name).append(", ");
     from.refuse(key, fmt::format("'{}' is not known; known are {}llava, "
-                                 "qwen2_vl, vit",
+                                 "mllama, qwen2_vl, vit",
                                  kind, known));
 }
 
@@ -365,6 +365,55 @@ void read_qwen2_vl(const members &from, model &out)
     out.eyes = eyes;
 }
 
+// Llama 3.2 Vision: some layers of text look at images, and not at text. An
+// image is cut into tiles, as many for each: fewer are filled up.
+void read_mllama(const members &from, model &out)
+{
+    const members text = from.object("text_config");
+    out.text = decoder(text);
+    const auto *const crossing = text.find("cross_attention_layers");
+    if (crossing == nullptr || !crossing->is_array() || crossing->empty() ||
+        crossing->size() > out.text.layers)
+        text.refuse("cross_attention_layers", "is no list of layers");
+    out.text.crossing_layers = crossing->size();
+    const members sees = from.object("vision_config");
+    vision eyes;
+    transformer &is = eyes.layers;
+    is.layers = sees.number("num_hidden_layers", 1, most_layers);
+    const auto global = sees.number("num_global_layers", 0, most_layers);
+    is.layers += global;
+    is.hidden = sees.number("hidden_size", 1, most_width);
+    is.heads = is.kv_heads = sees.number("attention_heads", 1, is.hidden);
+    is.head_width = is.hidden / is.heads;
+    is.intermediate = sees.number("intermediate_size", 1, most_width);
+    is.layer_norm = true;
+    is.gated = false;
+    const patches grid = read_patches(sees);
+    eyes.image = grid.image;
+    eyes.patch = grid.edge;
+    eyes.tiles = sees.number("max_num_tiles", 1, 1024);
+    eyes.given = sees.number("vision_output_dim", 1, most_width);
+    const auto *const shapes = sees.find("supported_aspect_ratios");
+    if (shapes == nullptr || !shapes->is_array())
+        sees.refuse("supported_aspect_ratios", "is no list");
+    const double h = d(is.hidden);
+    const double tiles = d(eyes.tiles);
+    const double seen = grid.count() + 1;
+    const double ratios = d(shapes->size()) + 1;
+    const double to = d(out.text.hidden);
+    // MLPs alone have biases. count() has the last norm.
+    eyes.parameters = count(is).all + d(is.layers) * (d(is.intermediate) + h) +
+                      2 * d(global) + 2 * h;
+    // Patches, their class, their places, and those of tiles, before and after
+    // the layers; each with a gate.
+    eyes.parameters += 3 * d(grid.edge * grid.edge) * h + h + seen * h + 1 +
+                       ratios * tiles * seen * h + 2 * (ratios * tiles * h + 1);
+    eyes.parameters += d(eyes.given) * to + to; // the projector
+    // Eight tokens for images are embedded, and never written.
+    eyes.parameters += 8 * to;
+    out.eyes = eyes;
+}
+
 void read_vit(const members &from, model &out)
 {
     out.text = seeing(from);
@@ -410,6 +459,8 @@ model read_config(input &from)
     }
     if (out.kind == "llava")
         read_llava(top, from.name(), out);
+    else if (out.kind == "mllama")
+        read_mllama(top, out);
     else if (out.kind == "qwen2_vl")
         read_qwen2_vl(top, out);
     else
@@ -417,7 +468,9 @@ model read_config(input &from)
     out.counted = count(out.text);
     if (out.eyes) {
         out.counted.all += out.eyes->parameters;
-        out.counted.active += out.eyes->parameters;
+        // A token of a text that images are no tokens of goes past the eyes.
+        if (out.text.crossing_layers == 0)
+            out.counted.active += out.eyes->parameters;
     }
     return out;
 }

@@ -82,7 +82,7 @@ fit hold(const model &of, const job &as, const needs &has, const machine &on)
     out.sure_batch = batch(&range::high);
     if (writes(of)) {
         const double images =
-            as.images * of.image_tokens(as.image_width, as.image_height);
+            as.images * of.tokens_in_text(as.image_width, as.image_height);
         // Positions that are learned end.
         const double most = static_cast<double>(
             of.text.positions != 0 ? of.text.positions : most_tokens);

@@ -255,6 +255,20 @@ range of_net(const model &of, const job &as, double e)
     return out;
 }
 
+// Bytes for each token of an image that text is crossed with. All layers share
+// its states, as wide as text. For the way back each layer keeps its keys and
+// values; a norm keeps keys in 32 bits.
+range images_for_crossing(const transformer &is, const job &as, double e,
+                          bool kept)
+{
+    const range states = range::exactly(e * d(is.hidden));
+    const double layers = as.checkpointing ? 1 : d(is.crossing_layers);
+    const double wide = is.kv_width();
+    if (!kept)
+        return states;
+    return states + range{e, e + 2, e + 4} * (layers * wide);
+}
+
 range activations_of(const model &of, const job &as, double e,
                      const range &weights)
 {
@@ -265,16 +279,20 @@ range activations_of(const model &of, const job &as, double e,
     const double length = tokens(of, as);
     const double all = as.batch * length;
     const bool kept = trains(as);
+    const bool is_crossed = of.text.crossing_layers != 0;
     range out = stack(of.text, as, all, length, e, kept);
     if (of.eyes && as.images > 0) {
         const double merged = d(of.eyes->merge * of.eyes->merge);
         const double patches =
             of.image_tokens(as.image_width, as.image_height) * merged;
         const bool seen = as.mode == mode::train && !as.freeze_eyes && kept;
-        const range sees =
-            stack(of.eyes->layers, as, as.batch * as.images * patches, patches,
-                  e, seen);
+        const double all_patches = as.batch * as.images * patches;
+        range sees = stack(of.eyes->layers, as, all_patches, patches, e, seen);
+        // Several layers' outputs side by side.
+        sees += range{1, 1, 2} * (e * d(of.eyes->given) * all_patches);
         out = seen ? out + sees : larger(out, sees);
+        if (is_crossed)
+            out += images_for_crossing(of.text, as, e, kept) * all_patches;
     }
     if (of.text.vocabulary == 0)
         return out;
@@ -304,11 +322,15 @@ range cache_of(const model &of, const job &as, double e)
     const double slid =
         is.window != 0 ? std::min(length, d(is.window)) : length;
     const double windowed = d(is.windowed_layers);
-    const double whole = d(is.layers) - windowed;
+    const double crossing = d(is.crossing_layers);
+    const double whole = d(is.layers) - windowed - crossing;
     const double width = is.kv_width() * each;
-    const double likely = width * (whole * length + windowed * slid);
+    const double seen =
+        crossing * as.images * of.image_tokens(as.image_width, as.image_height);
+    const double likely = width * (whole * length + windowed * slid + seen);
     // Caches that ignore the window keep all.
-    return {likely, likely, width * d(is.layers) * length};
+    return {likely, likely,
+            width * ((d(is.layers) - crossing) * length + seen)};
 }
 
 struct kept
@@ -374,7 +396,7 @@ double tokens(const model &of, const job &as)
         return d(of.text.longest);
     double out = as.sequence;
     const double images =
-        as.images * of.image_tokens(as.image_width, as.image_height);
+        as.images * of.tokens_in_text(as.image_width, as.image_height);
     if (out == 0) {
         out = images != 0 ? 512 : 2048;
         if (of.text.longest != 0)

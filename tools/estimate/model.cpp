@@ -122,6 +122,9 @@ parameters count(const transformer &of)
         out.active += layers * (dense.linear + dense.rest);
         out.largest = std::max(out.largest, dense.largest);
     }
+    // Norms of the queries and of the keys, and two gates.
+    out.all += d(of.crossing_layers) * (2 * d(of.head_width) + 2);
+    out.active += d(of.crossing_layers) * (2 * d(of.head_width) + 2);
     const double embedding = d(of.vocabulary) * h;
     const double ends = d(of.positions) * h + norm;
     out.all += embedding * (of.tied ? 1 : 2) + ends;
@@ -141,6 +144,8 @@ double model::image_tokens(std::uint64_t width, std::uint64_t height) const
         h = height;
     }
     const std::uint64_t unit = eyes->patch * eyes->merge;
+    if (eyes->tiles != 0)
+        return d(eyes->tiles) * (d(w / unit) * d(h / unit) + 1);
     const auto along = [unit](std::uint64_t edge) {
         return std::max(1.0, std::round(d(edge) / d(unit)));
     };

@@ -61,6 +61,7 @@ struct transformer
     bool dropout = false;              ///< trained with it, as GPT-2 is
     std::uint64_t window = 0;          ///< of sliding attention, in tokens
     std::uint64_t windowed_layers = 0; ///< that have it
+    std::uint64_t crossing_layers = 0; ///< that look at images, not at text
     std::optional<latent_attention> latent = {};
     std::optional<mixture> experts = {};
 
@@ -91,6 +92,10 @@ struct vision
     std::uint64_t patch = 0; ///< edge in pixels
     std::uint64_t merge = 1; ///< patches along an edge that make a token
     bool any_size = false;   ///< tokens go by the image's own size
+    std::uint64_t tiles = 0; ///< of an image, each with a token of its own; 0:
+                             ///< it is seen as a whole, without
+    std::uint64_t given = 0; ///< width that a patch has for the projector; 0:
+                             ///< the layers'
     double parameters = 0;   ///< with the projector
 };
 
@@ -112,7 +117,7 @@ struct model
     std::string kind; ///< "llama", "resnet"
     estimate::parameters counted;
     transformer text;                    ///< or any sequence of tokens
-    std::optional<vision> eyes = {};     ///< its images become tokens
+    std::optional<vision> eyes = {};     ///< what images become tokens by
     std::optional<convolution> net = {}; ///< in place of text
     double frozen = 0; ///< parameters beside, never trained: text encoders
     double stored = 0; ///< bytes of weights in the file; 0: by the dtype
@@ -122,6 +127,14 @@ struct model
     /// Tokens of one image. Edges in pixels, 0: the model's own.
     [[nodiscard]] double image_tokens(std::uint64_t width,
                                       std::uint64_t height) const;
+
+    /// Those that stand among a text's tokens. None do where layers of their
+    /// own look at them.
+    [[nodiscard]] double tokens_in_text(std::uint64_t width,
+                                        std::uint64_t height) const
+    {
+        return text.crossing_layers != 0 ? 0 : image_tokens(width, height);
+    }
 };
 
 // Limits on figures of any source.

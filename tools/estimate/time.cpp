@@ -48,8 +48,23 @@ double forward(const model &of, const job &as, const needs &has)
     const transformer &is = of.text;
     const double all = as.batch * has.tokens;
     const double pairs = has.tokens * (is.vocabulary != 0 ? 0.5 : 1);
-    return 2 * of.counted.active * all +
-           4 * d(is.layers) * is.query_width() * pairs * all;
+    const double looks = d(is.layers - is.crossing_layers) * pairs;
+    double out =
+        2 * of.counted.active * all + 4 * looks * is.query_width() * all;
+    if (is.crossing_layers != 0) {
+        // Eyes, for which an image's patches look at each other, and the keys
+        // and values of what they give.
+        const double one = of.image_tokens(as.image_width, as.image_height);
+        const double seen = as.images * one;
+        const double crossing = d(is.crossing_layers);
+        const transformer &eyes = of.eyes->layers;
+        out += as.batch * seen *
+               (2 * count(eyes).linear +
+                4 * d(eyes.layers) * eyes.query_width() * one +
+                2 * crossing * d(is.hidden) * is.kv_width());
+        out += 4 * crossing * is.query_width() * seen * all;
+    }
+    return out;
 }
 
 // Passes' worth of operations: back costs two, one of them for the weights.

@@ -279,6 +279,13 @@ void about_starting(questions &q)
         symbol<get_v1>("cuGetProcAddress", nullptr, &s.address, 12000, 0));
     ASK("cuGetProcAddress first version, null answer",
         symbol<get_v1>("cuGetProcAddress", "cuMemAlloc", nullptr, 12000, 0));
+    using get_table = CUresult(const void **, const CUuuid *);
+    static const CUuuid nobody{};
+    ASK("cuGetExportTable null table",
+        symbol<get_table>("cuGetExportTable", nullptr, &nobody));
+    ASK("cuGetExportTable no such table",
+        symbol<get_table>("cuGetExportTable",
+                          const_cast<const void **>(&s.address), &nobody));
 }
 
 void about_allocations(questions &q)
@@ -769,6 +776,8 @@ void about_graphs(questions &q)
         d.cuGraphInstantiate(&s.exec, nullptr, 0));
     ASK("cuGraphInstantiateWithParams null graph",
         d.cuGraphInstantiateWithParams(&s.exec, nullptr, &s.graph_params));
+    ASK("cuGraphRetainUserObject null",
+        d.cuGraphRetainUserObject(nullptr, nullptr, 1, 0));
     ASK("cuGraphLaunch null", d.cuGraphLaunch(nullptr, s.stream));
     ASK("cuGraphUpload null", d.cuGraphUpload(nullptr, s.stream));
     ASK("cuGraphExecDestroy null", d.cuGraphExecDestroy(nullptr));
@@ -854,6 +863,13 @@ void about_nodes(questions &q)
         (s.made_set_node(),
          d.cuGraphExecMemsetNodeSetParams(s.made_exec(), s.node,
                                           s.zeros_to(s.freed, 64), s.context)));
+    ASK("cuGraphExecKernelNodeSetParams null",
+        (s.made_copy_node(),
+         d.cuGraphExecKernelNodeSetParams(s.made_exec(), s.node, nullptr)));
+    CUDA_KERNEL_NODE_PARAMS no_kernel{};
+    ASK("cuGraphExecKernelNodeSetParams no kernel",
+        (s.made_copy_node(),
+         d.cuGraphExecKernelNodeSetParams(s.made_exec(), s.node, &no_kernel)));
     ASK("cuGraphExecNodeSetParams null",
         (s.made_copy_node(),
          d.cuGraphExecNodeSetParams(s.made_exec(), s.node, nullptr)));

@@ -144,6 +144,7 @@ namespace harness {
     X(cuGraphAddMemsetNode)                                                    \
     X(cuGraphAddNode)                                                          \
     X(cuGraphAddChildGraphNode)                                                \
+    X(cuGraphAddHostNode)                                                      \
     X(cuGraphMemcpyNodeGetParams)                                              \
     X(cuGraphMemcpyNodeSetParams)                                              \
     X(cuGraphMemsetNodeGetParams)                                              \
@@ -152,6 +153,7 @@ namespace harness {
     X(cuGraphExecMemcpyNodeSetParams)                                          \
     X(cuGraphExecMemsetNodeSetParams)                                          \
     X(cuGraphExecNodeSetParams)                                                \
+    X(cuGraphExecKernelNodeSetParams)                                          \
     X(cuGraphExecUpdate)                                                       \
     X(cuGraphNodeSetEnabled)                                                   \
     X(cuGraphNodeGetEnabled)                                                   \
@@ -160,6 +162,7 @@ namespace harness {
     X(cuGraphAddDependencies)                                                  \
     X(cuGraphRemoveDependencies)                                               \
     X(cuGraphDestroyNode)                                                      \
+    X(cuGraphRetainUserObject)                                                 \
     X(cuGraphInstantiate)                                                      \
     X(cuGraphInstantiateWithParams)                                            \
     X(cuGraphUpload)                                                           \

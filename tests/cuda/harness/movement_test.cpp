@@ -3,6 +3,8 @@
 // can be learned or not. The bytes are right, whichever units move meanwhile.
 #include "fixture.hpp"
 
+#include <emuv/advice.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -84,6 +86,53 @@ TEST_F(Movement, InACircle)
         for (std::size_t i = 0; i < buffers.size(); ++i)
             ASSERT_NO_FATAL_FAILURE(touch(i));
     ASSERT_NO_FATAL_FAILURE(check_and_free());
+}
+
+// Without the library nobody hears what the program says.
+TEST_F(Movement, WhateverTheProgramSaysOfItsMemory)
+{
+    ASSERT_NO_FATAL_FAILURE(allocate(8));
+    const bool heard = emuv_advice_is_there() != 0;
+    const int fine = heard ? EMUV_ADVICE_OK : EMUV_ADVICE_ABSENT;
+    std::mt19937 random(31 + seed());
+    std::vector<std::uint64_t> keys(buffers.size());
+    const auto key = [&](std::size_t index) { return keys[index]; };
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+        ASSERT_EQ(emuv_advice_register(
+                      &keys[i], reinterpret_cast<const void *>(buffers[i].at),
+                      buffers[i].words * 4, static_cast<int>(random() % 5)),
+                  fine);
+    for (int step = 0; step < repeats(300); ++step) {
+        const std::size_t next = random() % buffers.size();
+        // Bytes that are dead are written anew before they are read.
+        const std::size_t dead = random() % buffers.size();
+        const auto what = static_cast<int>(random() % (EMUV_HINT_UNPIN + 1));
+        if (what == EMUV_HINT_DISCARD) {
+            buffer &one = buffers[dead];
+            ASSERT_EQ(emuv_advice_discard(key(dead)), fine);
+            if (step % 3 == 0) {
+                ASSERT_NO_FATAL_FAILURE(touch(next));
+            }
+            if (step % 2 == 0) {
+                ASSERT_EQ(emuv_advice_demote(key(dead)), fine);
+            }
+            OK(fill(one.at, one.words, one.seed));
+            one.added = 0;
+        } else {
+            const std::uint64_t other = key(random() % buffers.size());
+            const int said = emuv_advice_tell(&other, 1, what);
+            if (said != EMUV_ADVICE_PINNED) {
+                ASSERT_EQ(said, fine) << emuv_advice_text(said);
+            }
+        }
+        ASSERT_NO_FATAL_FAILURE(touch(next));
+        if (step % 16 == 0)
+            OK(cuda().cuCtxSynchronize());
+    }
+    ASSERT_NO_FATAL_FAILURE(check_and_free());
+    const std::uint64_t first = key(0);
+    EXPECT_EQ(emuv_advice_tell(&first, 1, EMUV_HINT_PREFETCH),
+              heard ? EMUV_ADVICE_FREED : EMUV_ADVICE_ABSENT);
 }
 
 // The driver takes a device's address for the host's, too.

@@ -28,6 +28,10 @@ protected:
         all_ = std::make_unique<foreign>(*shares_, true);
     }
 
+    static CUcontext context(std::uintptr_t number)
+    {
+        return reinterpret_cast<CUcontext>(number);
+    }
     std::uint64_t used() const { return limits_->read().physical_used_bytes; }
 
     FakeDriver card_;
@@ -119,9 +123,6 @@ TEST_F(Foreign, HandleThatIsRetainedByAnAddressKeepsItsMemory)
 
 TEST_F(Foreign, ContextThatGoesTakesWhatWasOpenedInItAndNoMore)
 {
-    const auto context = [](std::uintptr_t number) {
-        return reinterpret_cast<CUcontext>(number);
-    };
     EXPECT_TRUE(all_->open({kind::address, 1}, {0, context(1), 1}, 4 * MiB));
     EXPECT_TRUE(all_->open({kind::address, 1}, {0, context(1), 2}, 4 * MiB));
     EXPECT_TRUE(all_->open({kind::address, 2}, {0, context(2), 3}, 8 * MiB));
@@ -135,6 +136,89 @@ TEST_F(Foreign, ContextThatGoesTakesWhatWasOpenedInItAndNoMore)
     all_->close({kind::address, 4}, done);
     all_->context_gone(nullptr, 9);
     EXPECT_EQ(used(), (8 + 16) * MiB) << "no context's";
+}
+
+// The driver gives a context's addresses to others as it destroys it.
+TEST_F(Foreign, MemoryThatGetsTheAddressOfAGoingContextsMemoryIsAnother)
+{
+    const foreign::key same{kind::address, 1};
+    EXPECT_TRUE(all_->open(same, {0, context(1), 1}, 20 * MiB));
+    all_->context_ends(context(1));
+    EXPECT_TRUE(all_->open(same, {0, context(2), 3}, 4 * MiB));
+    all_->context_gone(context(1), 2);
+    EXPECT_EQ(used(), 4 * MiB);
+    // And of a new context with the same handle.
+    all_->context_ends(context(2));
+    EXPECT_TRUE(all_->open(same, {0, context(2), 5}, 2 * MiB));
+    all_->context_gone(context(2), 4);
+    EXPECT_EQ(used(), 2 * MiB);
+    all_->close(same, done);
+    EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, ContextThatStaysKeepsWhatWasOpenedInIt)
+{
+    const foreign::key one{kind::address, 1};
+    const foreign::key closed{kind::address, 2};
+    EXPECT_TRUE(all_->open(one, {0, context(1), 1}, 4 * MiB));
+    EXPECT_TRUE(all_->open(closed, {0, context(1), 2}, 8 * MiB));
+    all_->context_ends(context(1));
+    EXPECT_EQ(used(), 12 * MiB);
+    all_->close(closed, done);
+    EXPECT_EQ(used(), 4 * MiB);
+    EXPECT_TRUE(all_->open(one, {0, context(1), 4}, 4 * MiB)) << "once more";
+    all_->context_stays(context(1));
+    EXPECT_EQ(used(), 4 * MiB);
+    all_->close(one, done);
+    EXPECT_EQ(used(), 4 * MiB);
+    all_->close(one, done);
+    EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, ContextThatGoesWhileMemoryIsClosedTakesItAlong)
+{
+    const foreign::key key{kind::address, 1};
+    EXPECT_TRUE(all_->open(key, {0, context(1), 1}, 20 * MiB));
+    EXPECT_EQ(all_->close(key,
+                          [&] {
+                              all_->context_ends(context(1));
+                              all_->context_gone(context(1), 2);
+                              return refused();
+                          }),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Foreign, MemoryIsNotChargedIfItsContextWentAsItWasOpened)
+{
+    all_->context_ends(context(1));
+    all_->context_gone(context(1), 5);
+    EXPECT_TRUE(all_->open({kind::address, 1}, {0, context(1), 4}, 20 * MiB));
+    EXPECT_EQ(used(), 0U);
+    EXPECT_TRUE(all_->open({kind::address, 1}, {0, context(1), 5}, 20 * MiB));
+    EXPECT_EQ(used(), 20 * MiB) << "in a new one of the same handle";
+    all_->close({kind::address, 1}, done);
+    EXPECT_EQ(used(), 0U);
+}
+
+// Memory is mapped by a handle that is let go, and imported anew. The handle
+// that is retained by its address has the new one's number.
+TEST_F(Foreign, HandleThatIsRetainedUnderANumberThatIsThereCountsThere)
+{
+    const foreign::key same{kind::handle, 7};
+    EXPECT_TRUE(all_->open(same, {}, 0));
+    EXPECT_TRUE(all_->grow(same, 20 * MiB));
+    all_->mapped(0x9000000, 20 * MiB, same);
+    all_->close(same, done);
+    EXPECT_TRUE(all_->open(same, {}, 0));
+    EXPECT_TRUE(all_->grow(same, 20 * MiB));
+    all_->open_again(same, 0x9000000);
+    EXPECT_EQ(all_->unmap(0x9000000, 20 * MiB, done), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 20 * MiB);
+    all_->close(same, done);
+    EXPECT_EQ(used(), 20 * MiB) << "it was opened twice";
+    all_->close(same, done);
+    EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(Foreign, MemoryBeyondTheShareIsNotOpened)

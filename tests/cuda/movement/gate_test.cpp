@@ -229,6 +229,45 @@ TEST_F(GateTest, WhatIsNamedByATableWhileWorkMayReadItStaysAtOnce)
     end_move();
 }
 
+// The first of that work was launched before the program said so.
+TEST_F(GateTest, WhatIsDeadCountsOnceMoreWorkMayReadTheTableThatNamesIt)
+{
+    which.note_in_table(*one);
+    which.begin_reading();
+    one->discard(one->slots[0]);
+    EXPECT_TRUE(one->slots[0].blank);
+    which.begin_reading();
+    EXPECT_FALSE(one->slots[0].blank) << "it may write there";
+    EXPECT_FALSE(one->dead);
+    which.end_reading();
+    which.end_reading();
+}
+
+TEST_F(GateTest, WhatIsDeadCountsOnceATableNamesItWhileWorkMayReadThat)
+{
+    one->discard(one->slots[0]);
+    which.begin_reading();
+    EXPECT_TRUE(one->slots[0].blank) << "nothing names it";
+    which.note_in_table(*one);
+    EXPECT_FALSE(one->slots[0].blank) << "it may write there";
+    which.end_reading();
+}
+
+TEST_F(GateTest, WhatIsDeadCountsOnceWorkIsGivenItOrItStaysForGood)
+{
+    for (const bool given : {true, false}) {
+        one->slots[0].where = place::evicting;
+        one->discard(one->slots[0]);
+        if (given)
+            which.hold(*one);
+        else
+            which.fix(*one);
+        EXPECT_FALSE(one->slots[0].blank);
+        EXPECT_TRUE(one->slots[0].cancel) << "it would leave without it";
+        one->slots[0].cancel = false;
+    }
+}
+
 TEST_F(GateTest, ATableThatTheDriverMayMoveMayNameAnything)
 {
     const std::vector<CUdeviceptr> words{base};

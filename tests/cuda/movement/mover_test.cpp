@@ -1476,6 +1476,36 @@ TEST_F(Mover, LaunchesFindWhatTheyNameInVramThoughNothingForesawIt)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+// Work on such memory may run as a whole: see unrolled_graphs.
+TEST_F(Mover, IsAtRestWithWhatLiesInVramOnceNothingHasMovedForAWhile)
+{
+    ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
+    const auto at_rest = [this](bool with_those_in_ram) {
+        std::vector<CUdeviceptr> those;
+        for (std::size_t i = 0; i < units_.size(); i++)
+            if (is_in_vram(i) != with_those_in_ram)
+                those.push_back(units_[i]);
+        return !those.empty() && moves_->is_at_rest(those);
+    };
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120), [&] { return at_rest(false); },
+        [] { usleep(1000); }))
+        << "nobody launches";
+    EXPECT_FALSE(at_rest(true));
+    // Once it moves again, it is not.
+    bool moved = false;
+    EXPECT_TRUE(wait_until(
+        std::chrono::seconds(120), [&] { return moved; },
+        [&] {
+            round(0);
+            moved = !at_rest(false);
+        }));
+    expected_end_ = "a test";
+    moves_->fix_all(expected_end_.c_str());
+    EXPECT_TRUE(moves_->is_at_rest(units_)) << "nothing moves any more";
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 // A program that turns round uses its last unit soon again: the unit stays for
 // that use, and then leaves. The next unit takes its frame, however early.
 TEST_F(Mover, RoomThatComesFreeAsPlannedIsFilledAtOnce)

@@ -73,12 +73,14 @@ protected:
         std::filesystem::remove_all(folder_);
     }
 
-    // Anew, as another program of the same user.
+    // Anew, as another program of the same user. Its look-ups end in time.
     void start(const char *trust, unsigned sm, bool waits = true)
     {
+        constexpr std::uint64_t hour_ns = 3600000000000;
         kernels_.reset();
         proofs_.reset();
-        proofs_ = std::make_unique<proofs>(sm, folder_.c_str(), waits);
+        proofs_ = std::make_unique<proofs>(sm, folder_.c_str(), waits,
+                                           proofs::patience{hour_ns, hour_ns});
         kernels_ = std::make_unique<known_kernels>(trust, off_, nullptr,
                                                    proofs_.get());
     }
@@ -320,6 +322,56 @@ TEST_F(Proofs, RefusalOfATableStandsAmongLaunchesThatGoManyWays)
     }
 }
 
+namespace {
+
+// Keeps a verdict about launches with each of eight numbers as third parameter.
+// By one of them, a loaded number is added to the first parameter.
+void keep_eight_ways(const char *folder, const proof::kernel_code &of)
+{
+    using kind = proof::term::kind;
+    proof::cache kept(folder);
+    for (std::uint32_t way = 0; way < 8; way++) {
+        proof::verdict made;
+        made.why = proof::obstacle::none;
+        made.bases = {{0, way == 0}};
+        made.terms = {{.is = kind::word, .number = 16},
+                      {.is = kind::number, .number = way},
+                      {.is = kind::comparison, .how = 2, .a = 0, .b = 1}};
+        made.premises = {{2, true}};
+        kept.keep(proof::fingerprint_of(of), made);
+    }
+    ASSERT_TRUE(kept.save());
+}
+
+} // namespace
+
+// The first parameter of such a launch has to be an address, however long
+// launches went other ways. A name would trust it.
+TEST_F(Proofs, BaseToBeCheckedIsCheckedAmongLaunchesThatGoManyWays)
+{
+    const auto code = proof::read_cubin(cubin_);
+    ASSERT_TRUE(code);
+    const auto of = std::find_if(
+        code->kernels.begin(), code->kernels.end(),
+        [](const auto &each) { return each.name == "settled_mode"; });
+    ASSERT_NE(of, code->kernels.end());
+    keep_eight_ways(folder_.c_str(), *of);
+    start("proven,known,cuda_core_test*", 90);
+    const CUfunction kernel = take("settled_mode", &place_in_this_program);
+    const auto goes = [&](CUdeviceptr first, CUdeviceptr way) {
+        return launch(kernel, {first, first_, way});
+    };
+    for (CUdeviceptr way = 0; way < 8; way++)
+        ASSERT_TRUE(goes(first_, way).proven) << way;
+    for (const int missed : {1, 63, 64, 65, 100, 127, 128, 129, 300}) {
+        for (int i = 0; i < missed; i++) {
+            const work other = goes(first_, 100);
+            ASSERT_TRUE(other.trusted && !other.proven) << "by its name";
+        }
+        EXPECT_FALSE(goes(4096, 0).trusted) << "after " << missed;
+    }
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // A launch that cannot be looked at, for want of memory, says nothing for a
 // kernel that was seen to take addresses from memory.
@@ -417,6 +469,35 @@ TEST_F(Proofs, VerdictIsReachedOnceAndThenComesFromTheCache)
     EXPECT_EQ(proofs_->looked_at(), 0U);
     EXPECT_TRUE(trusts(take("proven_strides")));
     EXPECT_EQ(proofs_->looked_at(), 1U);
+}
+
+TEST_F(Proofs, FirstLaunchIsOfAProvenKernelIfItsVerdictIsKept)
+{
+    const std::vector<CUdeviceptr> given = {first_, first_,
+                                            CUdeviceptr{100} << 32};
+    ASSERT_TRUE(launch(take("proven_copy")).proven);
+    ASSERT_TRUE(launch(take("settled_mode"), given).proven);
+    start("proven", 90, false);
+    EXPECT_TRUE(launch(take("proven_copy")).proven);
+    EXPECT_TRUE(launch(take("settled_mode"), given).proven)
+        << "for this launch's parameters";
+    EXPECT_EQ(proofs_->looked_at(), 0U);
+}
+
+TEST_F(Proofs, LaunchWaitsForALookUpAndNotForAProof)
+{
+    ASSERT_TRUE(launch(take("proven_copy")).proven);
+    start("proven", 90, false);
+    const auto code = proofs_->at(cubin_.data());
+    const auto kept = proofs_->ask(code, "proven_copy");
+    const auto unheard = proofs_->ask(code, "proven_strides");
+    proofs_->await(unheard);
+    EXPECT_TRUE(unheard->is_new);
+    proofs_->await(kept);
+    EXPECT_EQ(kept->is.load(), finding::kind::proven);
+    EXPECT_FALSE(kept->is_new);
+    proofs_->settle();
+    EXPECT_EQ(unheard->is.load(), finding::kind::proven);
 }
 
 TEST_F(Proofs, DamagedCacheIsIgnored)

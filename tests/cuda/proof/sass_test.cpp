@@ -151,6 +151,46 @@ TEST(proof_decoder, stack_that_code_before_the_entry_moves_is_not_followed)
         verdict_of(stores_by_what_it_stored(moves_r1), {}, entry).proven());
 }
 
+// The instruction before the entry leads into it. So code there runs twice: it
+// stores the first pointer at [R1+0x20] and a loaded one at [R1], and loads
+// from [R1+0x20] the second time.
+std::vector<word> loads_the_second_time(word at_the_entry)
+{
+    return {
+        {0x0000001008087810, 0x0007ffe0ff}, // IADD3 R8, R8, 0x10, RZ
+        at_the_entry,
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x0000000404007981, 0x000c1e1900}, // LDG.E R0, [R4.64]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+        {0x0000005000000947, 0x0003800000}, // @P0 BRA, to the load
+        {0x0000000404067981, 0x000c1e1b00}, // LDG.E.64 R6, [R4.64]
+        {0x0000200401007387, 0x0000100a00}, // STL.64 [R1+0x20], R4
+        {0x0000000601007387, 0x0000100a00}, // STL.64 [R1], R6
+        {0xffffff4000007947, 0x000383ffff}, // BRA, to before the entry
+        end,
+        {0x0000200001027983, 0x0000100a00}, // LDL.64 R2, [R1+0x20]
+        store_by_r2,
+        end,
+    };
+}
+
+TEST(proof_decoder, stack_that_is_moved_anew_each_time_is_not_followed)
+{
+    constexpr std::uint32_t entry = 1;
+    constexpr word moves_r8 = {0xffffffe008087810, 0x0007ffe0ff};
+    constexpr word moves_r1 = {0xffffffe001017810, 0x0007ffe0ff};
+    const auto other = verdict_of(loads_the_second_time(moves_r8), {}, entry);
+    EXPECT_TRUE(other.proven()) << describe(other.why);
+    EXPECT_FALSE(
+        verdict_of(loads_the_second_time(moves_r1), {}, entry).proven());
+    // The same without the way back: it goes on to the load.
+    auto once = loads_the_second_time(moves_r1);
+    once[11] = {0x0000001000007947, 0x0003800000};
+    EXPECT_TRUE(verdict_of(once, {}, entry).proven());
+}
+
 TEST(proof_decoder, end_of_a_thread_in_another_mode_is_not_known)
 {
     for (const unsigned bit : {82U, 83U, 84U, 85U, 86U, 91U})

@@ -20,6 +20,7 @@ enum class kind
     host,       // cuMemHostAlloc
     registered, // cuMemHostRegister
     managed,    // cuMemAllocManaged
+    opened,     // cuIpcOpenMemHandle
 };
 
 // A range of addresses with memory behind it.
@@ -41,6 +42,7 @@ struct mapping
     bool in_vram() const
     {
         return what == kind::device || what == kind::pooled ||
+               what == kind::opened ||
                (what == kind::vmm && memory->on_device());
     }
     bool on_host() const

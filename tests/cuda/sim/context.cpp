@@ -4,6 +4,7 @@
 
 #include "array.hpp"
 #include "graph.hpp"
+#include "ipc.hpp"
 #include "module.hpp"
 #include "state.hpp"
 
@@ -65,6 +66,7 @@ void end(std::unique_lock<std::mutex> &lock, context &which)
     the().execs.remove_if(ours);
     the().modules.remove_if(ours);
     the().arrays.remove_if(ours);
+    close_opened(which);
     auto &maps = the().space.mappings;
     for (auto at = maps.begin(); at != maps.end();) {
         mapping &m = at->second;

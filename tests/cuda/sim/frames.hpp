@@ -73,6 +73,7 @@ public:
     }
     std::uint64_t id() const { return id_; }
     int file() const { return file_; } // -1: in the store's file
+    const std::vector<std::uint32_t> &frames() const { return frames_; }
 
     // Maps the first `bytes` at an address inside the arena.
     bool map(std::uintptr_t address, std::size_t bytes, int protection) const;

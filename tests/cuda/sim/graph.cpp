@@ -252,6 +252,15 @@ CUresult operation_of(context &where, const CUgraphNodeParams *params,
         return CUDA_ERROR_INVALID_VALUE;
     if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
         return operation_of(where, &params->memcpy.copyParams, op);
+    if (params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        const auto &kernel = params->kernel;
+        const CUDA_KERNEL_NODE_PARAMS as_v2 = {
+            kernel.func,      kernel.gridDimX,       kernel.gridDimY,
+            kernel.gridDimZ,  kernel.blockDimX,      kernel.blockDimY,
+            kernel.blockDimZ, kernel.sharedMemBytes, kernel.kernelParams,
+            kernel.extra,     kernel.kern,           kernel.ctx};
+        return from_api(where, &as_v2, op);
+    }
     if (params->type != CU_GRAPH_NODE_TYPE_MEMSET)
         return CUDA_ERROR_NOT_SUPPORTED;
     const auto &fill = params->memset;
@@ -336,6 +345,20 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode,
     nodeParams->blockDimZ = request->shape.block[2];
     nodeParams->sharedMemBytes = request->shape.shared_bytes;
     nodeParams->kernelParams = request->pointers.data();
+    return CUDA_SUCCESS;
+}
+
+// No node has any but the default.
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode,
+                                       CUkernelNodeAttrID attr,
+                                       CUkernelNodeAttrValue *value_out)
+{
+    SIM_ENTER(context);
+    node *found = find_node(hNode);
+    if (!value_out || !found || found->op.type != CU_GRAPH_NODE_TYPE_KERNEL ||
+        attr == CU_LAUNCH_ATTRIBUTE_IGNORE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value_out = {};
     return CUDA_SUCCESS;
 }
 
@@ -593,6 +616,28 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes,
         if (one->after.empty())
             roots.push_back(one.get());
     return give(roots, rootNodes, numRootNodes);
+}
+
+CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
+                         CUgraphEdgeData *edgeData, size_t *numEdges)
+{
+    SIM_ENTER(init);
+    auto found = the().graphs.find(hGraph);
+    if (!found || !numEdges || !from != !to)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::vector<const node *> before, after;
+    for (const auto &one : found->nodes)
+        for (const node *each : one->after) {
+            before.push_back(each);
+            after.push_back(one.get());
+        }
+    size_t count = *numEdges;
+    CUresult r = give(before, from, numEdges);
+    if (r == CUDA_SUCCESS && to)
+        r = give(after, to, &count);
+    if (r == CUDA_SUCCESS && from && edgeData)
+        std::fill_n(edgeData, *numEdges, CUgraphEdgeData{});
+    return r;
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode hNode,

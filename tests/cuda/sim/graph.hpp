@@ -52,6 +52,7 @@ struct graph_exec
     std::vector<step> steps; // in an order that dependencies allow
     // For updates: by step, the steps it comes after.
     std::vector<std::vector<std::size_t>> after;
+    mark last; // of its newest launch: it never runs beside itself
 
     ~graph_exec();
     step *find(const node *which);

@@ -27,6 +27,14 @@ public:
     void trim(std::size_t keep);
     void clear(); // all of it, used or not
 
+    // The memory behind an address, and the offset of the address in it.
+    struct part
+    {
+        std::shared_ptr<physical> memory;
+        std::size_t offset = 0;
+    };
+    part part_at(std::uintptr_t at) const;
+
     std::size_t reserved() const { return reserved_; }
     std::size_t used() const { return used_; }
 

@@ -284,31 +284,6 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise,
                                                   : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-    SIM_ENTER(context);
-    const mapping *m = the().space.find(dptr);
-    if (!pHandle || !m || m->what != kind::device)
-        return CUDA_ERROR_INVALID_VALUE;
-    std::memset(pHandle->reserved, 0, sizeof pHandle->reserved);
-    std::memcpy(pHandle->reserved, &m->base, sizeof m->base);
-    return CUDA_SUCCESS;
-}
-
-// A process may not open its own handle, and simulated VRAM does not reach into
-// other processes.
-CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle, unsigned)
-{
-    SIM_ENTER(context);
-    return pdptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuIpcCloseMemHandle(CUdeviceptr)
-{
-    SIM_ENTER(context);
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
 // As a driver has them that is newer than anybody's headers.
 
 SIM_EXPORT CUresult cuMemAllocOfTomorrow(CUdeviceptr *dptr, size_t bytesize)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include <execinfo.h>
 #include <fnmatch.h>
@@ -23,13 +24,57 @@ struct range
     std::uintptr_t end = 0;
 };
 
+bool is_in(const dl_phdr_info &library, std::uintptr_t at)
+{
+    for (int i = 0; i < library.dlpi_phnum; i++) {
+        const auto &part = library.dlpi_phdr[i];
+        if (part.p_type == PT_LOAD &&
+            at - (library.dlpi_addr + part.p_vaddr) < part.p_memsz)
+            return true;
+    }
+    return false;
+}
+
+const char *file_name_of(const dl_phdr_info &library)
+{
+    const char *const slash = std::strrchr(library.dlpi_name, '/');
+    return slash != nullptr ? slash + 1 : library.dlpi_name;
+}
+
+constexpr const char *private_workers[] = {
+    "libnvoptix.so.1",
+    "libnvidia-encode.so.1",
+    "libnvidia-opticalflow.so.1",
+};
+
+struct question
+{
+    std::uintptr_t at;
+    const char *answer;
+};
+
+int find_private_worker(struct dl_phdr_info *info, std::size_t, void *out)
+{
+    auto &asked = *static_cast<question *>(out);
+    if (!is_in(*info, asked.at))
+        return 0;
+    // The file that the link leads to has the driver's version for a number.
+    const auto of = [](const char *name) {
+        return std::string_view(name).substr(0, std::strlen(name) -
+                                                    std::strlen(".1"));
+    };
+    const std::string_view name = file_name_of(*info);
+    for (const char *const each : private_workers)
+        if (name.starts_with(of(each)))
+            asked.answer = each;
+    return 1;
+}
+
 // dladdr() would wait for libraries that start, and they may wait for the
 // allocator, which waits here.
 int find_allocator(struct dl_phdr_info *info, std::size_t, void *out)
 {
-    const char *const slash = std::strrchr(info->dlpi_name, '/');
-    const char *const name = slash != nullptr ? slash + 1 : info->dlpi_name;
-    if (fnmatch("libc10_cuda.so*", name, 0) != 0)
+    if (fnmatch("libc10_cuda.so*", file_name_of(*info), 0) != 0)
         return 0;
     auto &found = *static_cast<range *>(out);
     for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -44,6 +89,13 @@ int find_allocator(struct dl_phdr_info *info, std::size_t, void *out)
 }
 
 } // namespace
+
+const char *private_worker_at(const void *at)
+{
+    question asked{reinterpret_cast<std::uintptr_t>(at), nullptr};
+    dl_iterate_phdr(find_private_worker, &asked);
+    return asked.answer;
+}
 
 void prepare_callers()
 {

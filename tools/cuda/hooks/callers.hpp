@@ -12,4 +12,11 @@ void prepare_callers();
 /// that is held while libraries start.
 bool is_caching_allocator();
 
+/// Libraries of the driver's have the device work on a program's memory by
+/// functions that they do not export: ray tracing (OptiX), NVENC, optical flow.
+/// @param at  an address in code
+/// @return the file's name of such a library that the code is in, which
+///   outlives the process; null if it is in none
+const char *private_worker_at(const void *at);
+
 } // namespace emuv::cuda

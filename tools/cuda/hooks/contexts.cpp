@@ -22,6 +22,7 @@ CUresult ends_context(CUcontext context, Call real)
     }
     ours->kernels->gone(context);
     ours->host.gone(context, pinned_before);
+    ours->unrolled.gone(context);
     ours.table().context_gone(context, before);
     return result;
 }
@@ -95,6 +96,7 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
     }
     ours->kernels->gone(context);
     ours->host.gone(context, pinned_before);
+    ours->unrolled.gone(context);
     ours.table().context_gone(context, before);
     return result;
 }

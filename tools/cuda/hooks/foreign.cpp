@@ -19,19 +19,25 @@ int device_of(CUmemGenericAllocationHandle handle)
                : -1;
 }
 
-// Charges memory that was opened by an IPC handle, or closes it again.
-CUresult opened(const entry &ours, CUdeviceptr *at, CUresult result)
+// Opens memory by an IPC handle, and charges it, or closes it again.
+template <typename Call>
+CUresult opens(CUdeviceptr *at, Call from_driver)
 {
-    if (!ours || result != CUDA_SUCCESS || !ours.table().others().counts())
+    const entry ours;
+    if (!ours || !ours.table().others().counts())
+        return from_driver();
+    // The context may go as soon as the driver has answered.
+    foreign::place where{ours.table().current_device(), nullptr,
+                         ours.table().next_serial()};
+    ours->calls.cuCtxGetCurrent(&where.context);
+    const CUresult result = from_driver();
+    if (result != CUDA_SUCCESS)
         return result;
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
-    int device = ours.table().current_device();
     EMUV_REAL(cuMemGetAddressRange_v2)(&base, &bytes, *at);
     EMUV_REAL(cuPointerGetAttribute)
-    (&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *at);
-    foreign::place where{device, nullptr, ours.table().next_serial()};
-    ours->calls.cuCtxGetCurrent(&where.context);
+    (&where.device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *at);
     if (ours.table().others().open({kind::address, *at}, where, bytes))
         return result;
     EMUV_REAL(cuIpcCloseMemHandle)(*at);
@@ -59,16 +65,16 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle,
                                unsigned flags)
 {
-    const entry ours;
-    return opened(ours, at,
-                  EMUV_REAL(cuIpcOpenMemHandle_v2)(at, handle, flags));
+    return opens(at, [&] {
+        return EMUV_REAL(cuIpcOpenMemHandle_v2)(at, handle, flags);
+    });
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *at, CUipcMemHandle handle,
                             unsigned flags)
 {
-    const entry ours;
-    return opened(ours, at, EMUV_REAL(cuIpcOpenMemHandle)(at, handle, flags));
+    return opens(
+        at, [&] { return EMUV_REAL(cuIpcOpenMemHandle)(at, handle, flags); });
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr at)

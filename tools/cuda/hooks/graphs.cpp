@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The driver's functions by which an executable graph comes by memory.
+// The driver's functions by which an executable graph is made, launched and
+// destroyed.
 #include "hooks/watch.hpp"
 
 using namespace emuv::cuda;
@@ -7,20 +8,47 @@ using namespace emuv::cuda;
 namespace {
 
 template <typename Call>
-CUresult instantiate(CUgraphExec *made, CUgraph from, Call real)
+CUresult instantiate(CUgraphExec *made, CUgraph from, unsigned long long flags,
+                     Call real)
 {
     const entry ours;
     if (!ours || made == nullptr)
         return real();
-    return ours.table().executable_graphs().instantiate(made, from, real);
+    const CUresult result =
+        ours.table().executable_graphs().instantiate(made, from, real);
+    if (result == CUDA_SUCCESS && !ours->movers.empty())
+        ours->unrolled.instantiated(*made, from, flags);
+    return result;
 }
 
 template <typename Call>
-CUresult launch(CUgraphExec which, Call real)
+CUresult with_memory(CUgraphExec which, Call real)
 {
     memory *const table = memory_if_ours();
     return table != nullptr ? table->executable_graphs().launch(which, real)
                             : real();
+}
+
+mover *mover_of_device()
+{
+    const entry ours;
+    return ours ? ours.moving() : nullptr;
+}
+
+unsigned long long flags_of(const CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    return params != nullptr ? params->flags : 0;
+}
+
+// @param stream  with the default streams named
+template <typename Call>
+CUresult launch(CUgraphExec which, CUstream stream, Call real)
+{
+    state *const ours = state_if_ours();
+    const auto whole = [&] { return with_memory(which, real); };
+    return ours != nullptr
+               ? ours->unrolled.launch(which, stream, mover_of_device(), whole)
+               : whole();
 }
 
 } // namespace
@@ -28,7 +56,7 @@ CUresult launch(CUgraphExec which, Call real)
 CUresult cuGraphInstantiate(CUgraphExec *made, CUgraph from,
                             CUgraphNode *wrong_node, char *log, size_t length)
 {
-    return instantiate(made, from, [&] {
+    return instantiate(made, from, 0, [&] {
         return EMUV_REAL(cuGraphInstantiate)(made, from, wrong_node, log,
                                              length);
     });
@@ -38,7 +66,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *made, CUgraph from,
                                CUgraphNode *wrong_node, char *log,
                                size_t length)
 {
-    return instantiate(made, from, [&] {
+    return instantiate(made, from, 0, [&] {
         return EMUV_REAL(cuGraphInstantiate_v2)(made, from, wrong_node, log,
                                                 length);
     });
@@ -47,7 +75,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *made, CUgraph from,
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph from,
                                      unsigned long long flags)
 {
-    return instantiate(made, from, [&] {
+    return instantiate(made, from, flags, [&] {
         return EMUV_REAL(cuGraphInstantiateWithFlags)(made, from, flags);
     });
 }
@@ -55,7 +83,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph from,
 CUresult cuGraphInstantiateWithParams(CUgraphExec *made, CUgraph from,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-    return instantiate(made, from, [&] {
+    return instantiate(made, from, flags_of(params), [&] {
         return EMUV_REAL(cuGraphInstantiateWithParams)(made, from, params);
     });
 }
@@ -64,39 +92,49 @@ CUresult
 cuGraphInstantiateWithParams_ptsz(CUgraphExec *made, CUgraph from,
                                   CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-    return instantiate(made, from, [&] {
+    return instantiate(made, from, flags_of(params), [&] {
         return EMUV_REAL(cuGraphInstantiateWithParams_ptsz)(made, from, params);
     });
 }
 
 CUresult cuGraphUpload(CUgraphExec which, CUstream stream)
 {
-    return launch(which,
-                  [&] { return EMUV_REAL(cuGraphUpload)(which, stream); });
+    return with_memory(which,
+                       [&] { return EMUV_REAL(cuGraphUpload)(which, stream); });
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec which, CUstream stream)
 {
-    return launch(which,
-                  [&] { return EMUV_REAL(cuGraphUpload_ptsz)(which, stream); });
+    return with_memory(
+        which, [&] { return EMUV_REAL(cuGraphUpload_ptsz)(which, stream); });
 }
 
 CUresult cuGraphLaunch(CUgraphExec which, CUstream stream)
 {
-    return launch(which,
+    return launch(which, legacy(stream),
                   [&] { return EMUV_FOLLOWED(cuGraphLaunch)(which, stream); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec which, CUstream stream)
 {
-    return launch(which, [&] {
+    return launch(which, per_thread(stream), [&] {
         return EMUV_FOLLOWED(cuGraphLaunch_ptsz)(which, stream);
     });
+}
+
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object,
+                                 unsigned count, unsigned flags)
+{
+    if (state *const ours = state_if_ours())
+        ours->unrolled.ties_objects();
+    return EMUV_REAL(cuGraphRetainUserObject)(graph, object, count, flags);
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec which)
 {
     const entry ours;
+    if (ours)
+        ours->unrolled.goes(which);
     const auto real = [&] { return EMUV_REAL(cuGraphExecDestroy)(which); };
     if (ours && ours->nodes.any())
         ours->nodes.take_uses(which);

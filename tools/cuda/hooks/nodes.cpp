@@ -164,10 +164,22 @@ CUresult cuGraphMemsetNodeSetParams(CUgraphNode node,
                     });
 }
 
+namespace {
+
+// The executable graph is one whole from now on. Seldom is one changed so.
+void is_whole(CUgraphExec exec)
+{
+    if (state *const ours = state_if_ours())
+        ours->unrolled.is_whole(exec);
+}
+
+} // namespace
+
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_MEMCPY3D *copy,
                                         CUcontext context)
 {
+    is_whole(exec);
     return set_executable(exec, node, copy,
                           [&](CUgraphNode one, const CUDA_MEMCPY3D *part) {
                               return EMUV_REAL(cuGraphExecMemcpyNodeSetParams)(
@@ -179,6 +191,7 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_MEMSET_NODE_PARAMS *fill,
                                         CUcontext context)
 {
+    is_whole(exec);
     return set_executable(
         exec, node, fill,
         [&](CUgraphNode one, const CUDA_MEMSET_NODE_PARAMS *part) {
@@ -212,6 +225,47 @@ CUresult set_any(CUgraphNode node, CUgraphNodeParams *params, Change change,
 
 } // namespace
 
+// ---- Changing kernels of executable graphs
+
+namespace {
+
+// @param real  the driver's answer
+CUresult set_kernel(CUgraphExec exec, CUgraphNode node,
+                    const CUDA_KERNEL_NODE_PARAMS &to, CUresult real)
+{
+    state *const ours = state_if_ours();
+    if (ours != nullptr && real == CUDA_SUCCESS)
+        ours->unrolled.changed(exec, node, to);
+    return real;
+}
+
+} // namespace
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1 *to)
+{
+    const CUresult real =
+        EMUV_REAL(cuGraphExecKernelNodeSetParams)(exec, node, to);
+    return to == nullptr
+               ? real
+               : set_kernel(exec, node,
+                            {to->func, to->gridDimX, to->gridDimY, to->gridDimZ,
+                             to->blockDimX, to->blockDimY, to->blockDimZ,
+                             to->sharedMemBytes, to->kernelParams, to->extra,
+                             nullptr, nullptr},
+                            real);
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS *to)
+{
+    const CUresult real =
+        EMUV_REAL(cuGraphExecKernelNodeSetParams_v2)(exec, node, to);
+    return to == nullptr ? real : set_kernel(exec, node, *to, real);
+}
+
+// ---- Changing any node
+
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
 {
     return set_any(
@@ -225,6 +279,16 @@ CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                   CUgraphNodeParams *params)
 {
+    if (params != nullptr && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        const auto &to = params->kernel;
+        return set_kernel(
+            exec, node,
+            {to.func, to.gridDimX, to.gridDimY, to.gridDimZ, to.blockDimX,
+             to.blockDimY, to.blockDimZ, to.sharedMemBytes, to.kernelParams,
+             to.extra, to.kern, to.ctx},
+            EMUV_REAL(cuGraphExecNodeSetParams)(exec, node, params));
+    }
+    is_whole(exec);
     return set_any(
         node, params,
         [&](const auto *asked, auto set) {
@@ -238,6 +302,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
 CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node,
                                unsigned enabled)
 {
+    is_whole(exec);
     state *const ours = state_if_ours();
     const auto found = ours != nullptr && ours->nodes.any()
                            ? ours->nodes.find(node)
@@ -276,11 +341,16 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node,
 namespace {
 
 // After an update every part has something to do again.
-CUresult updated(CUgraphExec exec, CUresult real)
+CUresult updated(CUgraphExec exec, CUgraph from, CUresult real)
 {
     state *const ours = state_if_ours();
-    if (ours == nullptr || real != CUDA_SUCCESS)
+    if (ours == nullptr)
         return real;
+    if (real != CUDA_SUCCESS) {
+        ours->unrolled.is_whole(exec);
+        return real;
+    }
+    ours->unrolled.updated(exec, from);
     for (auto &[node, how] : ours->nodes.take_uses(exec)) {
         if (how.enabled) {
             for (const CUgraphNode part : how.idle)
@@ -299,13 +369,15 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
                            CUgraphExecUpdateResult *result)
 {
     return updated(
-        exec, EMUV_REAL(cuGraphExecUpdate)(exec, graph, wrong_node, result));
+        exec, graph,
+        EMUV_REAL(cuGraphExecUpdate)(exec, graph, wrong_node, result));
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                               CUgraphExecUpdateResultInfo *result)
 {
-    return updated(exec, EMUV_REAL(cuGraphExecUpdate_v2)(exec, graph, result));
+    return updated(exec, graph,
+                   EMUV_REAL(cuGraphExecUpdate_v2)(exec, graph, result));
 }
 
 // ---- Copying and ending

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// cuGetProcAddress: which of our functions stands for a name and a version.
+// cuGetProcAddress: which of our functions stands for a name and a version; and
+// functions of the driver's that have no names.
+#include "hooks/callers.hpp"
 #include "hooks/session.hpp"
 
 #include <algorithm>
@@ -166,5 +168,16 @@ CUresult cuGetProcAddress_v2(const char *name, void **address, int version,
     if (result == CUDA_SUCCESS && address != nullptr && *address != nullptr)
         *address =
             own_procedure(name, version, asks_per_thread(flags), *address);
+    return result;
+}
+
+// CUDA's runtime and tools ask for such tables, and do nothing behind our back.
+CUresult cuGetExportTable(const void **table, const CUuuid *which)
+{
+    const CUresult result = EMUV_REAL(cuGetExportTable)(table, which);
+    if (result == CUDA_SUCCESS)
+        if (const char *const library =
+                private_worker_at(__builtin_return_address(0)))
+            work_private(library);
     return result;
 }

@@ -6,7 +6,9 @@
 #include "base/statistics.hpp"
 #include "base/trace.hpp"
 #include "hooks/cut_nodes.hpp"
+#include "hooks/unrolled.hpp"
 #include "interpose/forward.hpp"
+#include "memory/advised.hpp"
 #include "memory/memory.hpp"
 #include "movement/kernels.hpp"
 #include "movement/pinned.hpp"
@@ -21,11 +23,14 @@ struct state
     trace record; ///< off unless it was asked for
     statistics_page page;
     memory *table = nullptr;
+    /// The memory that the program has registered, to say things of it.
+    advised *advice = nullptr;
     int devices = 0;
     known_kernels *kernels = nullptr;
     /// Null if nothing is to be proven.
     proofs *proving = nullptr;
     cut_nodes nodes;
+    unrolled_graphs unrolled;
     /// By device ordinal; empty if memory does not move.
     std::vector<mover *> movers;
     /// Set if kernels are checked and nothing moves; else null.
@@ -41,9 +46,9 @@ struct state
                 each->fix(at);
     }
 
-    /// The same for allocations whose addresses are among words that are copied
-    /// to a device: kernels may take them from there. Of many words only those
-    /// are searched that look like a table of addresses.
+    /// Words are copied to a device that may be a table of addresses: kernels
+    /// may take them from there. Many words are searched only if some of them
+    /// look so.
     /// @param words  in the host's memory, as far as the program says
     void note_table(const void *words, std::size_t bytes) const;
     /// The same of rows.
@@ -84,6 +89,9 @@ state *current_state();
 /// is, from the return on and once the state is made.
 /// @param name  the function that starts such work; outlives the process
 void work_unseen(const char *name);
+/// The same, by functions of the driver's that are not exported.
+/// @param library  which has them; outlives the process
+void work_private(const char *library);
 
 /// The effects that a function newer than this library may have, by its name.
 struct newer_does

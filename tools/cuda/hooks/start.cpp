@@ -663,6 +663,7 @@ CUresult start_locked()
                     .refused = tell_refusal,
                     .exportable = asked.ipc,
                     .asks_again = reclaims ? is_caching_allocator : nullptr});
+    made->advice = new advised(*made->table);
     start_giving(*made->table, devices);
     // Both sides store, then load (seq_cst): at least one sees the other and
     // calls fix_all().
@@ -731,21 +732,34 @@ void state::note_table(const void *words, std::size_t bytes, std::size_t pitch,
         note_table(static_cast<const char *>(words) + row * pitch, bytes);
 }
 
-void work_unseen(const char *name)
+namespace {
+
+// Each caller waits until all is mapped.
+void tell_unseen(const char *before, const char *name, const char *after)
 {
     static char why[128];
     static std::atomic<bool> named;
     if (!named.exchange(true)) {
-        std::snprintf(why, sizeof why,
-                      "the program calls %s, which is newer than this library",
-                      name);
+        std::snprintf(why, sizeof why, "%s%s%s", before, name, after);
         unseen.store(why);
     }
     while (unseen.load() == nullptr) {
     }
-    // Each caller waits until all is mapped.
     if (const state *made = active.load())
         made->fix_all(why);
+}
+
+} // namespace
+
+void work_unseen(const char *name)
+{
+    tell_unseen("the program calls ", name,
+                ", which is newer than this library");
+}
+
+void work_private(const char *library)
+{
+    tell_unseen("", library, " uses memory by functions that nobody follows");
 }
 
 state *current_state()

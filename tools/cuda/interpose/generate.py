@@ -307,9 +307,9 @@ def tables(symbols):
     return "\n".join(lines) + "\n"
 
 
-def exports(symbols, dlopen):
+def exports(symbols, dlopen, extra):
     names = [s.name for s in symbols] + (["dlopen"] if dlopen else [])
-    names.append("emuv_stands_in_front")
+    names += ["emuv_stands_in_front", *extra]
     return ("{\n  global:\n" + "".join(f"    {n};\n" for n in names)
             + "  local: *;\n};\n")
 
@@ -323,6 +323,8 @@ def main():
     parser.add_argument("--dlopen", action="store_true")
     parser.add_argument("--newer", type=int, default=0,
                         help="stubs for functions that have no symbol")
+    parser.add_argument("--extra", action="append", default=[],
+                        help="a symbol of the library's own")
     parser.add_argument("--output", help="folder; without it, only check")
     options = parser.parse_args()
 
@@ -343,7 +345,8 @@ def main():
             ("forwarders.S", forwarders(symbols, options.machine,
                                         options.dlopen, options.newer)),
             ("symbols.inc", tables(symbols)),
-            ("exports.map", exports(symbols, options.dlopen))):
+            ("exports.map", exports(symbols, options.dlopen,
+                                    options.extra))):
         (out / name).write_text(text)
 
 

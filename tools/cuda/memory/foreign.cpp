@@ -4,6 +4,7 @@
 
 #include "memory/mappings.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 namespace emuv::cuda {
@@ -29,13 +30,15 @@ bool foreign::open(const key &which, const place &where, std::uint64_t bytes)
         return true;
     {
         const std::lock_guard guard(lock_);
-        held_ref &of = held_[which];
-        if (!of) {
-            of = held_ref(new held);
-            of->where = where;
+        if (has_gone_locked(where))
+            return true;
+        auto there = held_.find(which);
+        if (there == held_.end()) {
+            there = held_.emplace(which, held_ref(new held));
+            there->second->where = where;
         }
-        of->opened++;
-        of->uses++;
+        there->second->opened++;
+        there->second->uses++;
     }
     if (grow(which, bytes))
         return true;
@@ -53,9 +56,13 @@ void foreign::open_again(const key &which, CUdeviceptr at)
     const auto &[begin, found] = *std::prev(after);
     if (at - begin >= found.bytes)
         return;
-    held_[which] = found.of;
-    found.of->opened++;
-    found.of->uses++;
+    // A handle of that number may be there, of the same memory: it was opened
+    // anew since it was mapped.
+    auto there = held_.find(which);
+    if (there == held_.end())
+        there = held_.emplace(which, found.of);
+    there->second->opened++;
+    there->second->uses++;
 }
 
 // A charge may wait for room, so it is made without the lock.
@@ -85,17 +92,40 @@ bool foreign::grow(const key &which, std::uint64_t bytes)
     }
 }
 
+foreign::table::iterator foreign::find_in(table &all, const key &which)
+{
+    const auto [first, end] = all.equal_range(which);
+    return first != end ? std::prev(end) : all.end();
+}
+
+bool foreign::is_in(const held &of, CUcontext context)
+{
+    return context != nullptr && of.where.context == context;
+}
+
+bool foreign::has_gone_locked(const place &where) const
+{
+    const auto found = gone_.find(where.context);
+    return where.context != nullptr && found != gone_.end() &&
+           where.serial < found->second;
+}
+
 // The driver may give the number to others before its answer is here. So the
 // memory has no number meanwhile if this is the last time that it is open.
 foreign::held_ref foreign::take(const key &which)
 {
     const std::lock_guard guard(lock_);
-    const auto found = held_.find(which);
-    if (found == held_.end())
-        return {};
+    table *from = &held_;
+    auto found = find_in(held_, which);
+    if (found == held_.end()) {
+        from = &going_;
+        found = find_in(going_, which);
+        if (found == going_.end())
+            return {};
+    }
     held_ref taken = found->second;
     if (--taken->opened == 0)
-        held_.erase(found);
+        from->erase(found);
     return taken;
 }
 
@@ -104,16 +134,20 @@ void foreign::put_back(const key &which, const held_ref &taken)
     const std::lock_guard guard(lock_);
     if (taken->uses == 0) // its context has gone
         return;
-    held_ref &there = held_[which];
+    if (has_gone_locked(taken->where)) { // while it had no number
+        let_go_of_all_locked(*taken);
+        return;
+    }
+    const auto there = held_.find(which);
     // Another thread has opened it meanwhile.
-    if (there && there != taken) {
-        there->opened++;
-        there->uses++;
+    if (there != held_.end() && there->second != taken) {
+        there->second->opened++;
+        there->second->uses++;
         let_go_locked(*taken);
         return;
     }
-    there = taken;
-    taken->opened++;
+    if (taken->opened++ == 0)
+        held_.emplace(which, taken);
 }
 
 void foreign::let_go(held &of)
@@ -129,6 +163,13 @@ void foreign::let_go_locked(held &of)
     if (of.bytes > 0)
         uncharge(of.where.device, of.bytes);
     of.bytes = 0;
+}
+
+// However often it was opened.
+void foreign::let_go_of_all_locked(held &of)
+{
+    of.uses = std::min(of.uses, 1U);
+    let_go_locked(of);
 }
 
 void foreign::mapped(CUdeviceptr at, std::uint64_t bytes, const key &which)
@@ -159,20 +200,54 @@ void foreign::settle(mappings taken, bool unmapped)
         mappings_.merge(taken);
 }
 
-void foreign::context_gone(CUcontext context, std::uint64_t before)
+void foreign::context_ends(CUcontext context)
 {
     const std::lock_guard guard(lock_);
     for (auto each = held_.begin(); each != held_.end();) {
-        held &of = *each->second;
-        if (of.where.context == nullptr || of.where.context != context ||
-            of.where.serial >= before) {
-            ++each;
-            continue;
-        }
-        of.uses = 1; // however often it was opened
-        let_go_locked(of);
-        each = held_.erase(each);
+        const auto next = std::next(each);
+        if (is_in(*each->second, context))
+            going_.insert(held_.extract(each));
+        each = next;
     }
+}
+
+void foreign::context_stays(CUcontext context)
+{
+    const std::lock_guard guard(lock_);
+    for (auto each = going_.begin(); each != going_.end();) {
+        const auto next = std::next(each);
+        if (is_in(*each->second, context)) {
+            const auto there = held_.find(each->first);
+            if (there == held_.end()) {
+                held_.insert(going_.extract(each));
+            } else { // opened once more meanwhile
+                there->second->opened += each->second->opened;
+                there->second->uses += each->second->uses;
+                let_go_of_all_locked(*each->second);
+                going_.erase(each);
+            }
+        }
+        each = next;
+    }
+}
+
+void foreign::context_gone(CUcontext context, std::uint64_t before)
+{
+    if (!counts_ || context == nullptr)
+        return;
+    const std::lock_guard guard(lock_);
+    std::uint64_t &last = gone_[context];
+    last = std::max(last, before);
+    for (table *const all : {&held_, &going_})
+        for (auto each = all->begin(); each != all->end();) {
+            const auto next = std::next(each);
+            held &of = *each->second;
+            if (is_in(of, context) && of.where.serial < before) {
+                let_go_of_all_locked(of);
+                all->erase(each);
+            }
+            each = next;
+        }
 }
 
 } // namespace emuv::cuda

@@ -13,8 +13,8 @@
 
 namespace emuv::cuda {
 
-/// Charges VRAM of other processes while the program
-/// holds it open. Its maker may end before that: then nobody else is charged.
+/// Charges VRAM of other processes while the program holds it open. Its maker
+/// may end before that: then nobody else is charged.
 /// Every call may come from any thread.
 class foreign
 {
@@ -48,9 +48,10 @@ public:
     {
         int device = 0;
         CUcontext context = nullptr; ///< with which it goes; or null
-        std::uint64_t serial = 0;    ///< see context_gone()
+        std::uint64_t serial = 0;    ///< from before the driver was asked
     };
     /// Charges memory that the program opens. It may be opened several times.
+    /// Nothing is charged if its context has gone meanwhile.
     /// @param bytes  as far as that is known; 0 for nothing yet
     /// @return false if there is no room. Then it is not open.
     bool open(const key &which, const place &where, std::uint64_t bytes);
@@ -85,8 +86,13 @@ public:
         return result;
     }
 
-    /// A context has gone, with the memory that was opened in it under a serial
-    /// number below @p before.
+    /// A context is about to go. Other memory may get the addresses of what was
+    /// opened in it as soon as the driver has taken them back.
+    void context_ends(CUcontext context);
+    /// It did not go.
+    void context_stays(CUcontext context);
+    /// It has gone, with the memory that was opened in it under a serial number
+    /// below @p before.
     void context_gone(CUcontext context, std::uint64_t before);
 
 private:
@@ -105,11 +111,16 @@ private:
         held_ref of;
     };
     using mappings = std::map<CUdeviceptr, mapping>;
+    using table = std::multimap<key, held_ref>; // the newest comes last
 
     held_ref take(const key &which);
     void put_back(const key &which, const held_ref &taken);
     void let_go(held &of);
     void let_go_locked(held &of);
+    void let_go_of_all_locked(held &of);
+    bool has_gone_locked(const place &where) const;
+    static table::iterator find_in(table &all, const key &which);
+    static bool is_in(const held &of, CUcontext context);
     mappings take(CUdeviceptr at, std::uint64_t bytes);
     void settle(mappings taken, bool unmapped);
     bool charge(int device, std::uint64_t bytes);
@@ -118,7 +129,10 @@ private:
     budget &budget_;
     const bool counts_;
     std::mutex lock_; // guards all below
-    std::map<key, held_ref> held_;
+    table held_;      // one of a key
+    // Of contexts that are about to go. Their addresses may be others' already.
+    table going_;
+    std::map<CUcontext, std::uint64_t> gone_; // the serial number before that
     mappings mappings_;
 };
 

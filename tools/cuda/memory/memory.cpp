@@ -43,12 +43,14 @@ void memory::context_ends(CUcontext context)
 {
     for (mover *each : movers_)
         each->stop(context);
+    foreign_.context_ends(context);
 }
 
 void memory::context_stays(CUcontext context)
 {
     for (mover *each : movers_)
         each->resume(context);
+    foreign_.context_stays(context);
 }
 
 void memory::context_attached(CUcontext context)
@@ -481,6 +483,131 @@ bool memory::in_system_ram(CUdeviceptr at)
 {
     const auto found = stretch_around(at);
     return found && found->in_ram;
+}
+
+// ---- A program's advice
+
+bool memory::find(CUdeviceptr address, told_of &out)
+{
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = around(allocations_, address, &allocation::bytes);
+        if (found != allocations_.end()) {
+            const allocation &of = found->second;
+            const std::uint64_t range = of.range_bytes();
+            out = {.base = found->first,
+                   .bytes = of.bytes,
+                   .whole_bytes = range > 0 ? range : of.bytes,
+                   .device = of.device,
+                   .serial = of.serial,
+                   .is_range = range > 0,
+                   .in_ram = of.made_by == allocation::maker::piece ||
+                             of.taken.kind == charge_kind::host};
+            return true;
+        }
+    }
+    range_view view;
+    if (!handles_.find(address, view))
+        return false;
+    out = {.base = view.base,
+           .bytes = view.bytes,
+           .whole_bytes = view.bytes,
+           .device = view.device,
+           .serial = view.serial,
+           .is_range = false,
+           .in_ram = view.host};
+    return true;
+}
+
+bool memory::identify(told_of &of)
+{
+    mover *const moves = of.is_range ? movers_.of(of.device) : nullptr;
+    if (moves == nullptr)
+        return true;
+    of.identity = moves->identify(of.base);
+    // A range enters the table behind its mover's block, and leaves it first.
+    return is_there(of);
+}
+
+bool memory::is_there(const told_of &of)
+{
+    told_of now;
+    return find(of.base, now) && now.serial == of.serial;
+}
+
+mover *memory::mover_of(const told_of &of) const
+{
+    return of.identity != 0 ? movers_.of(of.device) : nullptr;
+}
+
+// A part up to an allocation's end has the rest of the last chunk, too.
+mover::part memory::to_the_end(const told_of &of, mover::part in)
+{
+    if (in.at + in.bytes == of.base + of.bytes)
+        in.bytes = of.base + of.whole_bytes - in.at;
+    return in;
+}
+
+mover::answer memory::advise(const told_of &of, const mover::part &in,
+                             hint what)
+{
+    if (mover *const moves = mover_of(of))
+        return moves->advise(to_the_end(of, in), what);
+    return is_there(of) ? mover::answer::done : mover::answer::gone;
+}
+
+mover::answer memory::rank(const told_of &of, const mover::part &in,
+                           int priority)
+{
+    mover *const moves = mover_of(of);
+    return moves != nullptr ? moves->rank(to_the_end(of, in), priority)
+                            : mover::answer::done;
+}
+
+void memory::forget_advice(const told_of &of, const mover::part &in,
+                           const mover::lasting &said)
+{
+    if (mover *const moves = mover_of(of))
+        moves->forget_advice(to_the_end(of, in), said);
+}
+
+std::optional<memory::places> memory::access(const told_of &of,
+                                             const mover::part &in)
+{
+    if (mover *const moves = mover_of(of))
+        return moves->access(in);
+    return places_of(of, in);
+}
+
+std::optional<memory::places> memory::places_of(const told_of &of,
+                                                const mover::part &in)
+{
+    if (mover *const moves = mover_of(of))
+        return moves->find(in);
+    if (!is_there(of))
+        return {};
+    places out;
+    CUdeviceptr at = in.at;
+    std::uint64_t bytes = in.bytes;
+    while (bytes > 0) {
+        const auto found =
+            of.is_range ? ranges_.stretch_at(at) : std::optional<stretch>();
+        const std::uint64_t here =
+            found && found->bytes > 0 ? std::min(bytes, found->bytes) : bytes;
+        const bool in_ram = found ? found->in_ram : of.in_ram;
+        (in_ram ? out.ram_bytes : out.vram_bytes) += here;
+        at += here;
+        bytes -= here;
+    }
+    return out;
+}
+
+moves memory::moved() const
+{
+    cuda::moves sum;
+    for (mover *each : movers_)
+        sum += each->moved();
+    return sum;
 }
 
 void memory::show_info(int device, std::size_t &real_free,

@@ -10,6 +10,7 @@
 // - handles::lock_       the program's own handles, and their mappings
 // - foreign::lock_       memory of others that is open
 // - budget::lock_        the contexts in which memory was asked for
+// - advised::lock_       the memory that the program has registered
 //
 //  1. None of them is taken while another one is held.
 //  2. None is held while the driver, a mover or a relief is called. A call may
@@ -300,6 +301,43 @@ public:
     /// hold for memory that stays as it is.
     bool in_system_ram(CUdeviceptr at);
 
+    // ---- A program's advice
+
+    /// An allocation that the program says something of.
+    struct told_of
+    {
+        CUdeviceptr base = 0;
+        std::uint64_t bytes = 0;       ///< as the program asked for it
+        std::uint64_t whole_bytes = 0; ///< with the rest of its last chunk
+        int device = 0;
+        std::uint64_t serial = 0;
+        std::uint64_t identity = 0; ///< see mover; 0: it has none
+        bool is_range = false;      ///< its parts have places of their own
+        bool in_ram = false;        ///< of any other
+    };
+    using places = mover::whereabouts;
+
+    /// Finds the allocation around an address: any that the program was given
+    /// by a function that this table knows. Without its identity.
+    bool find(CUdeviceptr address, told_of &out);
+    /// Adds the identity.
+    /// @return false if the allocation has gone meanwhile
+    bool identify(told_of &of);
+
+    /// See mover. The part lies in the allocation, and has its identity. Memory
+    /// that has no mover stays as it is.
+    mover::answer advise(const told_of &of, const mover::part &in, hint what);
+    mover::answer rank(const told_of &of, const mover::part &in, int priority);
+    void forget_advice(const told_of &of, const mover::part &in,
+                       const mover::lasting &said);
+    /// The places of these bytes, and their units' moves so far.
+    /// @return nothing where the allocation is gone
+    std::optional<places> places_of(const told_of &of, const mover::part &in);
+    /// The same. They are used about now.
+    std::optional<places> access(const told_of &of, const mover::part &in);
+    /// All moves so far, on all devices.
+    cuda::moves moved() const;
+
     /// The answer to a question for the size alone, which needs no context.
     /// @param real_total  in: the driver's answer. out: ours
     void show_total(int device, std::size_t &real_total) const
@@ -379,6 +417,9 @@ private:
     CUresult leave(allocations::node_type ours, CUstream stream);
     bool collect(bool wait);
     std::optional<stretch> stretch_around(CUdeviceptr at);
+    bool is_there(const told_of &of);
+    static mover::part to_the_end(const told_of &of, mover::part in);
+    mover *mover_of(const told_of &of) const;
 
     allocations::node_type take_ours(CUdeviceptr pointer);
     void put_back(allocations::node_type taken);

@@ -17,17 +17,21 @@ std::vector<bool> choose_places(const std::vector<placed_unit> &units,
     std::vector<bool> chosen(units.size());
     std::vector<std::size_t> order(units.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
+    std::erase_if(order, [&](std::size_t each) { return units[each].pinned; });
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
         if (units[a].uses != units[b].uses)
             return units[a].uses < units[b].uses;
+        if (units[a].priority != units[b].priority)
+            return units[a].priority < units[b].priority;
         return units[a].first != units[b].first
                    ? units[a].first < units[b].first
                    : a < b;
     });
     for (auto at = order.begin(); at != order.end() && excess > 0;) {
-        const std::uint32_t uses = units[*at].uses;
+        const placed_unit &first = units[*at];
         const auto end = std::find_if(at, order.end(), [&](std::size_t each) {
-            return units[each].uses != uses;
+            return units[each].uses != first.uses ||
+                   units[each].priority != first.priority;
         });
         double alike = 0;
         for (auto each = at; each != end; ++each)
@@ -74,7 +78,9 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
         const std::size_t begin = places.size();
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             places.push_back({each, i, 0});
-            units.push_back({each->slots[i].bytes, 0, 0});
+            const slot &one = each->slots[i];
+            units.push_back(
+                {one.bytes, 0, 0, one.said.pinned, one.said.priority});
         }
         uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
             for (std::size_t i = part.first;

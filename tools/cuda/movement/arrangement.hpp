@@ -17,6 +17,8 @@ struct placed_unit
     std::uint64_t bytes = 0;
     std::uint32_t uses = 0;  ///< in a round
     std::uint64_t first = 0; ///< the step of the first use, if any
+    bool pinned = false;     ///< never to be in system RAM
+    int priority = 0;        ///< of those used as often, the lowest go first
 };
 
 /// Chooses units to be in system RAM, as many bytes as do not fit. The choice

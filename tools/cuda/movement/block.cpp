@@ -73,10 +73,30 @@ void block::may_change()
             each.room_is_known = false;
 }
 
+void block::discard(slot &one)
+{
+    dead = true;
+    one.blank = true;
+    one.room_is_known = false;
+}
+
+void block::revive()
+{
+    if (!dead)
+        return;
+    dead = false;
+    for (slot &each : slots) {
+        // As in occupy(): it must not leave without its contents.
+        each.cancel =
+            each.cancel || (each.blank && each.where == place::evicting);
+        each.blank = each.blank && each.away;
+    }
+}
+
 void block::vacate()
 {
     vacant = true;
-    renewed = false;
+    renewed = dead = false;
     for (slot &each : slots) {
         each.blank = true;
         each.room_is_known = false;
@@ -97,6 +117,16 @@ void block::occupy()
     }
 }
 
+std::uint32_t block::unit_at(std::uint64_t offset) const
+{
+    if (offset / unit_bytes < alike)
+        return static_cast<std::uint32_t>(offset / unit_bytes);
+    const auto after =
+        std::upper_bound(slots.begin(), slots.end(), base + offset,
+                         [](CUdeviceptr a, const slot &b) { return a < b.at; });
+    return static_cast<std::uint32_t>(after - slots.begin() - 1);
+}
+
 touch block::touched_from(CUdeviceptr address)
 {
     const std::uint64_t offset = address - base;
@@ -110,14 +140,6 @@ touch block::touched_from(CUdeviceptr address)
         next = std::next(starts.insert(next, offset));
     }
     const std::uint64_t end = next == starts.end() ? bytes : *next;
-    const auto unit_at = [&](std::uint64_t at) {
-        if (at / unit_bytes < alike)
-            return static_cast<std::uint32_t>(at / unit_bytes);
-        const auto after = std::upper_bound(
-            slots.begin(), slots.end(), base + at,
-            [](CUdeviceptr a, const slot &b) { return a < b.at; });
-        return static_cast<std::uint32_t>(after - slots.begin() - 1);
-    };
     return {base, unit_at(offset), unit_at(end - 1)};
 }
 

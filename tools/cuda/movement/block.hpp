@@ -7,6 +7,7 @@
 #include "movement/digests.hpp"
 #include "movement/known.hpp"
 #include "movement/rooms.hpp"
+#include "policy/advice.hpp"
 #include "policy/heat.hpp"
 #include "policy/schedule.hpp"
 #include "policy/view.hpp"
@@ -20,6 +21,35 @@ namespace emuv::cuda {
 
 /// The leaves_for of a unit that never leaves.
 constexpr std::uint32_t never_leaves = UINT32_MAX;
+
+/// The moves of units that came to their end.
+struct moves
+{
+    std::uint64_t fetches = 0;
+    std::uint64_t evictions = 0;
+    std::uint64_t fetched_bytes = 0; ///< copied to VRAM
+    std::uint64_t evicted_bytes = 0; ///< copied to system RAM
+    std::uint64_t ns = 0;            ///< from their begin to their end
+
+    moves &operator+=(const moves &more)
+    {
+        fetches += more.fetches;
+        evictions += more.evictions;
+        fetched_bytes += more.fetched_bytes;
+        evicted_bytes += more.evicted_bytes;
+        ns += more.ns;
+        return *this;
+    }
+    moves &operator-=(const moves &less)
+    {
+        fetches -= less.fetches;
+        evictions -= less.evictions;
+        fetched_bytes -= less.fetched_bytes;
+        evicted_bytes -= less.evicted_bytes;
+        ns -= less.ns;
+        return *this;
+    }
+};
 
 /// A unit's address, and its state.
 struct slot
@@ -52,6 +82,11 @@ struct slot
     bool proven = false;
     bool gets_dirty = false; ///< contents seen to change between evictions
     digests::value digest{};
+    advice said;         ///< by the program; see mover::advise()
+    ranks ranked;        ///< of the parts of it that are registered
+    unsigned pins = 0;   ///< how many parts of it the program has pinned
+    unsigned seldom = 0; ///< ... has called seldom written
+    moves moved;         ///< of this unit, ever
 
     bool in_ram() const
     {
@@ -89,6 +124,8 @@ struct block : counted
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
+    /// Of the allocation that it is now. Its mover gives no two the same.
+    std::uint64_t identity = 0;
     std::uint64_t unit_bytes = 0; ///< of the first unit
     std::size_t alike = 0;        ///< units of that size, from the first on
     std::vector<slot> slots;
@@ -108,9 +145,11 @@ struct block : counted
     unsigned in_ram = 0; ///< in system RAM; see add() and put()
     unsigned away = 0;   ///< mapped nowhere
     unsigned fresh = 0;  ///< fetched, and no use of the block has ended since
+    unsigned told = 0;   ///< advice about them is pending
     bool small = false;  ///< not worth moving, and predicts nothing
     bool fixed = false;
     bool in_table = false; ///< see gate::note_in_table()
+    bool dead = false;     ///< see discard()
     bool vacant = false;   ///< freed, to be allocated again
     bool renewed = false;  ///< allocated again, and no work was given it since
 
@@ -134,6 +173,12 @@ struct block : counted
     /// Units in system RAM may be written there, over the link. Their digests
     /// hold no more.
     void may_change();
+    /// The program says of one of its units that its contents are dead. Nobody
+    /// needs them, until work that may write to the block is about to begin:
+    /// see revive().
+    void discard(slot &one);
+    /// From here on all contents count.
+    void revive();
     /// The block is freed. Nobody needs its contents any more, and nobody
     /// writes to it before occupy().
     void vacate();
@@ -151,6 +196,8 @@ struct block : counted
     /// The units from an address in the block up to the next address that work
     /// named, as far as is known.
     touch touched_from(CUdeviceptr address);
+    /// The unit around an offset into the block.
+    std::uint32_t unit_at(std::uint64_t offset) const;
     /// Bytes in system RAM of the units from @p first up to @p end.
     std::uint64_t ram_bytes(std::size_t first, std::size_t end) const;
 };

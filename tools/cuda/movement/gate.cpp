@@ -25,9 +25,8 @@ void gate::begin(bool trusted)
 
 void gate::hold(block &of)
 {
-    // The work may write to the block, so a copy made so far does not count.
-    of.call_off();
-    of.may_change();
+    // A copy made so far does not count.
+    may_write(of);
     of.in_flight++;
 }
 
@@ -36,10 +35,8 @@ void gate::note_in_table(block &of)
     if (!of.in_table)
         in_tables_.emplace_back(&of);
     of.in_table = true;
-    if (is_read()) {
-        of.call_off();
-        of.may_change();
-    }
+    if (is_read()) // it may write there
+        may_write(of);
 }
 
 void gate::forget(const block &of)
@@ -48,15 +45,28 @@ void gate::forget(const block &of)
                   [&](const block_ref &each) { return &*each == &of; });
 }
 
-void gate::begin_reading()
+// Work that is launched from now on may write to the block. So its contents
+// count, also where the program called them dead before.
+void gate::may_write(block &of)
+{
+    of.revive();
+    of.call_off();
+    of.may_change();
+}
+
+void gate::begin_reading(bool any_dead)
 {
     reading_ns_ = now_ns();
-    if (reading_++ > 0)
+    const bool first = reading_++ == 0;
+    if (!first && !any_dead)
         return;
-    // It may write there.
+    // Beside other such work nothing there moves. But the program may have
+    // called some of it dead meanwhile.
     for (const block_ref &each : in_tables_) {
-        each->call_off();
-        each->may_change();
+        if (first)
+            may_write(*each);
+        else
+            each->revive();
     }
 }
 

@@ -53,7 +53,11 @@ public:
     // ---- What stays
 
     /// Fixes a block for good. The caller may have to wait until it is mapped.
-    void fix(block &of) { of.hold_still(); }
+    void fix(block &of)
+    {
+        of.revive();
+        of.hold_still();
+    }
 
     /// True if a number is an address by which kernels may reach a block: its
     /// base, or an address that work was given.
@@ -71,7 +75,8 @@ public:
 
     /// Work may begin that is trusted by a name alone: it may read tables. All
     /// that they name has to be mapped first.
-    void begin_reading();
+    /// @param any_dead  the program may have called units dead
+    void begin_reading(bool any_dead = true);
     void end_reading() { reading_--; }
     bool is_read() const { return reading_ > 0; }
     /// True if work in flight may find an address of the block in a table.
@@ -148,6 +153,8 @@ public:
     }
 
 private:
+    static void may_write(block &of);
+
     blocks &blocks_;
     const pinned *const host_;
     std::vector<block_ref> in_tables_;

@@ -100,6 +100,8 @@ bool mover::decide(std::unique_lock<std::mutex> &lock)
         ((is_astray() && !fetches_on_demand()) || is_untrusted_about()) &&
         bring_one_home())
         return true;
+    if (follow_advice(lock))
+        return true;
     if (!schedule_.predicts() && waiters_ == 0 &&
         !(has_fetched_ && fetches_on_demand()))
         return change_places(lock);

@@ -161,6 +161,8 @@ void known_kernels::loaded(const void *handle, const void *image,
 {
     const bool trusted = trusts_file(image) || trusts_file(caller);
     proofs::code_ref code;
+    if (proofs_ != nullptr)
+        proofs_->prepare();
     if (proofs_ != nullptr && as_it_is)
         code = image != nullptr ? proofs_->at(image) : proofs_->in_file(path);
     const std::lock_guard guard(lock_);
@@ -242,33 +244,8 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
                                              CUfunction function)
 {
     layout made;
-    // A launch takes a CUkernel as well.
     const auto kernel = reinterpret_cast<CUkernel>(function);
-    // The first question tells which of the two it is.
-    CUresult answer = CUDA_SUCCESS;
-    const auto ask = [&](bool as_kernel) {
-        parameter next{};
-        const std::size_t i = made.parameters.size();
-        answer = as_kernel ? calls.cuKernelGetParamInfo(kernel, i, &next.offset,
-                                                        &next.bytes)
-                           : calls.cuFuncGetParamInfo(function, i, &next.offset,
-                                                      &next.bytes);
-        if (answer == CUDA_SUCCESS)
-            made.parameters.push_back(next);
-        return answer == CUDA_SUCCESS;
-    };
-    bool as_kernel = false;
-    if (!ask(false)) {
-        const CUresult first = answer;
-        as_kernel = ask(true);
-        if (!as_kernel && first == CUDA_ERROR_INVALID_VALUE)
-            answer = first;
-    }
-    if (answer == CUDA_SUCCESS)
-        while (ask(as_kernel)) {
-        }
-    // Only the answer that there are no more parameters completes the layout.
-    const bool all = answer == CUDA_ERROR_INVALID_VALUE;
+    const bool all = ask_parameters(calls, function, made.parameters);
     const char *name = nullptr;
     if (calls.cuFuncGetName(&name, function) != CUDA_SUCCESS &&
         calls.cuKernelGetName(&name, kernel) != CUDA_SUCCESS)
@@ -295,12 +272,14 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
     made.reads_tables = matches(name, table_kernels);
     made.named = !made.reads_tables && (from_trusted || knows(name));
     lock.unlock();
-    for (const parameter &each : made.parameters)
+    for (const kernel_parameter &each : made.parameters)
         made.bytes = std::max(made.bytes, each.offset + each.bytes);
     if (proofs_ != nullptr && !made.barred) {
         made.code = code;
         made.found = proofs_->ask(code, name);
-        proofs_->await(made.found);
+        // Names that decide need no finding, unless it is told.
+        if (proofs_->waits() || (!made.asked && !made.reads_tables))
+            proofs_->await(made.found);
         lock.lock();
         made.about->found = made.found;
     }
@@ -340,7 +319,7 @@ bool known_kernels::value_at(const layout &known, const values &given,
                              std::size_t offset, CUdeviceptr &value)
 {
     for (std::size_t i = 0; i < known.parameters.size(); i++) {
-        const parameter &each = known.parameters[i];
+        const kernel_parameter &each = known.parameters[i];
         if (offset < each.offset ||
             offset + sizeof value > each.offset + each.bytes)
             continue;
@@ -598,13 +577,12 @@ void known_kernels::scan(const driver &calls, CUfunction function,
                (known->found->may_be_settled || known->found->any_parameter);
     };
     const finding *found = nullptr;
-    for (bool again = true; again;) {
+    for (bool waited = false;; waited = true) {
         if (!needs_all() || !all_values(*known, given, all))
             all.clear();
         proofs::answer_ref asked;
         found = finding_of(*known, all, asked);
-        again = asked && proofs_->waits();
-        if (!again)
+        if (!asked || (waited && !proofs_->waits()))
             break;
         lock.unlock();
         proofs_->await(asked);

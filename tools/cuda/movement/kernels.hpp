@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/driver.hpp"
+#include "base/kernel_parameters.hpp"
 #include "movement/mover.hpp"
 #include "movement/proofs.hpp"
 #include "movement/remembered.hpp"
@@ -112,11 +113,6 @@ private:
         CUcontext context = nullptr; // with which it goes, or null
         proofs::code_ref code;       // or none
     };
-    struct parameter
-    {
-        std::size_t offset;
-        std::size_t bytes;
-    };
     struct by_text
     {
         bool operator()(const char *one, const char *other) const
@@ -147,7 +143,7 @@ private:
         const char *name = nullptr;    // one of names_
         /// Which of its arguments it may leave in memory, for other kernels.
         leaving leaves = leaving::nothing;
-        std::vector<parameter> parameters;
+        std::vector<kernel_parameter> parameters;
     };
 
     bool trusts_file(const void *address) const;

@@ -38,7 +38,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     made.index = which.index;
     made.at = at;
     made.evicts = evicts;
-    made.started_ns = now_ns();
+    made.started_ns = moved_ns_ = now_ns();
     made.next_use = which.next_use;
     made.was_away = one.away;
     made.event = events_.take_spare();
@@ -135,7 +135,7 @@ bool mover::is_to_leave(const motion &which) const
         return false;
     return pace_.moves() || (pace_.arranges() && schedule_.predicts()) ||
            fetches_on_demand() || waiters_ > 0 || wanted_bytes_ > 0 ||
-           exchange_.at == exchange::leaving;
+           wishes_ > 0 || exchange_.at == exchange::leaving;
 }
 
 // A unit that is ready to leave does so once its frame is wanted.
@@ -199,7 +199,7 @@ bool mover::wants_frame_of(const motion &which) const
             bytes += each.unit().bytes;
             alike += each.unit().bytes == size ? size : 0;
         }
-    return wanted_bytes_ > 0 || alike == 0 ||
+    return wanted_bytes_ > 0 || alike == 0 || which.unit().said.leaves() ||
            (alike < max_free_bytes && bytes < 2 * max_free_bytes);
 }
 
@@ -387,6 +387,7 @@ void mover::finish(motion_ref which)
     }
     const std::uint64_t fetched = which->copies ? of.bytes : 0;
     const std::uint64_t evicted = which->wrote ? of.bytes : 0;
+    has_moved(*which);
     unreported_.fetched_bytes += fetched;
     unreported_.evicted_bytes += evicted;
     which->of->fetched_bytes += fetched;

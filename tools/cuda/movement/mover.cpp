@@ -24,6 +24,8 @@ constexpr std::uint64_t report_after_ns = 100000000;
 constexpr std::uint64_t min_block_bytes = std::uint64_t{4} << 20;
 // How long the end of a process waits for work that may never end.
 constexpr std::uint64_t leave_after_ns = 2000000000;
+// So long nothing moves once memory has found its places.
+constexpr std::uint64_t at_rest_ns = 1000000000;
 
 } // namespace
 
@@ -71,6 +73,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const std::lock_guard guard(lock_);
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used
+    made->identity = ++last_identity_;
     blocks_.add(made);
     if (!made->small)
         large_.push_back(made);
@@ -91,6 +94,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
     vacant_ -= gone->vacant ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
+    forget_advice(*gone);
     if (gone->moving > 0) // other threads may wait for all of it
         bring_home(*gone);
     changed_.wait(lock, [&] { return gone->moving == 0; });
@@ -125,6 +129,8 @@ void mover::vacate(CUdeviceptr base)
 {
     const std::unique_lock lock = enter();
     if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
+        forget_advice(*of);
+        of->identity = ++last_identity_;
         of->vacate();
         vacant_++;
         version_++;
@@ -347,6 +353,31 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     lock_soon(lock);
 }
 
+bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
+{
+    const std::unique_lock lock = enter();
+    if (check_ != nullptr)
+        return false;
+    if (!active() || gave_up_ || stopping_)
+        return true;
+    if (now_ns() - std::max(moved_ns_, wanted_ns_) < at_rest_ns ||
+        !motions_.empty())
+        return false;
+    bool all = true;
+    CUdeviceptr seen_to = 0; // the end of a block that has been seen
+    for (const CUdeviceptr each : named) {
+        if (each < seen_to)
+            continue;
+        const auto meant = blocks_.meant_by(each);
+        meant.each([&](const block &of) {
+            all = all && (of.fixed || of.in_ram == 0);
+        });
+        if (meant.around != nullptr)
+            seen_to = meant.around->base + meant.around->bytes;
+    }
+    return all;
+}
+
 void mover::give_up(const char *why)
 {
     if (!gave_up_) {
@@ -371,6 +402,7 @@ void mover::start(CUcontext context)
     // Nobody followed the work that ran since the last time.
     for (const block_ref &each : large_)
         each->may_change();
+    revive_all();
     flights_.open(context_);
     active_.store(true);
     if (!thread_.start(

@@ -23,6 +23,7 @@
 #include "movement/pinned.hpp"
 #include "movement/planner.hpp"
 #include "movement/rooms.hpp"
+#include "policy/advice.hpp"
 #include "policy/choice.hpp"
 #include "policy/headroom.hpp"
 #include "policy/pace.hpp"
@@ -167,6 +168,61 @@ public:
     /// @return false where so much is not to be had
     bool make_way(std::uint64_t bytes);
 
+    /// The places of a part of a block, and the moves of its units so far.
+    struct whereabouts
+    {
+        std::uint64_t vram_bytes = 0;
+        std::uint64_t ram_bytes = 0;
+        moves moved;
+    };
+    /// A part of a block: @p bytes from @p at on, all of them in the block.
+    struct part
+    {
+        CUdeviceptr at = 0;
+        std::uint64_t bytes = 0;
+        /// Of the block: see identify(). Another allocation may have come to
+        /// lie there since, and what is said is not meant for that.
+        std::uint64_t identity = 0;
+    };
+    /// The advice about a part that lasts until it is taken back.
+    struct lasting
+    {
+        int priority = 0;
+        bool read_mostly = false;
+        bool pinned = false;
+    };
+    enum class answer
+    {
+        done,
+        gone,     ///< the allocation is
+        too_much, ///< may not be pinned
+    };
+
+    /// @return a number of the allocation at this address, which no other one
+    ///   has; 0 where there is none
+    std::uint64_t identify(CUdeviceptr at);
+
+    /// The program says something of a part of a block. That is a wish: the
+    /// policy weighs it, and the gate is asked before anything moves. Each unit
+    /// counts that the part lies in. To be demoted or seldom written, it must
+    /// have less than an eighth of other memory; to be dead, none. Nothing
+    /// happens to blocks that stay where they are.
+    ///
+    /// Of what lasts, whoever asks says each thing once and takes it back once:
+    /// hint::pin and hint::read_mostly here, the priority by rank().
+    answer advise(const part &of, hint what);
+    /// Adds a priority to all units that the part lies in. The highest counts.
+    answer rank(const part &of, int priority);
+    /// Takes back what was said of the part and lasts.
+    void forget_advice(const part &of, const lasting &said);
+
+    /// @return nothing where the allocation is gone
+    std::optional<whereabouts> find(const part &of);
+    /// The same. It is used about now.
+    std::optional<whereabouts> access(const part &of);
+    /// All moves so far.
+    moves moved();
+
     /// Ends movement in a context that is about to go, and waits for that end.
     /// @param context  null: for good
     void stop(CUcontext context);
@@ -193,6 +249,12 @@ public:
 
     /// True if work has to be announced.
     bool active() const { return active_.load(); }
+
+    /// True if nothing has moved for a while, and all blocks around these
+    /// addresses lie in VRAM, or if nothing moves any more. Then nothing is
+    /// gained by following each part of work on them. Not in a check.
+    /// @param named  in order
+    bool is_at_rest(const std::vector<CUdeviceptr> &named);
 
     /// Runs work: announces it before, and follows it after.
     /// @param stream  with the default streams named
@@ -223,6 +285,9 @@ private:
     // A launch waits for memory that is on its way. If nothing arrives or ends
     // for so long, that memory may itself wait for the launch.
     static constexpr std::uint64_t patience_ns = 200000000;
+    // Free frames, so that there is always one to go on with. More would only
+    // be VRAM that holds nothing.
+    static constexpr std::uint64_t max_free_bytes = std::uint64_t{96} << 20;
 
     enum class stage
     {
@@ -413,6 +478,22 @@ private:
     bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
     void give_back(motion_ref which);
     bool start_evict(const candidate &which, slot *spare);
+    block *identified(const part &of);
+    whereabouts look_at(block &of, const part &in);
+    template <typename Use>
+    static void each_unit(block &of, const part &in, unsigned rest, Use use);
+    static std::uint64_t common_bytes(const slot &one, const part &in);
+    void say(block &of, slot &one, const advice &next);
+    void wish(block &of, slot &one, advice::wish what);
+    bool pin(block &of, const part &in);
+    void unpin(block &of, slot &one);
+    void forget_advice(block &of);
+    void drop_stale_advice();
+    void is_used(block &of, slot &one);
+    bool is_asked_for(const touched &which) const;
+    void has_moved(const motion &which);
+    void revive_all();
+    bool follow_advice(std::unique_lock<std::mutex> &lock);
     block_ref hold(CUdeviceptr address);
     void let_go(block &held);
     bool may_be_away(const motion &which) const;
@@ -527,12 +608,20 @@ private:
     std::uint64_t uses_ = 0;              // of anything
     std::uint64_t host_bytes_ = 0;        // of all units in system RAM
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
-    std::vector<hope *> asleep_;          // of those in the ledger's queue
-    std::uint64_t given_up_ = 0;          // units and frames that have left
+    std::size_t wishes_ = 0;              // units that the program asks for
+    std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before
+    std::uint64_t pinned_bytes_ = 0;      // by the program's advice
+    bool any_dead_ = false;               // see block::discard()
+    std::uint64_t last_identity_ = 0;     // see block::identity
+    moves moved_;
+    std::vector<hope *> asleep_; // of those in the ledger's queue
+    std::uint64_t given_up_ = 0; // units and frames that have left
     figures figures_;
     counters unreported_;
     std::uint64_t reported_ns_ = 0;
     std::uint64_t share_bytes_ = 0;    // of VRAM
+    std::uint64_t moved_ns_ = 0;       // when a motion began last
+    std::uint64_t wanted_ns_ = 0;      // when work waited for memory last
     std::uint64_t idle_since_ns_ = 0;  // 0: work has begun since
     std::atomic<bool> resting_{false}; // the mover sleeps until it is woken
     bool preparing_ = false;           // it awaits work that nobody followed

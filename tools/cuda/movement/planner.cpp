@@ -141,7 +141,7 @@ public:
                      (one.where == place::evicting || one.host.handle != 0),
                  one.bytes == usual_unit_bytes});
             const use &of = seen_[i];
-            if (of.first == none)
+            if (of.first == none || one.said.pinned)
                 continue;
             // From the last use to the first one of the next round.
             const bool alone = of.last == all.last && of.first == all.first;
@@ -183,7 +183,8 @@ private:
     // meanwhile. That takes the driver as long as both copies.
     std::uint32_t cost_of(const slot &one, bool alone) const
     {
-        return (one.gets_dirty ? 2u : 1u) * (unmaps_ && !alone ? 2 : 1);
+        return (one.gets_dirty && !one.said.read_mostly ? 2u : 1u) *
+               (unmaps_ && !alone ? 2 : 1);
     }
 
     void add_gap(const gap &one)
@@ -219,7 +220,7 @@ private:
                 use &one = seen_[i];
                 if (one.first == none)
                     one = {step, step, part.anew};
-                else
+                else if (!of.slots[i].said.pinned)
                     add_gap({begin + i, one.last, step, part.anew,
                              cost_of(of.slots[i], one.last >= use_before)});
                 one.last = step;

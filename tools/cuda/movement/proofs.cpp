@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -108,10 +109,12 @@ bool finding::is_about(std::span<const unsigned char> parameters) const
     });
 }
 
-proofs::proofs(unsigned sm, const char *cache_folder, bool waits)
+proofs::proofs(unsigned sm, const char *cache_folder, bool waits,
+               const patience &most)
     : sm_(sm), folder_(cache_folder), waits_(waits),
       compiles_(driver_compiles_all()),
-      injected_(is_set("CUDA_INJECTION64_PATH"))
+      injected_(is_set("CUDA_INJECTION64_PATH")), patience_ns_(most.all_ns),
+      most_wait_ns_(most.one_ns)
 {}
 
 proofs::code::code(parts_ref held, std::size_t copied)
@@ -220,6 +223,22 @@ void proofs::gone(const code_ref &which)
         which->drop();
 }
 
+// @return false if nothing can be asked
+bool proofs::is_running_locked()
+{
+    return !stopping_ &&
+           (prover_.running() || prover_.start(run_prover, this)) &&
+           (reader_.running() || reader_.start(run_reader, this));
+}
+
+void proofs::prepare()
+{
+    if (sm_ == 0)
+        return;
+    const std::lock_guard guard(lock_);
+    is_running_locked();
+}
+
 proofs::answer_ref proofs::ask(const code_ref &of, const char *name,
                                std::span<const unsigned char> parameters)
 {
@@ -235,7 +254,7 @@ proofs::answer_ref proofs::ask(const code_ref &of, const char *name,
     if (!of)
         return cannot("its code is not there to be read");
     const std::lock_guard guard(lock_);
-    if (stopping_ || (!thread_.running() && !thread_.start(run, this)))
+    if (!is_running_locked())
         return cannot("there is no thread to read its code");
     jobs_.push_back({of,
                      {name, name + std::strlen(name)},
@@ -247,17 +266,39 @@ proofs::answer_ref proofs::ask(const code_ref &of, const char *name,
 
 void proofs::await(const answer_ref &one)
 {
+    const auto is_there = [&] {
+        return one->is.load() != finding::kind::pending ||
+               (!waits_ && one->is_new.load());
+    };
+    if (is_there())
+        return;
     std::unique_lock lock(lock_);
-    if (waits_)
-        changed_.wait(lock, [&] {
-            return stopping_ || one->is.load() != finding::kind::pending;
-        });
+    if (waits_) {
+        changed_.wait(lock, [&] { return stopping_ || is_there(); });
+        return;
+    }
+    const std::uint64_t start_ns = now_ns();
+    const std::uint64_t most_ns = std::min(most_wait_ns_, patience_ns_);
+    std::uint64_t waited_ns = 0;
+    while (!stopping_ && !is_there() && waited_ns < most_ns) {
+        changed_.wait_for(lock, most_ns - waited_ns);
+        waited_ns = now_ns() - start_ns;
+    }
+    // Others wait at the same time.
+    patience_ns_ -= std::min(patience_ns_, waited_ns);
 }
 
-void *proofs::run(void *self)
+void *proofs::run_reader(void *self)
+{
+    prctl(PR_SET_NAME, "emuv-reader");
+    static_cast<proofs *>(self)->look_up_all();
+    return nullptr;
+}
+
+void *proofs::run_prover(void *self)
 {
     prctl(PR_SET_NAME, "emuv-prover");
-    static_cast<proofs *>(self)->work();
+    static_cast<proofs *>(self)->prove_all();
     return nullptr;
 }
 
@@ -268,83 +309,130 @@ void proofs::save()
         known_->save(); // a cache that cannot be kept is none
 }
 
-void proofs::work()
+// The reader's thread.
+void proofs::look_up_all()
 {
     std::unique_lock lock(lock_);
     if (stopping_)
         return;
     // The program's end does not wait for the file, however long it is.
-    busy_ = true;
+    busy_++;
     lock.unlock();
+    bool any_kept = false;
     {
         const std::lock_guard guard(known_lock_);
         known_ = std::make_unique<proof::cache>(folder_);
+        any_kept = !known_->empty();
     }
     lock.lock();
-    busy_ = false;
+    busy_--;
     changed_.notify_all();
-    unsigned unsaved = 0;
-    std::uint64_t last_ns = now_ns();
     while (!stopping_) {
-        const bool idle = jobs_.empty();
-        if (idle && unsaved == 0) {
+        if (jobs_.empty()) {
             changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
             continue;
         }
-        const std::uint64_t idle_ns = now_ns() - last_ns;
+        busy_++;
+        job next = std::move(jobs_.front());
+        jobs_.pop_front();
+        lock.unlock();
+        // In a user's first program nobody waits for code to be unpacked.
+        const bool done = any_kept && answer(next, false);
+        lock.lock();
+        if (!done) {
+            next.to->is_new.store(true);
+            to_prove_.push_back(std::move(next));
+        }
+        busy_--;
+        unsaved_ += done ? 1 : 0;
+        last_ns_ = now_ns();
+        changed_.notify_all();
+    }
+}
+
+// The prover's thread.
+void proofs::prove_all()
+{
+    std::unique_lock lock(lock_);
+    while (!stopping_) {
+        const bool idle = to_prove_.empty();
+        if (idle && unsaved_ == 0) {
+            changed_.wait(lock, [&] {
+                return stopping_ || !to_prove_.empty() || unsaved_ > 0;
+            });
+            continue;
+        }
+        const std::uint64_t idle_ns = now_ns() - last_ns_;
         if (idle && idle_ns < save_after_ns) {
             changed_.wait_for(lock, save_after_ns - idle_ns);
             continue;
         }
-        busy_ = true;
+        const bool saves = idle || unsaved_ >= save_after;
+        if (saves)
+            unsaved_ = 0;
+        busy_++;
         job next;
         if (!idle) {
-            next = std::move(jobs_.front());
-            jobs_.pop_front();
+            next = std::move(to_prove_.front());
+            to_prove_.pop_front();
         }
         lock.unlock();
-        if (!idle) {
-            answer(next);
-            last_ns = now_ns();
-            unsaved++;
-        } else {
-            opened_.clear();
-        }
-        if (idle || unsaved >= save_after) {
-            unsaved = 0;
+        if (idle)
+            close_all();
+        else
+            answer(next, true);
+        if (saves)
             save();
-        }
         lock.lock();
-        busy_ = false;
+        busy_--;
+        unsaved_ += idle ? 0 : 1;
+        last_ns_ = idle ? last_ns_ : now_ns();
         changed_.notify_all();
     }
 }
 
 // The module's machine code, unpacked.
-const proofs::opened &proofs::open(const code_ref &which)
+proofs::opened_ref proofs::open(const code_ref &which)
 {
-    const auto there =
-        std::find_if(opened_.begin(), opened_.end(),
-                     [&](const opened &each) { return each.of == which; });
-    if (there != opened_.end()) {
-        opened_.splice(opened_.begin(), opened_, there);
-        return opened_.front();
+    std::list<opened_ref> closed; // under no lock
+    const auto is_it = [&](const opened_ref &each) {
+        return each->of == which;
+    };
+    {
+        const std::lock_guard guard(opened_lock_);
+        const auto there = std::find_if(opened_.begin(), opened_.end(), is_it);
+        if (there != opened_.end()) {
+            opened_.splice(opened_.begin(), opened_, there);
+            return opened_.front();
+        }
+        std::size_t bytes = 0;
+        for (const opened_ref &each : opened_)
+            bytes += each->bytes;
+        while (!opened_.empty() && bytes > most_opened_bytes) {
+            bytes -= opened_.back()->bytes;
+            closed.splice(closed.begin(), opened_, std::prev(opened_.end()));
+        }
     }
-    std::size_t bytes = 0;
-    for (const opened &each : opened_)
-        bytes += each.bytes;
-    while (!opened_.empty() && bytes > most_opened_bytes) {
-        bytes -= opened_.back().bytes;
-        opened_.pop_back();
-    }
-    opened &made = opened_.emplace_front();
-    made.of = which;
-    made.packed = which->held();
-    if (!made.packed)
-        made.why = "its module has gone";
+    auto *const made = new opened;
+    opened_ref held(made);
+    made->of = which;
+    made->packed = which->held();
+    if (!made->packed)
+        made->why = "its module has gone";
     else
-        unpack_all(made);
-    return made;
+        unpack_all(*made);
+    // The other thread may have opened it, too.
+    const std::lock_guard guard(opened_lock_);
+    opened_.push_front(held);
+    return held;
+}
+
+// Gives back the memory of all code.
+void proofs::close_all()
+{
+    std::list<opened_ref> closed; // under no lock
+    const std::lock_guard guard(opened_lock_);
+    closed.swap(opened_);
 }
 
 void proofs::unpack_all(opened &made) const
@@ -381,103 +469,119 @@ void proofs::unpack_all(opened &made) const
     }
 }
 
-proof::verdict proofs::verdict_of(const proof::kernel_code &kernel,
-                                  std::span<const unsigned char> parameters)
+// @return false if the verdict is not kept, and it may not be proven
+bool proofs::judge(const proof::kernel_code &kernel, const job &one,
+                   bool proves, judgement &into)
 {
+    if (kernel.code.size() > most_code_bytes) {
+        into.unread = describe(proof::obstacle::too_long);
+        return true;
+    }
     const proof::fingerprint of = proof::fingerprint_of(kernel);
+    const std::span<const unsigned char> parameters = one.parameters;
     {
         const std::lock_guard guard(known_lock_);
         const proof::verdict *const known = parameters.empty()
                                                 ? known_->find(of)
                                                 : known_->find(of, parameters);
-        if (known != nullptr)
-            return *known;
+        if (known != nullptr) {
+            into.verdict = *known;
+            return true;
+        }
+    }
+    if (!proves)
+        return false;
+    if (!proof::buffer(proving_bytes)) {
+        into.unread = "there is no memory to prove it in";
+        return true;
     }
     looked_at_.fetch_add(1);
-    proof::verdict made = parameters.empty() ? proof::prove(kernel)
-                                             : proof::prove(kernel, parameters);
+    into.verdict = parameters.empty() ? proof::prove(kernel)
+                                      : proof::prove(kernel, parameters);
     const std::lock_guard guard(known_lock_);
-    known_->keep(of, made);
-    return made;
+    known_->keep(of, into.verdict);
+    return true;
 }
 
-void proofs::answer(const job &one)
+// @return false if a verdict is not kept, and it may not be proven
+bool proofs::answer(const job &one, bool proves)
 {
     using kind = finding::kind;
-    const opened &from = open(one.of);
-    finding &to = *one.to;
+    const opened_ref from = open(one.of);
     const std::string_view name(one.name.data(), one.name.size());
+    std::list<judgement> all;
+    for (const proof::cubin &each : from->cubins)
+        for (const proof::kernel_code &kernel : each.kernels)
+            if (kernel.name == name &&
+                !judge(kernel, one, proves, all.emplace_back()))
+                return false;
+    finding &to = *one.to;
     // The driver may take any of them, so the worst one counts.
     kind worst = kind::proven;
-    bool any = false;
     const auto is = [&](kind what, const char *why) {
         if (worst == kind::proven || what == kind::refused) {
             worst = what;
             to.why = why;
         }
     };
-    for (const proof::cubin &each : from.cubins)
-        for (const proof::kernel_code &kernel : each.kernels) {
-            if (kernel.name != name)
-                continue;
-            any = true;
-            if (kernel.code.size() > most_code_bytes) {
-                is(kind::unread, describe(proof::obstacle::too_long));
-                continue;
-            }
-            if (!proof::buffer(proving_bytes)) {
-                is(kind::unread, "there is no memory to prove it in");
-                continue;
-            }
-            proof::verdict verdict = verdict_of(kernel, one.parameters);
-            to.any_parameter = to.any_parameter || verdict.any_parameter;
-            to.may_be_settled =
-                to.may_be_settled ||
-                (one.parameters.empty() && may_be_settled(verdict.why));
-            if (verdict.proven())
-                join(to.bases, verdict.bases);
-            else
-                is(is_refusal(verdict.why) ? kind::refused : kind::unread,
-                   describe(verdict.why));
-            if (!verdict.premises.empty())
-                to.meet.push_back(
-                    {std::move(verdict.terms), std::move(verdict.premises)});
+    for (judgement &each : all) {
+        if (each.unread != nullptr) {
+            is(kind::unread, each.unread);
+            continue;
         }
-    if (from.why != nullptr)
-        is(kind::unread, from.why);
-    else if (!any)
+        proof::verdict &verdict = each.verdict;
+        to.any_parameter = to.any_parameter || verdict.any_parameter;
+        to.may_be_settled = to.may_be_settled || (one.parameters.empty() &&
+                                                  may_be_settled(verdict.why));
+        if (verdict.proven())
+            join(to.bases, verdict.bases);
+        else
+            is(is_refusal(verdict.why) ? kind::refused : kind::unread,
+               describe(verdict.why));
+        if (!verdict.premises.empty())
+            to.meet.push_back(
+                {std::move(verdict.terms), std::move(verdict.premises)});
+    }
+    if (from->why != nullptr)
+        is(kind::unread, from->why);
+    else if (all.empty())
         is(kind::unread, "no code of that name");
     to.is.store(worst, std::memory_order_release);
+    return true;
 }
 
 void proofs::settle_locked(std::unique_lock<std::mutex> &lock,
                            std::uint64_t most_ns)
 {
     const std::uint64_t start = now_ns();
-    while ((busy_ || !jobs_.empty()) && now_ns() - start < most_ns)
+    while ((busy_ > 0 || !jobs_.empty() || !to_prove_.empty()) &&
+           now_ns() - start < most_ns)
         changed_.wait_for(lock, most_ns);
 }
 
 void proofs::settle()
 {
     std::unique_lock lock(lock_);
-    if (thread_.running())
+    if (reader_.running())
         settle_locked(lock, UINT64_MAX);
 }
 
 void proofs::leave()
 {
     std::unique_lock lock(lock_);
-    if (stopping_ || !thread_.running())
+    if (stopping_ || !prover_.running())
         return;
     stopping_ = true;
     jobs_.clear();
+    to_prove_.clear();
     changed_.notify_all();
     settle_locked(lock, leave_after_ns);
-    const bool ended = !busy_;
+    const bool ended = busy_ == 0;
     lock.unlock();
-    if (ended)
-        thread_.join();
+    if (ended) {
+        reader_.join();
+        prover_.join();
+    }
     // One that is left behind may be reading the file.
     const std::unique_lock guard(known_lock_, std::try_to_lock);
     if (guard && known_ != nullptr)
@@ -487,7 +591,8 @@ void proofs::leave()
 proofs::~proofs()
 {
     leave();
-    thread_.join();
+    reader_.join();
+    prover_.join();
 }
 
 } // namespace emuv::cuda

@@ -30,6 +30,8 @@ struct finding : counted
         proven,
     };
     std::atomic<kind> is{kind::pending};
+    /// True once it was not found among the verdicts that are kept.
+    std::atomic<bool> is_new{false};
     /// Of a kernel that is not proven, the reason. It outlives the process.
     const char *why = "";
     /// Of a proven kernel, the parameters that its accesses go by.
@@ -52,17 +54,30 @@ struct finding : counted
     is_about(std::span<const unsigned char> parameters) const;
 };
 
-/// Reads the code of modules, and proves kernels in a thread of its own. Each
-/// kernel is looked at when it is first asked for. Verdicts are kept in the
-/// user's cache. For any thread.
+/// Reads the code of modules, and proves kernels, in two threads of its own. A
+/// kernel is looked up when it is first asked for, among the verdicts in the
+/// user's cache. Only those that are not there are proven, by the second
+/// thread. So no look-up waits for a proof. For any thread.
 class proofs
 {
 public:
+    /// The time that look-ups may take from the program.
+    struct patience
+    {
+        std::uint64_t one_ns = 100000000;  ///< for one answer
+        std::uint64_t all_ns = 2000000000; ///< for all together
+    };
+
     /// @param sm  the devices' architecture, as in 90; 0 if they differ: then
     ///   nothing is proven
     /// @param cache_folder  of verdicts; empty for none. Outlives this object.
     /// @param waits  an answer is complete when it is given
-    proofs(unsigned sm, const char *cache_folder, bool waits);
+    /// @param most  otherwise, for how long await() waits
+    proofs(unsigned sm, const char *cache_folder, bool waits,
+           const patience &most);
+    proofs(unsigned sm, const char *cache_folder, bool waits)
+        : proofs(sm, cache_folder, waits, patience())
+    {}
     proofs(const proofs &) = delete;
     proofs &operator=(const proofs &) = delete;
     ~proofs();
@@ -82,6 +97,9 @@ public:
     /// In the child of a fork(): the parent's code counts no more.
     static void in_child();
 
+    /// Has the kept verdicts read, since a kernel may be asked for soon.
+    void prepare();
+
     /// Does not wait.
     /// @param of  the kernel's module; or none
     /// @param name  the kernel's, as in the code
@@ -89,7 +107,9 @@ public:
     ///   meet the conditions that this one meets. Empty: about all launches.
     answer_ref ask(const code_ref &of, const char *name,
                    std::span<const unsigned char> parameters = {});
-    /// Waits for a complete answer, if that is asked of all answers.
+    /// Waits until the answer is complete, or is known not to be kept. The
+    /// latter counts for nothing if all answers shall be complete. Otherwise
+    /// the wait has a limit.
     void await(const answer_ref &one);
 
     /// True if each answer is waited for.
@@ -117,7 +137,7 @@ private:
     struct parts;
     using parts_ref = counted_ref<const parts>;
     // Machine code out of a module, for the kernels that come next.
-    struct opened
+    struct opened : counted
     {
         code_ref of;
         parts_ref packed;
@@ -127,14 +147,26 @@ private:
         const char *why = nullptr; // it cannot be judged
     };
 
-    static void *run(void *self);
-    void work();
-    void answer(const job &one);
+    using opened_ref = counted_ref<const opened>;
+    // A verdict on one piece of code; or none, and why.
+    struct judgement
+    {
+        proof::verdict verdict;
+        const char *unread = nullptr;
+    };
+
+    static void *run_reader(void *self);
+    static void *run_prover(void *self);
+    bool is_running_locked();
+    void look_up_all();
+    void prove_all();
+    bool answer(const job &one, bool proves);
+    bool judge(const proof::kernel_code &kernel, const job &one, bool proves,
+               judgement &into);
     code_ref read(proof::bytes file) const;
-    proof::verdict verdict_of(const proof::kernel_code &kernel,
-                              std::span<const unsigned char> parameters);
-    const opened &open(const code_ref &which);
+    opened_ref open(const code_ref &which);
     void unpack_all(opened &made) const;
+    void close_all();
     void save();
     void settle_locked(std::unique_lock<std::mutex> &lock,
                        std::uint64_t most_ns);
@@ -145,17 +177,23 @@ private:
     const bool compiles_; // the driver may compile what it has code for
     const bool injected_; // a tool may change code that the driver has read
     std::atomic<std::uint64_t> looked_at_{0};
-    std::mutex lock_; // guards the next four
-    std::deque<job> jobs_;
-    bool busy_ = false;
+    std::mutex lock_;           // guards the next ones
+    std::deque<job> jobs_;      // to be looked up
+    std::deque<job> to_prove_;  // looked up in vain
+    unsigned busy_ = 0;         // threads that are at a job
+    unsigned unsaved_ = 0;      // answers since verdicts were kept
+    std::uint64_t last_ns_ = 0; // when the last one of them was given
+    std::uint64_t patience_ns_; // that is left
     bool stopping_ = false;
-    thread thread_;
+    thread reader_;
+    thread prover_;
     condition changed_;
+    const std::uint64_t most_wait_ns_; // for one answer
     // Guards the verdicts. They are written under it, and no other lock.
     std::mutex known_lock_;
     std::unique_ptr<proof::cache> known_;
-    std::list<opened>
-        opened_; // the thread's own; the last one used comes first
+    std::mutex opened_lock_; // guards the next. Nothing is called under it.
+    std::list<opened_ref> opened_; // the last one used comes first
 };
 
 // Code as it was loaded, packed or not.

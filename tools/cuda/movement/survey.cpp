@@ -104,6 +104,7 @@ unit_view mover::describe(block &of, std::size_t index) const
     out.room_is_charged = one.host.charged;
     out.room_has_alias = one.host.alias != 0;
     out.room_is_proven = one.room_is_known && one.proven;
+    out.said = one.said.at(uses_);
     return out;
 }
 

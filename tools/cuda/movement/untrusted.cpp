@@ -143,6 +143,7 @@ void mover::begin_untrusted()
     if (gate_.all_trusted() && host_bytes_ > 0)
         for (const block_ref &each : large_)
             each->may_change();
+    revive_all();
     gate_.begin(false);
     bring_all_home();
     tell_all();
@@ -273,6 +274,7 @@ void mover::open_gate(std::unique_lock<std::mutex> &lock, Ready ready)
             note_standstill();
             begin_untrusted();
         }
+    revive_all();
     // A unit that another thread is mapping comes home afterwards.
     while (!gate_.all_mapped()) {
         bring_all_home();

@@ -59,12 +59,12 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
         }
         meant.each([&](block &of) {
             of.give(address);
-            touch part{of.base, UINT32_MAX, 0};
+            touch reached{of.base, UINT32_MAX, 0};
             // Nothing worth moving begins at an address that 16 does not
             // divide, or at the end of a block.
             if (!of.small && address % 16 == 0 && &of == meant.around) {
                 what = (what ^ address) * 0x9e3779b97f4a7c15u;
-                part = of.touched_from(address);
+                reached = of.touched_from(address);
             }
             // Joins the units touched in a block to one run, from first to
             // last.
@@ -73,11 +73,11 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
                     return &*other.of == &of;
                 });
             if (same == all.end()) {
-                all.push_back({block_ref(&of), part});
+                all.push_back({block_ref(&of), reached});
                 return;
             }
-            same->part.first = std::min(same->part.first, part.first);
-            same->part.last = std::max(same->part.last, part.last);
+            same->part.first = std::min(same->part.first, reached.first);
+            same->part.last = std::max(same->part.last, reached.last);
         });
     }
     // Rounds that vary divide blocks in ever new ways. So an address that was
@@ -143,6 +143,8 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
                 one.bytes;
             missed += in_ram ? one.bytes : 0;
             one.uses.use(uses_);
+            if (each.of->told > 0)
+                is_used(*each.of, each.of->slots[i]);
         }
     }
     figures_.count({.miss_bytes = missed});
@@ -203,10 +205,10 @@ bool mover::fetches_on_demand() const
 }
 
 // Waits for the units that the work needs, as long as anything moves at all. It
-// waits for small blocks, which then stay in VRAM. While moves_ahead() holds,
-// it waits for all other units, too. So it does while nothing is predicted: a
-// fetch costs the link once each way, and a kernel may read in place many
-// times.
+// waits for small blocks, which then stay in VRAM, and for units that the
+// program has asked for. While moves_ahead() holds, it waits for all other
+// units, too. So it does while nothing is predicted: a fetch costs the link
+// once each way, and a kernel may read in place many times.
 void mover::await(std::unique_lock<std::mutex> &lock,
                   const std::vector<touched> &work)
 {
@@ -215,8 +217,9 @@ void mover::await(std::unique_lock<std::mutex> &lock,
     std::vector<touched> all = work;
     const bool on_demand = fetches_on_demand();
     const bool comes = moves_ahead() || on_demand;
-    std::erase_if(all, [comes](const touched &each) {
-        return comes ? !each.says_what() : !each.of->small;
+    std::erase_if(all, [this, comes](const touched &each) {
+        return comes ? !each.says_what()
+                     : !each.of->small && !is_asked_for(each);
     });
     std::uint64_t bytes = missing_bytes(all);
     if (bytes == 0 || bytes > limits_.read().physical_bytes / 2 ||
@@ -224,6 +227,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         return;
     has_fetched_ = has_fetched_ || on_demand;
     const std::uint64_t start = now_ns();
+    wanted_ns_ = start;
     // Unmarked work may keep those units from moving.
     if (flights_.any_unmarked()) {
         lock.unlock();
@@ -554,7 +558,7 @@ bool mover::begin(work &announced, CUstream stream, flight &begun)
     trace_missing(begun.blocks, expected);
     hold_blocks(announced, what, begun.blocks);
     if (begun.reads_tables)
-        gate_.begin_reading();
+        gate_.begin_reading(any_dead_);
     map_those(lock, begun.blocks);
     if (begun.reads_tables)
         map_tables(lock);

@@ -55,13 +55,28 @@ std::uint64_t less(std::uint64_t bytes, std::uint64_t by)
     return bytes - std::min(bytes, by);
 }
 
-// A unit is on its way out, as planned or as arranged. Past the middle of its
-// gap it is on its way back: it would leave again at once.
+// The program says that the unit is not used for long, and the past does not
+// know better.
+bool is_to_go(const unit_view &one)
+{
+    return one.said.leaves() && one.next_use == schedule::never;
+}
+
+// The unit came as the program asked, and is about to be used.
+bool has_come_as_asked(const unit_view &one)
+{
+    return one.said.came && one.next_use == schedule::never;
+}
+
+// A unit is on its way out, as planned, as arranged, or as the program says.
+// Past the middle of its gap it is on its way back: it would leave again at
+// once.
 bool is_passing(const view &now, const unit_view &one)
 {
     return one.next_use > 0 &&
-           (now.arranges ? one.stays_away
-                         : one.passes && one.next_use >= one.gap / 2);
+           (is_to_go(one) ||
+            (now.arranges ? one.stays_away
+                          : one.passes && one.next_use >= one.gap / 2));
 }
 
 // The room of a unit in VRAM that needs none: it is to stay there.
@@ -69,16 +84,19 @@ bool is_room_spare(const view &now, const unit_view &one)
 {
     const bool leaves = now.arranges ? one.stays_away : one.leaves;
     return one.where == place::vram && one.room_is_charged &&
-           (!leaves || one.fixed) && (one.room_has_alias || now.rooms.maps);
+           (!leaves || one.fixed || one.said.pinned) &&
+           (one.room_has_alias || now.rooms.maps);
 }
 
 // The best such room. Its owner loses the clean copy there, and will be written
 // back as a whole. An owner without a known copy loses nothing, so its room is
-// best. Next is a room that has an address.
+// best. Next is a room that has an address. The room of a unit that is seldom
+// written is worth most to its owner.
 std::size_t spare_room(const view &now, std::uint64_t bytes)
 {
     const auto worth = [](const unit_view &one) {
-        return (one.room_is_proven ? 0 : 2) + (one.room_has_alias ? 1 : 0);
+        return (one.said.read_mostly ? 0 : 4) + (one.room_is_proven ? 0 : 2) +
+               (one.room_has_alias ? 1 : 0);
     };
     const auto is_better = [&](const unit_view &one, const unit_view &other) {
         if (worth(one) != worth(other))
@@ -112,6 +130,11 @@ public:
 
     bool may_leave(const unit_view &one) const
     {
+        return !one.said.pinned && could_leave(one);
+    }
+    // The same of a unit that is pinned, too.
+    bool could_leave(const unit_view &one) const
+    {
         if (one.where != place::vram)
             return false;
         if (one.has_room)
@@ -138,15 +161,32 @@ struct choice
     std::uint64_t idle = 0;
 
     explicit operator bool() const { return unit != intent::none; }
-    // True if the other unit is to leave first. It is needed later, or was used
-    // longer ago, as far as is known.
-    bool outlasts(const unit_view &other, bool on_demand) const
-    {
-        return other.next_use != next_use
-                   ? other.next_use > next_use
-                   : unit != intent::none && on_demand && other.idle > idle;
-    }
 };
+
+// True if the program would rather have the one leave than the other.
+bool leaves_before(const advice &one, const advice &than)
+{
+    if (one.leaves() != than.leaves())
+        return one.leaves();
+    if (one.came != than.came)
+        return than.came;
+    return one.priority < than.priority;
+}
+
+// True if a unit is to leave before the one that was found so far. It is needed
+// later. If both are needed at once, the program would rather keep that one. Or
+// launches fetch what they need, and it was used longer ago.
+bool leaves_before(const view &now, const unit_view &one, const choice &found)
+{
+    if (one.next_use != found.next_use)
+        return one.next_use > found.next_use;
+    if (!found)
+        return false;
+    const advice &than = now.units[found.unit].said;
+    if (leaves_before(one.said, than) != leaves_before(than, one.said))
+        return leaves_before(one.said, than);
+    return now.on_demand && one.idle > found.idle;
+}
 
 // Of the units that no work in flight reaches, the one needed last.
 template <typename Fits>
@@ -156,8 +196,8 @@ choice needed_last(const view &now, Fits fits)
     for (std::size_t i = 0; i < now.units.size(); i++) {
         const unit_view &one = now.units[i];
         if (!one.small && one.is_idle() &&
-            (!out || one.next_use > out.next_use) && fits(one))
-            out = {i, one.next_use};
+            (!out || leaves_before(now, one, out)) && fits(one))
+            out = {i, one.next_use, one.idle};
     }
     return out;
 }
@@ -168,6 +208,15 @@ std::uint64_t idle_room_bytes(const view &now)
     for (const unit_view &one : now.units)
         bytes += !one.small && one.has_idle_room() ? one.bytes : 0;
     return bytes;
+}
+
+// True if less is lost with the one than with the other: by their priority,
+// then their heat.
+bool is_less(const unit_view &one, const unit_view &than)
+{
+    return one.said.priority != than.said.priority
+               ? one.said.priority < than.said.priority
+               : one.heat < than.heat;
 }
 
 intent evict(const view &now, std::size_t unit)
@@ -223,12 +272,12 @@ candidates look(const view &now, const leeway &ram)
                 now.vram.may_fit(one.bytes))
                 out.fitting = {i, use};
         }
-        if (one.small || !ram.may_leave(one))
+        if (one.small || has_come_as_asked(one) || !ram.may_leave(one))
             continue;
         choice &leaves = passing        ? out.passer
                          : one.has_room ? out.victim
                                         : out.newcomer;
-        if (leaves.outlasts(one, now.on_demand))
+        if (leaves_before(now, one, leaves))
             leaves = {i, use, one.idle};
     }
     for (const unit_view &one : now.units)
@@ -357,19 +406,16 @@ private:
     // units would rob each other in turns, and be written back each time.
     bool is_worth_a_room(const choice &newcomer) const
     {
-        if (now_.on_demand && newcomer.next_use == units_.victim.next_use) {
-            // A room takes far longer to make than a unit to write back.
-            if (newcomer.idle <= units_.victim.idle)
-                return false;
-            if (spare_room(now_, of(newcomer).bytes) != intent::none)
-                return true;
-        } else if (newcomer.next_use / 8 * 7 < units_.victim.next_use) {
+        const bool is_age_all =
+            now_.on_demand && newcomer.next_use == units_.victim.next_use;
+        if (is_age_all ? newcomer.idle <= units_.victim.idle
+                       : newcomer.next_use / 8 * 7 < units_.victim.next_use)
             return false;
-        }
         const std::size_t other = spare_room(now_, of(newcomer).bytes);
-        return other != intent::none
-                   ? !now_.units[other].room_is_proven
-                   : idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
+        if (other == intent::none)
+            return idle_room_bytes(now_) < now_.host_bytes + min_spare_bytes;
+        // A room takes far longer to make than a unit to write back.
+        return is_age_all || !now_.units[other].room_is_proven;
     }
 
     // Of the units in VRAM that nothing is known to need, the one that is to
@@ -441,6 +487,138 @@ private:
     bool comes_free_ = false; // a frame of that size, in a moment
 };
 
+// The choice of a motion that the program asks for.
+class advised_choice
+{
+public:
+    explicit advised_choice(const view &now)
+        : now_(now), may_(allowed_motions(now)), ram_(now, now.rooms.below)
+    {
+        for (std::size_t i = 0; i < now.units.size(); i++) {
+            const unit_view &one = now.units[i];
+            if (one.small || !one.is_idle())
+                continue;
+            if (one.where == place::host && is_asked_for(one) &&
+                (wanted_ == intent::none || is_sooner(i, wanted_)))
+                wanted_ = i;
+            if (is_to_go(one) && ram_.may_leave(one) &&
+                (leaver_ == intent::none || is_less(one, now.units[leaver_])))
+                leaver_ = i;
+        }
+    }
+
+    std::vector<intent> intents() const
+    {
+        std::vector<intent> out;
+        const std::uint64_t size =
+            wanted_ != intent::none ? now_.units[wanted_].bytes : 0;
+        const bool fits =
+            size > 0 &&
+            (now_.vram.has_frame(size) ||
+             (room_bytes() >= size && size < now_.vram.frames_below));
+        if (fits && may_.copies)
+            out.push_back(
+                {intent::action::fetch, wanted_, intent::none, false});
+        // A frame that comes free already is waited for.
+        const bool comes_free =
+            std::find(now_.under_way.leaving_sizes.begin(),
+                      now_.under_way.leaving_sizes.end(),
+                      size) != now_.under_way.leaving_sizes.end();
+        if (size > 0 && !fits && !comes_free && may_.evicts)
+            if (const std::size_t leaves = to_leave_for(wanted_);
+                leaves != intent::none)
+                out.push_back(evict(now_, leaves));
+        if (leaver_ != intent::none && may_.evicts)
+            out.push_back(evict(now_, leaver_));
+        return out;
+    }
+
+private:
+    static bool is_unforeseen(const unit_view &one)
+    {
+        return one.next_use == schedule::never;
+    }
+    static bool is_asked_for(const unit_view &one)
+    {
+        return one.said.comes() && (one.said.pinned || is_unforeseen(one));
+    }
+    std::uint64_t room_bytes() const
+    {
+        return now_.vram.free_bytes + now_.vram.frame_bytes();
+    }
+
+    // Of two units that are asked for, the one that comes first.
+    bool is_sooner(std::size_t one, std::size_t than) const
+    {
+        const advice &a = now_.units[one].said;
+        const advice &b = now_.units[than].said;
+        if (a.pinned != b.pinned)
+            return a.pinned;
+        return a.priority != b.priority ? a.priority > b.priority
+                                        : a.asked < b.asked;
+    }
+
+    std::size_t to_leave_for(std::size_t in) const
+    {
+        const unit_view &wanted = now_.units[in];
+        std::size_t found = intent::none;
+        for (std::size_t i = 0; i < now_.units.size(); i++) {
+            const unit_view &one = now_.units[i];
+            if (one.small || !one.is_idle() || !ram_.may_leave(one) ||
+                one.bytes + room_bytes() < wanted.bytes ||
+                !gives_way(one, wanted))
+                continue;
+            if (found == intent::none || is_better(one, now_.units[found]))
+                found = i;
+        }
+        return found;
+    }
+    static bool gives_way(const unit_view &one, const unit_view &wanted)
+    {
+        if (is_to_go(one) || wanted.said.pinned)
+            return true;
+        return is_unforeseen(one) && !one.said.came && !one.said.comes() &&
+               one.said.priority <= wanted.said.priority;
+    }
+    static bool is_better(const unit_view &one, const unit_view &than)
+    {
+        if (is_to_go(one) != is_to_go(than))
+            return is_to_go(one);
+        if (one.said.came != than.said.came)
+            return than.said.came;
+        return one.next_use != than.next_use ? one.next_use > than.next_use
+                                             : is_less(one, than);
+    }
+
+    const view &now_;
+    const allowance may_;
+    const leeway ram_;
+    std::size_t wanted_ = intent::none; // to come first
+    std::size_t leaver_ = intent::none; // to leave first
+};
+
+// The unit that leaves for a hot one, by its priority and its heat; or none.
+// @param space  bytes of VRAM at hand besides
+std::size_t colder_than(const view &now, const leeway &ram, std::size_t in,
+                        std::uint64_t space)
+{
+    const unit_view &hot = now.units[in];
+    std::size_t found = intent::none;
+    for (std::size_t i = 0; i < now.units.size(); i++) {
+        const unit_view &one = now.units[i];
+        if (one.small || !one.is_idle() || !ram.may_leave(one) ||
+            one.bytes + space < hot.bytes ||
+            one.said.priority > hot.said.priority ||
+            one.heat >= (one.said.priority < hot.said.priority
+                             ? hot.heat
+                             : hot.heat / times_as_hot))
+            continue;
+        if (found == intent::none || is_less(one, now.units[found]))
+            found = i;
+    }
+    return found;
+}
+
 } // namespace
 
 allowance allowed_motions(const view &now)
@@ -490,6 +668,11 @@ std::vector<intent> choose_motion(const view &now)
     return motion_choice(now).intents();
 }
 
+std::vector<intent> choose_advised(const view &now)
+{
+    return advised_choice(now).intents();
+}
+
 bool must_give_way(const view &now)
 {
     return now.may_digest &&
@@ -501,8 +684,11 @@ std::vector<intent> choose_to_give_way(const view &now)
     if (!must_give_way(now))
         return {};
     const leeway ram(now, now.rooms.below);
-    const choice leaves = needed_last(
+    choice leaves = needed_last(
         now, [&](const unit_view &one) { return ram.may_leave(one); });
+    if (!leaves)
+        leaves = needed_last(
+            now, [&](const unit_view &one) { return ram.could_leave(one); });
     if (!leaves)
         return {};
     return {evict(now, leaves.unit)};
@@ -535,16 +721,7 @@ std::vector<exchange_intent> choose_exchanges(const view &now)
         exchange_intent next;
         next.in.unit = in;
         next.fits = space >= wanted;
-        std::uint64_t coldest = now.units[in].heat / times_as_hot;
-        std::size_t leaves = intent::none;
-        for (std::size_t i = 0; i < now.units.size(); i++) {
-            const unit_view &one = now.units[i];
-            if (!one.small && one.is_idle() && ram.may_leave(one) &&
-                one.bytes + space >= wanted && one.heat < coldest) {
-                coldest = one.heat;
-                leaves = i;
-            }
-        }
+        const std::size_t leaves = colder_than(now, ram, in, space);
         if (leaves != intent::none)
             next.out = evict(now, leaves);
         out.push_back(next);

@@ -66,12 +66,23 @@ std::uint64_t excess_at_rest(const view &now);
 /// @return what to try in order, until one begins; empty: nothing is worth it
 std::vector<intent> choose_motion(const view &now);
 
+/// Chooses a motion that the program asks for, of units whose next use the past
+/// does not show; of pinned ones in any case.
+///
+/// Units that are asked for come in the order of their priority. If VRAM is
+/// short, another unit leaves: one that was asked to leave, else the coldest of
+/// the lowest priority. None leaves that came as asked and was not used since,
+/// or that has a higher priority.
+/// @param now  with each unit's heat
+/// @return what to try in order, until one begins; empty: there is nothing
+std::vector<intent> choose_advised(const view &now);
+
 /// True if VRAM has to be given up, and more than is on its way out. Needs no
 /// units.
 bool must_give_way(const view &now);
 
 /// Chooses the unit to evict if VRAM has to be given up: of those that may,
-/// the one needed last.
+/// the one needed last. A pinned one leaves only where there is no other.
 /// @return empty: there is none
 std::vector<intent> choose_to_give_way(const view &now);
 
@@ -85,7 +96,8 @@ struct exchange_intent
 
 /// Chooses units that change places while no next use is predicted. The units
 /// used most often lately come to VRAM, for those used less than half
-/// as often.
+/// as often. One of a lower priority leaves if it is used less at all, one of a
+/// higher priority never.
 /// @param now  with each unit's heat
 /// @return what to try in order, hottest first, until one begins
 std::vector<exchange_intent> choose_exchanges(const view &now);

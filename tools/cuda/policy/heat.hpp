@@ -22,6 +22,13 @@ public:
         last_ = now;
     }
 
+    /// As if it had been used so many times just now, and never before.
+    void set(std::uint64_t now, std::uint64_t uses)
+    {
+        sum_ = uses * one_use;
+        last_ = now;
+    }
+
     /// The sum of all uses, each by its age.
     std::uint64_t at(std::uint64_t now) const
     {

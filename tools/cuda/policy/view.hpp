@@ -2,6 +2,7 @@
 // A device's memory at one moment, as a choice sees it.
 #pragma once
 
+#include "policy/advice.hpp"
 #include "policy/schedule.hpp"
 
 #include <algorithm>
@@ -54,6 +55,7 @@ struct unit_view
     /// A digest of the room, which an eviction has proven, tells if the unit
     /// has to be written back.
     bool room_is_proven = false;
+    advice said; ///< what the program says of it
 
     bool is_idle() const { return !fixed && !busy; }
     bool in_ram() const

@@ -54,6 +54,7 @@ public:
     /// names none, or the program has rights that its user has not.
     static place usual_folder();
 
+    [[nodiscard]] bool empty() const { return known_.empty(); }
     /// A verdict about all launches.
     /// @return null if it is not there
     [[nodiscard]] const verdict *find(const fingerprint &of) const;

@@ -1351,6 +1351,11 @@ private:
             fail(obstacle::broken, to);
             return;
         }
+        // Register 1 changes once more: see find_stack().
+        const index entry = kernel_.entry / 16;
+        if (to >= entry && to < end_of_change_ &&
+            (to != entry || states_[to] != nullptr))
+            reaches_stack_ = true;
         if (!begins_[to]) {
             // Code that was gone through as the middle of a block.
             begins_[to] = true;
@@ -1846,12 +1851,12 @@ private:
     // operations alone. An access that might reach any memory has to go by a
     // parameter: see may_be_stack(). Register 1 plus a number names one place.
     // Any other address may be that of any place. Register 1 changes only
-    // before.
+    // before, and once: no way leads back to where it does.
     void find_stack()
     {
         const index entry = kernel_.entry / 16;
         index begin_of_use = nowhere;
-        index end_of_change = entry;
+        end_of_change_ = entry;
         bool even = false; // 8 divides the offsets of pairs
         bool odd = false;
         for (index at = 0; at < code_.size(); at++) {
@@ -1867,7 +1872,7 @@ private:
                 // A way back to code before the entry may come later.
                 if (at < entry)
                     return stack_.clear();
-                end_of_change = at + 1;
+                end_of_change_ = at + 1;
             }
             if (!is_local(what))
                 continue;
@@ -1883,8 +1888,8 @@ private:
         }
         // The card faults if it does not divide their addresses.
         is_stack_aligned_ = even && !odd;
-        bool straight = end_of_change <= begin_of_use && entry <= begin_of_use;
-        for (index at = entry + 1; at < end_of_change; at++)
+        bool straight = end_of_change_ <= begin_of_use && entry <= begin_of_use;
+        for (index at = entry + 1; at < end_of_change_; at++)
             straight = straight && !begins_[at];
         if (!straight)
             stack_.clear();
@@ -2294,6 +2299,7 @@ private:
 
     // Places on the stack, by their offset from register 1.
     std::map<std::uint32_t, std::size_t> stack_;
+    index end_of_change_ = 0;       // of register 1
     bool is_stack_aligned_ = false; // to pairs of words
     bool reaches_stack_ = false;    // perhaps, by an address of any memory
 

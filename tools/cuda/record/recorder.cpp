@@ -190,28 +190,13 @@ void recorder::freed(const moment &when, const range &what, CUstream stream)
 
 // Asks the driver about a function. Not locked: it may load the kernel.
 const char *recorder::ask_about(CUfunction which,
-                                std::vector<parameter> &out) const
+                                std::vector<kernel_parameter> &out) const
 {
-    const auto kernel = reinterpret_cast<CUkernel>(which);
-    // A launch takes a CUkernel as well. The first question tells which it is.
-    bool as_kernel = false;
-    const auto ask = [&] {
-        parameter next{};
-        if ((as_kernel
-                 ? calls_.cuKernelGetParamInfo(kernel, out.size(), &next.offset,
-                                               &next.bytes)
-                 : calls_.cuFuncGetParamInfo(which, out.size(), &next.offset,
-                                             &next.bytes)) != CUDA_SUCCESS)
-            return false;
-        out.push_back(next);
-        return true;
-    };
-    as_kernel = !ask();
-    while (out.size() < 4096 && ask()) {
-    }
+    ask_parameters(calls_, which, out);
     const char *name = nullptr;
     if ((calls_.cuFuncGetName(&name, which) != CUDA_SUCCESS &&
-         calls_.cuKernelGetName(&name, kernel) != CUDA_SUCCESS) ||
+         calls_.cuKernelGetName(&name, reinterpret_cast<CUkernel>(which)) !=
+             CUDA_SUCCESS) ||
         name == nullptr)
         name = "?";
     return name;

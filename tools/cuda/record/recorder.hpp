@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/driver.hpp"
+#include "base/kernel_parameters.hpp"
 #include "record/writer.hpp"
 
 #include <atomic>
@@ -158,15 +159,10 @@ public:
     bool finish();
 
 private:
-    struct parameter
-    {
-        std::size_t offset;
-        std::size_t bytes;
-    };
     struct function
     {
         std::uint64_t kernel = 0;
-        std::vector<parameter> parameters;
+        std::vector<kernel_parameter> parameters;
     };
     struct shape
     {
@@ -207,7 +203,8 @@ private:
     void put_place(CUdeviceptr at);
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
-    const char *ask_about(CUfunction which, std::vector<parameter> &out) const;
+    const char *ask_about(CUfunction which,
+                          std::vector<kernel_parameter> &out) const;
     const function *function_of(CUfunction which);
     shape &shape_of(std::uint64_t kernel, const grid &size);
     bool is_captured(CUstream stream);

@@ -219,5 +219,11 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
         for (const auto &run : *runs)
             run();
     };
-    return submit(*on, std::move(op));
+    if (on->capture)
+        return submit(*on, std::move(op));
+    if (exec->last && !exec->last->done)
+        enqueue_after(*on, exec->last);
+    const CUresult result = submit(*on, std::move(op));
+    exec->last = on->last;
+    return result;
 }

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Executable graphs as the launches, copies and fills that they stand for.
+#include "hooks/unrolled.hpp"
+
+#include "base/captures.hpp"
+#include "base/current.hpp"
+#include "hooks/session.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace emuv::cuda {
+
+namespace {
+
+// True if no other context than this one may be in use: then all nodes of a
+// graph are its.
+bool is_alone(const state &ours, CUcontext context)
+{
+    bool own = false;
+    int others = 0;
+    for (int i = 0; i < ours.devices; i++) {
+        unsigned flags = 0;
+        int active = 0;
+        if (ours.calls.cuDevicePrimaryCtxGetState(i, &flags, &active) !=
+            CUDA_SUCCESS)
+            return false;
+        others += active;
+    }
+    CUdevice device = 0;
+    CUcontext primary = nullptr;
+    if (others == 1 && ours.calls.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+        EMUV_REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS) {
+        own = primary == context;
+        EMUV_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    }
+    return own;
+}
+
+} // namespace
+
+counted_ref<unrolled_graphs::executable>
+unrolled_graphs::find(CUgraphExec which)
+{
+    const std::lock_guard guard(lock_);
+    const auto found = all_.find(which);
+    return found != all_.end() ? found->second : counted_ref<executable>();
+}
+
+void unrolled_graphs::put(CUgraphExec which, CUgraph from)
+{
+    const state *const ours = current_state();
+    const CUcontext context =
+        ours != nullptr ? current_context(ours->calls) : nullptr;
+    if (context == nullptr || ties_objects_.load())
+        return;
+    const beside_captures apart(ours->calls);
+    if (!is_alone(*ours, context))
+        return;
+    auto steps = steps_of(from, context);
+    if (!steps)
+        return;
+    counted_ref<executable> made(new executable);
+    made->steps = std::move(*steps);
+    made->context = made->made_in = context;
+    const std::lock_guard guard(lock_);
+    all_.insert_or_assign(which, std::move(made));
+    any_.store(true, std::memory_order_release);
+}
+
+void unrolled_graphs::instantiated(CUgraphExec made, CUgraph from,
+                                   unsigned long long flags)
+{
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0)
+        put(made, from);
+}
+
+void unrolled_graphs::updated(CUgraphExec which, CUgraph from)
+{
+    const auto found = find(which);
+    if (!found)
+        return;
+    const std::lock_guard guard(found->lock);
+    const state *const ours = current_state();
+    std::optional<std::vector<graph_step>> steps;
+    if (ours != nullptr && !ties_objects_.load()) {
+        const beside_captures apart(ours->calls);
+        steps = steps_of(from, found->context);
+    }
+    found->named = false;
+    if (steps)
+        found->steps = std::move(*steps);
+    else
+        found->context = nullptr; // one whole: see run()
+}
+
+void unrolled_graphs::changed(CUgraphExec which, CUgraphNode node,
+                              const CUDA_KERNEL_NODE_PARAMS &kernel)
+{
+    const auto found = find(which);
+    if (!found)
+        return;
+    const std::lock_guard guard(found->lock);
+    const auto step =
+        std::find_if(found->steps.begin(), found->steps.end(),
+                     [node](const graph_step &is) { return is.node == node; });
+    found->named = false;
+    auto *const known = step != found->steps.end()
+                            ? std::get_if<kernel_step>(&step->what)
+                            : nullptr;
+    if (known == nullptr || !known->take(kernel) ||
+        !known->is_for(found->context))
+        found->context = nullptr;
+}
+
+void unrolled_graphs::is_whole(CUgraphExec which)
+{
+    if (const auto found = find(which)) {
+        const std::lock_guard guard(found->lock);
+        found->context = nullptr;
+    }
+}
+
+void unrolled_graphs::goes(CUgraphExec which)
+{
+    counted_ref<executable> gone;
+    if (any_.load(std::memory_order_acquire)) {
+        const std::lock_guard guard(lock_);
+        if (const auto found = all_.find(which); found != all_.end()) {
+            gone = found->second;
+            all_.erase(found);
+        }
+    }
+    const state *const ours = current_state();
+    if (!gone || ours == nullptr)
+        return;
+    const std::lock_guard guard(gone->lock);
+    if (gone->last != nullptr)
+        ours->calls.cuEventDestroy_v2(gone->last);
+    gone->last = nullptr;
+}
+
+void unrolled_graphs::gone(CUcontext context)
+{
+    std::vector<counted_ref<executable>> those;
+    {
+        const std::lock_guard guard(lock_);
+        for (const auto &[which, each] : all_)
+            those.push_back(each);
+    }
+    for (const counted_ref<executable> &each : those) {
+        const std::lock_guard guard(each->lock);
+        if (each->context != context && each->made_in != context)
+            continue;
+        each->context = nullptr;
+        each->last = nullptr; // it went with the context
+    }
+}
+
+bool unrolled_graphs::is_captured(CUstream stream)
+{
+    const state *const ours = current_state();
+    return ours == nullptr || ours->table->is_capturing(stream);
+}
+
+// True if the steps may run in that stream: in the context that they are for.
+bool unrolled_graphs::is_in(const executable &which, CUstream stream)
+{
+    const state *const ours = current_state();
+    if (ours == nullptr || which.context == nullptr ||
+        current_context(ours->calls) != which.context)
+        return false;
+    CUcontext of = nullptr;
+    return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+           (EMUV_REAL(cuStreamGetCtx)(stream, &of) == CUDA_SUCCESS &&
+            of == which.context);
+}
+
+// Sees what the steps are given.
+void unrolled_graphs::name(executable &which)
+{
+    if (which.named)
+        return;
+    which.names.clear();
+    which.left.clear();
+    for (graph_step &each : which.steps)
+        each.name(which.names, which.left);
+    std::sort(which.names.begin(), which.names.end());
+    which.names.erase(std::unique(which.names.begin(), which.names.end()),
+                      which.names.end());
+    which.named = true;
+}
+
+bool unrolled_graphs::gains_by_steps(executable &which, mover *moves)
+{
+    if (moves == nullptr || !moves->active())
+        return false;
+    name(which);
+    return !moves->is_at_rest(which.names) &&
+           std::all_of(which.steps.begin(), which.steps.end(),
+                       [](const graph_step &each) {
+                           const auto *const kernel =
+                               std::get_if<kernel_step>(&each.what);
+                           return kernel == nullptr || kernel->may_run();
+                       });
+}
+
+// As a whole it may leave addresses in memory that nobody sees it leave.
+void unrolled_graphs::note_tables(executable &which, mover *moves)
+{
+    const state *const ours = current_state();
+    if (ours == nullptr || moves == nullptr || !moves->active())
+        return;
+    name(which);
+    if (!which.left.empty())
+        moves->note_table(which.left);
+    for (const graph_step &each : which.steps)
+        if (const auto *const copy = std::get_if<CUDA_MEMCPY3D>(&each.what))
+            if (copy->srcMemoryType == CU_MEMORYTYPE_HOST)
+                ours->note_table(copy->srcHost, copy->WidthInBytes,
+                                 copy->srcPitch != 0 ? copy->srcPitch
+                                                     : copy->WidthInBytes,
+                                 copy->Height);
+}
+
+// Has the stream wait for the graph's launch before, and sees to an event for
+// this one.
+bool unrolled_graphs::await_last(executable &which, CUstream stream)
+{
+    const state *const ours = current_state();
+    if (ours == nullptr)
+        return false;
+    if (which.last == nullptr)
+        return ours->calls.cuEventCreate(
+                   &which.last, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+    return cuStreamWaitEvent(stream, which.last, 0) == CUDA_SUCCESS;
+}
+
+// Without an event, its steps would run beside the next launch.
+void unrolled_graphs::note_last(executable &which, CUstream stream)
+{
+    const state *const ours = current_state();
+    if (ours == nullptr || which.last == nullptr ||
+        ours->calls.cuEventRecord(which.last, stream) != CUDA_SUCCESS)
+        which.context = nullptr;
+}
+
+// @return nothing if it has to run as a whole
+std::optional<CUresult> unrolled_graphs::run(executable &which, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < which.steps.size(); i++) {
+        result = which.steps[i].run(stream);
+        if (result == CUDA_SUCCESS)
+            continue;
+        if (i == 0)
+            return {};
+        // The driver has accepted the node, so a step by itself lacks
+        // something.
+        which.context = nullptr;
+        break;
+    }
+    note_last(which, stream);
+    return result;
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Memory that the program has registered, to say things of it by a key.
+#include "memory/advised.hpp"
+
+#include <utility>
+
+namespace emuv::cuda {
+
+namespace {
+
+// The lower bits of a key say where its record lies.
+std::uint64_t place_of(std::uint64_t key)
+{
+    return key % advised::most_keys;
+}
+
+int result_of(mover::answer said)
+{
+    switch (said) {
+    case mover::answer::done:
+        return EMUV_ADVICE_OK;
+    case mover::answer::too_much:
+        return EMUV_ADVICE_PINNED;
+    case mover::answer::gone:
+        break;
+    }
+    return EMUV_ADVICE_FREED;
+}
+
+} // namespace
+
+void advised::counts::add(const memory::places &found)
+{
+    accesses.fetch_add(1, std::memory_order_relaxed);
+    vram_bytes.fetch_add(found.vram_bytes, std::memory_order_relaxed);
+    ram_bytes.fetch_add(found.ram_bytes, std::memory_order_relaxed);
+}
+
+void advised::counts::show(emuv_advice_stats &out) const
+{
+    out.accesses = accesses.load();
+    out.hit_bytes[EMUV_TIER_VRAM] = vram_bytes.load();
+    out.hit_bytes[EMUV_TIER_RAM] = ram_bytes.load();
+}
+
+int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
+                 std::uint64_t &key)
+{
+    key = EMUV_ADVICE_NONE;
+    if (priority < advice::lowest || priority > advice::highest)
+        return EMUV_ADVICE_VALUE;
+    record_ref made(new record);
+    memory::told_of &of = made->of;
+    if (!table_.find(at, of))
+        return EMUV_ADVICE_ADDRESS;
+    if (bytes == 0 || bytes > of.bytes - (at - of.base))
+        return EMUV_ADVICE_RANGE;
+    if (!table_.identify(of))
+        return EMUV_ADVICE_ADDRESS;
+    made->in = {at, bytes, of.identity};
+    made->said.priority = priority;
+    const auto found = table_.places_of(of, made->in);
+    if (!found || table_.rank(of, made->in, priority) == mover::answer::gone)
+        return EMUV_ADVICE_ADDRESS;
+    made->before = found->moved;
+    {
+        const std::lock_guard guard(lock_);
+        if (unused_.empty() && keys_.size() < most_keys) {
+            unused_.push_back(static_cast<std::uint32_t>(keys_.size()));
+            keys_.emplace_back();
+        }
+        if (!unused_.empty()) {
+            made->key = ++last_ * most_keys + unused_.back();
+            keys_[unused_.back()] = made;
+            unused_.pop_back();
+        }
+    }
+    if (made->key == EMUV_ADVICE_NONE) {
+        table_.forget_advice(of, made->in, made->said);
+        return EMUV_ADVICE_FULL;
+    }
+    key = made->key;
+    return EMUV_ADVICE_OK;
+}
+
+// Says once what lasts, however often the program says so.
+int advised::tell_lasting(record &which, hint what)
+{
+    const std::lock_guard guard(lasting_);
+    bool &said =
+        what == hint::read_mostly ? which.said.read_mostly : which.said.pinned;
+    const bool next = what != hint::unpin;
+    if (which.gone)
+        return EMUV_ADVICE_KEY;
+    if (said == next) {
+        // The answer says whether the memory is there all the same.
+        return table_.places_of(which.of, which.in) ? EMUV_ADVICE_OK
+                                                    : EMUV_ADVICE_FREED;
+    }
+    const auto answer = table_.advise(which.of, which.in, what);
+    if (answer == mover::answer::done)
+        said = next;
+    return result_of(answer);
+}
+
+int advised::forget(std::uint64_t key)
+{
+    record_ref gone;
+    {
+        const std::lock_guard guard(lock_);
+        const std::uint64_t at = place_of(key);
+        if (at >= keys_.size() || !keys_[at] || keys_[at]->key != key)
+            return EMUV_ADVICE_KEY;
+        gone = std::exchange(keys_[at], {});
+        unused_.push_back(static_cast<std::uint32_t>(at));
+    }
+    const std::lock_guard guard(lasting_);
+    gone->gone = true;
+    table_.forget_advice(gone->of, gone->in, gone->said);
+    return EMUV_ADVICE_OK;
+}
+
+advised::record_ref advised::find(std::uint64_t key)
+{
+    const std::lock_guard guard(lock_);
+    const std::uint64_t at = place_of(key);
+    return at < keys_.size() && keys_[at] && keys_[at]->key == key
+               ? keys_[at]
+               : record_ref();
+}
+
+int advised::tell(std::uint64_t key, hint what)
+{
+    const record_ref which = find(key);
+    if (!which)
+        return EMUV_ADVICE_KEY;
+    switch (what) {
+    case hint::access:
+        if (const auto found = table_.access(which->of, which->in)) {
+            which->used.add(*found);
+            all_.add(*found);
+            return EMUV_ADVICE_OK;
+        }
+        return EMUV_ADVICE_FREED;
+    case hint::read_mostly:
+    case hint::pin:
+    case hint::unpin:
+        return tell_lasting(*which, what);
+    case hint::discard: {
+        // Once its key is forgotten, the memory may have another owner.
+        const std::lock_guard guard(lasting_);
+        return which->gone
+                   ? EMUV_ADVICE_KEY
+                   : result_of(table_.advise(which->of, which->in, what));
+    }
+    default:
+        return result_of(table_.advise(which->of, which->in, what));
+    }
+}
+
+int advised::where(std::uint64_t key, emuv_advice_place &out)
+{
+    const record_ref which = find(key);
+    if (!which)
+        return EMUV_ADVICE_KEY;
+    const auto found = table_.places_of(which->of, which->in);
+    if (!found)
+        return EMUV_ADVICE_FREED;
+    out.bytes[EMUV_TIER_VRAM] = found->vram_bytes;
+    out.bytes[EMUV_TIER_RAM] = found->ram_bytes;
+    out.tier =
+        found->ram_bytes > found->vram_bytes ? EMUV_TIER_RAM : EMUV_TIER_VRAM;
+    return EMUV_ADVICE_OK;
+}
+
+int advised::stats(std::uint64_t key, emuv_advice_stats &out)
+{
+    moves moved;
+    out.moves = table_.moves() ? 1 : 0;
+    if (key == EMUV_ADVICE_ALL) {
+        all_.show(out);
+        moved = table_.moved();
+    } else {
+        const record_ref which = find(key);
+        if (!which)
+            return EMUV_ADVICE_KEY;
+        const auto found = table_.places_of(which->of, which->in);
+        if (!found)
+            return EMUV_ADVICE_FREED;
+        which->used.show(out);
+        moved = found->moved;
+        moved -= which->before;
+    }
+    out.fetches = moved.fetches;
+    out.evictions = moved.evictions;
+    out.fetched_bytes = moved.fetched_bytes;
+    out.evicted_bytes = moved.evicted_bytes;
+    out.moving_ns = moved.ns;
+    return EMUV_ADVICE_OK;
+}
+
+} // namespace emuv::cuda
