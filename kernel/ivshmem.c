@@ -33,8 +33,8 @@ struct emuv_ivshmem {
 };
 
 /*
- * Is it such a device, with memory of a size that an instance may have? Whoever may
- * write new_id or driver_override gets any device here.
+ * Is it such a device, with memory of a size that an instance may have? By new_id
+ * and driver_override any device comes here.
  */
 static int emuv_ivshmem_check(struct pci_dev *pdev)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl over a driver in memory with one guaranteed instance, emuv0, of 160
-// MiB: for tests with programs that are to get memory of an instance.
+// emuvctl over a driver in memory, for tests with programs that are to get
+// memory of an instance. There is one, emuv0: guaranteed, of 160 MiB.
 #include "environment.hpp"
 #include "fake_kernel.hpp"
 

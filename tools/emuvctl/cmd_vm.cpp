@@ -83,8 +83,8 @@ std::uint64_t size_for_machines(const vm_options &options,
     return bytes;
 }
 
-// Guests take their memory for certain. Where the host has none left, a machine
-// fails as its guest touches it.
+// Guests take their memory for certain. A machine fails as its guest touches
+// memory that the host no longer has.
 void check_guaranteed(const vm_options &options,
                       const emuv::instance_info &info, const environment &env)
 {

@@ -23,9 +23,9 @@ class ivshmem_server
 {
 public:
     /// Listens. A socket that nobody serves any more is replaced.
-    /// @param path  of the socket, in a folder that is there. Neither that
-    ///   folder nor one above it may be a symbolic link, or be such that users
-    ///   other than root and the caller may replace what lies there
+    /// @param path  of the socket, in a folder that is there. Nobody but root
+    ///   and the caller may be able to replace what lies in that folder, or in
+    ///   one above it. None of these may be a symbolic link
     /// @param like  a file: whoever may open it may connect, as far as the
     ///   caller may give others rights
     /// @throws failure  the path is too long, others may change its folders, or
