@@ -32,6 +32,7 @@ using emuv_test::fake_kernel;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 
 constexpr std::uint64_t size = 16ULL << 20;
 
@@ -287,7 +288,9 @@ TEST_F(ivshmem_server, second_one_and_files_are_left_alone)
     const auto node = kernel_.dev() / "emuv0";
     {
         const emuvctl::ivshmem_server first(path_, node);
-        EXPECT_THROW(emuvctl::ivshmem_server(path_, node), emuvctl::failure);
+        EXPECT_THAT([&] { emuvctl::ivshmem_server(path_, node); },
+                    ThrowsMessage<emuvctl::failure>(
+                        path_.string() + ": another server listens there"));
         EXPECT_TRUE(connect_to(path_)) << "the first one is still there";
     }
     emuv_test::write_file(path_, "precious");

@@ -279,8 +279,8 @@ verb vm_args_verb()
         "vm-args", "Virtual machines",
         "print QEMU's options for an instance's memory",
         "Prints the options with which QEMU shows a guest the memory that "
-        "'vm-serve' hands\nout. In the guest, the module makes an "
-        "instance of it: 'modprobe emuv ivshmem=all'.\n"
+        "'vm-serve'\nhands out. In the guest, the module makes an instance of "
+        "it:\n'modprobe emuv ivshmem=all'.\n"
         "  qemu-system-x86_64 $(emuvctl vm-args emuv0) ..."};
     args.options = {socket_option(*options),
                     flag("--libvirt", options->libvirt,

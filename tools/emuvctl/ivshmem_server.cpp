@@ -137,8 +137,9 @@ bool is_served(const sockaddr_un &address)
 }
 
 // Nobody else may connect before the rights are set.
-void take_place(int listener, int folder, const std::string &name)
+void take_place(int listener, int folder, const std::filesystem::path &path)
 {
+    const std::string name = path.filename();
     const auto address = address_of(folder, name);
     const auto bind = [&] {
         return with_address(address, [&](auto *at, auto size) {
@@ -156,8 +157,8 @@ void take_place(int listener, int folder, const std::string &name)
         !S_ISSOCK(there.st_mode))
         fail("bind");
     if (is_served(address))
-        throw failure(
-            fmt::format("{}: another server listens there", printable(name)));
+        throw failure(fmt::format("{}: another server listens there",
+                                  printable(path.native())));
     ::unlinkat(folder, name.c_str(), 0);
     if (bind() != 0)
         fail("bind");
@@ -262,7 +263,7 @@ ivshmem_server::ivshmem_server(const std::filesystem::path &path,
 {
     check_path(path);
     folder_ = open_folder(std::filesystem::absolute(path).parent_path());
-    take_place(listener_.get(), folder_.get(), name_);
+    take_place(listener_.get(), folder_.get(), path);
     place_ = open_place(folder_.get(), name_);
     give_rights_of(like, place_.get());
     if (::listen(listener_.get(), SOMAXCONN) != 0)
