@@ -7,8 +7,8 @@
 
 namespace bench {
 
-/// Nanoseconds for 64 MiB: at rest, while bytes come, while they leave in
-/// turns, while both do.
+/// Nanoseconds: at rest, while bytes come, while they leave in turns, while
+/// both do. For VRAM they are for a handle, for system RAM for 64 MiB.
 struct mapping_cost
 {
     std::uint64_t rest, coming, leaving, both;
@@ -25,8 +25,8 @@ struct card_costs
     std::uint64_t link_out_beside = 44200;
     std::uint64_t in_place = 50000; ///< a kernel that reads system RAM
     std::uint64_t digest = 4300000;
-    mapping_cost map_vram{37000, 51000, 133000, 174000};
-    mapping_cost unmap_vram{22000, 40000, 25000, 42000};
+    mapping_cost map_vram{60000, 140000, 150000, 215000};
+    mapping_cost unmap_vram{40000, 115000, 115000, 170000};
     mapping_cost map_ram{561000, 874000, 675000, 1015000};
     mapping_cost unmap_ram{152000, 416000, 177000, 438000};
     std::uint64_t make_room_ns = 11500000; ///< 64 MiB

@@ -115,7 +115,7 @@ driver slow_driver()
             ram = the->at(at).ram;
         }
         if (the->has_begun())
-            the->take(ram ? costs.map_ram : costs.map_vram, bytes);
+            the->take(ram ? costs.map_ram : costs.map_vram, ram, bytes);
         return CUDA_SUCCESS;
     };
     calls.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
@@ -124,7 +124,7 @@ driver slow_driver()
             const std::lock_guard guard(the->lock);
             ram = the->at(at).ram;
         }
-        the->take(ram ? costs.unmap_ram : costs.unmap_vram, bytes);
+        the->take(ram ? costs.unmap_ram : costs.unmap_vram, ram, bytes);
         return CUDA_SUCCESS;
     };
     calls.cuMemAlloc_v2 = [](CUdeviceptr *at, std::size_t) {

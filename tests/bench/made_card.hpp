@@ -172,7 +172,8 @@ struct card
                 return each.end;
         return from;
     }
-    void take(const bench::mapping_cost &of, std::uint64_t bytes)
+    // The time goes by the handle for VRAM, and by the page for system RAM.
+    void take(const bench::mapping_cost &of, bool by_page, std::uint64_t bytes)
     {
         const std::lock_guard turn(mapping);
         std::uint64_t ns = 0;
@@ -186,8 +187,9 @@ struct card
                  : out     ? of.leaving
                            : of.rest;
         }
-        sleep_until(now +
-                    std::max<std::uint64_t>(20000, ns * bytes / (64 * MiB)));
+        if (by_page)
+            ns = std::max<std::uint64_t>(40000, ns * bytes / (64 * MiB));
+        sleep_until(now + ns);
     }
 };
 

@@ -22,7 +22,7 @@
 class Advice : public ::testing::Test
 {
 protected:
-    static constexpr std::uint64_t unit_bytes = emuv::cuda::usual_unit_bytes;
+    static constexpr std::uint64_t unit_bytes = emuv::cuda::max_moving_bytes;
     static constexpr std::uint64_t share_units = 8;
 
     void SetUp() override

@@ -54,6 +54,29 @@ TEST_F(Ranges, WhatDoesNotFitInVramLiesBehindItInSystemRam)
     expect_nothing_left();
 }
 
+TEST_F(Ranges, WhereMemoryMovesThePartInVramHasWholeHandles)
+{
+    trace record;
+    mover moves({.calls = card.calls,
+                 .limits = *limits,
+                 .record = record,
+                 .tell = [](const char *) {}});
+    moves.fix_all("it is to start no thread");
+    movers some({&moves});
+    ranges those({card.calls, *shares, host, some, spills});
+    range made;
+    ASSERT_EQ(those.make(100 * MiB, 0, placing::vram_first, made),
+              CUDA_SUCCESS);
+    expect_used(52 * MiB, 48 * MiB); // two of 26 MiB, of 64
+    EXPECT_EQ(those.drop(made.base), CUDA_SUCCESS);
+    // All of the share counts, if there is no other room.
+    ASSERT_EQ(those.make(190 * MiB, 0, placing::vram_first, made),
+              CUDA_SUCCESS);
+    expect_used(64 * MiB, 126 * MiB);
+    EXPECT_EQ(those.drop(made.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
 TEST_F(Ranges, OneForSystemRamTakesNoVram)
 {
     const range made = make(10 * MiB, placing::ram);

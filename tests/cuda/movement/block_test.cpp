@@ -78,13 +78,33 @@ TEST(BlockTest, AnAddressIsInItsUnitWhateverTheirSizes)
             of->add(next);
             of->bytes += bytes;
         }
-        for (std::uint64_t at = of->bytes; at-- > 0;) {
+        const std::uint64_t apart = each.front() / 16;
+        for (std::uint64_t at = of->bytes; at > 0;) {
+            at -= apart;
             const touch part = of->touched_from(base + at);
             const slot &first = of->slots.at(part.first);
             EXPECT_TRUE(base + at - first.at < first.bytes);
             EXPECT_EQ(part.first, part.last); // the next start was named
         }
     }
+}
+
+TEST(BlockTest, AViewThatBeginsWithinAMatrixsFirstRowEndsNothing)
+{
+    const block_ref of = made();
+    of->touched_from(base + 2); // its second column
+    EXPECT_EQ(of->touched_from(base).last, 3u);
+    EXPECT_EQ(of->touched_from(base + 2).last, 3u);
+}
+
+TEST(BlockTest, WhatIsAllocatedAgainIsDividedAnew)
+{
+    const block_ref of = made();
+    of->touched_from(base + unit_bytes);
+    ASSERT_EQ(of->touched_from(base).last, 0u);
+    of->vacate();
+    of->occupy();
+    EXPECT_EQ(of->touched_from(base).last, 3u);
 }
 
 TEST(BlockTest, OffsetsThatNeverComeAgainAreNotKeptForEver)

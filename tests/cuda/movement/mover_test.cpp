@@ -31,7 +31,7 @@ using namespace emuv::cuda;
 namespace {
 
 constexpr std::uint64_t MiB = 1ull << 20;
-constexpr std::uint64_t unit_bytes = usual_unit_bytes;
+constexpr std::uint64_t unit_bytes = max_moving_bytes;
 
 // Limits that take their time to be read, if asked to.
 class slow_ledger final : public ledger

@@ -29,7 +29,7 @@ using namespace emuv::cuda;
 namespace {
 
 constexpr std::uint64_t MiB = 1ull << 20;
-constexpr std::uint64_t unit_bytes = usual_unit_bytes;
+constexpr std::uint64_t unit_bytes = max_moving_bytes;
 constexpr std::uint64_t piece_bytes = lanes::turn_bytes;
 constexpr std::size_t pieces = unit_bytes / piece_bytes;
 

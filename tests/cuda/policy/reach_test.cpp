@@ -57,8 +57,26 @@ TEST(Reach, WhatMayHaveBeenTooQuickToHaveReadItIsNot)
 {
     reach of;
     for (int i = 0; i < 5; i++)
-        EXPECT_FALSE(of.ended(work, rest, {reach::slow_ns - 1, 9 * ms}));
+        EXPECT_FALSE(of.ended(work, rest, {ms / 2 - 1, 9 * ms}));
     EXPECT_FALSE(of.to_the_end(work));
+}
+
+TEST(Reach, ShortWorkIsSlowWhereLittleLiesBeyond)
+{
+    constexpr std::uint64_t little = 16 << 20; // 0.3 ms of a link
+    reach of;
+    EXPECT_FALSE(of.ended(work, little, exactly(ms / 8)));
+    EXPECT_FALSE(of.ended(work, little, exactly(ms / 3)));
+    EXPECT_TRUE(of.ended(work, little, exactly(ms / 3)));
+    EXPECT_TRUE(of.to_the_end(work));
+}
+
+TEST(Reach, LongWorkIsSlowHoweverMuchLiesBeyond)
+{
+    constexpr std::uint64_t much = std::uint64_t{1} << 40;
+    reach of;
+    EXPECT_FALSE(of.ended(work, much, exactly(ms)));
+    EXPECT_TRUE(of.ended(work, much, exactly(ms)));
 }
 
 TEST(Reach, ItStaysSoWhereItIsFasterThen)

@@ -2,9 +2,6 @@
 // The cut of allocations into units.
 #include "store/placement.hpp"
 
-#include <algorithm>
-#include <bit>
-
 #include <gtest/gtest.h>
 
 using namespace emuv::cuda;
@@ -24,31 +21,35 @@ TEST(Placement, UnitsAreEvenAndNotAbove64MiB)
     EXPECT_EQ(unit_for(1ull << 40), 64 * MiB);
 }
 
-TEST(Placement, UnitsThatMoveAreOfFewSizes)
+TEST(Placement, UnitsThatMoveAreEvenAndNotAbove32MiB)
 {
     EXPECT_EQ(unit_for(2 * MiB, true), 2 * MiB);
-    EXPECT_EQ(unit_for(20 * MiB, true), 16 * MiB);
-    for (const std::uint64_t mib : {32, 34, 112, 256, 1 << 20})
-        EXPECT_EQ(unit_for(mib * MiB, true), usual_unit_bytes) << mib;
+    EXPECT_EQ(unit_for(12 * MiB, true), 12 * MiB);
+    EXPECT_EQ(unit_for(32 * MiB, true), 32 * MiB);
+    EXPECT_EQ(unit_for(34 * MiB, true), 18 * MiB);
+    for (std::uint64_t mib = 32; mib < 1024; mib += 2) {
+        EXPECT_GE(unit_for(mib * MiB, true), max_moving_bytes / 2) << mib;
+        EXPECT_LE(unit_for(mib * MiB, true), max_moving_bytes) << mib;
+    }
 }
 
-TEST(Placement, WhatIsLeftOverOfThoseIsCutIntoSuchToo)
+TEST(Placement, WhatIsLeftOverIsOneHandle)
 {
-    for (const std::uint64_t mib : {2, 20, 34, 56, 112, 126, 1022}) {
-        const std::uint64_t unit = unit_for(mib * MiB, true);
-        std::uint64_t left = mib * MiB;
-        std::uint64_t last = unit;
-        while (left > 0) {
-            const std::uint64_t next = next_unit(left, unit);
-            ASSERT_TRUE(std::has_single_bit(next)) << mib;
-            ASSERT_LE(next, std::min(left, last)) << mib;
-            left -= next;
-            last = next;
-        }
-    }
-    // Others' is one handle.
+    EXPECT_EQ(next_unit(40 * MiB, 34 * MiB), 34 * MiB);
+    EXPECT_EQ(next_unit(34 * MiB, 34 * MiB), 34 * MiB);
     EXPECT_EQ(next_unit(22 * MiB, 34 * MiB), 22 * MiB);
     EXPECT_EQ(next_unit(22 * MiB, 64 * MiB), 22 * MiB);
+}
+
+TEST(Placement, APartOfAnAllocationHasWholeHandlesOnly)
+{
+    constexpr std::uint64_t unit = 34 * MiB;
+    EXPECT_EQ(whole_units(90 * MiB, unit, 0), 0u);
+    EXPECT_EQ(whole_units(90 * MiB, unit, 32 * MiB), 0u);
+    EXPECT_EQ(whole_units(90 * MiB, unit, 34 * MiB), 34 * MiB);
+    EXPECT_EQ(whole_units(90 * MiB, unit, 88 * MiB), 68 * MiB);
+    EXPECT_EQ(whole_units(90 * MiB, unit, 90 * MiB), 90 * MiB);
+    EXPECT_EQ(whole_units(90 * MiB, unit, 1000 * MiB), 90 * MiB);
 }
 
 TEST(Placement, RoundingUpPastTheEndGivesZero)

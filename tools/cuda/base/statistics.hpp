@@ -68,7 +68,7 @@ struct untrusted_kernel
 enum class treatment : std::uint32_t
 {
     resident, ///< nothing has left VRAM, or nothing moves
-    still,    ///< it could move, and stands still: that is faster, or unknown
+    still,    ///< it stands still: that is faster, or being measured
     moving,
     arranged, ///< it was moved once, and stands still
     ended,    ///< movement ended for good: see stopped

@@ -228,7 +228,7 @@ const char *said(treatment is)
     case treatment::resident:
         return "all of it that can move is in VRAM";
     case treatment::still:
-        return "it stands still: that is faster, or not known yet";
+        return "it stands still: that is faster, or being measured";
     case treatment::moving:
         return "it moves ahead of its use";
     case treatment::arranged:

@@ -131,8 +131,7 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     backing fresh;
     CUresult result = CUDA_SUCCESS;
     if (where == placing::vram_first) {
-        const std::uint64_t charged =
-            budget_.charge_share_of_vram(at.device, at.bytes);
+        const std::uint64_t charged = charge_vram(at);
         result = map_vram(at, charged, fresh.units);
         fresh.vram_bytes = bytes_of(fresh.units);
         if (fresh.vram_bytes < charged)
@@ -163,6 +162,24 @@ CUresult ranges::back(const place &at, placing where, backing &made)
         seams_.store(true, std::memory_order_release);
     made = std::move(fresh);
     return CUDA_SUCCESS;
+}
+
+// As much of the range as fits, from its begin. The calls for a handle that
+// moves cost the same whatever its size. So only whole ones are taken, if there
+// is system RAM for all that is left.
+// @return the bytes charged
+std::uint64_t ranges::charge_vram(const place &at) const
+{
+    const std::uint64_t share =
+        budget_.charge_share_of_vram(at.device, at.bytes);
+    if (share == at.bytes || movers_.of(at.device) == nullptr)
+        return share;
+    const std::uint64_t whole = whole_units(at.bytes, unit_bytes_at(at), share);
+    ledger &limits = budget_.ledger_of(at.device);
+    if (whole == share || at.bytes - whole > limits.read().virtual_free_bytes())
+        return share;
+    limits.uncharge_physical(share - whole);
+    return whole;
 }
 
 // A card may be full before the share is. Then VRAM is taken in smaller

@@ -105,11 +105,12 @@ private:
 
     CUresult reserve(std::uint64_t bytes, CUdeviceptr &base);
     CUresult back(const place &at, placing where, backing &made);
+    std::uint64_t unit_bytes_at(const place &at) const;
+    std::uint64_t charge_vram(const place &at) const;
     CUresult map_vram(const place &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,
                                        std::uint64_t unit_bytes);
-    std::uint64_t unit_bytes_at(const place &at) const;
     void hand_over(const place &at, CUcontext context, backing &made) const;
     void enter(const place &at, backing made);
     CUresult unmap(const backing &gone, const mover::remains &left) const;

@@ -2,6 +2,8 @@
 // Allocations whose units come and go, and the parts of them that work touches.
 #include "movement/block.hpp"
 
+#include "base/size.hpp"
+
 namespace emuv::cuda {
 
 void slot::take_room_of(slot &other)
@@ -107,6 +109,7 @@ void block::occupy()
 {
     vacant = false;
     renewed = true;
+    starts.clear(); // the next one is divided in its own way
     for (slot &each : slots) {
         // A unit on its way out would leave without its contents, which count
         // from here on.
@@ -139,6 +142,9 @@ touch block::touched_from(CUdeviceptr address)
         }
         next = std::next(starts.insert(next, offset));
     }
+    // A view of a matrix's columns begins within a row.
+    const std::uint64_t near = std::min(chunk_bytes, unit_bytes / 16);
+    next = std::lower_bound(next, starts.end(), offset + near);
     const std::uint64_t end = next == starts.end() ? bytes : *next;
     return {base, unit_at(offset), unit_at(end - 1)};
 }

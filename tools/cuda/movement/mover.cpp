@@ -313,9 +313,10 @@ void mover::publish(std::uint64_t now)
 {
     if (!figures_.is_due(now) || gave_up_)
         return;
-    const treatment is = pace_.arranges() ? treatment::arranged
-                         : pace_.moves()  ? treatment::moving
-                                          : treatment::still;
+    const treatment is = check_ != nullptr  ? treatment::still
+                         : pace_.arranges() ? treatment::arranged
+                         : pace_.moves()    ? treatment::moving
+                                            : treatment::still;
     figures_.publish({is, host_bytes_, large_}, now);
 }
 

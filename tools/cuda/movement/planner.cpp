@@ -139,7 +139,7 @@ public:
                 {one.bytes,
                  one.leaves_for != never_leaves &&
                      (one.where == place::evicting || one.host.handle != 0),
-                 one.bytes == usual_unit_bytes});
+                 one.bytes >= max_moving_bytes / 2});
             const use &of = seen_[i];
             if (of.first == none || one.said.pinned)
                 continue;

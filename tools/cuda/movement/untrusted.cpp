@@ -70,7 +70,7 @@ bool mover::is_untrusted_near() const
     left = std::min(left, flights_.until_ns(now, [this](const flight &each) {
         return is_gated(each.barrier);
     }));
-    std::uint64_t bytes = usual_unit_bytes;
+    std::uint64_t bytes = max_moving_bytes;
     for (const motion &each : motions_)
         bytes += each.at == stage::fetch && each.copies ? each.unit().bytes : 0;
     return left < fetch_around_ns +

@@ -27,6 +27,26 @@ void pace::settle_moving(std::uint64_t now_ns)
     begin(lag_, now_ns);
 }
 
+// True if standing still is worse than moving, whatever comes. If moving has
+// lost before, only a much longer round reopens the question: times may have
+// changed.
+bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
+{
+    if (moves())
+        return false;
+    const bool compared =
+        (state_ == state::settled || state_ == state::arranged) && !another_;
+    // Short rounds are measured several at once: up to the end of this one. In
+    // a round that does not count, memory is mapped that was mapped nowhere.
+    const auto steps = static_cast<double>((count_ + lag_ - 1) / lag_ * lag_);
+    const double times = (skip_ > 0 ? 2 : 1) * worth_arranging;
+    if (state_ == state::still && !another_ && ns >= shortest_ns &&
+        ns > times * moving_ns_ * steps)
+        return true;
+    return ns > static_cast<double>(longest_ns) +
+                    (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0);
+}
+
 void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
                  std::uint64_t longest_ns, bool recurs)
 {
@@ -43,13 +63,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     }
     count_++;
     const auto ns = static_cast<double>(now_ns - start_ns_);
-    // If moving has lost before, only a much longer round reopens the question:
-    // times may have changed.
-    const bool compared =
-        (state_ == state::settled || state_ == state::arranged) && !another_;
-    if (!moves() &&
-        ns > static_cast<double>(longest_ns) +
-                 (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0)) {
+    if (is_too_slow(ns, longest_ns)) {
         settle_moving(now_ns);
         return;
     }
@@ -62,9 +76,11 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (another_ || !same_kind_of_round(lag, kind_)) {
         another_ = false;
         kind_ = lag;
-        state_ = state::still;
-        skip_ = is_ == mode::still ? 0 : 1;
-        if (std::exchange(is_, mode::still) != mode::still)
+        state_ = state::trial;
+        tried_ = tried_disturbed_ = 0;
+        moving_ns_ = std::numeric_limits<double>::max();
+        skip_ = is_ == mode::moving ? 0 : 1;
+        if (std::exchange(is_, mode::moving) != mode::moving)
             return;
     }
     if (skip_ > 0)
@@ -79,7 +95,7 @@ void pace::try_next(state next)
 {
     state_ = next;
     unarranged_ = false;
-    is_ = next == state::trial ? mode::moving : mode::arranged;
+    is_ = next == state::still ? mode::still : mode::arranged;
     skip_ = 1;
     tried_ = tried_disturbed_ = 0;
 }
@@ -96,23 +112,22 @@ bool pace::is_known(bool disturbed, unsigned rounds)
 void pace::measured(const past_round &one)
 {
     switch (state_) {
-    case state::still:
-        still_ns_ = one.step_ns;
-        moving_ns_ = arranged_ns_ = std::numeric_limits<double>::max();
-        try_next(state::trial);
-        break;
     case state::trial:
         moving_ns_ = std::min(moving_ns_, one.step_ns);
-        if (moving_ns_ * worth_arranging < still_ns_)
+        if (is_known(one.disturbed, trial_rounds))
+            try_next(state::still);
+        break;
+    case state::still:
+        if (!is_known(one.disturbed, 1))
+            break;
+        still_ns_ = one.step_ns;
+        arranged_ns_ = std::numeric_limits<double>::max();
+        if (one.recurs) {
+            try_next(state::arranged);
+        } else {
             state_ = state::settled;
-        else if (is_known(one.disturbed, trial_rounds)) {
-            if (one.recurs) {
-                try_next(state::arranged);
-            } else {
-                state_ = state::settled;
-                is_ = moving_ns_ < still_ns_ ? mode::moving : mode::still;
-                unarranged_ = true;
-            }
+            is_ = moving_ns_ < still_ns_ ? mode::moving : mode::still;
+            unarranged_ = true;
         }
         break;
     case state::arranged:

@@ -12,18 +12,16 @@ namespace emuv::cuda {
 ///
 /// A round is as many steps as lie between now and the place in the past that
 /// looks like now. Rounds of one kind follow each other; when the past is lost
-/// or lies elsewhere, another kind begins. Each kind is measured standing still
-/// first. That costs no more than a library without movement, and is cut short
-/// once moving can only be better. Arranging is tried last, and only if
-/// standing still was not much slower than moving: the same bytes cross the
-/// link, at better times.
+/// or lies elsewhere, another kind begins. Each kind is measured moving first.
+/// Then it stands still for two rounds, of which the second counts. Both are
+/// cut short once they have taken much longer than moving did. Arranging is
+/// tried last, and only if standing still was not much slower than moving: the
+/// same bytes cross the link, at better times.
 class pace
 {
 public:
     /// @param always  memory moves, whatever it costs
-    explicit pace(bool always)
-        : always_(always), is_(always ? mode::moving : mode::still)
-    {}
+    explicit pace(bool always) : always_(always) {}
 
     /// A step has ended.
     /// @param lag  how many steps ago the same was done; 0 when unknown
@@ -58,12 +56,11 @@ public:
     bool arranges() const { return is_ == mode::arranged; }
 
 private:
-    // Rounds that moving is tried for before it has lost, without and with
-    // disturbances.
+    // Rounds that are measured moving, without and with disturbances.
     static constexpr unsigned trial_rounds = 8;
     static constexpr unsigned disturbed_rounds = 24;
     // Rounds that arranged memory is tried for. Not tried at all if standing
-    // still took so many times as long as moving.
+    // still takes so many times as long as moving.
     static constexpr unsigned arranged_rounds = 3;
     static constexpr double worth_arranging = 2;
     // Steps without a whole round, after which memory moves unmeasured.
@@ -81,8 +78,8 @@ private:
 
     enum class state
     {
-        still,    ///< to be measured standing still
         trial,    ///< to be measured moving
+        still,    ///< to be measured standing still
         arranged, ///< to be measured standing still as arranged
         settled,  ///< known
     };
@@ -97,15 +94,16 @@ private:
     };
 
     void measured(const past_round &one);
+    bool is_too_slow(double ns, std::uint64_t longest_ns) const;
     void try_next(state next);
     bool is_known(bool disturbed, unsigned rounds);
 
     const bool always_;
-    mode is_;
+    mode is_ = mode::moving;
     bool disturbed_ = false;
     bool unarranged_ = false; // settled, and that has not been tried
     bool another_ = true;     // rounds of another kind come next
-    state state_ = state::still;
+    state state_ = state::trial;
     unsigned skip_ = 0; // rounds that are partly one and partly the other
     unsigned tried_ = 0;
     unsigned tried_disturbed_ = 0;

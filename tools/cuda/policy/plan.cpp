@@ -189,7 +189,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     for (choice &each : order)
         each.grade = grade_of(each.length, each.cost);
     const auto moment = [&](const choice &a) {
-        return std::tuple(!a.anew, a.grade, !units[a.unit].usual,
+        return std::tuple(!a.anew, a.grade, !units[a.unit].large,
                           spread(a.leaves));
     };
     const auto by_moment = [&](const choice &a) {
@@ -198,7 +198,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     // Equally many of each moment; within one moment, those chosen before come
     // first.
     const auto by_rank = [&](const choice &a) {
-        return std::tuple(!a.anew, a.grade, !units[a.unit].usual, a.rank,
+        return std::tuple(!a.anew, a.grade, !units[a.unit].large, a.rank,
                           !units[a.unit].chosen, spread(a.leaves), a.unit);
     };
     const auto sort_by = [&](const auto &key) {

@@ -27,7 +27,7 @@ struct planned_unit
 {
     std::uint64_t bytes = 0;
     bool chosen = false; ///< by an earlier plan: to choose it again costs least
-    bool usual = false;  ///< of the size of most units: it makes room for them
+    bool large = false;  ///< its copies take longer than the driver's calls
 };
 
 /// A gap must be longer than the round divided by this to be chosen.
@@ -39,10 +39,10 @@ constexpr std::uint32_t round_parts = 32;
 /// Gaps that need no copy cost nothing, and come first. Long gaps come next, as
 /// each costs one way out and one back. But units that leave at the same time
 /// share the link, which then idles at other times. So gaps of about the same
-/// length for their cost are ordered further. Units of the usual size come
-/// first, then gaps that are furthest apart, equally many of each moment.
-/// Within a moment, units chosen before come first. No part of the round takes
-/// more than its share for as long as that is enough.
+/// length for their cost are ordered further. Large units come first, then
+/// gaps that are furthest apart, equally many of each moment. Within a moment,
+/// units chosen before come first. No part of the round takes more than its
+/// share for as long as that is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit
 /// @return for each gap, true if its unit leaves for it

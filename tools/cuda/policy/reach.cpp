@@ -24,11 +24,18 @@ void reach::take(std::uint64_t work, finding &known, bool to_the_end)
         to_the_end_.erase(at);
 }
 
+// True if the work took so long that it may have read over the link.
+bool reach::may_have_read(std::uint64_t beyond, span took)
+{
+    const std::uint64_t half_ns = beyond / (2 * link_bytes_per_ns);
+    return beyond > 0 && took.least_ns >= std::clamp(half_ns, slow_ns, long_ns);
+}
+
 bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
 {
     auto found = findings_.find(work);
     if (found == findings_.end()) {
-        if (beyond == 0 || took.least_ns < slow_ns)
+        if (!may_have_read(beyond, took))
             return false;
         if (findings_.size() >= max_kept) {
             findings_.clear();
@@ -40,7 +47,7 @@ bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
     if (known.settled)
         return false;
     if (!known.to_the_end) {
-        if (beyond == 0 || took.least_ns < slow_ns)
+        if (!may_have_read(beyond, took))
             return false;
         known.short_ns = std::min(known.short_ns, took.least_ns);
         take(work, known, ++known.slow == slow_ends);

@@ -18,9 +18,12 @@ namespace emuv::cuda {
 class reach
 {
 public:
-    /// Shorter work is not looked at: it has read next to nothing over the
-    /// link, and looks like any other work.
-    static constexpr std::uint64_t slow_ns = 1000000;
+    /// Shorter work is not looked at: it looks like any other work. Nor is work
+    /// that is over before the link could bring a half of what lies beyond, and
+    /// before long_ns.
+    static constexpr std::uint64_t slow_ns = 150000;
+    static constexpr std::uint64_t long_ns = 1000000;
+    static constexpr std::uint64_t link_bytes_per_ns = 64; ///< a fast one's
 
     /// The bounds of the time that work took.
     struct span
@@ -58,6 +61,7 @@ private:
         bool settled = false;
     };
     void take(std::uint64_t work, finding &known, bool to_the_end);
+    static bool may_have_read(std::uint64_t beyond, span took);
 
     std::map<std::uint64_t, finding> findings_;
     // Of those, the ones that reach to the end, in order: each launch asks.

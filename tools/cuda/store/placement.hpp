@@ -5,26 +5,26 @@
 #include "base/size.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 namespace emuv::cuda {
 
 inline constexpr std::uint64_t max_unit_bytes = std::uint64_t{64} << 20;
-/// As much memory that moves as possible is in units of this size.
-inline constexpr std::uint64_t usual_unit_bytes = std::uint64_t{32} << 20;
+/// The largest unit that moves: several have to be on their way at once.
+inline constexpr std::uint64_t max_moving_bytes = max_unit_bytes / 2;
 
 /// The size of the handles that back an allocation, but for the rest at its
 /// end. The driver's calls cost by handle, so handles are few: an allocation
-/// above the largest size is cut evenly. Memory moves by handle, and an evicted
-/// one makes room for any other of its size: so sizes are few, powers of two.
+/// above the largest size is cut evenly. Memory moves by handle, and one that
+/// is evicted makes room for any other of its size: tensors of one size do.
+/// Cut into powers of two any would, but the calls for the smaller ones cost
+/// more than that saves (docs/results/programs-past-h200.json).
 /// @param bytes  the allocation, a multiple of chunk_bytes, above 0
 /// @param moves  true if it may move
 constexpr std::uint64_t unit_for(std::uint64_t bytes, bool moves = false)
 {
-    if (moves)
-        return std::min(std::bit_floor(bytes), usual_unit_bytes);
-    const std::uint64_t pieces = (bytes + max_unit_bytes - 1) / max_unit_bytes;
+    const std::uint64_t most = moves ? max_moving_bytes : max_unit_bytes;
+    const std::uint64_t pieces = (bytes + most - 1) / most;
     return round_up((bytes + pieces - 1) / pieces, chunk_bytes);
 }
 
@@ -34,11 +34,21 @@ constexpr std::uint64_t unit_for(std::uint64_t bytes, bool moves = false)
 constexpr std::uint64_t next_unit(std::uint64_t left_bytes,
                                   std::uint64_t unit_bytes)
 {
-    if (left_bytes >= unit_bytes)
-        return unit_bytes;
-    return unit_bytes <= usual_unit_bytes && std::has_single_bit(unit_bytes)
-               ? std::bit_floor(left_bytes)
-               : left_bytes;
+    return std::min(left_bytes, unit_bytes);
+}
+
+/// The longest part of an allocation, from its begin, that has whole handles
+/// and at most @p most_bytes. So the parts in VRAM and in system RAM are cut as
+/// the whole would be, and no handle is smaller than it need be.
+constexpr std::uint64_t whole_units(std::uint64_t bytes,
+                                    std::uint64_t unit_bytes,
+                                    std::uint64_t most_bytes)
+{
+    std::uint64_t sum = 0;
+    while (sum < bytes &&
+           next_unit(bytes - sum, unit_bytes) <= most_bytes - sum)
+        sum += next_unit(bytes - sum, unit_bytes);
+    return sum;
 }
 
 } // namespace emuv::cuda
