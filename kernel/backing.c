@@ -5,7 +5,8 @@
  * A chunk is one 2 MiB folio if the page allocator has one at hand. The
  * kernel's linear mapping then serves it. In fragmented memory a chunk is 4 KiB
  * pages, put together by vmap(). Both are ordinary reference-counted pages: a
- * pinned page outlives its chunk until it is unpinned.
+ * pinned page outlives its chunk until it is unpinned. So are those of a device
+ * (ivshmem.c), which come from an instance's reserve alone.
  */
 #include <linux/memcontrol.h>
 #include <linux/sched/mm.h>
@@ -65,7 +66,9 @@ size_t emuv_chunk_sound(const struct emuv_chunk *chunk, size_t at, size_t count)
 
 void emuv_chunk_free(struct emuv_chunk *chunk)
 {
-	if (!chunk->folio)
+	if (chunk->bar)
+		emuv_bar_put(chunk->bar);
+	else if (!chunk->folio)
 		vfree(chunk->vaddr);	/* frees pages and array too */
 	else if (emuv_chunk_sound(chunk, 0, EMUV_CHUNK_BYTES) == EMUV_CHUNK_BYTES)
 		folio_put(chunk->folio);
@@ -490,7 +493,7 @@ bool emuv_chunk_is_pinned(const struct emuv_chunk *chunk)
 	if (chunk->folio)
 		return folio_ref_count(chunk->folio) > 1;
 	for (i = 0; i < EMUV_CHUNK_PAGES; i++)
-		if (page_ref_count(chunk->pages[i]) > 1)
+		if (page_ref_count(emuv_chunk_page(chunk, i)) > 1)
 			return true;
 	return false;
 }

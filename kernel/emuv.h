@@ -4,7 +4,8 @@
  *
  * Lock order, outermost first:
  *
- *  1. instance->resize_lock, then emuv_instances_lock: the set of instances
+ *  1. a PCI device's lock: the kernel's; held as an ivshmem device comes or goes.
+ *     Then instance->resize_lock, then emuv_instances_lock: the set of instances
  *     (instance.c)
  *  2. mmap_lock: the kernel's; held in faults and VMA closes
  *  3. a dma-buf's reservation: the kernel's; held while a device maps or unmaps
@@ -42,6 +43,7 @@
 #include <linux/mutex.h>
 #include <linux/poll.h>
 #include <linux/rbtree.h>
+#include <linux/refcount.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/uuid.h>
@@ -56,6 +58,7 @@
 #define EMUV_CHUNK_ORDER	(EMUV_CHUNK_SHIFT - PAGE_SHIFT)
 #define EMUV_CHUNK_PAGES	BIT(EMUV_CHUNK_ORDER)
 
+struct emuv_bar;
 struct emuv_call;
 struct emuv_client;
 struct emuv_region;
@@ -235,6 +238,8 @@ struct emuv_range *emuv_range_next(struct emuv_range_tree *tree,
 /*
  * struct emuv_config - parameters of a new instance
  * @client_virtual_bytes: Part of @virtual_bytes that a client may take; 0: all
+ * @bar: The device's memory that is all of its reserve, or NULL; valid as long as
+ *	it has chunks of it
  * @bind: Memory comes from @numa_node only, not from other nodes when it is short
  * @returning: In a copy: the memory is for bytes that come back from a swap file
  * @swap_fd: Descriptor of its swap file in the calling process, or -1
@@ -253,6 +258,7 @@ struct emuv_config {
 	bool bind;
 	bool returning;
 	int swap_fd;
+	struct emuv_bar *bar;
 	char gpu_model[EMUV_MODEL_LEN];
 	const char *physical_name;
 	const char *virtual_name;
@@ -269,7 +275,7 @@ struct emuv_config {
  * @closed: The instance goes: chunks are freed instead of returned
  * @returned: Woken when a chunk is returned, backs a place or is lost
  * @payer: Memory cgroup of the creator, which pays for the chunks; NULL if the
- *	instance is not guaranteed
+ *	instance is not guaranteed, or if they are a device's
  */
 struct emuv_reserve {
 	spinlock_t lock;	/* guards all down to @closed */
@@ -691,11 +697,15 @@ static inline u64 emuv_region_end(const struct emuv_region *region)
  * @node: Entry in a list of chunks to free, or in a reserve
  * @reserve: Reserve that it returns to when unused; NULL: the host
  * @folio: All pages in one piece, or NULL
- * @pages: Single pages if there is no @folio. The vmalloc area at @vaddr owns
- *	the pages and this array
+ * @pages: Single pages if there is no @folio, or NULL. The vmalloc area at @vaddr
+ *	owns the pages and this array
+ * @bar: The device's memory that it is a part of, if both are NULL
+ * @first_pfn: Page frame of its first page in @bar
  * @vaddr: Kernel address
  * @by_pages: A page of it failed once: no large entry maps it any more; changed
  *	with the region's map_sem held for writing
+ * @stale: Its bytes are not zeros yet; only while it has been in a reserve since
+ *	it was made
  * @young: Used since reclaim last looked at it
  * @cold_since: If not @young: when reclaim took it out of mappings, in jiffies
  */
@@ -705,8 +715,11 @@ struct emuv_chunk {
 	struct emuv_reserve *reserve;
 	struct folio *folio;
 	struct page **pages;
+	struct emuv_bar *bar;
+	unsigned long first_pfn;
 	void *vaddr;
 	bool by_pages;
+	bool stale;
 	bool young;
 	unsigned long cold_since;
 };
@@ -714,7 +727,11 @@ struct emuv_chunk {
 static inline struct page *emuv_chunk_page(const struct emuv_chunk *chunk,
 					   unsigned long i)
 {
-	return chunk->folio ? folio_page(chunk->folio, i) : chunk->pages[i];
+	if (chunk->folio)
+		return folio_page(chunk->folio, i);
+	if (chunk->pages)
+		return chunk->pages[i];
+	return pfn_to_page(chunk->first_pfn + i);
 }
 
 struct emuv_chunk *emuv_chunk_alloc(const struct emuv_config *config);
@@ -760,6 +777,7 @@ void emuv_backing_abandon(struct emuv_region *region);
 /* reserve.c: chunks of guaranteed instances that back nothing */
 
 void emuv_reserve_init(struct emuv_reserve *reserve);
+int emuv_reserve_fill(struct emuv_reserve *reserve, struct emuv_bar *bar);
 int emuv_reserve_grow(struct emuv_instance *inst, unsigned long count);
 void emuv_reserve_shrink(struct emuv_reserve *reserve, unsigned long count);
 void emuv_reserve_end(struct emuv_reserve *reserve);
@@ -768,6 +786,54 @@ u64 emuv_reserve_bytes(struct emuv_reserve *reserve);
 bool emuv_reserve_return(struct emuv_chunk *chunk);
 struct emuv_chunk *emuv_reserve_get(struct emuv_region *region,
 				    unsigned long index);
+
+/*
+ * struct emuv_bar - memory of a device, as chunks of one instance
+ * @dev: The device
+ * @vaddr: Kernel address
+ * @first_pfn: Page frame of its first page
+ * @count: Number of its chunks
+ * @users: Chunks that are not freed, and the device's driver
+ * @unused: Completed when the last of them has gone
+ */
+struct emuv_bar {
+	struct device *dev;
+	void *vaddr;
+	unsigned long first_pfn;
+	unsigned long count;
+	refcount_t users;
+	struct completion unused;
+};
+
+static inline void emuv_bar_init(struct emuv_bar *bar)
+{
+	refcount_set(&bar->users, 1);
+	init_completion(&bar->unused);
+}
+
+static inline void emuv_bar_put(struct emuv_bar *bar)
+{
+	if (refcount_dec_and_test(&bar->users))
+		complete_all(&bar->unused);
+}
+
+/* ivshmem.c: instances of a host's memory, in a guest */
+
+#if defined(CONFIG_PCI) && defined(CONFIG_ZONE_DEVICE)
+#define EMUV_HAS_IVSHMEM	1
+int emuv_ivshmem_init(void);
+void emuv_ivshmem_exit(void);
+#else
+#define EMUV_HAS_IVSHMEM	0
+static inline int emuv_ivshmem_init(void)
+{
+	return 0;
+}
+
+static inline void emuv_ivshmem_exit(void)
+{
+}
+#endif
 
 /* swap.c: swap files */
 
@@ -889,5 +955,7 @@ void emuv_debugfs_remove(struct emuv_instance *inst);
 
 int emuv_param_create_instances(void);
 u64 emuv_param_floor(void);
+bool emuv_param_has_ivshmem(void);
+bool emuv_param_takes_ivshmem(const char *pci_name);
 
 #endif /* EMUV_EMUV_H */

@@ -147,6 +147,12 @@ static struct emuv_instance *emuv_instance_alloc(const struct emuv_config *confi
 	return inst;
 }
 
+/* Bytes of the host's memory that an instance of this size is promised. */
+static u64 emuv_instance_promised(const struct emuv_config *config, u64 virtual)
+{
+	return config->bar ? 0 : virtual;
+}
+
 /* Promise @bytes more of virtual VRAM; -ENOMEM if the host cannot back all. */
 static int emuv_instance_promise(const struct emuv_config *config, u64 bytes)
 {
@@ -171,15 +177,16 @@ static int emuv_instance_reserve(struct emuv_instance *inst)
 		.min = any ? 0 : inst->config.id,
 		.max = any ? EMUV_MAX_INSTANCES - 1 : inst->config.id,
 	};
+	const u64 bytes = emuv_instance_promised(config, config->virtual_bytes);
 	u32 id;
 	int err;
 
-	err = emuv_instance_promise(config, config->virtual_bytes);
+	err = emuv_instance_promise(config, bytes);
 	if (err)
 		return err;
 	err = xa_alloc(&emuv_instances, &id, NULL, limit, GFP_KERNEL);
 	if (err) {
-		emuv_promised_bytes -= config->virtual_bytes;
+		emuv_promised_bytes -= bytes;
 		return err == -EBUSY ? (any ? -ENOSPC : -EEXIST) : err;
 	}
 	inst->config.id = id;
@@ -190,7 +197,8 @@ static void emuv_instance_unreserve(struct emuv_instance *inst)
 {
 	lockdep_assert_held(&emuv_instances_lock);
 	xa_erase(&emuv_instances, inst->config.id);
-	emuv_promised_bytes -= inst->virtual_bytes;
+	emuv_promised_bytes -= emuv_instance_promised(&inst->config,
+						      inst->virtual_bytes);
 }
 
 static int emuv_instance_publish(struct emuv_instance *inst)
@@ -199,6 +207,7 @@ static int emuv_instance_publish(struct emuv_instance *inst)
 
 	device_initialize(&inst->dev);
 	inst->dev.class = &emuv_class;
+	inst->dev.parent = inst->config.bar ? inst->config.bar->dev : NULL;
 	inst->dev.devt = emuv_devt + inst->config.id;
 	err = dev_set_name(&inst->dev, "emuv%d", inst->config.id);
 	if (err)
@@ -215,6 +224,8 @@ static int emuv_instance_guarantee(struct emuv_instance *inst)
 {
 	if (!inst->config.guaranteed)
 		return 0;
+	if (inst->config.bar)
+		return emuv_reserve_fill(&inst->reserve, inst->config.bar);
 	inst->reserve.payer = emuv_payer_get();
 	if (!inst->reserve.payer)
 		return -ENOMEM;
@@ -447,6 +458,9 @@ static int emuv_instance_may_have(struct emuv_instance *inst, u64 physical,
 	if (err)
 		return err;
 	if (emuv_instance_swaps(inst) && !emuv_swap_holds(inst->swap, virtual))
+		return -EINVAL;
+	/* a device has the memory that it has */
+	if (config.bar && virtual != inst->virtual_bytes)
 		return -EINVAL;
 	if (virtual <= inst->virtual_bytes)
 		return 0;

@@ -26,12 +26,17 @@ static int __init emuv_init(void)
 	err = emuv_param_create_instances();
 	if (err)
 		goto err_instance;
+	err = emuv_ivshmem_init();
+	if (err)
+		goto err_instance;
 	/* last: from here on user space can create instances */
 	err = emuv_control_init();
 	if (err)
-		goto err_instance;
+		goto err_ivshmem;
 	return 0;
 
+err_ivshmem:
+	emuv_ivshmem_exit();
 err_instance:
 	emuv_instance_exit();
 err_reclaim:
@@ -46,6 +51,7 @@ err_debugfs:
 static void __exit emuv_exit(void)
 {
 	emuv_control_exit();
+	emuv_ivshmem_exit();
 	emuv_instance_exit();
 	emuv_reclaim_exit();
 	emuv_swap_exit();

@@ -149,6 +149,12 @@ module_param(numa_bind, bool, 0444);
 MODULE_PARM_DESC(numa_bind,
 		 "Take no memory from other nodes when numa_node is short of it (default: N)");
 
+static char *ivshmem[EMUV_PARAM_MAX];
+static unsigned int ivshmems;
+module_param_array(ivshmem, charp, &ivshmems, 0444);
+MODULE_PARM_DESC(ivshmem,
+		 "In a guest: PCI addresses of ivshmem devices that become instances, such as 0000:00:04.0, or all (default: none)");
+
 /* -1: the default */
 static long long host_floor_mb = -1;
 
@@ -182,6 +188,55 @@ u64 emuv_param_floor(void)
 	if (host_floor_mb >= 0)
 		return (u64)host_floor_mb * SZ_1M;
 	return min(ram / 16, 4ULL * SZ_1G);
+}
+
+/* Parse a PCI address, all of the text; sscanf() also takes 0x and blanks. */
+static bool emuv_param_parse_address(const char *text, unsigned int address[4])
+{
+	int end = 0;
+
+	return !text[strspn(text, "0123456789abcdefABCDEF:.")] &&
+	       sscanf(text, "%x:%x:%x.%x%n", &address[0], &address[1],
+		      &address[2], &address[3], &end) == 4 &&
+	       !text[end];
+}
+
+static int emuv_param_check_ivshmem(void)
+{
+	unsigned int i, address[4];
+
+	for (i = 0; i < ivshmems; i++) {
+		if (!strcmp(ivshmem[i], "all") ||
+		    emuv_param_parse_address(ivshmem[i], address))
+			continue;
+		pr_err("ivshmem: '%s' is neither a PCI address, such as 0000:00:04.0, nor all\n",
+		       ivshmem[i]);
+		return -EINVAL;
+	}
+	if (ivshmems && !EMUV_HAS_IVSHMEM) {
+		pr_err("ivshmem: not in this kernel, which lacks CONFIG_PCI or CONFIG_ZONE_DEVICE\n");
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+bool emuv_param_has_ivshmem(void)
+{
+	return ivshmems;
+}
+
+/* Is the device with this address to become an instance? */
+bool emuv_param_takes_ivshmem(const char *pci_name)
+{
+	unsigned int i, one[4], other[4];
+
+	for (i = 0; i < ivshmems; i++)
+		if (!strcmp(ivshmem[i], "all") ||
+		    (emuv_param_parse_address(ivshmem[i], one) &&
+		     emuv_param_parse_address(pci_name, other) &&
+		     !memcmp(one, other, sizeof(one))))
+			return true;
+	return false;
 }
 
 /* A size, given in one of two units. */
@@ -283,6 +338,8 @@ int emuv_param_create_instances(void)
 				      virtual_vram_gb, virtual_gbs,
 				      "virtual_vram_mb", virtual_vram_mb,
 				      virtual_mbs);
+	if (!err)
+		err = emuv_param_check_ivshmem();
 	if (err)
 		return err;
 

@@ -2,10 +2,12 @@
 /*
  * Reserves: all the chunks that a guaranteed instance may ever need, allocated
  * when it is created. A chunk leaves the reserve to back a place, and comes
- * back when nothing holds it any more. In the reserve chunks are zeroed.
+ * back when nothing holds it any more. In the reserve chunks are zeroed, but for
+ * those of a device that nobody has used yet.
  */
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
 #include <linux/wait.h>
 
 #include "emuv.h"
@@ -26,6 +28,36 @@ static void emuv_reserve_free_list(struct list_head *chunks)
 		emuv_chunk_free(chunk);
 		cond_resched();
 	}
+}
+
+/*
+ * Fill the reserve of a new instance with a device's memory. A chunk is wiped when
+ * it is first taken: a host need not back it before. -ENOMEM leaves the reserve
+ * filled in part.
+ */
+int emuv_reserve_fill(struct emuv_reserve *reserve, struct emuv_bar *bar)
+{
+	struct emuv_chunk *chunk;
+	unsigned long i;
+
+	for (i = 0; i < bar->count; i++) {
+		chunk = kzalloc(sizeof(*chunk), GFP_KERNEL_ACCOUNT);
+		if (!chunk)
+			return -ENOMEM;
+		kref_init(&chunk->kref);
+		refcount_inc(&bar->users);
+		chunk->bar = bar;
+		chunk->first_pfn = bar->first_pfn + (i << EMUV_CHUNK_ORDER);
+		chunk->vaddr = bar->vaddr + (i << EMUV_CHUNK_SHIFT);
+		chunk->reserve = reserve;
+		chunk->stale = true;
+		spin_lock(&reserve->lock);
+		list_add_tail(&chunk->node, &reserve->chunks);
+		reserve->count++;
+		spin_unlock(&reserve->lock);
+		cond_resched();
+	}
+	return 0;
 }
 
 /*
@@ -195,17 +227,24 @@ static struct emuv_chunk *emuv_reserve_take(struct emuv_reserve *reserve)
 		wake_up_all(&reserve->returned);
 		emuv_chunk_free(chunk);
 	}
+	if (chunk && chunk->stale)
+		memset(chunk->vaddr, 0, EMUV_CHUNK_BYTES);
+	if (chunk)
+		chunk->stale = false;
 	return chunk;
 }
 
-/* Try to replace a chunk whose memory has failed, at the creator's expense. */
+/*
+ * Try to replace a chunk whose memory has failed, at the creator's expense. A
+ * device has no other memory.
+ */
 static struct emuv_chunk *emuv_reserve_replace(struct emuv_instance *inst)
 {
 	struct emuv_reserve *reserve = &inst->reserve;
 	struct mem_cgroup *before;
 	struct emuv_chunk *chunk;
 
-	if (!READ_ONCE(reserve->lost))
+	if (!READ_ONCE(reserve->lost) || inst->config.bar)
 		return NULL;
 	before = set_active_memcg(reserve->payer->memcg);
 	chunk = emuv_chunk_charge(&inst->config, reserve->payer);

@@ -14,6 +14,9 @@ static bool emuv_state_near_floor(const struct emuv_instance *inst)
 {
 	u64 margin = max_t(u64, emuv_param_floor() / 4, SZ_64M);
 
+	/* a device's memory is none of this kernel's */
+	if (inst->config.bar)
+		return false;
 	return emuv_floor_bytes(&inst->config) < margin;
 }
 

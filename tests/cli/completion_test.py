@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 # By command line: what is offered for its last word.
 OFFERS = {
     "emuvctl ": "load unload create destroy resize list info stats top why serve run "
-                "batch cdi container-args "
+                "batch cdi container-args vm-serve vm-args "
                 "profile define start stop undefine apply export assert gpu estimate "
                 "kernels tape report diagnose doctor bugreport rm modify ls show",
     "emuvctl a": "apply assert",
@@ -52,6 +52,9 @@ OFFERS = {
     "emuvctl create --virtual ": "",
     "emuvctl cdi ": "generate list refresh",
     "emuvctl container-args emuv1": "emuv1 emuv10",
+    "emuvctl vm-args emuv1": "emuv1 emuv10",
+    "emuvctl vm-args --l": "--libvirt",
+    "emuvctl vm-serve emuv0 --s": "--socket --size",
     "emuvctl batch --ins": "--instances",
     "emuvctl batch --instances emuv1": "emuv1 emuv10",
     "emuvctl batch -- emuvct": "emuvctl",

@@ -2554,4 +2554,81 @@ TEST_F(verbs, run_looks_at_each_of_several_instances)
                                  "container, or let udev run"));
 }
 
+TEST_F(verbs, vm_serve_refuses_an_instance_that_the_host_may_not_back)
+{
+    run("create --gpu-model 4070 --virtual 64M");
+    interrupted_at_ = 1;
+    on_wait_ = [] { ADD_FAILURE() << "it serves"; };
+    const auto refused = run("vm-serve emuv0");
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("emuv0 is not guaranteed"),
+                                   HasSubstr("--allow-unguaranteed")));
+    EXPECT_FALSE(
+        std::filesystem::exists(kernel_.root() / "run/emuv/vm/emuv0.sock"));
+}
+
+TEST_F(verbs, vm_serve_warns_where_it_is_told_to_serve_such_an_instance)
+{
+    run("create --gpu-model 4070 --virtual 64M");
+    interrupted_at_ = 1;
+    const auto served = run("vm-serve emuv0 --allow-unguaranteed");
+    EXPECT_EQ(served.status, 0);
+    EXPECT_THAT(served.err, AllOf(HasSubstr("emuv0 is not guaranteed"),
+                                  HasSubstr("64 MiB of emuv0")));
+}
+
+TEST_F(verbs, vm_serve_holds_its_instance)
+{
+    run("create --gpu-model 4070 --virtual 64M --guaranteed");
+    interrupted_at_ = 2;
+    on_wait_ = [this] {
+        EXPECT_THROW(emuv::control(kernel_.dev(), kernel_).destroy(0),
+                     emuv::error);
+    };
+    const auto served = run("vm-serve emuv0");
+    EXPECT_EQ(served.status, 0);
+    EXPECT_THAT(served.err, AllOf(HasSubstr("64 MiB of emuv0"),
+                                  HasSubstr("run/emuv/vm/emuv0.sock")));
+    EXPECT_FALSE(
+        std::filesystem::exists(kernel_.root() / "run/emuv/vm/emuv0.sock"));
+}
+
+TEST_F(verbs, vm_serve_hands_out_nothing_of_another_instance_with_its_number)
+{
+    run("create --gpu-model 4070 --virtual 64M --guaranteed");
+    on_wait_ = [this] {
+        emuv::control control(kernel_.dev(), kernel_);
+        control.revoke(0);
+        emuv::instance_spec spec;
+        spec.gpu_model = "4070";
+        spec.virtual_bytes = 64 << 20;
+        control.create(spec);
+    };
+    const auto served = run("vm-serve emuv0");
+    EXPECT_EQ(served.status, 1);
+    EXPECT_THAT(served.err, HasSubstr("emuv0: it has been destroyed"));
+}
+
+TEST_F(verbs, memory_of_a_device_is_none_of_this_machines)
+{
+    EXPECT_EQ(
+        run("create --gpu-model ivshmem --physical 0 --virtual 64G").status, 0);
+    write_file(kernel_.sys() / "class/emuv/emuv0/device/vendor", "0x1af4\n");
+    write_file(kernel_.proc() / "meminfo", "MemTotal: 8388608 kB\n"
+                                           "MemAvailable: 8388608 kB\n");
+    EXPECT_EQ(run("create --gpu-model 4070 --virtual 1G").status, 0);
+    EXPECT_THAT(run("doctor --config /no/such").out,
+                HasSubstr("1 GiB promised as virtual VRAM"));
+    const auto exported = run("export");
+    EXPECT_EQ(exported.status, 0);
+    EXPECT_THAT(exported.out,
+                AllOf(Not(HasSubstr("ivshmem")), Not(HasSubstr("overcommit")),
+                      HasSubstr("[emuv1]")));
+    EXPECT_THAT(exported.err, HasSubstr("emuv0 is left out"));
+    kernel_.fail(EMUV_IOC_RESIZE, EINVAL);
+    EXPECT_EQ(run("resize emuv0 --virtual 2G").err,
+              message("resize", "emuv0: its virtual VRAM is a device's memory, "
+                                "and has that size for good"));
+}
+
 } // namespace

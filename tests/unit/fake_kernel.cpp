@@ -595,7 +595,9 @@ int fake_kernel::export_region(instance &of, std::uint64_t client,
     copy.fd = ::memfd_create("emuv-region", MFD_CLOEXEC);
     struct stat state
     {};
-    ::fstat(copy.fd, &state);
+    if (::ftruncate(copy.fd, static_cast<off_t>(found->second.bytes)) != 0 ||
+        ::fstat(copy.fd, &state) != 0)
+        return -errno;
     exports_[state.st_ino] = {of.info.id, copy.offset};
     return give(argument, copy);
 }

@@ -303,6 +303,8 @@ private:
         std::uint64_t promised = 0;
         std::uint64_t resident = 0;
         for (const auto &info : env_.sysfs().instances()) {
+            if (is_of_a_device(info.id, env_))
+                continue;
             promised += info.virtual_bytes;
             resident += info.resident_bytes;
         }

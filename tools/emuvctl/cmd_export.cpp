@@ -37,6 +37,11 @@ void cmd_export(const export_options &options, environment &env)
     // they may be there still.
     const bool beyond = host && promised_bytes(env) > host->promisable();
     for (const auto &info : found) {
+        if (is_of_a_device(info.id, env)) {
+            env.say(info.name() + " is left out: it is made of a device's "
+                                  "memory as the module is loaded");
+            continue;
+        }
         emuv::profile what;
         what.name = info.name();
         what.spec = to_spec(info);
@@ -64,7 +69,7 @@ void cmd_export(const export_options &options, environment &env)
         print.print(list, env);
         return;
     }
-    if (profiles.empty())
+    if (found.empty())
         env.say("there are no instances");
     std::string text;
     for (const auto &one : profiles)

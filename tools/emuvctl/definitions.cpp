@@ -15,7 +15,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace emuvctl {
@@ -47,14 +46,6 @@ std::string text_of(const emuv::profile &what)
 {
     return "# Written by 'emuvctl define'; 'emuvctl undefine' removes it.\n" +
            emuv::format_profile(what);
-}
-
-// Readable by everybody, whatever the umask.
-void make_folder(const std::filesystem::path &path)
-{
-    if (::mkdir(path.c_str(), 0755) == 0 ? ::chmod(path.c_str(), 0755) != 0
-                                         : errno != EEXIST)
-        cannot_write(path);
 }
 
 } // namespace

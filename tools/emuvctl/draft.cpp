@@ -57,6 +57,13 @@ void put_file(const std::filesystem::path &file,
     }
 }
 
+void make_folder(const std::filesystem::path &path)
+{
+    if (::mkdir(path.c_str(), 0755) == 0 ? ::chmod(path.c_str(), 0755) != 0
+                                         : errno != EEXIST)
+        cannot_write(path);
+}
+
 void sync_folder(const std::filesystem::path &folder)
 {
     const emuv::unique_fd opened(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Small files that are written beside their place, and put there whole.
+// Small files that are written beside their place, and put there whole; and the
+// folders that they are in.
 #pragma once
 
 #include <filesystem>
@@ -21,6 +22,11 @@ enum class lasting
 void put_file(const std::filesystem::path &file,
               const std::filesystem::path &draft, std::string_view text,
               lasting how);
+
+/// Makes a folder that everybody may look into, whatever the umask, unless it
+/// is there. The one above it is there.
+/// @throws std::system_error with its path
+void make_folder(const std::filesystem::path &path);
 
 /// Makes what was written to a folder last through a loss of power.
 /// @throws std::system_error with its path

@@ -127,6 +127,9 @@ std::string explain_resize(const emuv::error &problem, const std::string &name,
                    : name + ": the host cannot back so much more virtual VRAM; "
                             "'emuvctl doctor' tells what it can";
     case EINVAL:
+        if (is_of_a_device(problem.id(), env))
+            return name + ": its virtual VRAM is a device's memory, and has "
+                          "that size for good";
         return info && info->swaps ? name + ": its swap file has no room for "
                                             "that"
                                    : name + ": the driver refuses these sizes";

@@ -290,11 +290,19 @@ std::string describe_users(const environment &env)
     return text;
 }
 
+bool is_of_a_device(int id, const environment &env)
+{
+    std::error_code ignored;
+    return std::filesystem::exists(
+        env.sys / "class/emuv" / emuv::instance_name(id) / "device", ignored);
+}
+
 std::uint64_t promised_bytes(const environment &env)
 {
     std::uint64_t sum = 0;
     for (const auto &info : env.sysfs().instances())
-        sum += info.virtual_bytes;
+        if (!is_of_a_device(info.id, env))
+            sum += info.virtual_bytes;
     return sum;
 }
 

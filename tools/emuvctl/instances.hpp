@@ -68,7 +68,11 @@ std::string describe_clients(const emuv::instance_info &info,
 /// no instance has any.
 std::string describe_users(const environment &env);
 
-/// The virtual VRAM of all instances.
+/// True if an instance's virtual VRAM is memory of a PCI device, which a host
+/// handed to this machine, and none of this machine's own.
+bool is_of_a_device(int id, const environment &env);
+
+/// The virtual VRAM that this machine has to back for all instances.
 std::uint64_t promised_bytes(const environment &env);
 
 /// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.

@@ -19,7 +19,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace emuvctl {
@@ -36,19 +35,6 @@ std::filesystem::path folder(const environment &env)
 bool is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-[[noreturn]] void cannot_write(const std::filesystem::path &path, int number)
-{
-    throw std::system_error(number, std::generic_category(), path.string());
-}
-
-// A folder that everybody may look into, whatever the umask.
-void make_folder(const std::filesystem::path &path)
-{
-    if (::mkdir(path.c_str(), 0755) == 0 ? ::chmod(path.c_str(), 0755) != 0
-                                         : errno != EEXIST)
-        cannot_write(path, errno);
 }
 
 // It stands beside the names, and root alone can open it: nobody else can hold

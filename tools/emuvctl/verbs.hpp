@@ -39,6 +39,8 @@ verb tape_verb();
 verb top_verb();
 verb undefine_verb();
 verb unload_verb();
+verb vm_args_verb();
+verb vm_serve_verb();
 verb why_verb();
 
 /// All of them, in the help's order.

@@ -287,7 +287,8 @@ struct emuv_query_client {
 /**
  * EMUV_CREATE_GUARANTEED: reserve the RAM behind the instance's virtual VRAM
  * now. Later no call and no touch fails for lack of RAM. Excludes
- * EMUV_CREATE_OVERCOMMIT.
+ * EMUV_CREATE_OVERCOMMIT. Instances of ivshmem devices have it, too: their reserve
+ * is the device's memory, which is as certain as the host's instance.
  */
 #define EMUV_CREATE_GUARANTEED	(1U << 1)
 
@@ -425,7 +426,8 @@ struct emuv_destroy {
  * - EBUSY: its clients have charged more, its regions hold more, or a region lies
  *   beyond the new end of the offset space.
  * - ENOMEM: as for EMUV_IOC_CREATE, by what it grows by.
- * - EINVAL: its swap file is smaller than @virtual_bytes.
+ * - EINVAL: its swap file is smaller than @virtual_bytes; or its virtual VRAM is a
+ *	device's memory (ivshmem), and @virtual_bytes is another size.
  * - EINTR: a fatal signal came.
  */
 struct emuv_resize {
