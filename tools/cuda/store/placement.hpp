@@ -44,11 +44,7 @@ constexpr std::uint64_t whole_units(std::uint64_t bytes,
                                     std::uint64_t unit_bytes,
                                     std::uint64_t most_bytes)
 {
-    std::uint64_t sum = 0;
-    while (sum < bytes &&
-           next_unit(bytes - sum, unit_bytes) <= most_bytes - sum)
-        sum += next_unit(bytes - sum, unit_bytes);
-    return sum;
+    return most_bytes >= bytes ? bytes : most_bytes / unit_bytes * unit_bytes;
 }
 
 } // namespace emuv::cuda
