@@ -255,8 +255,9 @@ TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)
     ASSERT_FALSE(runs.of.moves());
     runs.steps(1, 10);
     EXPECT_TRUE(runs.of.moves());
+    runs.moved = 0;
     runs.rounds(10);
-    EXPECT_TRUE(runs.of.moves());
+    EXPECT_EQ(runs.moved, 10u);
 }
 
 TEST(Pace, BearsWithRoundsInWhichRoomIsMade)
