@@ -220,9 +220,127 @@ TEST_F(StreamOrder, WhatNobodyAsksForAnyMoreIsGivenBack)
     free(allocate(48 * MiB, one), one);
     const auto asks = vacancies::max_idle_asks + vacancies::asks_between_looks;
     for (std::uint64_t i = 0; i <= asks; i++)
-        free(allocate(4 * MiB, one), one);
-    allocate(6 * MiB, one); // nothing that is kept will do
-    EXPECT_EQ(held_->use_of(pool).reserved, 10 * MiB);
+        free(allocate(64 * MiB, one), one);
+    allocate(80 * MiB, one); // nothing that is kept will do
+    EXPECT_EQ(held_->use_of(pool).reserved, 144 * MiB);
+}
+
+TEST_F(StreamOrder, MemoryThatIsNeverFreedHasRangesOfItsOwn)
+{
+    for (int i = 0; i < 5; i++)
+        allocate(60 * MiB, one);
+    const CUdeviceptr at = allocate(6 * MiB, one);
+    allocate(6 * MiB, one);
+    EXPECT_EQ(held_->use_of(pool).reserved, 312 * MiB);
+    free(at, one);
+    EXPECT_EQ(allocate(6 * MiB, one), at);
+}
+
+namespace {
+
+// There is much, some of it in system RAM, and much of it was freed. So the
+// next small request makes a range of 32 MiB that others share.
+class SharedRange : public StreamOrder
+{
+protected:
+    static constexpr std::uint64_t step = 7 * MiB + (64 << 10);
+
+    void SetUp() override
+    {
+        StreamOrder::SetUp();
+        for (int i = 0; i < 2; i++)
+            allocate(80 * MiB, one);
+        free(allocate(80 * MiB, one), one);
+        allocate(20 * MiB, one);
+        ASSERT_TRUE(held_->has_seams());
+        first_ = allocate(7 * MiB, one);
+        ASSERT_EQ(held_->use_of(pool).reserved, 292 * MiB);
+        ASSERT_EQ(held_->use_of(pool).used, 180 * MiB + step);
+    }
+    std::uint64_t in_ram() { return limits_->read().virtual_used_bytes; }
+
+    CUdeviceptr first_ = 0;
+};
+
+} // namespace
+
+TEST_F(SharedRange, ItsPartsServeSmallRequestsAndBecomeOneAgain)
+{
+    const CUdeviceptr second = allocate(7 * MiB, one);
+    EXPECT_EQ(second, first_ + step) << "the end of one is not the next";
+    range_view view;
+    ASSERT_TRUE(held_->find(second + 5, view));
+    EXPECT_EQ(view.base, second);
+    EXPECT_EQ(view.bytes, 7 * MiB);
+    EXPECT_FALSE(held_->find(first_ + 7 * MiB, view)) << "nobody's";
+    EXPECT_EQ(held_->use_of(pool).reserved, 292 * MiB);
+    free(second, one);
+    free(first_, one);
+    EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE) << "freed twice";
+    EXPECT_EQ(allocate(31 * MiB, one), first_);
+}
+
+TEST_F(SharedRange, WhatIsFreedWithoutAStreamIsForAll)
+{
+    const CUdeviceptr second = allocate(7 * MiB, one);
+    EXPECT_EQ(held_->free(first_), CUDA_SUCCESS);
+    EXPECT_EQ(allocate(7 * MiB, other), first_);
+    EXPECT_EQ(held_->free(first_), CUDA_SUCCESS);
+    const CUdeviceptr third = allocate(7 * MiB, other);
+    EXPECT_EQ(third, first_);
+    free(third, other);
+    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    EXPECT_NE(allocate(31 * MiB, one), first_) << "some of it is a stream's";
+    EXPECT_EQ(allocate(31 * MiB, other), first_);
+}
+
+TEST_F(SharedRange, ItGoesOnceAllOfItIsFreeForAll)
+{
+    const std::uint64_t before = in_ram();
+    const CUdeviceptr rest = allocate(32 * MiB - step - (64 << 10), one);
+    EXPECT_EQ(rest, first_ + step);
+    EXPECT_EQ(held_->free(first_), CUDA_SUCCESS);
+    EXPECT_EQ(in_ram(), before);
+    EXPECT_EQ(held_->free(rest), CUDA_SUCCESS);
+    EXPECT_EQ(in_ram(), before - 32 * MiB);
+    EXPECT_FALSE(card_.reserved.contains(first_));
+}
+
+TEST_F(SharedRange, WhatAStreamLeavesIsForAllOnceItsWorkHasEnded)
+{
+    allocate(7 * MiB, one);
+    free(first_, one);
+    card_.events_done = false;
+    held_->stream_goes(one);
+    EXPECT_NE(allocate(7 * MiB, other), first_);
+    card_.events_done = true;
+    allocate(30 * MiB, other);
+    EXPECT_EQ(allocate(7 * MiB, other), first_);
+}
+
+TEST_F(SharedRange, ItGoesWithItsContextWhateverItsPartsAre)
+{
+    allocate(7 * MiB, one);
+    free(first_, one);
+    CUcontext context = nullptr;
+    card_.calls.cuCtxGetCurrent(&context);
+    held_->context_gone(context, held_->next_serial());
+    EXPECT_EQ(used() + in_ram(), 0u);
+    EXPECT_TRUE(card_.reserved.empty());
+    EXPECT_EQ(held_->use_of(pool).reserved, 0u);
+}
+
+TEST_F(StreamOrder, ASharedRangeReplacesVacantOnes)
+{
+    for (int i = 0; i < 2; i++)
+        allocate(80 * MiB, one);
+    free(allocate(80 * MiB, one), one);
+    const CUdeviceptr at = allocate(20 * MiB, one);
+    free(at, one);
+    allocate(7 * MiB, one);
+    allocate(50 * MiB, one); // behind the work before it
+    EXPECT_FALSE(card_.reserved.contains(at)) << "20 of its 32 MiB";
+    EXPECT_EQ(held_->use_of(pool).reserved, 322 * MiB);
 }
 
 TEST_F(StreamOrder, SmallMemoryOfEverOtherSizesIsNotKeptForEver)

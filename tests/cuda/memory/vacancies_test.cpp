@@ -2,6 +2,9 @@
 // The next owner of memory that was freed in stream order.
 #include "memory/vacancies.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 using emuv::cuda::vacancies;
@@ -18,7 +21,7 @@ CUdeviceptr taken(vacancies &from, std::uint64_t bytes,
                   const vacancies::stream_of &behind = one)
 {
     const auto found = from.take(bytes, behind);
-    return found ? found->base : 0;
+    return found ? found->part.base : 0;
 }
 
 } // namespace
@@ -53,9 +56,9 @@ TEST(Vacancies, WhatGrowsALittleEachTimeMostlyFitsWhereItWas)
     std::uint64_t size = 0;
     for (std::uint64_t bytes = MiB; bytes < MiB + MiB / 4; bytes += 2048) {
         const auto found = free.take(vacancies::size_for(bytes), one);
-        const CUdeviceptr next = found ? found->base : ++made;
+        const CUdeviceptr next = found ? found->part.base : ++made;
         const std::uint64_t next_size =
-            found ? found->bytes : vacancies::size_for(bytes);
+            found ? found->part.bytes : vacancies::size_for(bytes);
         EXPECT_GE(next_size, bytes);
         if (mine != 0)
             free.put({mine, size, one});
@@ -112,4 +115,149 @@ TEST(Vacancies, ThoseThatAreAskedForByOtherMeansAreGone)
     EXPECT_EQ(gone[0].base, 2u);
     EXPECT_EQ(gone[0].bytes, 4 * MiB);
     EXPECT_EQ(free.bytes(), 8 * MiB);
+}
+
+namespace {
+
+constexpr std::uint64_t step = 64 << 10; // between parts
+
+// A range that several may share, all of it vacant.
+vacancies::vacancy range_at(CUdeviceptr base, std::uint64_t bytes)
+{
+    return {base, bytes, one, {base, bytes}};
+}
+
+} // namespace
+
+TEST(Vacancies, WhatWasMadeForOneIsTakenRatherThanAPartOfASharedRange)
+{
+    vacancies free;
+    free.put({1 << 30, 36 * MiB, one});
+    free.put(range_at(2u << 30, 33 * MiB));
+    EXPECT_EQ(taken(free, 32 * MiB), 1u << 30);
+    EXPECT_EQ(taken(free, 32 * MiB), 2u << 30);
+}
+
+TEST(Vacancies, WhatWasMadeForOneIsNotDivided)
+{
+    vacancies free;
+    free.put({1 << 30, 50 * MiB, one});
+    EXPECT_EQ(taken(free, 8 * MiB), 0u);
+}
+
+TEST(Vacancies, TheLargestThatWereMadeForOneAreReplaced)
+{
+    vacancies free;
+    for (const CUdeviceptr mib : {10, 20, 30, 40})
+        free.put({mib << 32, mib * MiB, one});
+    free.put({1, MiB, one});                  // the driver's
+    free.put(range_at(1ull << 40, 25 * MiB)); // shared
+    free.put({1ull << 41, 50 * MiB, other});
+    const auto gone = free.take_replaced(65 * MiB, one);
+    ASSERT_EQ(gone.size(), 2u);
+    EXPECT_EQ(gone[0].bytes, 40 * MiB);
+    EXPECT_EQ(gone[1].bytes, 20 * MiB);
+    EXPECT_EQ(free.bytes(), 116 * MiB);
+}
+
+TEST(Vacancies, OfASharedRangeAPartIsTakenAndTheRestIsTakenNext)
+{
+    vacancies free;
+    free.put(range_at(1 << 30, 64 * MiB));
+    for (CUdeviceptr i = 0; i < 3; i++)
+        EXPECT_EQ(taken(free, 20 * MiB), (1u << 30) + i * (20 * MiB + step));
+    EXPECT_EQ(taken(free, 20 * MiB), 0u);
+    EXPECT_EQ(free.bytes(), 4 * MiB - 3 * step);
+}
+
+TEST(Vacancies, NoPartIsFilledToItsEnd)
+{
+    vacancies free;
+    free.put(range_at(1 << 30, 64 * MiB));
+    const auto first = free.take(32 * MiB, one);
+    ASSERT_TRUE(first);
+    EXPECT_GT(first->part.bytes, 32 * MiB);
+    // A hole between two parts, of the very size.
+    EXPECT_EQ(taken(free, first->left_bytes), 0u);
+    EXPECT_EQ(taken(free, first->left_bytes - 1), 0u);
+    EXPECT_EQ(taken(free, first->left_bytes - step), first->part.end());
+}
+
+TEST(Vacancies, PartsGrowTogetherAgainInWhateverOrderTheyAreFreed)
+{
+    for (unsigned order = 0; order < 6; order++) {
+        vacancies free;
+        free.put(range_at(1 << 30, 60 * MiB));
+        std::vector<vacancies::vacancy> parts;
+        for (int i = 0; i < 3; i++)
+            parts.push_back(free.take(20 * MiB - step, one)->part);
+        EXPECT_EQ(free.bytes(), 0u);
+        std::sort(parts.begin(), parts.end(),
+                  [](const auto &a, const auto &b) { return a.base < b.base; });
+        for (unsigned i = 0; i < order; i++)
+            std::next_permutation(
+                parts.begin(), parts.end(),
+                [](const auto &a, const auto &b) { return a.base < b.base; });
+        free.put(parts[0]);
+        free.put(parts[1]);
+        EXPECT_EQ(free.take_if([](const vacancies::vacancy &each) {
+                          return each.is_whole();
+                      })
+                      .size(),
+                  0u);
+        const auto all = free.put(parts[2]);
+        EXPECT_TRUE(all.is_whole());
+        EXPECT_EQ(all.base, 1u << 30);
+        EXPECT_EQ(all.bytes, 60 * MiB);
+    }
+}
+
+TEST(Vacancies, PartsOfTwoRangesOrOfTwoStreamsStayApart)
+{
+    vacancies free;
+    free.put(range_at(1 << 30, 20 * MiB));
+    free.put(range_at((1 << 30) + 20 * MiB, 20 * MiB));
+    EXPECT_EQ(taken(free, 30 * MiB), 0u);
+    vacancies::vacancy left = range_at(2u << 30, 40 * MiB);
+    vacancies::vacancy right = left;
+    left.bytes = right.bytes = 20 * MiB;
+    right.base += 20 * MiB;
+    right.behind = other;
+    free.put(left);
+    EXPECT_EQ(free.put(right).bytes, 20 * MiB);
+}
+
+TEST(Vacancies, WhatIsIdleGoesBackOnlyAsAWhole)
+{
+    vacancies free;
+    free.put(range_at(1 << 30, 64 * MiB));
+    const auto part = free.take(8 * MiB, one);
+    for (std::uint64_t i = 0;
+         i <= vacancies::max_idle_asks + vacancies::asks_between_looks; i++)
+        taken(free, 100 * MiB);
+    EXPECT_TRUE(free.take_idle().empty());
+    free.put(part->part);
+    for (std::uint64_t i = 0;
+         i <= vacancies::max_idle_asks + vacancies::asks_between_looks; i++)
+        taken(free, 100 * MiB);
+    EXPECT_EQ(free.take_idle().size(), 1u);
+}
+
+TEST(Vacancies, ASizeThatWrapsFitsNowhere)
+{
+    vacancies free;
+    free.put(range_at(1 << 30, 64 * MiB));
+    for (const std::uint64_t bytes : {~0ull, ~0ull - 100, 1ull << 63}) {
+        EXPECT_EQ(taken(free, bytes), 0u);
+        EXPECT_EQ(vacancies::shared_for(bytes, 1ull << 40), 0u);
+    }
+}
+
+TEST(Vacancies, SharedRangesHaveRoomForFourAndAreAnEighthOfAllAtMost)
+{
+    EXPECT_EQ(vacancies::shared_for(8 * MiB, 200 * MiB), 0u);
+    EXPECT_EQ(vacancies::shared_for(8 * MiB - step, 256 * MiB), 32 * MiB);
+    EXPECT_EQ(vacancies::shared_for(8 * MiB, 256 * MiB), 0u);
+    EXPECT_EQ(vacancies::shared_for(8 * MiB, 100ull << 30), 512 * MiB);
+    EXPECT_EQ(vacancies::shared_for(128 * MiB, 100ull << 30), 0u);
 }

@@ -160,7 +160,7 @@ TEST_F(AdvisedMoves, WhatIsSaidOfFreedMemoryIsNotSaidOfItsNextOwner)
     ASSERT_EQ(moves_->advise(before, hint::pin), mover::answer::done);
     moves_->vacate(units_[2]);
     EXPECT_EQ(moves_->advise(before, hint::discard), mover::answer::gone);
-    moves_->occupy(units_[2]);
+    moves_->occupy(units_[2], unit_bytes);
     for (const hint each :
          {hint::prefetch, hint::promote, hint::demote, hint::discard,
           hint::read_mostly, hint::pin, hint::unpin})

@@ -32,12 +32,14 @@ block_ref made(bool small = false)
 
 touched whole(const block_ref &of)
 {
-    return {of, {base, 0, 3}};
+    touched all(*of, base);
+    all.part = {base, 0, 3};
+    return all;
 }
 
 touched nothing_named(const block_ref &of)
 {
-    return {of, {base, UINT32_MAX, 0}};
+    return {*of, base};
 }
 
 TEST(BlockTest, WorkTouchesFromItsAddressToTheEnd)
@@ -102,8 +104,8 @@ TEST(BlockTest, WhatIsAllocatedAgainIsDividedAnew)
     const block_ref of = made();
     of->touched_from(base + unit_bytes);
     ASSERT_EQ(of->touched_from(base).last, 0u);
-    of->vacate();
-    of->occupy();
+    of->vacate(of->lots.front());
+    of->occupy(0, of->bytes, 2);
     EXPECT_EQ(of->touched_from(base).last, 3u);
 }
 
@@ -157,6 +159,7 @@ TEST(BlockTest, WhatIsToStayIsSettledOnceAllOfItIsMapped)
     of->slots[2].unmapped = false;
     EXPECT_TRUE(of->is_settled());
     of->away = 1;
+    of->slots[1].away = true;
     EXPECT_FALSE(of->is_settled());
 }
 
@@ -167,7 +170,9 @@ TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
     of->put(of->slots[1], place::fetching);
     of->put(of->slots[2], place::evicting);
     EXPECT_EQ(missing_bytes({whole(of)}), 2 * unit_bytes);
-    EXPECT_EQ(missing_bytes({{of, {base, 2, 3}}}), 0u);
+    touched part(*of, base);
+    part.part = {base, 2, 3};
+    EXPECT_EQ(missing_bytes({part}), 0u);
 }
 
 TEST(BlockTest, NothingIsMissingOfWhatStaysOrOfWhatNamesNoUnit)
@@ -202,7 +207,7 @@ TEST(BlockTest, WhatMayHaveChangedIsWhatWorkCanWriteOverTheLink)
     for (slot &each : of->slots)
         each.room_is_known = true;
     of->put(of->slots[1], place::host);
-    of->may_change();
+    of->may_change(of->all());
     EXPECT_TRUE(of->slots[0].room_is_known);
     EXPECT_FALSE(of->slots[1].room_is_known);
 }
@@ -230,12 +235,12 @@ TEST(BlockTest, WhatIsFreedHoldsNothingUntilItIsAllocatedAndMapped)
     const block_ref of = made();
     of->slots[1].where = place::host;
     of->slots[1].away = true;
-    of->vacate();
+    of->vacate(of->lots.front());
     for (const slot &each : of->slots)
         EXPECT_TRUE(each.blank);
     of->has_been_mapped(of->slots[2]);
     EXPECT_TRUE(of->slots[2].blank); // nobody writes to free memory
-    of->occupy();
+    of->occupy(0, of->bytes, 2);
     // The program may now write to all units that are mapped.
     for (const slot &each : of->slots)
         EXPECT_EQ(each.blank, each.away);
@@ -246,10 +251,10 @@ TEST(BlockTest, WhatIsFreedHoldsNothingUntilItIsAllocatedAndMapped)
 TEST(BlockTest, WhatIsAllocatedAgainWhileItLeavesStays)
 {
     const block_ref of = made();
-    of->vacate();
+    of->vacate(of->lots.front());
     of->slots[0].where = place::evicting;
     of->slots[1].where = place::fetching;
-    of->occupy();
+    of->occupy(0, of->bytes, 2);
     EXPECT_TRUE(of->slots[0].cancel);
     EXPECT_FALSE(of->slots[1].cancel);
 }
@@ -265,6 +270,120 @@ TEST(BlockTest, LivesAsLongAsSomebodyHoldsIt)
     const block_ref third = std::move(other);
     EXPECT_FALSE(other);
     EXPECT_EQ(third->holders(), 1u);
+}
+
+// Four units, divided: [0, 96) is in use, [96, 160) too, the rest is vacant.
+block_ref divided()
+{
+    const block_ref of = made();
+    of->vacate(of->lots.front());
+    of->occupy(0, 96, 7);
+    of->occupy(96, 160, 8);
+    return of;
+}
+
+TEST(BlockTest, AnAllocationHasTheUnitsInWhichItHasBytes)
+{
+    const block_ref of = divided();
+    ASSERT_EQ(of->lots.size(), 3u);
+    EXPECT_EQ(of->units_of(of->lot_at(base)), (segment{0, 2}));
+    EXPECT_EQ(of->units_of(of->lot_at(base + 96)), (segment{1, 3}));
+    EXPECT_EQ(of->lot_at(base + 95).identity, 7u);
+    EXPECT_EQ(of->lot_at(base + 96).identity, 8u);
+    EXPECT_TRUE(of->lot_at(base + 160).vacant);
+    EXPECT_TRUE(of->lot_at(base + of->bytes).vacant) << "the end";
+}
+
+TEST(BlockTest, AUnitIsVacantOnceAllThatShareItAreFreed)
+{
+    const block_ref of = divided();
+    EXPECT_EQ(of->slots[1].lots, 2u);
+    EXPECT_EQ(of->slots[3].lots, 0u);
+    EXPECT_FALSE(of->slots[1].blank);
+    EXPECT_EQ(of->vacate(of->lot_at(base)), 1u) << "unit 0";
+    EXPECT_TRUE(of->slots[0].blank);
+    EXPECT_FALSE(of->slots[1].blank) << "the other one needs it";
+    EXPECT_EQ(of->vacate(of->lot_at(base + 96)), 2u);
+    EXPECT_TRUE(of->slots[1].blank);
+    ASSERT_EQ(of->lots.size(), 1u) << "all of it is one again";
+    EXPECT_EQ(of->lots[0].begin, 0u);
+    EXPECT_EQ(of->lots[0].end, of->bytes);
+}
+
+TEST(BlockTest, AnAllocationBesideOthersLeavesTheirContentsAlone)
+{
+    const block_ref of = divided();
+    of->slots[2].where = place::evicting;
+    of->slots[2].cancel = false;
+    of->slots[2].renewed = false;
+    EXPECT_EQ(of->occupy(160, 200, 9), 1u) << "unit 3 alone was vacant";
+    EXPECT_FALSE(of->slots[2].cancel) << "what it holds is copied anyway";
+    EXPECT_FALSE(of->slots[2].renewed);
+    EXPECT_TRUE(of->slots[3].renewed);
+    ASSERT_EQ(of->lots.size(), 4u);
+    EXPECT_EQ(of->lots[3].begin, 200u);
+    EXPECT_TRUE(of->lots[3].vacant);
+}
+
+TEST(BlockTest, WorkTouchesNoMoreThanItsAllocation)
+{
+    const block_ref of = divided();
+    const touch part = of->touched_from(base);
+    EXPECT_EQ(part.first, 0u);
+    EXPECT_EQ(part.last, 1u);
+    EXPECT_EQ(of->touched_from(base + 96).last, 2u);
+}
+
+TEST(BlockTest, WhatIsAllocatedAnewIsDividedAnewAndItsNeighboursAreNot)
+{
+    const block_ref of = divided();
+    of->touched_from(base + 32);
+    of->touched_from(base + 128);
+    of->vacate(of->lot_at(base));
+    of->occupy(0, 96, 10);
+    EXPECT_EQ(of->starts, (std::vector<std::uint64_t>{128}));
+}
+
+TEST(BlockTest, BetweenTwoAllocationsThereIsMemoryThatNobodyHas)
+{
+    const block_ref of(new block);
+    of->base = base;
+    of->bytes = 64 << 20;
+    slot all;
+    all.at = base;
+    all.bytes = of->bytes;
+    of->add(all);
+    EXPECT_TRUE(of->is_in_use(base + of->bytes)) << "its end";
+    of->vacate(of->lots.front());
+    of->occupy(0, 8 << 20, 1);
+    of->occupy(8 << 20, 16 << 20, 2);
+    const CUdeviceptr end = base + (8 << 20) - guard_bytes;
+    EXPECT_TRUE(of->is_in_use(base));
+    EXPECT_TRUE(of->is_in_use(end)) << "one past the end of what it may have";
+    EXPECT_FALSE(of->is_in_use(end + 1));
+    EXPECT_FALSE(of->is_in_use(base + (8 << 20) - 1));
+    EXPECT_TRUE(of->is_in_use(base + (8 << 20)));
+    EXPECT_FALSE(of->is_in_use(base + (16 << 20))) << "vacant";
+}
+
+TEST(BlockTest, VacantUnitsAreNotRevivedBesideThoseThatAre)
+{
+    const block_ref of = divided();
+    of->discard(of->slots[0]);
+    of->revive(of->all());
+    EXPECT_FALSE(of->slots[0].blank);
+    EXPECT_TRUE(of->slots[3].blank) << "nobody has it";
+}
+
+TEST(BlockTest, TheUnitsAroundOneAreThoseOfAllThatShareIt)
+{
+    const block_ref of = divided();
+    EXPECT_EQ(of->neighbours_of(0), (segment{0, 2}));
+    EXPECT_EQ(of->neighbours_of(1), (segment{0, 3}));
+    EXPECT_EQ(of->neighbours_of(2), (segment{1, 3}));
+    EXPECT_EQ(of->neighbours_of(3), (segment{3, 4}));
+    const block_ref whole = made();
+    EXPECT_EQ(whole->neighbours_of(2), (segment{0, 4}));
 }
 
 } // namespace

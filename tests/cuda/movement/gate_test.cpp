@@ -34,8 +34,8 @@ struct GateTest : testing::Test
         }
     }
 
-    bool may_move() const { return which.may_move(*one, one->slots[0]); }
-    void begin_move() { which.begin_move(*one, one->slots[0], false); }
+    bool may_move() const { return which.may_move(*one, 0); }
+    void begin_move() { which.begin_move(*one, 0, false); }
     void end_move() { which.end_move(*one, one->slots[0]); }
 
     // The blocks named by a table of these words that have to be waited for.
@@ -68,7 +68,7 @@ TEST_F(GateTest, WhatNothingInFlightCanReachMayMove)
     begin_move();
     EXPECT_TRUE(may_move());
     which.begin(true);
-    which.hold(*other);
+    which.hold(*other, other->all());
     EXPECT_TRUE(may_move());
     end_move();
     EXPECT_EQ(one->moving, 0U);
@@ -78,9 +78,9 @@ TEST_F(GateTest, WhatWorkIsGivenMayNotEvenOnceThatHasEnded)
 {
     begin_move();
     which.begin(true);
-    which.hold(*one);
+    which.hold(*one, one->all());
     EXPECT_FALSE(may_move());
-    which.let_go(*one);
+    which.let_go(*one, one->all());
     which.end(true);
     EXPECT_FALSE(may_move()) << "it may have written there";
     end_move();
@@ -89,31 +89,84 @@ TEST_F(GateTest, WhatWorkIsGivenMayNotEvenOnceThatHasEnded)
     end_move();
 }
 
+TEST_F(GateTest, WorkThatIsGivenAnAllocationKeepsItsUnitsAndNoOthers)
+{
+    const block_ref of(new block);
+    of->base = CUdeviceptr{1} << 40;
+    for (int i = 0; i < 4; i++) {
+        slot next;
+        next.at = of->base + of->bytes;
+        next.bytes = 64;
+        next.where = place::vram;
+        of->bytes += next.bytes;
+        of->add(next);
+    }
+    of->vacate(of->lots.front());
+    of->occupy(0, 96, 1);
+    of->occupy(96, 128, 2);
+    of->occupy(128, 256, 3);
+    const segment left = of->units_of(of->lot_at(of->base));
+    const segment middle = of->units_of(of->lot_at(of->base + 96));
+    which.hold(*of, left);
+    which.hold(*of, middle);
+    for (std::size_t i = 0; i < 4; i++)
+        EXPECT_EQ(which.must_stay(*of, i), i < 2) << i;
+    which.let_go(*of, left);
+    EXPECT_FALSE(which.must_stay(*of, 0));
+    EXPECT_TRUE(which.must_stay(*of, 1)) << "the other one lies there, too";
+    // It is freed and divided anew while the work runs.
+    of->vacate(of->lot_at(of->base + 96));
+    of->vacate(of->lot_at(of->base));
+    of->occupy(0, 128, 4);
+    EXPECT_TRUE(which.must_stay(*of, 1));
+    which.let_go(*of, middle);
+    EXPECT_FALSE(which.must_stay(*of, 1));
+}
+
+TEST_F(GateTest, ATableNamesAnAllocationByItsBeginThoughNoWorkWasGivenIt)
+{
+    constexpr std::uint64_t part = 1 << 20;
+    const block_ref of(new block);
+    of->base = CUdeviceptr{1} << 40;
+    of->bytes = 4 * part;
+    slot all_of_it;
+    all_of_it.at = of->base;
+    all_of_it.bytes = of->bytes;
+    of->add(all_of_it);
+    of->vacate(of->lots.front());
+    of->occupy(0, part, 1);
+    of->occupy(part, 2 * part, 2);
+    all.add(of);
+    EXPECT_TRUE(which.is_address(of->base + part));
+    EXPECT_FALSE(which.is_address(of->base + part + 256));
+    EXPECT_FALSE(which.is_address(of->base + 2 * part)) << "nobody has that";
+}
+
 TEST_F(GateTest, BesideWorkThatNobodyVouchesForNothingMayNorOnceThatHasEnded)
 {
     begin_move();
     which.begin(false);
     EXPECT_FALSE(which.all_trusted());
     EXPECT_FALSE(may_move());
-    EXPECT_TRUE(which.must_stay(*other));
+    EXPECT_TRUE(which.must_stay(*other, 0));
     which.end(false);
     EXPECT_TRUE(which.all_trusted());
     EXPECT_FALSE(may_move()) << "it may have written there";
-    EXPECT_FALSE(which.must_stay(*other));
+    EXPECT_FALSE(which.must_stay(*other, 0));
     end_move();
 }
 
 TEST_F(GateTest, WhatBeginsToMoveWhereItMustStayMayNot)
 {
-    which.hold(*one);
+    which.hold(*one, one->all());
     begin_move();
     EXPECT_FALSE(may_move());
     end_move();
-    which.let_go(*one);
+    which.let_go(*one, one->all());
     which.fix(*one);
     begin_move();
     EXPECT_FALSE(may_move());
-    EXPECT_TRUE(which.must_stay(*one));
+    EXPECT_TRUE(which.must_stay(*one, 0));
     end_move();
 }
 
@@ -123,15 +176,15 @@ TEST_F(GateTest, WhileItIsClosedNothingBeginsToMoveAndWhatMovesGoesOn)
     which.close();
     which.close();
     EXPECT_TRUE(may_move());
-    EXPECT_TRUE(which.must_stay(*other));
-    which.begin_move(*other, other->slots[0], false);
-    EXPECT_FALSE(which.may_move(*other, other->slots[0]));
+    EXPECT_TRUE(which.must_stay(*other, 0));
+    which.begin_move(*other, 0, false);
+    EXPECT_FALSE(which.may_move(*other, 0));
     which.end_move(*other, other->slots[0]);
     which.reopen();
     EXPECT_TRUE(which.is_closed());
     which.reopen();
     EXPECT_FALSE(which.is_closed());
-    EXPECT_FALSE(which.must_stay(*other));
+    EXPECT_FALSE(which.must_stay(*other, 0));
     EXPECT_TRUE(may_move());
     end_move();
 }
@@ -198,8 +251,8 @@ TEST_F(GateTest, WhatATableNamesMayMoveUnlessWorkThatMayReadTablesIsInFlight)
     EXPECT_TRUE(one->slots[1].room_is_known);
     which.begin_reading();
     EXPECT_FALSE(may_move());
-    EXPECT_TRUE(which.must_stay(*one));
-    EXPECT_FALSE(which.must_stay(*other)) << "no table names it";
+    EXPECT_TRUE(which.must_stay(*one, 0));
+    EXPECT_FALSE(which.must_stay(*other, 0)) << "no table names it";
     EXPECT_FALSE(one->slots[1].room_is_known) << "it may be written to";
     which.begin_reading();
     which.end_reading();
@@ -210,9 +263,9 @@ TEST_F(GateTest, WhatATableNamesMayMoveUnlessWorkThatMayReadTablesIsInFlight)
     end_move();
     const auto limit =
         std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (which.must_stay(*one) && std::chrono::steady_clock::now() < limit)
+    while (which.must_stay(*one, 0) && std::chrono::steady_clock::now() < limit)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_FALSE(which.must_stay(*one)) << "no more such work has come";
+    EXPECT_FALSE(which.must_stay(*one, 0)) << "no more such work has come";
     begin_move();
     EXPECT_TRUE(may_move());
     end_move();
@@ -259,7 +312,7 @@ TEST_F(GateTest, WhatIsDeadCountsOnceWorkIsGivenItOrItStaysForGood)
         one->slots[0].where = place::evicting;
         one->discard(one->slots[0]);
         if (given)
-            which.hold(*one);
+            which.hold(*one, one->all());
         else
             which.fix(*one);
         EXPECT_FALSE(one->slots[0].blank);

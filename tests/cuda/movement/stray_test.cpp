@@ -509,7 +509,7 @@ TEST_F(Stray, WritesToWhatIsAllocatedAgainAreKeptOrFault)
                     }
                     if (i != end)
                         continue;
-                    moves_->occupy(unit);
+                    moves_->occupy(unit, unit_bytes);
                     card_->occupy(unit);
                     // Before the program names it.
                     for (int j = 0; j < 4; j++)

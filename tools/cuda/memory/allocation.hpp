@@ -4,6 +4,7 @@
 
 #include "account/budget.hpp"
 #include "base/driver.hpp"
+#include "memory/vacancies.hpp"
 
 #include <cstdint>
 #include <map>
@@ -16,7 +17,7 @@ struct allocation
     enum class maker
     {
         driver, ///< counted by us
-        range,  ///< a range of ours, from its start on
+        range,  ///< a range of ours, or part of one
         piece,  ///< part of a chunk of ours
     };
     maker made_by = maker::driver;
@@ -26,17 +27,18 @@ struct allocation
     std::uint64_t serial = 0; ///< no two have the same
     charge taken = {};        ///< of the driver's
     CUdeviceptr chunk = 0;    ///< of a piece: the begin of its chunk
-    /// Of a range: all of it. Of the driver's memory: the part that is kept
-    /// when it is freed.
+    /// Of a range: the part of it that is this one's. Of the driver's memory:
+    /// the part that is kept when it is freed.
     std::uint64_t reserved_bytes = 0;
-    bool spilled = false;  ///< some of it was made in system RAM
+    vacancies::range_of range = {}; ///< where several share it
+    bool spilled = false;           ///< some of it was made in system RAM
     bool in_order = false; ///< made in stream order, to be kept when freed
 
     /// True if we made it, and not the driver.
     bool is_ours() const { return made_by != maker::driver; }
     bool pooled() const { return taken.kind == charge_kind::pooled; }
 
-    /// The addresses of a range of ours; 0 for anything else.
+    /// The addresses in a range of ours; 0 for anything else.
     std::uint64_t range_bytes() const
     {
         return made_by == maker::range ? reserved_bytes : 0;

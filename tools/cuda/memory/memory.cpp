@@ -180,7 +180,7 @@ CUresult memory::free(CUdeviceptr pointer)
     }
     order_.count_freed(of);
     budget_.returned(of.device, of.bytes);
-    const CUresult dropped = drop(pointer, of);
+    const CUresult dropped = drop(std::move(ours));
     return waited != CUDA_SUCCESS ? waited : dropped;
 }
 
@@ -200,23 +200,25 @@ CUresult memory::synchronize(CUcontext context) const
 
 // ---- Ranges and pieces
 
+allocation memory::all_of(const range &made, std::uint64_t bytes, int device)
+{
+    return {.made_by = allocation::maker::range,
+            .bytes = bytes,
+            .device = device,
+            .context = made.context,
+            .reserved_bytes = made.bytes,
+            .spilled = made.spilled};
+}
+
 CUresult memory::allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
-                                int device, placing where, bool in_order)
+                                int device, placing where)
 {
     range made;
     const CUresult result = ranges_.make(bytes, device, where, made);
     if (result != CUDA_SUCCESS)
         return result;
     *pointer = made.base;
-    const allocation entered{.made_by = allocation::maker::range,
-                             .bytes = bytes,
-                             .device = device,
-                             .context = made.context,
-                             .reserved_bytes = made.bytes,
-                             .spilled = made.spilled,
-                             .in_order = in_order};
-    order_.count_made(entered);
-    enter(allocations_, made.base, entered);
+    enter(allocations_, made.base, all_of(made, bytes, device));
     return CUDA_SUCCESS;
 }
 
@@ -241,22 +243,75 @@ CUresult memory::allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
     return CUDA_SUCCESS;
 }
 
+// No work may use it any more. A part of a range is kept, as long as others
+// have the rest.
+CUresult memory::drop(allocations::node_type gone)
+{
+    // Others of its context may have gone with that.
+    if (!ranges_.is_going(gone.key()))
+        order_.keep_for_all(gone);
+    return gone.empty() ? CUDA_SUCCESS : drop(gone.key(), gone.mapped());
+}
+
 CUresult memory::drop(CUdeviceptr at, const allocation &gone)
 {
     return gone.made_by == allocation::maker::piece
                ? pieces_.drop({at, gone.chunk, gone.bytes})
-               : ranges_.drop(at);
+               : ranges_.let_go(at, gone.reserved_bytes);
 }
 
 // ---- Stream order
 
 CUresult memory::allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
-                                   int device)
+                                   int device, CUstream stream)
 {
     collect(false);
-    return refusals_.answered(
-        allocate_range(pointer, bytes, device, placing::vram_first, true),
-        device, bytes, first_refusal::kinds::both);
+    return refusals_.answered(make_in_order(pointer, bytes, device, stream),
+                              device, bytes, first_refusal::kinds::both);
+}
+
+// Makes a range. One that several share is made only where there is room for
+// it: nothing makes way for it. It is not the first memory to spill, either.
+CUresult memory::make_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
+                               int device, CUstream stream)
+{
+    const std::uint64_t shared = order_.shared_for(bytes);
+    const usage now = budget_.ledger_of(device).read();
+    const std::uint64_t room =
+        now.physical_free_bytes() +
+        (ranges_.has_seams() ? now.virtual_free_bytes() : 0);
+    range made;
+    if (shared > 0 && shared <= room &&
+        ranges_.try_make(shared, device, placing::vram_first, made) ==
+            CUDA_SUCCESS) {
+        if (!made.moves) {
+            ranges_.drop(made.base);
+        } else {
+            allocation entered = all_of(made, bytes, device);
+            entered.in_order = true;
+            entered.range = {made.base, made.bytes};
+            entered.serial = next_serial();
+            order_.divide(made.base, entered, stream);
+            enter_in_order(pointer, made.base, entered);
+            return CUDA_SUCCESS;
+        }
+    }
+    const CUresult result =
+        ranges_.make(bytes, device, placing::vram_first, made);
+    if (result != CUDA_SUCCESS)
+        return result;
+    allocation entered = all_of(made, bytes, device);
+    entered.in_order = true;
+    enter_in_order(pointer, made.base, entered);
+    return CUDA_SUCCESS;
+}
+
+void memory::enter_in_order(CUdeviceptr *pointer, CUdeviceptr at,
+                            const allocation &made)
+{
+    *pointer = at;
+    order_.count_made(made);
+    enter(allocations_, at, made);
 }
 
 bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
@@ -360,11 +415,11 @@ bool memory::collect(bool wait)
 {
     const beside_captures apart(calls_);
     budget_.stream_pools().settle();
-    const auto gone = order_.take_gone(wait);
-    for (const auto &each : gone) {
+    auto gone = order_.take_gone(wait);
+    for (auto &each : gone) {
         const allocation &of = each.mapped();
         budget_.returned(of.device, of.bytes);
-        drop(each.key(), of);
+        drop(std::move(each));
     }
     return !gone.empty();
 }
@@ -616,7 +671,7 @@ void memory::show_info(int device, std::size_t &real_free,
     collect(false);
     budget_.follow_footprint(device);
     const std::uint64_t kept =
-        order_.kept_bytes() + movers_.spare_bytes(device);
+        order_.spare_bytes() + movers_.spare_bytes(device);
     budget_.show_info(device, kept, real_free, real_total);
 }
 

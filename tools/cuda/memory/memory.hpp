@@ -134,7 +134,7 @@ public:
         if (!order_.find_pool(pool, from))
             return from_driver();
         if (is_kept && bytes >= chunk_bytes)
-            return allocate_in_order(pointer, bytes, from.device);
+            return allocate_in_order(pointer, bytes, from.device, stream);
         budget_.follow_footprint(from.device);
         if (begin_pooled(from, bytes, is_kept)) {
             const CUresult result = from_driver();
@@ -400,13 +400,20 @@ private:
     CUresult allocate_plain(CUdeviceptr *pointer, std::uint64_t bytes,
                             int device);
     CUresult allocate_range(CUdeviceptr *pointer, std::uint64_t bytes,
-                            int device, placing where, bool in_order = false);
+                            int device, placing where);
+    static allocation all_of(const range &made, std::uint64_t bytes,
+                             int device);
     CUresult allocate_host(CUdeviceptr *pointer, std::uint64_t bytes,
                            int device);
+    CUresult drop(allocations::node_type gone);
     CUresult drop(CUdeviceptr at, const allocation &gone);
     CUresult synchronize(CUcontext context) const;
     CUresult allocate_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
-                               int device);
+                               int device, CUstream stream);
+    CUresult make_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
+                           int device, CUstream stream);
+    void enter_in_order(CUdeviceptr *pointer, CUdeviceptr at,
+                        const allocation &made);
     bool take_kept(CUdeviceptr *pointer, std::uint64_t bytes, CUstream stream);
     bool begin_pooled(const pools::source &from, std::uint64_t bytes,
                       bool is_kept);

@@ -58,6 +58,22 @@ ranges::ranges(const parts &of)
 CUresult ranges::make(std::uint64_t bytes, int device, placing where,
                       range &made)
 {
+    return make(bytes, device, where, made, [&](auto attempt) {
+        return budget_.until_it_fits(device, attempt);
+    });
+}
+
+CUresult ranges::try_make(std::uint64_t bytes, int device, placing where,
+                          range &made)
+{
+    return make(bytes, device, where, made,
+                [](auto attempt) { return attempt(); });
+}
+
+template <typename Backed>
+CUresult ranges::make(std::uint64_t bytes, int device, placing where,
+                      range &made, Backed backed)
+{
     place at{.bytes = round_up(bytes, chunk_bytes), .device = device};
     if (at.bytes < bytes) // wrapped
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -71,8 +87,7 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
     if (result != CUDA_SUCCESS)
         return result;
     backing behind;
-    result =
-        budget_.until_it_fits(device, [&] { return back(at, where, behind); });
+    result = backed([&] { return back(at, where, behind); });
     if (result != CUDA_SUCCESS) {
         calls_.cuMemAddressFree(at.base, at.bytes);
         return result;
@@ -82,10 +97,10 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
         spills_.happened({at.base, device, bytes, behind.vram_bytes,
                           at.bytes - behind.vram_bytes},
                          limits);
-    if (where != placing::ram_for_good)
-        hand_over(at, context, behind);
+    const bool moves =
+        where != placing::ram_for_good && hand_over(at, context, behind);
+    made = {at.base, at.bytes, context, spilled, moves};
     enter(at, std::move(behind));
-    made = {at.base, at.bytes, context, spilled};
     return CUDA_SUCCESS;
 }
 
@@ -238,17 +253,19 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
     return charged;
 }
 
-void ranges::hand_over(const place &at, CUcontext context, backing &made) const
+// @return whether its units move from here on
+bool ranges::hand_over(const place &at, CUcontext context, backing &made) const
 {
     mover *const moves = movers_.of(at.device);
     // Launches are searched only for addresses of that kind.
     if (moves == nullptr || !may_be_address(at.base))
-        return;
+        return false;
     const auto charges = charges_by_unit(made);
     moves->add(at.base, at.bytes, context, made.units, made.first_host,
                charges);
     if (!charges.empty())
         made.ram_charges.clear();
+    return true;
 }
 
 // Puts the range where peer_enabled() finds it. Opens it to the peers that were
@@ -261,9 +278,38 @@ void ranges::enter(const place &at, backing made)
         const std::lock_guard guard(lock_);
         late = peers_[static_cast<unsigned>(at.device) % max_devices] &
                ~made.open_to;
-        all_[at.base] = {at, std::move(made)};
+        all_[at.base] = {at, std::move(made), 0};
     }
     open(at.base, bytes, late);
+}
+
+CUresult ranges::let_go(CUdeviceptr at, std::uint64_t bytes)
+{
+    place of;
+    bool is_all = false;
+    {
+        const std::lock_guard guard(lock_);
+        const auto found = around(
+            all_, at, [](const record &each) { return each.where.bytes; });
+        if (found == all_.end())
+            return CUDA_ERROR_INVALID_VALUE;
+        found->second.let_go_bytes += bytes;
+        of = found->second.where;
+        is_all = found->second.let_go_bytes >= of.bytes;
+    }
+    if (is_all)
+        return drop(of.base);
+    if (mover *const moves = movers_.of(of.device); moves != nullptr)
+        moves->vacate(at);
+    return CUDA_SUCCESS;
+}
+
+bool ranges::is_going(CUdeviceptr at)
+{
+    const std::lock_guard guard(lock_);
+    const auto found =
+        around(all_, at, [](const record &each) { return each.where.bytes; });
+    return found != all_.end() && found->second.let_go_bytes > 0;
 }
 
 CUresult ranges::drop(CUdeviceptr base)
@@ -416,7 +462,8 @@ std::optional<stretch> ranges::stretch_at(CUdeviceptr at)
             all_, at, [](const record &each) { return each.where.bytes; });
         if (found == all_.end())
             return {};
-        const auto &[where, behind] = found->second;
+        const place &where = found->second.where;
+        const backing &behind = found->second.behind;
         device = where.device;
         out.left = where.bytes - (at - where.base);
         out.bytes = seam_after(behind, at);

@@ -35,6 +35,7 @@ struct range
     std::uint64_t bytes = 0; ///< whole chunks
     CUcontext context = nullptr;
     bool spilled = false; ///< some of it was made in system RAM
+    bool moves = false;   ///< a mover has it
 };
 
 /// All ranges of one process. A range is entered here when it is finished, and
@@ -63,9 +64,18 @@ public:
     /// @param made  out: as it was on failure, when nothing is left
     CUresult make(std::uint64_t bytes, int device, placing where, range &made);
 
+    /// The same, if there is room for it: nothing makes way.
+    CUresult try_make(std::uint64_t bytes, int device, placing where,
+                      range &made);
+
     /// Unmaps a range, frees its addresses and uncharges it.
     /// @param base  of a range that make() made, once
     CUresult drop(CUdeviceptr base);
+    /// Drops a range once all of it has been let go of. Nobody may use the part
+    /// any more.
+    CUresult let_go(CUdeviceptr at, std::uint64_t bytes);
+    /// True if part of the range at an address has been let go of.
+    bool is_going(CUdeviceptr at);
 
     /// @p device now reads, or no longer reads, the memory of @p peer.
     void peer_enabled(int device, int peer, bool enabled);
@@ -101,8 +111,12 @@ private:
     {
         place where;
         backing behind;
+        std::uint64_t let_go_bytes = 0;
     };
 
+    template <typename Backed>
+    CUresult make(std::uint64_t bytes, int device, placing where, range &made,
+                  Backed backed);
     CUresult reserve(std::uint64_t bytes, CUdeviceptr &base);
     CUresult back(const place &at, placing where, backing &made);
     std::uint64_t unit_bytes_at(const place &at) const;
@@ -111,7 +125,7 @@ private:
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,
                                        std::uint64_t unit_bytes);
-    void hand_over(const place &at, CUcontext context, backing &made) const;
+    bool hand_over(const place &at, CUcontext context, backing &made) const;
     void enter(const place &at, backing made);
     CUresult unmap(const backing &gone, const mover::remains &left) const;
     void uncharge(int device, const backing &gone) const;

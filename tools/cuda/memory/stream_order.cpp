@@ -2,6 +2,7 @@
 // Memory that is allocated and freed in stream order.
 #include "memory/stream_order.hpp"
 
+#include "base/around.hpp"
 #include "base/captures.hpp"
 #include "base/current.hpp"
 #include "base/size.hpp"
@@ -11,6 +12,14 @@
 #include <utility>
 
 namespace emuv::cuda {
+
+namespace {
+
+// A program frees much of what it allocates once it has freed such a part of
+// it.
+constexpr std::uint64_t churn_part = 8;
+
+} // namespace
 
 bool stream_order::find_pool(CUmemoryPool pool, pools::source &from) const
 {
@@ -79,6 +88,7 @@ void stream_order::count_locked(const allocation &of, bool is_used)
                             : use_.kept + of.reserved_bytes;
         return;
     }
+    (is_used ? ever_made_ : ever_freed_) += of.reserved_bytes;
     use_.used =
         is_used ? use_.used + of.reserved_bytes : use_.used - of.reserved_bytes;
     use_.used_high = std::max(use_.used_high, use_.used);
@@ -90,42 +100,115 @@ void stream_order::count_locked(const allocation &of, bool is_used)
 allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
 {
     const CUcontext context = current_context(calls_);
-    // The size of the driver's memory is known only as it was asked for.
-    const std::uint64_t unit = bytes < chunk_bytes ? 1 : chunk_bytes;
     allocations::node_type taken;
     {
         const std::lock_guard guard(lock_);
-        const auto found =
-            vacancies_.take(round_up(bytes, unit), {context, stream});
+        const auto found = vacancies_.take(bytes, {context, stream, false});
         if (!found)
             return taken;
-        taken = vacant_.extract(found->base);
+        taken = vacant_.extract(found->part.base);
+        if (found->left_bytes > 0) {
+            allocation rest = taken.mapped();
+            rest.reserved_bytes = found->left_bytes;
+            vacant_[found->part.end()] = rest;
+            taken.mapped().reserved_bytes = found->part.bytes;
+        }
         count_locked(taken.mapped(), true);
     }
-    if (taken.mapped().is_ours()) {
-        taken.mapped().bytes = bytes;
-        movers_.only()->occupy(taken.key());
+    allocation &of = taken.mapped();
+    if (of.is_ours()) {
+        of.bytes = bytes;
+        movers_.only()->occupy(taken.key(), of.reserved_bytes);
     }
     return taken;
+}
+
+std::uint64_t stream_order::shared_for(std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    return ever_freed_ >= ever_made_ / churn_part
+               ? vacancies::shared_for(bytes, reserved())
+               : 0;
+}
+
+void stream_order::divide(CUdeviceptr base, allocation &made, CUstream stream)
+{
+    const std::uint64_t part = vacancies::part_for(made.bytes);
+    mover &moves = *movers_.only();
+    moves.vacate(base);
+    moves.occupy(base, part);
+    allocation rest = made;
+    rest.reserved_bytes -= part;
+    made.reserved_bytes = part;
+    std::vector<vacancies::vacancy> replaced;
+    {
+        const std::lock_guard guard(lock_);
+        vacant_[base + part] = rest;
+        put({base + part,
+             rest.reserved_bytes,
+             {made.context, nullptr, true}, // no work ever used it
+             made.range});
+        replaced = vacancies_.take_replaced(made.range.bytes,
+                                            {made.context, stream, false});
+    }
+    give_up(replaced);
 }
 
 void stream_order::keep(allocations::node_type freed, CUstream stream)
 {
     const allocation &of = freed.mapped();
     const vacancies::vacancy made{
-        freed.key(), of.reserved_bytes, {of.context, stream}};
+        freed.key(), of.reserved_bytes, {of.context, stream, false}, of.range};
     if (of.is_ours())
         movers_.only()->vacate(made.base);
     const std::lock_guard guard(lock_);
     count_locked(of, false);
     vacant_.insert(std::move(freed));
-    vacancies_.put(made);
+    put(made);
+}
+
+void stream_order::keep_for_all(allocations::node_type &freed)
+{
+    const allocation &of = freed.mapped();
+    if (of.range.bytes == 0 || of.reserved_bytes == of.range.bytes)
+        return;
+    movers_.only()->vacate(freed.key());
+    const vacancies::vacancy made{
+        freed.key(), of.reserved_bytes, {of.context, nullptr, true}, of.range};
+    const std::lock_guard guard(lock_);
+    vacant_.insert(std::move(freed));
+    const vacancies::vacancy joined = put(made);
+    if (!joined.is_whole() || !joined.behind.is_any)
+        return;
+    vacancies_.take_if([&](const vacancies::vacancy &each) {
+        return each.base == joined.base;
+    });
+    freed = vacant_.extract(joined.base);
+}
+
+// Those that have become one with it are one entry, too.
+vacancies::vacancy stream_order::put(const vacancies::vacancy &made)
+{
+    const vacancies::vacancy joined = vacancies_.put(made);
+    if (joined.bytes != made.bytes) {
+        const auto first = vacant_.find(joined.base);
+        const auto end = vacant_.lower_bound(joined.end());
+        std::uint64_t last_serial = 0;
+        for (auto each = first; each != end; ++each)
+            last_serial = std::max(last_serial, each->second.serial);
+        vacant_.erase(std::next(first), end);
+        // It was used as late as any of them.
+        allocation &all = vacant_[joined.base];
+        all.reserved_bytes = joined.bytes;
+        all.serial = last_serial;
+    }
+    return joined;
 }
 
 bool stream_order::has(CUdeviceptr at)
 {
     const std::lock_guard guard(lock_);
-    return vacant_.contains(at);
+    return around(vacant_, at, &allocation::reserved_bytes) != vacant_.end();
 }
 
 void stream_order::give_up_idle()
@@ -140,7 +223,7 @@ void stream_order::give_up_idle()
 
 void stream_order::give_up_all()
 {
-    give_up_if([](const vacancies::vacancy &) { return true; });
+    give_up_if([](const vacancies::vacancy &each) { return each.is_whole(); });
 }
 
 void stream_order::give_up(const std::vector<vacancies::vacancy> &unused)
@@ -173,7 +256,7 @@ void stream_order::give_up(const vacancies::vacancy &unused)
         if (!is_behind) {
             if (!freed.empty()) {
                 vacant_.insert(std::move(freed));
-                vacancies_.put(unused);
+                put(unused);
             }
             return;
         }
@@ -197,6 +280,8 @@ bool stream_order::put_behind(const vacancies::vacancy &which, bool is_pooled,
     const CUstream stream = which.behind.stream;
     CUcontext popped = nullptr;
     bool is_behind = false;
+    if (which.behind.is_any)
+        return true;
     if (stream == nullptr ||
         calls_.cuCtxPushCurrent_v2(which.behind.context) != CUDA_SUCCESS)
         return false;
@@ -224,7 +309,7 @@ void stream_order::stream_goes(CUstream stream)
     const std::lock_guard guard(lock_);
     for (vacancies::vacancy each : vacancies_.take_if(is_behind)) {
         each.behind.stream = nullptr;
-        vacancies_.put(each);
+        put(each);
     }
 }
 
@@ -258,7 +343,7 @@ bool stream_order::trim(CUmemoryPool pool, std::uint64_t keep)
                                  &elsewhere);
     std::uint64_t left = use_of(pool).reserved + elsewhere;
     give_up_if([&](const vacancies::vacancy &each) {
-        if (left <= keep)
+        if (left <= keep || !each.is_whole())
             return false;
         left -= each.bytes;
         return true;
@@ -266,10 +351,10 @@ bool stream_order::trim(CUmemoryPool pool, std::uint64_t keep)
     return true;
 }
 
-std::uint64_t stream_order::kept_bytes()
+std::uint64_t stream_order::spare_bytes()
 {
     const std::lock_guard guard(lock_);
-    return vacancies_.bytes();
+    return vacancies_.whole_bytes();
 }
 
 CUresult stream_order::leave(allocations::node_type &freed, CUstream stream)
@@ -322,13 +407,15 @@ std::vector<allocations::node_type> stream_order::take_gone(bool wait)
     }
     std::vector<leaving> later;
     for (leaving &each : all) {
-        const CUresult state = wait ? calls_.cuEventSynchronize(each.event)
-                                    : calls_.cuEventQuery(each.event);
-        if (!has_come(state)) {
-            later.push_back(std::move(each));
-            continue;
+        if (each.event != nullptr) { // or no work may use it
+            const CUresult state = wait ? calls_.cuEventSynchronize(each.event)
+                                        : calls_.cuEventQuery(each.event);
+            if (!has_come(state)) {
+                later.push_back(std::move(each));
+                continue;
+            }
+            calls_.cuEventDestroy_v2(each.event);
         }
-        calls_.cuEventDestroy_v2(each.event);
         gone.push_back(std::move(each.what));
     }
     const std::lock_guard guard(lock_);

@@ -73,9 +73,24 @@ public:
     /// @return none where there is nothing that will do
     allocations::node_type take(std::uint64_t bytes, CUstream stream);
 
+    /// The bytes of a new range for several requests such as this one; 0 where
+    /// it is to have one of its own: see vacancies.
+    std::uint64_t shared_for(std::uint64_t bytes);
+
+    /// Leaves to an allocation its part of a new range that several share. The
+    /// rest is kept for the next requests. Memory of that stream leaves that
+    /// the range replaces.
+    void divide(CUdeviceptr base, allocation &made, CUstream stream);
+
     /// Keeps memory that was made in stream order, in the current context, for
     /// the next request in that stream.
     void keep(allocations::node_type freed, CUstream stream);
+
+    /// Keeps memory that no work may use any more, if it is part of a range
+    /// that others may have parts of.
+    /// @param freed  left as it is where all of the range is free now: then
+    ///   @p freed is all of it
+    void keep_for_all(allocations::node_type &freed);
 
     /// True if the allocation is kept.
     bool has(CUdeviceptr at);
@@ -112,8 +127,9 @@ public:
     /// @return whether any of the pool may be ours
     bool trim(CUmemoryPool pool, std::uint64_t keep);
 
-    /// Bytes of kept memory.
-    std::uint64_t kept_bytes();
+    /// Bytes of kept memory that can be given back: all of what was made as
+    /// one.
+    std::uint64_t spare_bytes();
 
 private:
     struct leaving
@@ -132,6 +148,7 @@ private:
     }
     bool put_behind(const vacancies::vacancy &which, bool is_pooled,
                     CUevent &event) const;
+    vacancies::vacancy put(const vacancies::vacancy &made);
     void give_up(const std::vector<vacancies::vacancy> &unused);
     void give_up(const vacancies::vacancy &unused);
     template <typename Which>
@@ -158,7 +175,9 @@ private:
     // Allocations that leave vacant_, while the driver is asked: it may hand
     // their addresses out at once. Empty where the context has gone meanwhile.
     std::list<allocations::node_type> going_;
-    pool_use use_; // of its default pool
+    pool_use use_;                 // of its default pool
+    std::uint64_t ever_made_ = 0;  // bytes of ranges, and of their parts
+    std::uint64_t ever_freed_ = 0; // ... when they were freed
 };
 
 } // namespace emuv::cuda

@@ -3,11 +3,31 @@
 #include "memory/vacancies.hpp"
 
 #include "base/size.hpp"
+#include "store/placement.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <utility>
 
 namespace emuv::cuda {
+
+namespace {
+
+// Parts begin and end at these.
+constexpr std::uint64_t part_step = guard_bytes;
+constexpr std::uint64_t max_bytes = std::uint64_t{1} << 50;
+
+// Up to such a part of what is taken whole may lie unused.
+constexpr std::uint64_t unused_part = 8;
+
+// A shared range has room for so many requests, and is at most that part of all
+// there is.
+constexpr std::uint64_t least_sharers = 4;
+constexpr std::uint64_t shared_part = 8;
+constexpr std::uint64_t max_shared_bytes = std::uint64_t{512} << 20;
+
+} // namespace
 
 std::uint64_t vacancies::size_for(std::uint64_t bytes)
 {
@@ -20,24 +40,160 @@ std::uint64_t vacancies::size_for(std::uint64_t bytes)
                                              steps_between_powers_of_two));
 }
 
-void vacancies::put(const vacancy &freed)
+void vacancies::enter(const vacancy &of, std::uint64_t asks)
 {
-    free_[{freed.behind, freed.bytes, freed.base}] = asks_;
-    bytes_ += freed.bytes;
+    free_[of.base] = {of, asks};
+    by_size_.insert(key_of(of));
+    bytes_ += of.bytes;
+    whole_bytes_ += of.is_whole() ? of.bytes : 0;
 }
 
-std::optional<vacancies::vacancy> vacancies::take(std::uint64_t bytes,
-                                                  const stream_of &behind)
+void vacancies::remove(const vacancy &of)
+{
+    bytes_ -= of.bytes;
+    whole_bytes_ -= of.is_whole() ? of.bytes : 0;
+    by_size_.erase(key_of(of));
+    free_.erase(of.base);
+}
+
+// Joins two parts that lie side by side, if all work that may use one may use
+// the other, too.
+bool vacancies::join(vacancy &one, const vacancy &next)
+{
+    const auto is_nobodys = [](const stream_of &which) {
+        return which.stream == nullptr && !which.is_any;
+    };
+    if (one.end() != next.base || one.range != next.range ||
+        one.range.bytes == 0 || is_nobodys(one.behind) ||
+        is_nobodys(next.behind) ||
+        (one.behind != next.behind &&
+         (one.behind.context != next.behind.context ||
+          (!one.behind.is_any && !next.behind.is_any))))
+        return false;
+    one.bytes += next.bytes;
+    if (one.behind.is_any)
+        one.behind = next.behind;
+    return true;
+}
+
+vacancies::vacancy vacancies::put(const vacancy &freed)
+{
+    vacancy joined = freed;
+    if (const auto after = free_.upper_bound(freed.base);
+        after != free_.end()) {
+        const vacancy next = after->second.what;
+        if (join(joined, next))
+            remove(next);
+    }
+    if (const auto end = free_.lower_bound(freed.base); end != free_.begin()) {
+        const vacancy before = std::prev(end)->second.what;
+        vacancy both = before;
+        if (join(both, joined)) {
+            remove(before);
+            joined = both;
+        }
+    }
+    enter(joined, asks_);
+    return joined;
+}
+
+std::uint64_t vacancies::part_for(std::uint64_t bytes)
+{
+    return bytes > max_bytes ? bytes : round_up(bytes + guard_bytes, part_step);
+}
+
+std::uint64_t vacancies::shared_for(std::uint64_t bytes, std::uint64_t held)
+{
+    const std::uint64_t shared =
+        std::min(max_shared_bytes, held / shared_part) / max_moving_bytes *
+        max_moving_bytes;
+    return bytes <= max_bytes && part_for(bytes) <= shared / least_sharers
+               ? shared
+               : 0;
+}
+
+// @return the smallest vacancy of at least that size; null if there is none
+const vacancies::vacancy *vacancies::smallest(const stream_of &behind,
+                                              bool is_shared,
+                                              std::uint64_t bytes) const
+{
+    const auto found = by_size_.lower_bound({behind, is_shared, bytes, 0});
+    return found != by_size_.end() && found->behind == behind &&
+                   found->is_shared == is_shared
+               ? &free_.find(found->base)->second.what
+               : nullptr;
+}
+
+// @param part  out: the bytes to take of it
+// @return null where nothing will do
+const vacancies::vacancy *vacancies::find(std::uint64_t bytes,
+                                          const stream_of &behind,
+                                          std::uint64_t &part) const
+{
+    const bool is_large = bytes >= chunk_bytes;
+    // The size of the driver's memory is known only as it was asked for.
+    const std::uint64_t whole = is_large ? round_up(bytes, chunk_bytes) : bytes;
+    const vacancy *const fits = smallest(behind, false, whole);
+    part = fits != nullptr ? fits->bytes : 0;
+    if (fits != nullptr && part - whole <= whole / unused_part)
+        return fits;
+    part = part_for(bytes);
+    return is_large ? smallest(behind, true, part) : nullptr;
+}
+
+std::optional<vacancies::taken> vacancies::take(std::uint64_t bytes,
+                                                const stream_of &behind)
 {
     asks_++;
-    const auto found = free_.lower_bound({behind, bytes, 0});
-    if (found == free_.end() || found->first.behind != behind ||
-        found->first.bytes - bytes > bytes / 8)
+    if (bytes > max_bytes) // sizes would wrap
         return {};
-    const vacancy taken{found->first.base, found->first.bytes, behind};
-    bytes_ -= taken.bytes;
-    free_.erase(found);
-    return taken;
+    std::uint64_t part = 0;
+    const vacancy *found = find(bytes, behind, part);
+    if (found == nullptr)
+        found = find(bytes, {behind.context, nullptr, true}, part);
+    if (found == nullptr)
+        return {};
+    const vacancy all = *found;
+    const std::uint64_t asks = free_[all.base].asks;
+    remove(all);
+    taken out{all, all.bytes - part};
+    out.part.bytes = part;
+    if (out.left_bytes > 0) {
+        vacancy rest = all;
+        rest.base = out.part.end();
+        rest.bytes = out.left_bytes;
+        enter(rest, asks);
+    }
+    return out;
+}
+
+std::vector<vacancies::vacancy>
+vacancies::take_replaced(std::uint64_t bytes, const stream_of &behind)
+{
+    std::vector<vacancy> out;
+    const std::vector<vacancy> all = by_bytes();
+    for (auto each = all.rbegin(); each != all.rend(); ++each) {
+        if (each->behind != behind || each->range.bytes > 0 ||
+            each->bytes < chunk_bytes || each->bytes > bytes)
+            continue;
+        bytes -= each->bytes;
+        remove(*each);
+        out.push_back(*each);
+    }
+    return out;
+}
+
+std::vector<vacancies::vacancy> vacancies::by_bytes() const
+{
+    std::vector<vacancy> all;
+    for (const auto &[base, each] : free_)
+        all.push_back(each.what);
+    std::sort(all.begin(), all.end(),
+              [](const vacancy &one, const vacancy &other) {
+                  return std::pair(one.bytes, one.base) <
+                         std::pair(other.bytes, other.base);
+              });
+    return all;
 }
 
 std::vector<vacancies::vacancy> vacancies::take_idle()
@@ -46,8 +202,7 @@ std::vector<vacancies::vacancy> vacancies::take_idle()
         return {};
     next_look_ = asks_ + asks_between_looks;
     return take_if([this](const vacancy &each) {
-        return asks_ - free_[{each.behind, each.bytes, each.base}] >
-               max_idle_asks;
+        return each.is_whole() && asks_ - free_[each.base].asks > max_idle_asks;
     });
 }
 

@@ -104,24 +104,25 @@ void mover::unpin(block &of, slot &one)
     say(of, one, next);
 }
 
-// Null where the allocation is gone.
-block *mover::identified(const part &of)
+mover::identified_lot mover::identified(const part &of)
 {
     block *const found = blocks_.around(of.at);
-    return found != nullptr && found->identity == of.identity ? found : nullptr;
+    if (found == nullptr || found->lot_at(of.at).identity != of.identity)
+        return {};
+    return {found, &found->lot_at(of.at)};
 }
 
 std::uint64_t mover::identify(CUdeviceptr at)
 {
     const std::unique_lock lock = enter();
-    const block *const of = blocks_.around(at);
-    return of != nullptr ? of->identity : 0;
+    block *const of = blocks_.around(at);
+    return of != nullptr ? of->lot_at(at).identity : 0;
 }
 
 mover::answer mover::advise(const part &in, hint what)
 {
     const std::unique_lock lock = enter();
-    block *const found = identified(in);
+    const auto [found, which] = identified(in);
     if (found == nullptr)
         return answer::gone;
     block &of = *found;
@@ -133,7 +134,7 @@ mover::answer mover::advise(const part &in, hint what)
     // Small blocks come at their first use, and stay. Before movement starts,
     // there is nothing to move.
     const bool lasts = what == hint::pin || what == hint::read_mostly;
-    if (of.fixed || of.small || of.vacant || (!lasts && !active()))
+    if (of.fixed || of.small || which->vacant || (!lasts && !active()))
         return answer::done;
     // Work that waits at a barrier has not said what it reads.
     if (what == hint::discard && !gated_.empty())
@@ -181,7 +182,7 @@ mover::answer mover::advise(const part &in, hint what)
 mover::answer mover::rank(const part &in, int priority)
 {
     const std::unique_lock lock = enter();
-    block *const of = identified(in);
+    block *const of = identified(in).of;
     if (of == nullptr)
         return answer::gone;
     each_unit(*of, in, any, [&](slot &one, const use_mark &) {
@@ -195,7 +196,7 @@ mover::answer mover::rank(const part &in, int priority)
 void mover::forget_advice(const part &in, const lasting &said)
 {
     const std::unique_lock lock = enter();
-    block *const of = identified(in);
+    block *const of = identified(in).of;
     if (of == nullptr)
         return;
     each_unit(*of, in, any, [&](slot &one, const use_mark &) {
@@ -212,10 +213,12 @@ void mover::forget_advice(const part &in, const lasting &said)
     version_++;
 }
 
-// The block is freed.
-void mover::forget_advice(block &of)
+// An allocation in these units is freed. All advice about them is forgotten,
+// also that of others that share one: nobody could tell what to take back.
+void mover::forget_advice(block &of, const segment &those)
 {
-    for (slot &each : of.slots) {
+    for (std::size_t i = those.first; i < those.end; i++) {
+        slot &each = of.slots[i];
         pinned_bytes_ -= each.pins > 0 ? each.bytes : 0;
         each.pins = each.seldom = 0;
         each.ranked.clear();
@@ -238,7 +241,7 @@ mover::whereabouts mover::look_at(block &of, const part &in)
 std::optional<mover::whereabouts> mover::find(const part &in)
 {
     const std::unique_lock lock = enter();
-    block *const of = identified(in);
+    block *const of = identified(in).of;
     if (of == nullptr)
         return {};
     return look_at(*of, in);
@@ -247,7 +250,7 @@ std::optional<mover::whereabouts> mover::find(const part &in)
 std::optional<mover::whereabouts> mover::access(const part &in)
 {
     const std::unique_lock lock = enter();
-    block *const of = identified(in);
+    block *const of = identified(in).of;
     if (of == nullptr)
         return {};
     uses_++;
@@ -326,7 +329,7 @@ void mover::revive_all()
     if (!std::exchange(any_dead_, false))
         return;
     for (const auto &[base, each] : blocks_.all())
-        each->revive();
+        each->revive(each->all());
 }
 
 // Forgets wishes that have not come true for long.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Allocations whose units come and go, and the parts of them that work touches.
+// Memory whose units come and go, and the parts of it that work touches.
 #pragma once
 
 #include "base/counted.hpp"
@@ -11,10 +11,13 @@
 #include "policy/heat.hpp"
 #include "policy/schedule.hpp"
 #include "policy/view.hpp"
+#include "store/placement.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 namespace emuv::cuda {
@@ -60,6 +63,8 @@ struct slot
     bool unmapped = false; ///< perhaps, at this moment
     bool away = false;     ///< in system RAM or on its way, and mapped nowhere
     bool blank = false;    ///< its contents are of no use: see block::vacate()
+    unsigned lots = 1;     ///< allocations in it that are not vacant
+    bool renewed = false;  ///< allocated again, and no work was given it since
     bool made = false;     ///< in VRAM, where it awaits its next allocation
     bool cancel = false;   ///< its copy no longer counts
     unsigned waiting = 0;  ///< launches
@@ -117,19 +122,42 @@ struct use_mark
     std::uint64_t bytes = 0;
     std::uint64_t step = 0; ///< of the schedule, at the last one; 0: none yet
     heat uses;
+    /// Work that was given its allocation, but for work on all of the block.
+    unsigned in_flight = 0;
 };
 
-/// An allocation. A mover's lock guards it.
+/// Units side by side, from the first up to the end.
+struct segment
+{
+    std::uint32_t first = 0;
+    std::uint32_t end = 0;
+
+    bool has(std::size_t index) const { return index - first < end - first; }
+    friend bool operator==(const segment &, const segment &) = default;
+};
+
+/// An allocation in a block. Several may share a unit.
+struct lot
+{
+    std::uint64_t begin = 0; ///< offset into the block
+    std::uint64_t end = 0;
+    std::uint64_t identity = 0; ///< its mover gives no two the same
+    bool vacant = false;        ///< freed, to be allocated again
+};
+
+/// Memory made as one: an allocation, or several by turns. A mover's lock
+/// guards it.
 struct block : counted
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
-    /// Of the allocation that it is now. Its mover gives no two the same.
-    std::uint64_t identity = 0;
     std::uint64_t unit_bytes = 0; ///< of the first unit
     std::size_t alike = 0;        ///< units of that size, from the first on
     std::vector<slot> slots;
     std::vector<use_mark> marks; ///< of each of them
+    std::vector<lot> lots;       ///< all bytes of it, in order
+    unsigned in_flight = 0;      ///< work that was given all of its units
+    unsigned renewed = 0;        ///< units: see slot::renewed
     /// Every address that work was given. Safety depends on them: see give().
     known_offsets given;
     /// Offsets at which tensors probably begin, and others end. A guess, begun
@@ -139,7 +167,6 @@ struct block : counted
     // Crossed the link: see figures.
     std::uint64_t fetched_bytes = 0;
     std::uint64_t evicted_bytes = 0;
-    unsigned in_flight = 0;
     // Counts of units, since every launch asks for them:
     unsigned moving = 0; ///< on their way
     unsigned in_ram = 0; ///< in system RAM; see add() and put()
@@ -149,44 +176,90 @@ struct block : counted
     bool small = false;  ///< not worth moving, and predicts nothing
     bool fixed = false;
     bool in_table = false; ///< see gate::note_in_table()
-    bool dead = false;     ///< see discard()
-    bool vacant = false;   ///< freed, to be allocated again
-    bool renewed = false;  ///< allocated again, and no work was given it since
+    bool dead = false;     ///< units may be: see discard()
 
     void add(const slot &one);
     /// Sets the place of one of its units.
     void put(slot &one, place where);
     /// One of its units has been fetched.
     void has_come(slot &one);
-    /// A use of the block has ended.
-    void used();
-    /// True if it is not fixed, and no work in flight was given it.
-    bool is_idle() const { return !fixed && in_flight == 0; }
-    /// True if all of it is mapped at this moment.
-    bool mapped() const;
+    /// A use of these units has ended.
+    void used(const segment &those);
+    segment all() const
+    {
+        return {0, static_cast<std::uint32_t>(slots.size())};
+    }
+    /// The allocation that an address is meant for. The end of the block is
+    /// meant for the last one. No other one is used to its end.
+    const lot &lot_at(CUdeviceptr address) const
+    {
+        return *std::prev(std::upper_bound(
+            std::next(lots.begin()), lots.end(), address - base,
+            [](std::uint64_t at, const lot &each) { return at < each.begin; }));
+    }
+    lot &lot_at(CUdeviceptr address)
+    {
+        return const_cast<lot &>(std::as_const(*this).lot_at(address));
+    }
+    /// True if an address lies in an allocation, or is the end of one. Others
+    /// lie between two, or in one that is freed.
+    bool is_in_use(CUdeviceptr address) const
+    {
+        const lot &one = lot_at(address);
+        return !is_divided() ||
+               (!one.vacant && address - base + guard_bytes <= one.end);
+    }
+    /// The units in which it has bytes.
+    segment units_of(const lot &one) const
+    {
+        return {unit_at(one.begin), unit_at(one.end - 1) + 1};
+    }
+    /// All units of the allocations that have bytes in a unit. Work that is
+    /// given one of those may reach these.
+    segment neighbours_of(std::size_t index) const;
+    /// True if it has several allocations, or room for them.
+    bool is_divided() const { return lots.size() > 1; }
+    /// True if it is not fixed, and no work in flight was given the unit's
+    /// allocation.
+    bool is_idle(std::size_t index) const
+    {
+        return !fixed && !is_in_flight(index);
+    }
+    bool is_in_flight(std::size_t index) const
+    {
+        return in_flight > 0 || marks[index].in_flight > 0;
+    }
+    /// True if all of these are mapped at this moment.
+    bool mapped(const segment &those) const;
+    bool mapped() const { return mapped(all()); }
     /// True if all of it is mapped for good: nobody need wait for it any more.
     bool is_settled() const { return fixed && mapped(); }
-    /// Calls off the motions of its units.
-    void call_off();
+    /// Calls off the motions of these units.
+    void call_off(const segment &those);
     /// Fixes it: from here on none of its units moves.
     void hold_still();
     /// Units in system RAM may be written there, over the link. Their digests
     /// hold no more.
-    void may_change();
+    void may_change(const segment &those);
     /// The program says of one of its units that its contents are dead. Nobody
     /// needs them, until work that may write to the block is about to begin:
     /// see revive().
     void discard(slot &one);
-    /// From here on all contents count.
-    void revive();
-    /// The block is freed. Nobody needs its contents any more, and nobody
-    /// writes to it before occupy().
-    void vacate();
-    /// The block is allocated again. From here on the program may write to its
-    /// mapped units. A unit that is away holds nothing until it is mapped.
-    void occupy();
+    /// From here on all contents of these units count, but for vacant ones.
+    void revive(const segment &those);
+    /// An allocation is freed. Nobody needs its contents any more, and nobody
+    /// writes to it before occupy(). Those beside it that are vacant, too,
+    /// become one with it.
+    /// @return units of which nothing is needed from here on
+    std::size_t vacate(const lot &freed);
+    /// A part of a vacant allocation is allocated again. From here on the
+    /// program may write to its units that are mapped. A unit that is away
+    /// holds nothing until it is mapped.
+    /// @return units of which nothing was needed
+    std::size_t occupy(std::uint64_t begin, std::uint64_t end,
+                       std::uint64_t identity);
     /// One of its units is mapped again.
-    void has_been_mapped(slot &one) { one.blank = one.blank && vacant; }
+    void has_been_mapped(slot &one) { one.blank = one.blank && one.lots == 0; }
     /// Work is given an address in the block, or the address of its end. From
     /// here on a kernel that finds this number in a table may reach the block.
     void give(CUdeviceptr address);
@@ -212,13 +285,21 @@ struct candidate
     std::uint64_t next_use = 0;
 
     slot &unit() const { return of->slots[index]; }
+    /// True if work in flight was given its allocation.
+    bool in_flight() const { return of->is_in_flight(index); }
 };
 
-/// The part of a block that work touches: units, or an unknown part where none
-/// can be named.
+/// The part of an allocation that work touches: units, or an unknown part where
+/// none can be named.
 struct touched
 {
+    /// An unknown part of the allocation that an address is meant for.
+    touched(block &around, CUdeviceptr address);
+
     block_ref of;
+    CUdeviceptr begin = 0; ///< of the allocation
+    std::uint64_t bytes = 0;
+    segment whole; ///< all of its units
     touch part;
     std::uint64_t work = 0;   ///< which work, on which block: see reach
     std::uint64_t beyond = 0; ///< bytes in system RAM behind the named units
@@ -233,10 +314,11 @@ struct touched
     std::pair<std::size_t, std::size_t> units() const
     {
         return of->small || !names_units()
-                   ? std::pair<std::size_t, std::size_t>{0, of->slots.size()}
+                   ? std::pair<std::size_t, std::size_t>{whole.first, whole.end}
                    : std::pair<std::size_t, std::size_t>{
-                         part.first, std::min(part.last + std::size_t{1},
-                                              of->slots.size())};
+                         part.first,
+                         std::min<std::size_t>(part.last + std::size_t{1},
+                                               whole.end)};
     }
 };
 

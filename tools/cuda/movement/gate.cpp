@@ -23,11 +23,32 @@ void gate::begin(bool trusted)
     call_off_all();
 }
 
-void gate::hold(block &of)
+void gate::hold(block &of, const segment &those)
 {
     // A copy made so far does not count.
-    may_write(of);
-    of.in_flight++;
+    may_write(of, those);
+    hold_as_is(of, those);
+}
+
+void gate::hold_as_is(block &of, const segment &those)
+{
+    count(of, those, 1);
+}
+
+// In most blocks there is one allocation, with many units perhaps.
+void gate::count(block &of, const segment &those, unsigned change)
+{
+    if (those == of.all()) {
+        of.in_flight += change;
+        return;
+    }
+    for (std::size_t i = those.first; i < those.end; i++)
+        of.marks[i].in_flight += change;
+}
+
+void gate::let_go(block &of, const segment &those)
+{
+    count(of, those, -1u);
 }
 
 void gate::note_in_table(block &of)
@@ -36,7 +57,7 @@ void gate::note_in_table(block &of)
         in_tables_.emplace_back(&of);
     of.in_table = true;
     if (is_read()) // it may write there
-        may_write(of);
+        may_write(of, of.all());
 }
 
 void gate::forget(const block &of)
@@ -45,13 +66,13 @@ void gate::forget(const block &of)
                   [&](const block_ref &each) { return &*each == &of; });
 }
 
-// Work that is launched from now on may write to the block. So its contents
+// Work that is launched from now on may write to these units. So their contents
 // count, also where the program called them dead before.
-void gate::may_write(block &of)
+void gate::may_write(block &of, const segment &those)
 {
-    of.revive();
-    of.call_off();
-    of.may_change();
+    of.revive(those);
+    of.call_off(those);
+    of.may_change(those);
 }
 
 void gate::begin_reading(bool any_dead)
@@ -64,9 +85,9 @@ void gate::begin_reading(bool any_dead)
     // called some of it dead meanwhile.
     for (const block_ref &each : in_tables_) {
         if (first)
-            may_write(*each);
+            may_write(*each, each->all());
         else
-            each->revive();
+            each->revive(each->all());
     }
 }
 
@@ -104,19 +125,21 @@ gate::table gate::follow_table(CUdeviceptr at, std::vector<touched> &reached)
         for (const CUdeviceptr word : words) {
             goes_on = goes_on || is_address(word);
             each_unsettled(word, [&](block &of) {
-                if (!reached.empty() && &*reached.back().of == &of)
+                const touched one(of, word);
+                if (!reached.empty() && reached.back().begin == one.begin)
                     return;
                 note_in_table(of);
-                reached.push_back({block_ref(&of), {of.base, UINT32_MAX, 0}});
+                reached.push_back(one);
             });
         }
     }
     return table::followed;
 }
 
-void gate::begin_move(block &of, slot &one, bool in_vain)
+void gate::begin_move(block &of, std::size_t index, bool in_vain)
 {
-    one.cancel = in_vain || must_stay(of);
+    slot &one = of.slots[index];
+    one.cancel = in_vain || must_stay(of, index);
     of.moving++;
     moving_.push_back(&one);
 }

@@ -17,7 +17,7 @@ namespace emuv::cuda {
 /// unmapped, or a copy is taken for the unit, only while
 ///
 /// - its block is not fixed (fix()),
-/// - no work in flight was given an address of its block (hold()),
+/// - no work in flight was given an address of its allocation (hold()),
 /// - no work in flight may find one in a table (note_in_table()),
 /// - no untrusted work runs, nor may begin to (begin()), and
 /// - all of that has been so since the unit began to move (slot::cancel).
@@ -40,9 +40,12 @@ public:
     /// The device may begin the work, as soon as all is mapped. If it is not
     /// trusted, nothing moves from here on.
     void begin(bool trusted);
-    /// The work may reach a block, and write to it.
-    void hold(block &of);
-    void let_go(block &of) { of.in_flight--; }
+    /// The work may reach an allocation, and write to it: these units of a
+    /// block. They are let go together.
+    void hold(block &of, const segment &those);
+    /// The same, for work that changes nothing.
+    void hold_as_is(block &of, const segment &those);
+    void let_go(block &of, const segment &those);
     /// The work has ended, and let go of its blocks.
     void end(bool trusted) { untrusted_ -= trusted ? 0 : 1; }
 
@@ -55,7 +58,7 @@ public:
     /// Fixes a block for good. The caller may have to wait until it is mapped.
     void fix(block &of)
     {
-        of.revive();
+        of.revive(of.all());
         of.hold_still();
     }
 
@@ -113,20 +116,20 @@ public:
 
     // ---- Movement
 
-    /// True if no unit of a block may begin to move.
-    bool must_stay(const block &of) const
+    /// True if a unit may not begin to move.
+    bool must_stay(const block &of, std::size_t index) const
     {
-        return !of.is_idle() || is_found_lately(of) || untrusted_ > 0 ||
+        return !of.is_idle(index) || is_found_lately(of) || untrusted_ > 0 ||
                closed_ > 0;
     }
     /// A unit begins to move.
     /// @param in_vain  true: it is called off at once
-    void begin_move(block &of, slot &one, bool in_vain);
+    void begin_move(block &of, std::size_t index, bool in_vain);
     /// True if the unit may be unmapped, and a copy of it counts.
-    bool may_move(const block &of, const slot &one) const
+    bool may_move(const block &of, std::size_t index) const
     {
-        return !one.cancel && untrusted_ == 0 && of.in_flight == 0 &&
-               !may_be_found(of);
+        return !of.slots[index].cancel && untrusted_ == 0 &&
+               !of.is_in_flight(index) && !may_be_found(of);
     }
     void end_move(block &of, slot &one);
     /// Until reopen(), as often as this, nothing begins to move; what moves
@@ -153,7 +156,8 @@ public:
     }
 
 private:
-    static void may_write(block &of);
+    static void may_write(block &of, const segment &those);
+    static void count(block &of, const segment &those, unsigned change);
 
     blocks &blocks_;
     const pinned *const host_;

@@ -74,7 +74,7 @@ bool mover::carry_out(std::unique_lock<std::mutex> &lock, const intent &wish)
 {
     const candidate which = seen_unit(wish.unit);
     const bool fetches = wish.what == intent::action::fetch;
-    if (must_stay(*which.of) ||
+    if (must_stay(which) ||
         which.unit().where != (fetches ? place::host : place::vram))
         return false;
     slot *spare = nullptr;
@@ -181,10 +181,10 @@ bool mover::change_places(std::unique_lock<std::mutex> &lock)
         const bool possible = out == place::host && !in.of->fixed &&
                               in.unit().where == place::host;
         // A hot unit is in use often: perhaps at this moment.
-        if (possible && in.of->in_flight > 0 &&
+        if (possible && in.in_flight() &&
             now_ns() - exchange_.begun_ns < exchange_patience_ns)
             return false;
-        if (possible && in.of->in_flight == 0) {
+        if (possible && !in.in_flight()) {
             exchange_.at = exchange::coming;
             if (start_fetch(lock, in))
                 return true;
@@ -250,7 +250,8 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
                exchange_.in.unit().where == place::fetching &&
                !exchange_.in.unit().cancel &&
                std::any_of(all.begin(), all.end(), [&](const touched &each) {
-                   return each.of == exchange_.in.of;
+                   return each.of == exchange_.in.of &&
+                          each.whole.has(exchange_.in.index);
                });
     };
     if (!comes())
@@ -261,9 +262,9 @@ void mover::await_exchange(std::unique_lock<std::mutex> &lock,
     unreported_.stalled_ns += now_ns() - start;
 }
 
-// True if the unit need not be mapped in system RAM: no unit of its block is
-// predicted to be used before it is back. Without predictions, the launch that
-// names it fetches it.
+// True if the unit need not be mapped in system RAM: no unit of its allocation
+// is predicted to be used before it is back. Without predictions, the launch
+// that names it fetches it.
 bool mover::may_be_away(const motion &which) const
 {
     if (!unmaps_ || stopping_ || gave_up_ || is_untrusted_about())
@@ -272,7 +273,7 @@ bool mover::may_be_away(const motion &which) const
         return true;
     return moves_ahead() &&
            next_use_of(*which.of, which.index) != schedule::never &&
-           is_first_of_block(*which.of, which.index);
+           is_first_of_lot(*which.of, which.index);
 }
 
 // True if waiting for room is in vain: too long nothing has come nearer, or

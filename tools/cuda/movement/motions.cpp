@@ -20,10 +20,10 @@ void mover::progressed()
     version_++;
 }
 
-// True if nothing of the block may begin to move, or be mapped nowhere.
-bool mover::must_stay(const block &of) const
+// True if the unit may not begin to move, or be mapped nowhere.
+bool mover::must_stay(const candidate &which) const
 {
-    return gate_.must_stay(of) || stopping_ || gave_up_;
+    return gate_.must_stay(*which.of, which.index) || stopping_ || gave_up_;
 }
 
 mover::motion_ref mover::new_motion(const candidate &which, stage at)
@@ -32,7 +32,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
     const bool evicts = at != stage::fetch;
     which.of->put(one, evicts ? place::evicting : place::fetching);
     // An earlier stop() or give_up() called off only the motions of that time.
-    gate_.begin_move(*which.of, one, stopping_ || gave_up_);
+    gate_.begin_move(*which.of, which.index, stopping_ || gave_up_);
     motion made;
     made.of = which.of;
     made.index = which.index;
@@ -49,7 +49,7 @@ mover::motion_ref mover::new_motion(const candidate &which, stage at)
 // began.
 bool mover::may_move(const motion &which) const
 {
-    return gate_.may_move(*which.of, which.unit());
+    return gate_.may_move(*which.of, which.index);
 }
 
 // @param progress  whether the motion has come to anything
@@ -59,7 +59,8 @@ void mover::end_motion(motion_ref which, place where, bool progress)
     which->of->put(of, where);
     gate_.end_move(*which->of, of);
     // It leaves for good only as finish() decides; else it is as it was.
-    if (of.away && (where == place::vram || !unmaps_ || must_stay(*which->of) ||
+    if (of.away && (where == place::vram || !unmaps_ ||
+                    must_stay({which->of, which->index}) ||
                     (!which->evicts && !which->was_away)))
         bring_home(*which->of, of);
     if (progress)
@@ -528,13 +529,13 @@ bool mover::bring_home(block &around, slot &of)
     return true;
 }
 
-void mover::bring_home(block &of)
+// @return whether any of them was away
+bool mover::bring_home(block &of, const segment &those)
 {
-    for (slot &each : of.slots) {
-        if (of.away == 0)
-            return;
-        bring_home(of, each);
-    }
+    bool any = false;
+    for (std::size_t i = those.first; of.away > 0 && i < those.end; i++)
+        any = bring_home(of, of.slots[i]) || any;
+    return any;
 }
 
 void mover::bring_all_home()
@@ -544,11 +545,11 @@ void mover::bring_all_home()
     for (const motion &each : motions_)
         bring_home(*each.of, each.unit());
     for (const block_ref &each : large_)
-        bring_home(*each);
+        bring_home(*each, each->all());
     // Small blocks are hidden only where kernels are checked.
     if (check_ != nullptr)
         for (const auto &[base, each] : blocks_.all())
-            bring_home(*each);
+            bring_home(*each, each->all());
 }
 
 // Unmaps all blocks but the fixed ones, and those that work in flight was given
@@ -558,10 +559,11 @@ void mover::hide_the_rest()
     if (!gate_.all_trusted() || !settled_)
         return;
     for (const auto &[base, each] : blocks_.all()) {
-        if (!each->is_idle() || gate_.may_be_found(*each) || each->moving > 0)
+        if (gate_.may_be_found(*each) || each->moving > 0)
             continue;
-        for (slot &one : each->slots)
-            if (!one.away &&
+        for (std::size_t i = 0; i < each->slots.size(); i++)
+            if (slot &one = each->slots[i];
+                each->is_idle(i) && !one.away &&
                 calls_.cuMemUnmap(one.at, one.bytes) == CUDA_SUCCESS)
                 gate_.set_away(*each, one, true);
     }

@@ -73,7 +73,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     const std::lock_guard guard(lock_);
     for (use_mark &each : made->marks)
         each.uses.use(uses_); // a new block counts as used
-    made->identity = ++last_identity_;
+    made->lots.front().identity = ++last_identity_;
     blocks_.add(made);
     if (!made->small)
         large_.push_back(made);
@@ -91,12 +91,13 @@ bool mover::remove(CUdeviceptr base, remains &left)
         return false;
     std::erase(large_, gone);
     gate_.forget(*gone);
-    vacant_ -= gone->vacant ? 1 : 0;
+    for (const slot &each : gone->slots)
+        vacant_ -= each.lots == 0 ? 1 : 0;
     schedule_.forget(base);
     hold_still(*gone);
-    forget_advice(*gone);
+    forget_advice(*gone, gone->all());
     if (gone->moving > 0) // other threads may wait for all of it
-        bring_home(*gone);
+        bring_home(*gone, gone->all());
     changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
         unit next{each.at, each.bytes, 0};
@@ -125,26 +126,31 @@ bool mover::remove(CUdeviceptr base, remains &left)
     return true;
 }
 
-void mover::vacate(CUdeviceptr base)
+void mover::vacate(CUdeviceptr at)
 {
     const std::unique_lock lock = enter();
-    if (block *const of = blocks_.around(base); of != nullptr && !of->vacant) {
-        forget_advice(*of);
-        of->identity = ++last_identity_;
-        of->vacate();
-        vacant_++;
-        version_++;
-    }
+    block *const of = blocks_.around(at);
+    if (of == nullptr)
+        return;
+    lot &freed = of->lot_at(at);
+    if (freed.vacant)
+        return;
+    const segment those = of->units_of(freed);
+    freed.identity = ++last_identity_;
+    vacant_ += of->vacate(freed);
+    forget_advice(*of, those);
+    version_++;
 }
 
-void mover::occupy(CUdeviceptr base)
+void mover::occupy(CUdeviceptr at, std::uint64_t bytes)
 {
     const std::unique_lock lock = enter();
-    if (block *const of = blocks_.around(base); of != nullptr && of->vacant) {
-        of->occupy();
-        vacant_--;
-        version_++;
-    }
+    block *const of = blocks_.around(at);
+    if (of == nullptr || !of->lot_at(at).vacant)
+        return;
+    vacant_ -=
+        of->occupy(at - of->base, at - of->base + bytes, ++last_identity_);
+    version_++;
 }
 
 block_ref mover::block_of(CUdeviceptr address)
@@ -160,7 +166,7 @@ void mover::fix(CUdeviceptr address)
     blocks_.meant_by(address).each([&](block &of) { found.emplace_back(&of); });
     for (const block_ref &each : found) {
         hold_still(*each);
-        bring_home(*each);
+        bring_home(*each, each->all());
     }
     // Motions are called off, and the blocks are mapped meanwhile: a motion's
     // end may wait for the caller.
@@ -168,7 +174,7 @@ void mover::fix(CUdeviceptr address)
         changed_.wait(lock, [&] { return each->mapped(); });
 }
 
-block_ref mover::hold(CUdeviceptr address)
+std::pair<block_ref, segment> mover::hold(CUdeviceptr address)
 {
     if (!active())
         return {};
@@ -176,17 +182,18 @@ block_ref mover::hold(CUdeviceptr address)
     block_ref found = block_of(address);
     if (!found)
         return {};
-    found->in_flight++; // as work that changes nothing
+    const segment those = found->units_of(found->lot_at(address));
+    gate_.hold_as_is(*found, those);
     version_++;
-    bring_home(*found);
-    changed_.wait(lock, [&] { return found->mapped(); });
-    return found;
+    bring_home(*found, those);
+    changed_.wait(lock, [&] { return found->mapped(those); });
+    return {found, those};
 }
 
-void mover::let_go(block &held)
+void mover::let_go(block &held, const segment &those)
 {
     const std::unique_lock lock = enter();
-    held.in_flight--;
+    gate_.let_go(held, those);
     version_++;
     tell_all();
 }
@@ -235,7 +242,7 @@ void mover::note_table(const std::vector<CUdeviceptr> &words)
         return;
     tell_all();
     for (const block_ref &each : found)
-        bring_home(*each);
+        bring_home(*each, each->all());
     // Once nothing may read it any more, they may leave again.
     for (const block_ref &each : found)
         while (!each->mapped() && gate_.is_read())
@@ -365,16 +372,18 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
         !motions_.empty())
         return false;
     bool all = true;
-    CUdeviceptr seen_to = 0; // the end of a block that has been seen
+    CUdeviceptr seen_to = 0; // the end of an allocation that has been seen
     for (const CUdeviceptr each : named) {
         if (each < seen_to)
             continue;
         const auto meant = blocks_.meant_by(each);
-        meant.each([&](const block &of) {
-            all = all && (of.fixed || of.in_ram == 0);
+        meant.each([&](block &of) {
+            const touched mine(of, each);
+            all = all && (of.fixed ||
+                          of.ram_bytes(mine.whole.first, mine.whole.end) == 0);
+            if (&of == meant.around)
+                seen_to = mine.begin + mine.bytes;
         });
-        if (meant.around != nullptr)
-            seen_to = meant.around->base + meant.around->bytes;
     }
     return all;
 }
@@ -402,7 +411,7 @@ void mover::start(CUcontext context)
     preparing_ = true;
     // Nobody followed the work that ran since the last time.
     for (const block_ref &each : large_)
-        each->may_change();
+        each->may_change(each->all());
     revive_all();
     flights_.open(context_);
     active_.store(true);

@@ -117,12 +117,12 @@ public:
     /// @return false where there is no such block
     bool remove(CUdeviceptr base, remains &left);
 
-    /// The block at @p base is freed, in the order of the program's work so
-    /// far, and kept for its next allocation. Nobody needs its contents, so
-    /// they are no longer copied.
-    void vacate(CUdeviceptr base);
-    /// The block at @p base is allocated again.
-    void occupy(CUdeviceptr base);
+    /// The allocation at @p at is freed, in the order of the program's work so
+    /// far, and kept for the next one. Nobody needs its contents, so they are
+    /// no longer copied.
+    void vacate(CUdeviceptr at);
+    /// Memory that was vacated is allocated again: @p bytes from @p at on.
+    void occupy(CUdeviceptr at, std::uint64_t bytes);
 
     /// Fixes the block around an address: it stays as it is from now on.
     void fix(CUdeviceptr address);
@@ -151,10 +151,10 @@ public:
     template <typename Call>
     CUresult while_mapped(CUdeviceptr address, Call ask)
     {
-        const block_ref held = hold(address);
+        const auto [held, those] = hold(address);
         const CUresult result = ask();
         if (held)
-            let_go(*held);
+            let_go(*held, those);
         return result;
     }
 
@@ -478,7 +478,13 @@ private:
     bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
     void give_back(motion_ref which);
     bool start_evict(const candidate &which, slot *spare);
-    block *identified(const part &of);
+    /// The block with the allocation that a part is of.
+    struct identified_lot
+    {
+        block *of = nullptr; ///< null where the allocation is gone
+        const lot *which = nullptr;
+    };
+    identified_lot identified(const part &of);
     whereabouts look_at(block &of, const part &in);
     template <typename Use>
     static void each_unit(block &of, const part &in, unsigned rest, Use use);
@@ -487,18 +493,18 @@ private:
     void wish(block &of, slot &one, advice::wish what);
     bool pin(block &of, const part &in);
     void unpin(block &of, slot &one);
-    void forget_advice(block &of);
+    void forget_advice(block &of, const segment &those);
     void drop_stale_advice();
     void is_used(block &of, slot &one);
     bool is_asked_for(const touched &which) const;
     void has_moved(const motion &which);
     void revive_all();
     bool follow_advice(std::unique_lock<std::mutex> &lock);
-    block_ref hold(CUdeviceptr address);
-    void let_go(block &held);
+    std::pair<block_ref, segment> hold(CUdeviceptr address);
+    void let_go(block &held, const segment &those);
     bool may_be_away(const motion &which) const;
     bool bring_home(block &around, slot &of);
-    void bring_home(block &of);
+    bool bring_home(block &of, const segment &those);
     void bring_all_home();
     template <typename Call>
     void each_spare_room(Call call);
@@ -509,10 +515,10 @@ private:
     bool wants_frame_of(const motion &which) const;
     void progressed();
     void hold_still(block &of);
-    bool must_stay(const block &of) const;
+    bool must_stay(const candidate &which) const;
     bool may_move(const motion &which) const;
     std::uint64_t next_use_of(block &of, std::size_t index) const;
-    bool is_first_of_block(block &of, std::size_t index) const;
+    bool is_first_of_lot(block &of, std::size_t index) const;
     std::unique_lock<std::mutex> enter();
     void enter(std::unique_lock<std::mutex> &lock);
     void tell_all();
@@ -589,7 +595,7 @@ private:
     rooms rooms_;
     events events_;
     digests digests_;
-    std::size_t vacant_ = 0; // blocks
+    std::size_t vacant_ = 0; // units
     unsigned waiters_ = 0;
     std::uint64_t progress_ = 0;          // what has arrived or ended
     std::uint64_t version_ = 0;           // of all that decisions rest on

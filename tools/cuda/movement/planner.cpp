@@ -128,7 +128,10 @@ public:
         const std::size_t count = each->slots.size();
         const std::size_t begin = places.size();
         seen_.assign(count, {});
-        const span all = each->fixed ? span{} : add_gaps(*each, begin);
+        is_divided_ = each->is_divided();
+        spans_.assign(is_divided_ ? count : 1, {});
+        if (!each->fixed)
+            add_gaps(*each, begin);
         for (std::size_t i = 0; i < count; i++) {
             places.push_back({each, i, 0});
             // Room in system RAM that is there need not be made. A unit that
@@ -144,6 +147,7 @@ public:
             if (of.first == none || one.said.pinned)
                 continue;
             // From the last use to the first one of the next round.
+            const span &all = span_of(i);
             const bool alone = of.last == all.last && of.first == all.first;
             add_gap({begin + i, of.last, of.first + round_, of.begins_anew,
                      cost_of(one, alone)});
@@ -157,11 +161,14 @@ public:
 private:
     static constexpr std::uint64_t none = UINT64_MAX;
 
-    // Uses of a block, in which several units may be touched.
+    // Uses of an allocation, in which several units may be touched. In a block
+    // that is divided, most work that is given one touches all of it: then each
+    // unit stands alone.
     struct span
     {
         std::uint64_t first = none;
         std::uint64_t last = 0;
+        std::uint64_t before = 0; // the last one
     };
     struct use // of a unit
     {
@@ -179,7 +186,7 @@ private:
     };
 
     // A unit that has to be written back crosses the link twice. A unit that is
-    // away has to be mapped in system RAM if others of its block are used
+    // away has to be mapped in system RAM if others of its allocation are used
     // meanwhile. That takes the driver as long as both copies.
     std::uint32_t cost_of(const slot &one, bool alone) const
     {
@@ -203,30 +210,30 @@ private:
 
     // Adds the gaps between two uses of a block's units in the round.
     // @param begin  the place of its first unit
-    // @return the uses of the block
-    span add_gaps(const block &of, std::size_t begin)
+    void add_gaps(const block &of, std::size_t begin)
     {
-        span all;
-        std::uint64_t use_before = 0;
         uses_.uses(of.base, [&](std::uint64_t step, const touch &part) {
             if (step < oldest_)
                 return;
-            all.first = std::min(all.first, step);
-            if (step != all.last)
-                use_before = std::exchange(all.last, step);
             const std::size_t end =
                 std::min(part.last + std::size_t{1}, seen_.size());
+            for (std::size_t i = part.first; i < end; i++) {
+                span &all = span_of(i);
+                all.first = std::min(all.first, step);
+                if (step != all.last)
+                    all.before = std::exchange(all.last, step);
+            }
             for (std::size_t i = part.first; i < end; i++) {
                 use &one = seen_[i];
                 if (one.first == none)
                     one = {step, step, part.anew};
                 else if (!of.slots[i].said.pinned)
-                    add_gap({begin + i, one.last, step, part.anew,
-                             cost_of(of.slots[i], one.last >= use_before)});
+                    add_gap(
+                        {begin + i, one.last, step, part.anew,
+                         cost_of(of.slots[i], one.last >= span_of(i).before)});
                 one.last = step;
             }
         });
-        return all;
     }
 
     const schedule &uses_;
@@ -234,7 +241,12 @@ private:
     const std::uint64_t oldest_;
     const bool unmaps_;
     const std::vector<std::uint32_t> moments_;
-    std::vector<use> seen_; // of one block's units
+    span &span_of(std::size_t unit) { return spans_[is_divided_ ? unit : 0]; }
+
+    // Of one block:
+    std::vector<use> seen_; // by unit
+    bool is_divided_ = false;
+    std::vector<span> spans_;
 };
 
 } // namespace

@@ -25,11 +25,12 @@ std::uint64_t mover::next_use_of(block &of, std::size_t index) const
                               of.slots[index].next);
 }
 
-// True if no unit of the block is used sooner.
-bool mover::is_first_of_block(block &of, std::size_t index) const
+// True if no unit of its allocations is used sooner.
+bool mover::is_first_of_lot(block &of, std::size_t index) const
 {
     const std::uint64_t use = next_use_of(of, index);
-    for (std::size_t i = 0; i < of.slots.size(); i++)
+    const segment mine = of.neighbours_of(index);
+    for (std::size_t i = mine.first; i < mine.end; i++)
         if (next_use_of(of, i) < use)
             return false;
     return true;
@@ -91,8 +92,8 @@ unit_view mover::describe(block &of, std::size_t index) const
     out.where = one.where;
     out.small = of.small;
     out.fixed = of.fixed;
-    out.busy = of.in_flight > 0 || gate_.is_found_lately(of);
-    out.vacant = of.vacant;
+    out.busy = of.is_in_flight(index) || gate_.is_found_lately(of);
+    out.vacant = one.lots == 0;
     out.blank = one.blank;
     out.made = one.is_made();
     out.fresh = one.fresh;
@@ -126,13 +127,13 @@ bool mover::look_at_units(std::unique_lock<std::mutex> &lock, bool heats)
                     if (version != blocks_.version())
                         return false;
                 }
+                number += i == 0 || each->is_divided() ? 1 : 0;
                 seen_.units.push_back(describe(*each, i));
                 seen_.units.back().allocation = number;
                 if (heats)
                     seen_.units.back().heat = each->marks[i].uses.at(uses_);
                 seen_units_.emplace_back(&*each, i);
             }
-            number++;
         }
     return true;
 }

@@ -142,7 +142,7 @@ void mover::begin_untrusted()
     // It may write to what lies in system RAM, over the link.
     if (gate_.all_trusted() && host_bytes_ > 0)
         for (const block_ref &each : large_)
-            each->may_change();
+            each->may_change(each->all());
     revive_all();
     gate_.begin(false);
     bring_all_home();

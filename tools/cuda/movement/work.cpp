@@ -33,8 +33,8 @@ constexpr std::size_t max_spare_lists = 1024;
 
 } // namespace
 
-// The blocks that the work touches, by its addresses, each block once. Work
-// that may reach more is not trusted.
+// The allocations that the work touches, by its addresses, each once. Work that
+// may reach more is not trusted.
 // @param what  out: identifies the work, with what it is given
 std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
 {
@@ -59,35 +59,34 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
         }
         meant.each([&](block &of) {
             of.give(address);
-            touch reached{of.base, UINT32_MAX, 0};
+            touched reached(of, address);
             // Nothing worth moving begins at an address that 16 does not
             // divide, or at the end of a block.
             if (!of.small && address % 16 == 0 && &of == meant.around) {
                 what = (what ^ address) * 0x9e3779b97f4a7c15u;
-                reached = of.touched_from(address);
+                reached.part = of.touched_from(address);
             }
-            // Joins the units touched in a block to one run, from first to
-            // last.
+            // Joins the units touched in an allocation to one run, from first
+            // to last.
             const auto same =
                 std::find_if(all.begin(), all.end(), [&](const touched &other) {
-                    return &*other.of == &of;
+                    return other.begin == reached.begin;
                 });
             if (same == all.end()) {
-                all.push_back({block_ref(&of), reached});
+                all.push_back(std::move(reached));
                 return;
             }
-            same->part.first = std::min(same->part.first, reached.first);
-            same->part.last = std::max(same->part.last, reached.last);
+            same->part.first = std::min(same->part.first, reached.part.first);
+            same->part.last = std::max(same->part.last, reached.part.last);
         });
     }
     // Rounds that vary divide blocks in ever new ways. So an address that was
     // named earlier does not tell where a tensor ends.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
     for (touched &each : all)
-        if (each.names_units() && (each.of->bytes <= whole_bytes ||
-                                   reach_.to_the_end(what ^ each.of->base)))
-            each.part.last =
-                static_cast<std::uint32_t>(each.of->slots.size() - 1);
+        if (each.names_units() &&
+            (each.bytes <= whole_bytes || reach_.to_the_end(what ^ each.begin)))
+            each.part.last = each.whole.end - 1;
     return all;
 }
 
@@ -95,11 +94,25 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
 bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 {
     noted_.clear();
-    for (const touched &each : all)
-        if (each.names_units()) {
+    for (const touched &each : all) {
+        if (!each.names_units())
+            continue;
+        if (each.of->renewed == 0) {
             noted_.push_back(each.part);
-            noted_.back().anew = std::exchange(each.of->renewed, false);
+            continue;
         }
+        // Units that are shared with others may not begin anew with it.
+        const auto [first, end] = each.units();
+        for (std::size_t i = first; i < end; i++) {
+            const bool anew = std::exchange(each.of->slots[i].renewed, false);
+            each.of->renewed -= anew ? 1 : 0;
+            const auto at = static_cast<std::uint32_t>(i);
+            if (i > first && noted_.back().anew == anew)
+                noted_.back().last = at;
+            else
+                noted_.push_back({each.part.base, at, at, anew});
+        }
+    }
     return !noted_.empty() &&
            schedule_.note(what, noted_.data(), noted_.size());
 }
@@ -339,7 +352,7 @@ void mover::map_tables(std::unique_lock<std::mutex> &lock)
         return;
     const std::uint64_t start = now_ns();
     for (const block_ref &each : gate_.in_tables())
-        bring_home(*each);
+        bring_home(*each, each->all());
     tell_all();
     changed_.wait(lock, mapped);
     figures_.waited(figures::cause::mapping, start, now_ns());
@@ -393,13 +406,13 @@ void mover::hold_blocks(const work &announced, std::uint64_t what,
                         std::vector<touched> &all)
 {
     for (touched &each : all) {
-        gate_.hold(*each.of);
-        // A block that is a large part of all VRAM would never be there as a
-        // whole.
+        gate_.hold(*each.of, each.whole);
+        // An allocation that is a large part of all VRAM would never be there
+        // as a whole.
         const bool learns = announced.trusted && announced.open_ended &&
                             each.names_units() && !each.of->fixed &&
-                            each.of->bytes <= share_bytes_ / 4;
-        each.work = learns ? what ^ each.of->base : 0;
+                            each.bytes <= share_bytes_ / 4;
+        each.work = learns ? what ^ each.begin : 0;
     }
 }
 
@@ -409,13 +422,13 @@ void mover::map_those(std::unique_lock<std::mutex> &lock,
 {
     std::uint64_t start = 0;
     for (const touched &each : all) {
-        if (each.of->away > 0 && start == 0)
-            start = now_ns();
-        bring_home(*each.of);
+        const std::uint64_t begun = each.of->away > 0 ? now_ns() : 0;
+        if (bring_home(*each.of, each.whole) && start == 0)
+            start = begun;
     }
     const auto mapped = [&] {
         return std::all_of(all.begin(), all.end(), [](const touched &each) {
-            return each.of->mapped();
+            return each.of->mapped(each.whole);
         });
     };
     if (!mapped()) {
@@ -460,24 +473,32 @@ void mover::note_places(std::vector<touched> &all)
 {
     for (touched &one : all) {
         const block &of = *one.of;
-        const std::size_t count = of.slots.size();
         const auto [first, end] = one.units();
-        one.complete =
-            (of.fixed ? of.ram_bytes(0, count) : of.ram_bytes(first, end)) == 0;
-        one.beyond = one.work != 0 ? of.ram_bytes(end, count) : 0;
+        one.complete = (of.fixed ? of.ram_bytes(one.whole.first, one.whole.end)
+                                 : of.ram_bytes(first, end)) == 0;
+        one.beyond = one.work != 0 ? of.ram_bytes(end, one.whole.end) : 0;
     }
 }
 
-// Leaves those addresses that trust relies on which are in no block. Of one
-// that is the end of a block and the begin of another, both are named.
+// Leaves those addresses that trust relies on which are in no allocation. Of
+// one that is the end of a block and the begin of another, both are named.
 // @return whether there is none
 bool mover::relies_on_blocks(work &announced)
 {
     std::uint32_t left = 0;
     for (std::uint32_t i = 0; announced.trusted && i < announced.base_count;
-         i++)
-        if (!blocks_.meant_by(announced.bases[i].address).any())
+         i++) {
+        const CUdeviceptr address = announced.bases[i].address;
+        const auto meant = blocks_.meant_by(address);
+        bool is_in_use = !meant.any();
+        meant.each([&](const block &of) {
+            is_in_use = is_in_use || of.is_in_use(address);
+        });
+        if (!is_in_use) // the driver would say that it is mapped
+            announced.doubt();
+        else if (!meant.any())
             announced.bases[left++] = announced.bases[i];
+    }
     announced.base_count = left;
     return left == 0;
 }
@@ -686,7 +707,7 @@ flights &mover::in_flight()
 void mover::ended(flight &which, bool seen)
 {
     for (const touched &each : which.blocks)
-        gate_.let_go(*each.of);
+        gate_.let_go(*each.of, each.whole);
     if (!which.trusted)
         end_untrusted(which, seen);
     if (which.reads_tables)
@@ -717,7 +738,7 @@ bool mover::retire(std::unique_lock<std::mutex> &lock)
     for (flights::landing &each : landed) {
         figures_.landed(each, schedule_.steps(), now);
         for (const touched &given : each.which.blocks)
-            given.of->used();
+            given.of->used(given.whole);
         learn_reach(each);
         if (each.which.step != 0) {
             const bool counts = !each.which.waited_for;

@@ -190,18 +190,32 @@ void schedule::log_before(const touch *touches, std::size_t count)
     for (std::size_t i = 0; i < count; i++) {
         history &of = history_of(touches[i].base);
         of.noted = notes_;
-        // There may be ever more of them, and no step in between.
-        if (!of.uses.empty() && of.uses.back().step == at) {
+        // There may be ever more of them, and no step in between. So those that
+        // meet become one.
+        auto same = of.uses.rbegin();
+        while (same != of.uses.rend() && same->step == at &&
+               (touches[i].first > std::uint32_t{same->last} + 1 ||
+                same->first > touches[i].last + 1))
+            ++same;
+        if (same != of.uses.rend() && same->step == at) {
             touch both = touches[i];
-            history::use &last = of.uses.back();
-            both.first = std::min(both.first, last.first);
-            both.last = std::max<std::uint32_t>(both.last, last.last);
-            both.anew = both.anew || last.anew;
-            last = use_at(at, both);
+            both.first = std::min(both.first, same->first);
+            both.last = std::max<std::uint32_t>(both.last, same->last);
+            both.anew = both.anew || same->anew;
+            *same = use_at(at, both);
         } else {
             of.uses.push_back(use_at(at, touches[i]));
         }
     }
+}
+
+// Touches of one block are one landmark at most.
+void schedule::look_for_landmarks(const touch *touches, std::size_t count)
+{
+    landmarks_.begin(notes_);
+    for (std::size_t i = 0; i < count; i++)
+        if (i == 0 || touches[i].base != touches[i - 1].base)
+            landmarks_.look_at(history_of(touches[i].base), touches[i]);
 }
 
 bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
@@ -216,9 +230,7 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
     bool asked = false; // a landmark, which may tell
     landmarks_.passed(expected);
     if (!expected) {
-        landmarks_.begin(notes_);
-        for (std::size_t i = 0; i < count; i++)
-            landmarks_.look_at(history_of(touches[i].base), touches[i]);
+        look_for_landmarks(touches, count);
         const bool fresh = is_new(what);
         next = following_ && !fresh && !landmarks_.lead()
                    ? look_ahead(what)

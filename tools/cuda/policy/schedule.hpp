@@ -147,6 +147,7 @@ private:
     std::uint32_t look_ahead(std::uint64_t what) const;
     void came(bool expected);
     void go_on(std::uint32_t next, bool expected);
+    void look_for_landmarks(const touch *touches, std::size_t count);
     void log_before(const touch *touches, std::size_t count);
     void remember_contexts(std::uint32_t end);
     // A step's last bit is set if it told the place, as a landmark.

@@ -13,6 +13,10 @@ inline constexpr std::uint64_t max_unit_bytes = std::uint64_t{64} << 20;
 /// The largest unit that moves: several have to be on their way at once.
 inline constexpr std::uint64_t max_moving_bytes = max_unit_bytes / 2;
 
+/// Bytes between two allocations that share memory, which neither has. An
+/// address there is meant for none of them.
+inline constexpr std::uint64_t guard_bytes = std::uint64_t{64} << 10;
+
 /// The size of the handles that back an allocation, but for the rest at its
 /// end. The driver's calls cost by handle, so handles are few: an allocation
 /// above the largest size is cut evenly. Memory moves by handle, and one that
