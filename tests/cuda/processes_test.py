@@ -858,7 +858,7 @@ for value in range(2000):
     if is_arranged():
         break
 # On a busy machine it may end before anything has moved, and come again.
-end = time.monotonic() + 120
+end = time.monotonic() + 600
 for turn in itertools.count():
     time.sleep(0.001 * (min(turn, 80) // 8))
     value += 1
