@@ -143,8 +143,10 @@ int pooling_tenant(std::uint64_t bytes)
 }
 
 // --- the circling tenant: sets one allocation after the other, twice as much
-// as there is VRAM. It goes round once for each byte on its standard input, and
-// answers with the CUresult. Ends with 0 if every byte is what it has set.
+// as there is VRAM. For each byte on its standard input it goes half of a round
+// and answers with the CUresult, once the device is done. So it rests where
+// what is needed next lies in system RAM. Ends with 0 if every byte is what it
+// has set.
 
 int circling_tenant()
 {
@@ -153,33 +155,36 @@ int circling_tenant()
     if (!current_context(library, 0))
         return 3;
     std::vector<CUdeviceptr> places(2 * physical / each);
+    std::vector<unsigned char> set(places.size());
     for (auto &place : places)
         if (cuda<CUresult(CUdeviceptr *, std::size_t)>(
                 library, "cuMemAlloc_v2")(&place, each) != CUDA_SUCCESS)
             return 5;
-    unsigned round = 0;
-    const auto value = [&](std::size_t which) {
-        return static_cast<unsigned char>(7 * round + which);
-    };
+    std::size_t which = 0;
     for (char byte = 0; read(STDIN_FILENO, &byte, 1) > 0;) {
-        round++;
         auto result = CUDA_SUCCESS;
-        for (std::size_t which = 0;
-             which < places.size() && result == CUDA_SUCCESS; which++)
-            result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
-                library, "cuMemsetD8_v2")(places[which], value(which), each);
+        for (std::size_t i = 0; i < places.size() / 2; i++) {
+            set[which] = static_cast<unsigned char>(set[which] + 7 + which);
+            if (result == CUDA_SUCCESS)
+                result =
+                    cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
+                        library, "cuMemsetD8_v2")(places[which], set[which],
+                                                  each);
+            which = (which + 1) % places.size();
+        }
+        if (result == CUDA_SUCCESS)
+            result = cuda<CUresult()>(library, "cuCtxSynchronize")();
         const auto answer = static_cast<unsigned char>(result);
         if (write(STDOUT_FILENO, &answer, 1) != 1)
             return 4;
     }
     std::vector<unsigned char> bytes(each);
-    for (std::size_t which = 0; which < places.size(); which++)
+    for (which = 0; which < places.size(); which++)
         if (cuda<CUresult(void *, CUdeviceptr, std::size_t)>(
                 library, "cuMemcpyDtoH_v2")(bytes.data(), places[which],
                                             each) != CUDA_SUCCESS ||
-            std::any_of(bytes.begin(), bytes.end(), [&](unsigned char byte) {
-                return byte != value(which);
-            }))
+            std::any_of(bytes.begin(), bytes.end(),
+                        [&](unsigned char byte) { return byte != set[which]; }))
             return 6;
     return 0;
 }
@@ -781,11 +786,11 @@ TEST_F(tenants, AreToldHowMuchWasMovedForEach)
     // round may call off what has not arrived, so the pauses grow.
     auto sums = ledger(1).moved;
     for (int round = 0;
-         round < 60 && (sums.fetched_bytes == 0 || sums.evicted_bytes == 0);
+         round < 120 && (sums.fetched_bytes == 0 || sums.evicted_bytes == 0);
          round++) {
         ASSERT_TRUE(circling.go('s'));
         ASSERT_EQ(circling.answer(), CUDA_SUCCESS);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20 * round));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10 * round));
         sums = ledger(1).moved;
     }
     EXPECT_GT(sums.fetched_bytes, 0U);
@@ -834,16 +839,18 @@ TEST_F(tenants, ThatBothMoveKeepToTheirLimitsEach)
             return first.fetched_bytes > 0 && first.evicted_bytes > 0 &&
                    second.fetched_bytes > 0 && second.evicted_bytes > 0;
         };
-        for (int round = 0; round < 60 && !both_moved(); round++) {
+        for (int round = 0; round < 120 && !both_moved(); round++) {
             ASSERT_TRUE(one.go('s'));
             ASSERT_TRUE(two.go('s'));
             for (int i = 0; i < 5; i++) {
                 within();
                 std::this_thread::sleep_for(
-                    std::chrono::milliseconds(4 * round));
+                    std::chrono::milliseconds(2 * round));
             }
             ASSERT_EQ(one.answer(), CUDA_SUCCESS);
             ASSERT_EQ(two.answer(), CUDA_SUCCESS);
+            within();
+            std::this_thread::sleep_for(std::chrono::milliseconds(10 * round));
         }
         EXPECT_TRUE(both_moved());
         // In the middle of it.
