@@ -265,6 +265,118 @@ TEST(proof_decoder, other_condition_does_not_come_back)
     }
 }
 
+// Stores behind the second pointer, by a distance that is loaded: R0, and R1
+// behind it.
+std::vector<word> stores_at_a_distance(word upper)
+{
+    return {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x0000000404007981, 0x000c1e1b00}, // LDG.E.64 R0, [R4.64]
+        {0x00005a0000027a11, 0x00078010ff}, // LEA R2, P0, R0, c[0x0][0x168], 2
+        upper,                              // ... R3, and c[0x0][0x16c]
+        store_by_r2,
+        end,
+    };
+}
+
+TEST(proof_decoder, upper_bits_of_a_scaled_number_are_no_part_of_an_address)
+{
+    using bases = std::vector<proof::base>;
+    // LEA.HI.X.SX32 R3, R0, c[0x0][0x16c], 0x2, P0: R0 has 32 bits
+    const auto of_32 =
+        verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000f16ff}));
+    EXPECT_TRUE(of_32.proven()) << describe(of_32.why);
+    EXPECT_EQ(of_32.bases, (bases{{0, false}, {8, false}}));
+    // LEA.HI.X R3, R0, c[0x0][0x16c], R8, 0x2, P0: R8 was never loaded
+    const auto beside =
+        verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000f1408}));
+    EXPECT_EQ(beside.bases, (bases{{0, false}, {8, false}}));
+    // The same with R1, the upper half of what was loaded
+    const auto of_64 =
+        verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000f1401}));
+    EXPECT_EQ(of_64.bases, (bases{{0, false}, {8, true}}));
+    // LEA.HI.X R3, R0, c[0x0][0x16c], RZ, 0x1f, P0: nearly all of R0
+    const auto of_most =
+        verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000ffcff}));
+    EXPECT_EQ(of_most.bases, (bases{{0, false}, {8, true}}));
+    // LEA.HI.X.SX32 R3, R0, R1, 0x2, P0: the loaded half itself
+    EXPECT_FALSE(
+        verdict_of(stores_at_a_distance({0x0000000100037211, 0x00000f16ff}))
+            .proven());
+}
+
+constexpr word r3_of_both = {0x0000000203037212, 0x00078e3cff};
+constexpr word r2_of_both = {0x0000000203027212, 0x00078e3cff};
+
+// R2 has the upper half of the second pointer, and R3 the lower one. R6 and R7
+// have a loaded pointer.
+std::vector<word> stores_after(const std::vector<word> &steps)
+{
+    std::vector<word> all = {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x0000000404067981, 0x000c1e1b00}, // LDG.E.64 R6, [R4.64]
+        {0x00005b00ff027624, 0x00078e00ff}, // IMAD.MOV.U32 R2, c[0x0][0x16c]
+        {0x00005a00ff037624, 0x00078e00ff}, // IMAD.MOV.U32 R3, c[0x0][0x168]
+    };
+    all.insert(all.end(), steps.begin(), steps.end());
+    all.insert(all.end(), {store_by_r2, end});
+    return all;
+}
+
+TEST(proof_decoder, registers_that_exclusive_ors_exchange_are_followed)
+{
+    EXPECT_FALSE(verdict_of(stores_after({})).proven());
+    const word r7_is_r6 = {0x0000000600077202, 0x0000000f00}; // MOV R7, R6
+    for (const auto &steps :
+         {std::vector<word>{r3_of_both, r2_of_both, r3_of_both},
+          {r2_of_both, r3_of_both, r2_of_both},
+          {r3_of_both, r7_is_r6, r2_of_both, r3_of_both}}) {
+        const auto is = verdict_of(stores_after(steps));
+        EXPECT_TRUE(is.proven()) << describe(is.why);
+        EXPECT_EQ(is.bases, (std::vector<proof::base>{{0, false}, {8, false}}));
+    }
+    // A loaded pointer stays one.
+    const word r2_is_r7 = {0x0000000700027202, 0x0000000f00};
+    const word r3_is_r6 = {0x0000000600037202, 0x0000000f00};
+    EXPECT_FALSE(verdict_of(stores_after({r2_is_r7, r3_is_r6, r3_of_both,
+                                          r2_of_both, r3_of_both}))
+                     .proven());
+}
+
+TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
+{
+    const word r2_is_r7 = {0x0000000700027202, 0x0000000f00}; // MOV R2, R7
+    const word r3_is_r6 = {0x0000000600037202, 0x0000000f00};
+    const word r2_by_r6 = {0x0000000602027212, 0x00078e3cff};
+    const word ored = {0x0000000203027212, 0x00078efcff};
+    const word r2_at_times = {r2_of_both.first ^ 0x6000, r2_of_both.second};
+    const word r3_at_times = {r3_of_both.first ^ 0x6000, r3_of_both.second};
+    const word to_the_next = {0x0000000000001947, 0x0003800000}; // @P1 BRA
+    const word back = {0xffffffe000001947, 0x000383ffff}; // to the one before
+    const std::pair<const char *, std::vector<word>> all[] = {
+        {"two steps", {r3_of_both, r2_of_both}},
+        {"six steps",
+         {r3_of_both, r2_of_both, r3_of_both, r3_of_both, r2_of_both,
+          r3_of_both}},
+        {"one is loaded meanwhile",
+         {r3_of_both, r2_is_r7, r2_of_both, r3_of_both}},
+        {"the other is", {r3_of_both, r2_of_both, r3_is_r6, r3_of_both}},
+        {"with a third one", {r3_of_both, r2_by_r6, r3_of_both}},
+        {"no exclusive or", {r3_of_both, ored, r3_of_both}},
+        {"now and then", {r3_of_both, r2_at_times, r3_of_both}},
+        {"the last now and then", {r3_of_both, r2_of_both, r3_at_times}},
+        {"a step that is repeated", {r3_of_both, back, r2_of_both, r3_of_both}},
+        {"over the begin of a block",
+         {r3_of_both, to_the_next, r2_of_both, r3_of_both}},
+    };
+    for (const auto &[what, steps] : all)
+        EXPECT_FALSE(verdict_of(stores_after(steps)).proven()) << what;
+}
+
 struct way
 {
     const char *name;

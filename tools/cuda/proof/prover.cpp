@@ -43,6 +43,9 @@ constexpr std::uint32_t anywhere[] = {0xfffffff8, 0xfffffffc};
 // All states may take so much.
 constexpr std::size_t most_state_bytes = std::size_t{192} << 20;
 
+// Numbers of elements become numbers of bytes by so many bits at most.
+constexpr std::uint64_t most_scale = 4;
+
 // A word lies in a constant bank, or in one of these.
 enum : std::uint32_t
 {
@@ -225,6 +228,16 @@ struct state
         none.fill(no_term);
         return none;
     }
+};
+
+// Two registers in the middle of an exchange: see prover::exchange().
+struct exchanged
+{
+    std::uint16_t both = no_register; // holds the exclusive or of both
+    std::uint16_t one = no_register;  // the other of the two
+    value of_both;                    // their values before
+    value of_one;
+    bool half_done = false; // the other one has the first one's value
 };
 
 class prover
@@ -687,8 +700,17 @@ private:
         hold(what, at, made);
     }
 
+    // A register is written: what an exchange knows of it is no longer so.
+    void written(std::size_t at)
+    {
+        if (exchanged_.both != no_register &&
+            (at == index_of(exchanged_.both) || at == index_of(exchanged_.one)))
+            exchanged_ = {};
+    }
+
     void hold(const instruction &what, std::size_t at, const value &made)
     {
+        written(at);
         refinement &refined = now_.refined[at];
         value &has = now_.values[at];
         if (what.when.value == condition::always) {
@@ -719,6 +741,7 @@ private:
         const std::size_t at = index_of(reg);
         if (reg == no_register || at >= held_)
             return;
+        written(at);
         now_.values[at] = joined(now_.values[at], made);
         now_.refined[at] = {};
     }
@@ -911,6 +934,9 @@ private:
                (what.bits(0, 9) == 0x017 || what.bits(0, 9) == 0x085);
     }
 
+    // A sum with a number that is multiplied by a power of two. Of the upper
+    // half's, the lower word gives but the bits that leave it: its sign, and no
+    // part of an address.
     void scaled_sum(const instruction &what)
     {
         const bool carries = what.bit(74);
@@ -924,9 +950,10 @@ private:
             const value left = by == 0 && !what.a.negative ? a : mixed(a);
             made = sum(left, b);
         } else {
-            const value c = extended ? value{} : get(what, what.c);
-            const value left =
-                by == 0 && !extended && !what.c.negative ? c : mixed(a, c);
+            const value c = extended ? a_value(a_number) : get(what, what.c);
+            value left = by <= most_scale ? mixed(c) : mixed(a, c);
+            if (by == 0 && !extended && !what.c.negative)
+                left = c;
             made = sum(left, b);
         }
         set(what, what.to, carries ? without_content(made) : made);
@@ -1111,9 +1138,46 @@ private:
         set_pair(what, made, a_value(a_number));
     }
 
+    // Compilers exchange two registers by three exclusive ors. The first leaves
+    // that of both in one of them, the second the former content of this one in
+    // the other, and the third the other's in this one.
+    // @return false if it is none of the three
+    bool exchange(const instruction &what)
+    {
+        constexpr std::uint64_t exclusive_or = 0x3c; // of A and B
+        const bool is_first = what.to == what.a.reg;
+        if (what.bits(72, 80) != exclusive_or ||
+            what.when.value != condition::always ||
+            what.a.is != operand::kind::reg ||
+            what.b.is != operand::kind::reg || what.a.reg == what.b.reg ||
+            what.a.reg == no_register || what.b.reg == no_register ||
+            (!is_first && what.to != what.b.reg))
+            return false;
+        const std::uint16_t from = is_first ? what.b.reg : what.a.reg;
+        const exchanged before = exchanged_;
+        if (before.both == from && before.one == what.to && !before.half_done) {
+            set(what, what.to, before.of_both);
+            exchanged_ = before;
+            exchanged_.half_done = true;
+        } else if (before.both == what.to && before.one == from &&
+                   before.half_done) {
+            set(what, what.to, before.of_one);
+        } else {
+            const value mine = get(what.to, what.when);
+            const value others = get(from, what.when);
+            set(what, what.to,
+                logic(what, get(what, what.a), get(what, what.b),
+                      get(what, what.c)));
+            exchanged_ = {what.to, from, mine, others, false};
+        }
+        return true;
+    }
+
     // Its predicate says whether it is not 0. The last one joins in.
     void plain_logic(const instruction &what)
     {
+        if (exchange(what))
+            return;
         const value made = logic(what, get(what, what.a), get(what, what.b),
                                  get(what, what.c));
         if (made.is_term() && what.bits(87, 90) == always_true &&
@@ -1627,6 +1691,7 @@ private:
     void go(index block)
     {
         now_ = *states_[block];
+        exchanged_ = {};
         for (index at = block;; at++) {
             if (at >= code_.size())
                 return fail(obstacle::broken, at);
@@ -2259,6 +2324,7 @@ private:
             if (states_[block] == nullptr)
                 continue;
             now_ = *states_[block];
+            exchanged_ = {};
             for (index at = block; at < code_.size(); at++) {
                 if (at != block && begins_[at])
                     break;
@@ -2289,6 +2355,7 @@ private:
     bool moves_barriers_ = false; // from one number to another
     word_sets sets_;
     state now_;
+    exchanged exchanged_; // in this block
     // Those that are written: of the first kind, and uniform ones.
     std::size_t vectors_ = 0;
     std::size_t uniforms_ = 0;
