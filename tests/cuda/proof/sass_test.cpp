@@ -297,6 +297,15 @@ TEST(proof_decoder, upper_bits_of_a_scaled_number_are_no_part_of_an_address)
     const auto of_64 =
         verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000f1401}));
     EXPECT_EQ(of_64.bases, (bases{{0, false}, {8, true}}));
+    // LEA.HI.X R3, R0, c[0x0][0x16c], RZ, 0x4, P0: up to 16 bytes, and 0x5
+    EXPECT_EQ(
+        verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000f24ff}))
+            .bases,
+        (bases{{0, false}, {8, false}}));
+    EXPECT_EQ(
+        verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000f2cff}))
+            .bases,
+        (bases{{0, false}, {8, true}}));
     // LEA.HI.X R3, R0, c[0x0][0x16c], RZ, 0x1f, P0: nearly all of R0
     const auto of_most =
         verdict_of(stores_at_a_distance({0x00005b0000037a11, 0x00000ffcff}));
@@ -352,6 +361,8 @@ TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
     const word r2_is_r7 = {0x0000000700027202, 0x0000000f00}; // MOV R2, R7
     const word r3_is_r6 = {0x0000000600037202, 0x0000000f00};
     const word r2_by_r6 = {0x0000000602027212, 0x00078e3cff};
+    const word r3_by_r6 = {0x0000000603037212, 0x00078e3cff};
+    const word r6_by_r3 = {0x0000000306067212, 0x00078e3cff};
     const word ored = {0x0000000203027212, 0x00078efcff};
     const word r2_at_times = {r2_of_both.first ^ 0x6000, r2_of_both.second};
     const word r3_at_times = {r3_of_both.first ^ 0x6000, r3_of_both.second};
@@ -368,6 +379,14 @@ TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
         {"with a third one", {r3_of_both, r2_by_r6, r3_of_both}},
         {"no exclusive or", {r3_of_both, ored, r3_of_both}},
         {"now and then", {r3_of_both, r2_at_times, r3_of_both}},
+        {"the second step twice",
+         {r3_of_both, r2_of_both, r2_of_both, r3_of_both}},
+        {"of an immediate", {r3_of_both, with(r2_of_both, 11), r3_of_both}},
+        {"with an unknown bit", {r3_of_both, with(r2_of_both, 62), r3_of_both}},
+        {"with another bit", {r3_of_both, with(r2_of_both, 63), r3_of_both}},
+        {"a third one in the last step", {r3_of_both, r2_of_both, r3_by_r6}},
+        {"a third one takes it",
+         {r3_of_both, r6_by_r3, {0x0000000600027202, 0x0000000f00}, r3_is_r6}},
         {"the last now and then", {r3_of_both, r2_of_both, r3_at_times}},
         {"a step that is repeated", {r3_of_both, back, r2_of_both, r3_of_both}},
         {"over the begin of a block",

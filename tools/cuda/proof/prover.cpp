@@ -952,7 +952,7 @@ private:
         } else {
             const value c = extended ? a_value(a_number) : get(what, what.c);
             value left = by <= most_scale ? mixed(c) : mixed(a, c);
-            if (by == 0 && !extended && !what.c.negative)
+            if (by == 0 && !extended && !what.a.negative)
                 left = c;
             made = sum(left, b);
         }
@@ -1146,8 +1146,9 @@ private:
     {
         constexpr std::uint64_t exclusive_or = 0x3c; // of A and B
         const bool is_first = what.to == what.a.reg;
-        if (what.bits(72, 80) != exclusive_or ||
-            what.when.value != condition::always ||
+        // Two registers, and no bit that nobody knows.
+        if (what.bits(72, 80) != exclusive_or || what.bits(9, 12) != 1 ||
+            what.bits(40, 64) != 0 || what.when.value != condition::always ||
             what.a.is != operand::kind::reg ||
             what.b.is != operand::kind::reg || what.a.reg == what.b.reg ||
             what.a.reg == no_register || what.b.reg == no_register ||
