@@ -1139,8 +1139,8 @@ private:
     }
 
     // Compilers exchange two registers by three exclusive ors. The first leaves
-    // that of both in one of them, the second the former content of this one in
-    // the other, and the third the other's in this one.
+    // that of both in one of them. The second leaves this one's former content
+    // in the other, and the third the other's in this one.
     // @return false if it is none of the three
     bool exchange(const instruction &what)
     {
