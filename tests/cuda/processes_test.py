@@ -829,9 +829,9 @@ for turn in itertools.count():
         out, _ = self.run_traced(TRACED + """
 blocks = [alloc(4)[1] for _ in range(16)]
 held = [0] * len(blocks)
-def go_round(value, count):
-    for index in range(count):
-        assert cuda.cuMemsetD8Async(blocks[index], ctypes.c_ubyte(value % 256),
+def go_round(value):
+    for index, block in enumerate(blocks):
+        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value % 256),
                                     ctypes.c_size_t(4 * MiB), None) == 0
         held[index] = value % 256
     assert cuda.cuCtxSynchronize() == 0
@@ -847,25 +847,16 @@ def arrangements():
             now.append(span["args"]["address"])
     return all
 def is_arranged():
-    # The trace grows, and this is asked after each round.
     with open(os.environ["EMUV_TRACE"]) as trace:
         return "is arranged from here" in trace.read()
-go_round(1, len(blocks))
-# Rounds of another kind where one that was much faster by chance decided it.
-for value in range(2000):
-    count = (16, 12, 14)[value // 200 % 3]
-    go_round(value, count)
-    if is_arranged():
+end = time.monotonic() + 120
+for value in itertools.count():
+    go_round(value)
+    # The trace grows, and is read after each round.
+    if (is_arranged() and any(arrangements())) or time.monotonic() > end:
         break
-# On a busy machine it may end before anything has moved, and come again.
-end = time.monotonic() + 600
-for turn in itertools.count():
-    time.sleep(0.001 * (min(turn, 80) // 8))
-    value += 1
-    go_round(value, count)
-    if turn > 40 and turn % 8 == 0 and (
-            any(arrangements()) or time.monotonic() > end):
-        break
+for _ in range(24):
+    go_round(value)
 print(json.dumps(arrangements(), separators=(",", ":")))
 buffer = ctypes.create_string_buffer(4 * MiB)
 for block, value in zip(blocks, held):

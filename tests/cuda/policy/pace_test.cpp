@@ -122,6 +122,20 @@ TEST(Pace, ArrangesMemoryWhereStandingStillSoIsFastest)
     EXPECT_EQ(runs.moved + runs.arranged, 98u);
 }
 
+// The end of a round that follows one whose end was seen late.
+TEST(Pace, ARoundThatSeemsFasterByChanceDoesNotDecideIt)
+{
+    program runs;
+    runs.moving_ns = 11 * ms;
+    runs.arranged_ns = 7 * ms;
+    runs.begin_anew();
+    for (int i = 0; i < 30; i++) {
+        runs.moving_ns = i == 3 ? 20 * ms : i == 4 ? 2 * ms : 11 * ms;
+        runs.rounds(1);
+    }
+    EXPECT_TRUE(runs.of.arranges());
+}
+
 TEST(Pace, MovesOnWhereThatIsFasterThanBothKindsOfStandingStill)
 {
     program runs;
@@ -243,6 +257,31 @@ TEST(Pace, MovesFirstForAnotherKindOfRound)
     runs.moved = 0;
     runs.rounds(4);
     EXPECT_EQ(runs.moved, 4u);
+}
+
+// What moves at first still lands in the round that does not count.
+TEST(Pace, StandsStillAsLongAsThatIsNoSlowerThanMovingWas)
+{
+    constexpr std::uint64_t presumed = 35 * ms;
+    pace of(false);
+    std::uint64_t now = 1;
+    for (int i = 0; i < 400; i++) {
+        now += of.moves() ? 5 * ms : 4 * ms;
+        of.ended(10, now, presumed, false);
+    }
+    EXPECT_FALSE(of.moves());
+}
+
+// Of another program, of the debugger.
+TEST(Pace, APauseThatNobodyKnowsOfIsNotTheEndOfStandingStill)
+{
+    program runs;
+    ASSERT_NO_FATAL_FAILURE(runs.lose());
+    runs.now += 10 * longest;
+    runs.rounds(1);
+    EXPECT_TRUE(runs.of.moves());
+    runs.rounds(30);
+    EXPECT_FALSE(runs.of.moves());
 }
 
 TEST(Pace, DoesNotWaitForTheEndOfARoundThatTakesTooLong)

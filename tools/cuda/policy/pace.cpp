@@ -27,24 +27,24 @@ void pace::settle_moving(std::uint64_t now_ns)
     begin(lag_, now_ns);
 }
 
-// True if standing still is worse than moving, whatever comes. If moving has
-// lost before, only a much longer round reopens the question: times may have
-// changed.
+// True if standing still is worse than moving, whatever comes. How long moving
+// takes has been measured, or is presumed (@p longest_ns). If moving has lost
+// before, only a much longer round reopens the question: times may have changed.
 bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
 {
     if (moves())
         return false;
-    const bool compared =
-        (state_ == state::settled || state_ == state::arranged) && !another_;
+    const auto longest = static_cast<double>(longest_ns);
+    if (another_)
+        return ns > longest;
     // Short rounds are measured several at once: up to the end of this one. In
     // a round that does not count, memory is mapped that was mapped nowhere.
     const auto steps = static_cast<double>((count_ + lag_ - 1) / lag_ * lag_);
-    const double times = (skip_ > 0 ? 2 : 1) * worth_arranging;
-    if (state_ == state::still && !another_ && ns >= shortest_ns &&
-        ns > times * moving_ns_ * steps)
-        return true;
-    return ns > static_cast<double>(longest_ns) +
-                    (compared ? 2 * still_ns_ * static_cast<double>(lag_) : 0);
+    const double moving = (skip_ > 0 ? 2 : 1) * moving_ns_ * steps;
+    if (state_ == state::still)
+        return ns >= shortest_ns && ns > worth_arranging * moving;
+    return ns > std::max(longest, moving) +
+                    2 * still_ns_ * static_cast<double>(lag_);
 }
 
 void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
@@ -64,7 +64,13 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     count_++;
     const auto ns = static_cast<double>(now_ns - start_ns_);
     if (is_too_slow(ns, longest_ns)) {
-        settle_moving(now_ns);
+        // A pause that nobody knows of looks the same: it does not decide.
+        if (state_ == state::settled && !another_) {
+            try_moving();
+            begin(lag, now_ns);
+        } else {
+            settle_moving(now_ns);
+        }
         return;
     }
     if (count_ % lag_ != 0 || ns < shortest_ns)
@@ -76,11 +82,9 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (another_ || !same_kind_of_round(lag, kind_)) {
         another_ = false;
         kind_ = lag;
-        state_ = state::trial;
-        tried_ = tried_disturbed_ = 0;
-        moving_ns_ = std::numeric_limits<double>::max();
-        skip_ = is_ == mode::moving ? 0 : 1;
-        if (std::exchange(is_, mode::moving) != mode::moving)
+        const bool moved = moves();
+        try_moving();
+        if (!moved)
             return;
     }
     if (skip_ > 0)
@@ -90,6 +94,16 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
             {.step_ns = step_ns, .disturbed = disturbed, .recurs = recurs});
 }
 
+// Measures this kind of round moving from here on.
+void pace::try_moving()
+{
+    skip_ = moves() ? 0 : 1;
+    state_ = state::trial;
+    is_ = mode::moving;
+    tried_.clear();
+    tried_disturbed_ = 0;
+}
+
 // Tries something else from here on.
 void pace::try_next(state next)
 {
@@ -97,15 +111,22 @@ void pace::try_next(state next)
     unarranged_ = false;
     is_ = next == state::still ? mode::still : mode::arranged;
     skip_ = 1;
-    tried_ = tried_disturbed_ = 0;
+    tried_.clear();
+    tried_disturbed_ = 0;
 }
 
-// True if the present mode has been tried for so many rounds that count.
-bool pace::is_known(bool disturbed, unsigned rounds)
+void pace::trial_times::add(double step_ns)
 {
-    if (disturbed && ++tried_disturbed_ <= disturbed_rounds)
-        return false;
-    return ++tried_ >= rounds;
+    std::size_t at = count_++;
+    for (; at > 0 && sorted_[at - 1] > step_ns; at--)
+        sorted_[at] = sorted_[at - 1];
+    sorted_[at] = step_ns;
+}
+
+// True if a round is typical, or too many were not.
+bool pace::counts(const past_round &one)
+{
+    return !one.disturbed || ++tried_disturbed_ > disturbed_rounds;
 }
 
 // Takes note of a whole round.
@@ -113,15 +134,18 @@ void pace::measured(const past_round &one)
 {
     switch (state_) {
     case state::trial:
-        moving_ns_ = std::min(moving_ns_, one.step_ns);
-        if (is_known(one.disturbed, trial_rounds))
-            try_next(state::still);
+        if (!counts(one))
+            break;
+        tried_.add(one.step_ns);
+        if (tried_.count() < trial_rounds)
+            break;
+        moving_ns_ = tried_.typical();
+        try_next(state::still);
         break;
     case state::still:
-        if (!is_known(one.disturbed, 1))
+        if (!counts(one))
             break;
         still_ns_ = one.step_ns;
-        arranged_ns_ = std::numeric_limits<double>::max();
         if (one.recurs) {
             try_next(state::arranged);
         } else {
@@ -131,15 +155,17 @@ void pace::measured(const past_round &one)
         }
         break;
     case state::arranged:
-        if (!one.disturbed)
-            arranged_ns_ = std::min(arranged_ns_, one.step_ns);
-        if (!is_known(one.disturbed, arranged_rounds))
+        if (!counts(one))
+            break;
+        // What is still not arranged takes for ever.
+        tried_.add(one.disturbed ? std::numeric_limits<double>::max()
+                                 : one.step_ns);
+        if (tried_.count() < arranged_rounds)
             break;
         state_ = state::settled;
+        still_ns_ = std::min(still_ns_, tried_.typical());
         // If moving has lost, memory stands still, arranged or not.
-        is_ = moving_ns_ < std::min(still_ns_, arranged_ns_) ? mode::moving
-                                                             : mode::arranged;
-        still_ns_ = std::min(still_ns_, arranged_ns_);
+        is_ = moving_ns_ < still_ns_ ? mode::moving : mode::arranged;
         break;
     case state::settled:
         if (unarranged_ && one.recurs)

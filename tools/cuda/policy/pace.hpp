@@ -2,6 +2,8 @@
 // The test that tells if a program is faster while its memory moves.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace emuv::cuda {
@@ -14,9 +16,10 @@ namespace emuv::cuda {
 /// looks like now. Rounds of one kind follow each other; when the past is lost
 /// or lies elsewhere, another kind begins. Each kind is measured moving first.
 /// Then it stands still for two rounds, of which the second counts. Both are
-/// cut short once they have taken much longer than moving did. Arranging is
-/// tried last, and only if standing still was not much slower than moving: the
-/// same bytes cross the link, at better times.
+/// cut short once they have taken much longer than moving did. If a round takes
+/// as long later, its kind is measured again. Arranging is tried last, and only
+/// if standing still was not much slower than moving: the same bytes cross the
+/// link, at better times.
 class pace
 {
 public:
@@ -25,8 +28,9 @@ public:
 
     /// A step has ended.
     /// @param lag  how many steps ago the same was done; 0 when unknown
-    /// @param longest_ns  a round that takes longer standing still shows that
-    ///   memory should move
+    /// @param longest_ns  what a round that moves memory is presumed to take,
+    ///   at most. A round that takes longer standing still shows that memory
+    ///   should move, until it is known what moving does take
     /// @param recurs  true if the round's memory comes again as well
     ///   (recurrence). Any layer of a model will do to compare times by, but
     ///   memory arranged for one layer is of no use to the next
@@ -57,11 +61,11 @@ public:
 
 private:
     // Rounds that are measured moving, without and with disturbances.
-    static constexpr unsigned trial_rounds = 8;
+    static constexpr std::size_t trial_rounds = 8;
     static constexpr unsigned disturbed_rounds = 24;
     // Rounds that arranged memory is tried for. Not tried at all if standing
     // still takes so many times as long as moving.
-    static constexpr unsigned arranged_rounds = 3;
+    static constexpr std::size_t arranged_rounds = 3;
     static constexpr double worth_arranging = 2;
     // Steps without a whole round, after which memory moves unmeasured.
     static constexpr std::uint64_t blind_steps = 1024;
@@ -93,10 +97,28 @@ private:
         bool recurs; // its memory comes again as well
     };
 
+    // How long a step took, in each of a few rounds.
+    class trial_times
+    {
+    public:
+        void add(double step_ns);
+        void clear() { count_ = 0; }
+        std::size_t count() const { return count_; }
+        // The median, of an even number the lower one. The first rounds are
+        // slow, since they are being learned, and ends that are seen late make
+        // one round seem fast: neither decides.
+        double typical() const { return sorted_[(count_ - 1) / 2]; }
+
+    private:
+        std::array<double, trial_rounds> sorted_{};
+        std::size_t count_ = 0;
+    };
+
     void measured(const past_round &one);
     bool is_too_slow(double ns, std::uint64_t longest_ns) const;
+    void try_moving();
     void try_next(state next);
-    bool is_known(bool disturbed, unsigned rounds);
+    bool counts(const past_round &one);
 
     const bool always_;
     mode is_ = mode::moving;
@@ -105,13 +127,12 @@ private:
     bool another_ = true;     // rounds of another kind come next
     state state_ = state::trial;
     unsigned skip_ = 0; // rounds that are partly one and partly the other
-    unsigned tried_ = 0;
-    unsigned tried_disturbed_ = 0;
+    trial_times tried_;
+    unsigned tried_disturbed_ = 0; // rounds that do not count
     std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
     std::uint64_t blind_ = 0; // steps
     double still_ns_ = 0;     // a step
-    double moving_ns_ = 0;    // the fastest of those tried
-    double arranged_ns_ = 0;
+    double moving_ns_ = 0; // typically
     // The round under way.
     std::uint64_t lag_ = 0;
     std::uint64_t count_ = 0;
