@@ -2,6 +2,8 @@
 # How tests are compiled. They run once, so a quick build is worth more than
 # quick code, and lines are all that a report needs of the debugger's data.
 
+include(EmuvListTests)
+
 add_compile_options(-O1 -g1)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # These are wrong about std::string where little is inlined (GCC's bug 105651).

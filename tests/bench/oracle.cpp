@@ -59,13 +59,24 @@ private:
 class schedule
 {
 public:
-    /// @param ahead  nanoseconds of work by which pieces come early, at most
-    /// @param passes_by  a piece that would be the next to leave is read in
-    ///   place also where the kernel takes longer for that
-    schedule(const score &of, const uses_by_piece &uses, std::uint64_t share,
-             const card_costs &costs, std::uint64_t ahead, bool passes_by)
-        : of_(of), share_(share), costs_(costs), ahead_(ahead),
-          passes_by_(passes_by), uses_(uses), state_(of.pieces.size())
+    struct rules
+    {
+        // Nanoseconds of work by which pieces come early, at most.
+        std::uint64_t ahead = UINT64_MAX;
+        // A piece that would be the next to leave is read in place also where
+        // the kernel takes longer for that.
+        bool passes_by = false;
+    };
+    struct card
+    {
+        std::uint64_t share; // bytes
+        const card_costs &costs;
+    };
+
+    schedule(const score &of, const uses_by_piece &uses, const card &on,
+             const rules &by)
+        : of_(of), share_(on.share), costs_(on.costs), by_(by), uses_(uses),
+          state_(of.pieces.size())
     {}
 
     oracle_result run()
@@ -74,7 +85,7 @@ public:
         while (brought_ < count) {
             // Work that ends by the link's next decision is over then.
             while (done_ < brought_ &&
-                   (end_if_run() <= in_free_ || ahead_ns_ > ahead_))
+                   (end_if_run() <= in_free_ || ahead_ns_ > by_.ahead))
                 execute();
             bring_next();
         }
@@ -304,7 +315,7 @@ private:
              at != in_place_.end() && at->first == brought_; ++at)
             all += of_.pieces[at->second].bytes;
         return again >= furthest.first && furthest.first != never &&
-               (passes_by_ || ns_for(all, costs_.in_place) <= user.ns);
+               (by_.passes_by || ns_for(all, costs_.in_place) <= user.ns);
     }
 
     // @param when  set to the time at which there is so much room
@@ -328,8 +339,7 @@ private:
     const score &of_;
     const std::uint64_t share_;
     const card_costs &costs_;
-    const std::uint64_t ahead_;
-    const bool passes_by_;
+    const rules by_;
     const uses_by_piece &uses_;
     std::vector<piece_state> state_;
     std::set<std::pair<std::size_t, std::uint32_t>> by_next_;  // the resident
@@ -368,7 +378,7 @@ oracle_result run_oracle(const score &of, std::uint64_t share,
 {
     const uses_by_piece uses(of);
     if (share == UINT64_MAX)
-        return schedule(of, uses, share, costs, UINT64_MAX, false).run();
+        return schedule(of, uses, {share, costs}, {}).run();
     // To come early costs room, so that more has to come. Each way is tried.
     oracle_result best;
     const auto rank = [&](const oracle_result &is) {
@@ -376,8 +386,9 @@ oracle_result run_oracle(const score &of, std::uint64_t share,
     };
     const auto attempt = [&](std::uint64_t us, bool passes_by) {
         oracle_result next =
-            schedule(of, uses, share, costs, us != 0 ? us * 1000 : UINT64_MAX,
-                     passes_by)
+            schedule(of, uses, {share, costs},
+                     {.ahead = us != 0 ? us * 1000 : UINT64_MAX,
+                      .passes_by = passes_by})
                 .run();
         if (best.steps.empty() || rank(next) < rank(best))
             best = std::move(next);

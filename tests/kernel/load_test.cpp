@@ -98,8 +98,15 @@ descriptor receive_parcel(int socket, parcel &what)
 class worker
 {
 public:
-    worker(board &shared, int id, int take, int give, u64 seed)
-        : shared_(shared), id_(id), take_(take), give_(give), random_(seed)
+    /// The ends of a socket that all workers share, for what they hand on.
+    struct exchange
+    {
+        int take;
+        int give;
+    };
+
+    worker(board &shared, int id, exchange others, u64 seed)
+        : shared_(shared), id_(id), others_(others), random_(seed)
     {}
 
     /// Works until told to stop, or exits early while it holds its objects.
@@ -300,7 +307,7 @@ private:
             expect(error == 0 || error == ENOMEM, "an export failed");
             if (error == 0) {
                 const descriptor file(exported.fd);
-                send_parcel(give_, {made.tags[0], chunk}, file.get());
+                send_parcel(others_.give, {made.tags[0], chunk}, file.get());
             }
         }
         made.map.reset();
@@ -312,7 +319,7 @@ private:
     void take_over()
     {
         parcel what{};
-        const auto file = receive_parcel(take_, what);
+        const auto file = receive_parcel(others_.take, what);
         if (!file)
             return;
         piece got;
@@ -364,8 +371,7 @@ private:
 
     board &shared_;
     const int id_;
-    const int take_;
-    const int give_;
+    const exchange others_;
     std::mt19937_64 random_;
     descriptor node_;
     std::vector<piece> pieces_;
@@ -496,7 +502,7 @@ TEST_F(load, ManyClientsShortOfMemoryLoseNoByteAndLeaveNothing)
         return spawn([&, which, its_seed] {
             if (which % 4 == 0 && !narrow.enter())
                 return 1;
-            return worker(shared, id, take.get(), give.get(), its_seed).run();
+            return worker(shared, id, {take.get(), give.get()}, its_seed).run();
         });
     };
     std::vector<pid_t> workers;

@@ -99,8 +99,13 @@ void *lookup(const std::string &symbol, bool per_thread)
     return dlsym(self, symbol.c_str());
 }
 
-void *entry(const std::string &name, int version, bool per_thread,
-            bool &too_old)
+struct found
+{
+    void *address;
+    bool too_old; // what asks, for any version of the entry
+};
+
+found entry(const std::string &name, int version, bool per_thread)
 {
     bool listed = false;
     for (const auto &one : versions) {
@@ -108,15 +113,14 @@ void *entry(const std::string &name, int version, bool per_thread,
             continue;
         listed = true;
         if (version >= one.since)
-            return lookup(one.symbol, per_thread);
+            return {lookup(one.symbol, per_thread), false};
     }
-    too_old = listed;
     if (listed)
-        return nullptr;
+        return {nullptr, true};
     for (const char *suffix : {"_v3", "_v2", ""})
-        if (void *found = lookup(name + suffix, per_thread))
-            return found;
-    return nullptr;
+        if (void *address = lookup(name + suffix, per_thread))
+            return {address, false};
+    return {nullptr, false};
 }
 
 } // namespace
@@ -133,17 +137,17 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion,
                      CU_GET_PROC_ADDRESS_LEGACY_STREAM |
                      CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)))
         return CUDA_ERROR_INVALID_VALUE;
-    bool too_old = false;
     const bool is_ours = std::strncmp(symbol, "cu", 2) == 0;
-    *pfn = is_ours
-               ? entry(symbol, cudaVersion,
-                       flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
-                       too_old)
-               : nullptr;
+    const found one =
+        is_ours ? entry(symbol, cudaVersion,
+                        flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+                : found{nullptr, false};
+    *pfn = one.address;
     if (symbolStatus)
-        *symbolStatus = *pfn      ? CU_GET_PROC_ADDRESS_SUCCESS
-                        : too_old ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-                                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        *symbolStatus = one.address ? CU_GET_PROC_ADDRESS_SUCCESS
+                        : one.too_old
+                            ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                            : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -44,8 +44,15 @@ bool compare(std::uint8_t how, std::int64_t a, std::int64_t b)
     }
 }
 
+// The predicates that a comparison takes.
+struct predicates
+{
+    bool joined; // with what it finds
+    bool lower;  // found of the lower halves
+};
+
 std::uint32_t comparison(const term &of, std::uint32_t a, std::uint32_t b,
-                         bool c, bool d)
+                         predicates given)
 {
     const auto wide = [&](std::uint32_t number) -> std::int64_t {
         return (of.more & compared::with_sign) != 0
@@ -56,14 +63,14 @@ std::uint32_t comparison(const term &of, std::uint32_t a, std::uint32_t b,
     // If the upper halves are the same, the lower ones decide.
     if ((of.more & compared::upper_halves) != 0 && a == b && of.how != never &&
         of.how != always)
-        made = d;
+        made = given.lower;
     switch (of.more >> compared::join_shift & 3U) {
     case 0:
-        return made && c ? 1 : 0;
+        return made && given.joined ? 1 : 0;
     case 1:
-        return made || c ? 1 : 0;
+        return made || given.joined ? 1 : 0;
     default:
-        return made != c ? 1 : 0;
+        return made != given.joined ? 1 : 0;
     }
 }
 
@@ -157,9 +164,10 @@ bool evaluate_one(const term &of, values before,
         if (!is_there(of.a) || !is_there(of.b) || !may_be_truth(of.c) ||
             !may_be_truth(of.d))
             return false;
-        made = comparison(of, before[of.a], before[of.b],
-                          truth(of.c, (of.more & compared::not_c) != 0),
-                          truth(of.d, (of.more & compared::not_d) != 0));
+        made = comparison(
+            of, before[of.a], before[of.b],
+            {.joined = truth(of.c, (of.more & compared::not_c) != 0),
+             .lower = truth(of.d, (of.more & compared::not_d) != 0)});
         return true;
     case term::kind::truths: {
         if (!may_be_truth(of.a) || !may_be_truth(of.b) || !may_be_truth(of.c))
