@@ -259,7 +259,7 @@ TEST(Pace, MovesFirstForAnotherKindOfRound)
     EXPECT_EQ(runs.moved, 4u);
 }
 
-// What moves at first still lands in the round that does not count.
+// Motions end in the round that does not count.
 TEST(Pace, StandsStillAsLongAsThatIsNoSlowerThanMovingWas)
 {
     constexpr std::uint64_t presumed = 35 * ms;

@@ -22,6 +22,13 @@
 //  5. A range is entered behind its device's mover, and leaves before it. As it
 //     is entered, it is opened to peers that were enabled meanwhile.
 //  6. A relief makes way under the lock of a footprint, and asks for none.
+//  7. pools::lock_ is held while the driver is asked about a pool, so that
+//     answers do not overtake one another. Trimming happens without it. A pool
+//     that is being trimmed is marked, and its destruction waits.
+//  8. footprint::lock_ is the outermost: under it NVML is asked, pools are
+//     trimmed, and a mover is waited for.
+//  9. store_choice::lock_ is held during the one trial, advised::lasting_ while
+//     a mover is told. Under the others nothing is called.
 #pragma once
 
 #include "account/budget.hpp"

@@ -1,5 +1,42 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Moving units between VRAM and system RAM, ahead of their use.
+//
+// Locks:
+//
+//  1. mover::lock_ guards blocks and their units, the schedule and all that
+//     decides, motions, frames, rooms, events, counters, figures.
+//  2. ending_ comes before it: one stop() at a time, also while the mover's
+//     thread is joined.
+//  3. Under it may be taken: a ledger's lock, flights::departing_, and those of
+//     trace, check and pinned. None calls a mover.
+//  4. flights::departing_ lets a launch hand over its work without lock_. lock_
+//     is never taken under it.
+//  5. The program's call of the driver runs without any lock of ours. The
+//     kernel's parameters are read before lock_ is taken.
+//  6. The lock is let go for calls of the driver that take long, or that take
+//     the lock of the driver's that launches take. These ask about events,
+//     start copies and digests, make frames and rooms, and remap. So it is for
+//     planning, arranging and reporting.
+//  7. These calls of the driver are made under it:
+//     - mapping a unit again that is wanted, or hiding one (bring_home,
+//       hide_the_rest);
+//     - giving up frames and rooms (shed, give_way, remove);
+//     - as movement ends, the last report and the end of events; in a check,
+//       cuCtxSynchronize once the device has failed.
+//     While untrusted work waits at a barrier, none of them may wait for the
+//     device. So none makes, ends or records an event, copies or launches. The
+//     driver holds these up while a call of the program's waits for the device.
+//  8. After the lock was let go, nothing that was seen before counts: a motion
+//     is asked again (may_move), the table by its version.
+//  9. emuv-mapper, and the mover's thread in hide, map and unmap units without
+//     the lock. They mark the unit unmapped under the lock before, and clear
+//     the mark under it. Work that needs the block waits for that.
+// 10. Only emuv-maker makes rooms, and gives them second addresses. Only the
+//     mover's thread uses lanes and starts digests.
+// 11. The program's threads go first: the mover lets them in after each phase,
+//     and after 64 units of a survey.
+// 12. A condition is waited for with the lock, and whoever changes what it is
+//     about notifies all. The mover's thread has its own.
 #pragma once
 
 #include "account/budget.hpp"

@@ -157,7 +157,7 @@ void pace::measured(const past_round &one)
     case state::arranged:
         if (!counts(one))
             break;
-        // What is still not arranged takes for ever.
+        // Memory that is still not arranged takes for ever.
         tried_.add(one.disturbed ? std::numeric_limits<double>::max()
                                  : one.step_ns);
         if (tried_.count() < arranged_rounds)

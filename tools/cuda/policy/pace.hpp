@@ -129,10 +129,10 @@ private:
     unsigned skip_ = 0; // rounds that are partly one and partly the other
     trial_times tried_;
     unsigned tried_disturbed_ = 0; // rounds that do not count
-    std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
-    std::uint64_t blind_ = 0; // steps
-    double still_ns_ = 0;     // a step
-    double moving_ns_ = 0; // typically
+    std::uint64_t kind_ = 0;       // the lag of the rounds that state_ is about
+    std::uint64_t blind_ = 0;      // steps
+    double still_ns_ = 0;          // a step
+    double moving_ns_ = 0;         // typically
     // The round under way.
     std::uint64_t lag_ = 0;
     std::uint64_t count_ = 0;
