@@ -29,7 +29,8 @@ void pace::settle_moving(std::uint64_t now_ns)
 
 // True if standing still is worse than moving, whatever comes. How long moving
 // takes has been measured, or is presumed (@p longest_ns). If moving has lost
-// before, only a much longer round reopens the question: times may have changed.
+// before, only a much longer round reopens the question: times may have
+// changed.
 bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
 {
     if (moves())
