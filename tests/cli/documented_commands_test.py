@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every command that the documents and emuvctl's help show is one that works: those in
-blocks are run, on the recorded machine, those that would change anything with --dry-run.
-Those in sentences have verbs and options that there are."""
+"""Every command that the documents, the manual and emuvctl's help show is one that works:
+those in blocks are run, on the recorded machine, those that would change anything with
+--dry-run. Those in sentences have verbs and options that there are. The manual has each
+verb, and no option that a verb lacks."""
 
 import argparse
 import json
@@ -104,6 +105,29 @@ def in_sentences():
             number = text.count("\n", 0, span.start()) + 1
             for words in commands(span[1].replace("\n", " ")):
                 yield f"{path.relative_to(ROOT)}:{number}", words
+
+
+def in_manual():
+    """The commands in the manual's blocks."""
+    for path in sorted((ROOT / "docs/man").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        for block in re.finditer(r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed$", text, re.MULTILINE):
+            number = text.count("\n", 0, block.start(1)) + 1
+            shown = block[1].replace("\\e\n", "\\\n")
+            for line, held in blocks(f"```\n{shown}```\n"):
+                for words in commands(held):
+                    yield f"{path.relative_to(ROOT)}:{number + line - 2}", words
+
+
+def synopsis():
+    """The commands of emuvctl(1)'s synopsis: a verb's words, and its options."""
+    text = (ROOT / "docs/man/emuvctl.1").read_text(encoding="utf-8")
+    text = text.partition(".Sh SYNOPSIS\n")[2].partition("\n.Sh ")[0]
+    for each in text.split(".Nm\n")[1:]:
+        verbs = re.search(r"^\.Cm (.+)$", each, re.MULTILINE)
+        options = [("--" if name.startswith("-") else "-") + name.lstrip("-")
+                   for name in re.findall(r"\bFl (-?[a-z0-9V][a-z0-9-]*)", each)]
+        yield (verbs[1].split() if verbs else []), options
 
 
 class DocumentedCommandsTest(unittest.TestCase):
@@ -231,6 +255,28 @@ class DocumentedCommandsTest(unittest.TestCase):
                         shown += [(f"{' '.join(each)} --help", words)
                                   for words in commands(line.strip()) if "..." not in words]
         self.assertGreater(self.check(shown, run=True), 20)
+
+    def verbs(self):
+        """All verbs, as lists of words."""
+        for verb in re.findall(r"^  ([a-z][a-z-]+)",
+                               self.help_of().partition("\nModule:")[2], re.MULTILINE):
+            below = re.findall(r"^  ([a-z][a-z-]+)", self.help_of(verb).partition(
+                "\nVerbs:")[2], re.MULTILINE)
+            yield from ([verb, each] for each in below) if below else [[verb]]
+
+    def test_those_in_the_manual_run(self):
+        self.assertGreater(self.check(in_manual(), run=True), 6)
+
+    def test_the_manual_has_each_verb_and_no_option_that_it_lacks(self):
+        told = list(synopsis())
+        text = (ROOT / "docs/man/emuvctl.1").read_text(encoding="utf-8")
+        for verb in self.verbs():
+            with self.subTest(verb=verb):
+                self.assertIn(verb, [words[:len(verb)] for words, _ in told])
+                self.assertRegex(text, rf"(?m)^\.It Cm (.* , )?{' '.join(verb)}( |$)")
+        for words, options in told:
+            with self.subTest(verb=words, options=options):
+                self.assert_known([*words, *options])
 
     def test_scripts_that_are_shown_are_there_and_take_these_options(self):
         count = 0
