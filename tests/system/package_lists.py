@@ -19,6 +19,7 @@ PLACES = ((r"^(/usr)?/lib/(udev|systemd|modules-load\.d|modprobe\.d)/", r"/usr/l
           (r"^/usr/lib(64|/x86_64-linux-gnu|/aarch64-linux-gnu)?/"
            r"(emuv|libemuv\.a|cmake|pkgconfig|slurm)", r"/usr/LIB/\2"),
           (r"^/usr/LIB/slurm[^/]*/", "/usr/LIB/slurm/"),
+          (r"^/usr/lib/python3[.0-9]*/(dist|site)-packages/", "/usr/lib/PYTHON/"),
           (r"^(/usr/share/man/.*)\.gz$", r"\1"),
           (r"^/usr/share/doc/libemuv-devel/", "/usr/share/doc/libemuv-dev/"))
 
