@@ -830,8 +830,10 @@ for turn in itertools.count():
 blocks = [alloc(4)[1] for _ in range(16)]
 held = [0] * len(blocks)
 def go_round(value):
-    for index, block in enumerate(blocks):
-        assert cuda.cuMemsetD8Async(block, ctypes.c_ubyte(value % 256),
+    # Of another kind in time: if the machine stood still while memory did, that
+    # has decided it for this kind.
+    for index in range((16, 12, 14)[value // 64 % 3]):
+        assert cuda.cuMemsetD8Async(blocks[index], ctypes.c_ubyte(value % 256),
                                     ctypes.c_size_t(4 * MiB), None) == 0
         held[index] = value % 256
     assert cuda.cuCtxSynchronize() == 0

@@ -36,7 +36,7 @@ bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
     if (moves())
         return false;
     const auto longest = static_cast<double>(longest_ns);
-    if (another_)
+    if (another_ || !same_kind_of_round(lag_, kind_))
         return ns > longest;
     // Short rounds are measured several at once: up to the end of this one. In
     // a round that does not count, memory is mapped that was mapped nowhere.
@@ -44,8 +44,7 @@ bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
     const double moving = (skip_ > 0 ? 2 : 1) * moving_ns_ * steps;
     if (state_ == state::still)
         return ns >= shortest_ns && ns > worth_arranging * moving;
-    return ns > std::max(longest, moving) +
-                    2 * still_ns_ * static_cast<double>(lag_);
+    return ns > std::max(longest, worth_arranging * moving);
 }
 
 void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
@@ -65,8 +64,12 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     count_++;
     const auto ns = static_cast<double>(now_ns - start_ns_);
     if (is_too_slow(ns, longest_ns)) {
-        // A pause that nobody knows of looks the same: it does not decide.
-        if (state_ == state::settled && !another_) {
+        // A pause that nobody knows of looks the same. So it decides nothing
+        // but that this kind is measured.
+        if (state_ == state::settled || another_ ||
+            !same_kind_of_round(lag, kind_)) {
+            another_ = false;
+            kind_ = lag;
             try_moving();
             begin(lag, now_ns);
         } else {
@@ -146,7 +149,10 @@ void pace::measured(const past_round &one)
     case state::still:
         if (!counts(one))
             break;
-        still_ns_ = one.step_ns;
+        tried_.add(one.step_ns);
+        if (tried_.count() < still_rounds)
+            break;
+        still_ns_ = tried_.typical();
         if (one.recurs) {
             try_next(state::arranged);
         } else {
@@ -161,10 +167,11 @@ void pace::measured(const past_round &one)
         // Memory that is still not arranged takes for ever.
         tried_.add(one.disturbed ? std::numeric_limits<double>::max()
                                  : one.step_ns);
-        if (tried_.count() < arranged_rounds)
+        if (tried_.count() < still_rounds)
             break;
         state_ = state::settled;
-        still_ns_ = std::min(still_ns_, tried_.typical());
+        if (tried_.typical() < std::numeric_limits<double>::max())
+            still_ns_ = tried_.typical();
         // If moving has lost, memory stands still, arranged or not.
         is_ = moving_ns_ < still_ns_ ? mode::moving : mode::arranged;
         break;

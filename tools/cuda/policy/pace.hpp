@@ -15,11 +15,11 @@ namespace emuv::cuda {
 /// A round is as many steps as lie between now and the place in the past that
 /// looks like now. Rounds of one kind follow each other; when the past is lost
 /// or lies elsewhere, another kind begins. Each kind is measured moving first.
-/// Then it stands still for two rounds, of which the second counts. Both are
-/// cut short once they have taken much longer than moving did. If a round takes
-/// as long later, its kind is measured again. Arranging is tried last, and only
-/// if standing still was not much slower than moving: the same bytes cross the
-/// link, at better times.
+/// Then it stands still for a few rounds, of which the first does not count.
+/// They are cut short once one has taken much longer than moving did. If a
+/// round takes as long later, its kind is measured again. Arranging is tried
+/// last, and only if standing still was not much slower than moving: the same
+/// bytes cross the link, at better times.
 class pace
 {
 public:
@@ -41,8 +41,10 @@ public:
     /// and memory moves.
     void cannot_be_known(std::uint64_t now_ns)
     {
-        if (!moves())
+        if (!moves()) {
             settle_moving(now_ns);
+            another_ = true;
+        }
         begin(0, now_ns);
     }
 
@@ -63,9 +65,9 @@ private:
     // Rounds that are measured moving, without and with disturbances.
     static constexpr std::size_t trial_rounds = 8;
     static constexpr unsigned disturbed_rounds = 24;
-    // Rounds that arranged memory is tried for. Not tried at all if standing
-    // still takes so many times as long as moving.
-    static constexpr std::size_t arranged_rounds = 3;
+    // Rounds that are measured standing still, and again as arranged. That is
+    // not tried if standing still takes so many times as long as moving.
+    static constexpr std::size_t still_rounds = 3;
     static constexpr double worth_arranging = 2;
     // Steps without a whole round, after which memory moves unmeasured.
     static constexpr std::uint64_t blind_steps = 1024;
@@ -104,10 +106,10 @@ private:
         void add(double step_ns);
         void clear() { count_ = 0; }
         std::size_t count() const { return count_; }
-        // The median, of an even number the lower one. The first rounds are
-        // slow, since they are being learned, and ends that are seen late make
-        // one round seem fast: neither decides.
-        double typical() const { return sorted_[(count_ - 1) / 2]; }
+        // The second fastest: rounds that are being learned, or disturbed by
+        // other programs, are slow. An end that is seen late makes the next
+        // round seem fast.
+        double typical() const { return sorted_[count_ > 1 ? 1 : 0]; }
 
     private:
         std::array<double, trial_rounds> sorted_{};
