@@ -301,7 +301,7 @@ TEST(Pace, AFastRoundStandingStillByChanceDoesNotDecideIt)
     EXPECT_TRUE(runs.of.moves());
 }
 
-// What moving takes is measured for each kind.
+// Moving is measured for each kind of round.
 TEST(Pace, ASlowFirstRoundOfAnotherKindHasThatMeasured)
 {
     constexpr std::uint64_t presumed = 35 * ms;
