@@ -87,6 +87,22 @@ class CheckProseTest(unittest.TestCase):
             f"// {half}\n//     {half}\n// a{'  ' * 4}{half}\n// b{'  ' * 4}{half}\n",
             "a.c"), [])
 
+    def test_the_manuals_marks_count_once_and_lists_of_them_too(self):
+        words = ".Sh DESCRIPTION\n" + "word\n" * 23
+        self.assertEqual(self.lines_of(
+            f"{words}.Fl -size Ar SIZE\n.Cm a , b No and Cm c .\n", "a.1"), [])
+        self.assertEqual(self.lines_of(
+            f"{words}.Li a ,\n.Li b\n(an aside of some words),\n.Li c .\n", "a.1"), [])
+        self.assertEqual(self.lines_of(
+            f"{words}.Li a\nand\n.Li b ,\nword .\n", "a.1"), [2])
+
+    def test_the_manuals_items_are_apart_and_its_synopsis_and_blocks_are_no_prose(self):
+        half = "word " * 14 + "\n"
+        self.assertEqual(self.lines_of(
+            f".Sh NAME\n{half}{half}.Sh SYNOPSIS\n{half}{half}.Sh EXAMPLES\n{half}"
+            f".It Fl x Ar Y\n{half}.Bd -literal\n{half}{half}.Ed\n{half}.Pp\n"
+            "Where it is.\n", "a.4"), [17])
+
     def test_licences_are_no_prose(self):
         self.assertEqual(self.lines_of(
             f"// SPDX-License-Identifier: MIT\n// {RIGHT}\n", "a.h"), [])
