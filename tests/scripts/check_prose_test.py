@@ -89,12 +89,22 @@ class CheckProseTest(unittest.TestCase):
 
     def test_the_manuals_marks_count_once_and_lists_of_them_too(self):
         words = ".Sh DESCRIPTION\n" + "word\n" * 23
+        more = words + "word\n"
         self.assertEqual(self.lines_of(
             f"{words}.Fl -size Ar SIZE\n.Cm a , b No and Cm c .\n", "a.1"), [])
         self.assertEqual(self.lines_of(
-            f"{words}.Li a ,\n.Li b\n(an aside of some words),\n.Li c .\n", "a.1"), [])
+            f"{more}.Li a ,\n.Li b\n(an aside of some words),\n.Li c ,\n.Li d .\n", "a.1"), [])
         self.assertEqual(self.lines_of(
             f"{words}.Li a\nand\n.Li b ,\nword .\n", "a.1"), [2])
+
+    def test_the_manuals_own_name_is_a_word_and_a_stop_that_is_shown_ends_nothing(self):
+        words = ".Sh DESCRIPTION\n" + "word\n" * 24
+        self.assertEqual(self.lines_of(f"{words}.Nm\nword.\n", "a.1"), [2])
+        self.assertEqual(self.lines_of(f"{words}.Ql \\&!\nword.\n", "a.1"), [2])
+
+    def test_lines_of_the_manual_that_go_on_are_counted(self):
+        self.assertEqual(self.lines_of(
+            ".Sh DESCRIPTION\n.Ev A ,\\\nB\n.Pp\nWhere it is.\n", "a.1"), [5])
 
     def test_the_manuals_items_are_apart_and_its_synopsis_and_blocks_are_no_prose(self):
         half = "word " * 14 + "\n"
