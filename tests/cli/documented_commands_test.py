@@ -185,6 +185,11 @@ class DocumentedCommandsTest(unittest.TestCase):
             self.texts[verbs] = done.stdout if done.returncode == 0 else ""
         return self.texts[verbs]
 
+    def listed(self, heading, *verbs):
+        """The verbs that a help lists from this heading on."""
+        return re.findall(r"^  ([a-z][a-z-]+)",
+                          self.help_of(*verbs).partition(f"\n{heading}:")[2], re.MULTILINE)
+
     def verb_of(self, words):
         """The verb of a command, of two words where it has verbs of its own."""
         if words[0] == "help":
@@ -243,13 +248,9 @@ class DocumentedCommandsTest(unittest.TestCase):
         self.assertGreater(self.check(in_sentences(), run=False), 60)
 
     def test_those_in_the_help_run(self):
-        verbs = re.findall(r"^  ([a-z][a-z-]+)", self.help_of().partition("\nModule:")[2],
-                           re.MULTILINE)
         shown = []
-        for verb in verbs:
-            below = re.findall(r"^  ([a-z][a-z-]+)", self.help_of(verb).partition(
-                "\nVerbs:")[2], re.MULTILINE)
-            for each in [(verb,), *((verb, name) for name in below)]:
+        for verb in self.listed("Module"):
+            for each in [(verb,), *((verb, name) for name in self.listed("Verbs", verb))]:
                 for line in self.help_of(*each).splitlines():
                     if re.match(r"  .*\bemuvctl ", line):
                         shown += [(f"{' '.join(each)} --help", words)
@@ -258,10 +259,8 @@ class DocumentedCommandsTest(unittest.TestCase):
 
     def verbs(self):
         """All verbs, as lists of words."""
-        for verb in re.findall(r"^  ([a-z][a-z-]+)",
-                               self.help_of().partition("\nModule:")[2], re.MULTILINE):
-            below = re.findall(r"^  ([a-z][a-z-]+)", self.help_of(verb).partition(
-                "\nVerbs:")[2], re.MULTILINE)
+        for verb in self.listed("Module"):
+            below = self.listed("Verbs", verb)
             yield from ([verb, each] for each in below) if below else [[verb]]
 
     def test_those_in_the_manual_run(self):

@@ -36,7 +36,7 @@ bool pace::is_too_slow(double ns, std::uint64_t longest_ns) const
     if (moves())
         return false;
     const auto longest = static_cast<double>(longest_ns);
-    if (another_ || !same_kind_of_round(lag_, kind_))
+    if (is_another_kind(lag_))
         return ns > longest;
     // Short rounds are measured several at once: up to the end of this one. In
     // a round that does not count, memory is mapped that was mapped nowhere.
@@ -66,11 +66,8 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     if (is_too_slow(ns, longest_ns)) {
         // A pause that nobody knows of looks the same. So it decides nothing
         // but that this kind is measured.
-        if (state_ == state::settled || another_ ||
-            !same_kind_of_round(lag, kind_)) {
-            another_ = false;
-            kind_ = lag;
-            try_moving();
+        if (state_ == state::settled || is_another_kind(lag)) {
+            begin_kind(lag);
             begin(lag, now_ns);
         } else {
             settle_moving(now_ns);
@@ -83,11 +80,9 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     const bool disturbed = disturbed_;
     begin(lag, now_ns);
     blind_ = 0;
-    if (another_ || !same_kind_of_round(lag, kind_)) {
-        another_ = false;
-        kind_ = lag;
+    if (is_another_kind(lag)) {
         const bool moved = moves();
-        try_moving();
+        begin_kind(lag);
         if (!moved)
             return;
     }
@@ -98,23 +93,30 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
             {.step_ns = step_ns, .disturbed = disturbed, .recurs = recurs});
 }
 
-// Measures this kind of round moving from here on.
-void pace::try_moving()
+// True if the rounds of this lag are not those that state_ is about.
+bool pace::is_another_kind(std::uint64_t lag) const
 {
-    skip_ = moves() ? 0 : 1;
-    state_ = state::trial;
-    is_ = mode::moving;
-    tried_.clear();
-    tried_disturbed_ = 0;
+    return another_ || !same_kind_of_round(lag, kind_);
+}
+
+// Measures the rounds of this lag from here on.
+void pace::begin_kind(std::uint64_t lag)
+{
+    another_ = false;
+    kind_ = lag;
+    try_next(state::trial);
 }
 
 // Tries something else from here on.
 void pace::try_next(state next)
 {
+    const mode then = next == state::trial   ? mode::moving
+                      : next == state::still ? mode::still
+                                             : mode::arranged;
+    skip_ = is_ == then ? 0 : 1;
+    is_ = then;
     state_ = next;
     unarranged_ = false;
-    is_ = next == state::still ? mode::still : mode::arranged;
-    skip_ = 1;
     tried_.clear();
     tried_disturbed_ = 0;
 }
@@ -127,10 +129,14 @@ void pace::trial_times::add(double step_ns)
     sorted_[at] = step_ns;
 }
 
-// True if a round is typical, or too many were not.
-bool pace::counts(const past_round &one)
+// Takes a round if it is typical, or too many were not. True once there are as
+// many as count.
+bool pace::is_known(const past_round &one, std::size_t rounds)
 {
-    return !one.disturbed || ++tried_disturbed_ > disturbed_rounds;
+    if (one.disturbed && ++tried_disturbed_ <= disturbed_rounds)
+        return false;
+    tried_.add(one.step_ns);
+    return tried_.count() >= rounds;
 }
 
 // Takes note of a whole round.
@@ -138,19 +144,13 @@ void pace::measured(const past_round &one)
 {
     switch (state_) {
     case state::trial:
-        if (!counts(one))
-            break;
-        tried_.add(one.step_ns);
-        if (tried_.count() < trial_rounds)
+        if (!is_known(one, trial_rounds))
             break;
         moving_ns_ = tried_.typical();
         try_next(state::still);
         break;
     case state::still:
-        if (!counts(one))
-            break;
-        tried_.add(one.step_ns);
-        if (tried_.count() < still_rounds)
+        if (!is_known(one, still_rounds))
             break;
         still_ns_ = tried_.typical();
         if (one.recurs) {
@@ -162,12 +162,13 @@ void pace::measured(const past_round &one)
         }
         break;
     case state::arranged:
-        if (!counts(one))
-            break;
         // Memory that is still not arranged takes for ever.
-        tried_.add(one.disturbed ? std::numeric_limits<double>::max()
-                                 : one.step_ns);
-        if (tried_.count() < still_rounds)
+        if (!is_known({.step_ns = one.disturbed
+                                      ? std::numeric_limits<double>::max()
+                                      : one.step_ns,
+                       .disturbed = one.disturbed,
+                       .recurs = one.recurs},
+                      still_rounds))
             break;
         state_ = state::settled;
         if (tried_.typical() < std::numeric_limits<double>::max())

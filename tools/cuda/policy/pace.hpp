@@ -118,9 +118,10 @@ private:
 
     void measured(const past_round &one);
     bool is_too_slow(double ns, std::uint64_t longest_ns) const;
-    void try_moving();
+    bool is_another_kind(std::uint64_t lag) const;
+    void begin_kind(std::uint64_t lag);
     void try_next(state next);
-    bool counts(const past_round &one);
+    bool is_known(const past_round &one, std::size_t rounds);
 
     const bool always_;
     mode is_ = mode::moving;
