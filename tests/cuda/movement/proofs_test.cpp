@@ -289,6 +289,25 @@ TEST_F(Proofs, ParametersOfALaunchSettleWhatTheCodeLeavesOpen)
     EXPECT_EQ(proofs_->looked_at(), 0U);
 }
 
+TEST_F(Proofs, LaunchWithoutAnOptionalParameterIsProvenByWhatItLeavesOut)
+{
+    const CUfunction kernel = take("checked_optional");
+    EXPECT_TRUE(launch(kernel, {first_, first_ + 64, first_}).proven);
+    EXPECT_EQ(proofs_->looked_at(), 1U);
+    const work without = launch(kernel, {first_, 0, first_});
+    EXPECT_TRUE(without.trusted);
+    EXPECT_TRUE(without.proven);
+    EXPECT_EQ(without.base_count, 1U);
+    EXPECT_EQ(proofs_->looked_at(), 2U);
+    const work with = launch(kernel, {first_, first_ + 64, first_});
+    EXPECT_EQ(with.base_count, 3U);
+    EXPECT_TRUE(launch(kernel, {first_, 0, first_ + 64}).proven);
+    EXPECT_EQ(proofs_->looked_at(), 2U);
+    start("proven", 90);
+    EXPECT_TRUE(launch(take("checked_optional"), {first_, 0, first_}).proven);
+    EXPECT_EQ(proofs_->looked_at(), 0U) << "it was kept";
+}
+
 TEST_F(Proofs, TableThatALaunchIsGivenIsUntrustedWhoeverMadeTheKernel)
 {
     start("proven,known,cuda_core_test*", 90);

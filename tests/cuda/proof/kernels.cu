@@ -431,3 +431,10 @@ KERNEL checked_index(char *to, const long long *at)
 {
     to[at[threadIdx.x]] = 1;
 }
+
+// As losses do, whose weights are optional.
+KERNEL checked_optional(float *to, const float *weights, const long long *at)
+{
+    const long long which = at[threadIdx.x];
+    to[threadIdx.x] = weights != nullptr ? weights[which] : 1.0f;
+}

@@ -196,6 +196,43 @@ TEST_P(proofs, null_and_a_flag_settle_it)
     EXPECT_FALSE(verdict_of("settled_flag", flag(true, 9)).proven());
 }
 
+TEST_P(proofs, launch_without_an_optional_parameter_needs_no_address_there)
+{
+    ASSERT_TRUE(code_);
+    using bases = std::vector<proof::base>;
+    constexpr std::uint64_t address = 0x210000000000;
+    EXPECT_EQ(verdict_of("checked_optional").bases,
+              (bases{{0, false}, {8, true}, {16, false}}));
+    const content without = given(address, 0, address);
+    const content with = given(address, address, address);
+    const proof::verdict none = verdict_of("checked_optional", without);
+    EXPECT_TRUE(none.proven()) << describe(none.why);
+    EXPECT_EQ(none.bases, (bases{{0, false}}));
+    EXPECT_TRUE(none.is_about(without));
+    EXPECT_FALSE(none.is_about(with));
+    const proof::verdict some = verdict_of("checked_optional", with);
+    EXPECT_TRUE(some.proven()) << describe(some.why);
+    EXPECT_TRUE(some.is_about(with));
+    EXPECT_TRUE(some.bases_hold(with));
+    EXPECT_FALSE(some.bases_hold(without));
+}
+
+TEST_P(proofs, number_that_is_no_address_makes_the_loaded_one_the_address)
+{
+    ASSERT_TRUE(code_);
+    constexpr std::uint64_t address = 0x210000000000;
+    const content number = given(512, address, 0);
+    const content pointer = given(address, address, 0);
+    const proof::verdict loaded = verdict_of("checked_index", number);
+    EXPECT_EQ(loaded.why, proof::obstacle::from_memory);
+    EXPECT_TRUE(loaded.is_about(number));
+    EXPECT_TRUE(loaded.is_about(given(64, address, 0)));
+    EXPECT_FALSE(loaded.is_about(pointer)) << "it is the pointer there";
+    const proof::verdict named = verdict_of("checked_index", pointer);
+    EXPECT_TRUE(named.proven()) << describe(named.why);
+    EXPECT_FALSE(named.bases_hold(number));
+}
+
 TEST_P(proofs, parameters_make_no_proof_of_what_is_always_loaded)
 {
     ASSERT_TRUE(code_);
@@ -397,6 +434,7 @@ protected:
     {
         using kind = proof::term::kind;
         proof::verdict made = what();
+        made.bases = {{0, false}, {24, false}};
         made.terms = {
             {.is = kind::word, .number = 0},
             {.is = kind::number, .number = number},
@@ -449,6 +487,20 @@ TEST_F(verdict_cache, keeps_verdicts_about_certain_launches_apart)
     }
     EXPECT_EQ(other.find(one_, word(7)), nullptr);
     EXPECT_EQ(other.find(one_, content(3)), nullptr) << "too short";
+}
+
+TEST_F(verdict_cache, has_no_verdict_whose_base_is_no_address_in_the_launch)
+{
+    proof::cache all(folder_ + "/cache");
+    proof::verdict made = about(5);
+    made.bases = {{8, true}};
+    all.keep(one_, made);
+    content launch = word(5);
+    EXPECT_EQ(all.find(one_, launch), nullptr) << "it has no such parameter";
+    launch.resize(16);
+    EXPECT_EQ(all.find(one_, launch), nullptr) << "it is null";
+    launch[12] = 1; // 4 GiB
+    EXPECT_NE(all.find(one_, launch), nullptr);
 }
 
 TEST_F(verdict_cache, new_verdict_takes_the_place_of_one_that_is_not_asked_for)

@@ -2,6 +2,8 @@
 // A piece of work that the program hands to a device.
 #pragma once
 
+#include "base/address.hpp"
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -10,14 +12,6 @@
 #include <cuda.h>
 
 namespace emuv::cuda {
-
-/// True if a number may be an address that moves. These are a process's, of 47
-/// to 57 bits, and none is in the first 4 GiB (see ranges::reserve()). Few
-/// other numbers are in this range.
-constexpr bool may_be_address(CUdeviceptr number)
-{
-    return number >> 32 != 0 && number >> 57 == 0;
-}
 
 /// The launches of a kernel, while memory may move.
 struct launch_counts

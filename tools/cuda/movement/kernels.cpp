@@ -342,6 +342,16 @@ bool known_kernels::value_at(const layout &known, const values &given,
     return false;
 }
 
+// @return false if a parameter is to be checked, and no address in this launch
+bool known_kernels::is_address(const layout &known, const proof::base &base,
+                               const values &given)
+{
+    CUdeviceptr value = 0;
+    return !base.to_be_checked ||
+           (value_at(known, given, base.offset, value) &&
+            may_be_address(value));
+}
+
 // Puts the values together as the kernel has them.
 // @return false if not all are there
 bool known_kernels::all_values(const layout &known, const values &given,
@@ -360,8 +370,31 @@ bool known_kernels::all_values(const layout &known, const values &given,
     return true;
 }
 
-// Of the findings about certain launches the one that is about this launch.
-// @param pending  set if there is none yet
+// True if all parameters may decide whether a launch is trusted. Where names
+// decide, no finding is needed.
+bool known_kernels::needs_all(const layout &known, const values &given)
+{
+    if (!known.found || known.barred || known.asked || known.reads_tables)
+        return false;
+    switch (known.found->is.load(std::memory_order_acquire)) {
+    case finding::kind::pending:
+        return false;
+    case finding::kind::proven:
+        return known.found->any_parameter ||
+               !std::all_of(known.found->bases.begin(),
+                            known.found->bases.end(),
+                            [&](const proof::base &each) {
+                                return is_address(known, each, given);
+                            });
+    default:
+        return known.found->may_be_settled || known.found->any_parameter;
+    }
+}
+
+// Of the findings about certain launches the one that is about this launch. One
+// that asks for an address where the launch has none takes its trust, unless
+// another one does without.
+// @param pending  set if there may be another one soon
 const finding *
 known_kernels::settled_finding_of(const layout &known,
                                   std::span<const unsigned char> all,
@@ -372,22 +405,28 @@ known_kernels::settled_finding_of(const layout &known,
     const bool seldom = those.size() >= most_settled &&
                         known.missed >= most_missed &&
                         known.missed % most_missed != 0;
+    const finding *doubts = nullptr;
     for (auto at = those.begin(); at != those.end(); ++at) {
         const kind is = (*at)->is.load(std::memory_order_acquire);
         pending = is == kind::pending;
         if (pending)
-            return nullptr;
+            return doubts;
         // One that decides nothing takes back nothing, such as a refusal.
         if (is == kind::unread || (seldom && !takes_trust(**at, is)) ||
             !(*at)->is_about(all))
             continue;
         known.missed = 0;
+        if (!proof::hold((*at)->bases, all)) {
+            doubts = &**at;
+            continue;
+        }
         known.about->found = *at;
         std::rotate(those.begin(), at, at + 1); // it is looked at first
         return &*those.front();
     }
-    known.missed++;
-    return nullptr;
+    if (doubts == nullptr)
+        known.missed++;
+    return doubts;
 }
 
 // The finding that is about this launch, or one that is not there yet.
@@ -399,22 +438,22 @@ const finding *known_kernels::finding_of(const layout &known,
 {
     using kind = finding::kind;
     const finding *const of_all = known.found ? &*known.found : nullptr;
-    const auto is = [](const finding &of) {
-        return of.is.load(std::memory_order_acquire);
-    };
-    if (of_all == nullptr || is(*of_all) == kind::pending ||
-        is(*of_all) == kind::proven || !of_all->may_be_settled || all.empty())
+    if (of_all == nullptr || all.empty())
+        return of_all;
+    const kind is = of_all->is.load(std::memory_order_acquire);
+    if (is == kind::pending ||
+        (is == kind::proven ? proof::hold(of_all->bases, all)
+                            : !of_all->may_be_settled))
         return of_all;
     bool pending = false;
-    if (const finding *const of_some = settled_finding_of(known, all, pending))
+    const finding *const of_some = settled_finding_of(known, all, pending);
+    if (of_some != nullptr && proof::hold(of_some->bases, all))
         return of_some;
-    if (pending)
-        return of_all;
-    if (known.of_some.size() < most_settled) {
+    if (!pending && known.of_some.size() < most_settled) {
         asked = proofs_->ask(known.code, known.name, all);
         known.of_some.push_back(asked);
     }
-    return of_all;
+    return of_some != nullptr ? of_some : of_all;
 }
 
 // Any of the parameters may be one that the kernel goes by.
@@ -440,7 +479,7 @@ void known_kernels::rely_on_bases(const layout &known, const finding &found,
         // A loaded number is added to it, which could be the address.
         if (each.to_be_checked)
             out.by_name = false;
-        if (!there || (each.to_be_checked && !may_be_address(value)))
+        if (!there || !is_address(known, each, given))
             out.trusted = false;
         // The kernel may come to its memory from outside.
         else if (may_be_address(value))
@@ -568,17 +607,9 @@ void known_kernels::scan(const driver &calls, CUfunction function,
     std::unique_lock lock(lock_);
     const layout *known = &layout_of(calls, function, lock);
     std::vector<unsigned char> &all = given_;
-    // Names that decide need no finding.
-    const auto needs_all = [&] {
-        return known->found && !known->barred && !known->asked &&
-               !known->reads_tables &&
-               known->found->is.load(std::memory_order_acquire) !=
-                   finding::kind::pending &&
-               (known->found->may_be_settled || known->found->any_parameter);
-    };
     const finding *found = nullptr;
     for (bool waited = false;; waited = true) {
-        if (!needs_all() || !all_values(*known, given, all))
+        if (!needs_all(*known, given) || !all_values(*known, given, all))
             all.clear();
         proofs::answer_ref asked;
         found = finding_of(*known, all, asked);

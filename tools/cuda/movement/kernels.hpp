@@ -135,7 +135,7 @@ private:
         proofs::answer_ref found;  // of all launches; or none
         proofs::code_ref code;     // or none
         std::size_t bytes = 0;     // of its parameters
-        // Of certain launches, where there is no proof of all.
+        // Of certain launches, where the one about all proves nothing.
         mutable std::vector<proofs::answer_ref> of_some;
         mutable unsigned missed = 0;   // launches in a row that none is about
         named_kernel *about = nullptr; // of its name
@@ -163,6 +163,9 @@ private:
     static launches of(const named_kernel &about);
     static bool value_at(const layout &known, const values &given,
                          std::size_t offset, CUdeviceptr &value);
+    static bool is_address(const layout &known, const proof::base &base,
+                           const values &given);
+    static bool needs_all(const layout &known, const values &given);
     static bool all_values(const layout &known, const values &given,
                            std::vector<unsigned char> &all);
     static void name_all(const layout &known, const values &given, work &out);

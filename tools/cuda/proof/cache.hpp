@@ -58,8 +58,8 @@ public:
     /// A verdict about all launches.
     /// @return null if it is not there
     [[nodiscard]] const verdict *find(const fingerprint &of) const;
-    /// A verdict about launches like the one with these parameters. It is the
-    /// last one to make room for others from here on.
+    /// A verdict about launches like the one with these parameters, whose bases
+    /// hold there. It is the last one to make room for others from here on.
     [[nodiscard]] const verdict *
     find(const fingerprint &of, std::span<const unsigned char> parameters);
     /// A new verdict about certain launches takes the place of the one that was

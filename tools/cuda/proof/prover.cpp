@@ -12,6 +12,7 @@
 // One that still has its mark at the return has what it had at the call.
 #include "proof/prover.hpp"
 
+#include "base/address.hpp"
 #include "proof/sass.hpp"
 #include "proof/terms.hpp"
 
@@ -2142,8 +2143,10 @@ private:
         if (descriptor && (!drivers || more)) {
             fail(obstacle::descriptor, at);
         } else if (bank == parameter_bank && !drivers) {
-            bool &checked = bases_.emplace(offset - kernel_.parameters, false)
-                                .first->second;
+            const std::uint32_t which = offset - kernel_.parameters;
+            if (more && is_no_address(which))
+                return fail(obstacle_of(of.high.added), at), true;
+            bool &checked = bases_.emplace(which, false).first->second;
             checked = checked || more;
         } else if (bank == indexed_bank) {
             if (more)
@@ -2161,6 +2164,27 @@ private:
         } else {
             return false;
         }
+        return true;
+    }
+
+    // In the launch at hand. Then this holds for those alone that have the same
+    // upper half there.
+    bool is_no_address(std::uint32_t parameter)
+    {
+        if (!settles_ || base{parameter, true}.holds(given_))
+            return false;
+        const term_number here =
+            add({.is = term::kind::word, .number = parameter + 4});
+        if (here == no_term)
+            return false;
+        const term_number same =
+            add({.is = term::kind::comparison,
+                 .how = compared::equal,
+                 .a = here,
+                 .b = add({.is = term::kind::number,
+                           .number = truth_of_[here]})});
+        if (same != no_term)
+            settled_.insert(same);
         return true;
     }
 
@@ -2433,6 +2457,26 @@ const char *describe(obstacle what)
         return "an address of a parameter, or from memory";
     }
     return "?";
+}
+
+bool base::holds(std::span<const unsigned char> parameters) const
+{
+    std::uint64_t value = 0;
+    if (!to_be_checked)
+        return true;
+    if (offset > parameters.size() ||
+        parameters.size() - offset < sizeof value)
+        return false;
+    std::memcpy(&value, parameters.data() + offset, sizeof value);
+    return may_be_address(value);
+}
+
+bool hold(std::span<const base> bases,
+          std::span<const unsigned char> parameters)
+{
+    return std::all_of(
+        bases.begin(), bases.end(),
+        [&](const base &each) { return each.holds(parameters); });
 }
 
 verdict prove(const kernel_code &kernel)

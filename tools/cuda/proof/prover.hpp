@@ -69,8 +69,16 @@ struct base
     /// parameter has to be one in a known allocation.
     bool to_be_checked = false;
 
+    /// False if it is to be checked and no address in a launch with these
+    /// parameters.
+    [[nodiscard]] bool holds(std::span<const unsigned char> parameters) const;
+
     friend bool operator==(const base &, const base &) = default;
 };
+
+/// True if all of them hold.
+bool hold(std::span<const base> bases,
+          std::span<const unsigned char> parameters);
 
 struct verdict
 {
@@ -91,6 +99,12 @@ struct verdict
     [[nodiscard]] bool is_about(std::span<const unsigned char> parameters) const
     {
         return hold(terms, premises, parameters);
+    }
+    /// True if no base that is to be checked is no address there.
+    [[nodiscard]] bool
+    bases_hold(std::span<const unsigned char> parameters) const
+    {
+        return hold(bases, parameters);
     }
 };
 

@@ -16,7 +16,7 @@ enum : std::uint8_t
 {
     never = 0,
     less = 1,
-    equal = 2,
+    equal = compared::equal,
     less_or_equal = 3,
     greater = 4,
     different = 5,

@@ -51,6 +51,7 @@ constexpr term::kind last_kind = term::kind::truths;
 /// `(A how B) joined with C`. The upper halves of two numbers are compared with
 /// D, which is the result of their lower halves.
 namespace compared {
+constexpr std::uint8_t equal = 2; // how
 constexpr std::uint8_t with_sign = 1;
 constexpr std::uint8_t upper_halves = 2;
 constexpr std::uint8_t join_shift = 2; // 0: and, 1: or, 2: exclusive or
