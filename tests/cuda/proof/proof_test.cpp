@@ -312,6 +312,33 @@ TEST_P(proofs, few_registers_change_no_verdict)
     }
 }
 
+TEST(proof_stack, is_lost_to_an_atomic_operation_that_fills_its_register)
+{
+    const content file = read(PROOF_FOLDER "/kernels.sm_90.spilled.cubin");
+    const auto code = proof::read_cubin(file);
+    ASSERT_TRUE(code);
+    const auto kernel =
+        std::find_if(code->kernels.begin(), code->kernels.end(),
+                     [](const proof::kernel_code &each) {
+                         return each.name == "proven_kept_on_the_stack";
+                     });
+    ASSERT_NE(kernel, code->kernels.end());
+    // In place of what no way leads to, behind the end: one that fills register
+    // 0, and one that fills register 1 as well, which is the stack's.
+    const auto with_last = [&](std::uint64_t type) {
+        const std::uint64_t last[] = {0x00000002040089a8,
+                                      0x00056200081ee1e6 | type << 9};
+        content changed(kernel->code.begin(), kernel->code.end());
+        std::memcpy(changed.data() + changed.size() - sizeof last, last,
+                    sizeof last);
+        proof::kernel_code other = *kernel;
+        other.code = changed;
+        return proof::prove(other).proven();
+    };
+    EXPECT_TRUE(with_last(0)) << "32 bits";
+    EXPECT_FALSE(with_last(2)) << "64 bits";
+}
+
 INSTANTIATE_TEST_SUITE_P(sm, proofs, testing::Values(80, 86, 89, 90, 100, 120),
                          testing::PrintToStringParamName());
 

@@ -1875,8 +1875,9 @@ private:
         case effect::program_counter:
             return 2;
         case effect::load_both:
-        case effect::atomic:
             return 4;
+        case effect::atomic:
+            return what.width_of_atomic();
         case effect::load_elsewhere:
             return is_plain_load(what) ? what.width() : 8;
         case effect::nothing:
