@@ -863,6 +863,9 @@ void about_nodes(questions &q)
         (s.made_set_node(),
          d.cuGraphExecMemsetNodeSetParams(s.made_exec(), s.node,
                                           s.zeros_to(s.freed, 64), s.context)));
+    ASK("cuGraphExecChildGraphNodeSetParams null",
+        (s.made_set_node(),
+         d.cuGraphExecChildGraphNodeSetParams(s.made_exec(), s.node, nullptr)));
     ASK("cuGraphExecKernelNodeSetParams null",
         (s.made_copy_node(),
          d.cuGraphExecKernelNodeSetParams(s.made_exec(), s.node, nullptr)));

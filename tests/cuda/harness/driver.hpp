@@ -153,6 +153,8 @@ namespace harness {
     X(cuGraphExecMemcpyNodeSetParams)                                          \
     X(cuGraphExecMemsetNodeSetParams)                                          \
     X(cuGraphExecNodeSetParams)                                                \
+    X(cuGraphChildGraphNodeGetGraph)                                           \
+    X(cuGraphExecChildGraphNodeSetParams)                                      \
     X(cuGraphExecKernelNodeSetParams)                                          \
     X(cuGraphExecUpdate)                                                       \
     X(cuGraphNodeSetEnabled)                                                   \

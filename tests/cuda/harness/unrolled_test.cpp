@@ -215,6 +215,75 @@ TEST_F(GraphSteps, TakeOverAKernelsParameters)
     OK(cuda().cuGraphDestroy(graph));
 }
 
+// As libraries do whose work others capture, a part at a time.
+TEST_F(GraphSteps, RunTheGraphsInThem)
+{
+    CUgraph inner = nullptr, middle = nullptr, outer = nullptr;
+    CUgraphExec exec = nullptr;
+    ASSERT_NO_FATAL_FAILURE(capture_adds(inner, 3));
+    CUgraphNode first = nullptr, second = nullptr, third = nullptr;
+    OK(cuda().cuGraphCreate(&middle, 0));
+    OK(cuda().cuGraphAddChildGraphNode(&first, middle, nullptr, 0, inner));
+    ASSERT_NO_FATAL_FAILURE(add_node(middle, {first}, 1, 7, second));
+    OK(cuda().cuGraphCreate(&outer, 0));
+    ASSERT_NO_FATAL_FAILURE(add_node(outer, {}, 0, 5, first));
+    OK(cuda().cuGraphAddChildGraphNode(&second, outer, &first, 1, middle));
+    OK(cuda().cuGraphAddChildGraphNode(&third, outer, &second, 1, inner));
+    OK(cuda().cuGraphInstantiate(&exec, outer, 0));
+    for (CUgraph each : {inner, middle, outer})
+        OK(cuda().cuGraphDestroy(each));
+    for (int round = 0; round < rounds; ++round) {
+        OK(cuda().cuGraphLaunch(exec, streams[0]));
+        expect_adds(3);
+        expect_adds(3);
+        expected[0] += 5;
+        expected[1] += 7;
+    }
+    ASSERT_NO_FATAL_FAILURE(check());
+    OK(cuda().cuGraphExecDestroy(exec));
+}
+
+TEST_F(GraphSteps, TakeOverAnotherGraphForOneInThem)
+{
+    CUgraph some = nullptr, others = nullptr, outer = nullptr;
+    CUgraphExec exec = nullptr;
+    ASSERT_NO_FATAL_FAILURE(capture_adds(some, 3));
+    ASSERT_NO_FATAL_FAILURE(capture_adds(others, 40));
+    CUgraphNode first = nullptr, second = nullptr, third = nullptr;
+    OK(cuda().cuGraphCreate(&outer, 0));
+    OK(cuda().cuGraphAddChildGraphNode(&first, outer, nullptr, 0, some));
+    ASSERT_NO_FATAL_FAILURE(add_node(outer, {first}, 0, 5, second));
+    OK(cuda().cuGraphAddChildGraphNode(&third, outer, &second, 1, some));
+    OK(cuda().cuGraphInstantiate(&exec, outer, 0));
+    for (int round = 0; round < rounds; ++round) {
+        const bool odd = round % 2 != 0;
+        OK(cuda().cuGraphExecChildGraphNodeSetParams(exec, third,
+                                                     odd ? others : some));
+        OK(cuda().cuGraphLaunch(exec, streams[0]));
+        expect_adds(3);
+        expect_adds(odd ? 40 : 3);
+        expected[0] += 5;
+    }
+    // And for one kernel of one of them.
+    CUgraph inner = nullptr;
+    OK(cuda().cuGraphChildGraphNodeGetGraph(first, &inner));
+    CUgraphNode nodes[count] = {};
+    std::size_t got = count;
+    OK(cuda().cuGraphGetNodes(inner, nodes, &got));
+    ASSERT_EQ(got, std::size_t{count});
+    adding given{buffers[0], words, 500};
+    const CUDA_KERNEL_NODE_PARAMS params = given.params(add_to);
+    OK(cuda().cuGraphExecKernelNodeSetParams(exec, nodes[0], &params));
+    OK(cuda().cuGraphLaunch(exec, streams[0]));
+    expect_adds(3);
+    expect_adds(40);
+    expected[0] += 5 + 500 - 3;
+    ASSERT_NO_FATAL_FAILURE(check());
+    OK(cuda().cuGraphExecDestroy(exec));
+    for (CUgraph each : {some, others, outer})
+        OK(cuda().cuGraphDestroy(each));
+}
+
 // The driver never runs an executable graph beside itself.
 TEST_F(GraphSteps, LaunchedOnTwoStreamsFollowEachOther)
 {

@@ -120,11 +120,42 @@ CUresult make_memory(context &owner, std::size_t bytes, operation &out)
     return CUDA_SUCCESS;
 }
 
-CUresult instantiate(context &owner, const graph &from,
-                     std::shared_ptr<graph_exec> &out)
+graph *child_of(const operation &op)
 {
-    out = std::make_shared<graph_exec>();
-    out->owner = &owner;
+    return op.type == CU_GRAPH_NODE_TYPE_GRAPH
+               ? static_cast<graph *>(op.params.get())
+               : nullptr;
+}
+
+namespace {
+
+operation child_operation(const graph &child)
+{
+    operation op;
+    op.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    op.run = [] {};
+    auto copy = clone(child);
+    the().graphs.add<CUgraph>(copy);
+    op.params = std::move(copy);
+    return op;
+}
+
+// It goes, and the graphs in it.
+void forget(const operation &op)
+{
+    if (const graph *const child = child_of(op)) {
+        for (const auto &one : child->nodes)
+            forget(one->op);
+        the().graphs.remove(child);
+    }
+}
+
+// @param before  the steps that all of it comes after
+// @param ends  out: the steps after which all of it is done
+CUresult append(graph_exec &out, const graph &from,
+                const std::vector<std::size_t> &before,
+                std::vector<std::size_t> &ends)
+{
     std::map<const node *, std::size_t> place;
     while (place.size() < from.nodes.size()) {
         bool moved = false;
@@ -136,18 +167,52 @@ CUresult instantiate(context &owner, const graph &from,
             if (graph_memory *memory = memory_of(one->op))
                 if (!memory->take())
                     return CUDA_ERROR_OUT_OF_MEMORY;
-            std::vector<std::size_t> after;
+            std::vector<std::size_t> after = before;
             for (const node *n : one->after)
                 after.push_back(place[n]);
-            place[one.get()] = out->steps.size();
-            out->steps.push_back({one.get(), one->op});
-            out->after.push_back(std::move(after));
+            if (const graph *child = child_of(one->op)) {
+                const std::vector<std::size_t> first = after;
+                if (CUresult r = append(out, *child, first, after))
+                    return r;
+            }
+            place[one.get()] = out.steps.size();
+            ends.push_back(out.steps.size());
+            out.steps.push_back({one.get(), one->op});
+            out.after.push_back(std::move(after));
             moved = true;
         }
         if (!moved) // a circle
             return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
+}
+
+} // namespace
+
+std::shared_ptr<graph> clone(const graph &of)
+{
+    auto made = std::make_shared<graph>();
+    std::map<const node *, node *> clones;
+    for (const auto &one : of.nodes) {
+        const graph *const child = child_of(one->op);
+        node *copy =
+            add_node(*made, child ? child_operation(*child) : one->op, {});
+        copy->original = one.get();
+        clones[one.get()] = copy;
+    }
+    for (const auto &one : of.nodes)
+        for (const node *before : one->after)
+            clones[one.get()]->after.push_back(clones[before]);
+    return made;
+}
+
+CUresult instantiate(context &owner, const graph &from,
+                     std::shared_ptr<graph_exec> &out)
+{
+    out = std::make_shared<graph_exec>();
+    out->owner = &owner;
+    std::vector<std::size_t> ends;
+    return append(*out, from, {}, ends);
 }
 
 namespace {
@@ -301,8 +366,13 @@ CUresult cuGraphCreate(CUgraph *phGraph, unsigned flags)
 CUresult cuGraphDestroy(CUgraph hGraph)
 {
     SIM_ENTER(init);
-    return the().graphs.remove(hGraph) ? CUDA_SUCCESS
-                                       : CUDA_ERROR_INVALID_VALUE;
+    const auto found = the().graphs.find(hGraph);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (const auto &one : found->nodes)
+        forget(one->op);
+    the().graphs.remove(hGraph);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -503,6 +573,60 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
     return replace(hGraphExec, hNode, op.type, op);
 }
 
+CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode *dependencies,
+                                  size_t numDependencies, CUgraph childGraph)
+{
+    SIM_ENTER(init);
+    auto child = the().graphs.find(childGraph);
+    if (!child || !the().graphs.find(hGraph))
+        return CUDA_ERROR_INVALID_VALUE;
+    operation op = child_operation(*child);
+    const CUresult r =
+        add(phGraphNode, hGraph, dependencies, numDependencies, op);
+    if (r != CUDA_SUCCESS)
+        forget(op);
+    return r;
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
+{
+    SIM_ENTER(init);
+    node *found = find_node(hNode);
+    graph *child = found ? child_of(found->op) : nullptr;
+    if (!phGraph || !child)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = reinterpret_cast<CUgraph>(child);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec,
+                                            CUgraphNode hNode,
+                                            CUgraph childGraph)
+{
+    SIM_ENTER(context);
+    auto exec = the().execs.find(hGraphExec);
+    auto child = the().graphs.find(childGraph);
+    graph_exec::step *const last =
+        exec ? exec->find(reinterpret_cast<const node *>(hNode)) : nullptr;
+    if (!child || !last || !child_of(last->op))
+        return CUDA_ERROR_INVALID_VALUE;
+    std::shared_ptr<graph_exec> other;
+    if (CUresult r = instantiate(*entered.current, *child, other))
+        return r;
+    // Those before it are its own, one for each node.
+    const auto count = other->steps.size();
+    graph_exec::step *const first = last - count;
+    if (static_cast<std::size_t>(last - exec->steps.data()) < count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < count; ++i)
+        if (first[i].op.type != other->steps[i].op.type)
+            return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < count; ++i)
+        first[i].op = other->steps[i].op;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                             const CUgraphNode *dependencies,
                             size_t numDependencies,
@@ -699,17 +823,7 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
     auto found = the().graphs.find(originalGraph);
     if (!phGraphClone || !found)
         return CUDA_ERROR_INVALID_VALUE;
-    auto made = std::make_shared<graph>();
-    std::map<const node *, node *> clones;
-    for (const auto &one : found->nodes) {
-        node *copy = add_node(*made, one->op, {});
-        copy->original = one.get();
-        clones[one.get()] = copy;
-    }
-    for (const auto &one : found->nodes)
-        for (const node *before : one->after)
-            clones[one.get()]->after.push_back(clones[before]);
-    *phGraphClone = the().graphs.add<CUgraph>(made);
+    *phGraphClone = the().graphs.add<CUgraph>(clone(*found));
     return CUDA_SUCCESS;
 }
 
@@ -736,6 +850,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode)
     if (!found)
         return CUDA_ERROR_INVALID_VALUE;
     auto &nodes = found->owner->nodes;
+    forget(found->op);
     for (const auto &one : nodes)
         std::erase(one->after, found);
     std::erase_if(nodes, [&](const auto &n) { return n.get() == found; });

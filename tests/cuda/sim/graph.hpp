@@ -74,7 +74,12 @@ struct capture
 node *add_node(graph &to, operation op, const std::vector<node *> &after);
 // The allocation node of a capture or of cuGraphAddMemAllocNode.
 CUresult make_memory(context &owner, std::size_t bytes, operation &out);
-// Nodes and their dependencies, as an executable graph. Out of memory when an
+// A copy, and copies of the graphs in it, which are found from then on.
+std::shared_ptr<graph> clone(const graph &of);
+// The graph of a node that is one; or null.
+graph *child_of(const operation &op);
+// Nodes and their dependencies, as an executable graph. A graph in it is its
+// steps, and one that does nothing behind them. Out of memory when an
 // allocation node finds no VRAM.
 CUresult instantiate(context &owner, const graph &from,
                      std::shared_ptr<graph_exec> &out);

@@ -21,7 +21,6 @@ constexpr double large_part = 0.1;
 constexpr double very_large_part = 0.3;
 // A forward pass is about a third of a training step.
 constexpr double forward_part = 1.0 / 3;
-constexpr std::size_t longest_line = 79;
 
 // Text as printf makes it, but without its decimal point, which follows the
 // program's locale.
@@ -304,15 +303,15 @@ void describe_lists(const summary &of, std::vector<std::string> &lines)
                              "in which these run",
                              time_text(of.untrusted_ns).c_str()));
     for (const auto &each : of.kernels) {
-        const std::string line =
-            text("    %s launches, %s, %s before them%s%.60s",
-                 tenths(each.launches).c_str(), time_text(each.busy_ns).c_str(),
-                 time_text(each.waited_ns).c_str(),
-                 each.why.empty() ? "" : ": ", each.why.c_str());
-        lines.push_back(line.substr(0, longest_line));
+        lines.push_back(text("    %s launches, %s, %s before them",
+                             tenths(each.launches).c_str(),
+                             time_text(each.busy_ns).c_str(),
+                             time_text(each.waited_ns).c_str()));
         lines.push_back("      " + (each.name.empty()
                                         ? std::string("graphs and other work")
                                         : each.name.substr(0, 73)));
+        if (!each.why.empty())
+            lines.push_back("      for: " + each.why.substr(0, 68));
     }
 }
 

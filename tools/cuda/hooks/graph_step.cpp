@@ -159,34 +159,62 @@ CUresult fill(const CUDA_MEMSET_NODE_PARAMS &what, CUstream stream)
     }
 }
 
-bool is_kernel(CUgraphNode node)
+CUgraphNodeType type_of(CUgraphNode node)
 {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    return EMUV_REAL(cuGraphNodeGetType)(node, &type) == CUDA_SUCCESS &&
-           type == CU_GRAPH_NODE_TYPE_KERNEL;
+    return EMUV_REAL(cuGraphNodeGetType)(node, &type) == CUDA_SUCCESS
+               ? type
+               : CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-// The nodes of a graph, each behind all that it depends on. Nothing if edges
-// leave the order of two kernels open, since one may wait for the other; nor if
-// the driver does not tell.
-std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
+// @return false if the driver does not tell
+bool ask_nodes(CUgraph graph, std::vector<CUgraphNode> &out)
 {
     std::size_t count = 0;
+    if (EMUV_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS)
+        return false;
+    out.resize(count);
+    return count == 0 || EMUV_REAL(cuGraphGetNodes)(graph, out.data(),
+                                                    &count) == CUDA_SUCCESS;
+}
+
+// The kernels of a node: of one that is a graph, all of that.
+std::size_t kernels_of(CUgraphNode node)
+{
+    const CUgraphNodeType type = type_of(node);
+    CUgraph child = nullptr;
+    std::vector<CUgraphNode> nodes;
+    if (type != CU_GRAPH_NODE_TYPE_GRAPH ||
+        EMUV_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) !=
+            CUDA_SUCCESS ||
+        !ask_nodes(child, nodes))
+        return type == CU_GRAPH_NODE_TYPE_KERNEL ? 1 : 0;
+    std::size_t count = 0;
+    for (const CUgraphNode each : nodes)
+        count += kernels_of(each);
+    return count;
+}
+
+constexpr const char *not_told = "a graph of which the driver tells too little";
+
+// Finds the nodes of a graph, each behind all that it depends on.
+// @return why the graph has to run as a whole; or null
+const char *put_in_order(CUgraph graph, std::vector<CUgraphNode> &out)
+{
+    std::vector<CUgraphNode> nodes;
     std::size_t edges = 0;
-    if (EMUV_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS ||
+    if (!ask_nodes(graph, nodes) ||
         EMUV_REAL(cuGraphGetEdges_v2)(graph, nullptr, nullptr, nullptr,
                                       &edges) != CUDA_SUCCESS)
-        return {};
-    std::vector<CUgraphNode> nodes(count);
+        return not_told;
     std::vector<CUgraphNode> from(edges);
     std::vector<CUgraphNode> to(edges);
     std::vector<CUgraphEdgeData> data(edges);
-    if ((count > 0 && EMUV_REAL(cuGraphGetNodes)(graph, nodes.data(), &count) !=
-                          CUDA_SUCCESS) ||
-        (edges > 0 &&
-         EMUV_REAL(cuGraphGetEdges_v2)(graph, from.data(), to.data(),
-                                       data.data(), &edges) != CUDA_SUCCESS))
-        return {};
+    if (edges > 0 &&
+        EMUV_REAL(cuGraphGetEdges_v2)(graph, from.data(), to.data(),
+                                      data.data(), &edges) != CUDA_SUCCESS)
+        return not_told;
+    const std::size_t count = nodes.size();
     std::map<CUgraphNode, std::size_t> places;
     for (std::size_t i = 0; i < count; i++)
         places[nodes[i]] = i;
@@ -196,7 +224,7 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
         const auto first = places.find(from[i]);
         const auto second = places.find(to[i]);
         if (first == places.end() || second == places.end())
-            return {};
+            return not_told;
         then[first->second].push_back(second->second);
         waits_for[second->second]++;
     }
@@ -205,7 +233,6 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
     for (std::size_t i = 0; i < count; i++)
         if (waits_for[i] == 0)
             ready.insert(i);
-    std::vector<CUgraphNode> out;
     // On the longest path to each node, which has all kernels if there is one
     // that has.
     std::vector<std::size_t> kernels_before(count);
@@ -215,7 +242,7 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
         const std::size_t next = *ready.begin();
         ready.erase(ready.begin());
         out.push_back(nodes[next]);
-        const std::size_t one = is_kernel(nodes[next]) ? 1 : 0;
+        const std::size_t one = kernels_of(nodes[next]);
         kernels += one;
         const std::size_t with_it = kernels_before[next] + one;
         longest = std::max(longest, with_it);
@@ -225,47 +252,102 @@ std::optional<std::vector<CUgraphNode>> in_order(CUgraph graph)
                 ready.insert(each);
         }
     }
-    if (out.size() != count || longest != kernels)
-        return {};
-    return out;
+    if (out.size() != count)
+        return not_told;
+    // One of two may wait for what the other one writes.
+    return longest == kernels ? nullptr
+                              : "a graph that leaves the order of kernels open";
 }
 
-// The step of a node; nothing for an empty one.
-// @param whole  out: true if the graph has to run as a whole
-std::optional<graph_step> step_of(CUgraphNode node, CUcontext context,
-                                  bool &whole)
+// Why a graph with such a node runs as a whole.
+const char *name_of_kind(CUgraphNodeType type)
+{
+    switch (type) {
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return "a graph that calls a function of the host";
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return "a graph with events";
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return "a graph that allocates memory";
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return "a graph with conditions";
+    default:
+        return "a graph with a node of another kind";
+    }
+}
+
+const char *add_steps(CUgraph graph, CUcontext context,
+                      std::vector<graph_step> &to);
+
+// Adds the steps of a graph in a graph.
+const char *add_child(CUgraphNode node, CUcontext context,
+                      std::vector<graph_step> &to)
+{
+    CUgraph child = nullptr;
+    const std::size_t before = to.size();
+    if (EMUV_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) != CUDA_SUCCESS)
+        return not_told;
+    const char *const whole = add_steps(child, context, to);
+    for (std::size_t i = before; i < to.size(); i++)
+        to[i].child = node;
+    return whole;
+}
+
+// Adds the step of a node, unless it is an empty one.
+// @return why the graph has to run as a whole; or null
+const char *add_step(CUgraphNode node, CUcontext context,
+                     std::vector<graph_step> &to)
 {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    whole = EMUV_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS;
-    if (whole)
-        return {};
+    if (EMUV_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
+        return not_told;
     switch (type) {
     case CU_GRAPH_NODE_TYPE_EMPTY:
-        return {};
+        return nullptr;
     case CU_GRAPH_NODE_TYPE_KERNEL: {
         auto kernel = kernel_step::of(node);
-        whole = !kernel || !kernel->is_for(context);
-        if (whole)
-            return {};
-        return graph_step{node, std::move(*kernel)};
+        if (!kernel)
+            return not_told;
+        if (!kernel->is_for(context))
+            return "a graph of another context";
+        to.push_back({.node = node, .what = std::move(*kernel)});
+        return nullptr;
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
         CUDA_MEMCPY3D copy{};
-        whole = EMUV_REAL(cuGraphMemcpyNodeGetParams)(node, &copy) !=
-                    CUDA_SUCCESS ||
-                !may_be_a_step(copy);
-        return graph_step{node, copy};
+        if (EMUV_REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS)
+            return not_told;
+        to.push_back({.node = node, .what = copy});
+        return may_be_a_step(copy) ? nullptr
+                                   : "a graph that copies pageable memory";
     }
     case CU_GRAPH_NODE_TYPE_MEMSET: {
         CUDA_MEMSET_NODE_PARAMS filling{};
-        whole = EMUV_REAL(cuGraphMemsetNodeGetParams)(node, &filling) !=
-                CUDA_SUCCESS;
-        return graph_step{node, filling};
+        to.push_back({.node = node, .what = filling});
+        return EMUV_REAL(cuGraphMemsetNodeGetParams)(
+                   node, std::get_if<CUDA_MEMSET_NODE_PARAMS>(
+                             &to.back().what)) == CUDA_SUCCESS
+                   ? nullptr
+                   : not_told;
     }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return add_child(node, context, to);
     default:
-        whole = true;
-        return {};
+        return name_of_kind(type);
     }
+}
+
+const char *add_steps(CUgraph graph, CUcontext context,
+                      std::vector<graph_step> &to)
+{
+    std::vector<CUgraphNode> nodes;
+    const char *whole = put_in_order(graph, nodes);
+    for (const CUgraphNode each : nodes)
+        if (whole == nullptr)
+            whole = add_step(each, context, to);
+    return whole;
 }
 
 } // namespace
@@ -429,22 +511,11 @@ void graph_step::name(std::vector<CUdeviceptr> &out,
     }
 }
 
-std::optional<std::vector<graph_step>> steps_of(CUgraph graph,
-                                                CUcontext context)
+graph_steps steps_of(CUgraph graph, CUcontext context)
 {
-    const auto nodes = in_order(graph);
-    if (!nodes)
-        return {};
-    std::vector<graph_step> out;
-    for (const CUgraphNode each : *nodes) {
-        bool whole = false;
-        auto step = step_of(each, context, whole);
-        if (whole)
-            return {};
-        if (step)
-            out.push_back(std::move(*step));
-    }
-    return out;
+    graph_steps made;
+    made.whole = add_steps(graph, context, made.all);
+    return made;
 }
 
 } // namespace emuv::cuda

@@ -65,6 +65,9 @@ struct graph_step
 {
     CUgraphNode node = nullptr;
     std::variant<kernel_step, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS> what;
+    /// The graph's own node if that is a graph, and the step is of that; or
+    /// null.
+    CUgraphNode child = nullptr;
 
     /// Launches it.
     /// @param stream  with the default streams named
@@ -73,10 +76,17 @@ struct graph_step
     void name(std::vector<CUdeviceptr> &out, std::vector<CUdeviceptr> &left);
 };
 
-/// The steps of a graph, in the order that its edges demand.
+/// A graph, step by step.
+struct graph_steps
+{
+    std::vector<graph_step> all;
+    /// Why it has to run as a whole, a string that stays; or null.
+    const char *whole = nullptr;
+};
+
+/// The steps of a graph and of the graphs in it, in the order that its edges
+/// demand.
 /// @param context  in which they are to run
-/// @return nothing if it has to run as a whole
-std::optional<std::vector<graph_step>> steps_of(CUgraph graph,
-                                                CUcontext context);
+graph_steps steps_of(CUgraph graph, CUcontext context);
 
 } // namespace emuv::cuda

@@ -264,6 +264,17 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
     return to == nullptr ? real : set_kernel(exec, node, *to, real);
 }
 
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            CUgraph child)
+{
+    const CUresult real =
+        EMUV_REAL(cuGraphExecChildGraphNodeSetParams)(exec, node, child);
+    state *const ours = state_if_ours();
+    if (ours != nullptr && real == CUDA_SUCCESS)
+        ours->unrolled.changed(exec, node, child);
+    return real;
+}
+
 // ---- Changing any node
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)

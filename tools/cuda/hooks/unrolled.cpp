@@ -47,58 +47,74 @@ unrolled_graphs::find(CUgraphExec which)
     return found != all_.end() ? found->second : counted_ref<executable>();
 }
 
-void unrolled_graphs::put(CUgraphExec which, CUgraph from)
+// Reads a graph. It is to run as a whole if it says why.
+counted_ref<unrolled_graphs::executable> unrolled_graphs::made_of(CUgraph from)
 {
+    counted_ref<executable> made(new executable);
     const state *const ours = current_state();
     const CUcontext context =
         ours != nullptr ? current_context(ours->calls) : nullptr;
-    if (context == nullptr || ties_objects_.load())
-        return;
+    if (context == nullptr)
+        return made;
     const beside_captures apart(ours->calls);
-    if (!is_alone(*ours, context))
-        return;
-    auto steps = steps_of(from, context);
-    if (!steps)
-        return;
-    counted_ref<executable> made(new executable);
-    made->steps = std::move(*steps);
-    made->context = made->made_in = context;
-    const std::lock_guard guard(lock_);
-    all_.insert_or_assign(which, std::move(made));
-    any_.store(true, std::memory_order_release);
+    if (ties_objects_.load()) {
+        made->whole = "a graph in a program that ties objects to graphs";
+    } else if (!is_alone(*ours, context)) {
+        made->whole = "a graph that is made beside a second context";
+    } else {
+        graph_steps steps = steps_of(from, context);
+        made->whole = steps.whole;
+        made->steps = std::move(steps.all);
+    }
+    if (made->whole == nullptr)
+        made->context = made->made_in = context;
+    return made;
 }
 
 void unrolled_graphs::instantiated(CUgraphExec made, CUgraph from,
                                    unsigned long long flags)
 {
-    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0)
-        put(made, from);
+    counted_ref<executable> known;
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0) {
+        known = made_of(from);
+    } else {
+        known = counted_ref<executable>(new executable);
+        known->whole = "a graph that the device launches";
+    }
+    const std::lock_guard guard(lock_);
+    all_.insert_or_assign(made, std::move(known));
+    any_.store(true, std::memory_order_release);
+}
+
+void unrolled_graphs::make_whole(executable &which, const char *why)
+{
+    which.context = nullptr; // see run()
+    which.whole = why;
 }
 
 void unrolled_graphs::updated(CUgraphExec which, CUgraph from)
 {
     const auto found = find(which);
-    if (!found)
+    if (!found || found->made_in == nullptr)
         return;
     const std::lock_guard guard(found->lock);
     const state *const ours = current_state();
-    std::optional<std::vector<graph_step>> steps;
-    if (ours != nullptr && !ties_objects_.load()) {
-        const beside_captures apart(ours->calls);
-        steps = steps_of(from, found->context);
-    }
     found->named = false;
-    if (steps)
-        found->steps = std::move(*steps);
+    if (ours == nullptr || ties_objects_.load())
+        return make_whole(*found, "a graph that was updated by another");
+    const beside_captures apart(ours->calls);
+    graph_steps steps = steps_of(from, found->context);
+    if (steps.whole != nullptr)
+        make_whole(*found, steps.whole);
     else
-        found->context = nullptr; // one whole: see run()
+        found->steps = std::move(steps.all);
 }
 
 void unrolled_graphs::changed(CUgraphExec which, CUgraphNode node,
                               const CUDA_KERNEL_NODE_PARAMS &kernel)
 {
     const auto found = find(which);
-    if (!found)
+    if (!found || found->made_in == nullptr)
         return;
     const std::lock_guard guard(found->lock);
     const auto step =
@@ -110,15 +126,52 @@ void unrolled_graphs::changed(CUgraphExec which, CUgraphNode node,
                             : nullptr;
     if (known == nullptr || !known->take(kernel) ||
         !known->is_for(found->context))
-        found->context = nullptr;
+        make_whole(*found, "a graph with a node that was changed");
+}
+
+void unrolled_graphs::changed(CUgraphExec which, CUgraphNode node,
+                              CUgraph child)
+{
+    const auto found = find(which);
+    if (!found || found->made_in == nullptr)
+        return;
+    const std::lock_guard guard(found->lock);
+    const state *const ours = current_state();
+    found->named = false;
+    std::vector<graph_step> &steps = found->steps;
+    const auto is_of_child = [node](const graph_step &each) {
+        return each.child == node;
+    };
+    const auto first = std::find_if(steps.begin(), steps.end(), is_of_child);
+    const auto last = std::find_if_not(first, steps.end(), is_of_child);
+    if (ours == nullptr || ties_objects_.load())
+        return make_whole(*found, "a graph with a node that was changed");
+    const beside_captures apart(ours->calls);
+    graph_steps made = steps_of(child, found->context);
+    // It has the same nodes: the driver demands that.
+    if (made.whole != nullptr || found->context == nullptr ||
+        made.all.size() != static_cast<std::size_t>(last - first))
+        return make_whole(*found, made.whole != nullptr
+                                      ? made.whole
+                                      : "a graph with a node that was changed");
+    for (auto [to, from] = std::pair(first, made.all.begin()); to != last;
+         ++to, ++from)
+        to->what = std::move(from->what);
 }
 
 void unrolled_graphs::is_whole(CUgraphExec which)
 {
-    if (const auto found = find(which)) {
-        const std::lock_guard guard(found->lock);
-        found->context = nullptr;
-    }
+    const auto found = find(which);
+    if (!found || found->made_in == nullptr)
+        return;
+    const std::lock_guard guard(found->lock);
+    make_whole(*found, "a graph with a node that was changed");
+}
+
+const char *unrolled_graphs::why_whole(CUgraphExec which)
+{
+    const auto found = find(which);
+    return found ? found->whole : nullptr;
 }
 
 void unrolled_graphs::goes(CUgraphExec which)
@@ -242,7 +295,7 @@ void unrolled_graphs::note_last(executable &which, CUstream stream)
     const state *const ours = current_state();
     if (ours == nullptr || which.last == nullptr ||
         ours->calls.cuEventRecord(which.last, stream) != CUDA_SUCCESS)
-        which.context = nullptr;
+        make_whole(which, "a graph whose end could not be noted");
 }
 
 // @return nothing if it has to run as a whole
@@ -257,7 +310,7 @@ std::optional<CUresult> unrolled_graphs::run(executable &which, CUstream stream)
             return {};
         // The driver has accepted the node, so a step by itself lacks
         // something.
-        which.context = nullptr;
+        make_whole(which, "a graph of which a step was refused");
         break;
     }
     note_last(which, stream);

@@ -47,8 +47,13 @@ public:
     /// It has taken over a kernel's.
     void changed(CUgraphExec which, CUgraphNode node,
                  const CUDA_KERNEL_NODE_PARAMS &kernel);
+    /// It has taken over another graph's parameters for a node that is a graph.
+    void changed(CUgraphExec which, CUgraphNode node, CUgraph child);
     /// It was changed otherwise: it is one whole from now on.
     void is_whole(CUgraphExec which);
+    /// Why it runs as a whole, a string that stays; null where it need not, or
+    /// where nothing is known of it.
+    const char *why_whole(CUgraphExec which);
 
     /// The program ties an object to a graph.
     void ties_objects() { ties_objects_ = true; }
@@ -69,11 +74,11 @@ public:
     {
         if (!any_.load(std::memory_order_acquire) || is_captured(stream))
             return whole();
+        const counted_ref<executable> found = find(which);
+        if (!found || found->made_in == nullptr)
+            return whole();
         // No other graph's launch comes between the steps of one.
         const std::lock_guard in_turn(launching_);
-        const counted_ref<executable> found = find(which);
-        if (!found)
-            return whole();
         const std::lock_guard guard(found->lock);
         const bool by_steps = is_in(*found, stream) &&
                               gains_by_steps(*found, moves) &&
@@ -95,8 +100,9 @@ private:
     {
         std::mutex lock; // guards all below; held while its steps are launched
         std::vector<graph_step> steps;
-        CUcontext context = nullptr; // in which they may run; or none
-        CUcontext made_in = nullptr;
+        CUcontext context = nullptr;    // in which they may run; or none
+        CUcontext made_in = nullptr;    // none if it was never to run by steps
+        const char *whole = nullptr;    // why there is no context
         std::vector<CUdeviceptr> names; // that they are given
         std::vector<CUdeviceptr> left;  // that they may leave in memory
         bool named = false;             // that is so
@@ -105,7 +111,8 @@ private:
     };
 
     counted_ref<executable> find(CUgraphExec which);
-    void put(CUgraphExec which, CUgraph from);
+    counted_ref<executable> made_of(CUgraph from);
+    static void make_whole(executable &which, const char *why);
     static bool is_captured(CUstream stream);
     static bool is_in(const executable &which, CUstream stream);
     static void name(executable &which);

@@ -72,9 +72,11 @@ inline void name(work &out, CUstreamBatchMemOpParams *)
 {
     out.trusted = false;
 }
-inline void name(work &out, CUgraphExec)
+inline void name(work &out, CUgraphExec which)
 {
     out.trusted = false;
+    state *const ours = current_state();
+    out.why = ours != nullptr ? ours->unrolled.why_whole(which) : nullptr;
 }
 inline void name(work &out, CUfunction)
 {
