@@ -323,8 +323,8 @@ TEST(proof_stack, is_lost_to_an_atomic_operation_that_fills_its_register)
                          return each.name == "proven_kept_on_the_stack";
                      });
     ASSERT_NE(kernel, code->kernels.end());
-    // In place of what no way leads to, behind the end: one that fills register
-    // 0, and one that fills register 1 as well, which is the stack's.
+    // No way leads behind the end. There is one that fills register 0, and then
+    // one that fills register 1 as well, which is the stack's.
     const auto with_last = [&](std::uint64_t type) {
         const std::uint64_t last[] = {0x00000002040089a8,
                                       0x00056200081ee1e6 | type << 9};

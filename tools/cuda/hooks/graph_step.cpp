@@ -16,7 +16,8 @@ namespace emuv::cuda {
 
 namespace {
 
-// A kernel's function: of a node that has a CUkernel, that.
+// The kernel that is launched, as the driver takes it: the CUkernel where there
+// is no function.
 CUfunction function_of(const CUDA_KERNEL_NODE_PARAMS &params)
 {
     return params.func != nullptr ? params.func
@@ -362,6 +363,10 @@ std::optional<kernel_step> kernel_step::of(CUgraphNode node)
                        value) &&
          value.deviceUpdatableKernelNode.deviceUpdatable != 0))
         return {};
+    // Of a node that was made of a CUkernel, that: it tells the library, and so
+    // the code. The driver tells its own function for it as well.
+    if (params.kern != nullptr)
+        params.func = nullptr;
     kernel_step made;
     if (!made.take(params))
         return {};

@@ -347,9 +347,8 @@ bool known_kernels::is_address(const layout &known, const proof::base &base,
                                const values &given)
 {
     CUdeviceptr value = 0;
-    return !base.to_be_checked ||
-           (value_at(known, given, base.offset, value) &&
-            may_be_address(value));
+    return !base.to_be_checked || (value_at(known, given, base.offset, value) &&
+                                   may_be_address(value));
 }
 
 // Puts the values together as the kernel has them.
@@ -370,8 +369,8 @@ bool known_kernels::all_values(const layout &known, const values &given,
     return true;
 }
 
-// True if all parameters may decide whether a launch is trusted. Where names
-// decide, no finding is needed.
+// True if all parameters may decide whether a launch is trusted. No finding is
+// needed if names decide.
 bool known_kernels::needs_all(const layout &known, const values &given)
 {
     if (!known.found || known.barred || known.asked || known.reads_tables)

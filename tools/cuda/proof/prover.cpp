@@ -2178,12 +2178,11 @@ private:
             add({.is = term::kind::word, .number = parameter + 4});
         if (here == no_term)
             return false;
-        const term_number same =
-            add({.is = term::kind::comparison,
-                 .how = compared::equal,
-                 .a = here,
-                 .b = add({.is = term::kind::number,
-                           .number = truth_of_[here]})});
+        const term_number same = add(
+            {.is = term::kind::comparison,
+             .how = compared::equal,
+             .a = here,
+             .b = add({.is = term::kind::number, .number = truth_of_[here]})});
         if (same != no_term)
             settled_.insert(same);
         return true;
@@ -2465,8 +2464,7 @@ bool base::holds(std::span<const unsigned char> parameters) const
     std::uint64_t value = 0;
     if (!to_be_checked)
         return true;
-    if (offset > parameters.size() ||
-        parameters.size() - offset < sizeof value)
+    if (offset > parameters.size() || parameters.size() - offset < sizeof value)
         return false;
     std::memcpy(&value, parameters.data() + offset, sizeof value);
     return may_be_address(value);
@@ -2475,9 +2473,9 @@ bool base::holds(std::span<const unsigned char> parameters) const
 bool hold(std::span<const base> bases,
           std::span<const unsigned char> parameters)
 {
-    return std::all_of(
-        bases.begin(), bases.end(),
-        [&](const base &each) { return each.holds(parameters); });
+    return std::all_of(bases.begin(), bases.end(), [&](const base &each) {
+        return each.holds(parameters);
+    });
 }
 
 verdict prove(const kernel_code &kernel)
