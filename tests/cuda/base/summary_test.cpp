@@ -83,6 +83,25 @@ TEST(Summary, ComputingThatReadsOverTheLinkIsNoLimit)
     EXPECT_FALSE(has(all_of(of), "limit"));
 }
 
+TEST(Summary, NobodyKnowsTheLimitOfGraphsThatRunAsAWhole)
+{
+    device_statistics of = moving();
+    for (auto &each : of.kept) {
+        each.untrusted_ns = each.took_ns / 2;
+        each.used_bytes = of.share_bytes;
+    }
+    of.kernels = 1;
+    of.listed_steps = 8;
+    copy_text(of.most_costly[0].why, "a graph with events");
+    EXPECT_EQ(summarize(of, true).limit_ns, 0);
+    EXPECT_TRUE(has(all_of(of), "with what it reads over the link"));
+    const std::string advice = summarize(of, true).advice;
+    EXPECT_TRUE(has(advice, "try the program without graphs")) << advice;
+    of.in_ram_bytes = 0; // it reads nothing over the link
+    EXPECT_GT(summarize(of, true).limit_ns, 0);
+    EXPECT_FALSE(has(summarize(of, true).advice, "graphs"));
+}
+
 TEST(Summary, WaitsOfTheStepBeforeMakeNoPartNegative)
 {
     device_statistics of = moving();

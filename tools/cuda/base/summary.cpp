@@ -160,6 +160,14 @@ std::string more_vram(const summary &of, double bytes)
            "the card as the share, nothing would cross the link";
 }
 
+// True if what counts as computing is also reading over the link. An untrusted
+// kernel is not asked what it reads, and all memory is mapped while it runs.
+bool reads_in_place(const summary &of)
+{
+    return of.missed_bytes > 0 ||
+           (of.in_ram_bytes > 0 && of.untrusted_ns > large_part * of.took_ns);
+}
+
 // The advice that figures of memory that does not move allow.
 std::string advise_at_rest(const summary &of, bool moves)
 {
@@ -183,6 +191,12 @@ std::string advise(const summary &of, bool moves)
     if (of.steps < enough_steps)
         return "";
     const double in_ram = static_cast<double>(of.in_ram_bytes);
+    if (in_ram > 0 && !of.kernels.empty() &&
+        of.kernels.front().why.starts_with("a graph") &&
+        of.untrusted_ns > very_large_part * of.took_ns)
+        return "graphs that run as a whole cost most, and nothing moves "
+               "meanwhile (the first above tells why): try the program without "
+               "graphs";
     const double standing = of.standing_ns;
     // While these run, what is needed next does not come.
     const bool stops = !of.kernels.empty() &&
@@ -268,7 +282,7 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
         lines.push_back(std::move(line));
     };
     part("computing", of.computing_ns,
-         of.missed_bytes > 0 ? "with what it reads over the link" : "");
+         reads_in_place(of) ? "with what it reads over the link" : "");
     part("link", of.link_ns, "work waited for memory on its way");
     part("mapping", of.mapping_ns, "work waited for memory to be mapped");
     part("standing still", of.standing_ns,
@@ -342,8 +356,8 @@ summary summarize(const device_statistics &of, bool moves)
     if (made.steps > 0 && made.link_rate > 0) {
         const double excess =
             made.used_bytes - static_cast<double>(made.share_bytes);
-        // Reading in place, over the link, makes computing slower.
-        const double least = made.missed_bytes > 0 ? 0 : made.computing_ns;
+        // Reading in place makes computing slower.
+        const double least = reads_in_place(made) ? 0 : made.computing_ns;
         made.limit_ns =
             std::max(least, excess / static_cast<double>(made.link_rate) * 1e9);
     }

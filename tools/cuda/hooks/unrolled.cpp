@@ -171,7 +171,10 @@ void unrolled_graphs::is_whole(CUgraphExec which)
 const char *unrolled_graphs::why_whole(CUgraphExec which)
 {
     const auto found = find(which);
-    return found ? found->whole : nullptr;
+    if (!found)
+        return nullptr;
+    return found->whole != nullptr ? found->whole
+                                   : "a graph that runs as a whole for now";
 }
 
 void unrolled_graphs::goes(CUgraphExec which)

@@ -51,8 +51,8 @@ public:
     void changed(CUgraphExec which, CUgraphNode node, CUgraph child);
     /// It was changed otherwise: it is one whole from now on.
     void is_whole(CUgraphExec which);
-    /// Why it runs as a whole, a string that stays; null where it need not, or
-    /// where nothing is known of it.
+    /// Why it runs as a whole, a string that stays and begins with "a graph";
+    /// null where nothing is known of it.
     const char *why_whole(CUgraphExec which);
 
     /// The program ties an object to a graph.
