@@ -213,8 +213,8 @@ TEST_P(proofs, launch_without_an_optional_parameter_needs_no_address_there)
     const proof::verdict some = verdict_of("checked_optional", with);
     EXPECT_TRUE(some.proven()) << describe(some.why);
     EXPECT_TRUE(some.is_about(with));
-    EXPECT_TRUE(some.bases_hold(with));
-    EXPECT_FALSE(some.bases_hold(without));
+    EXPECT_TRUE(proof::hold(some.bases, with));
+    EXPECT_FALSE(proof::hold(some.bases, without));
 }
 
 TEST_P(proofs, number_that_is_no_address_makes_the_loaded_one_the_address)
@@ -230,7 +230,7 @@ TEST_P(proofs, number_that_is_no_address_makes_the_loaded_one_the_address)
     EXPECT_FALSE(loaded.is_about(pointer)) << "it is the pointer there";
     const proof::verdict named = verdict_of("checked_index", pointer);
     EXPECT_TRUE(named.proven()) << describe(named.why);
-    EXPECT_FALSE(named.bases_hold(number));
+    EXPECT_FALSE(proof::hold(named.bases, number));
 }
 
 TEST_P(proofs, parameters_make_no_proof_of_what_is_always_loaded)

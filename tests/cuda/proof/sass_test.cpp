@@ -474,6 +474,14 @@ TEST(proof_decoder, atomic_operation_of_an_unknown_type_fills_four_registers)
     EXPECT_EQ(width(of_type(add_float, 7), 90), 2U);
     for (const std::uint64_t type : {2, 4, 5, 6})
         EXPECT_EQ(width(of_type(add_float, type), 90), 4U) << type;
+    // Types of these have a bit more. Four numbers of F32 are 11.
+    word vector = add_float;
+    for (const std::uint64_t type : {1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14}) {
+        vector.second =
+            (add_float.second & ~(std::uint64_t{15} << 9)) | type << 9;
+        EXPECT_EQ(width(vector, 90), 4U) << type;
+        EXPECT_EQ(width(vector, 120), 4U) << type;
+    }
 }
 
 TEST(proof_decoder, address_of_a_cache_line_is_looked_at)

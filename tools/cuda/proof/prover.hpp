@@ -100,12 +100,6 @@ struct verdict
     {
         return hold(terms, premises, parameters);
     }
-    /// True if no base that is to be checked is no address there.
-    [[nodiscard]] bool
-    bases_hold(std::span<const unsigned char> parameters) const
-    {
-        return hold(bases, parameters);
-    }
 };
 
 /// Looks at all of the code that can be reached.

@@ -791,9 +791,18 @@ unsigned instruction::width_of_atomic() const
     case 0x18d:
     case 0x1a9:
         return type == 0 ? 1 : type == 2 ? 2 : 4;
-    case 0x1a2: // of floating-point numbers
+    case 0x1a2: // of floating-point numbers, with one bit more
     case 0x1a3:
-        return type == 0 || type == 1 || type == 3 ? 1 : type == 7 ? 2 : 4;
+        switch (bits(73, 77)) {
+        case 0: // two of F16
+        case 3: // two of BF16
+        case 9: // F32
+            return 1;
+        case 15: // F64
+            return 2;
+        default: // vectors, such as four of F32 (11)
+            return 4;
+        }
     default:
         if (type == 0 || type == 1)
             return 1;
