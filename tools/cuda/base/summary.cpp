@@ -191,7 +191,7 @@ std::string advise(const summary &of, bool moves)
     if (of.steps < enough_steps)
         return "";
     const double in_ram = static_cast<double>(of.in_ram_bytes);
-    if (in_ram > 0 && !of.kernels.empty() &&
+    if (in_ram > 0 && of.is == treatment::moving && !of.kernels.empty() &&
         of.kernels.front().why.starts_with("a graph") &&
         of.untrusted_ns > very_large_part * of.took_ns)
         return "graphs that run as a whole cost most, and nothing moves "

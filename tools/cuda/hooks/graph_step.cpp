@@ -3,6 +3,7 @@
 #include "hooks/graph_step.hpp"
 
 #include "base/kernel_parameters.hpp"
+#include "hooks/graph_walk.hpp"
 #include "hooks/session.hpp"
 
 #include <algorithm>
@@ -166,17 +167,6 @@ CUgraphNodeType type_of(CUgraphNode node)
     return EMUV_REAL(cuGraphNodeGetType)(node, &type) == CUDA_SUCCESS
                ? type
                : CU_GRAPH_NODE_TYPE_EMPTY;
-}
-
-// @return false if the driver does not tell
-bool ask_nodes(CUgraph graph, std::vector<CUgraphNode> &out)
-{
-    std::size_t count = 0;
-    if (EMUV_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS)
-        return false;
-    out.resize(count);
-    return count == 0 || EMUV_REAL(cuGraphGetNodes)(graph, out.data(),
-                                                    &count) == CUDA_SUCCESS;
 }
 
 // The kernels of a node: of one that is a graph, all of that.

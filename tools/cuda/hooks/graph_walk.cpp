@@ -7,17 +7,23 @@
 
 namespace emuv::cuda {
 
+bool ask_nodes(CUgraph graph, std::vector<CUgraphNode> &out)
+{
+    std::size_t count = 0;
+    if (EMUV_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS)
+        return false;
+    out.resize(count);
+    return count == 0 || EMUV_REAL(cuGraphGetNodes)(graph, out.data(),
+                                                    &count) == CUDA_SUCCESS;
+}
+
 namespace {
 
 template <typename Visit>
 void each_child(CUgraph graph, Visit visit)
 {
-    std::size_t count = 0;
-    if (EMUV_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS ||
-        count == 0)
-        return;
-    std::vector<CUgraphNode> nodes(count);
-    if (EMUV_REAL(cuGraphGetNodes)(graph, nodes.data(), &count) != CUDA_SUCCESS)
+    std::vector<CUgraphNode> nodes;
+    if (!ask_nodes(graph, nodes))
         return;
     for (const CUgraphNode node : nodes) {
         CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;

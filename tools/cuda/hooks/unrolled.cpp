@@ -13,6 +13,12 @@ namespace emuv::cuda {
 
 namespace {
 
+// Why a graph runs as a whole.
+constexpr const char *because_of_objects =
+    "a graph in a program that ties objects to graphs";
+constexpr const char *because_of_change =
+    "a graph with a node that was changed";
+
 // True if no other context than this one may be in use: then all nodes of a
 // graph are its.
 bool is_alone(const state &ours, CUcontext context)
@@ -58,7 +64,7 @@ counted_ref<unrolled_graphs::executable> unrolled_graphs::made_of(CUgraph from)
         return made;
     const beside_captures apart(ours->calls);
     if (ties_objects_.load()) {
-        made->whole = "a graph in a program that ties objects to graphs";
+        made->whole = because_of_objects;
     } else if (!is_alone(*ours, context)) {
         made->whole = "a graph that is made beside a second context";
     } else {
@@ -92,80 +98,84 @@ void unrolled_graphs::make_whole(executable &which, const char *why)
     which.whole = why;
 }
 
-void unrolled_graphs::updated(CUgraphExec which, CUgraph from)
+// Reads the steps of a graph that one which runs by steps takes over.
+graph_steps unrolled_graphs::read(CUgraph from, CUcontext context) const
+{
+    const state *const ours = current_state();
+    if (ours == nullptr || ties_objects_.load())
+        return {.all = {}, .whole = because_of_objects};
+    const beside_captures apart(ours->calls);
+    return steps_of(from, context);
+}
+
+// Has a graph that may run by steps take over something.
+// @param how  tells why it is one whole from now on; or null
+template <typename Change>
+void unrolled_graphs::change(CUgraphExec which, Change how)
 {
     const auto found = find(which);
     if (!found || found->made_in == nullptr)
         return;
     const std::lock_guard guard(found->lock);
-    const state *const ours = current_state();
     found->named = false;
-    if (ours == nullptr || ties_objects_.load())
-        return make_whole(*found, "a graph that was updated by another");
-    const beside_captures apart(ours->calls);
-    graph_steps steps = steps_of(from, found->context);
-    if (steps.whole != nullptr)
-        make_whole(*found, steps.whole);
-    else
-        found->steps = std::move(steps.all);
+    if (const char *const why = how(*found))
+        make_whole(*found, why);
+}
+
+void unrolled_graphs::updated(CUgraphExec which, CUgraph from)
+{
+    change(which, [&](executable &of) {
+        graph_steps steps = read(from, of.context);
+        if (steps.whole == nullptr)
+            of.steps = std::move(steps.all);
+        return steps.whole;
+    });
 }
 
 void unrolled_graphs::changed(CUgraphExec which, CUgraphNode node,
                               const CUDA_KERNEL_NODE_PARAMS &kernel)
 {
-    const auto found = find(which);
-    if (!found || found->made_in == nullptr)
-        return;
-    const std::lock_guard guard(found->lock);
-    const auto step =
-        std::find_if(found->steps.begin(), found->steps.end(),
-                     [node](const graph_step &is) { return is.node == node; });
-    found->named = false;
-    auto *const known = step != found->steps.end()
-                            ? std::get_if<kernel_step>(&step->what)
-                            : nullptr;
-    if (known == nullptr || !known->take(kernel) ||
-        !known->is_for(found->context))
-        make_whole(*found, "a graph with a node that was changed");
+    change(which, [&](executable &of) {
+        const auto step = std::find_if(
+            of.steps.begin(), of.steps.end(),
+            [node](const graph_step &is) { return is.node == node; });
+        auto *const known = step != of.steps.end()
+                                ? std::get_if<kernel_step>(&step->what)
+                                : nullptr;
+        return known != nullptr && known->take(kernel) &&
+                       known->is_for(of.context)
+                   ? nullptr
+                   : because_of_change;
+    });
 }
 
 void unrolled_graphs::changed(CUgraphExec which, CUgraphNode node,
                               CUgraph child)
 {
-    const auto found = find(which);
-    if (!found || found->made_in == nullptr)
-        return;
-    const std::lock_guard guard(found->lock);
-    const state *const ours = current_state();
-    found->named = false;
-    std::vector<graph_step> &steps = found->steps;
-    const auto is_of_child = [node](const graph_step &each) {
-        return each.child == node;
-    };
-    const auto first = std::find_if(steps.begin(), steps.end(), is_of_child);
-    const auto last = std::find_if_not(first, steps.end(), is_of_child);
-    if (ours == nullptr || ties_objects_.load())
-        return make_whole(*found, "a graph with a node that was changed");
-    const beside_captures apart(ours->calls);
-    graph_steps made = steps_of(child, found->context);
-    // It has the same nodes: the driver demands that.
-    if (made.whole != nullptr || found->context == nullptr ||
-        made.all.size() != static_cast<std::size_t>(last - first))
-        return make_whole(*found, made.whole != nullptr
-                                      ? made.whole
-                                      : "a graph with a node that was changed");
-    for (auto [to, from] = std::pair(first, made.all.begin()); to != last;
-         ++to, ++from)
-        to->what = std::move(from->what);
+    change(which, [&](executable &of) {
+        const auto is_of_child = [node](const graph_step &each) {
+            return each.child == node;
+        };
+        const auto first =
+            std::find_if(of.steps.begin(), of.steps.end(), is_of_child);
+        const auto last = std::find_if_not(first, of.steps.end(), is_of_child);
+        graph_steps made = read(child, of.context);
+        if (made.whole != nullptr)
+            return made.whole;
+        // It has the same nodes: the driver demands that.
+        if (of.context == nullptr ||
+            made.all.size() != static_cast<std::size_t>(last - first))
+            return because_of_change;
+        for (auto [to, from] = std::pair(first, made.all.begin()); to != last;
+             ++to, ++from)
+            to->what = std::move(from->what);
+        return static_cast<const char *>(nullptr);
+    });
 }
 
 void unrolled_graphs::is_whole(CUgraphExec which)
 {
-    const auto found = find(which);
-    if (!found || found->made_in == nullptr)
-        return;
-    const std::lock_guard guard(found->lock);
-    make_whole(*found, "a graph with a node that was changed");
+    change(which, [](executable &) { return because_of_change; });
 }
 
 const char *unrolled_graphs::why_whole(CUgraphExec which)

@@ -112,6 +112,9 @@ private:
 
     counted_ref<executable> find(CUgraphExec which);
     counted_ref<executable> made_of(CUgraph from);
+    graph_steps read(CUgraph from, CUcontext context) const;
+    template <typename Change>
+    void change(CUgraphExec which, Change how);
     static void make_whole(executable &which, const char *why);
     static bool is_captured(CUstream stream);
     static bool is_in(const executable &which, CUstream stream);

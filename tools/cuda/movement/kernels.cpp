@@ -478,7 +478,7 @@ void known_kernels::rely_on_bases(const layout &known, const finding &found,
         // A loaded number is added to it, which could be the address.
         if (each.to_be_checked)
             out.by_name = false;
-        if (!there || !is_address(known, each, given))
+        if (!there || (each.to_be_checked && !may_be_address(value)))
             out.trusted = false;
         // The kernel may come to its memory from outside.
         else if (may_be_address(value))
