@@ -1754,6 +1754,38 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 
+TEST_F(Checked, NamesHelpWhereNoLoadedNumberIsAddedToAnUnknownAddress)
+{
+    constexpr CUdeviceptr nobodys = CUdeviceptr{0x49} << 40;
+    launch_counts counts;
+    const auto launch = [&](std::initializer_list<work::base> bases) {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = 1;
+                out.kernel = "kernel";
+                out.trusted = out.proven = out.by_name = true;
+                out.counts = &counts;
+                out.name(units_[0]);
+                for (const work::base &each : bases)
+                    out.rely_on(each.address, each.is_added_to);
+            },
+            [this] {
+                mapped_then_ = mapped();
+                return CUDA_SUCCESS;
+            });
+    };
+    launch({{units_[0], true}, {nobodys, false}});
+    EXPECT_EQ(mapped_then_, (those{0}));
+    EXPECT_EQ(counts.named.load(), 1u);
+    launch({{nobodys, false}, {nobodys, true}});
+    EXPECT_EQ(mapped_then_, all_);
+    EXPECT_EQ(counts.untrusted.load(), 1u);
+    launch({{units_[0] + 64, false}});
+    EXPECT_EQ(counts.proven.load(), 1u);
+    ASSERT_NO_FATAL_FAILURE(free_all());
+}
+
 TEST_F(Checked, WhatIsToStayIsSeenByAll)
 {
     launch_what({units_[0]});

@@ -195,11 +195,17 @@ TEST_F(Proofs, WordAsksForThem)
     EXPECT_FALSE(known_kernels::asks_for_proofs("all"));
 }
 
-TEST_F(Proofs, KernelWhoseNameTellsOfTablesIsNotTrusted)
+TEST_F(Proofs, KernelWhoseNameTellsOfTablesIsTrustedIfItTakesNone)
 {
-    EXPECT_FALSE(trusts(take("proven_grouped_copy")));
-    start("proven,proven_grouped_copy", 90);
-    EXPECT_TRUE(trusts(take("proven_grouped_copy"))) << "but by the user";
+    EXPECT_TRUE(launch(take("proven_grouped_copy")).proven);
+}
+
+TEST_F(Proofs, KernelWhoseNameTellsOfOtherDevicesIsNotTrusted)
+{
+    start("proven,known,cuda_core_test*", 90);
+    EXPECT_FALSE(trusts(take("proven_nccl_copy", &place_in_this_program)));
+    start("proven,proven_nccl_copy", 90);
+    EXPECT_TRUE(trusts(take("proven_nccl_copy"))) << "but by the user";
 }
 
 TEST_F(Proofs, ParameterBesideALoadedNumberHasToBeInAKnownAllocation)
@@ -244,14 +250,27 @@ TEST_F(Proofs, NamesDecideWhereAnAddressIsUnknownUnlessALoadedOneCouldBeIt)
     work named =
         launch(take("proven_copy", &place_in_this_program), {first_, first_});
     EXPECT_TRUE(named.proven);
-    named.doubt(); // as the mover does
+    named.doubt(named.bases[0]); // as the mover does
     EXPECT_TRUE(named.trusted);
     EXPECT_FALSE(named.proven);
     work loads =
         launch(take("checked_index", &place_in_this_program), {first_ + 64, 0});
     EXPECT_TRUE(loads.trusted);
-    loads.doubt();
+    loads.doubt(loads.bases[0]);
     EXPECT_FALSE(loads.trusted);
+}
+
+// What lies unused beside a list of addresses may be any number.
+TEST_F(Proofs, NamesDecideWhereALoadedNumberIsAddedToAnotherAddress)
+{
+    start("proven,known,cuda_core_test*", 90);
+    work out =
+        launch(take("checked_index", &place_in_this_program), {first_ + 64, 0});
+    ASSERT_EQ(out.base_count, 1U);
+    EXPECT_TRUE(out.bases[0].is_added_to);
+    out.doubt({first_ + 4096, false});
+    EXPECT_TRUE(out.trusted);
+    EXPECT_FALSE(out.proven);
 }
 
 TEST_F(Proofs, KernelThatPicksAParameterByAnIndexReliesOnEachThatMayBeAnAddress)

@@ -97,6 +97,24 @@ TEST(Pace, StandsStillNoLongerThanMovingFourTimesWouldTake)
     EXPECT_LE(still * runs.still_ns, 4 * 10 * runs.moving_ns + runs.still_ns);
 }
 
+TEST(Pace, TellsWhileStandingStillIsMeasuredAndNoLonger)
+{
+    program runs;
+    runs.begin_anew();
+    unsigned still = 0; // steps
+    for (int i = 0; i < 1000; i++) {
+        runs.steps(1, 10);
+        still += runs.of.moves() ? 0 : 1;
+        EXPECT_EQ(runs.of.measures_stillness(), !runs.of.moves());
+    }
+    EXPECT_GT(still, 0u);
+    runs.rounds(100);
+    EXPECT_TRUE(runs.of.moves());
+    EXPECT_FALSE(runs.of.measures_stillness());
+    runs.lose();
+    EXPECT_FALSE(runs.of.measures_stillness()) << "it is known";
+}
+
 TEST(Pace, GoesOnMovingWhereThatIsFaster)
 {
     program runs;

@@ -75,13 +75,15 @@ struct work
         if (base_count < max_bases)
             bases[base_count++] = {address, is_added_to};
         else
-            doubt();
+            doubt({address, is_added_to});
     }
 
-    /// The proof does not hold for this launch: its name decides.
-    void doubt()
+    /// The proof does not hold for this launch, since an address on which it
+    /// relies is not known: its name decides. No name helps where the address
+    /// could be the loaded number that is added to it.
+    void doubt(const base &unknown)
     {
-        trusted = trusted && by_name;
+        trusted = trusted && by_name && !unknown.is_added_to;
         proven = false;
     }
 

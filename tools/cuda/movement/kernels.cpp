@@ -34,12 +34,16 @@ constexpr const char *trusted_kernels[] = {
     "triton_per_*",
     "triton_tem_fused_*",
 };
-// Kernels of both kinds that read tables of addresses from memory.
+// Kernels of both kinds that may read tables of addresses from memory. Those
+// whose code proves that they do not are trusted all the same: convolutions are
+// grouped, too.
 constexpr const char *table_kernels[] = {
     "*rouped*",  "*roup_gemm*",   "*roupGemm*",  "*tr_array*",
     "*trArray*", "*ointerArray*", "*chunk_cat*", "*split_with_sizes_copy*",
-    "*nccl*",    "*nvshmem*",
 };
+// Kernels that work with other devices and nodes, which may reach what this
+// process's kernels are not given. No proof covers those.
+constexpr const char *peer_kernels[] = {"*nccl*", "*nvshmem*"};
 // Kernels that write such tables for products and factorizations of cuBLAS,
 // whose own kernels' names tell nothing. Kernels of ggml, CuPy and MAGMA write
 // addresses that they are given. PyTorch's torch.arange() writes numbers that
@@ -269,8 +273,9 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
     made.barred =
         !all || distrusts(name) || (kept_ != nullptr && kept_->has(name));
     made.asked = asks_to_trust(name);
-    made.reads_tables = matches(name, table_kernels);
-    made.named = !made.reads_tables && (from_trusted || knows(name));
+    made.has_peers = matches(name, peer_kernels);
+    made.named = !made.has_peers && !matches(name, table_kernels) &&
+                 (from_trusted || knows(name));
     lock.unlock();
     for (const kernel_parameter &each : made.parameters)
         made.bytes = std::max(made.bytes, each.offset + each.bytes);
@@ -278,7 +283,7 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
         made.code = code;
         made.found = proofs_->ask(code, name);
         // Names that decide need no finding, unless it is told.
-        if (proofs_->waits() || (!made.asked && !made.reads_tables))
+        if (proofs_->waits() || (!made.asked && !made.has_peers))
             proofs_->await(made.found);
         lock.lock();
         made.about->found = made.found;
@@ -373,7 +378,7 @@ bool known_kernels::all_values(const layout &known, const values &given,
 // needed if names decide.
 bool known_kernels::needs_all(const layout &known, const values &given)
 {
-    if (!known.found || known.barred || known.asked || known.reads_tables)
+    if (!known.found || known.barred || known.asked || known.has_peers)
         return false;
     switch (known.found->is.load(std::memory_order_acquire)) {
     case finding::kind::pending:
@@ -475,9 +480,6 @@ void known_kernels::rely_on_bases(const layout &known, const finding &found,
     for (const proof::base &each : found.bases) {
         CUdeviceptr value = 0;
         const bool there = value_at(known, given, each.offset, value);
-        // A loaded number is added to it, which could be the address.
-        if (each.to_be_checked)
-            out.by_name = false;
         if (!there || (each.to_be_checked && !may_be_address(value)))
             out.trusted = false;
         // The kernel may come to its memory from outside.
@@ -494,7 +496,7 @@ void known_kernels::judge(const layout &known, const finding *found,
     using kind = finding::kind;
     const kind is = found != nullptr ? found->is.load(std::memory_order_acquire)
                                      : kind::unread;
-    const bool proven = is == kind::proven && !known.reads_tables;
+    const bool proven = is == kind::proven && !known.has_peers;
     const char *why = "by its name";
     if (known.barred) {
         out.trusted = false;

@@ -464,6 +464,7 @@ private:
     bool prepare();
     void keep_pace(std::uint64_t lag, bool recurs);
     bool moves_ahead() const;
+    bool keeps_near() const;
     bool is_astray();
     bool retire(std::unique_lock<std::mutex> &lock);
     void learn_reach(const flights::landing &from);

@@ -27,6 +27,9 @@ constexpr std::uint64_t max_lead_ns = 5000000;
 constexpr std::uint64_t max_lead_past_ns = 500000;
 constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
+// Work is known by how long it took with its memory in VRAM. It may take so
+// many times as long over the link: a kernel that reads 37 times did.
+constexpr std::uint64_t slowest_in_place = 40;
 
 // Lists of ended work to keep. More are made, and freed again.
 constexpr std::size_t max_spare_lists = 1024;
@@ -164,6 +167,14 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
     unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
 }
 
+// True if little work may wait behind the running kernel: its blocks cannot
+// move, and how slow it is to stand still is seen at its end alone.
+bool mover::keeps_near() const
+{
+    return schedule_.predicts() &&
+           (pace_.moves() || pace_.measures_stillness());
+}
+
 // Waits until little enough work waits behind the oldest in flight. The oldest
 // may itself wait for the program: then this wait is in vain, and seldom tried
 // again. If several streams have work, none waits for another.
@@ -180,8 +191,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     std::uint64_t begun = 0; // when the oldest began
     bool in_vain = false;
     while (settled_ && host_bytes_ > 0 && stands_still_briefly() &&
-           moves_ahead() && !gave_up_ && !stopping_ &&
-           flights_.streams() == 1 &&
+           keeps_near() && !gave_up_ && !stopping_ && flights_.streams() == 1 &&
            flights_.is_ahead(stream,
                              gated_.empty() ? max_lead_ns : max_lead_past_ns,
                              now_ns()) &&
@@ -192,7 +202,9 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
         if (oldest->begun_ns != begun) {
             begun = oldest->begun_ns;
             since = now;
-        } else if (now - since > lead_patience_ns + 2 * oldest->expected_ns) {
+        } else if (now - since >
+                   lead_patience_ns + (pace_.moves() ? 2 : slowest_in_place) *
+                                          oldest->expected_ns) {
             oldest->waited_for = true;
             for_device_.lose(schedule_.steps());
             in_vain = true;
@@ -495,7 +507,7 @@ bool mover::relies_on_blocks(work &announced)
             is_in_use = is_in_use || of.is_in_use(address);
         });
         if (!is_in_use) // the driver would say that it is mapped
-            announced.doubt();
+            announced.doubt(announced.bases[i]);
         else if (!meant.any())
             announced.bases[left++] = announced.bases[i];
     }
@@ -505,7 +517,8 @@ bool mover::relies_on_blocks(work &announced)
 
 // Asks the driver about them, and the system. A kernel may be given an address
 // in the program's own memory that it does not use. With a loaded number added
-// such an address may be anything. Not locked.
+// such an address may be anything. Once one is unknown a name decides, unless
+// one of that kind is unknown, too. Not locked.
 void mover::ask_about_bases(work &announced) const
 {
     const auto is_known = [this](const work::base &which) {
@@ -520,11 +533,12 @@ void mover::ask_about_bases(work &announced) const
                read_table(reinterpret_cast<const void *>(which.address),
                           sizeof(CUdeviceptr), word) == reading::done;
     };
-    for (std::uint32_t i = 0; i < announced.base_count; i++)
-        if (!is_known(announced.bases[i])) {
-            announced.doubt();
-            break;
-        }
+    for (std::uint32_t i = 0; announced.trusted && i < announced.base_count;
+         i++) {
+        const work::base &each = announced.bases[i];
+        if ((announced.proven || each.is_added_to) && !is_known(each))
+            announced.doubt(each);
+    }
     announced.base_count = 0;
 }
 

@@ -61,6 +61,13 @@ public:
     /// True if memory should be arranged, and then stand still.
     bool arranges() const { return is_ == mode::arranged; }
 
+    /// True if memory stands still to be measured. Rounds may take much longer
+    /// so, and the measurement is cut short then.
+    bool measures_stillness() const
+    {
+        return state_ == state::still || state_ == state::arranged;
+    }
+
 private:
     // Rounds that are measured moving, without and with disturbances.
     static constexpr std::size_t trial_rounds = 8;

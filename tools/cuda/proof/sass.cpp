@@ -313,10 +313,11 @@ constexpr row rows[] = {
      form(2),
      since_90,
      {"SYNCS", effect::nothing, layout::none, 0, 0, true, true}},
+    // It arrives at a barrier. What the others have as predicates says how.
     {0x1a7,
      form(4),
      since_90,
-     {"SYNCS", effect::load_elsewhere, layout::memory, 0, 1, true, true}},
+     {"SYNCS", effect::load_elsewhere, layout::memory, 0, 1, false, false}},
     {0x1b1, form(4), since_90, quiet("SYNCS")},
     {0x1b2,
      form(2),
