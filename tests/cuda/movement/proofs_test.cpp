@@ -200,6 +200,13 @@ TEST_F(Proofs, KernelWhoseNameTellsOfTablesIsTrustedIfItTakesNone)
     EXPECT_TRUE(launch(take("proven_grouped_copy")).proven);
 }
 
+TEST_F(Proofs, KernelWhoseNameTellsOfTablesMayNotAddWhatItLoads)
+{
+    const work out = launch(take("checked_grouped_offset"), {first_, first_});
+    EXPECT_FALSE(out.trusted);
+    EXPECT_TRUE(launch(take("checked_index"), {first_, first_}).trusted);
+}
+
 TEST_F(Proofs, KernelWhoseNameTellsOfOtherDevicesIsNotTrusted)
 {
     start("proven,known,cuda_core_test*", 90);

@@ -97,22 +97,21 @@ TEST(Pace, StandsStillNoLongerThanMovingFourTimesWouldTake)
     EXPECT_LE(still * runs.still_ns, 4 * 10 * runs.moving_ns + runs.still_ns);
 }
 
-TEST(Pace, TellsWhileStandingStillIsMeasuredAndNoLonger)
+TEST(Pace, TellsOfTheFirstRoundThatStandsStill)
 {
     program runs;
+    runs.moving_ns = 8 * ms;
     runs.begin_anew();
-    unsigned still = 0; // steps
+    unsigned first = 0; // steps
+    unsigned still = 0;
     for (int i = 0; i < 1000; i++) {
         runs.steps(1, 10);
         still += runs.of.moves() ? 0 : 1;
-        EXPECT_EQ(runs.of.measures_stillness(), !runs.of.moves());
+        first += runs.of.begins_to_stand_still() ? 1 : 0;
+        EXPECT_FALSE(runs.of.begins_to_stand_still() && runs.of.moves());
     }
-    EXPECT_GT(still, 0u);
-    runs.rounds(100);
-    EXPECT_TRUE(runs.of.moves());
-    EXPECT_FALSE(runs.of.measures_stillness());
-    runs.lose();
-    EXPECT_FALSE(runs.of.measures_stillness()) << "it is known";
+    EXPECT_EQ(first, 10u);
+    EXPECT_GT(still, first);
 }
 
 TEST(Pace, GoesOnMovingWhereThatIsFaster)

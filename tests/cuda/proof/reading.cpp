@@ -264,6 +264,8 @@ public:
             (is_.of->does == effect::branch || is_.of->does == effect::mark ||
              is_.of->does == effect::call))
             expect(is_.distance() == *from_.distance, "the way to its target");
+        compare_written(is_.of->predicate_81, 81);
+        compare_written(is_.of->predicate_84, 84);
         if (is_.reaches() != space::none)
             compare_access();
         return why_;
@@ -342,6 +344,22 @@ private:
         const std::uint16_t index =
             at.uniform != proof::no_register ? at.uniform : at.reg;
         expect(index == register_of(is_.a), "its index");
+    }
+
+    // What an operation does not write is not lost by it. Other forms of these
+    // may write one.
+    void compare_written(bool is_written, unsigned at)
+    {
+        const auto number = is_.bits(at, at + 3);
+        if (!is_written || number == 7 || text_.name == "USETMAXREG" ||
+            (text_.name == "SYNCS" && text_.has("EXCH")))
+            return;
+        const std::string wanted = "P" + std::to_string(number);
+        expect(std::any_of(text_.operands.begin(), text_.operands.end(),
+                           [&](const std::string &each) {
+                               return each == wanted || each == 'U' + wanted;
+                           }),
+               "a predicate that it writes");
     }
 
     void compare_predicates()

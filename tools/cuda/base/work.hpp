@@ -85,7 +85,11 @@ struct work
     {
         trusted = trusted && by_name && !unknown.is_added_to;
         proven = false;
+        if (!trusted)
+            why = base_is_unknown;
     }
+    static constexpr const char *base_is_unknown =
+        "a parameter that it goes by is no address in an allocation";
 
     /// Counts the launch, now that it is known whether it is trusted.
     void count_launch() const

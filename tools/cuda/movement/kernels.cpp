@@ -36,7 +36,8 @@ constexpr const char *trusted_kernels[] = {
 };
 // Kernels of both kinds that may read tables of addresses from memory. Those
 // whose code proves that they do not are trusted all the same: convolutions are
-// grouped, too.
+// grouped, too. But a number that such a kernel loads and adds to a parameter
+// may be the way to another allocation.
 constexpr const char *table_kernels[] = {
     "*rouped*",  "*roup_gemm*",   "*roupGemm*",  "*tr_array*",
     "*trArray*", "*ointerArray*", "*chunk_cat*", "*split_with_sizes_copy*",
@@ -49,10 +50,8 @@ constexpr const char *peer_kernels[] = {"*nccl*", "*nvshmem*"};
 // addresses that they are given. PyTorch's torch.arange() writes numbers that
 // are addresses (for its get_device_pointers()).
 constexpr const char *table_writers[] = {
-    "*atched_ptrs*",
-    "*mat_ptrs*",
-    "*set_pointer*",
-    "*displace_pointers*",
+    "*atched_ptrs*", "*rouped_gemm_data*", "*roup_gemm_starts*",
+    "*mat_ptrs*",    "*set_pointer*",      "*displace_pointers*",
 };
 constexpr const char *number_writers[] = {"*arange_cuda_out*"};
 
@@ -97,10 +96,7 @@ bool any_word(const char *list, Predicate fits)
 bool takes_trust(const finding &of, finding::kind is)
 {
     return is == finding::kind::refused ||
-           (is == finding::kind::proven &&
-            std::any_of(
-                of.bases.begin(), of.bases.end(),
-                [](const proof::base &each) { return each.to_be_checked; }));
+           (is == finding::kind::proven && of.adds_loaded());
 }
 
 } // namespace
@@ -274,7 +270,8 @@ known_kernels::layout known_kernels::look_at(const driver &calls,
         !all || distrusts(name) || (kept_ != nullptr && kept_->has(name));
     made.asked = asks_to_trust(name);
     made.has_peers = matches(name, peer_kernels);
-    made.named = !made.has_peers && !matches(name, table_kernels) &&
+    made.tells_of_tables = matches(name, table_kernels);
+    made.named = !made.has_peers && !made.tells_of_tables &&
                  (from_trusted || knows(name));
     lock.unlock();
     for (const kernel_parameter &each : made.parameters)
@@ -496,7 +493,8 @@ void known_kernels::judge(const layout &known, const finding *found,
     using kind = finding::kind;
     const kind is = found != nullptr ? found->is.load(std::memory_order_acquire)
                                      : kind::unread;
-    const bool proven = is == kind::proven && !known.has_peers;
+    const bool proven = is == kind::proven && !known.has_peers &&
+                        !(known.tells_of_tables && found->adds_loaded());
     const char *why = "by its name";
     if (known.barred) {
         out.trusted = false;
@@ -505,7 +503,7 @@ void known_kernels::judge(const layout &known, const finding *found,
     } else if (proven) {
         out.trusted = out.proven = true;
         out.by_name = known.named;
-        why = "a parameter that it goes by is no address in an allocation";
+        why = work::base_is_unknown;
         rely_on_bases(known, *found, given, out);
         if (found->any_parameter)
             rely_on_all(all, out);

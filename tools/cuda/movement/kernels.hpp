@@ -131,10 +131,11 @@ private:
         bool barred = true; // never trusted
         bool asked = false; // trusted by the user's own names
         bool named = false; // trusted by a name unless its code says otherwise
-        bool has_peers = false;   // by its name: never proven
-        proofs::answer_ref found; // of all launches; or none
-        proofs::code_ref code;    // or none
-        std::size_t bytes = 0;    // of its parameters
+        bool tells_of_tables = false; // by its name
+        bool has_peers = false;       // by its name: never proven
+        proofs::answer_ref found;     // of all launches; or none
+        proofs::code_ref code;        // or none
+        std::size_t bytes = 0;        // of its parameters
         // Of certain launches, where the one about all proves nothing.
         mutable std::vector<proofs::answer_ref> of_some;
         mutable unsigned missed = 0;   // launches in a row that none is about

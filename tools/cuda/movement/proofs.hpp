@@ -8,6 +8,7 @@
 #include "proof/cubin.hpp"
 #include "proof/fatbin.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -49,6 +50,12 @@ struct finding : counted
     };
     std::vector<conditions> meet;
 
+    /// True if a loaded number is added to a parameter that it goes by.
+    [[nodiscard]] bool adds_loaded() const
+    {
+        return std::any_of(bases.begin(), bases.end(),
+                           [](const auto &each) { return each.to_be_checked; });
+    }
     /// True if it is about a launch with these parameters. Not while pending.
     [[nodiscard]] bool
     is_about(std::span<const unsigned char> parameters) const;

@@ -22,14 +22,13 @@ constexpr std::uint64_t pause_ns = 10000000;
 // other things for a moment. One piece of work may hold the program back for
 // lead_patience_ns.
 constexpr std::uint64_t max_lead_ns = 5000000;
-// The same where untrusted work is among it. Beside such work little time is
-// left in which memory moves.
-constexpr std::uint64_t max_lead_past_ns = 500000;
+// The same where untrusted work is among it, beside which little time is left
+// in which memory moves; and where memory stands still for the first time. Work
+// may take a thousand times as long then, and all that waits has to be sat out.
+constexpr std::uint64_t least_lead_ns = 500000;
 constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
-// Work is known by how long it took with its memory in VRAM. It may take so
-// many times as long over the link: a kernel that reads 37 times did.
-constexpr std::uint64_t slowest_in_place = 40;
+constexpr std::uint64_t still_patience_ns = 1000000000; // where it stands still
 
 // Lists of ended work to keep. More are made, and freed again.
 constexpr std::size_t max_spare_lists = 1024;
@@ -168,11 +167,11 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
 }
 
 // True if little work may wait behind the running kernel: its blocks cannot
-// move, and how slow it is to stand still is seen at its end alone.
+// move, and whether it is much slower to stand still is seen at its end alone.
 bool mover::keeps_near() const
 {
     return schedule_.predicts() &&
-           (pace_.moves() || pace_.measures_stillness());
+           (pace_.moves() || pace_.begins_to_stand_still());
 }
 
 // Waits until little enough work waits behind the oldest in flight. The oldest
@@ -193,7 +192,8 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     while (settled_ && host_bytes_ > 0 && stands_still_briefly() &&
            keeps_near() && !gave_up_ && !stopping_ && flights_.streams() == 1 &&
            flights_.is_ahead(stream,
-                             gated_.empty() ? max_lead_ns : max_lead_past_ns,
+                             gated_.empty() && pace_.moves() ? max_lead_ns
+                                                             : least_lead_ns,
                              now_ns()) &&
            for_device_.is_left(schedule_.steps())) {
         flight *const oldest = flights_.oldest(stream);
@@ -202,9 +202,10 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
         if (oldest->begun_ns != begun) {
             begun = oldest->begun_ns;
             since = now;
-        } else if (now - since >
-                   lead_patience_ns + (pace_.moves() ? 2 : slowest_in_place) *
-                                          oldest->expected_ns) {
+        } else if (oldest->waited_for ||
+                   now - since > (pace_.moves() ? lead_patience_ns +
+                                                      2 * oldest->expected_ns
+                                                : still_patience_ns)) {
             oldest->waited_for = true;
             for_device_.lose(schedule_.steps());
             in_vain = true;
@@ -215,6 +216,8 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     }
     if (begun != 0 && !in_vain)
         for_device_.regain();
+    if (in_vain && !pace_.moves())
+        pace_.paused(now_ns() - start); // that is no slowness
     if (begun != 0)
         trace_.span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
                     schedule_.steps());

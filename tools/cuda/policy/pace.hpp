@@ -61,11 +61,11 @@ public:
     /// True if memory should be arranged, and then stand still.
     bool arranges() const { return is_ == mode::arranged; }
 
-    /// True if memory stands still to be measured. Rounds may take much longer
-    /// so, and the measurement is cut short then.
-    bool measures_stillness() const
+    /// True in the first round in which memory stands still to be measured. It
+    /// may take much longer, and is cut short then.
+    bool begins_to_stand_still() const
     {
-        return state_ == state::still || state_ == state::arranged;
+        return state_ == state::still && skip_ > 0;
     }
 
 private:

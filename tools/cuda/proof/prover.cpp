@@ -1377,9 +1377,7 @@ private:
         case 0x18d:
             width = what.width_of_atomic();
             break;
-        case 0x1a7:
-            width = 1;
-            break;
+        case 0x1a7: // the state of a barrier
         case 0x1b2:
             width = 2;
             break;
