@@ -2,6 +2,8 @@
 // Memory moves or stands still, by the times of the program's rounds.
 #include "policy/pace.hpp"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 using emuv::cuda::pace;
@@ -97,21 +99,29 @@ TEST(Pace, StandsStillNoLongerThanMovingFourTimesWouldTake)
     EXPECT_LE(still * runs.still_ns, 4 * 10 * runs.moving_ns + runs.still_ns);
 }
 
-TEST(Pace, TellsOfTheFirstRoundThatStandsStill)
+TEST(Pace, TellsOfTheFirstRoundThatStandsStillAndOfTheFirstThatMovesAgain)
 {
     program runs;
     runs.moving_ns = 8 * ms;
     runs.begin_anew();
-    unsigned first = 0; // steps
-    unsigned still = 0;
+    std::string modes; // of steps after a change, and of others
     for (int i = 0; i < 1000; i++) {
         runs.steps(1, 10);
-        still += runs.of.moves() ? 0 : 1;
-        first += runs.of.begins_to_stand_still() ? 1 : 0;
-        EXPECT_FALSE(runs.of.begins_to_stand_still() && runs.of.moves());
+        const char is = runs.of.moves() ? 'm' : runs.of.arranges() ? 'a' : 's';
+        const char mode =
+            runs.of.has_just_changed() ? static_cast<char>(is - 'a' + 'A') : is;
+        if (modes.empty() || modes.back() != mode)
+            modes += mode;
     }
-    EXPECT_EQ(first, 10u);
-    EXPECT_GT(still, first);
+    EXPECT_EQ(modes, "mSsam") << "nothing was cut short";
+    program slow;
+    slow.begin_anew();
+    unsigned again = 0;
+    for (int i = 0; i < 1000; i++) {
+        slow.steps(1, 10);
+        again += slow.of.moves() && slow.of.has_just_changed() ? 1 : 0;
+    }
+    EXPECT_EQ(again, 10u) << "after one that was cut short";
 }
 
 TEST(Pace, GoesOnMovingWhereThatIsFaster)

@@ -23,12 +23,13 @@ constexpr std::uint64_t pause_ns = 10000000;
 // lead_patience_ns.
 constexpr std::uint64_t max_lead_ns = 5000000;
 // The same where untrusted work is among it, beside which little time is left
-// in which memory moves; and where memory stands still for the first time. Work
-// may take a thousand times as long then, and all that waits has to be sat out.
+// in which memory moves; and where memory has just begun to stand still, or to
+// move again. Work may take a thousand times as long then, and all that waits
+// has to be sat out.
 constexpr std::uint64_t least_lead_ns = 500000;
 constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
-constexpr std::uint64_t still_patience_ns = 1000000000; // where it stands still
+constexpr std::uint64_t slow_patience_ns = 1000000000; // of such work
 
 // Lists of ended work to keep. More are made, and freed again.
 constexpr std::size_t max_spare_lists = 1024;
@@ -170,8 +171,7 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
 // move, and whether it is much slower to stand still is seen at its end alone.
 bool mover::keeps_near() const
 {
-    return schedule_.predicts() &&
-           (pace_.moves() || pace_.begins_to_stand_still());
+    return schedule_.predicts() && (pace_.moves() || pace_.has_just_changed());
 }
 
 // Waits until little enough work waits behind the oldest in flight. The oldest
@@ -192,8 +192,9 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     while (settled_ && host_bytes_ > 0 && stands_still_briefly() &&
            keeps_near() && !gave_up_ && !stopping_ && flights_.streams() == 1 &&
            flights_.is_ahead(stream,
-                             gated_.empty() && pace_.moves() ? max_lead_ns
-                                                             : least_lead_ns,
+                             gated_.empty() && !pace_.has_just_changed()
+                                 ? max_lead_ns
+                                 : least_lead_ns,
                              now_ns()) &&
            for_device_.is_left(schedule_.steps())) {
         flight *const oldest = flights_.oldest(stream);
@@ -203,9 +204,10 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
             begun = oldest->begun_ns;
             since = now;
         } else if (oldest->waited_for ||
-                   now - since > (pace_.moves() ? lead_patience_ns +
-                                                      2 * oldest->expected_ns
-                                                : still_patience_ns)) {
+                   now - since >
+                       (pace_.has_just_changed()
+                            ? slow_patience_ns
+                            : lead_patience_ns + 2 * oldest->expected_ns)) {
             oldest->waited_for = true;
             for_device_.lose(schedule_.steps());
             in_vain = true;
@@ -216,7 +218,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     }
     if (begun != 0 && !in_vain)
         for_device_.regain();
-    if (in_vain && !pace_.moves())
+    if (in_vain && pace_.has_just_changed())
         pace_.paused(now_ns() - start); // that is no slowness
     if (begun != 0)
         trace_.span(trace::row::waits, "ahead", start, now_ns(), 0, 0,

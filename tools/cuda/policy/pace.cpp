@@ -22,6 +22,7 @@ void pace::settle_moving(std::uint64_t now_ns)
 {
     state_ = state::settled;
     another_ = unarranged_ = false;
+    moves_again_ = !moves();
     is_ = mode::moving;
     kind_ = lag_;
     begin(lag_, now_ns);
@@ -54,6 +55,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         return;
     blind_ += lag != 0 ? 1 : 0;
     if (lag == 0 || lag_ == 0 || !same_round(lag, lag_)) {
+        moves_again_ = false;
         another_ = another_ || lag == 0;
         begin(lag, now_ns);
         if (!moves() && lag != 0 &&
@@ -76,6 +78,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
     }
     if (count_ % lag_ != 0 || ns < shortest_ns)
         return;
+    moves_again_ = false;
     const double step_ns = ns / static_cast<double>(count_);
     const bool disturbed = disturbed_;
     begin(lag, now_ns);

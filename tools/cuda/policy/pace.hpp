@@ -61,11 +61,12 @@ public:
     /// True if memory should be arranged, and then stand still.
     bool arranges() const { return is_ == mode::arranged; }
 
-    /// True in the first round in which memory stands still to be measured. It
-    /// may take much longer, and is cut short then.
-    bool begins_to_stand_still() const
+    /// True in the first round in which memory stands still to be measured, and
+    /// in the first in which it moves again. Work may be very slow over the
+    /// link in both.
+    bool has_just_changed() const
     {
-        return state_ == state::still && skip_ > 0;
+        return moves() ? moves_again_ : state_ == state::still && skip_ > 0;
     }
 
 private:
@@ -132,6 +133,7 @@ private:
 
     const bool always_;
     mode is_ = mode::moving;
+    bool moves_again_ = false; // since this round
     bool disturbed_ = false;
     bool unarranged_ = false; // settled, and that has not been tried
     bool another_ = true;     // rounds of another kind come next
