@@ -249,6 +249,30 @@ TEST(proof_decoder, condition_that_a_register_keeps_is_followed)
     }
 }
 
+// An optional pointer that is moved only where there is one.
+TEST(proof_decoder, condition_of_a_number_on_the_way_that_a_launch_takes_is_followed)
+{
+    const std::vector<word> code = {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x00005a00ff007624, 0x00078e00ff}, // IMAD.MOV.U32 R0, c[0x0][0x168]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+        {0x000000ff00067202, 0x0000000f00}, // MOV R6, RZ
+        {0x0000001000008947, 0x0003800000}, // @!P0 BRA, over the next one
+        {0x0000000404067981, 0x000c1e1900}, // LDG.E R6, [R4.64]
+        {0x000000ff0600720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R6, RZ, PT
+        {0x0000000400027202, 0x0000000f00}, // MOV R2, R4
+        {0x0000000500037202, 0x0000000f00}, // MOV R3, R5
+        {0x0000000404020981, 0x000c1e1b00}, // @P0 LDG.E.64 R2, [R4.64]
+        store_by_r2,
+        end,
+    };
+    EXPECT_FALSE(verdict_of(code).proven());
+    EXPECT_TRUE(verdict_of(code, {some_address, 0}).proven());
+    EXPECT_FALSE(verdict_of(code, {some_address, 7}).proven());
+}
+
 TEST(proof_decoder, other_condition_does_not_come_back)
 {
     const word keep_p1 = {0x00000002ff067803, 0};

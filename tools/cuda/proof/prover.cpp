@@ -572,7 +572,7 @@ private:
 
     term_number compared_terms(term made, const value &a, const value &b)
     {
-        if (!a.is_term() && !b.is_term())
+        if (!a.is_term() && !b.is_term() && (!a.known() || !b.known()))
             return no_term;
         made.a = term_of(a);
         made.b = term_of(b);
