@@ -124,6 +124,27 @@ TEST(Pace, TellsOfTheFirstRoundThatStandsStillAndOfTheFirstThatMovesAgain)
     EXPECT_EQ(again, 10u) << "after one that was cut short";
 }
 
+TEST(Pace, HasNotJustChangedForAsLongAsRoundsVary)
+{
+    program runs;
+    runs.lose();
+    runs.of.cannot_be_known(runs.now);
+    EXPECT_TRUE(runs.of.moves());
+    EXPECT_TRUE(runs.of.has_just_changed());
+    runs.of.cannot_be_known(++runs.now);
+    EXPECT_FALSE(runs.of.has_just_changed());
+}
+
+TEST(Pace, APauseThatBeganBeforeARoundMakesItNoLonger)
+{
+    program runs;
+    runs.lose();
+    runs.steps(5, 20); // rounds of another kind begin
+    runs.of.paused(1000 * ms);
+    runs.steps(1, 20);
+    EXPECT_FALSE(runs.of.moves()) << "nothing was slow";
+}
+
 TEST(Pace, GoesOnMovingWhereThatIsFaster)
 {
     program runs;

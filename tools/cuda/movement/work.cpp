@@ -219,7 +219,7 @@ bool mover::hold_back(std::unique_lock<std::mutex> &lock, CUstream stream)
     if (begun != 0 && !in_vain)
         for_device_.regain();
     if (in_vain && pace_.has_just_changed())
-        pace_.paused(now_ns() - start); // that is no slowness
+        pace_.paused(now_ns() - since); // that is no slowness
     if (begun != 0)
         trace_.span(trace::row::waits, "ahead", start, now_ns(), 0, 0,
                     schedule_.steps());

@@ -64,7 +64,8 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
         return;
     }
     count_++;
-    const auto ns = static_cast<double>(now_ns - start_ns_);
+    // A pause that began before this round was taken from it as a whole.
+    const auto ns = static_cast<double>(now_ns - std::min(now_ns, start_ns_));
     if (is_too_slow(ns, longest_ns)) {
         // A pause that nobody knows of looks the same. So it decides nothing
         // but that this kind is measured.
@@ -117,6 +118,7 @@ void pace::try_next(state next)
                       : next == state::still ? mode::still
                                              : mode::arranged;
     skip_ = is_ == then ? 0 : 1;
+    moves_again_ = then == mode::moving && !moves();
     is_ = then;
     state_ = next;
     unarranged_ = false;

@@ -41,7 +41,9 @@ public:
     /// and memory moves.
     void cannot_be_known(std::uint64_t now_ns)
     {
-        if (!moves()) {
+        if (moves()) {
+            moves_again_ = false;
+        } else {
             settle_moving(now_ns);
             another_ = true;
         }

@@ -436,9 +436,21 @@ private:
             return made;
         const auto is = evaluate(what, truth_of_, given_);
         truth_of_.push_back(is.value_or(0));
+        constant_.push_back(is_constant(what));
         if (!is)
             senseless_.insert(made);
         return senseless_.count(made) != 0 ? no_term : made;
+    }
+
+    // True if it is the same in each launch.
+    bool is_constant(const term &what) const
+    {
+        const auto changes = [this](term_number each) {
+            return each != no_term && !constant_[each];
+        };
+        return what.is != term::kind::word && what.is != term::kind::part &&
+               !changes(what.a) && !changes(what.b) && !changes(what.c) &&
+               !changes(what.d);
     }
 
     term_number term_of(const value &of)
@@ -488,7 +500,8 @@ private:
     {
         if (truth == no_term || left_out_.count(truth) != 0)
             return std::nullopt;
-        settled_.insert(truth);
+        if (!constant_[truth])
+            settled_.insert(truth);
         return (truth_of_[truth] != 0) != turned;
     }
     std::optional<bool> decided(condition when)
@@ -1016,15 +1029,17 @@ private:
     void wide_sum(const instruction &what)
     {
         const bool third = what.bits(0, 9) == 0x097;
+        const bool carries = what.bit(74);
         value made[2];
         for (unsigned half = 0; half < 2; half++) {
-            made[half] = sum(signed_operand(what, what.a, half != 0, half),
-                             signed_operand(what, what.b, half != 0, half));
+            const bool more = carries || half != 0;
+            made[half] = sum(signed_operand(what, what.a, more, half),
+                             signed_operand(what, what.b, more, half));
             if (third)
-                made[half] = sum(made[half],
-                                 signed_operand(what, what.c, half != 0, half));
+                made[half] =
+                    sum(made[half], signed_operand(what, what.c, more, half));
         }
-        set(what, what.to, made[0]);
+        set(what, what.to, carries ? without_content(made[0]) : made[0]);
         if (writes_pair(what))
             set(what, next(what.to, 1), without_content(made[1]));
     }
@@ -2397,6 +2412,7 @@ private:
     bool settles_ = false; // conditions that they decide
     term_list terms_;
     std::vector<std::uint32_t> truth_of_; // of each term, in this launch
+    std::vector<bool> constant_;          // of each, in all
     std::set<term_number> senseless_;
     term_number truth_made_ = no_term; // by the operation under way
     std::set<term_number> settled_;    // on which the last look relies
