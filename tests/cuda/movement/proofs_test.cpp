@@ -267,7 +267,7 @@ TEST_F(Proofs, NamesDecideWhereAnAddressIsUnknownUnlessALoadedOneCouldBeIt)
     EXPECT_FALSE(loads.trusted);
 }
 
-// What lies unused beside a list of addresses may be any number.
+// Unused words beside a list of addresses may be any number.
 TEST_F(Proofs, NamesDecideWhereALoadedNumberIsAddedToAnotherAddress)
 {
     start("proven,known,cuda_core_test*", 90);

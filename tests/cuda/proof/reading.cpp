@@ -346,8 +346,8 @@ private:
         expect(index == register_of(is_.a), "its index");
     }
 
-    // What an operation does not write is not lost by it. Other forms of these
-    // may write one.
+    // No predicate is lost by an operation that does not write it. Other forms
+    // of these may write one.
     void compare_written(bool is_written, unsigned at)
     {
         const auto number = is_.bits(at, at + 3);

@@ -250,7 +250,8 @@ TEST(proof_decoder, condition_that_a_register_keeps_is_followed)
 }
 
 // An optional pointer that is moved only where there is one.
-TEST(proof_decoder, condition_of_a_number_on_the_way_that_a_launch_takes_is_followed)
+TEST(proof_decoder,
+     condition_of_a_number_on_the_way_that_a_launch_takes_is_followed)
 {
     const std::vector<word> code = {
         {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]

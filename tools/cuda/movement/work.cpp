@@ -22,10 +22,10 @@ constexpr std::uint64_t pause_ns = 10000000;
 // other things for a moment. One piece of work may hold the program back for
 // lead_patience_ns.
 constexpr std::uint64_t max_lead_ns = 5000000;
-// The same where untrusted work is among it, beside which little time is left
-// in which memory moves; and where memory has just begun to stand still, or to
-// move again. Work may take a thousand times as long then, and all that waits
-// has to be sat out.
+// The same where untrusted work is among it: beside such work little time is
+// left in which memory moves. So it is where memory has just begun to stand
+// still, or to move again. Work may take a thousand times as long then, and all
+// that waits has to be sat out.
 constexpr std::uint64_t least_lead_ns = 500000;
 constexpr std::uint64_t max_departed_ns = max_lead_ns / 10; // not counted
 constexpr std::uint64_t lead_patience_ns = 20000000;
@@ -167,8 +167,8 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
     unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
 }
 
-// True if little work may wait behind the running kernel: its blocks cannot
-// move, and whether it is much slower to stand still is seen at its end alone.
+// True if little work may wait behind the running kernel. Its blocks cannot
+// move. Only its end shows if standing still is much slower.
 bool mover::keeps_near() const
 {
     return schedule_.predicts() && (pace_.moves() || pace_.has_just_changed());

@@ -313,7 +313,7 @@ constexpr row rows[] = {
      form(2),
      since_90,
      {"SYNCS", effect::nothing, layout::none, 0, 0, true, false}},
-    // It arrives at a barrier. What the others have as predicates says how.
+    // It arrives at a barrier. It has other bits in place of predicates.
     {0x1a7,
      form(4),
      since_90,
