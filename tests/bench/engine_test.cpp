@@ -29,15 +29,16 @@ public:
           calls_((bench::the = &made_, bench::slow_driver())), host_(calls_),
           limits_((rows_.open(nullptr), rows_), 0, 9 * unit_bytes,
                   std::uint64_t{1} << 40),
+          shares_({.calls = calls_, .ledgers = {&limits_}}),
           moves_({.calls = calls_,
-                  .limits = limits_,
+                  .shares = shares_,
                   .record = record_,
                   .tell = [](const char *why) { ADD_FAILURE() << why; },
                   .always = true,
                   .unmaps = true}),
           held_({.calls = calls_,
                  .host = host_,
-                 .ledgers = {&limits_},
+                 .shares = shares_,
                  .movers = {&moves_}}),
           units_(12)
     {
@@ -107,6 +108,7 @@ private:
     numa_store host_;
     ledger_file rows_;
     file_ledger limits_;
+    budget shares_;
     trace record_;
     mover moves_;
     memory held_;

@@ -52,16 +52,18 @@ public:
         rows_.open(nullptr);
         limits_ = std::make_unique<file_ledger>(rows_, 0, physical,
                                                 std::uint64_t{1} << 50);
+        shares_ = std::make_unique<budget>(
+            budget::options{.calls = calls_, .ledgers = {limits_.get()}});
         mover_ =
             std::make_unique<mover>(mover::options{.calls = calls_,
-                                                   .limits = *limits_,
+                                                   .shares = *shares_,
                                                    .record = record_,
                                                    .tell = [](const char *) {},
                                                    .always = true});
         held_ =
             std::make_unique<memory>(memory::options{.calls = calls_,
                                                      .host = host_,
-                                                     .ledgers = {limits_.get()},
+                                                     .shares = *shares_,
                                                      .movers = {mover_.get()}});
     }
 
@@ -92,6 +94,7 @@ private:
     trace record_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<budget> shares_;
     std::unique_ptr<mover> mover_;
     std::unique_ptr<memory> held_;
 };

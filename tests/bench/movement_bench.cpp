@@ -696,19 +696,18 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     ledger_file rows;
     rows.open(nullptr);
     file_ledger limits(rows, 0, physical, std::uint64_t{1} << 50);
+    budget shares({.calls = calls, .ledgers = {&limits}});
     trace record;
     if (trace_file != nullptr)
         record.open(trace_file);
     mover moves(
         {.calls = calls,
-         .limits = limits,
+         .shares = shares,
          .record = record,
          .tell = [](const char *why) { std::fprintf(stderr, "%s\n", why); },
          .unmaps = unmaps});
-    memory held({.calls = calls,
-                 .host = host,
-                 .ledgers = {&limits},
-                 .movers = {&moves}});
+    memory held(
+        {.calls = calls, .host = host, .shares = shares, .movers = {&moves}});
     const bench::served hand(made);
     player plays{of, made, moves, held, untrusted, {}, {}};
     plays.begin();

@@ -249,16 +249,17 @@ public:
           calls_((the = &made_, slow_driver())), host_(calls_),
           limits_((rows_.open(nullptr), rows_), 0, share,
                   std::uint64_t{1} << 50),
+          shares_({.calls = calls_, .ledgers = {&limits_}}),
           moves_(
               {.calls = calls_,
-               .limits = limits_,
+               .shares = shares_,
                .record = opened_trace(),
                .tell =
                    [](const char *why) { std::fprintf(stderr, "%s\n", why); },
                .unmaps = how.unmaps}),
           held_({.calls = calls_,
                  .host = host_,
-                 .ledgers = {&limits_},
+                 .shares = shares_,
                  .movers = {&moves_}}),
           at_(from.allocations.size())
     {}
@@ -485,6 +486,7 @@ private:
     numa_store host_;
     ledger_file rows_;
     file_ledger limits_;
+    budget shares_;
     trace record_;
     mover moves_;
     memory held_;

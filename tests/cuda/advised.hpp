@@ -35,16 +35,18 @@ protected:
         ASSERT_EQ(rows_.open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(
             rows_, 0, share_units * unit_bytes, 16 * unit_bytes);
+        shares_ = std::make_unique<budget>(
+            budget::options{.calls = card_.calls, .ledgers = {limits_.get()}});
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(
             mover::options{.calls = card_.calls,
-                           .limits = *limits_,
+                           .shares = *shares_,
                            .record = record_,
                            .tell = [](const char *why) { FAIL() << why; }});
         held_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
-                                                     .ledgers = {limits_.get()},
+                                                     .shares = *shares_,
                                                      .movers = {moves_.get()}});
         keys_ = std::make_unique<advised>(*held_);
         for (std::size_t i = 0; i < units_.size(); i++) {
@@ -137,6 +139,7 @@ protected:
     emuv::cuda::trace record_;
     emuv::cuda::ledger_file rows_;
     std::unique_ptr<emuv::cuda::file_ledger> limits_;
+    std::unique_ptr<emuv::cuda::budget> shares_;
     std::unique_ptr<emuv::cuda::numa_store> host_;
     std::unique_ptr<emuv::cuda::mover> moves_;
     std::unique_ptr<emuv::cuda::memory> held_;

@@ -143,6 +143,31 @@ TEST_F(Budget, ThePoolsGiveUpWhatNobodyUsesBeforeAnybodyIsAsked)
     EXPECT_EQ(asked, "");
 }
 
+TEST_F(Budget, AChargeOfWhatIsFreeLeavesThePoolsAndAllOthersAlone)
+{
+    ASSERT_NO_FATAL_FAILURE(fill_pool());
+    EXPECT_FALSE(shares->charge_free_vram(0, 35 * MiB));
+    EXPECT_FALSE(shares->charge_vram_within(0, 35 * MiB, 1));
+    EXPECT_EQ(used(), 30 * MiB);
+    EXPECT_TRUE(shares->charge_free_vram(0, 20 * MiB));
+    EXPECT_TRUE(shares->charge_vram_within(0, 14 * MiB, 1));
+    EXPECT_EQ(used(), 64 * MiB);
+    EXPECT_EQ(card.pool_reserved, 30 * MiB);
+    EXPECT_EQ(asked, "");
+}
+
+TEST_F(Budget, SystemRamIsChargedWholeOrNotAtAll)
+{
+    const auto some = shares->charge_ram(0, 20 * MiB);
+    ASSERT_TRUE(some);
+    EXPECT_EQ(some->bytes, 20 * MiB);
+    EXPECT_FALSE(shares->charge_ram(0, 14 * MiB));
+    EXPECT_EQ(used_beyond(), 20 * MiB);
+    shares->uncharge_ram(0, *some);
+    EXPECT_EQ(used_beyond(), 0u);
+    EXPECT_EQ(asked, "");
+}
+
 TEST_F(Budget, AShareOfVramIsAllThatThereIsInWholeChunks)
 {
     EXPECT_EQ(shares->charge_share_of_vram(0, 10 * MiB), 10 * MiB);

@@ -205,7 +205,7 @@ public:
     std::uint64_t own_then = 0;
 
     given_back() { show_in(shown); }
-    usage read() override { return {}; }
+    usage read() const override { return {}; }
 
 private:
     bool take_physical(std::uint64_t) override { return true; }

@@ -43,11 +43,15 @@ protected:
     std::unique_ptr<memory> make(report_kind report, bool exportable = false,
                                  bool (*asks_again)() = nullptr)
     {
+        shares_.push_back(std::make_unique<budget>(
+            budget::options{.calls = card_.calls,
+                            .ledgers = {limits_.get()},
+                            .report = report,
+                            .asks_again = asks_again}));
         return std::make_unique<memory>(
             memory::options{.calls = card_.calls,
                             .host = *host_,
-                            .ledgers = {limits_.get()},
-                            .report = report,
+                            .shares = *shares_.back(),
                             .notice =
                                 [](const spill_notice &notice) {
                                     last_notice = notice;
@@ -58,8 +62,7 @@ protected:
                                     last_refusal = notice;
                                     refusals++;
                                 },
-                            .exportable = exportable,
-                            .asks_again = asks_again});
+                            .exportable = exportable});
     }
 
     CUdeviceptr allocate(std::uint64_t bytes)
@@ -114,6 +117,7 @@ protected:
     FakeDriver card_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> limits_;
+    std::vector<std::unique_ptr<budget>> shares_; // one of each memory
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<memory> held_;
 };

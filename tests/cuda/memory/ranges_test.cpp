@@ -58,7 +58,7 @@ TEST_F(Ranges, WhereMemoryMovesThePartInVramHasWholeHandles)
 {
     trace record;
     mover moves({.calls = card.calls,
-                 .limits = *limits,
+                 .shares = *shares,
                  .record = record,
                  .tell = [](const char *) {}});
     moves.fix_all("it is to start no thread");

@@ -33,17 +33,19 @@ protected:
         card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
         ASSERT_EQ(rows_.open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(rows_, 0, 256 * MiB, 128 * MiB);
+        shares_ = std::make_unique<budget>(
+            budget::options{.calls = card_.calls, .ledgers = {limits_.get()}});
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(mover::options{
             .calls = card_.calls,
-            .limits = *limits_,
+            .shares = *shares_,
             .record = record_,
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true});
         held_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
-                                                     .ledgers = {limits_.get()},
+                                                     .shares = *shares_,
                                                      .movers = {moves_.get()}});
     }
 
@@ -74,6 +76,7 @@ protected:
     trace record_;
     ledger_file rows_;
     std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
     std::unique_ptr<memory> held_;

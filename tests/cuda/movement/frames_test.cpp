@@ -22,6 +22,7 @@ struct FramesTest : testing::Test
     FakeDriver card;
     ledger_file rows;
     file_ledger limits{rows, 0, 64 * MiB, 0};
+    budget shares{{.calls = card.calls, .ledgers = {&limits}}};
     // Takes a frame as the mover does.
     bool take(std::uint64_t bytes, frame &out)
     {
@@ -39,7 +40,7 @@ struct FramesTest : testing::Test
             free.put(each);
     }
 
-    frames free{card.calls, limits, 0, 0};
+    frames free{card.calls, shares, 0, 0};
     frame got;
 };
 
@@ -130,7 +131,7 @@ TEST_F(FramesTest, OfThoseThatAreEnoughTheSmallestMakesRoom)
 TEST_F(FramesTest, WhatTheCardRefusedIsNotAskedForAtOnce)
 {
     card.card_bytes = 8 * MiB;
-    frames patient{card.calls, limits, 0, UINT64_MAX};
+    frames patient{card.calls, shares, 0, UINT64_MAX};
     std::vector<frame> gone;
     ASSERT_TRUE(patient.take(16 * MiB, got, gone));
     EXPECT_FALSE(patient.complete(got, gone, true));

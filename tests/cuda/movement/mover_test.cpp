@@ -39,7 +39,7 @@ class slow_ledger final : public ledger
 public:
     explicit slow_ledger(ledger &of) : of_(of) {}
 
-    usage read() override
+    usage read() const override
     {
         if (const unsigned us = takes_us.load(); us > 0)
             usleep(us);
@@ -218,10 +218,12 @@ protected:
         ASSERT_EQ(rows_.open(nullptr), 0);
         kept_ = std::make_unique<file_ledger>(rows_, 0, card_share_, beyond);
         limits_ = std::make_unique<slow_ledger>(*kept_);
+        shares_ = std::make_unique<budget>(
+            budget::options{.calls = card_.calls, .ledgers = {limits_.get()}});
         host_ = std::make_unique<numa_store>(card_.calls);
         moves_ = std::make_unique<mover>(mover::options{
             .calls = card_.calls,
-            .limits = *limits_,
+            .shares = *shares_,
             .record = record_,
             .tell = [](const char *why) { EXPECT_EQ(why, expected_end_); },
             .faulted = faulted_,
@@ -232,7 +234,7 @@ protected:
         held_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
-                                                     .ledgers = {limits_.get()},
+                                                     .shares = *shares_,
                                                      .movers = {moves_.get()}});
         for (std::size_t i = 0; i < units_.size(); i++)
             ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
@@ -346,6 +348,7 @@ protected:
     ledger_file rows_;
     std::unique_ptr<file_ledger> kept_;
     std::unique_ptr<slow_ledger> limits_;
+    std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
     std::unique_ptr<memory> held_;

@@ -24,8 +24,9 @@ struct RoomsTest : testing::Test
     FakeDriver card;
     ledger_file rows;
     file_ledger limits{rows, 0, 0, 64 * MiB};
+    budget shares{{.calls = card.calls, .ledgers = {&limits}}};
     // So long that no test sees the end of it.
-    rooms made{card.calls, limits, 0, std::uint64_t{1} << 60};
+    rooms made{card.calls, shares, 0, std::uint64_t{1} << 60};
     room got;
 };
 
@@ -110,7 +111,7 @@ TEST_F(RoomsTest, OfTheRefusedSizeIsNotAskedForAgainSoon)
 
 TEST_F(RoomsTest, OfTheRefusedSizeIsAskedForAgainInTime)
 {
-    rooms sooner(card.calls, limits, 0, 1000000);
+    rooms sooner(card.calls, shares, 0, 1000000);
     EXPECT_FALSE(sooner.make(128 * MiB, got));
     while (sooner.below() != UINT64_MAX)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -311,6 +311,7 @@ protected:
         held_.reset();
         moves_.reset();
         host_.reset();
+        shares_.reset();
         limits_.reset();
         rows_ = std::make_unique<ledger_file>();
         card_.reset();
@@ -324,10 +325,12 @@ protected:
         ASSERT_EQ(rows_->open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(*rows_, 0, 8 * unit_bytes,
                                                 12 * unit_bytes);
+        shares_ = std::make_unique<budget>(budget::options{
+            .calls = card_->tables.calls, .ledgers = {limits_.get()}});
         host_ = std::make_unique<numa_store>(card_->tables.calls);
         moves_ = std::make_unique<mover>(mover::options{
             .calls = card_->tables.calls,
-            .limits = *limits_,
+            .shares = *shares_,
             .record = record_,
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true,
@@ -335,7 +338,7 @@ protected:
         held_ = std::make_unique<memory>(
             memory::options{.calls = card_->tables.calls,
                             .host = *host_,
-                            .ledgers = {limits_.get()},
+                            .shares = *shares_,
                             .movers = {moves_.get()}});
         for (CUdeviceptr &each : units_) {
             ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
@@ -441,6 +444,7 @@ protected:
     trace record_;
     std::unique_ptr<ledger_file> rows_ = std::make_unique<ledger_file>();
     std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
     std::unique_ptr<memory> held_;

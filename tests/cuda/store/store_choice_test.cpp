@@ -67,6 +67,7 @@ protected:
     FakeDriver card_;
     ledger_file rows_;
     file_ledger limits_{rows_, 0, 64 * MiB, 128 * MiB};
+    budget shares_{{.calls = card_.calls, .ledgers = {&limits_}}};
 };
 
 } // namespace
@@ -87,7 +88,7 @@ TEST_F(StoreChoice, PagesAreTakenWhereTheyAreFasterByMoreThanNoise)
         TimedStore pages(card_, false, each.pages);
         store_choice choice(card_.calls, handles, pages);
         EXPECT_EQ(choice.trial(), nullptr);
-        choice.choose(0, limits_);
+        choice.choose(0, shares_);
         EXPECT_STREQ(choice.name(), each.chosen);
         EXPECT_EQ(choice.by_handle(), choice.name() == handles.name());
         EXPECT_TRUE(choice.can_create()) << "whatever backs allocations";
@@ -114,7 +115,7 @@ TEST_F(StoreChoice, IsMadeOnceWhoeverAsks)
     store_choice choice(card_.calls, handles, pages);
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; i++)
-        threads.emplace_back([&] { choice.choose(0, limits_); });
+        threads.emplace_back([&] { choice.choose(0, shares_); });
     for (std::thread &each : threads)
         each.join();
     EXPECT_EQ(handles.maps, 1u);
@@ -129,7 +130,7 @@ TEST_F(StoreChoice, WhatCannotBeTriedIsHandles)
     {
         pages.refuses = true;
         store_choice choice(card_.calls, handles, pages);
-        choice.choose(0, limits_);
+        choice.choose(0, shares_);
         EXPECT_TRUE(choice.by_handle());
         EXPECT_EQ(choice.trial(), nullptr);
     }
@@ -137,14 +138,15 @@ TEST_F(StoreChoice, WhatCannotBeTriedIsHandles)
     {
         file_ledger small(rows_, 0, 64 * MiB, 16 * MiB);
         store_choice choice(card_.calls, handles, pages);
-        choice.choose(0, small);
+        budget shares({.calls = card_.calls, .ledgers = {&small}});
+        choice.choose(0, shares);
         EXPECT_TRUE(choice.by_handle());
         EXPECT_EQ(choice.trial(), nullptr);
     }
     {
         card_.card_bytes = 0; // no VRAM to copy to
         store_choice choice(card_.calls, handles, pages);
-        choice.choose(0, limits_);
+        choice.choose(0, shares_);
         EXPECT_TRUE(choice.by_handle());
     }
     EXPECT_EQ(handles.mapped + pages.mapped, 0u);

@@ -44,8 +44,7 @@ void budget::follow_footprint(int device)
     if (is_new_context())
         of_device(footprints_, current_device(calls_)).expect();
     of_device(footprints_, device).follow(now_ns(), [&](std::uint64_t missing) {
-        return (pools_.trim(device) &&
-                ledger_of(device).charge_physical(missing)) ||
+        return (pools_.trim(device) && charge_free_vram(device, missing)) ||
                make_way(device, missing);
     });
 }
@@ -60,9 +59,8 @@ bool budget::make_way(int device, std::uint64_t bytes)
 bool budget::charge_vram(int device, std::uint64_t bytes)
 {
     follow_footprint(device);
-    ledger &limits = ledger_of(device);
-    return limits.charge_physical(bytes) ||
-           (pools_.trim(device) && limits.charge_physical(bytes));
+    return charge_free_vram(device, bytes) ||
+           (pools_.trim(device) && charge_free_vram(device, bytes));
 }
 
 bool budget::charge_vram_alone(int device, std::uint64_t bytes)
@@ -76,14 +74,21 @@ std::uint64_t budget::charge_share_of_vram(int device, std::uint64_t bytes)
 {
     if (charge_vram(device, bytes))
         return bytes;
-    ledger &limits = ledger_of(device);
     do {
-        const usage now = limits.read();
+        const usage now = ledger_of(device).read();
         if (now.spoken_for)
             return 0;
         bytes = device_share(bytes - chunk_bytes, now.physical_free_bytes());
-    } while (bytes > 0 && !limits.charge_physical(bytes));
+    } while (bytes > 0 && !charge_free_vram(device, bytes));
     return bytes;
+}
+
+std::optional<ram_charge> budget::charge_ram(int device, std::uint64_t bytes)
+{
+    ram_charge made{bytes};
+    if (!charged_to(device).charge_virtual(bytes, made.token))
+        return {};
+    return made;
 }
 
 std::optional<charge> budget::take(int device, std::uint64_t bytes,
@@ -92,19 +97,18 @@ std::optional<charge> budget::take(int device, std::uint64_t bytes,
     if (may_be_virtual ? charge_vram(device, bytes)
                        : charge_vram_alone(device, bytes))
         return charge{};
-    charge beyond{charge_kind::host};
-    if (may_be_virtual && bytes <= UINT64_MAX - chunk_bytes &&
-        ledger_of(device).charge_virtual(round_up(bytes, chunk_bytes),
-                                         beyond.token))
-        return beyond;
-    return {};
+    if (!may_be_virtual || bytes > UINT64_MAX - chunk_bytes)
+        return {};
+    const auto beyond = charge_ram(device, round_up(bytes, chunk_bytes));
+    if (!beyond)
+        return {};
+    return charge{charge_kind::host, beyond->token};
 }
 
 void budget::give_back(int device, std::uint64_t bytes, const charge &taken)
 {
     if (taken.kind == charge_kind::host)
-        ledger_of(device).uncharge_virtual(round_up(bytes, chunk_bytes),
-                                           taken.token);
+        uncharge_ram(device, {round_up(bytes, chunk_bytes), taken.token});
     else if (taken.kind == charge_kind::pooled)
         pools_.freed(taken.token, bytes);
     else

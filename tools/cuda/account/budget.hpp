@@ -98,7 +98,8 @@ public:
     /// @param one  outlives this object
     void add(relief &one) { reliefs_.push_back(&one); }
 
-    ledger &ledger_of(int device) const { return of_device(ledgers_, device); }
+    /// A device's limits and figures. To charge them is this object's alone.
+    const ledger &ledger_of(int device) const { return charged_to(device); }
 
     /// The driver's own stores of memory.
     pools &stream_pools() { return pools_; }
@@ -111,8 +112,36 @@ public:
     bool charge_vram_alone(int device, std::uint64_t bytes);
     void uncharge_vram(int device, std::uint64_t bytes)
     {
-        ledger_of(device).uncharge_physical(bytes);
+        charged_to(device).uncharge_physical(bytes);
     }
+
+    // These charge what is free. They ask nobody for room, and take no lock but
+    // the ledger's: for those who make room, or hold a lock.
+
+    /// @return false if there is not so much; nothing is charged then
+    bool charge_free_vram(int device, std::uint64_t bytes)
+    {
+        return charged_to(device).charge_physical(bytes);
+    }
+    /// The same, but sleeps until there is so much, if the ledger can wait: see
+    /// ledger. The caller holds no lock that is needed to make room.
+    /// @param ns  the longest sleep
+    bool charge_vram_within(int device, std::uint64_t bytes, std::uint64_t ns)
+    {
+        return charged_to(device).charge_physical_within(bytes, ns);
+    }
+    /// Ends the sleep of all threads in charge_vram_within(), which then return
+    /// false. Later calls sleep again.
+    void call_off_waits(int device) { charged_to(device).call_off_waits(); }
+    /// Charges system RAM. The caller keeps the answer for uncharge_ram().
+    /// @param bytes  whole chunks
+    /// @return nothing if there is not so much
+    std::optional<ram_charge> charge_ram(int device, std::uint64_t bytes);
+    void uncharge_ram(int device, const ram_charge &gone)
+    {
+        charged_to(device).uncharge_virtual(gone.bytes, gone.token);
+    }
+
     /// So many bytes more of what is charged are another process's: CUDA takes
     /// none of them for this one.
     void not_measured(int device, std::int64_t bytes)
@@ -175,6 +204,7 @@ public:
                    std::size_t &real_total) const;
 
 private:
+    ledger &charged_to(int device) const { return of_device(ledgers_, device); }
     bool is_new_context();
     std::uint64_t total_of(const usage &now, std::uint64_t real) const;
     bool make_way(int device, std::uint64_t bytes);

@@ -55,7 +55,8 @@ struct counters
 };
 
 /// The ledger of one device. A charge happens whole or not at all; every call
-/// may come from any thread.
+/// may come from any thread. A const one is for those who only read it, and
+/// report to it: all but account charge by a budget.
 class ledger
 {
 public:
@@ -119,12 +120,12 @@ public:
         give_virtual(bytes, token);
     }
 
-    virtual usage read() = 0;
+    virtual usage read() const = 0;
 
     /// Adds to the counters that the instance shows. Does nothing if there is
     /// no instance. A call costs a system call, so a caller that moves much
     /// adds up first.
-    virtual void report(const counters &since_last_report)
+    virtual void report(const counters &since_last_report) const
     {
         (void)since_last_report;
     }
@@ -241,7 +242,7 @@ public:
           virtual_bytes_(virtual_bytes)
     {}
 
-    usage read() override;
+    usage read() const override;
 
 private:
     bool take_physical(std::uint64_t bytes) override;
@@ -293,8 +294,8 @@ public:
     /// @return false once the node cannot be polled any more
     bool await_others();
 
-    usage read() override;
-    void report(const counters &since_last_report) override;
+    usage read() const override;
+    void report(const counters &since_last_report) const override;
     int region_fd() const override { return fd_; }
     bool can_wait() const override { return can_wait_; }
     void call_off_waits() override;
@@ -305,12 +306,12 @@ private:
     void give_physical(std::uint64_t bytes) override;
     bool take_virtual(std::uint64_t bytes, std::uint64_t &token) override;
     void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
-    bool ask(emuv_query_instance &query);
+    bool ask(emuv_query_instance &query) const;
 
     const instance_calls &calls_;
     int fd_ = -1;
-    std::atomic<bool> can_wait_{true};     // until the driver refuses
-    std::atomic<bool> others_wait_{false}; // as of the last ask()
+    std::atomic<bool> can_wait_{true};             // until the driver refuses
+    mutable std::atomic<bool> others_wait_{false}; // as of the last ask()
 };
 
 } // namespace emuv::cuda

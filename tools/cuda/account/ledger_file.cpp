@@ -203,7 +203,7 @@ void file_ledger::give_virtual(std::uint64_t bytes, std::uint64_t)
     file_.uncharge(2 * device_ + 1, bytes);
 }
 
-usage file_ledger::read()
+usage file_ledger::read() const
 {
     usage now;
     now.physical_bytes = physical_bytes_;

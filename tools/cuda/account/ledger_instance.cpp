@@ -169,7 +169,7 @@ void instance_ledger::give_virtual(std::uint64_t, std::uint64_t token)
     calls_.ioctl(fd_, EMUV_IOC_FREE, &region);
 }
 
-bool instance_ledger::ask(emuv_query_instance &query)
+bool instance_ledger::ask(emuv_query_instance &query) const
 {
     query = argument<emuv_query_instance>();
     if (calls_.ioctl(fd_, EMUV_IOC_QUERY_INSTANCE, &query) == -1)
@@ -178,7 +178,7 @@ bool instance_ledger::ask(emuv_query_instance &query)
     return true;
 }
 
-usage instance_ledger::read()
+usage instance_ledger::read() const
 {
     usage now;
     emuv_query_instance query;
@@ -211,7 +211,7 @@ bool instance_ledger::await_others()
     }
 }
 
-void instance_ledger::report(const counters &since_last_report)
+void instance_ledger::report(const counters &since_last_report) const
 {
     auto report = argument<emuv_report>();
     report.fetched_bytes = since_last_report.fetched_bytes;

@@ -2,6 +2,7 @@
 // The hooks share this: the state that cuInit makes, and the way into it.
 #pragma once
 
+#include "account/budget.hpp"
 #include "base/settings.hpp"
 #include "base/statistics.hpp"
 #include "base/trace.hpp"
@@ -22,6 +23,8 @@ struct state
     driver calls;
     trace record; ///< off unless it was asked for
     statistics_page page;
+    /// Charges all that the process holds.
+    budget *shares = nullptr;
     memory *table = nullptr;
     /// The memory that the program has registered, to say things of it.
     advised *advice = nullptr;

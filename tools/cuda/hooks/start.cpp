@@ -211,6 +211,25 @@ std::vector<footprint *> make_footprints(const std::vector<ledger *> &ledgers,
     return made;
 }
 
+budget *make_budget(const settings &asked, const driver &calls,
+                    const std::vector<ledger *> &ledgers, int devices)
+{
+    // Told to cache nothing, PyTorch does not ask again either.
+    const bool reclaims =
+        asked.reclaim &&
+        std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
+    if (reclaims)
+        prepare_callers();
+    return new budget(
+        {.calls = calls,
+         .ledgers = ledgers,
+         .footprints = asked.charged == charged_kind::allocations
+                           ? std::vector<footprint *>()
+                           : make_footprints(ledgers, devices),
+         .report = asked.report,
+         .asks_again = reclaims ? is_caching_allocator : nullptr});
+}
+
 store *make_store(const settings &asked, const driver &calls, int devices)
 {
     int numa = 0;
@@ -614,6 +633,7 @@ CUresult start_locked()
     const bool can_move = asked.moves() && host->by_handle();
     open_page(*made, ledgers, can_move);
     tell_vain_settings(*made, can_move);
+    made->shares = make_budget(asked, made->calls, ledgers, devices);
     kept = asked.moves() && asked.move != move_kind::check
                ? new remembered(remembered::usual_place())
                : nullptr;
@@ -627,7 +647,7 @@ CUresult start_locked()
         for (int device = 0; device < devices; device++)
             made->movers.push_back(
                 new mover({.calls = made->calls,
-                           .limits = of_device(ledgers, device),
+                           .shares = *made->shares,
                            .record = made->record,
                            .tell = tell_stay,
                            .faulted = tell_faulted,
@@ -643,26 +663,15 @@ CUresult start_locked()
             std::atexit(stop_moving);
         registered = true;
     }
-    // Told to cache nothing, PyTorch does not ask again either.
-    const bool reclaims =
-        asked.reclaim &&
-        std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr;
-    if (reclaims)
-        prepare_callers();
     made->table =
         new memory({.calls = made->calls,
                     .host = *host,
-                    .ledgers = ledgers,
-                    .footprints = asked.charged == charged_kind::allocations
-                                      ? std::vector<footprint *>()
-                                      : make_footprints(ledgers, devices),
+                    .shares = *made->shares,
                     .counts_foreign = asked.charged == charged_kind::held,
                     .movers = made->movers,
-                    .report = asked.report,
                     .notice = tell_spill,
                     .refused = tell_refusal,
-                    .exportable = asked.ipc,
-                    .asks_again = reclaims ? is_caching_allocator : nullptr});
+                    .exportable = asked.ipc});
     made->advice = new advised(*made->table);
     start_giving(*made->table, devices);
     // Both sides store, then load (seq_cst): at least one sees the other and

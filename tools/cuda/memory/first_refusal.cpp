@@ -26,7 +26,7 @@ void first_refusal::happened(int device, std::uint64_t bytes, kinds allowed)
 {
     if (notice_ == nullptr || told_.exchange(true))
         return;
-    ledger &limits = budget_.ledger_of(device);
+    const ledger &limits = budget_.ledger_of(device);
     notice_({.bytes = bytes,
              .limits = limits.read(),
              .own_vram_bytes = limits.own_physical_bytes(),

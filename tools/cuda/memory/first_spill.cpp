@@ -79,13 +79,13 @@ double first_spill::measure_link(const spilled_range &of) const
                : 0;
 }
 
-bool first_spill::is_to_be_told(ledger &limits)
+bool first_spill::is_to_be_told(const ledger &limits)
 {
     limits.report({.spills = 1});
     return !told_.exchange(true) && notice_ != nullptr;
 }
 
-void first_spill::happened(const spilled_range &of, ledger &limits)
+void first_spill::happened(const spilled_range &of, const ledger &limits)
 {
     if (!is_to_be_told(limits))
         return;
@@ -102,7 +102,7 @@ void first_spill::happened(const spilled_range &of, ledger &limits)
     notice_(notice);
 }
 
-void first_spill::happened_to_handle(std::uint64_t bytes, ledger &limits)
+void first_spill::happened_to_handle(std::uint64_t bytes, const ledger &limits)
 {
     if (is_to_be_told(limits))
         notice_({bytes, bytes, "HOST_NUMA handles", limits.read(), 0, nullptr});

@@ -47,13 +47,13 @@ public:
         std::uint64_t vram_bytes = 0; ///< from its start on
         std::uint64_t ram_bytes = 0;  ///< behind those
     };
-    void happened(const spilled_range &of, ledger &limits);
+    void happened(const spilled_range &of, const ledger &limits);
 
     /// A handle that the program created is one in system RAM.
-    void happened_to_handle(std::uint64_t bytes, ledger &limits);
+    void happened_to_handle(std::uint64_t bytes, const ledger &limits);
 
 private:
-    bool is_to_be_told(ledger &limits);
+    bool is_to_be_told(const ledger &limits);
     double measure_link(const spilled_range &of) const;
 
     const driver &calls_;

@@ -22,16 +22,17 @@ CUresult handles::create(CUmemGenericAllocationHandle *handle,
         if (result != CUDA_SUCCESS)
             budget_.uncharge_vram(made.device, bytes);
     }
-    ledger &limits = budget_.ledger_of(made.device);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && can_be_host(bytes, properties) &&
-        limits.charge_virtual(bytes, made.taken.token)) {
-        made.taken.kind = charge_kind::host;
+    std::optional<ram_charge> in_ram;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && can_be_host(bytes, properties))
+        in_ram = budget_.charge_ram(made.device, bytes);
+    if (in_ram) {
+        made.taken = {charge_kind::host, in_ram->token};
         auto host = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
                                   numa_node_of(calls_, made.device));
         host.requestedHandleTypes = properties.requestedHandleTypes;
         result = calls_.cuMemCreate(handle, bytes, &host, flags);
         if (result == CUDA_SUCCESS)
-            spills_.happened_to_handle(bytes, limits);
+            spills_.happened_to_handle(bytes, budget_.ledger_of(made.device));
         else
             budget_.give_back(made.device, bytes, made.taken);
     }

@@ -16,12 +16,7 @@ namespace emuv::cuda {
 
 memory::memory(const options &asked)
     : calls_(asked.calls), host_(asked.host), movers_(asked.movers),
-      budget_({.calls = asked.calls,
-               .ledgers = asked.ledgers,
-               .footprints = asked.footprints,
-               .report = asked.report,
-               .asks_again = asked.asks_again}),
-      first_spill_(calls_, host_, asked.notice),
+      budget_(asked.shares), first_spill_(calls_, host_, asked.notice),
       refusals_(budget_, asked.refused), exportable_(asked.exportable),
       graphs_(calls_, budget_.stream_pools()),
       handles_(calls_, budget_, host_, first_spill_),

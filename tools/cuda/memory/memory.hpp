@@ -34,7 +34,6 @@
 #include "account/budget.hpp"
 #include "account/graph_memory.hpp"
 #include "base/driver.hpp"
-#include "base/settings.hpp"
 #include "memory/allocation.hpp"
 #include "memory/first_refusal.hpp"
 #include "memory/first_spill.hpp"
@@ -66,16 +65,13 @@ public:
     {
         const driver &calls; ///< the real one
         store &host;
-        /// By device ordinal; the last one serves the devices behind it.
-        /// Everything named here outlives the object.
-        std::vector<ledger *> ledgers = {};
-        /// As many as ledgers; none if CUDA's own memory does not count.
-        std::vector<footprint *> footprints = {};
+        /// Charged by this object alone, and by the movers. Everything named
+        /// here outlives the object.
+        budget &shares;
         /// Memory that others made counts while the program holds it open.
         bool counts_foreign = false;
         /// By device ordinal; none where memory does not move.
         std::vector<mover *> movers = {};
-        report_kind report = report_kind::total;
         /// Called once, when memory first goes to system RAM; null: nobody is
         /// told.
         void (*notice)(const spill_notice &) = nullptr;
@@ -84,9 +80,6 @@ public:
         /// Memory that lies wholly in VRAM is the driver's own, and has an IPC
         /// handle. It can then not be moved.
         bool exportable = false;
-        /// Tells whether the current caller, if refused, gives back its cached
-        /// memory and asks again (see reclaim). Null: nobody does.
-        bool (*asks_again)() = nullptr;
     };
 
     explicit memory(const options &asked);
@@ -472,7 +465,7 @@ private:
     const driver &calls_;
     store &host_;
     movers movers_;
-    budget budget_;
+    budget &budget_;
     first_spill first_spill_;
     first_refusal refusals_;
     const bool exportable_;

@@ -78,7 +78,7 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
     if (at.bytes < bytes) // wrapped
         return CUDA_ERROR_OUT_OF_MEMORY;
     // A range that can never fit needs no addresses.
-    ledger &limits = budget_.ledger_of(device);
+    const ledger &limits = budget_.ledger_of(device);
     const usage now = limits.read();
     if (at.bytes > now.physical_bytes + now.virtual_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -142,7 +142,6 @@ std::uint64_t ranges::unit_bytes_at(const place &at) const
 // Charges and maps a whole range, or leaves nothing behind.
 CUresult ranges::back(const place &at, placing where, backing &made)
 {
-    ledger &limits = budget_.ledger_of(at.device);
     backing fresh;
     CUresult result = CUDA_SUCCESS;
     if (where == placing::vram_first) {
@@ -150,19 +149,20 @@ CUresult ranges::back(const place &at, placing where, backing &made)
         result = map_vram(at, charged, fresh.units);
         fresh.vram_bytes = bytes_of(fresh.units);
         if (fresh.vram_bytes < charged)
-            limits.uncharge_physical(charged - fresh.vram_bytes);
+            budget_.uncharge_vram(at.device, charged - fresh.vram_bytes);
     }
     fresh.first_host = fresh.units.size();
     const std::uint64_t rest = at.bytes - fresh.vram_bytes;
     if (result == CUDA_SUCCESS && rest > 0) {
-        host_.choose(at.device, limits);
+        host_.choose(at.device, budget_);
         const std::uint64_t unit_bytes = unit_bytes_at(at);
         fresh.ram_charges = charge_ram(at.device, rest, unit_bytes);
-        result = fresh.ram_charges.empty()
-                     ? CUDA_ERROR_OUT_OF_MEMORY
-                     : host_.map(at.base + fresh.vram_bytes, rest, unit_bytes,
-                                 at.device, limits.region_fd(),
-                                 fresh.ram_charges[0].token, fresh.units);
+        result =
+            fresh.ram_charges.empty()
+                ? CUDA_ERROR_OUT_OF_MEMORY
+                : host_.map(at.base + fresh.vram_bytes, rest, unit_bytes,
+                            at.device, budget_.ledger_of(at.device).region_fd(),
+                            fresh.ram_charges[0].token, fresh.units);
     }
     if (result == CUDA_SUCCESS) {
         fresh.open_to = who_reads(at.device);
@@ -190,10 +190,11 @@ std::uint64_t ranges::charge_vram(const place &at) const
     if (share == at.bytes || movers_.of(at.device) == nullptr)
         return share;
     const std::uint64_t whole = whole_units(at.bytes, unit_bytes_at(at), share);
-    ledger &limits = budget_.ledger_of(at.device);
-    if (whole == share || at.bytes - whole > limits.read().virtual_free_bytes())
+    if (whole == share ||
+        at.bytes - whole >
+            budget_.ledger_of(at.device).read().virtual_free_bytes())
         return share;
-    limits.uncharge_physical(share - whole);
+    budget_.uncharge_vram(at.device, share - whole);
     return whole;
 }
 
@@ -228,9 +229,8 @@ CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
 std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
                                            std::uint64_t unit_bytes)
 {
-    ledger &limits = budget_.ledger_of(device);
+    const ledger &limits = budget_.ledger_of(device);
     std::vector<ram_charge> charged;
-    std::uint64_t token = 0;
     std::uint64_t left = bytes;
     std::uint64_t size = host_.by_handle() && movers_.of(device) != nullptr &&
                                  limits.read().virtual_free_bytes() >= bytes
@@ -238,15 +238,15 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
                              : bytes;
     while (left > 0) {
         size = next_unit(left, size);
-        if (limits.charge_virtual(size, token)) {
-            charged.push_back({size, token});
+        if (const auto part = budget_.charge_ram(device, size)) {
+            charged.push_back(*part);
             left -= size;
         } else if (host_.by_handle() && size > chunk_bytes &&
                    limits.read().virtual_free_bytes() >= left) {
             size = round_up(size / 2, chunk_bytes);
         } else {
             for (const ram_charge &each : charged)
-                limits.uncharge_virtual(each.bytes, each.token);
+                budget_.uncharge_ram(device, each);
             return {};
         }
     }
@@ -367,11 +367,10 @@ CUresult ranges::unmap(const backing &gone, const mover::remains &left) const
 
 void ranges::uncharge(int device, const backing &gone) const
 {
-    ledger &limits = budget_.ledger_of(device);
     if (gone.vram_bytes > 0)
-        limits.uncharge_physical(gone.vram_bytes);
+        budget_.uncharge_vram(device, gone.vram_bytes);
     for (const ram_charge &each : gone.ram_charges)
-        limits.uncharge_virtual(each.bytes, each.token);
+        budget_.uncharge_ram(device, each);
 }
 
 // Access is set on handles; registered pages have it.

@@ -27,7 +27,8 @@ bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
         free_.erase(same);
         return true;
     }
-    std::uint64_t room = limits_.read().physical_free_bytes();
+    std::uint64_t room =
+        budget_.ledger_of(device_).read().physical_free_bytes();
     if (bytes >= below() || room + this->bytes() < bytes)
         return false;
     while (room < bytes) {
@@ -51,13 +52,13 @@ bool frames::complete(frame &of, const std::vector<frame> &gone, bool filled)
 {
     drop(gone);
     if (of.handle == 0) {
-        if (!limits_.charge_physical(of.bytes))
+        if (!budget_.charge_free_vram(device_, of.bytes))
             return refuse(of);
         const auto properties =
             properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device_);
         if (calls_.cuMemCreate(&of.handle, of.bytes, &properties, 0) !=
             CUDA_SUCCESS) {
-            limits_.uncharge_physical(of.bytes);
+            budget_.uncharge_vram(device_, of.bytes);
             return refuse(of);
         }
     }
@@ -83,7 +84,7 @@ void frames::drop(const frame &which)
 {
     unmap_alias(calls_, which.alias, which.bytes);
     calls_.cuMemRelease(which.handle);
-    limits_.uncharge_physical(which.bytes);
+    budget_.uncharge_vram(device_, which.bytes);
 }
 
 void frames::drop(const std::vector<frame> &all)

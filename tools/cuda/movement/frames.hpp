@@ -2,7 +2,7 @@
 // VRAM that holds nothing at the moment, for the units that come next.
 #pragma once
 
-#include "account/ledger.hpp"
+#include "account/budget.hpp"
 #include "base/driver.hpp"
 
 #include <atomic>
@@ -26,11 +26,11 @@ struct frame
 class frames
 {
 public:
-    /// @param calls, limits  outlive this object
+    /// @param calls, shares  outlive this object
     /// @param ask_again_ns  a refused size is not asked for again so soon
-    frames(const driver &calls, ledger &limits, int device,
+    frames(const driver &calls, budget &shares, int device,
            std::uint64_t ask_again_ns = 100000000)
-        : calls_(calls), limits_(limits), device_(device),
+        : calls_(calls), budget_(shares), device_(device),
           ask_again_ns_(ask_again_ns)
     {}
     frames(const frames &) = delete;
@@ -82,7 +82,7 @@ private:
     bool refuse(frame &which);
 
     const driver &calls_;
-    ledger &limits_;
+    budget &budget_;
     const int device_;
     const std::uint64_t ask_again_ns_;
     std::vector<frame> free_;

@@ -302,18 +302,19 @@ void mover::call_off_waits()
 {
     if (std::any_of(asleep_.begin(), asleep_.end(),
                     [this](hope *each) { return is_in_vain(*each); }))
-        limits_.call_off_waits();
+        budget_.call_off_waits(device_);
 }
 
 bool mover::make_way(std::uint64_t bytes)
 {
     std::unique_lock lock = enter();
     if (!active() || bytes > limits_.read().physical_bytes)
-        return limits_.charge_physical(bytes);
+        return budget_.charge_free_vram(device_, bytes);
     wanted_bytes_ += bytes;
     hope mine{given_up_, progress_, now_ns(), now_ns()};
     bool charged = false;
-    while (!(charged = limits_.charge_physical(bytes)) && !is_in_vain(mine)) {
+    while (!(charged = budget_.charge_free_vram(device_, bytes)) &&
+           !is_in_vain(mine)) {
         to_look_.notify_all();
         if (!limits_.can_wait()) {
             changed_.wait_for(lock, 1000000);
@@ -322,7 +323,7 @@ bool mover::make_way(std::uint64_t bytes)
         // Uncharging wakes us, here or in another process.
         asleep_.push_back(&mine);
         lock.unlock();
-        charged = limits_.charge_physical_within(bytes, 50 * patience_ns);
+        charged = budget_.charge_vram_within(device_, bytes, 50 * patience_ns);
         lock_soon(lock);
         asleep_.erase(std::find(asleep_.begin(), asleep_.end(), &mine));
         if (charged)

@@ -30,13 +30,14 @@ constexpr std::uint64_t at_rest_ns = 1000000000;
 } // namespace
 
 mover::mover(const options &asked)
-    : calls_(asked.calls), limits_(asked.limits), device_(asked.device),
+    : calls_(asked.calls), budget_(asked.shares), device_(asked.device),
+      limits_(budget_.ledger_of(device_)),
       unmaps_(asked.unmaps && asked.checked == nullptr), trace_(asked.record),
       tell_(asked.tell), faulted_(asked.faulted), check_(asked.checked),
       gate_(blocks_, asked.host),
       pace_(asked.always && asked.checked == nullptr), flights_(calls_),
-      barriers_(calls_), frames_(calls_, limits_, device_),
-      rooms_(calls_, limits_, device_), events_(calls_), digests_(calls_),
+      barriers_(calls_), frames_(calls_, budget_, device_),
+      rooms_(calls_, budget_, device_), events_(calls_), digests_(calls_),
       figures_(asked.page), lanes_(calls_)
 {}
 
@@ -668,7 +669,7 @@ void mover::loop()
     // whose signal handler ends the program never leaves it.
     const std::uint64_t end = now_ns();
     while (!asleep_.empty() && now_ns() - end < leave_after_ns) {
-        limits_.call_off_waits();
+        budget_.call_off_waits(device_);
         changed_.wait_for(lock, 1000000);
     }
     tell_all();

@@ -106,7 +106,7 @@ public:
     struct options
     {
         const driver &calls;
-        ledger &limits;
+        budget &shares;
         trace &record;
         /// Called when movement ends for good, with the reason.
         void (*tell)(const char *why);
@@ -564,8 +564,9 @@ private:
     void give_up(const char *why);
 
     const driver &calls_;
-    ledger &limits_;
+    budget &budget_;
     const int device_;
+    const ledger &limits_; // of the device
     const bool unmaps_;
     trace &trace_;
     void (*const tell_)(const char *why);

@@ -27,14 +27,15 @@ bool rooms::create(std::uint64_t bytes, room &of)
 {
     if (bytes >= below())
         return false;
-    if (limits_.charge_virtual(bytes, of.token)) {
+    if (const auto taken = budget_.charge_ram(device_, bytes)) {
         const auto properties = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
                                               numa_node_of(calls_, device_));
         of.charged = calls_.cuMemCreate(&of.handle, bytes, &properties, 0) ==
                      CUDA_SUCCESS;
+        of.token = taken->token;
         if (of.charged)
             return true;
-        limits_.uncharge_virtual(bytes, of.token);
+        budget_.uncharge_ram(device_, *taken);
     }
     of = {};
     refused_bytes_.store(bytes);
@@ -47,7 +48,7 @@ void rooms::drop(std::uint64_t bytes, room &which)
     unmap_alias(calls_, which.alias, bytes);
     calls_.cuMemRelease(which.handle);
     if (which.charged)
-        limits_.uncharge_virtual(bytes, which.token);
+        budget_.uncharge_ram(device_, {bytes, which.token});
     which = {};
 }
 

@@ -2,7 +2,7 @@
 // System RAM for units, whether they are there at the moment or not.
 #pragma once
 
-#include "account/ledger.hpp"
+#include "account/budget.hpp"
 #include "base/driver.hpp"
 
 #include <atomic>
@@ -24,11 +24,11 @@ struct room
 class rooms
 {
 public:
-    /// @param calls, limits  outlive this object
+    /// @param calls, shares  outlive this object
     /// @param ask_again_ns  a refused size is not asked for again so soon
-    rooms(const driver &calls, ledger &limits, int device,
+    rooms(const driver &calls, budget &shares, int device,
           std::uint64_t ask_again_ns = 1000000000)
-        : calls_(calls), limits_(limits), device_(device),
+        : calls_(calls), budget_(shares), device_(device),
           ask_again_ns_(ask_again_ns)
     {}
     rooms(const rooms &) = delete;
@@ -54,7 +54,7 @@ private:
     bool is_recent(const std::atomic<std::uint64_t> &refused_ns) const;
 
     const driver &calls_;
-    ledger &limits_;
+    budget &budget_;
     const int device_;
     const std::uint64_t ask_again_ns_;
     std::atomic<std::uint64_t> refused_ns_{0}; // 0: never

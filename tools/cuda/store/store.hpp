@@ -2,7 +2,7 @@
 // The sources of memory beyond the card's share, behind one interface.
 #pragma once
 
-#include "account/ledger.hpp"
+#include "account/budget.hpp"
 #include "base/driver.hpp"
 
 #include <cstdint>
@@ -49,10 +49,11 @@ public:
 
     /// Called each time before memory is taken. A store that has to choose its
     /// kind does so at the first call.
-    virtual void choose(int device, ledger &limits)
+    /// @param shares  charged while kinds are tried
+    virtual void choose(int device, budget &shares)
     {
         (void)device;
-        (void)limits;
+        (void)shares;
     }
 
     /// The trial that led to the choice; null if there was none.

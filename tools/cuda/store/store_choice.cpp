@@ -47,11 +47,11 @@ double store_choice::copy_rate(CUdeviceptr host, CUdeviceptr vram) const
 // The same for a store. Pages are given back when running kernels have ended,
 // as by cuMemFree, so a program waits once. The trial takes one chunk of VRAM,
 // which may exceed a used-up share while the trial lasts.
-double store_choice::rate_of(store &which, int device, ledger &limits) const
+double store_choice::rate_of(store &which, int device, budget &shares) const
 {
-    std::uint64_t token = 0;
     CUdeviceptr base = 0;
-    if (!limits.charge_virtual(trial_bytes, token))
+    const auto charged = shares.charge_ram(device, trial_bytes);
+    if (!charged)
         return 0;
     double rate = 0;
     if (calls_.cuMemAddressReserve(&base, trial_bytes + chunk_bytes,
@@ -61,7 +61,8 @@ double store_choice::rate_of(store &which, int device, ledger &limits) const
         std::vector<unit> scratch;
         const CUmemAccessDesc access = access_of(device);
         if (which.map(base, trial_bytes, unit_for(trial_bytes), device,
-                      limits.region_fd(), token, host) == CUDA_SUCCESS &&
+                      shares.ledger_of(device).region_fd(), charged->token,
+                      host) == CUDA_SUCCESS &&
             map_handles(
                 calls_, properties_of(CU_MEM_LOCATION_TYPE_DEVICE, device),
                 vram, chunk_bytes, chunk_bytes, scratch) == CUDA_SUCCESS &&
@@ -79,11 +80,11 @@ double store_choice::rate_of(store &which, int device, ledger &limits) const
         }
         calls_.cuMemAddressFree(base, trial_bytes + chunk_bytes);
     }
-    limits.uncharge_virtual(trial_bytes, token);
+    shares.uncharge_ram(device, *charged);
     return rate;
 }
 
-void store_choice::choose(int device, ledger &limits)
+void store_choice::choose(int device, budget &shares)
 {
     if (tried_.load(std::memory_order_acquire))
         return;
@@ -92,8 +93,8 @@ void store_choice::choose(int device, ledger &limits)
         return;
     const beside_captures apart(calls_);
     const auto start = std::chrono::steady_clock::now();
-    const double handles = rate_of(handles_, device, limits);
-    const double pages = handles > 0 ? rate_of(pages_, device, limits) : 0;
+    const double handles = rate_of(handles_, device, shares);
+    const double pages = handles > 0 ? rate_of(pages_, device, shares) : 0;
     const bool chose_pages = handles > 0 && pages > handles * margin;
     if (handles > 0 && pages > 0)
         trial_ = {chose_pages ? pages : handles,

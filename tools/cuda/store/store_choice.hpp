@@ -33,7 +33,7 @@ public:
     {
         return chosen().unmap(mapped);
     }
-    void choose(int device, ledger &limits) override;
+    void choose(int device, budget &shares) override;
     const store_trial *trial() const override
     {
         return tried_.load(std::memory_order_acquire) && trial_.seconds > 0
@@ -47,7 +47,7 @@ private:
     {
         return chose_pages_.load(std::memory_order_acquire) ? pages_ : handles_;
     }
-    double rate_of(store &which, int device, ledger &limits) const;
+    double rate_of(store &which, int device, budget &shares) const;
     double copy_rate(CUdeviceptr host, CUdeviceptr vram) const;
 
     const driver &calls_;
