@@ -470,6 +470,16 @@ class BatchTest(unittest.TestCase):
                 self.assertEqual(done.stderr.splitlines()[0],
                                  f"emuvctl: batch: {message}")
 
+    def test_a_list_that_is_not_there_is_told_before_a_node_that_is_not(self):
+        for name, message in (("/no/such", "/no/such: no such file or directory"),
+                              ("-", f"{self.folder}/emuv0: there is no such node here")):
+            words = self.words("--from", name, "--", "touch", self.ends)
+            words.remove("--disable")
+            done = subprocess.run(words, input="a", text=True, env=self.environment, check=False,
+                                  stderr=subprocess.PIPE, timeout=LIMIT)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(message, done.stderr)
+
     def test_own_limits_need_no_instance_and_leave_no_ledger(self):
         before = set(pathlib.Path("/dev/shm").glob("emuv-ledger-*"))
         ledgers = self.folder / "ledgers"

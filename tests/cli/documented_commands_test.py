@@ -3,7 +3,7 @@
 """Every command that the documents, the manual and emuvctl's help show is one that works:
 those in blocks are run, on the recorded machine, those that would change anything with
 --dry-run. Those in sentences have verbs and options that there are. The manual has each
-verb, and no option that a verb lacks."""
+verb, and no option that a verb lacks. Other commands are not run: bash parses them."""
 
 import argparse
 import json
@@ -71,6 +71,26 @@ def blocks(text):
             continue
         yield first, held
         held = ""
+
+
+def scripts():
+    """What blocks without a language have for a shell: the lines behind `$`, or all. Each
+    with the texts that will do."""
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        for block in re.finditer(r"^ *```(\w*)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
+            if block[1]:
+                continue
+            where = f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, block.start()) + 1}"
+            lines = [line for _, line in blocks(f"```\n{block[2]}```\n")]
+            by_prompt = {prompt: [line.strip()[2:] for line in lines
+                                  if line.strip().startswith(prompt)] for prompt in ("$ ", "# ")}
+            if by_prompt["$ "]:
+                yield where, ["\n".join(by_prompt["$ "])]
+            elif by_prompt["# "]:  # a comment, or root's prompt
+                yield where, [block[2], "\n".join(by_prompt["# "])]
+            else:
+                yield where, [block[2]]
 
 
 def commands(line):
@@ -243,6 +263,18 @@ class DocumentedCommandsTest(unittest.TestCase):
 
     def test_those_in_blocks_run(self):
         self.assertGreater(self.check(in_blocks(), run=True), 60)
+
+    def test_blocks_are_what_a_shell_can_read(self):
+        count = 0
+        for where, texts in scripts():
+            count += 1
+            with self.subTest(where=where):
+                done = [subprocess.run(["bash", "-n"], input=text, env=self.environment, text=True,
+                                       check=False, capture_output=True) for text in texts]
+                self.assertTrue(any(each.returncode == 0 for each in done),
+                                f"{done[-1].stderr}(a block that is no shell's has a language, "
+                                "as ```text)")
+        self.assertGreater(count, 60)
 
     def test_those_in_sentences_have_words_that_there_are(self):
         self.assertGreater(self.check(in_sentences(), run=False), 60)

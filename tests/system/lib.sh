@@ -8,7 +8,8 @@
 # other one.
 # shellcheck disable=SC2034 # used by the sourcing script
 SYSTEM_PACKAGES=(bash-completion dkms gcc kmod libfmt9 libinih-dev libkmod-dev libncurses-dev
-    libpugixml1v5 libsmartcols1 make man-db openssl pkg-config systemd systemd-sysv udev)
+    libpugixml1v5 libsmartcols1 make man-db openssl pkg-config slurm-wlm-basic-plugins systemd
+    systemd-sysv udev)
 
 # debian_system PACKAGE...: print the path of an archive of a Debian 12 that has
 # these. It is made once a machine.
@@ -30,6 +31,35 @@ debian_system() {
         mv -- "$archive.$$.tar" "$archive"
     fi
     printf '%s\n' "$archive"
+}
+
+# need_debs DIR NAME...: end the script where that folder lacks one of emuV's packages,
+# of revision 1, and say what it takes.
+need_debs() {
+    local name why
+    for name in "${@:2}"; do
+        case $name in
+        libemuv-cuda) why="CUDA's toolkit, 13.0 or later, which scripts/setup does not install" ;;
+        emuv-slurm) why="Slurm's headers (scripts/setup --packages)" ;;
+        *) why="what scripts/setup --packages installs" ;;
+        esac
+        compgen -G "$1/${name}_$(<"$EMUV_ROOT/VERSION")-1_*.deb" >/dev/null ||
+            die "$1 has no $name. To build it, scripts/package needs $why"
+    done
+}
+
+# install_debs ROOT DIR NAME...: have apt install these of emuV's packages in that
+# system. They are left in ROOT/packages.
+install_debs() {
+    local name file paths=()
+    mkdir -p -- "$1/packages"
+    for name in "${@:3}"; do
+        for file in "$2/${name}_$(<"$EMUV_ROOT/VERSION")-1"_*.deb; do
+            cp -- "$file" "$1/packages" || return 1
+            paths+=("/packages/${file##*/}")
+        done
+    done
+    inside "$1" apt-get -y install "${paths[@]}"
 }
 
 # inside ROOT COMMAND...: run it in that system, which is not booted. The mounts

@@ -114,6 +114,11 @@ class MetricsTest(unittest.TestCase):
             (card / "information").write_text(text)
             _, series = read_metrics(self.stats("emuv0"))["emuv_instance_clients"]
             self.assertEqual(series[0][0].get("UUID"), uuid if known else None)
+            # As nvidia-smi has it, so that its lines can be joined with these.
+            done = subprocess.run(
+                (self.emuvctl, "list", "emuv0", "--query=uuid,gpu_uuid", "--format=csv,noheader"),
+                text=True, env=self.environment, capture_output=True, check=True)
+            self.assertEqual(done.stdout, ", ".join([uuid if known else "[N/A]"] * 2) + "\n")
 
     def test_file_is_replaced_as_a_whole(self):
         file = self.folder / "emuv.prom"

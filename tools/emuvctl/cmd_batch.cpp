@@ -352,8 +352,15 @@ void cmd_batch(const batch_options &options, environment &env)
     plan.tries = static_cast<unsigned>(parse_option(
         "--tries", [&] { return parse_number(options.tries, 1, 1000); }));
     plan.json = options.output.json;
+    // A list that is not there is told before instances are looked at. But
+    // nobody types a list for instances that are not there.
+    const bool typed = options.from == "-";
+    batch::items items;
+    if (!typed)
+        items = items_of(options, env);
     plan.workers = make_workers(options, made, env);
-    const auto items = items_of(options, env);
+    if (typed)
+        items = items_of(options, env);
     if (items.repeated != 0)
         env.say(fmt::format("{} item{} named again, and run once",
                             items.repeated,

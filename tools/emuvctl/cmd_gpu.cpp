@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace emuvctl {
 
@@ -75,6 +76,40 @@ std::vector<const emuv::gpu_model *> with_words(std::string_view text)
     return found;
 }
 
+std::vector<const emuv::gpu_model *> cards_called(std::string_view name)
+{
+    auto found = emuv::find_gpu_models(name);
+    return found.empty() ? with_words(name) : found;
+}
+
+// The cards that these names mean, each once. The names may be the words of
+// one.
+std::vector<const emuv::gpu_model *>
+cards_of(const std::vector<std::string> &names)
+{
+    const std::string joined = fmt::format("{}", fmt::join(names, " "));
+    auto words = words_of(joined);
+    std::sort(words.begin(), words.end());
+    const bool repeated =
+        std::adjacent_find(words.begin(), words.end()) != words.end();
+    std::vector<const emuv::gpu_model *> cards;
+    if (names.size() > 1 && !repeated)
+        cards = cards_called(joined);
+    if (!cards.empty())
+        return cards;
+    for (const auto &name : names) {
+        const auto found = cards_called(name);
+        if (found.empty())
+            throw failure(fmt::format("'{}' is not in the table of cards; "
+                                      "'emuvctl gpu list' shows all of it",
+                                      printable(name)));
+        for (const auto *card : found)
+            if (std::find(cards.begin(), cards.end(), card) == cards.end())
+                cards.push_back(card);
+    }
+    return cards;
+}
+
 void cmd_gpu_list(const gpu_options &options, environment &env)
 {
     // NVML takes its time, and is not needed to know a card by.
@@ -89,17 +124,7 @@ void cmd_gpu_list(const gpu_options &options, environment &env)
     if (!here.empty())
         defaults.emplace_back("here");
     printer print(options.output, columns, defaults);
-    std::vector<const emuv::gpu_model *> cards;
-    for (const auto &name : options.names) {
-        auto found = emuv::find_gpu_models(name);
-        if (found.empty())
-            found = with_words(name);
-        if (found.empty())
-            throw failure(fmt::format("'{}' is not in the table of cards; "
-                                      "'emuvctl gpu list' shows all of it",
-                                      printable(name)));
-        cards.insert(cards.end(), found.begin(), found.end());
-    }
+    auto cards = cards_of(options.names);
     if (options.names.empty())
         for (const auto &card : emuv::gpu_models())
             cards.push_back(&card);
@@ -134,10 +159,11 @@ void cmd_gpu_list(const gpu_options &options, environment &env)
 verb gpu_verb()
 {
     const auto options = std::make_shared<gpu_options>();
-    verb list{"list", "Verbs", "list the cards that are known",
-              "Lists the cards that emuvctl knows, or those that the names may "
-              "mean. A name\nmay be a part: rtx, \"rtx pro\", 50. The card of "
-              "this machine is marked."};
+    verb list{
+        "list", "Verbs", "list the cards that are known",
+        "Lists the cards that emuvctl knows, or those that the names may "
+        "mean. A name\nmay be a part, or several words: rtx, rtx pro, 50. "
+        "The card of this machine\nis marked."};
     list.arguments = {"MODEL", &options->names};
     add_output(list, options->output, columns);
     list.action = [options](environment &env) { cmd_gpu_list(*options, env); };

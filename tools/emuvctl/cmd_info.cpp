@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl info: all there is to say about an instance.
+#include "cards.hpp"
 #include "environment.hpp"
 #include "instances.hpp"
 #include "names.hpp"
@@ -190,8 +191,9 @@ void cmd_info(const info_options &options, environment &env)
         list.child_name = "client_list";
         list.child_table = client_columns;
         const auto names = read_names(env);
+        const auto cards = find_cards(env, nvml_state());
         for (const auto &info : found) {
-            row one = instance_row(info, env, names);
+            row one = instance_row(info, env, names, cards);
             if (plain.json && info.clients != 0) {
                 const auto clients = read_clients(info.id, env, true);
                 one.children_hidden = !clients;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl list: the instances, one a line.
+#include "cards.hpp"
 #include "environment.hpp"
 #include "instances.hpp"
 #include "names.hpp"
@@ -45,8 +46,9 @@ void cmd_list(const list_options &options, environment &env)
     listing list;
     list.name = "instances";
     list.columns = instance_columns();
+    const auto cards = find_cards(env, nvml_state());
     for (const auto &info : found)
-        list.rows.push_back(instance_row(info, env, names));
+        list.rows.push_back(instance_row(info, env, names, cards));
     if (list.rows.empty() && !options.output.any())
         env.say("there are no instances; 'emuvctl create' makes one");
     print.print(list, env);

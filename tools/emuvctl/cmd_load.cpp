@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // emuvctl load: puts the module into the kernel, with parameters.
+#include "cards.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "instances.hpp"
@@ -101,8 +102,9 @@ void cmd_load(const load_options &options, environment &env)
     made.name = "instances";
     made.columns = instance_columns();
     // The module has just come: nobody has given a name yet.
+    const auto cards = find_cards(env, nvml_state());
     for (const auto &info : env.sysfs().instances())
-        made.rows.push_back(instance_row(info, env, {}));
+        made.rows.push_back(instance_row(info, env, {}, cards));
     if (print.json() || options.output.any())
         print.print(made, env);
     else

@@ -236,6 +236,10 @@ private:
         for (const auto *one : level->get_subcommands({}))
             if (!one->get_group().empty())
                 names.push_back(one->get_name());
+        // "version" is a verb of other tools.
+        for (const auto *option : level->get_options())
+            if (option->check_lname(given))
+                return fmt::format("; did you mean '--{}'?", given);
         return did_you_mean(given, names);
     }
 

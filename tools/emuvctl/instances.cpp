@@ -2,6 +2,7 @@
 // Finds, describes, makes and unmakes instances, for several verbs.
 #include "instances.hpp"
 
+#include "cards.hpp"
 #include "cdi.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
@@ -33,7 +34,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 36> columns = {{
+constexpr std::array<column, 37> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -58,7 +59,9 @@ constexpr std::array<column, 36> columns = {{
     {"swapped_bytes", "SWAPPED", kind::bytes, "in its swap file"},
     {"chunk_bytes", "CHUNK", kind::bytes, "the unit of backing"},
     {"clients", "CLIENTS", kind::number, "open files of its node"},
-    {"uuid", "UUID", kind::text, "its UUID", "uuid,gpu_uuid"},
+    {"uuid", "UUID", kind::text, "its UUID"},
+    {"card_uuid", "CARD-UUID", kind::text, "the UUID of its card, if known",
+     "uuid,gpu_uuid"},
     {"numa_node", "NUMA", kind::number, "where its RAM comes from"},
     {"numa_bind", "BIND", kind::text, "from there only"},
     {"pci_device_id", "PCI-ID", kind::text, "the card it belongs to"},
@@ -115,8 +118,10 @@ std::span<const column> instance_columns()
 }
 
 row instance_row(const emuv::instance_info &info, const environment &env,
-                 const std::map<std::string, std::string> &names)
+                 const std::map<std::string, std::string> &names,
+                 const std::vector<card> &cards)
 {
+    const std::string card_uuid = uuid_of_card(cards, info.pci_device_id);
     const std::uint64_t used =
         info.physical_used_bytes + info.virtual_used_bytes;
     row result;
@@ -145,6 +150,7 @@ row instance_row(const emuv::instance_info &info, const environment &env,
         info.chunk_bytes,
         std::uint64_t{info.clients},
         info.uuid,
+        card_uuid.empty() ? cell() : cell(card_uuid),
         info.numa_node == emuv::any ? cell()
                                     : cell(std::int64_t{info.numa_node}),
         info.numa_bind,
@@ -174,8 +180,9 @@ void print_instances(std::span<const emuv::instance_info> made, printer &print,
     list.columns = instance_columns();
     std::string nodes;
     const auto names = read_names(env);
+    const auto cards = find_cards(env, nvml_state());
     for (const auto &info : made) {
-        list.rows.push_back(instance_row(info, env, names));
+        list.rows.push_back(instance_row(info, env, names, cards));
         nodes += env.node(info.id) + "\n";
     }
     if (output.any())

@@ -16,6 +16,7 @@
 
 namespace emuvctl {
 
+struct card;
 struct environment;
 class kernel_log;
 
@@ -26,9 +27,12 @@ std::span<const column> instance_columns();
 std::string nvml_name(const std::string &label);
 /// The part of an instance's VRAM that is used, in percent to one place.
 double used_percent(const emuv::instance_info &info);
-/// One instance in those columns. @param names  as read_names() gives them
+/// One instance in those columns.
+/// @param names  as read_names() gives them
+/// @param cards  as find_cards() gives them
 row instance_row(const emuv::instance_info &info, const environment &env,
-                 const std::map<std::string, std::string> &names);
+                 const std::map<std::string, std::string> &names,
+                 const std::vector<card> &cards);
 
 /// Prints instances that were made: their nodes, or as the options want it.
 void print_instances(std::span<const emuv::instance_info> made, printer &print,

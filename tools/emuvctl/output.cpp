@@ -19,6 +19,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <libsmartcols.h>
 #include <strings.h>
 
@@ -295,16 +296,36 @@ std::size_t printer::find(std::string_view name, std::string_view option) const
         found = by(by_alias);
     if (found != columns_.end())
         return static_cast<std::size_t>(found - columns_.begin());
-    std::string valid;
-    std::vector<std::string> names;
+    throw usage_error(fmt::format("{}: unknown column '{}'{}", option,
+                                  printable(name), hint(name, option)));
+}
+
+std::string printer::hint(std::string_view name, std::string_view option) const
+{
+    std::vector<std::string> own;
+    std::vector<std::string> theirs; // nvidia-smi's
     for (const auto &one : columns_) {
-        valid.append(valid.empty() ? "" : ", ").append(one.id);
-        names.emplace_back(one.id);
+        own.emplace_back(one.id);
+        if (!one.alias.empty())
+            for (auto &alias : split(one.alias))
+                theirs.push_back(std::move(alias));
     }
-    const std::string meant = did_you_mean(own, names);
-    throw usage_error(
-        fmt::format("{}: unknown column '{}'{}", option, printable(name),
-                    meant.empty() ? "; valid are " + valid : meant));
+    const bool query = option == "--query";
+    if (query && name.starts_with(own_prefix)) {
+        name.remove_prefix(own_prefix.size());
+        theirs.clear();
+    }
+    auto names = query ? theirs : own;
+    const auto &last = query ? own : theirs;
+    names.insert(names.end(), last.begin(), last.end());
+    const std::string meant = nearest(name, names);
+    if (meant.empty())
+        return query ? "; --help lists the names there are"
+                     : fmt::format("; valid are {}", fmt::join(own, ", "));
+    const bool prefixed =
+        query && std::find(theirs.begin(), theirs.end(), meant) == theirs.end();
+    return fmt::format("; did you mean '{}{}'?", prefixed ? own_prefix : "",
+                       meant);
 }
 
 void printer::read_sort()

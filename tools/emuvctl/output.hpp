@@ -141,6 +141,8 @@ private:
 
     [[nodiscard]] std::size_t find(std::string_view name,
                                    std::string_view option) const;
+    [[nodiscard]] std::string hint(std::string_view name,
+                                   std::string_view option) const;
     void choose(std::string_view list, std::string_view option);
     void read_sort();
     void read_filter();
