@@ -358,8 +358,8 @@ private:
             is.kind == emuv::tape::memory_kind::ordered
                 ? held_.allocate_async(
                       &at_[which],
-                      held_.size_in_order(is.bytes, nullptr, stream_), nullptr,
-                      stream_, not_ours)
+                      held_.in_order().size_for(is.bytes, nullptr, stream_),
+                      nullptr, stream_, not_ours)
                 : held_.allocate(&at_[which], is.bytes);
         if (result == CUDA_SUCCESS)
             return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Allocations of all kinds, against a driver of tables.
+#include "account/graph_memory.hpp"
 #include "fake_driver.hpp"
 #include "memory/memory.hpp"
 
@@ -256,7 +257,7 @@ TEST_F(Caching, GivesOthersWhatAPoolKeepsForLater)
     card_.pool_used = 0;
     const CUdeviceptr kept = allocate(10 * MiB);
     expect_used(50 * MiB, 0);
-    held_->give_to_others(0);
+    shares_.back()->stream_pools().trim(0);
     expect_used(10 * MiB, 0);
     EXPECT_EQ(held_->free(kept), CUDA_SUCCESS);
 }
@@ -283,7 +284,7 @@ TEST_F(Caching, IsNotRefusedInACaptureNorAfterOne)
     EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
     const CUdeviceptr second = allocate(10 * MiB);
     // The refusal helped, so the next request would be refused.
-    held_->capture_begins();
+    shares_.back()->refuse_no_more();
     const CUdeviceptr third = allocate(70 * MiB);
     for (const CUdeviceptr each : {second, third})
         EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
@@ -793,13 +794,15 @@ TEST_F(Memory, APoolsAllocationsOutliveItInTheLedger)
     const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
     CUmemLocation here = {};
     here.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    held_->stream_pools().created(pool, here, CU_MEM_ALLOCATION_TYPE_PINNED);
+    shares_.back()->stream_pools().created(pool, here,
+                                           CU_MEM_ALLOCATION_TYPE_PINNED);
     const CUdeviceptr pointer = allocate_ordered(10 * MiB, pool, 16 * MiB);
     expect_used(16 * MiB, 0);
-    EXPECT_EQ(held_->stream_pools().destroy(
+    EXPECT_EQ(shares_.back()->stream_pools().destroy(
                   pool, [] { return CUDA_ERROR_INVALID_VALUE; }),
               CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(held_->stream_pools().destroy(pool, [] { return CUDA_SUCCESS; }),
+    EXPECT_EQ(shares_.back()->stream_pools().destroy(
+                  pool, [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_used(10 * MiB, 0);
     EXPECT_EQ(
@@ -825,17 +828,18 @@ TEST_F(Memory, APoolIsNotDestroyedWhileOthersAreGivenWhatItKeeps)
     const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
     CUmemLocation here = {};
     here.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    held_->stream_pools().created(pool, here, CU_MEM_ALLOCATION_TYPE_PINNED);
+    shares_.back()->stream_pools().created(pool, here,
+                                           CU_MEM_ALLOCATION_TYPE_PINNED);
     const CUdeviceptr pointer = allocate_ordered(10 * MiB, pool, 16 * MiB);
-    std::thread giver([&] { held_->give_to_others(0); });
+    std::thread giver([&] { shares_.back()->stream_pools().trim(0); });
     while (!trims)
         usleep(100);
     destroys = true;
-    EXPECT_EQ(held_->stream_pools().destroy(pool,
-                                            [] {
-                                                destroyed = true;
-                                                return CUDA_SUCCESS;
-                                            }),
+    EXPECT_EQ(shares_.back()->stream_pools().destroy(pool,
+                                                     [] {
+                                                         destroyed = true;
+                                                         return CUDA_SUCCESS;
+                                                     }),
               CUDA_SUCCESS);
     giver.join();
     EXPECT_FALSE(destroyed_first);
@@ -851,7 +855,8 @@ TEST_F(Memory, APoolOfHostMemoryCountsForNothing)
     const auto pool = reinterpret_cast<CUmemoryPool>(0x31);
     CUmemLocation host = {};
     host.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    held_->stream_pools().created(pool, host, CU_MEM_ALLOCATION_TYPE_PINNED);
+    shares_.back()->stream_pools().created(pool, host,
+                                           CU_MEM_ALLOCATION_TYPE_PINNED);
     CUdeviceptr pointer = 0;
     EXPECT_EQ(held_->allocate_async(&pointer, 500 * MiB, pool, nullptr,
                                     [] { return CUDA_SUCCESS; }),
@@ -862,7 +867,7 @@ TEST_F(Memory, APoolOfHostMemoryCountsForNothing)
 // No handle in system RAM can stand in for memory that the processor reads.
 TEST_F(Memory, OfAPoolThatTheDriverNamesOnlyPinnedMemoryOfADeviceCounts)
 {
-    pools &known = held_->stream_pools();
+    pools &known = shares_.back()->stream_pools();
     const auto pool = [](std::uintptr_t number) {
         return reinterpret_cast<CUmemoryPool>(number);
     };
@@ -889,7 +894,7 @@ TEST_F(Memory, OfAPoolThatTheDriverNamesOnlyPinnedMemoryOfADeviceCounts)
 
 TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
 {
-    graphs &all = held_->executable_graphs();
+    graphs all(card_.calls, shares_.back()->stream_pools());
     CUgraphExec exec = nullptr;
     const auto make = [&] {
         exec = reinterpret_cast<CUgraphExec>(0x40);
@@ -925,7 +930,7 @@ TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
 
 TEST_F(Memory, AGraphThatCannotFitIsNotMade)
 {
-    graphs &all = held_->executable_graphs();
+    graphs all(card_.calls, shares_.back()->stream_pools());
     CUgraphExec exec = nullptr;
     card_.graph_nodes = {65 * MiB};
     EXPECT_EQ(
@@ -942,16 +947,17 @@ TEST_F(Memory, AnOwnHandleIsFoundWhereItIsMapped)
     const auto done = [] { return CUDA_SUCCESS; };
     CUmemGenericAllocationHandle handle = 0;
     ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
-    held_->handle_mapped(0x1000000, 20 * MiB, handle);
+    held_->own_handles().mapped(0x1000000, 20 * MiB, handle);
     range_view view;
     ASSERT_TRUE(held_->find(0x1000000 + 100, view));
     EXPECT_EQ(view.base, 0x1000000u);
     EXPECT_FALSE(view.split);
     EXPECT_FALSE(held_->is_allocation(0x1000000, 20 * MiB))
         << "it is the program's to unmap";
-    EXPECT_EQ(held_->unmap_handles(0x1000000, 20 * MiB, done), CUDA_SUCCESS);
+    EXPECT_EQ(held_->own_handles().unmap(0x1000000, 20 * MiB, done),
+              CUDA_SUCCESS);
     EXPECT_FALSE(held_->find(0x1000000 + 100, view));
-    EXPECT_EQ(held_->release_handle(handle, done), CUDA_SUCCESS);
+    EXPECT_EQ(held_->own_handles().release(handle, done), CUDA_SUCCESS);
     expect_used(0, 0);
 }
 

@@ -118,7 +118,7 @@ TEST_F(StreamOrder, SmallMemoryOfTheDriversIsKeptAsLargeAsItIs)
     free(at, one);
     EXPECT_NE(allocate(1001, one), at); // the driver knows of 1000 bytes
     EXPECT_EQ(drivers_, 2u);
-    EXPECT_EQ(held_->use_of(pool).kept, 1000u);
+    EXPECT_EQ(held_->in_order().use_of(pool).kept, 1000u);
 }
 
 TEST_F(StreamOrder, WhenAStreamGoesItsMemoryIsNobodysButBehindIt)
@@ -128,7 +128,7 @@ TEST_F(StreamOrder, WhenAStreamGoesItsMemoryIsNobodysButBehindIt)
     free(large, one);
     free(small, one);
     card_.events_done = false;
-    held_->stream_goes(one);
+    held_->in_order().stream_goes(one);
     EXPECT_EQ(card_.freed_async, 1u); // in that stream
     EXPECT_NE(allocate(48 * MiB, one), large);
     EXPECT_EQ(used(), 96 * MiB); // until the work before it has ended
@@ -158,14 +158,14 @@ TEST_F(StreamOrder, AnAddressThatTheDriverHandsOutAgainAtOnceIsTheNextOwners)
             meanwhile();
         return result;
     };
-    held_->stream_goes(one);
-    EXPECT_EQ(held_->use_of(pool).kept, 1000u);
+    held_->in_order().stream_goes(one);
+    EXPECT_EQ(held_->in_order().use_of(pool).kept, 1000u);
     EXPECT_EQ(drivers_, 2u);
     ASSERT_EQ(allocate(1000, other), at);
     EXPECT_EQ(drivers_, 2u);
     free(at, other);
-    held_->stream_goes(other);
-    EXPECT_EQ(held_->use_of(pool).kept, 0u);
+    held_->in_order().stream_goes(other);
+    EXPECT_EQ(held_->in_order().use_of(pool).kept, 0u);
     EXPECT_TRUE(card_.plain.empty());
     meanwhile = nullptr;
 }
@@ -175,19 +175,21 @@ TEST_F(StreamOrder, APoolsUseIsWhatIsAllocatedAndWhatIsKept)
     const CUdeviceptr at = allocate(48 * MiB, one);
     allocate(20 * MiB, one);
     free(at, one);
-    memory::pool_use now = held_->use_of(pool);
+    stream_order::pool_use now = held_->in_order().use_of(pool);
     EXPECT_EQ(now.used, 20 * MiB);
     EXPECT_EQ(now.used_high, 68 * MiB);
     EXPECT_EQ(now.reserved, 68 * MiB);
     EXPECT_EQ(now.reserved_high, 68 * MiB);
-    held_->reset_high(pool, true);
+    held_->in_order().reset_high(pool, true);
     held_->trim_ours(pool, 20 * MiB);
-    now = held_->use_of(pool);
+    now = held_->in_order().use_of(pool);
     EXPECT_EQ(now.used_high, 20 * MiB);
     EXPECT_EQ(now.reserved, 20 * MiB);
     EXPECT_EQ(now.reserved_high, 68 * MiB);
     EXPECT_EQ(used(), 20 * MiB);
-    EXPECT_EQ(held_->use_of(reinterpret_cast<CUmemoryPool>(0x99)).used, 0u);
+    EXPECT_EQ(
+        held_->in_order().use_of(reinterpret_cast<CUmemoryPool>(0x99)).used,
+        0u);
 }
 
 TEST_F(StreamOrder, TrimmingStopsAtWhatShallBeKept)
@@ -197,9 +199,9 @@ TEST_F(StreamOrder, TrimmingStopsAtWhatShallBeKept)
     free(first, one);
     free(second, one);
     held_->trim_ours(pool, 68 * MiB);
-    EXPECT_EQ(held_->use_of(pool).reserved, 68 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 68 * MiB);
     held_->trim_ours(pool, 50 * MiB);
-    EXPECT_EQ(held_->use_of(pool).reserved, 48 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 48 * MiB);
 }
 
 TEST_F(StreamOrder, WhatIsKeptCountsAsFreeAndMakesWay)
@@ -225,7 +227,7 @@ TEST_F(StreamOrder, WhatNobodyAsksForAnyMoreIsGivenBack)
     for (std::uint64_t i = 0; i <= asks; i++)
         free(allocate(64 * MiB, one), one);
     allocate(80 * MiB, one); // nothing that is kept will do
-    EXPECT_EQ(held_->use_of(pool).reserved, 144 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 144 * MiB);
 }
 
 TEST_F(StreamOrder, MemoryThatIsNeverFreedHasRangesOfItsOwn)
@@ -234,7 +236,7 @@ TEST_F(StreamOrder, MemoryThatIsNeverFreedHasRangesOfItsOwn)
         allocate(60 * MiB, one);
     const CUdeviceptr at = allocate(6 * MiB, one);
     allocate(6 * MiB, one);
-    EXPECT_EQ(held_->use_of(pool).reserved, 312 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 312 * MiB);
     free(at, one);
     EXPECT_EQ(allocate(6 * MiB, one), at);
 }
@@ -257,8 +259,8 @@ protected:
         allocate(20 * MiB, one);
         ASSERT_TRUE(held_->has_seams());
         first_ = allocate(7 * MiB, one);
-        ASSERT_EQ(held_->use_of(pool).reserved, 292 * MiB);
-        ASSERT_EQ(held_->use_of(pool).used, 180 * MiB + step);
+        ASSERT_EQ(held_->in_order().use_of(pool).reserved, 292 * MiB);
+        ASSERT_EQ(held_->in_order().use_of(pool).used, 180 * MiB + step);
     }
     std::uint64_t in_ram() { return limits_->read().virtual_used_bytes; }
 
@@ -276,7 +278,7 @@ TEST_F(SharedRange, ItsPartsServeSmallRequestsAndBecomeOneAgain)
     EXPECT_EQ(view.base, second);
     EXPECT_EQ(view.bytes, 7 * MiB);
     EXPECT_FALSE(held_->find(first_ + 7 * MiB, view)) << "nobody's";
-    EXPECT_EQ(held_->use_of(pool).reserved, 292 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 292 * MiB);
     free(second, one);
     free(first_, one);
     EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE) << "freed twice";
@@ -314,7 +316,7 @@ TEST_F(SharedRange, WhatAStreamLeavesIsForAllOnceItsWorkHasEnded)
     allocate(7 * MiB, one);
     free(first_, one);
     card_.events_done = false;
-    held_->stream_goes(one);
+    held_->in_order().stream_goes(one);
     EXPECT_NE(allocate(7 * MiB, other), first_);
     card_.events_done = true;
     allocate(30 * MiB, other);
@@ -330,7 +332,7 @@ TEST_F(SharedRange, ItGoesWithItsContextWhateverItsPartsAre)
     held_->context_gone(context, held_->next_serial());
     EXPECT_EQ(used() + in_ram(), 0u);
     EXPECT_TRUE(card_.reserved.empty());
-    EXPECT_EQ(held_->use_of(pool).reserved, 0u);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 0u);
 }
 
 TEST_F(StreamOrder, ASharedRangeReplacesVacantOnes)
@@ -343,7 +345,7 @@ TEST_F(StreamOrder, ASharedRangeReplacesVacantOnes)
     allocate(7 * MiB, one);
     allocate(50 * MiB, one); // behind the work before it
     EXPECT_FALSE(card_.reserved.contains(at)) << "20 of its 32 MiB";
-    EXPECT_EQ(held_->use_of(pool).reserved, 322 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 322 * MiB);
 }
 
 TEST_F(StreamOrder, SmallMemoryOfEverOtherSizesIsNotKeptForEver)
@@ -393,9 +395,9 @@ TEST_F(StreamOrder, WithItsContextGoesWhatIsKept)
     allocate(20 * MiB, one);
     const auto context = reinterpret_cast<CUcontext>(0x10);
     held_->context_gone(context, held_->next_serial());
-    held_->stream_pools().settle();
+    shares_->stream_pools().settle();
     EXPECT_EQ(used(), 0u);
-    const memory::pool_use now = held_->use_of(pool);
+    const stream_order::pool_use now = held_->in_order().use_of(pool);
     EXPECT_EQ(now.used + now.reserved + now.kept, 0u);
 }
 
@@ -414,14 +416,14 @@ TEST_F(StreamOrder, WhatItsContextTakesAlongWhileItIsGivenUpIsGoneOnce)
                                       now->next_serial());
                 return refused ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
             };
-            held_->stream_goes(one);
+            held_->in_order().stream_goes(one);
             card_.calls.cuCtxPushCurrent_v2 = [](CUcontext) {
                 return CUDA_SUCCESS;
             };
             EXPECT_EQ(under_way, nullptr);
-            EXPECT_EQ(held_->use_of(pool).kept, 0u);
-            EXPECT_EQ(held_->use_of(pool).reserved, 0u);
-            held_->stream_pools().settle();
+            EXPECT_EQ(held_->in_order().use_of(pool).kept, 0u);
+            EXPECT_EQ(held_->in_order().use_of(pool).reserved, 0u);
+            shares_->stream_pools().settle();
             EXPECT_EQ(used(), 0u) << bytes << is_refused;
             EXPECT_TRUE(card_.reserved.empty());
         }
@@ -441,8 +443,8 @@ TEST_F(StreamOrder, OfAnotherPoolNothingIsOurs)
         *current = reinterpret_cast<CUmemoryPool>(0x99);
         return CUDA_SUCCESS;
     };
-    held_->pool_is_set();
+    held_->in_order().pool_is_set();
     allocate(48 * MiB, one);
     EXPECT_EQ(drivers_, 1u);
-    EXPECT_EQ(held_->use_of(pool).used, 0u);
+    EXPECT_EQ(held_->in_order().use_of(pool).used, 0u);
 }

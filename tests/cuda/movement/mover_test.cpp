@@ -1337,14 +1337,14 @@ TEST_F(Mover, WhatStaysIsKnownToLieWhereItCameTo)
     for (const CUdeviceptr block : made)
         for (std::uint64_t i = 0; i < 3; i++) {
             const CUdeviceptr at = block + i * unit_bytes;
-            EXPECT_EQ(held_->in_system_ram(at), is_there(at));
+            const auto there = held_->stretch_at(at);
+            ASSERT_TRUE(there);
+            EXPECT_EQ(there->in_ram, is_there(at));
+            EXPECT_EQ(there->left, (3 - i) * unit_bytes);
             const bool ends =
                 i < 2 && is_there(at) != is_there(at + unit_bytes);
-            EXPECT_EQ(held_->crosses_seam(at + 1, unit_bytes), ends && i < 2);
-            if (ends) {
-                EXPECT_EQ(held_->seam_after(at + 1), unit_bytes - 1);
-                seam = true;
-            }
+            EXPECT_EQ(i < 2 && there->bytes == unit_bytes, ends);
+            seam = seam || ends;
         }
     EXPECT_TRUE(seam) << "nothing to tell";
     free_all();

@@ -32,7 +32,7 @@ CUresult while_mapped(const entry &ours, CUdeviceptr address, Call ask)
     range_view view;
     if (!ours || ours->movers.empty() || !ours.table().find(address, view))
         return ask();
-    mover *const moves = ours.table().mover_of(view.device);
+    mover *const moves = ours.table().moving().of(view.device);
     return moves != nullptr ? moves->while_mapped(address, ask) : ask();
 }
 

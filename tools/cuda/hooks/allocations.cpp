@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The driver is asked for memory: allocations that may spill, and how much
 // there is.
-#include "base/current.hpp"
 #include "hooks/session.hpp"
 
 using namespace emuv::cuda;
@@ -17,7 +16,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     const entry ours;
     const CUresult result = EMUV_REAL(cuDeviceTotalMem_v2)(bytes, device);
     if (ours && result == CUDA_SUCCESS && bytes != nullptr)
-        ours.table().show_total(device, *bytes);
+        ours->shares->show_total(device, *bytes);
     return result;
 }
 
@@ -26,7 +25,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemGetInfo_v2)(free, total);
     if (ours && result == CUDA_SUCCESS && free != nullptr && total != nullptr)
-        ours.table().show_info(ours.table().current_device(), *free, *total);
+        ours.table().show_info(current_device(ours->calls), *free, *total);
     return result;
 }
 

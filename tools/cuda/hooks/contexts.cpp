@@ -23,6 +23,7 @@ CUresult ends_context(CUcontext context, Call real)
     ours->kernels->gone(context);
     ours->host.gone(context, pinned_before);
     ours->unrolled.gone(context);
+    ours->attached.gone(context);
     ours.table().context_gone(context, before);
     return result;
 }
@@ -34,7 +35,7 @@ CUresult cuCtxAttach(CUcontext *context, unsigned flags)
     const entry ours;
     const CUresult result = EMUV_REAL(cuCtxAttach)(context, flags);
     if (ours && result == CUDA_SUCCESS && context != nullptr)
-        ours.table().context_attached(*context);
+        ours->attached.add(*context);
     return result;
 }
 
@@ -43,10 +44,10 @@ CUresult cuCtxDetach(CUcontext context)
     const auto real = [context] { return EMUV_REAL(cuCtxDetach)(context); };
     {
         const entry ours;
-        if (ours && ours.table().context_detached(context)) {
+        if (ours && ours->attached.remove(context)) {
             const CUresult result = real();
             if (result != CUDA_SUCCESS)
-                ours.table().context_attached(context);
+                ours->attached.add(context);
             return result;
         }
     }
@@ -97,6 +98,7 @@ CUresult ends_primary(CUdevice device, bool resets, Call real)
     ours->kernels->gone(context);
     ours->host.gone(context, pinned_before);
     ours->unrolled.gone(context);
+    ours->attached.gone(context);
     ours.table().context_gone(context, before);
     return result;
 }
@@ -140,12 +142,12 @@ CUresult changes_peer(CUcontext peer, bool enabled, Call real)
     const CUresult result = real();
     if (!ours || result != CUDA_SUCCESS)
         return result;
-    const int device = ours.table().current_device();
+    const int device = current_device(ours->calls);
     CUdevice other = 0;
     CUcontext popped = nullptr;
     if (ours->calls.cuCtxPushCurrent_v2(peer) != CUDA_SUCCESS)
         return result;
-    other = ours.table().current_device();
+    other = current_device(ours->calls);
     ours->calls.cuCtxPopCurrent_v2(&popped);
     ours.table().peer_enabled(device, other, enabled);
     return result;

@@ -110,7 +110,7 @@ bool goes_by_host(const state &ours, CUdeviceptr to, CUdeviceptr from)
     int devices[2] = {};
     CUcontext context = nullptr;
     bool placed = false;
-    return ours.devices > 1 && ours.table->by_handle() &&
+    return ours.devices > 1 && ours.beyond->by_handle() &&
            (touches_ram(*ours.table, to) || touches_ram(*ours.table, from)) &&
            find_device(ours, to, devices[0], context, placed) &&
            find_device(ours, from, devices[1], context, placed) &&
@@ -122,7 +122,7 @@ CUresult by_host(const state &ours, CUdeviceptr to, CUcontext there,
                  CUdeviceptr from, CUcontext here, std::size_t bytes,
                  CUstream stream)
 {
-    if (ours.table->is_capturing(stream))
+    if (is_capturing(ours.calls, stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUresult result = EMUV_REAL(cuStreamSynchronize)(stream);
     std::vector<unsigned char> buffer(

@@ -27,7 +27,7 @@ CUresult opens(CUdeviceptr *at, Call from_driver)
     if (!ours || !ours.table().others().counts())
         return from_driver();
     // The context may go as soon as the driver has answered.
-    foreign::place where{ours.table().current_device(), nullptr,
+    foreign::place where{current_device(ours->calls), nullptr,
                          ours.table().next_serial()};
     ours->calls.cuCtxGetCurrent(&where.context);
     const CUresult result = from_driver();

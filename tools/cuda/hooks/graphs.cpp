@@ -14,8 +14,7 @@ CUresult instantiate(CUgraphExec *made, CUgraph from, unsigned long long flags,
     const entry ours;
     if (!ours || made == nullptr)
         return real();
-    const CUresult result =
-        ours.table().executable_graphs().instantiate(made, from, real);
+    const CUresult result = ours->executable->instantiate(made, from, real);
     if (result == CUDA_SUCCESS && !ours->movers.empty())
         ours->unrolled.instantiated(*made, from, flags);
     return result;
@@ -24,9 +23,8 @@ CUresult instantiate(CUgraphExec *made, CUgraph from, unsigned long long flags,
 template <typename Call>
 CUresult with_memory(CUgraphExec which, Call real)
 {
-    memory *const table = memory_if_ours();
-    return table != nullptr ? table->executable_graphs().launch(which, real)
-                            : real();
+    const state *const ours = state_if_ours();
+    return ours != nullptr ? ours->executable->launch(which, real) : real();
 }
 
 mover *mover_of_device()
@@ -138,6 +136,5 @@ CUresult cuGraphExecDestroy(CUgraphExec which)
     const auto real = [&] { return EMUV_REAL(cuGraphExecDestroy)(which); };
     if (ours && ours->nodes.any())
         ours->nodes.take_uses(which);
-    return ours ? ours.table().executable_graphs().destroy(which, real)
-                : real();
+    return ours ? ours->executable->destroy(which, real) : real();
 }

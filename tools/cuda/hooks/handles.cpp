@@ -26,7 +26,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         return real();
     return ours.table().others().close(
         {foreign::key::kind::handle, handle},
-        [&] { return ours.table().release_handle(handle, real); });
+        [&] { return ours.table().own_handles().release(handle, real); });
 }
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
@@ -43,7 +43,7 @@ CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
         EMUV_REAL(cuMemUnmap)(at, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    ours.table().handle_mapped(at, bytes, handle);
+    ours.table().own_handles().mapped(at, bytes, handle);
     ours.table().others().mapped(at, bytes, opened);
     return result;
 }
@@ -54,7 +54,11 @@ CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
     if (ours && ours.table().is_allocation(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     const auto real = [&] { return EMUV_REAL(cuMemUnmap)(at, bytes); };
-    return ours ? ours.table().unmap_handles(at, bytes, real) : real();
+    if (!ours)
+        return real();
+    return ours.table().own_handles().unmap(at, bytes, [&] {
+        return ours.table().others().unmap(at, bytes, real);
+    });
 }
 
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes,
@@ -83,8 +87,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
         return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = EMUV_REAL(cuMemRetainAllocationHandle)(handle, at);
     if (ours && result == CUDA_SUCCESS) {
-        ours.table().handle_retained(*handle,
-                                     reinterpret_cast<CUdeviceptr>(at));
+        ours.table().own_handles().retained(*handle,
+                                            reinterpret_cast<CUdeviceptr>(at));
         ours.table().others().open_again({foreign::key::kind::handle, *handle},
                                          reinterpret_cast<CUdeviceptr>(at));
     }
@@ -99,6 +103,6 @@ cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     const CUresult result =
         EMUV_REAL(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
     if (ours && result == CUDA_SUCCESS && properties != nullptr)
-        ours.table().show_properties(handle, *properties);
+        ours.table().own_handles().show_properties(handle, *properties);
     return result;
 }

@@ -12,7 +12,7 @@ bool in_system_ram(memory &table, const described_side &side)
 {
     return (side.type == CU_MEMORYTYPE_DEVICE ||
             side.type == CU_MEMORYTYPE_UNIFIED) &&
-           table.in_system_ram(side.at + side.y * side.pitch + side.x);
+           in_system_ram(table, side.at + side.y * side.pitch + side.x);
 }
 
 std::vector<node_part<CUDA_MEMCPY3D>> cut(memory &table,
@@ -47,7 +47,7 @@ cut(memory &table, const CUDA_MEMSET_NODE_PARAMS &asked)
                   fill.width = width;
                   fill.height = height;
                   parts.push_back(
-                      {fill, seams != nullptr && table.in_system_ram(to)
+                      {fill, seams != nullptr && in_system_ram(table, to)
                                  ? to_system_ram
                                  : 0});
                   return CUDA_SUCCESS;

@@ -19,7 +19,28 @@ inline memory *with_seams(memory *table)
 inline bool touches_ram(memory &table, CUdeviceptr at)
 {
     range_view view;
-    return table.find(at, view) && (view.host || table.moves());
+    return table.find(at, view) && (view.host || !table.moving().empty());
+}
+
+// These hold for memory that stays as it is.
+
+/// The bytes from @p at to the next seam; UINT64_MAX where there is none.
+inline std::uint64_t seam_after(memory &table, CUdeviceptr at)
+{
+    const auto found = table.stretch_at(at);
+    return found ? found->bytes : UINT64_MAX;
+}
+/// True if a seam lies inside these bytes, all of one allocation.
+inline bool crosses_seam(memory &table, CUdeviceptr at, std::uint64_t bytes)
+{
+    const auto found = table.stretch_at(at);
+    return found && bytes <= found->left && found->bytes < bytes;
+}
+/// True if the memory allocated there is in system RAM.
+inline bool in_system_ram(memory &table, CUdeviceptr at)
+{
+    const auto found = table.stretch_at(at);
+    return found && found->in_ram;
 }
 
 /// Calls @p real with one part of the request after the other. If no seam is
@@ -32,13 +53,13 @@ CUresult in_parts(memory *table, const copy_side &to, const copy_side &from,
         whole.depth == 0)
         return real(whole);
     const auto crosses = [&](const copy_side &side) {
-        return side.at != 0 && table->crosses_seam(start_of(side, whole),
-                                                   extent_of(side, whole));
+        return side.at != 0 && crosses_seam(*table, start_of(side, whole),
+                                            extent_of(side, whole));
     };
     if (!crosses(to) && !crosses(from))
         return real(whole);
     return cut_at_seams(
-        to, from, whole, [&](CUdeviceptr at) { return table->seam_after(at); },
+        to, from, whole, [&](CUdeviceptr at) { return seam_after(*table, at); },
         real);
 }
 

@@ -15,7 +15,7 @@ CUresult allocate(CUdeviceptr *pointer, std::size_t &bytes, CUstream stream,
     const entry ours;
     if (!ours || pointer == nullptr || bytes == 0 || !ours.has_context())
         return real();
-    bytes = ours.table().size_in_order(bytes, nullptr, stream);
+    bytes = ours.table().in_order().size_for(bytes, nullptr, stream);
     return ours.table().allocate_async(pointer, bytes, nullptr, stream, real);
 }
 
@@ -27,7 +27,7 @@ CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer,
     if (!ours || pointer == nullptr || bytes == 0 || pool == nullptr ||
         !ours.has_context())
         return real();
-    bytes = ours.table().size_in_order(bytes, pool, stream);
+    bytes = ours.table().in_order().size_for(bytes, pool, stream);
     return ours.table().allocate_async(pointer, bytes, pool, stream, real);
 }
 
@@ -93,8 +93,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *wanted)
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemPoolCreate)(pool, wanted);
     if (ours && result == CUDA_SUCCESS)
-        ours.table().stream_pools().created(*pool, wanted->location,
-                                            wanted->allocType);
+        ours->shares->stream_pools().created(*pool, wanted->location,
+                                             wanted->allocType);
     return result;
 }
 
@@ -106,7 +106,7 @@ CUresult names_pool(const CUmemoryPool *pool, const CUmemLocation *where,
 {
     const entry ours;
     if (ours && result == CUDA_SUCCESS && pool != nullptr && where != nullptr)
-        ours.table().stream_pools().named(*pool, *where, type);
+        ours->shares->stream_pools().named(*pool, *where, type);
     return result;
 }
 
@@ -151,7 +151,7 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     const entry ours;
     const CUresult result = EMUV_REAL(cuDeviceSetMemPool)(device, pool);
     if (ours)
-        ours.table().pool_is_set();
+        ours.table().in_order().pool_is_set();
     return result;
 }
 
@@ -161,7 +161,7 @@ CUresult cuMemSetMemPool(CUmemLocation *where, CUmemAllocationType type,
     const entry ours;
     const CUresult result = EMUV_REAL(cuMemSetMemPool)(where, type, pool);
     if (ours)
-        ours.table().pool_is_set();
+        ours.table().in_order().pool_is_set();
     return result;
 }
 
@@ -170,13 +170,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     const entry ours;
     const auto real = [&] { return EMUV_REAL(cuMemPoolDestroy)(pool); };
     return ours && pool != nullptr
-               ? ours.table().stream_pools().destroy(pool, real)
+               ? ours->shares->stream_pools().destroy(pool, real)
                : real();
 }
 
 namespace {
 
-std::uint64_t part_of(const memory::pool_use &ours, CUmemPool_attribute which)
+std::uint64_t part_of(const stream_order::pool_use &ours,
+                      CUmemPool_attribute which)
 {
     switch (which) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
@@ -202,7 +203,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
         EMUV_REAL(cuMemPoolGetAttribute)(pool, which, value);
     if (!ours || result != CUDA_SUCCESS)
         return result;
-    const memory::pool_use use = ours.table().use_of(pool);
+    const stream_order::pool_use use = ours.table().in_order().use_of(pool);
     if (const std::uint64_t more = part_of(use, which); more > 0)
         *static_cast<cuuint64_t *>(value) += more;
     if (which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
@@ -219,7 +220,8 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
     if (ours && result == CUDA_SUCCESS &&
         (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
          which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH))
-        ours.table().reset_high(pool, which == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+        ours.table().in_order().reset_high(
+            pool, which == CU_MEMPOOL_ATTR_USED_MEM_HIGH);
     return result;
 }
 

@@ -3,9 +3,12 @@
 #pragma once
 
 #include "account/budget.hpp"
+#include "account/graph_memory.hpp"
+#include "base/current.hpp"
 #include "base/settings.hpp"
 #include "base/statistics.hpp"
 #include "base/trace.hpp"
+#include "hooks/attached.hpp"
 #include "hooks/cut_nodes.hpp"
 #include "hooks/unrolled.hpp"
 #include "interpose/forward.hpp"
@@ -25,6 +28,10 @@ struct state
     statistics_page page;
     /// Charges all that the process holds.
     budget *shares = nullptr;
+    /// The source of system RAM.
+    store *beyond = nullptr;
+    /// The memory of executable graphs.
+    graphs *executable = nullptr;
     memory *table = nullptr;
     /// The memory that the program has registered, to say things of it.
     advised *advice = nullptr;
@@ -39,6 +46,7 @@ struct state
     /// Set if kernels are checked and nothing moves; else null.
     check *checked = nullptr;
     pinned host;
+    attached_contexts attached;
 
     /// The allocation around an address stays as it is from now on, for all
     /// movers but one.
@@ -138,7 +146,8 @@ public:
         const auto &all = state_->movers;
         if (all.size() <= 1)
             return all.empty() ? nullptr : all.front();
-        const auto device = static_cast<std::size_t>(table().current_device());
+        const auto device =
+            static_cast<std::size_t>(current_device(state_->calls));
         return device < all.size() ? all[device] : nullptr;
     }
 

@@ -468,12 +468,13 @@ proofs *make_proofs(const settings &asked, const driver &calls, int devices)
 }
 
 // Gives other clients of an instance, while they wait for VRAM, what the
-// driver's pools keep for later. Each instance has such a thread, which lives
+// driver's pools keep for later. It has no context, so it names no stream, and
+// kept memory that is ours stays. Each instance has such a thread, which lives
 // as long as the process. It trims once a second at most: the pools grow again.
 struct giver
 {
     instance_ledger &limits;
-    memory &table;
+    pools &idle;
     int device; // the first of the instance
     thread runs = {};
 
@@ -484,7 +485,7 @@ struct giver
         while (of.limits.await_others()) {
             {
                 const std::lock_guard guard(giving);
-                of.table.give_to_others(of.device);
+                of.idle.trim(of.device);
             }
             sleep(1);
         }
@@ -500,14 +501,14 @@ void stop_giving()
         usleep(1000);
 }
 
-void start_giving(memory &table, int devices)
+void start_giving(pools &idle, int devices)
 {
     if (clients->empty())
         return;
     const int last = static_cast<int>(clients->size()) - 1;
     for (int i = 0; i <= last && i < devices; i++) {
         auto *const made =
-            new giver{*(*clients)[static_cast<std::size_t>(i)], table, i};
+            new giver{*(*clients)[static_cast<std::size_t>(i)], idle, i};
         made->runs.start(giver::run, made);
     }
     static bool registered;
@@ -634,6 +635,8 @@ CUresult start_locked()
     open_page(*made, ledgers, can_move);
     tell_vain_settings(*made, can_move);
     made->shares = make_budget(asked, made->calls, ledgers, devices);
+    made->executable = new graphs(made->calls, made->shares->stream_pools());
+    made->beyond = host;
     kept = asked.moves() && asked.move != move_kind::check
                ? new remembered(remembered::usual_place())
                : nullptr;
@@ -673,7 +676,7 @@ CUresult start_locked()
                     .refused = tell_refusal,
                     .exportable = asked.ipc});
     made->advice = new advised(*made->table);
-    start_giving(*made->table, devices);
+    start_giving(made->shares->stream_pools(), devices);
     // Both sides store, then load (seq_cst): at least one sees the other and
     // calls fix_all().
     active.store(made);

@@ -30,8 +30,10 @@ CUresult begins(CUstream stream, Call real)
 {
     // Before it begins: an allocation from here on may be the capture's.
     const entry ours;
+    // A caching allocator may not ask again then, on other threads either, nor
+    // after a capture that failed.
     if (ours)
-        ours.table().capture_begins();
+        ours->shares->refuse_no_more();
     open_captures++;
     if (ours)
         ours->stream_waits();
@@ -135,7 +137,7 @@ CUresult goes(CUstream stream, Call real)
 {
     const entry ours;
     if (ours) {
-        ours.table().stream_goes(stream);
+        ours.table().in_order().stream_goes(stream);
         for (mover *each : ours->movers)
             each->stream_goes(stream);
     }

@@ -226,7 +226,7 @@ void unrolled_graphs::gone(CUcontext context)
 bool unrolled_graphs::is_captured(CUstream stream)
 {
     const state *const ours = current_state();
-    return ours == nullptr || ours->table->is_capturing(stream);
+    return ours == nullptr || is_capturing(ours->calls, stream);
 }
 
 // True if the steps may run in that stream: in the context that they are for.

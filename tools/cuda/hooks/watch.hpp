@@ -243,7 +243,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         };
         // A capture records work for the memory as it lies, and movers of
         // other devices hear nothing of this work.
-        const bool later = ours.table().is_capturing(stream);
+        const bool later = is_capturing(ours->calls, stream);
         if (later || ours->movers.size() > 1) {
             work named;
             collect(named);

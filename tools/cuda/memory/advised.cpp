@@ -2,6 +2,7 @@
 // Memory that the program has registered, to say things of it by a key.
 #include "memory/advised.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace emuv::cuda {
@@ -27,9 +28,17 @@ int result_of(mover::answer said)
     return EMUV_ADVICE_FREED;
 }
 
+// A part up to an allocation's end has the rest of the last chunk, too.
+mover::part to_the_end(const memory::told_of &of, mover::part in)
+{
+    if (in.at + in.bytes == of.base + of.bytes)
+        in.bytes = of.base + of.whole_bytes - in.at;
+    return in;
+}
+
 } // namespace
 
-void advised::counts::add(const memory::places &found)
+void advised::counts::add(const places &found)
 {
     accesses.fetch_add(1, std::memory_order_relaxed);
     vram_bytes.fetch_add(found.vram_bytes, std::memory_order_relaxed);
@@ -43,6 +52,80 @@ void advised::counts::show(emuv_advice_stats &out) const
     out.hit_bytes[EMUV_TIER_RAM] = ram_bytes.load();
 }
 
+// ---- Allocations: memory that has no mover stays as it is
+
+// Adds the identity.
+// @return false if the allocation has gone meanwhile
+bool advised::identify(memory::told_of &of)
+{
+    mover *const moves = of.is_range ? table_.moving().of(of.device) : nullptr;
+    if (moves == nullptr)
+        return true;
+    of.identity = moves->identify(of.base);
+    // A range enters the table behind its mover's block, and leaves it first.
+    return is_there(of);
+}
+
+bool advised::is_there(const memory::told_of &of)
+{
+    memory::told_of now;
+    return table_.find(of.base, now) && now.serial == of.serial;
+}
+
+mover *advised::mover_of(const record &which) const
+{
+    return which.of.identity != 0 ? table_.moving().of(which.of.device)
+                                  : nullptr;
+}
+
+mover::answer advised::advise(const record &which, hint what)
+{
+    if (mover *const moves = mover_of(which))
+        return moves->advise(to_the_end(which.of, which.in), what);
+    return is_there(which.of) ? mover::answer::done : mover::answer::gone;
+}
+
+void advised::take_back(const record &which)
+{
+    if (mover *const moves = mover_of(which))
+        moves->forget_advice(to_the_end(which.of, which.in), which.said);
+}
+
+// The same as places_of(). They are used about now.
+std::optional<advised::places> advised::access(const record &which)
+{
+    if (mover *const moves = mover_of(which))
+        return moves->access(which.in);
+    return places_of(which);
+}
+
+// The places of a key's bytes, and their units' moves so far.
+// @return nothing where the allocation is gone
+std::optional<advised::places> advised::places_of(const record &which)
+{
+    if (mover *const moves = mover_of(which))
+        return moves->find(which.in);
+    const memory::told_of &of = which.of;
+    if (!is_there(of))
+        return {};
+    places out;
+    CUdeviceptr at = which.in.at;
+    std::uint64_t bytes = which.in.bytes;
+    while (bytes > 0) {
+        const auto found =
+            of.is_range ? table_.stretch_at(at) : std::optional<stretch>();
+        const std::uint64_t here =
+            found && found->bytes > 0 ? std::min(bytes, found->bytes) : bytes;
+        const bool in_ram = found ? found->in_ram : of.in_ram;
+        (in_ram ? out.ram_bytes : out.vram_bytes) += here;
+        at += here;
+        bytes -= here;
+    }
+    return out;
+}
+
+// ---- Keys
+
 int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
                  std::uint64_t &key)
 {
@@ -55,12 +138,15 @@ int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
         return EMUV_ADVICE_ADDRESS;
     if (bytes == 0 || bytes > of.bytes - (at - of.base))
         return EMUV_ADVICE_RANGE;
-    if (!table_.identify(of))
+    if (!identify(of))
         return EMUV_ADVICE_ADDRESS;
     made->in = {at, bytes, of.identity};
     made->said.priority = priority;
-    const auto found = table_.places_of(of, made->in);
-    if (!found || table_.rank(of, made->in, priority) == mover::answer::gone)
+    const auto found = places_of(*made);
+    mover *const moves = mover_of(*made);
+    if (!found ||
+        (moves != nullptr && moves->rank(to_the_end(of, made->in), priority) ==
+                                 mover::answer::gone))
         return EMUV_ADVICE_ADDRESS;
     made->before = found->moved;
     {
@@ -76,7 +162,7 @@ int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
         }
     }
     if (made->key == EMUV_ADVICE_NONE) {
-        table_.forget_advice(of, made->in, made->said);
+        take_back(*made);
         return EMUV_ADVICE_FULL;
     }
     key = made->key;
@@ -94,10 +180,9 @@ int advised::tell_lasting(record &which, hint what)
         return EMUV_ADVICE_KEY;
     if (said == next) {
         // The answer says whether the memory is there all the same.
-        return table_.places_of(which.of, which.in) ? EMUV_ADVICE_OK
-                                                    : EMUV_ADVICE_FREED;
+        return places_of(which) ? EMUV_ADVICE_OK : EMUV_ADVICE_FREED;
     }
-    const auto answer = table_.advise(which.of, which.in, what);
+    const auto answer = advise(which, what);
     if (answer == mover::answer::done)
         said = next;
     return result_of(answer);
@@ -116,7 +201,7 @@ int advised::forget(std::uint64_t key)
     }
     const std::lock_guard guard(lasting_);
     gone->gone = true;
-    table_.forget_advice(gone->of, gone->in, gone->said);
+    take_back(*gone);
     return EMUV_ADVICE_OK;
 }
 
@@ -136,7 +221,7 @@ int advised::tell(std::uint64_t key, hint what)
         return EMUV_ADVICE_KEY;
     switch (what) {
     case hint::access:
-        if (const auto found = table_.access(which->of, which->in)) {
+        if (const auto found = access(*which)) {
             which->used.add(*found);
             all_.add(*found);
             return EMUV_ADVICE_OK;
@@ -149,12 +234,10 @@ int advised::tell(std::uint64_t key, hint what)
     case hint::discard: {
         // Once its key is forgotten, the memory may have another owner.
         const std::lock_guard guard(lasting_);
-        return which->gone
-                   ? EMUV_ADVICE_KEY
-                   : result_of(table_.advise(which->of, which->in, what));
+        return which->gone ? EMUV_ADVICE_KEY : result_of(advise(*which, what));
     }
     default:
-        return result_of(table_.advise(which->of, which->in, what));
+        return result_of(advise(*which, what));
     }
 }
 
@@ -163,7 +246,7 @@ int advised::where(std::uint64_t key, emuv_advice_place &out)
     const record_ref which = find(key);
     if (!which)
         return EMUV_ADVICE_KEY;
-    const auto found = table_.places_of(which->of, which->in);
+    const auto found = places_of(*which);
     if (!found)
         return EMUV_ADVICE_FREED;
     out.bytes[EMUV_TIER_VRAM] = found->vram_bytes;
@@ -176,15 +259,15 @@ int advised::where(std::uint64_t key, emuv_advice_place &out)
 int advised::stats(std::uint64_t key, emuv_advice_stats &out)
 {
     moves moved;
-    out.moves = table_.moves() ? 1 : 0;
+    out.moves = table_.moving().empty() ? 0 : 1;
     if (key == EMUV_ADVICE_ALL) {
         all_.show(out);
-        moved = table_.moved();
+        moved = table_.moving().moved();
     } else {
         const record_ref which = find(key);
         if (!which)
             return EMUV_ADVICE_KEY;
-        const auto found = table_.places_of(which->of, which->in);
+        const auto found = places_of(*which);
         if (!found)
             return EMUV_ADVICE_FREED;
         which->used.show(out);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #define EMUV_ADVICE_NO_CALLS
@@ -48,6 +49,8 @@ public:
     static constexpr std::size_t most_keys = std::size_t{1} << 20;
 
 private:
+    using places = mover::whereabouts;
+
     // Counts of accesses. Any thread adds to them.
     struct counts
     {
@@ -55,7 +58,7 @@ private:
         std::atomic<std::uint64_t> vram_bytes{0};
         std::atomic<std::uint64_t> ram_bytes{0};
 
-        void add(const memory::places &found);
+        void add(const places &found);
         void show(emuv_advice_stats &out) const;
     };
     struct record : counted
@@ -71,6 +74,13 @@ private:
     using record_ref = counted_ref<record>;
 
     record_ref find(std::uint64_t key);
+    bool identify(memory::told_of &of);
+    bool is_there(const memory::told_of &of);
+    [[nodiscard]] mover *mover_of(const record &which) const;
+    mover::answer advise(const record &which, hint what);
+    void take_back(const record &which);
+    std::optional<places> places_of(const record &which);
+    std::optional<places> access(const record &which);
     int tell_lasting(record &which, hint what);
 
     memory &table_;

@@ -4,7 +4,6 @@
 
 #include "base/around.hpp"
 #include "base/captures.hpp"
-#include "base/current.hpp"
 #include "base/size.hpp"
 
 #include <algorithm>
@@ -15,18 +14,17 @@
 namespace emuv::cuda {
 
 memory::memory(const options &asked)
-    : calls_(asked.calls), host_(asked.host), movers_(asked.movers),
-      budget_(asked.shares), first_spill_(calls_, host_, asked.notice),
+    : calls_(asked.calls), budget_(asked.shares), movers_(asked.movers),
+      first_spill_(calls_, asked.host, asked.notice),
       refusals_(budget_, asked.refused), exportable_(asked.exportable),
-      graphs_(calls_, budget_.stream_pools()),
-      handles_(calls_, budget_, host_, first_spill_),
+      handles_(calls_, budget_, asked.host, first_spill_),
       foreign_(budget_, asked.counts_foreign),
       ranges_({.calls = calls_,
                .shares = budget_,
-               .host = host_,
+               .host = asked.host,
                .moving = movers_,
                .spills = first_spill_}),
-      pieces_(ranges_), order_(calls_, budget_.stream_pools(), movers_)
+      pieces_(ranges_), order_(calls_, budget_, movers_, next_serial_)
 {
     // Memory that is kept for later makes way before memory that movement
     // needs.
@@ -48,39 +46,12 @@ void memory::context_stays(CUcontext context)
     foreign_.context_stays(context);
 }
 
-void memory::context_attached(CUcontext context)
-{
-    const std::lock_guard guard(lock_);
-    attached_[context]++;
-}
-
-bool memory::context_detached(CUcontext context)
-{
-    const std::lock_guard guard(lock_);
-    const auto found = attached_.find(context);
-    if (found == attached_.end())
-        return false;
-    if (--found->second == 0)
-        attached_.erase(found);
-    return true;
-}
-
-int memory::current_device() const
-{
-    return cuda::current_device(calls_);
-}
-
-bool memory::is_capturing(CUstream stream) const
-{
-    return cuda::is_capturing(calls_, stream);
-}
-
 // ---- Plain allocations
 
 CUresult memory::allocate(CUdeviceptr *pointer, std::uint64_t bytes)
 {
     collect(false);
-    const int device = current_device();
+    const int device = current_device(calls_);
     if (bytes >= chunk_bytes && budget_.is_refused(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return refusals_.answered(allocate_plain(pointer, bytes, device), device,
@@ -322,41 +293,6 @@ bool memory::take_kept(CUdeviceptr *pointer, std::uint64_t bytes,
     return true;
 }
 
-// Small memory of the driver's cannot move. If there is no room for it, memory
-// that can makes way: read over the link each time, it would cost far more.
-bool memory::begin_pooled(const pools::source &from, std::uint64_t bytes,
-                          bool is_kept)
-{
-    pools &all = budget_.stream_pools();
-    if (all.begin(from, bytes))
-        return true;
-    if (is_kept && bytes < chunk_bytes && is_room_likely()) {
-        const std::uint64_t missing = all.missing(from, bytes);
-        const bool made = budget_.charge_vram_alone(from.device, missing);
-        if (made)
-            budget_.uncharge_vram(from.device, missing);
-        room_was_made(made);
-        if (made && all.begin(from, bytes))
-            return true;
-    }
-    return order_.begin(from, bytes);
-}
-
-bool memory::is_room_likely()
-{
-    const std::lock_guard guard(lock_);
-    return for_room_.is_left(next_serial_);
-}
-
-void memory::room_was_made(bool made)
-{
-    const std::lock_guard guard(lock_);
-    if (made)
-        for_room_.regain();
-    else
-        for_room_.lose(next_serial_);
-}
-
 // Settles an allocation from a pool with the driver's answer.
 // @return whether that is the program's answer, too
 bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)
@@ -425,11 +361,6 @@ bool memory::give_up(int)
     return collect(true);
 }
 
-void memory::give_to_others(int device)
-{
-    budget_.stream_pools().trim(device);
-}
-
 // ---- The table
 
 // Takes memory that we placed out of the table.
@@ -467,13 +398,6 @@ void memory::remember(CUdeviceptr at, std::uint64_t bytes, int device,
            .in_order = in_order});
 }
 
-void memory::remember_array(CUdeviceptr handle, std::uint64_t bytes, int device)
-{
-    enter(
-        arrays_, handle,
-        {.bytes = bytes, .device = device, .context = current_context(calls_)});
-}
-
 bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
 {
     {
@@ -506,7 +430,7 @@ bool memory::find(CUdeviceptr address, range_view &view)
 }
 
 // A chunk of pieces has none: it is no allocation.
-std::optional<stretch> memory::stretch_around(CUdeviceptr at)
+std::optional<stretch> memory::stretch_at(CUdeviceptr at)
 {
     {
         const std::lock_guard guard(lock_);
@@ -516,26 +440,6 @@ std::optional<stretch> memory::stretch_around(CUdeviceptr at)
     }
     return ranges_.stretch_at(at);
 }
-
-std::uint64_t memory::seam_after(CUdeviceptr at)
-{
-    const auto found = stretch_around(at);
-    return found ? found->bytes : UINT64_MAX;
-}
-
-bool memory::crosses_seam(CUdeviceptr at, std::uint64_t bytes)
-{
-    const auto found = stretch_around(at);
-    return found && bytes <= found->left && found->bytes < bytes;
-}
-
-bool memory::in_system_ram(CUdeviceptr at)
-{
-    const auto found = stretch_around(at);
-    return found && found->in_ram;
-}
-
-// ---- A program's advice
 
 bool memory::find(CUdeviceptr address, told_of &out)
 {
@@ -569,97 +473,6 @@ bool memory::find(CUdeviceptr address, told_of &out)
     return true;
 }
 
-bool memory::identify(told_of &of)
-{
-    mover *const moves = of.is_range ? movers_.of(of.device) : nullptr;
-    if (moves == nullptr)
-        return true;
-    of.identity = moves->identify(of.base);
-    // A range enters the table behind its mover's block, and leaves it first.
-    return is_there(of);
-}
-
-bool memory::is_there(const told_of &of)
-{
-    told_of now;
-    return find(of.base, now) && now.serial == of.serial;
-}
-
-mover *memory::mover_of(const told_of &of) const
-{
-    return of.identity != 0 ? movers_.of(of.device) : nullptr;
-}
-
-// A part up to an allocation's end has the rest of the last chunk, too.
-mover::part memory::to_the_end(const told_of &of, mover::part in)
-{
-    if (in.at + in.bytes == of.base + of.bytes)
-        in.bytes = of.base + of.whole_bytes - in.at;
-    return in;
-}
-
-mover::answer memory::advise(const told_of &of, const mover::part &in,
-                             hint what)
-{
-    if (mover *const moves = mover_of(of))
-        return moves->advise(to_the_end(of, in), what);
-    return is_there(of) ? mover::answer::done : mover::answer::gone;
-}
-
-mover::answer memory::rank(const told_of &of, const mover::part &in,
-                           int priority)
-{
-    mover *const moves = mover_of(of);
-    return moves != nullptr ? moves->rank(to_the_end(of, in), priority)
-                            : mover::answer::done;
-}
-
-void memory::forget_advice(const told_of &of, const mover::part &in,
-                           const mover::lasting &said)
-{
-    if (mover *const moves = mover_of(of))
-        moves->forget_advice(to_the_end(of, in), said);
-}
-
-std::optional<memory::places> memory::access(const told_of &of,
-                                             const mover::part &in)
-{
-    if (mover *const moves = mover_of(of))
-        return moves->access(in);
-    return places_of(of, in);
-}
-
-std::optional<memory::places> memory::places_of(const told_of &of,
-                                                const mover::part &in)
-{
-    if (mover *const moves = mover_of(of))
-        return moves->find(in);
-    if (!is_there(of))
-        return {};
-    places out;
-    CUdeviceptr at = in.at;
-    std::uint64_t bytes = in.bytes;
-    while (bytes > 0) {
-        const auto found =
-            of.is_range ? ranges_.stretch_at(at) : std::optional<stretch>();
-        const std::uint64_t here =
-            found && found->bytes > 0 ? std::min(bytes, found->bytes) : bytes;
-        const bool in_ram = found ? found->in_ram : of.in_ram;
-        (in_ram ? out.ram_bytes : out.vram_bytes) += here;
-        at += here;
-        bytes -= here;
-    }
-    return out;
-}
-
-moves memory::moved() const
-{
-    cuda::moves sum;
-    for (mover *each : movers_)
-        sum += each->moved();
-    return sum;
-}
-
 void memory::show_info(int device, std::size_t &real_free,
                        std::size_t &real_total)
 {
@@ -668,12 +481,6 @@ void memory::show_info(int device, std::size_t &real_free,
     const std::uint64_t kept =
         order_.spare_bytes() + movers_.spare_bytes(device);
     budget_.show_info(device, kept, real_free, real_total);
-}
-
-std::uint64_t memory::next_serial()
-{
-    const std::lock_guard guard(lock_);
-    return next_serial_++;
 }
 
 void memory::context_gone(CUcontext context, std::uint64_t before)
@@ -688,7 +495,6 @@ void memory::context_gone(CUcontext context, std::uint64_t before)
     std::vector<allocations::node_type> gone;
     {
         const std::lock_guard guard(lock_);
-        attached_.erase(context);
         for (allocations *table : {&allocations_, &arrays_})
             for (auto each = table->begin(); each != table->end();) {
                 const auto next = std::next(each);

@@ -15,7 +15,8 @@
 //  1. None of them is taken while another one is held.
 //  2. None is held while the driver, a mover or a relief is called. A call may
 //     wait, and other threads free memory meanwhile.
-//  3. A ledger may be charged under any of them. Ledgers' own locks come last.
+//  3. Under any of them a budget may be charged, by those of its calls that ask
+//     nobody for room. Ledgers' own locks come last.
 //  4. An allocation is in one table, or else in the hands of the one thread
 //     that took it out. It is out before the driver is given it back: another
 //     thread may be given the address before the driver's answer is here.
@@ -32,7 +33,7 @@
 #pragma once
 
 #include "account/budget.hpp"
-#include "account/graph_memory.hpp"
+#include "base/current.hpp"
 #include "base/driver.hpp"
 #include "memory/allocation.hpp"
 #include "memory/first_refusal.hpp"
@@ -45,19 +46,20 @@
 #include "memory/ranges.hpp"
 #include "memory/stream_order.hpp"
 #include "movement/mover.hpp"
-#include "policy/patience.hpp"
 #include "store/store.hpp"
+#include "store/stretch.hpp"
 
+#include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 namespace emuv::cuda {
 
-/// All memory that one process holds: the table of allocations, and the face of
-/// the parts behind it. Every call may come from any thread.
+/// All memory that one process holds: the table of allocations, over the parts
+/// that have them. A part that a request concerns alone is asked by itself.
+/// Every call may come from any thread.
 class memory final : relief
 {
 public:
@@ -65,8 +67,8 @@ public:
     {
         const driver &calls; ///< the real one
         store &host;
-        /// Charged by this object alone, and by the movers. Everything named
-        /// here outlives the object.
+        /// Asks this object for room from now on, so it is no other's. All that
+        /// is named here outlives the object.
         budget &shares;
         /// Memory that others made counts while the program holds it open.
         bool counts_foreign = false;
@@ -90,10 +92,6 @@ public:
     /// current.
     CUresult allocate(CUdeviceptr *pointer, std::uint64_t bytes);
 
-    /// A stream is going to be captured. A caching allocator may not ask again
-    /// then, on other threads either, nor after a capture that failed.
-    void capture_begins() { budget_.refuse_no_more(); }
-
     /// cuMemAllocPitch, under the same conditions.
     CUresult allocate_pitch(CUdeviceptr *pointer, std::size_t *pitch,
                             std::size_t width, std::size_t height,
@@ -102,21 +100,12 @@ public:
     /// cuMemFree. Addresses that are not this object's go to the driver.
     CUresult free(CUdeviceptr pointer);
 
-    /// The size to ask allocate_async() and the driver for in place of
-    /// @p bytes, which are not 0. It is larger only if the memory will be kept.
-    std::uint64_t size_in_order(std::uint64_t bytes, CUmemoryPool pool,
-                                CUstream stream)
-    {
-        return order_.keeps(pool, stream) && !is_capturing(stream)
-                   ? vacancies::size_for(bytes)
-                   : bytes;
-    }
-
     /// A stream-ordered allocation. If memory moves, it is memory that was
     /// freed before, or else a range of ours if it is large. Otherwise it is
     /// the driver's while the share lasts. In a capture it is the graph's.
     /// @param pool  null for the device's current one
     /// @param from_driver  makes it; called at most once
+    /// @param bytes  see stream_order::size_for()
     /// @param stream  with the default streams named: CU_STREAM_LEGACY or
     ///   CU_STREAM_PER_THREAD
     template <typename Call>
@@ -124,7 +113,7 @@ public:
                             CUmemoryPool pool, CUstream stream,
                             Call from_driver)
     {
-        if (is_capturing(stream))
+        if (is_capturing(calls_, stream))
             return from_driver();
         const bool is_kept = order_.keeps(pool, stream);
         if (is_kept && take_kept(pointer, bytes, stream))
@@ -136,7 +125,7 @@ public:
         if (is_kept && bytes >= chunk_bytes)
             return allocate_in_order(pointer, bytes, from.device, stream);
         budget_.follow_footprint(from.device);
-        if (begin_pooled(from, bytes, is_kept)) {
+        if (order_.begin(from, bytes, is_kept)) {
             const CUresult result = from_driver();
             if (end_pooled({from, bytes, stream, is_kept}, *pointer, result))
                 return result;
@@ -153,7 +142,7 @@ public:
     template <typename Call>
     CUresult free_async(CUdeviceptr pointer, CUstream stream, Call from_driver)
     {
-        if (is_capturing(stream))
+        if (is_capturing(calls_, stream))
             return from_driver();
         if (keep(pointer, stream))
             return CUDA_SUCCESS;
@@ -164,20 +153,6 @@ public:
                             : leave(std::move(ours), stream);
     }
 
-    /// A stream is about to go: nothing can be put behind its work any more.
-    void stream_goes(CUstream stream) { order_.stream_goes(stream); }
-
-    /// cuDeviceSetMemPool and its like.
-    void pool_is_set() { order_.pool_is_set(); }
-
-    /// Our part of a pool.
-    using pool_use = stream_order::pool_use;
-    pool_use use_of(CUmemoryPool pool) { return order_.use_of(pool); }
-    /// Sets the high mark to the present value.
-    void reset_high(CUmemoryPool pool, bool used)
-    {
-        order_.reset_high(pool, used);
-    }
     /// Gives back memory that is kept for later, until at most @p keep bytes of
     /// the pool are left, the driver's among them.
     void trim_ours(CUmemoryPool pool, std::uint64_t keep)
@@ -193,7 +168,7 @@ public:
     CUresult allocate_counted(CUdeviceptr *pointer, std::uint64_t bytes,
                               bool may_be_virtual, Call from_driver)
     {
-        const int device = current_device();
+        const int device = current_device(calls_);
         const auto taken = budget_.take(device, bytes, may_be_virtual);
         CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
         if (taken) {
@@ -212,13 +187,15 @@ public:
     template <typename Handle, typename Call>
     CUresult create_array(Handle *handle, std::uint64_t bytes, Call from_driver)
     {
-        const int device = current_device();
+        const int device = current_device(calls_);
         CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
         if (budget_.charge_vram_alone(device, bytes)) {
             result = from_driver();
             if (result == CUDA_SUCCESS)
-                remember_array(reinterpret_cast<CUdeviceptr>(*handle), bytes,
-                               device);
+                enter(arrays_, reinterpret_cast<CUdeviceptr>(*handle),
+                      {.bytes = bytes,
+                       .device = device,
+                       .context = current_context(calls_)});
             else
                 budget_.uncharge_vram(device, bytes);
         }
@@ -238,38 +215,6 @@ public:
                            std::size_t bytes,
                            const CUmemAllocationProp &properties,
                            unsigned long long flags);
-    /// cuMemRelease and cuMemUnmap, which @p from_driver makes.
-    template <typename Call>
-    CUresult release_handle(CUmemGenericAllocationHandle handle,
-                            Call from_driver)
-    {
-        return handles_.release(handle, from_driver);
-    }
-    template <typename Call>
-    CUresult unmap_handles(CUdeviceptr at, std::uint64_t bytes,
-                           Call from_driver)
-    {
-        return handles_.unmap(
-            at, bytes, [&] { return foreign_.unmap(at, bytes, from_driver); });
-    }
-    void handle_mapped(CUdeviceptr at, std::uint64_t bytes,
-                       CUmemGenericAllocationHandle handle)
-    {
-        handles_.mapped(at, bytes, handle);
-    }
-    void handle_retained(CUmemGenericAllocationHandle handle, CUdeviceptr at)
-    {
-        handles_.retained(handle, at);
-    }
-    /// Memory that others made, which the program opens.
-    foreign &others() { return foreign_; }
-
-    /// Puts the device that the program asked for into the driver's answer.
-    void show_properties(CUmemGenericAllocationHandle handle,
-                         CUmemAllocationProp &properties)
-    {
-        handles_.show_properties(handle, properties);
-    }
 
     /// True if any of these bytes lies in a range that we made for an
     /// allocation. To the program that is no mapping of its own, to be taken
@@ -279,29 +224,16 @@ public:
     /// The range of ours around @p address, if there is one.
     bool find(CUdeviceptr address, range_view &view);
 
-    /// True if memory may go from VRAM to system RAM at any moment.
-    bool moves() const { return !movers_.empty(); }
-
-    /// True if memory in system RAM is handles, and not registered pages.
-    bool by_handle() const { return host_.by_handle(); }
-
     /// True if anything was ever put into system RAM. There is a seam where
     /// such memory meets VRAM. No copy crosses a seam to registered pages.
     /// Single copies cross a seam to handles, but copies in graphs and batches
     /// do not. Most programs have no seams.
     bool has_seams() const { return ranges_.has_seams(); }
 
-    /// True if a seam lies inside these bytes, all of one allocation.
-    bool crosses_seam(CUdeviceptr at, std::uint64_t bytes);
-
-    /// The bytes from @p at to the next seam; UINT64_MAX where there is none.
-    std::uint64_t seam_after(CUdeviceptr at);
-
-    /// True if the memory allocated there is in system RAM. These three answers
-    /// hold for memory that stays as it is.
-    bool in_system_ram(CUdeviceptr at);
-
-    // ---- A program's advice
+    /// The memory of an allocation that lies in a range of ours, from an
+    /// address in it on. The answer holds for memory that stays as it is.
+    /// @return nothing for any other memory
+    std::optional<stretch> stretch_at(CUdeviceptr at);
 
     /// An allocation that the program says something of.
     struct told_of
@@ -311,82 +243,48 @@ public:
         std::uint64_t whole_bytes = 0; ///< with the rest of its last chunk
         int device = 0;
         std::uint64_t serial = 0;
-        std::uint64_t identity = 0; ///< see mover; 0: it has none
+        std::uint64_t identity = 0; ///< see mover; 0: it has none so far
         bool is_range = false;      ///< its parts have places of their own
         bool in_ram = false;        ///< of any other
     };
-    using places = mover::whereabouts;
 
     /// Finds the allocation around an address: any that the program was given
     /// by a function that this table knows. Without its identity.
     bool find(CUdeviceptr address, told_of &out);
-    /// Adds the identity.
-    /// @return false if the allocation has gone meanwhile
-    bool identify(told_of &of);
-
-    /// See mover. The part lies in the allocation, and has its identity. Memory
-    /// that has no mover stays as it is.
-    mover::answer advise(const told_of &of, const mover::part &in, hint what);
-    mover::answer rank(const told_of &of, const mover::part &in, int priority);
-    void forget_advice(const told_of &of, const mover::part &in,
-                       const mover::lasting &said);
-    /// The places of these bytes, and their units' moves so far.
-    /// @return nothing where the allocation is gone
-    std::optional<places> places_of(const told_of &of, const mover::part &in);
-    /// The same. They are used about now.
-    std::optional<places> access(const told_of &of, const mover::part &in);
-    /// All moves so far, on all devices.
-    cuda::moves moved() const;
-
-    /// The answer to a question for the size alone, which needs no context.
-    /// @param real_total  in: the driver's answer. out: ours
-    void show_total(int device, std::size_t &real_total) const
-    {
-        budget_.show_total(device, real_total);
-    }
 
     /// The answer to memory queries.
     /// @param real_free, real_total  in: the driver's answer. out: ours
     void show_info(int device, std::size_t &real_free, std::size_t &real_total);
 
-    /// Gives VRAM that the driver's pools keep for later to others who wait for
-    /// it, of @p device's share. May come at any time, in a thread without a
-    /// context: so it names no stream, and kept memory that is ours stays.
-    void give_to_others(int device);
-
     /// A serial number, above those of all memory so far. Taken before a
     /// context ends, it tells that context's memory from that of a new context
     /// with the same handle.
-    std::uint64_t next_serial();
+    std::uint64_t next_serial() { return next_serial_++; }
 
+    /// A context is about to go: nothing moves in it any more.
+    void context_ends(CUcontext context);
+    /// The context did not go.
+    void context_stays(CUcontext context);
     /// Memory in @p context with a serial below @p before is gone with the
     /// context. The driver has freed its part.
     void context_gone(CUcontext context, std::uint64_t before);
-
-    /// cuCtxAttach: the program holds once more a context that it created.
-    void context_attached(CUcontext context);
-    /// cuCtxDetach. @return whether somebody holds it still
-    bool context_detached(CUcontext context);
 
     void peer_enabled(int device, int peer, bool enabled)
     {
         ranges_.peer_enabled(device, peer, enabled);
     }
 
-    /// The driver's own stores of memory.
-    pools &stream_pools() { return budget_.stream_pools(); }
-    graphs &executable_graphs() { return graphs_; }
+    // Hooks ask these parts by themselves, where the table has no say.
 
-    int current_device() const;
-    bool is_capturing(CUstream stream) const;
-
-    /// The mover of a device, or null.
-    mover *mover_of(int device) const { return movers_.of(device); }
-
-    /// A context is about to go: nothing moves in it any more.
-    void context_ends(CUcontext context);
-    /// The context did not go.
-    void context_stays(CUcontext context);
+    /// The program's own handles; create_handle() makes them.
+    handles &own_handles() { return handles_; }
+    /// Memory that others made, which the program opens.
+    foreign &others() { return foreign_; }
+    /// The pools as the program sees them, and streams that go. Memory comes
+    /// from there, and goes there, by this table alone.
+    stream_order &in_order() { return order_; }
+    /// Empty if memory does not move.
+    const movers &moving() const { return movers_; }
 
 private:
     struct ordered // an allocation from a pool of the driver's
@@ -415,25 +313,16 @@ private:
     void enter_in_order(CUdeviceptr *pointer, CUdeviceptr at,
                         const allocation &made);
     bool take_kept(CUdeviceptr *pointer, std::uint64_t bytes, CUstream stream);
-    bool begin_pooled(const pools::source &from, std::uint64_t bytes,
-                      bool is_kept);
-    bool is_room_likely();
-    void room_was_made(bool made);
     bool end_pooled(const ordered &asked, CUdeviceptr at, CUresult result);
     bool keep(CUdeviceptr pointer, CUstream stream);
     CUresult leave(allocations::node_type ours, CUstream stream);
     bool collect(bool wait);
-    std::optional<stretch> stretch_around(CUdeviceptr at);
-    bool is_there(const told_of &of);
-    static mover::part to_the_end(const told_of &of, mover::part in);
-    mover *mover_of(const told_of &of) const;
 
     allocations::node_type take_ours(CUdeviceptr pointer);
     void put_back(allocations::node_type taken);
     void enter(allocations &table, CUdeviceptr key, allocation made);
     void remember(CUdeviceptr at, std::uint64_t bytes, int device,
                   const charge &taken, bool in_order = false);
-    void remember_array(CUdeviceptr handle, std::uint64_t bytes, int device);
     void give_back(CUdeviceptr key, const allocation &gone);
 
     bool give_up(int device) override;
@@ -463,25 +352,23 @@ private:
     }
 
     const driver &calls_;
-    store &host_;
-    movers movers_;
     budget &budget_;
+    movers movers_;
     first_spill first_spill_;
     first_refusal refusals_;
     const bool exportable_;
-    graphs graphs_;
+    // An allocation gets its number under the lock: context_gone() then finds
+    // all that has a lower one.
+    std::atomic<std::uint64_t> next_serial_{1};
     handles handles_;
     foreign foreign_;
     ranges ranges_;
     pieces pieces_;
     stream_order order_;
 
-    std::mutex lock_;                        // guards all below
-    std::map<CUcontext, unsigned> attached_; // beyond the first time
+    std::mutex lock_; // guards all below
     allocations allocations_;
     allocations arrays_;
-    std::uint64_t next_serial_ = 1;
-    patience for_room_; // small memory of the driver's waits for it
     std::size_t pitch_alignment_[3] = {}; // by element size: 4, 8, 16
 };
 

@@ -47,6 +47,14 @@ public:
         mover *const moves = of(device);
         return moves != nullptr ? moves->spare_bytes() : 0;
     }
+    /// All moves so far.
+    [[nodiscard]] moves moved() const
+    {
+        moves sum;
+        for (mover *each : all_)
+            sum += each->moved();
+        return sum;
+    }
     bool make_way(int device, std::uint64_t bytes) override
     {
         mover *const moves = of(device);

@@ -32,12 +32,45 @@ bool stream_order::find_pool(CUmemoryPool pool, pools::source &from) const
     return from.device >= 0;
 }
 
-bool stream_order::begin(const pools::source &from, std::uint64_t bytes)
+std::uint64_t stream_order::size_for(std::uint64_t bytes, CUmemoryPool pool,
+                                     CUstream stream)
 {
+    return keeps(pool, stream) && !is_capturing(calls_, stream)
+               ? vacancies::size_for(bytes)
+               : bytes;
+}
+
+bool stream_order::begin(const pools::source &from, std::uint64_t bytes,
+                         bool is_kept)
+{
+    if (pools_.begin(from, bytes))
+        return true;
+    if (is_kept && bytes < chunk_bytes)
+        make_room(from, bytes);
     if (pools_.begin(from, bytes))
         return true;
     give_up_all(); // the driver may have something to give up then
     return pools_.trim(from.device) && pools_.begin(from, bytes);
+}
+
+// Small memory of the driver's cannot move. If there is no room for it, memory
+// that can makes way: read over the link each time, it would cost far more.
+void stream_order::make_room(const pools::source &from, std::uint64_t bytes)
+{
+    {
+        const std::lock_guard guard(lock_);
+        if (!for_room_.is_left(serials_))
+            return;
+    }
+    const std::uint64_t missing = pools_.missing(from, bytes);
+    const bool made = budget_.charge_vram_alone(from.device, missing);
+    if (made)
+        budget_.uncharge_vram(from.device, missing);
+    const std::lock_guard guard(lock_);
+    if (made)
+        for_room_.regain();
+    else
+        for_room_.lose(serials_);
 }
 
 // The program has not seen the allocation yet, so nothing else is waited for.

@@ -3,11 +3,13 @@
 // leaves behind the work before it.
 #pragma once
 
+#include "account/budget.hpp"
 #include "account/pools.hpp"
 #include "base/driver.hpp"
 #include "memory/allocation.hpp"
 #include "memory/movers.hpp"
 #include "memory/vacancies.hpp"
+#include "policy/patience.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -36,8 +38,11 @@ public:
     };
 
     /// All outlive this object.
-    stream_order(const driver &calls, pools &all, const movers &moving)
-        : calls_(calls), pools_(all), movers_(moving)
+    /// @param serials  the number of allocations so far, and one more
+    stream_order(const driver &calls, budget &shares, const movers &moving,
+                 const std::atomic<std::uint64_t> &serials)
+        : calls_(calls), budget_(shares), pools_(shares.stream_pools()),
+          movers_(moving), serials_(serials)
     {}
     stream_order(const stream_order &) = delete;
     stream_order &operator=(const stream_order &) = delete;
@@ -55,6 +60,11 @@ public:
         return movers_.only() != nullptr && stream != CU_STREAM_PER_THREAD;
     }
 
+    /// The size to ask memory::allocate_async() and the driver for in place of
+    /// @p bytes, which are not 0. It is larger only if the memory will be kept.
+    std::uint64_t size_for(std::uint64_t bytes, CUmemoryPool pool,
+                           CUstream stream);
+
     /// cuDeviceSetMemPool and its like.
     void pool_is_set() { usual_pool_.store(nullptr); }
 
@@ -63,8 +73,9 @@ public:
     bool find_pool(CUmemoryPool pool, pools::source &from) const;
 
     /// Charges the memory that the driver may have to take (see pools). Kept
-    /// memory makes way.
-    bool begin(const pools::source &from, std::uint64_t bytes);
+    /// memory makes way, and for small memory other memory that can.
+    /// @param is_kept  when it is freed
+    bool begin(const pools::source &from, std::uint64_t bytes, bool is_kept);
 
     /// Gives back an allocation for which the driver had to take too much VRAM.
     void hand_back(CUdeviceptr at, CUstream stream, int device);
@@ -104,7 +115,8 @@ public:
     std::vector<allocations::node_type> take_gone(bool wait);
 
     /// Has kept memory leave: memory that nobody asks for any more; all of it;
-    /// or that of a stream that is about to go.
+    /// or that of a stream that is about to go. Nothing can be put behind that
+    /// stream's work any more.
     void give_up_idle();
     void give_up_all();
     void stream_goes(CUstream stream);
@@ -138,6 +150,7 @@ private:
         allocations::node_type what;
     };
 
+    void make_room(const pools::source &from, std::uint64_t bytes);
     bool is_usual(CUmemoryPool pool);
     bool keeps_from(CUmemoryPool pool);
     void count(const allocation &of, bool is_used);
@@ -163,8 +176,10 @@ private:
     }
 
     const driver &calls_;
+    budget &budget_;
     pools &pools_;
     const movers &movers_;
+    const std::atomic<std::uint64_t> &serials_;
     // The device's default pool, if it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
 
@@ -178,6 +193,7 @@ private:
     pool_use use_;                 // of its default pool
     std::uint64_t ever_made_ = 0;  // bytes of ranges, and of their parts
     std::uint64_t ever_freed_ = 0; // ... when they were freed
+    patience for_room_;            // small memory of the driver's waits for it
 };
 
 } // namespace emuv::cuda
