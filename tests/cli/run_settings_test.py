@@ -23,6 +23,7 @@ LIMIT = ("--physical", "64M")
 EXAMPLES = {
     "EMUV_PHYSICAL": ("1.5 GiB", "1610612736", ()),
     "EMUV_VIRTUAL": ("48G", "51539607552", ()),
+    "EMUV_TIER": ("peer:1=40G,peer:2=1.5 GiB", "peer:1=40G,peer:2=1.5 GiB", LIMIT),
     # Without the module an instance can be named where nothing is charged.
     "EMUV_INSTANCE": ("emuv3,0,0", "3,0,0", ("--disable",)),
     "EMUV_LEDGER": ("FOLDER/x/../ledger", "FOLDER/ledger", LIMIT),
@@ -159,6 +160,11 @@ class RunSettingsTest(unittest.TestCase):
                  "a tape is of a program by itself", 125),
                 (("--move", "--store", "pages", *LIMIT),
                  "--move needs the numa store: pages do not move", 125),
+                (("--tier", "peer:1", *LIMIT),
+                 "--tier: 'peer:1' is no list of cards' VRAM, such as "
+                 "peer:1=40G or peer:1=40G,peer:2=40G", 125),
+                (("--tier", "peer:1=1G", "--store", "pages", *LIMIT),
+                 "--tier needs the numa store: pages are system RAM", 125),
                 (("--move", "--trust", "known,,x", *LIMIT),
                  "--trust: 'known,,x' has an empty name in it", 125),
                 (("--instance", "0,", "--disable"), "'' names no instance; "

@@ -22,8 +22,13 @@ CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
     const Guard guard(card->lock);
     const bool host =
         properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    auto &used = host ? card->host_used : card->card_used;
-    const auto limit = host ? card->host_bytes : card->card_bytes;
+    const bool peer = !host && properties->location.id != 0;
+    auto &used = host   ? card->host_used
+                 : peer ? card->peer_used
+                        : card->card_used;
+    const auto limit = host   ? card->host_bytes
+                       : peer ? card->peer_bytes
+                              : card->card_bytes;
     if (bytes == 0 || bytes % (2 << 20) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > limit - used) {
@@ -32,7 +37,7 @@ CUresult create(CUmemGenericAllocationHandle *handle, std::size_t bytes,
     }
     used += bytes;
     *handle = card->next_handle++;
-    card->handles[*handle] = {bytes, host};
+    card->handles[*handle] = {bytes, host, peer};
     return CUDA_SUCCESS;
 }
 
@@ -45,8 +50,9 @@ CUresult release(CUmemGenericAllocationHandle handle)
     for (const auto &[at, which] : card->mapped)
         if (which == handle)
             std::abort(); // the core unmaps first
-    (found->second.host ? card->host_used : card->card_used) -=
-        found->second.bytes;
+    (found->second.host   ? card->host_used
+     : found->second.peer ? card->peer_used
+                          : card->card_used) -= found->second.bytes;
     card->handles.erase(found);
     return CUDA_SUCCESS;
 }

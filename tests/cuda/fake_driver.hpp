@@ -19,6 +19,7 @@ struct FakeDriver
     {
         std::uint64_t bytes;
         bool host;
+        bool peer = false; // another card's
     };
 
     FakeDriver();
@@ -32,6 +33,8 @@ struct FakeDriver
     std::uint64_t host_bytes = ~std::uint64_t{0};
     std::uint64_t card_used = 0;
     std::uint64_t host_used = 0;
+    std::uint64_t peer_bytes = ~std::uint64_t{0}; // of all other cards
+    std::uint64_t peer_used = 0;
     unsigned host_refused = 0; // how often
     bool fail_access = false;
     bool fail_map = false;
@@ -62,7 +65,8 @@ struct FakeDriver
     /// True if nothing is left of all requests.
     bool empty() const
     {
-        return card_used == 0 && host_used == 0 && reserved.empty() &&
-               plain.empty() && mapped.empty() && handles.empty();
+        return card_used == 0 && host_used == 0 && peer_used == 0 &&
+               reserved.empty() && plain.empty() && mapped.empty() &&
+               handles.empty();
     }
 };

@@ -84,6 +84,7 @@ std::vector<std::string> split(std::string_view text)
 bool is_offered(const setting &what)
 {
     return what.kind != setting_kind::instances &&
+           what.kind != setting_kind::tiers &&
            what.kind != setting_kind::ledger &&
            what.kind != setting_kind::output;
 }

@@ -2,6 +2,7 @@
 // The CUDA library's settings, as options of emuvctl run.
 #include "settings.hpp"
 
+#include "base/tiers.hpp"
 #include "failure.hpp"
 #include "verb.hpp"
 
@@ -21,6 +22,7 @@ namespace {
 
 #define EMUV_KIND_INSTANCES setting_kind::instances
 #define EMUV_KIND_SIZE setting_kind::size
+#define EMUV_KIND_TIERS setting_kind::tiers
 #define EMUV_KIND_LEDGER setting_kind::ledger
 #define EMUV_KIND_CHOICE setting_kind::choice
 #define EMUV_KIND_SWITCH setting_kind::toggle
@@ -98,6 +100,7 @@ offered offered_for(const setting &what)
     case setting_kind::instances:
         return offered::instances;
     case setting_kind::size:
+    case setting_kind::tiers:
     case setting_kind::flag:
         return offered::nothing;
     case setting_kind::choice:
@@ -125,6 +128,18 @@ std::string bytes_of(const asked_setting &asked)
     return std::to_string(bytes);
 }
 
+// Tiers as the library will read them.
+std::string tiers_of(const asked_setting &asked)
+{
+    std::vector<emuv::cuda::tier> all;
+    if (!emuv::cuda::read_tiers(asked.text, all))
+        throw usage_error(fmt::format(
+            "{}: '{}' is no list of cards' VRAM, such as peer:1=40G or "
+            "peer:1=40G,peer:2=40G",
+            asked.what->option, asked.text));
+    return asked.text;
+}
+
 // The program may go elsewhere before the library opens it.
 std::string whole_path(const std::string &path)
 {
@@ -148,6 +163,8 @@ std::string value_of(const asked_setting &asked)
         return "1";
     case setting_kind::size:
         return bytes_of(asked);
+    case setting_kind::tiers:
+        return tiers_of(asked);
     case setting_kind::ledger:
     case setting_kind::output:
         return whole_path(asked.text);
@@ -269,6 +286,8 @@ void asked_settings::check() const
     }
     if (of("EMUV_MOVE").given() && of("EMUV_STORE").text == "pages")
         throw usage_error("--move needs the numa store: pages do not move");
+    if (of("EMUV_TIER").given() && of("EMUV_STORE").text == "pages")
+        throw usage_error("--tier needs the numa store: pages are system RAM");
 }
 
 std::vector<std::pair<std::string, std::string>>

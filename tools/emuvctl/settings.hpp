@@ -17,6 +17,7 @@ enum class setting_kind
 {
     instances,
     size,
+    tiers,
     ledger,
     choice,
     toggle,

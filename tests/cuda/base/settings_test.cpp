@@ -55,6 +55,39 @@ TEST(Settings, InstancesGoByDevice)
               (std::vector{0, 12, 3}));
 }
 
+TEST(Settings, TiersAreCardsWithSizesInTheirOrder)
+{
+    const settings asked =
+        read({{"EMUV_PHYSICAL", "1G"}, {"EMUV_TIER", "peer:2=40G,peer:1=3M"}});
+    EXPECT_EQ(asked.wrong_name, nullptr);
+    ASSERT_EQ(asked.tiers.size(), 2U);
+    EXPECT_EQ(asked.tiers[0].device, 2);
+    EXPECT_EQ(asked.tiers[0].bytes, std::uint64_t{40} << 30);
+    EXPECT_EQ(asked.tiers[1].device, 1);
+    EXPECT_EQ(asked.tiers[1].bytes, std::uint64_t{2} << 20) << "whole chunks";
+    EXPECT_TRUE(read({{"EMUV_PHYSICAL", "1G"}}).tiers.empty());
+}
+
+TEST(Settings, TiersThatAreNoneAreRefused)
+{
+    for (const char *const word :
+         {"peer", "peer:1", "peer:=1G", "peer:1=", "peer:1=1M", "peer:1=many",
+          "peer:64=1G", "peer:100=1G", "peer:-1=1G", "ram=1G", "peer:1=1G,",
+          ",peer:1=1G", "peer:1=1G,peer:1=2G", "peer:1=2000T"}) {
+        const settings asked =
+            read({{"EMUV_PHYSICAL", "1G"}, {"EMUV_TIER", word}});
+        ASSERT_NE(asked.wrong_name, nullptr) << word;
+        EXPECT_STREQ(asked.wrong_name, "EMUV_TIER");
+    }
+    EXPECT_STREQ(read({{"EMUV_TIER", "peer:1=1G"}}).wrong_name, "EMUV_TIER")
+        << "there is no share to go beyond";
+    EXPECT_STREQ(read({{"EMUV_PHYSICAL", "1G"},
+                       {"EMUV_TIER", "peer:1=1G"},
+                       {"EMUV_STORE", "pages"}})
+                     .wrong_name,
+                 "EMUV_STORE");
+}
+
 TEST(Settings, MemoryMovesWhereThatIsAskedFor)
 {
     EXPECT_FALSE(read({}).moves());

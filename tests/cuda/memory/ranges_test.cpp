@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Address ranges that we make: finished, or not at all.
+#include "account/tiers.hpp"
 #include "memory/ranges_fixture.hpp"
 
 #include <vector>
@@ -164,5 +165,32 @@ TEST_F(Ranges, WhereThereIsNoRoomAReliefMakesSome)
     const range made = make(128 * MiB, placing::ram);
     expect_used(0, 128 * MiB);
     EXPECT_EQ(all->drop(made.base), CUDA_SUCCESS);
+    expect_nothing_left();
+}
+
+TEST_F(Ranges, WhatDoesNotFitLiesOnAnotherCardWhileThatHasMemory)
+{
+    file_ledger lends(rows, 1, 64 * MiB, 0);
+    tiered_ledger tiers(*limits, {{1, 64 * MiB, &lends}});
+    budget both({.calls = card.calls, .ledgers = {&tiers}});
+    ranges some({card.calls, both, host, none, spills});
+    range first;
+    ASSERT_EQ(some.make(100 * MiB, 0, placing::vram_first, first),
+              CUDA_SUCCESS);
+    EXPECT_EQ(card.card_used, 64 * MiB);
+    EXPECT_EQ(card.peer_used, 36 * MiB);
+    EXPECT_EQ(card.host_used, 0U);
+    EXPECT_EQ(lends.read().physical_used_bytes, 36 * MiB);
+    // Its ledger has 28 MiB more, and the card itself has not.
+    card.peer_bytes = 40 * MiB;
+    range second;
+    ASSERT_EQ(some.make(20 * MiB, 0, placing::vram_first, second),
+              CUDA_SUCCESS);
+    EXPECT_EQ(card.peer_used, 36 * MiB);
+    EXPECT_EQ(card.host_used, 20 * MiB);
+    EXPECT_EQ(lends.read().physical_used_bytes, 36 * MiB);
+    EXPECT_EQ(some.drop(first.base), CUDA_SUCCESS);
+    EXPECT_EQ(some.drop(second.base), CUDA_SUCCESS);
+    EXPECT_EQ(lends.read().physical_used_bytes, 0U);
     expect_nothing_left();
 }

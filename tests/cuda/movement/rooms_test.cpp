@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Room in system RAM, against a driver of tables.
+#include "account/tiers.hpp"
 #include "fake_driver.hpp"
 #include "movement/rooms.hpp"
 #include "store/mapping.hpp"
@@ -53,6 +54,27 @@ TEST_F(RoomsTest, WhatIsThereGetsAnAddressAndNoChargeOfItsOwn)
     unmap_alias(card.calls, other.alias, 16 * MiB);
     made.drop(16 * MiB, got);
     EXPECT_TRUE(card.empty());
+}
+
+TEST_F(RoomsTest, OneLiesOnAnotherCardWhileThatHasMemory)
+{
+    file_ledger lends(rows, 1, 64 * MiB, 0);
+    tiered_ledger tiers(limits, {{1, 48 * MiB, &lends}});
+    budget both({.calls = card.calls, .ledgers = {&tiers}});
+    rooms some(card.calls, both, 0);
+    card.peer_bytes = 40 * MiB; // less than its ledger has
+    room there[3];
+    for (room &each : there)
+        ASSERT_TRUE(some.make(16 * MiB, each));
+    EXPECT_EQ(card.peer_used, 32 * MiB);
+    EXPECT_EQ(lends.read().physical_used_bytes, 32 * MiB);
+    EXPECT_EQ(card.host_used, 16 * MiB);
+    EXPECT_EQ(used(), 16 * MiB);
+    for (room &each : there)
+        some.drop(16 * MiB, each);
+    EXPECT_TRUE(card.empty());
+    EXPECT_EQ(lends.read().physical_used_bytes, 0U);
+    EXPECT_EQ(used(), 0U);
 }
 
 TEST_F(RoomsTest, OneThatCannotBeMappedIsNotMade)

@@ -141,6 +141,13 @@ public:
     {
         charged_to(device).uncharge_virtual(gone.bytes, gone.token);
     }
+    /// The same, of a charge for which no memory was there.
+    /// @return true if there may be elsewhere: the next charge is for that
+    bool uncharge_lacking(int device, const ram_charge &gone)
+    {
+        uncharge_ram(device, gone);
+        return charged_to(device).avoid(gone.token);
+    }
 
     /// So many bytes more of what is charged are another process's: CUDA takes
     /// none of them for this one.

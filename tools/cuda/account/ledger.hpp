@@ -120,6 +120,15 @@ public:
         give_virtual(bytes, token);
     }
 
+    /// Says that there is no memory where what this charge stands for would lie
+    /// (peer_of()). For a moment none is charged there.
+    /// @return true if such memory may be had elsewhere
+    virtual bool avoid(std::uint64_t token)
+    {
+        (void)token;
+        return false;
+    }
+
     virtual usage read() const = 0;
 
     /// Adds to the counters that the instance shows. Does nothing if there is

@@ -24,6 +24,7 @@ namespace emuv::cuda {
     X(cuCtxPopCurrent_v2)                                                      \
     X(cuCtxPushCurrent_v2)                                                     \
     X(cuCtxSynchronize)                                                        \
+    X(cuDeviceCanAccessPeer)                                                   \
     X(cuDeviceGetAttribute)                                                    \
     X(cuDeviceGetDefaultMemPool)                                               \
     X(cuDeviceGetGraphMemAttribute)                                            \

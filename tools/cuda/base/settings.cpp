@@ -106,6 +106,13 @@ public:
             wrong(name, given);
     }
 
+    void tiers(const char *name, std::vector<tier> &all)
+    {
+        const char *const given = get_(name);
+        if (!value(given).empty() && !read_tiers(value(given), all))
+            wrong(name, given);
+    }
+
     void path(const char *name, const char *&set)
     {
         const char *const given = get_(name);
@@ -153,6 +160,8 @@ private:
     from.instances(variable, from.read.member);
 #define EMUV_READ_SIZE(member, variable, ...)                                  \
     from.size(variable, from.read.member);
+#define EMUV_READ_TIERS(member, variable, ...)                                 \
+    from.tiers(variable, from.read.member);
 #define EMUV_READ_FLAG(member, variable, ...)                                  \
     from.flag(variable, from.read.member);
 #define EMUV_READ_LEDGER(member, variable, ...)                                \
@@ -171,6 +180,13 @@ settings read_settings(char *(*get)(const char *name))
     if (from.read.moves() && from.read.store == store_kind::pages)
         from.wrong("EMUV_STORE", get("EMUV_STORE"),
                    "does not go with EMUV_MOVE: pages do not move");
+    if (!from.read.tiers.empty() && from.read.store == store_kind::pages)
+        from.wrong("EMUV_STORE", get("EMUV_STORE"),
+                   "does not go with EMUV_TIER: pages are system RAM");
+    if (!from.read.tiers.empty() && !from.read.limited())
+        from.wrong("EMUV_TIER", get("EMUV_TIER"),
+                   "has no share to go beyond: EMUV_PHYSICAL or EMUV_INSTANCE "
+                   "is missing");
     if (from.read.record_path != nullptr && from.read.limited())
         from.wrong("EMUV_RECORD", from.read.record_path,
                    "does not go with a limit: a tape is of a program by "

@@ -2,6 +2,8 @@
 // The user's settings, read once from the environment.
 #pragma once
 
+#include "base/tiers.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -14,6 +16,7 @@ namespace emuv::cuda {
 #define EMUV_KIND_SWITCH EMUV_KIND_CHOICE
 #define EMUV_KIND_INSTANCES(...)
 #define EMUV_KIND_SIZE(...)
+#define EMUV_KIND_TIERS(...)
 #define EMUV_KIND_LEDGER(...)
 #define EMUV_KIND_FLAG(...)
 #define EMUV_KIND_NAMES(...)
@@ -32,6 +35,7 @@ struct settings
 #define EMUV_MEMBER_SWITCH EMUV_MEMBER_CHOICE
 #define EMUV_MEMBER_INSTANCES(member) std::vector<int> member;
 #define EMUV_MEMBER_SIZE(member) std::optional<std::uint64_t> member;
+#define EMUV_MEMBER_TIERS(member) std::vector<tier> member;
 #define EMUV_MEMBER_LEDGER(member) const char *member = nullptr;
 #define EMUV_MEMBER_FLAG(member) bool member = false;
 #define EMUV_MEMBER_NAMES(member) const char *member = nullptr;

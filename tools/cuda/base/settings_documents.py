@@ -92,6 +92,7 @@ def sentences(text):
 VALUES = {
     "INSTANCES": "`0`, or `0,1` by device",
     "SIZE": "a size: `12G`, `512M`, `1.5 GiB`, or bytes",
+    "TIERS": "`peer:N=SIZE`, or several between commas",
     "LEDGER": "a path",
     "OUTPUT": "a path",
     "LIBRARY": "a path",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Starts the library: turns the settings into limits that are kept.
+#include "account/tiers.hpp"
 #include "base/size.hpp"
 #include "base/summary.hpp"
 #include "hooks/callers.hpp"
@@ -187,9 +188,54 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
         std::size_t card = 0;
         if (!asked.physical_bytes)
             calls.cuDeviceTotalMem_v2(&card, device);
+        std::uint64_t share = asked.physical_bytes.value_or(card);
+        for (const tier &each : asked.tiers)
+            if (each.device == device)
+                share = each.bytes;
         ledgers.push_back(new file_ledger(*rows, static_cast<unsigned>(device),
-                                          asked.physical_bytes.value_or(card),
+                                          share,
                                           asked.virtual_bytes.value_or(0)));
+    }
+    return true;
+}
+
+// How many devices, from the first, are the program's own. The others lend.
+int own_devices(const settings &asked, int devices)
+{
+    for (const tier &each : asked.tiers)
+        devices = std::min(devices, each.device);
+    return devices;
+}
+
+// Has the program's own devices use the VRAM of others.
+bool lend(const settings &asked, const driver &calls, int devices,
+          std::vector<ledger *> &ledgers)
+{
+    const int own = own_devices(asked, devices);
+    std::vector<peer_tier> peers;
+    for (const tier &each : asked.tiers) {
+        int reaches = own > 0 && each.device < devices ? 1 : 0;
+        for (int device = 0; device < own && reaches != 0; device++)
+            if (calls.cuDeviceCanAccessPeer(&reaches, device, each.device) !=
+                CUDA_SUCCESS)
+                reaches = 0;
+        if (reaches == 0 ||
+            static_cast<std::size_t>(each.device) >= ledgers.size()) {
+            say("EMUV_TIER=peer:%d: %s", each.device,
+                each.device >= devices ? "there is no such card"
+                : own == 0             ? "no card is left that would use it"
+                : reaches == 0
+                    ? "this program's card does not reach that card's memory"
+                    : "it has no instance: EMUV_INSTANCE names one for each "
+                      "card, as 0,1");
+            return false;
+        }
+        peers.push_back({each.device, each.bytes,
+                         ledgers[static_cast<std::size_t>(each.device)]});
+    }
+    for (int device = 0; device < own && !peers.empty(); device++) {
+        ledger *&limits = ledgers[static_cast<std::size_t>(device)];
+        limits = new tiered_ledger(*limits, peers);
     }
     return true;
 }
@@ -242,14 +288,21 @@ store *make_store(const settings &asked, const driver &calls, int devices)
         say("EMUV_STORE=numa: this driver or device has no HOST_NUMA memory");
         return nullptr;
     }
+    if (!asked.tiers.empty() && numa == 0) {
+        say("EMUV_TIER: this driver or device has no HOST_NUMA memory, which "
+            "is used behind other cards' VRAM");
+        return nullptr;
+    }
     // Copies between devices, of handles in system RAM, take a detour, since
     // they end the program inside the driver (580).
-    const bool several =
-        devices > 1 && !asked.moves() && asked.store == store_kind::automatic;
+    const bool several = devices > 1 && !asked.moves() &&
+                         asked.store == store_kind::automatic &&
+                         asked.tiers.empty();
     if (asked.store == store_kind::pages || numa == 0 || several)
         return new page_store(calls);
     auto *const handles = new numa_store(calls);
-    if (asked.store == store_kind::numa || asked.moves())
+    if (asked.store == store_kind::numa || asked.moves() ||
+        !asked.tiers.empty())
         return handles;
     return new store_choice(calls, *handles, *new page_store(calls));
 }
@@ -475,8 +528,17 @@ struct giver
 {
     instance_ledger &limits;
     pools &idle;
+    const std::vector<mover *> &movers;
     int device; // the first of the instance
     thread runs = {};
+
+    // A card that lends has no mover: all of them may have rooms there.
+    void shed_if_lent() const
+    {
+        if (static_cast<std::size_t>(device) >= movers.size())
+            for (mover *each : movers)
+                each->shed();
+    }
 
     static void *run(void *self)
     {
@@ -486,6 +548,7 @@ struct giver
             {
                 const std::lock_guard guard(giving);
                 of.idle.trim(of.device);
+                of.shed_if_lent();
             }
             sleep(1);
         }
@@ -501,15 +564,16 @@ void stop_giving()
         usleep(1000);
 }
 
-void start_giving(pools &idle, int devices)
+void start_giving(const state &made)
 {
     if (clients->empty())
         return;
     const int last = static_cast<int>(clients->size()) - 1;
-    for (int i = 0; i <= last && i < devices; i++) {
-        auto *const made =
-            new giver{*(*clients)[static_cast<std::size_t>(i)], idle, i};
-        made->runs.start(giver::run, made);
+    for (int i = 0; i <= last && i < made.devices; i++) {
+        auto *const gives =
+            new giver{*(*clients)[static_cast<std::size_t>(i)],
+                      made.shares->stream_pools(), made.movers, i};
+        gives->runs.start(giver::run, gives);
     }
     static bool registered;
     if (!registered)
@@ -620,7 +684,8 @@ CUresult start_locked()
         devices = max_devices;
     made->devices = devices;
     std::vector<ledger *> ledgers;
-    if (!make_ledgers(asked, made->calls, devices, ledgers))
+    if (!make_ledgers(asked, made->calls, devices, ledgers) ||
+        !lend(asked, made->calls, devices, ledgers))
         return CUDA_ERROR_OPERATING_SYSTEM;
     store *host = make_store(asked, made->calls, devices);
     if (host == nullptr)
@@ -647,7 +712,8 @@ CUresult start_locked()
     if (can_move) {
         if (asked.move == move_kind::check)
             made->checked = new check(tell_reached);
-        for (int device = 0; device < devices; device++)
+        const int own = own_devices(asked, devices);
+        for (int device = 0; device < own; device++)
             made->movers.push_back(
                 new mover({.calls = made->calls,
                            .shares = *made->shares,
@@ -676,7 +742,7 @@ CUresult start_locked()
                     .refused = tell_refusal,
                     .exportable = asked.ipc});
     made->advice = new advised(*made->table);
-    start_giving(made->shares->stream_pools(), devices);
+    start_giving(*made);
     // Both sides store, then load (seq_cst): at least one sees the other and
     // calls fix_all().
     active.store(made);

@@ -22,19 +22,19 @@ CUresult handles::create(CUmemGenericAllocationHandle *handle,
         if (result != CUDA_SUCCESS)
             budget_.uncharge_vram(made.device, bytes);
     }
-    std::optional<ram_charge> in_ram;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && can_be_host(bytes, properties))
-        in_ram = budget_.charge_ram(made.device, bytes);
-    if (in_ram) {
-        made.taken = {charge_kind::host, in_ram->token};
-        auto host = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                  numa_node_of(calls_, made.device));
+    while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+           can_be_host(bytes, properties)) {
+        const auto beyond = budget_.charge_ram(made.device, bytes);
+        if (!beyond)
+            break;
+        made.taken = {charge_kind::host, beyond->token};
+        auto host = beyond_share(calls_, made.device, beyond->token);
         host.requestedHandleTypes = properties.requestedHandleTypes;
         result = calls_.cuMemCreate(handle, bytes, &host, flags);
         if (result == CUDA_SUCCESS)
             spills_.happened_to_handle(bytes, budget_.ledger_of(made.device));
-        else
-            budget_.give_back(made.device, bytes, made.taken);
+        else if (!budget_.uncharge_lacking(made.device, *beyond))
+            break;
     }
     if (result != CUDA_SUCCESS)
         return result;

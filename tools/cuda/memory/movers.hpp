@@ -30,16 +30,21 @@ public:
         const auto at = static_cast<std::size_t>(device);
         return at < all_.size() ? all_[at] : nullptr;
     }
-    /// The one mover of a process with one device, if its memory moves; else
-    /// null.
+    /// The one mover of a process with one device, but for those that lend, if
+    /// its memory moves; else null.
     mover *only() const { return all_.size() == 1 ? all_[0] : nullptr; }
 
+    /// A card that lends its VRAM has no mover: all of them may hold memory
+    /// there.
     bool give_up(int device) override
     {
-        mover *const moves = of(device);
-        if (moves != nullptr)
-            moves->shed();
-        return moves != nullptr;
+        if (static_cast<std::size_t>(device) >= all_.size()) {
+            for (mover *each : all_)
+                each->shed();
+            return !all_.empty();
+        }
+        all_[static_cast<std::size_t>(device)]->shed();
+        return true;
     }
     /// @return bytes that give_up() would make room for
     std::uint64_t spare_bytes(int device) const

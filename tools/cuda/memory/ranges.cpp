@@ -156,13 +156,8 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     if (result == CUDA_SUCCESS && rest > 0) {
         host_.choose(at.device, budget_);
         const std::uint64_t unit_bytes = unit_bytes_at(at);
-        fresh.ram_charges = charge_ram(at.device, rest, unit_bytes);
-        result =
-            fresh.ram_charges.empty()
-                ? CUDA_ERROR_OUT_OF_MEMORY
-                : host_.map(at.base + fresh.vram_bytes, rest, unit_bytes,
-                            at.device, budget_.ledger_of(at.device).region_fd(),
-                            fresh.ram_charges[0].token, fresh.units);
+        result = map_beyond({at.base + fresh.vram_bytes, rest, at.device},
+                            unit_bytes, fresh);
     }
     if (result == CUDA_SUCCESS) {
         fresh.open_to = who_reads(at.device);
@@ -177,6 +172,43 @@ CUresult ranges::back(const place &at, placing where, backing &made)
         seams_.store(true, std::memory_order_release);
     made = std::move(fresh);
     return CUDA_SUCCESS;
+}
+
+// Charges and maps what is beyond the share, each charge at its place.
+CUresult ranges::map_beyond(const place &at, std::uint64_t unit_bytes,
+                            backing &made)
+{
+    const int fd = budget_.ledger_of(at.device).region_fd();
+    const std::size_t first = made.units.size();
+    for (;;) {
+        made.ram_charges = charge_ram(at.device, at.bytes, unit_bytes);
+        CUresult result =
+            made.ram_charges.empty() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        CUdeviceptr next = at.base;
+        std::size_t done = 0;
+        for (; done < made.ram_charges.size(); done++) {
+            const ram_charge &each = made.ram_charges[done];
+            result = host_.map(next, each.bytes, unit_bytes, at.device, fd,
+                               each.token, made.units);
+            if (result != CUDA_SUCCESS)
+                break;
+            next += each.bytes;
+        }
+        if (done == made.ram_charges.size())
+            return result;
+        // A card that lends VRAM may have none, although its ledger has.
+        const ram_charge lacking = made.ram_charges[done];
+        made.ram_charges.erase(made.ram_charges.begin() +
+                               static_cast<std::ptrdiff_t>(done));
+        const bool again = budget_.uncharge_lacking(at.device, lacking) &&
+                           result == CUDA_ERROR_OUT_OF_MEMORY;
+        if (!again)
+            return result;
+        for (; made.units.size() > first; made.units.pop_back())
+            host_.unmap(made.units.back());
+        for (const ram_charge &each : made.ram_charges)
+            budget_.uncharge_ram(at.device, each);
+    }
 }
 
 // As much of the range as fits, from its begin. The calls for a handle that

@@ -121,6 +121,8 @@ private:
     CUresult back(const place &at, placing where, backing &made);
     std::uint64_t unit_bytes_at(const place &at) const;
     std::uint64_t charge_vram(const place &at) const;
+    CUresult map_beyond(const place &at, std::uint64_t unit_bytes,
+                        backing &made);
     CUresult map_vram(const place &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,

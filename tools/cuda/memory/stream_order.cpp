@@ -82,7 +82,8 @@ void stream_order::hand_back(CUdeviceptr at, CUstream stream, int device)
     pools_.trim(device);
 }
 
-// True if the pool is the device's default pool, and is its current one, too.
+// True if the pool is the first device's default pool, and is its current one,
+// too.
 // Other pools' memory is handed to other processes, or to other devices.
 bool stream_order::is_usual(CUmemoryPool pool)
 {
@@ -95,7 +96,7 @@ bool stream_order::is_usual(CUmemoryPool pool)
             return false;
         usual_pool_.store(usual);
     }
-    return pool == nullptr || pool == usual;
+    return pool == nullptr ? current_device(calls_) == 0 : pool == usual;
 }
 
 // True if any memory of a pool that the program names may be ours.

@@ -27,15 +27,15 @@ bool rooms::create(std::uint64_t bytes, room &of)
 {
     if (bytes >= below())
         return false;
-    if (const auto taken = budget_.charge_ram(device_, bytes)) {
-        const auto properties = properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                              numa_node_of(calls_, device_));
+    while (const auto taken = budget_.charge_ram(device_, bytes)) {
+        const auto properties = beyond_share(calls_, device_, taken->token);
         of.charged = calls_.cuMemCreate(&of.handle, bytes, &properties, 0) ==
                      CUDA_SUCCESS;
         of.token = taken->token;
         if (of.charged)
             return true;
-        budget_.uncharge_ram(device_, *taken);
+        if (!budget_.uncharge_lacking(device_, *taken))
+            break;
     }
     of = {};
     refused_bytes_.store(bytes);

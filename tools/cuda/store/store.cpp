@@ -2,6 +2,7 @@
 // The sources of memory beyond the card's share, behind one interface.
 #include "store/store.hpp"
 
+#include "account/tiers.hpp"
 #include "base/file_length.hpp"
 #include "store/placement.hpp"
 
@@ -43,6 +44,15 @@ int numa_node_of(const driver &calls, int device)
     return std::max(node, 0);
 }
 
+CUmemAllocationProp beyond_share(const driver &calls, int device,
+                                 std::uint64_t token)
+{
+    const int peer = peer_of(token);
+    return peer >= 0 ? properties_of(CU_MEM_LOCATION_TYPE_DEVICE, peer)
+                     : properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
+                                     numa_node_of(calls, device));
+}
+
 CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
                      CUdeviceptr at, std::uint64_t bytes,
                      std::uint64_t unit_bytes, std::vector<unit> &units)
@@ -68,12 +78,10 @@ CUresult map_handles(const driver &calls, const CUmemAllocationProp &properties,
 
 CUresult numa_store::map(CUdeviceptr at, std::uint64_t bytes,
                          std::uint64_t unit_bytes, int device, int,
-                         std::uint64_t, std::vector<unit> &units)
+                         std::uint64_t token, std::vector<unit> &units)
 {
-    return map_handles(calls_,
-                       properties_of(CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                     numa_node_of(calls_, device)),
-                       at, bytes, unit_bytes, units);
+    return map_handles(calls_, beyond_share(calls_, device, token), at, bytes,
+                       unit_bytes, units);
 }
 
 CUresult numa_store::unmap(const unit &mapped)

@@ -119,6 +119,11 @@ CUmemAccessDesc access_of(int device);
 /// The NUMA node nearest to @p device; 0 if the host has none.
 int numa_node_of(const driver &calls, int device);
 
+/// The argument of cuMemCreate for memory beyond a device's share.
+/// @param token  of its charge: it lies on another card, or in system RAM
+CUmemAllocationProp beyond_share(const driver &calls, int device,
+                                 std::uint64_t token);
+
 /// Creates handles of @p unit_bytes (the rest as next_unit() says) and maps
 /// them one behind the other.
 /// @param units  out: mapped units are appended, also on failure

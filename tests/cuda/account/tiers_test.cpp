@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Where memory beyond a share is charged: other cards, then system RAM.
+#include "account/tiers.hpp"
+
+#include <gtest/gtest.h>
+
+using namespace emuv::cuda;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1ull << 20;
+
+// A card with 64 MiB of VRAM and 64 MiB of system RAM, beside two others.
+struct Tiers : testing::Test
+{
+    Tiers() { EXPECT_EQ(rows.open(nullptr), 0); }
+
+    std::uint64_t charge(std::uint64_t bytes)
+    {
+        std::uint64_t token = 0;
+        EXPECT_TRUE(all.charge_virtual(bytes, token));
+        return token;
+    }
+
+    ledger_file rows;
+    file_ledger own{rows, 0, 64 * MiB, 64 * MiB};
+    file_ledger second{rows, 1, 32 * MiB, 0};
+    file_ledger third{rows, 2, 100 * MiB, 0};
+    tiered_ledger all{own, {{1, 40 * MiB, &second}, {2, 10 * MiB, &third}}};
+};
+
+} // namespace
+
+TEST_F(Tiers, MemoryBeyondTheShareGoesToTheFirstThatHasRoom)
+{
+    const std::uint64_t one = charge(20 * MiB);
+    EXPECT_EQ(peer_of(one), 1);
+    const std::uint64_t two = charge(10 * MiB);
+    EXPECT_EQ(peer_of(two), 1);
+    const std::uint64_t three = charge(8 * MiB);
+    EXPECT_EQ(peer_of(three), 2) << "the second card's own ledger is full";
+    const std::uint64_t four = charge(4 * MiB);
+    EXPECT_EQ(peer_of(four), -1) << "no more than 10 MiB are lent there";
+    EXPECT_EQ(second.read().physical_used_bytes, 30 * MiB);
+    EXPECT_EQ(third.read().physical_used_bytes, 8 * MiB);
+    EXPECT_EQ(own.read().virtual_used_bytes, 4 * MiB);
+    all.uncharge_virtual(20 * MiB, one);
+    all.uncharge_virtual(10 * MiB, two);
+    all.uncharge_virtual(8 * MiB, three);
+    all.uncharge_virtual(4 * MiB, four);
+    for (ledger *each :
+         {static_cast<ledger *>(&own), static_cast<ledger *>(&second),
+          static_cast<ledger *>(&third)}) {
+        EXPECT_EQ(each->read().physical_used_bytes, 0U);
+        EXPECT_EQ(each->read().virtual_used_bytes, 0U);
+    }
+    EXPECT_EQ(peer_of(charge(32 * MiB)), 1) << "all of it is there again";
+}
+
+TEST_F(Tiers, SumsHaveWhatTheOtherCardsLeave)
+{
+    EXPECT_EQ(all.read().virtual_bytes, (64 + 32 + 10) * MiB);
+    EXPECT_EQ(all.read().virtual_free_bytes(), (64 + 32 + 10) * MiB);
+    charge(20 * MiB);
+    EXPECT_EQ(all.read().virtual_used_bytes, 20 * MiB);
+    EXPECT_EQ(all.read().virtual_free_bytes(), (64 + 12 + 10) * MiB);
+    EXPECT_TRUE(second.charge_physical(12 * MiB)) << "its own program";
+    EXPECT_EQ(all.read().virtual_free_bytes(), (64 + 10) * MiB);
+    EXPECT_EQ(all.read().physical_bytes, 64 * MiB);
+    std::uint64_t token = 0;
+    EXPECT_FALSE(all.charge_virtual(66 * MiB, token)) << "in no place whole";
+    EXPECT_EQ(all.read().virtual_used_bytes, 20 * MiB);
+}
+
+TEST_F(Tiers, ACardThatHasNoMemoryIsAvoidedForAMoment)
+{
+    const std::uint64_t one = charge(20 * MiB);
+    ASSERT_EQ(peer_of(one), 1);
+    all.uncharge_virtual(20 * MiB, one);
+    EXPECT_TRUE(all.avoid(one));
+    const std::uint64_t other = charge(20 * MiB);
+    EXPECT_EQ(peer_of(other), -1);
+    EXPECT_FALSE(all.avoid(other)) << "behind system RAM is nothing";
+}
+
+TEST_F(Tiers, TheShareItselfIsTheOwnLedgers)
+{
+    EXPECT_TRUE(all.charge_physical(60 * MiB));
+    EXPECT_FALSE(all.charge_physical(8 * MiB));
+    EXPECT_EQ(own.read().physical_used_bytes, 60 * MiB);
+    EXPECT_EQ(all.own_physical_bytes(), 60 * MiB);
+    all.uncharge_physical(60 * MiB);
+    EXPECT_EQ(own.read().physical_used_bytes, 0U);
+    EXPECT_EQ(own.own_physical_bytes(), 0U);
+}

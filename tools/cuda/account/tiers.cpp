@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Where memory beyond a device's share lies: other cards, then system RAM.
+#include "account/tiers.hpp"
+
+#include "base/thread.hpp"
+
+namespace emuv::cuda {
+
+namespace {
+
+// A card that had no memory is not asked again so soon.
+constexpr std::uint64_t ask_again_ns = 1000000000;
+
+constexpr std::uint64_t token_of(int device)
+{
+    return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(device);
+}
+
+} // namespace
+
+tiered_ledger::tiered_ledger(ledger &own, const std::vector<peer_tier> &peers)
+    : own_(own)
+{
+    for (const peer_tier &each : peers) {
+        peers_.push_back(std::make_unique<lent>());
+        peers_.back()->of = each;
+    }
+}
+
+// The peers' part of the sums is what is lent, or what their ledgers leave of
+// it.
+usage tiered_ledger::read() const
+{
+    usage now = own_.read();
+    for (const auto &each : peers_) {
+        const std::uint64_t used = each->used.load();
+        const std::uint64_t left = each->of.bytes - used;
+        const usage peer = each->of.limits->read();
+        now.virtual_used_bytes += used;
+        now.virtual_bytes +=
+            used +
+            (peer.spoken_for ? 0 : std::min(left, peer.physical_free_bytes()));
+    }
+    return now;
+}
+
+bool tiered_ledger::take(lent &from, std::uint64_t bytes)
+{
+    const std::uint64_t refused = from.refused_ns.load();
+    if (refused != 0 && now_ns() - refused <= ask_again_ns)
+        return false;
+    std::uint64_t used = from.used.load();
+    do {
+        if (bytes > from.of.bytes - used)
+            return false;
+    } while (!from.used.compare_exchange_weak(used, used + bytes));
+    if (from.of.limits->charge_physical(bytes))
+        return true;
+    from.used -= bytes;
+    return false;
+}
+
+bool tiered_ledger::take_virtual(std::uint64_t bytes, std::uint64_t &token)
+{
+    for (const auto &each : peers_)
+        if (take(*each, bytes)) {
+            token = token_of(each->of.device);
+            return true;
+        }
+    return own_.charge_virtual(bytes, token);
+}
+
+void tiered_ledger::give_virtual(std::uint64_t bytes, std::uint64_t token)
+{
+    for (const auto &each : peers_)
+        if (each->of.device == peer_of(token)) {
+            each->of.limits->uncharge_physical(bytes);
+            each->used -= bytes;
+            return;
+        }
+    own_.uncharge_virtual(bytes, token);
+}
+
+bool tiered_ledger::avoid(std::uint64_t token)
+{
+    for (const auto &each : peers_)
+        if (each->of.device == peer_of(token)) {
+            each->refused_ns.store(now_ns());
+            return true;
+        }
+    return own_.avoid(token);
+}
+
+} // namespace emuv::cuda

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Where memory beyond a device's share lies: other cards, then system RAM.
+#pragma once
+
+#include "account/ledger.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace emuv::cuda {
+
+/// VRAM of another card, lent for memory beyond the share.
+struct peer_tier
+{
+    int device = 0;           ///< its ordinal
+    std::uint64_t bytes = 0;  ///< at most
+    ledger *limits = nullptr; ///< that card's, which is charged too
+};
+
+/// The card where the memory lies that a charge of virtual memory stands for.
+/// @param token  as charge_virtual() gave it
+/// @return -1 for system RAM
+constexpr int peer_of(std::uint64_t token)
+{
+    // No region of an instance begins so far up.
+    constexpr std::uint64_t is_peer = std::uint64_t{1} << 63;
+    return (token & is_peer) != 0 ? static_cast<int>(token & ~is_peer) : -1;
+}
+
+/// The ledger of a device that may use other cards. Virtual memory is charged
+/// to the first card that has room, by its own ledger, too; then to system RAM.
+/// All else is the device's own ledger's.
+class tiered_ledger final : public ledger
+{
+public:
+    /// @param own, peers  outlive this object
+    tiered_ledger(ledger &own, const std::vector<peer_tier> &peers);
+
+    usage read() const override;
+    void report(const counters &since_last_report) const override
+    {
+        own_.report(since_last_report);
+    }
+    int region_fd() const override { return own_.region_fd(); }
+    bool can_wait() const override { return own_.can_wait(); }
+    void call_off_waits() override { own_.call_off_waits(); }
+    bool avoid(std::uint64_t token) override;
+
+private:
+    struct lent
+    {
+        peer_tier of;
+        std::atomic<std::uint64_t> used{0};
+        std::atomic<std::uint64_t> refused_ns{0}; // 0: never
+    };
+
+    bool take_physical(std::uint64_t bytes) override
+    {
+        return own_.charge_physical(bytes);
+    }
+    bool take_physical_within(std::uint64_t bytes, std::uint64_t ns) override
+    {
+        return own_.charge_physical_within(bytes, ns);
+    }
+    void give_physical(std::uint64_t bytes) override
+    {
+        own_.uncharge_physical(bytes);
+    }
+    bool take_virtual(std::uint64_t bytes, std::uint64_t &token) override;
+    void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
+    static bool take(lent &from, std::uint64_t bytes);
+
+    ledger &own_;
+    std::vector<std::unique_ptr<lent>> peers_; // in order
+};
+
+} // namespace emuv::cuda
