@@ -144,8 +144,10 @@ public:
     mover *moving() const
     {
         const auto &all = state_->movers;
-        if (all.size() <= 1)
-            return all.empty() ? nullptr : all.front();
+        if (all.empty())
+            return nullptr;
+        if (state_->devices == 1)
+            return all.front();
         const auto device =
             static_cast<std::size_t>(current_device(state_->calls));
         return device < all.size() ? all[device] : nullptr;

@@ -40,6 +40,7 @@ CUresult start_result;
 ledger_file *rows; // null with instances
 std::vector<instance_ledger *> *clients;
 bool one_process;              // limits that nobody else shares
+bool lends;                    // other cards' VRAM
 std::mutex giving;             // held while others are given VRAM
 std::atomic<unsigned> refuted; // kernels that were proven, and should not be
 
@@ -71,10 +72,11 @@ void tell_spill(const spill_notice &notice)
                       notice.store_name, notice.trial->seconds * 1e3,
                       notice.trial->rate / 1e9, notice.trial->other,
                       notice.trial->other_rate / 1e9);
-    say("%s of an allocation of %s went to system RAM (%s): VRAM in use %s of "
+    say("%s of an allocation of %s went to %s (%s): VRAM in use %s of "
         "%s; %s%s",
         show_size(notice.spilled_bytes).text,
-        show_size(notice.allocation_bytes).text, store,
+        show_size(notice.allocation_bytes).text,
+        lends ? "other cards or system RAM" : "system RAM", store,
         show_size(notice.limits.physical_used_bytes).text,
         show_size(notice.limits.physical_bytes).text, link,
         one_process ? "; the limits hold for this process alone" : "");
@@ -237,6 +239,7 @@ bool lend(const settings &asked, const driver &calls, int devices,
         ledger *&limits = ledgers[static_cast<std::size_t>(device)];
         limits = new tiered_ledger(*limits, peers);
     }
+    lends = !peers.empty();
     return true;
 }
 
