@@ -752,6 +752,11 @@ void about_pools(questions &q)
     ASK("cuMemPoolGetAttribute null value",
         d.cuMemPoolGetAttribute(s.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
                                 nullptr));
+    const CUmemAccessDesc nobody = {{CU_MEM_LOCATION_TYPE_DEVICE, {99}},
+                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    ASK("cuMemPoolSetAccess null", d.cuMemPoolSetAccess(s.pool, nullptr, 1));
+    ASK("cuMemPoolSetAccess no such device",
+        d.cuMemPoolSetAccess(s.pool, &nobody, 1));
     ASK("cuMemPoolSetAttribute of what is counted",
         d.cuMemPoolSetAttribute(s.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
                                 &value));

@@ -66,6 +66,7 @@ namespace harness {
     X(cuDeviceSetMemPool)                                                      \
     X(cuMemSetMemPool)                                                         \
     X(cuMemPoolGetAttribute)                                                   \
+    X(cuMemPoolSetAccess)                                                      \
     X(cuMemPoolSetAttribute)                                                   \
     X(cuMemPoolTrimTo)                                                         \
     X(cuMemHostAlloc)                                                          \

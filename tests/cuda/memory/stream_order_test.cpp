@@ -437,6 +437,80 @@ TEST_F(StreamOrder, OfThreadsOwnStreamsNothingIsKept)
     EXPECT_NE(allocate(48 * MiB, CU_STREAM_PER_THREAD), at);
 }
 
+namespace {
+
+int current = 0; // device
+
+// Two devices whose memory moves, each with a pool.
+struct TwoDevices : StreamOrder
+{
+    void SetUp() override
+    {
+        StreamOrder::SetUp();
+        card_.calls.cuCtxGetDevice = [](CUdevice *device) {
+            *device = current;
+            return CUDA_SUCCESS;
+        };
+        card_.calls.cuDeviceGetMemPool = [](CUmemoryPool *own, CUdevice of) {
+            *own = of == 1 ? seconds_ : pool;
+            return CUDA_SUCCESS;
+        };
+        card_.calls.cuDeviceGetDefaultMemPool = card_.calls.cuDeviceGetMemPool;
+        second_ = std::make_unique<mover>(mover::options{
+            .calls = card_.calls,
+            .shares = *shares_,
+            .record = record_,
+            .tell = [](const char *why) { ADD_FAILURE() << why; },
+            .device = 1,
+            .always = true});
+        held_ = std::make_unique<memory>(
+            memory::options{.calls = card_.calls,
+                            .host = *host_,
+                            .shares = *shares_,
+                            .movers = {moves_.get(), second_.get()}});
+    }
+    void TearDown() override
+    {
+        held_.reset();
+        current = 0;
+    }
+
+    static inline const auto seconds_ = reinterpret_cast<CUmemoryPool>(0x31);
+    std::unique_ptr<mover> second_;
+};
+
+} // namespace
+
+TEST_F(TwoDevices, MemoryOfTheFirstThatIsAskedIsKept)
+{
+    current = 1;
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    EXPECT_EQ(drivers_, 0u);
+    range_view view;
+    ASSERT_TRUE(held_->find(at, view));
+    EXPECT_EQ(view.device, 1);
+    free(at, one);
+    EXPECT_EQ(allocate(48 * MiB, one), at);
+    EXPECT_EQ(held_->in_order().use_of(seconds_).used, 48 * MiB);
+    EXPECT_EQ(held_->in_order().use_of(pool).used, 0u);
+    current = 0;
+    allocate(48 * MiB, other);
+    EXPECT_EQ(drivers_, 1u) << "the other device's is its driver's";
+}
+
+TEST_F(TwoDevices, OfAPoolThatAnotherDeviceReadsNothingMoreIsKept)
+{
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    EXPECT_EQ(held_->in_order().pool_is_shared(pool, 0), -1) << "it is its own";
+    EXPECT_EQ(held_->in_order().pool_is_shared(seconds_, 0), -1);
+    free(at, one);
+    EXPECT_EQ(allocate(48 * MiB, one), at);
+    EXPECT_EQ(held_->in_order().pool_is_shared(pool, 1), 0);
+    EXPECT_EQ(drivers_, 0u);
+    allocate(20 * MiB, one);
+    EXPECT_EQ(drivers_, 1u);
+}
+
 TEST_F(StreamOrder, OfAnotherPoolNothingIsOurs)
 {
     card_.calls.cuDeviceGetMemPool = [](CUmemoryPool *current, CUdevice) {

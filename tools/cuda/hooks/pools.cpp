@@ -165,6 +165,28 @@ CUresult cuMemSetMemPool(CUmemLocation *where, CUmemAllocationType type,
     return result;
 }
 
+// Memory of ours follows the pool: it is opened to the same devices. As nobody
+// follows those devices' work, it does not move any more.
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
+                            size_t count)
+{
+    const entry ours;
+    const CUresult result = EMUV_REAL(cuMemPoolSetAccess)(pool, access, count);
+    if (!ours || result != CUDA_SUCCESS)
+        return result;
+    for (size_t i = 0; i < count; i++) {
+        const int reader = access[i].location.id;
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+            continue;
+        const int device = ours.table().in_order().pool_is_shared(pool, reader);
+        if (device >= 0)
+            ours.table().peer_enabled(reader, device,
+                                      access[i].flags !=
+                                          CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+    return result;
+}
+
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     const entry ours;

@@ -24,16 +24,12 @@ public:
     auto begin() const { return all_.begin(); }
     auto end() const { return all_.end(); }
 
-    /// @return null where there is none
+    /// @return null where there is none, as for -1
     mover *of(int device) const
     {
         const auto at = static_cast<std::size_t>(device);
         return at < all_.size() ? all_[at] : nullptr;
     }
-    /// The one mover of a process with one device, but for those that lend, if
-    /// its memory moves; else null.
-    mover *only() const { return all_.size() == 1 ? all_[0] : nullptr; }
-
     /// A card that lends its VRAM has no mover: all of them may hold memory
     /// there.
     bool give_up(int device) override

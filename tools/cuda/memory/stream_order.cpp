@@ -82,27 +82,53 @@ void stream_order::hand_back(CUdeviceptr at, CUstream stream, int device)
     pools_.trim(device);
 }
 
-// True if the pool is the first device's default pool, and is its current one,
-// too.
+// True if the current device is the one whose memory is kept. Without any so
+// far it is from now on.
+bool stream_order::is_of_device()
+{
+    const int current = current_device(calls_);
+    int device = device_.load();
+    if (device < 0 && movers_.of(current) != nullptr &&
+        device_.compare_exchange_strong(device, current))
+        device = current;
+    return device == current;
+}
+
+// True if the pool is that device's default pool, and is its current one, too.
 // Other pools' memory is handed to other processes, or to other devices.
 bool stream_order::is_usual(CUmemoryPool pool)
 {
     CUmemoryPool usual = usual_pool_.load();
     if (usual == nullptr) {
+        const int device = device_.load();
         CUmemoryPool current = nullptr;
-        if (calls_.cuDeviceGetDefaultMemPool(&usual, 0) != CUDA_SUCCESS ||
-            calls_.cuDeviceGetMemPool(&current, 0) != CUDA_SUCCESS ||
+        if (calls_.cuDeviceGetDefaultMemPool(&usual, device) != CUDA_SUCCESS ||
+            calls_.cuDeviceGetMemPool(&current, device) != CUDA_SUCCESS ||
             usual != current)
             return false;
         usual_pool_.store(usual);
     }
-    return pool == nullptr ? current_device(calls_) == 0 : pool == usual;
+    return pool == nullptr || pool == usual;
+}
+
+int stream_order::pool_is_shared(CUmemoryPool pool, int reader)
+{
+    for (int each = 0; movers_.of(each) != nullptr; each++) {
+        CUmemoryPool usual = nullptr;
+        if (each == reader ||
+            calls_.cuDeviceGetDefaultMemPool(&usual, each) != CUDA_SUCCESS ||
+            usual != pool)
+            continue;
+        shared_ |= std::uint64_t{1} << each;
+        return each == device_.load() ? each : -1;
+    }
+    return -1;
 }
 
 // True if any memory of a pool that the program names may be ours.
 bool stream_order::keeps_from(CUmemoryPool pool)
 {
-    return pool != nullptr && keeps_for(CU_STREAM_LEGACY) && is_usual(pool);
+    return pool != nullptr && moving() != nullptr && is_usual(pool);
 }
 
 void stream_order::count(const allocation &of, bool is_used)
@@ -152,7 +178,7 @@ allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
     allocation &of = taken.mapped();
     if (of.is_ours()) {
         of.bytes = bytes;
-        movers_.only()->occupy(taken.key(), of.reserved_bytes);
+        moving()->occupy(taken.key(), of.reserved_bytes);
     }
     return taken;
 }
@@ -168,7 +194,7 @@ std::uint64_t stream_order::shared_for(std::uint64_t bytes)
 void stream_order::divide(CUdeviceptr base, allocation &made, CUstream stream)
 {
     const std::uint64_t part = vacancies::part_for(made.bytes);
-    mover &moves = *movers_.only();
+    mover &moves = *moving();
     moves.vacate(base);
     moves.occupy(base, part);
     allocation rest = made;
@@ -194,7 +220,7 @@ void stream_order::keep(allocations::node_type freed, CUstream stream)
     const vacancies::vacancy made{
         freed.key(), of.reserved_bytes, {of.context, stream, false}, of.range};
     if (of.is_ours())
-        movers_.only()->vacate(made.base);
+        moving()->vacate(made.base);
     const std::lock_guard guard(lock_);
     count_locked(of, false);
     vacant_.insert(std::move(freed));
@@ -206,7 +232,7 @@ void stream_order::keep_for_all(allocations::node_type &freed)
     const allocation &of = freed.mapped();
     if (of.range.bytes == 0 || of.reserved_bytes == of.range.bytes)
         return;
-    movers_.only()->vacate(freed.key());
+    moving()->vacate(freed.key());
     const vacancies::vacancy made{
         freed.key(), of.reserved_bytes, {of.context, nullptr, true}, of.range};
     const std::lock_guard guard(lock_);

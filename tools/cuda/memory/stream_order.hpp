@@ -49,16 +49,24 @@ public:
 
     /// True if memory allocated from a pool in a stream is kept when it is
     /// freed. A per-thread stream's name stands for several, so nothing is kept
-    /// there.
-    /// @param pool  null for the device's current one
+    /// there. Of several devices it is the first that is asked about: most
+    /// programs use one.
+    /// @param pool  null for the current device's current one
     bool keeps(CUmemoryPool pool, CUstream stream)
     {
-        return keeps_for(stream) && is_usual(pool);
+        return !movers_.empty() && is_of_device() && keeps_for(stream) &&
+               is_usual(pool);
     }
+    /// True if it may have been kept.
     bool keeps_for(CUstream stream) const
     {
-        return movers_.only() != nullptr && stream != CU_STREAM_PER_THREAD;
+        return moving() != nullptr && stream != CU_STREAM_PER_THREAD &&
+               !is_shared(device_.load());
     }
+    /// Another device is given the memory of a pool: nothing more of it is
+    /// kept.
+    /// @return the pool's device; -1 if none of its memory was kept
+    int pool_is_shared(CUmemoryPool pool, int reader);
 
     /// The size to ask memory::allocate_async() and the driver for in place of
     /// @p bytes, which are not 0. It is larger only if the memory will be kept.
@@ -151,7 +159,13 @@ private:
     };
 
     void make_room(const pools::source &from, std::uint64_t bytes);
+    bool is_of_device();
     bool is_usual(CUmemoryPool pool);
+    mover *moving() const { return movers_.of(device_.load()); }
+    bool is_shared(int device) const
+    {
+        return (shared_.load() >> device & 1) != 0;
+    }
     bool keeps_from(CUmemoryPool pool);
     void count(const allocation &of, bool is_used);
     void count_locked(const allocation &of, bool is_used);
@@ -180,12 +194,14 @@ private:
     pools &pools_;
     const movers &movers_;
     const std::atomic<std::uint64_t> &serials_;
-    // The device's default pool, if it is the current one; null: not known.
+    std::atomic<int> device_{-1}; // whose memory is kept; -1: none so far
+    std::atomic<std::uint64_t> shared_{0}; // devices that share their pools
+    // Its default pool, if it is the current one; null: not known.
     std::atomic<CUmemoryPool> usual_pool_{nullptr};
 
     std::mutex lock_; // guards all below
     std::vector<leaving> leaving_;
-    vacancies vacancies_; // of the one device there is then
+    vacancies vacancies_; // of that device
     allocations vacant_;  // their allocations
     // Allocations that leave vacant_, while the driver is asked: it may hand
     // their addresses out at once. Empty where the context has gone meanwhile.
