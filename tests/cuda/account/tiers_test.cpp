@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where memory beyond a share is charged: other cards, then system RAM.
+// The places that memory beyond a share is charged to.
 #include "account/tiers.hpp"
 
 #include <gtest/gtest.h>

@@ -93,8 +93,8 @@ public:
     budget(const budget &) = delete;
     budget &operator=(const budget &) = delete;
 
-    /// Asked from now on, behind those who were added before. Before any other
-    /// call.
+    /// Asked from now on, behind those who were added before. Before any
+    /// call that asks for room.
     /// @param one  outlives this object
     void add(relief &one) { reliefs_.push_back(&one); }
 

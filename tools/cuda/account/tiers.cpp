@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Where memory beyond a device's share lies: other cards, then system RAM.
+// Places for memory beyond a share: other cards, then system RAM.
 #include "account/tiers.hpp"
 
 #include "base/thread.hpp"

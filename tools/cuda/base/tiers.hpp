@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What a program may use beyond its share, as the user writes it.
+// Places for memory beyond a share, as the user writes them.
 #pragma once
 
 #include "base/size.hpp"

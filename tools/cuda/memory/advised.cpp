@@ -114,6 +114,8 @@ std::optional<advised::places> advised::places_of(const record &which)
     while (bytes > 0) {
         const auto found =
             of.is_range ? table_.stretch_at(at) : std::optional<stretch>();
+        if (of.is_range && !found) // it goes just now
+            return {};
         const std::uint64_t here =
             found && found->bytes > 0 ? std::min(bytes, found->bytes) : bytes;
         const bool in_ram = found ? found->in_ram : of.in_ram;
