@@ -132,6 +132,11 @@ FakeDriver::FakeDriver()
         *free = card->card_bytes - card->card_used;
         return CUDA_SUCCESS;
     };
+    calls.cuStreamGetCtx = [](CUstream, CUcontext *context) {
+        return card->calls.cuCtxGetCurrent(context);
+    };
+    calls.cuCtxPushCurrent_v2 = [](CUcontext) { return CUDA_SUCCESS; };
+    calls.cuCtxPopCurrent_v2 = [](CUcontext *) { return CUDA_SUCCESS; };
     calls.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
     calls.cuDeviceGetMemPool = [](CUmemoryPool *pool, CUdevice) {
         *pool = reinterpret_cast<CUmemoryPool>(0x30);

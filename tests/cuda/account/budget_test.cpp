@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A budget's charges, and the reliefs that it asks for room.
 #include "account/budget.hpp"
+#include "account/tiers.hpp"
 #include "fake_driver.hpp"
 
 #include <memory>
@@ -176,6 +177,30 @@ TEST_F(Budget, AShareOfVramIsAllThatThereIsInWholeChunks)
     EXPECT_EQ(used(), 63 * MiB);
     EXPECT_EQ(shares->charge_share_of_vram(0, 2 * MiB), 0u);
     EXPECT_EQ(used(), 63 * MiB);
+}
+
+TEST_F(Budget, MemoryThatTheDriverPlacesIsChargedToNoOtherCard)
+{
+    file_ledger lends(rows, 1, 64 * MiB, 0);
+    tiered_ledger tiers(*limits, {{1, 64 * MiB, &lends}});
+    budget both({.calls = card.calls, .ledgers = {&tiers}});
+    const auto beyond = both.take(0, 70 * MiB, true);
+    EXPECT_FALSE(beyond) << "the other card has room, system RAM has not";
+    const auto less = both.take(0, 30 * MiB, true);
+    ASSERT_TRUE(less);
+    const auto more = both.take(0, 32 * MiB, true);
+    ASSERT_TRUE(more);
+    const auto last = both.take(0, 30 * MiB, true);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(lends.read().physical_used_bytes, 0u);
+    EXPECT_EQ(used_beyond(), 30 * MiB);
+    both.give_back(0, 30 * MiB, *less);
+    both.give_back(0, 32 * MiB, *more);
+    both.give_back(0, 30 * MiB, *last);
+    EXPECT_EQ(used(), 0u);
+    EXPECT_EQ(used_beyond(), 0u);
+    EXPECT_TRUE(both.charge_ram(0, 40 * MiB)) << "of ours, there";
+    EXPECT_EQ(lends.read().physical_used_bytes, 40 * MiB);
 }
 
 TEST_F(Budget, WhatMayBeVirtualIsSoBeyondVramAndGoesBackAsIt)

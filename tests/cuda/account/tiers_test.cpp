@@ -83,6 +83,18 @@ TEST_F(Tiers, ACardThatHasNoMemoryIsAvoidedForAMoment)
     EXPECT_FALSE(all.avoid(other)) << "behind system RAM is nothing";
 }
 
+TEST_F(Tiers, MemoryOfTheDriversOwnIsChargedAsSystemRam)
+{
+    std::uint64_t token = 0;
+    EXPECT_TRUE(all.charge_ram(20 * MiB, token));
+    EXPECT_EQ(peer_of(token), -1);
+    EXPECT_EQ(second.read().physical_used_bytes, 0U);
+    EXPECT_EQ(own.read().virtual_used_bytes, 20 * MiB);
+    EXPECT_FALSE(all.charge_ram(50 * MiB, token)) << "though cards have room";
+    all.uncharge_virtual(20 * MiB, token);
+    EXPECT_EQ(own.read().virtual_used_bytes, 0U);
+}
+
 TEST_F(Tiers, TheShareItselfIsTheOwnLedgers)
 {
     EXPECT_TRUE(all.charge_physical(60 * MiB));

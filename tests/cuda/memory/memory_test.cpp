@@ -1086,14 +1086,14 @@ TEST_F(Memory, APeerEnabledWhileAnAllocationIsMadeReachesIt)
         for (std::size_t i = 0; i < count; i++)
             opened.push_back(access[i].location.id);
         if (memory *const now = std::exchange(under_way, nullptr))
-            now->peer_enabled(1, 0, true);
+            now->peer_enabled(1, 0, reads_by::context, true);
         return real(at, bytes, access, count);
     };
     opened.clear();
     under_way = held_.get();
     const CUdeviceptr large = allocate(64 * MiB);
     EXPECT_EQ(opened, (std::vector{0, 1}));
-    held_->peer_enabled(1, 0, false);
+    held_->peer_enabled(1, 0, reads_by::context, false);
     opened.clear();
     under_way = held_.get();
     const CUdeviceptr small = allocate(4096);

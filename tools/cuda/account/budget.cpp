@@ -99,10 +99,12 @@ std::optional<charge> budget::take(int device, std::uint64_t bytes,
         return charge{};
     if (!may_be_virtual || bytes > UINT64_MAX - chunk_bytes)
         return {};
-    const auto beyond = charge_ram(device, round_up(bytes, chunk_bytes));
-    if (!beyond)
+    // The driver makes it: it lies in system RAM.
+    charge beyond{charge_kind::host};
+    if (!charged_to(device).charge_ram(round_up(bytes, chunk_bytes),
+                                       beyond.token))
         return {};
-    return charge{charge_kind::host, beyond->token};
+    return beyond;
 }
 
 void budget::give_back(int device, std::uint64_t bytes, const charge &taken)

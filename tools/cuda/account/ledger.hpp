@@ -114,6 +114,14 @@ public:
         note_more(&held_bytes::ram, &held_bytes::most_ram, bytes);
         return true;
     }
+    /// The same, of system RAM alone.
+    bool charge_ram(std::uint64_t bytes, std::uint64_t &token)
+    {
+        if (!take_ram(bytes, token))
+            return false;
+        note_more(&held_bytes::ram, &held_bytes::most_ram, bytes);
+        return true;
+    }
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token)
     {
         note_less(&held_bytes::ram, bytes);
@@ -152,6 +160,10 @@ private:
     }
     virtual void give_physical(std::uint64_t bytes) = 0;
     virtual bool take_virtual(std::uint64_t bytes, std::uint64_t &token) = 0;
+    virtual bool take_ram(std::uint64_t bytes, std::uint64_t &token)
+    {
+        return take_virtual(bytes, token);
+    }
     virtual void give_virtual(std::uint64_t bytes, std::uint64_t token) = 0;
 
     bool note_charged(bool charged, std::uint64_t bytes)

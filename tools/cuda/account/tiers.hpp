@@ -69,6 +69,10 @@ private:
         own_.uncharge_physical(bytes);
     }
     bool take_virtual(std::uint64_t bytes, std::uint64_t &token) override;
+    bool take_ram(std::uint64_t bytes, std::uint64_t &token) override
+    {
+        return own_.charge_virtual(bytes, token);
+    }
     void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
     static bool take(lent &from, std::uint64_t bytes);
 

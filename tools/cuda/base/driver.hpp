@@ -77,6 +77,7 @@ namespace emuv::cuda {
     X(cuStreamCreateWithPriority)                                              \
     X(cuStreamDestroy_v2)                                                      \
     X(cuStreamIsCapturing)                                                     \
+    X(cuStreamGetCtx)                                                          \
     X(cuStreamSynchronize)                                                     \
     X(cuStreamWaitValue32_v2)                                                  \
     X(cuStreamWriteValue32_v2)                                                 \

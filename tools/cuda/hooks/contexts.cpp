@@ -149,7 +149,7 @@ CUresult changes_peer(CUcontext peer, bool enabled, Call real)
         return result;
     other = current_device(ours->calls);
     ours->calls.cuCtxPopCurrent_v2(&popped);
-    ours.table().peer_enabled(device, other, enabled);
+    ours.table().peer_enabled(device, other, reads_by::context, enabled);
     return result;
 }
 

@@ -174,15 +174,17 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
     const CUresult result = EMUV_REAL(cuMemPoolSetAccess)(pool, access, count);
     if (!ours || result != CUDA_SUCCESS)
         return result;
+    const int device = ours->shares->stream_pools().device_of(
+        pool, current_device(ours->calls));
     for (size_t i = 0; i < count; i++) {
         const int reader = access[i].location.id;
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            reader == device)
             continue;
-        const int device = ours.table().in_order().pool_is_shared(pool, reader);
-        if (device >= 0)
-            ours.table().peer_enabled(reader, device,
-                                      access[i].flags !=
-                                          CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        const bool opens = access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (opens)
+            ours.table().in_order().pool_is_shared(pool, reader);
+        ours.table().peer_enabled(reader, device, reads_by::pool, opens);
     }
     return result;
 }

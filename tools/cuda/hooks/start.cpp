@@ -536,11 +536,11 @@ struct giver
     thread runs = {};
 
     // A card that lends has no mover: all of them may have rooms there.
-    void shed_if_lent() const
+    void give_back_if_lent() const
     {
         if (static_cast<std::size_t>(device) >= movers.size())
             for (mover *each : movers)
-                each->shed();
+                each->give_back_rooms(device);
     }
 
     static void *run(void *self)
@@ -551,7 +551,7 @@ struct giver
             {
                 const std::lock_guard guard(giving);
                 of.idle.trim(of.device);
-                of.shed_if_lent();
+                of.give_back_if_lent();
             }
             sleep(1);
         }

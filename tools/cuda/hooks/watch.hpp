@@ -230,7 +230,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
             return real();
         }
         mover *const moves = ours ? ours.moving() : nullptr;
-        if (moves == nullptr)
+        if (!ours || ours->movers.empty())
             return real();
         if constexpr (copies_from_host(which))
             from_host(*ours.operator->(), arguments...);
@@ -244,7 +244,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         // A capture records work for the memory as it lies, and movers of
         // other devices hear nothing of this work.
         const bool later = is_capturing(ours->calls, stream);
-        if (later || ours->movers.size() > 1) {
+        if (later || moves == nullptr || ours->movers.size() > 1) {
             work named;
             collect(named);
             for (std::uint32_t i = 0; i < named.count; i++)
@@ -254,7 +254,7 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
                 ours->fix_others(moves, "the program launches graphs, and "
                                         "memory of several devices moves");
         }
-        return moves->run(stream, collect, real);
+        return moves != nullptr ? moves->run(stream, collect, real) : real();
     }
 };
 

@@ -315,7 +315,7 @@ bool memory::end_pooled(const ordered &asked, CUdeviceptr at, CUresult result)
 bool memory::keep(CUdeviceptr pointer, CUstream stream)
 {
     CUcontext context = nullptr;
-    if (!order_.keeps_for(stream) ||
+    if (!order_.keeps_for(stream) || !order_.is_current(stream) ||
         calls_.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
         return false;
     allocations::node_type freed;
@@ -479,7 +479,7 @@ void memory::show_info(int device, std::size_t &real_free,
     collect(false);
     budget_.follow_footprint(device);
     const std::uint64_t kept =
-        order_.spare_bytes() + movers_.spare_bytes(device);
+        order_.spare_bytes(device) + movers_.spare_bytes(device);
     budget_.show_info(device, kept, real_free, real_total);
 }
 

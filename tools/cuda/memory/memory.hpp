@@ -269,9 +269,9 @@ public:
     /// context. The driver has freed its part.
     void context_gone(CUcontext context, std::uint64_t before);
 
-    void peer_enabled(int device, int peer, bool enabled)
+    void peer_enabled(int device, int peer, reads_by why, bool enabled)
     {
-        ranges_.peer_enabled(device, peer, enabled);
+        ranges_.peer_enabled(device, peer, why, enabled);
     }
 
     // Hooks ask these parts by themselves, where the table has no say.

@@ -36,7 +36,7 @@ public:
     {
         if (static_cast<std::size_t>(device) >= all_.size()) {
             for (mover *each : all_)
-                each->shed();
+                each->give_back_rooms(device);
             return !all_.empty();
         }
         all_[static_cast<std::size_t>(device)]->shed();

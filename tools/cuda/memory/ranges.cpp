@@ -197,15 +197,15 @@ CUresult ranges::map_beyond(const place &at, std::uint64_t unit_bytes,
         if (done == made.ram_charges.size())
             return result;
         // A card that lends VRAM may have none, although its ledger has.
-        const ram_charge lacking = made.ram_charges[done];
-        made.ram_charges.erase(made.ram_charges.begin() +
-                               static_cast<std::ptrdiff_t>(done));
-        const bool again = budget_.uncharge_lacking(at.device, lacking) &&
-                           result == CUDA_ERROR_OUT_OF_MEMORY;
-        if (!again)
+        if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
         for (; made.units.size() > first; made.units.pop_back())
             host_.unmap(made.units.back());
+        const ram_charge lacking = made.ram_charges[done];
+        made.ram_charges.erase(made.ram_charges.begin() +
+                               static_cast<std::ptrdiff_t>(done));
+        if (!budget_.uncharge_lacking(at.device, lacking))
+            return result;
         for (const ram_charge &each : made.ram_charges)
             budget_.uncharge_ram(at.device, each);
     }
@@ -308,8 +308,7 @@ void ranges::enter(const place &at, backing made)
     std::uint64_t late = 0;
     {
         const std::lock_guard guard(lock_);
-        late = peers_[static_cast<unsigned>(at.device) % max_devices] &
-               ~made.open_to;
+        late = peers_of(at.device) & ~made.open_to;
         all_[at.base] = {at, std::move(made), 0};
     }
     open(at.base, bytes, late);
@@ -414,7 +413,7 @@ std::uint64_t ranges::open_bytes(const place &at, const backing &of) const
 std::uint64_t ranges::who_reads(int device)
 {
     const std::lock_guard guard(lock_);
-    return peers_[static_cast<unsigned>(device) % max_devices] | bit_of(device);
+    return peers_of(device) | bit_of(device);
 }
 
 CUresult ranges::open(CUdeviceptr base, std::uint64_t bytes,
@@ -430,7 +429,7 @@ CUresult ranges::open(CUdeviceptr base, std::uint64_t bytes,
                : calls_.cuMemSetAccess(base, bytes, access, count);
 }
 
-void ranges::peer_enabled(int device, int peer, bool enabled)
+void ranges::peer_enabled(int device, int peer, reads_by why, bool enabled)
 {
     if (device < 0 || peer < 0 || device >= static_cast<int>(max_devices) ||
         peer >= static_cast<int>(max_devices) || device == peer)
@@ -442,10 +441,13 @@ void ranges::peer_enabled(int device, int peer, bool enabled)
     std::vector<std::pair<CUdeviceptr, std::uint64_t>> peers;
     {
         const std::lock_guard guard(lock_);
+        auto &readers = readers_[static_cast<int>(why)][peer];
         if (enabled)
-            peers_[peer] |= bit_of(device);
+            readers |= bit_of(device);
         else
-            peers_[peer] &= ~bit_of(device);
+            readers &= ~bit_of(device);
+        if (!enabled && (peers_of(peer) & bit_of(device)) != 0)
+            return; // it may still, for the other reason
         for (const auto &[base, of] : all_)
             if (const std::uint64_t bytes = open_bytes(of.where, of.behind);
                 of.where.device == peer && bytes > 0)

@@ -38,6 +38,13 @@ struct range
     bool moves = false;   ///< a mover has it
 };
 
+/// The program's ways to let a device read another's memory.
+enum class reads_by
+{
+    context, ///< cuCtxEnablePeerAccess()
+    pool,    ///< cuMemPoolSetAccess()
+};
+
 /// All ranges of one process. A range is entered here when it is finished, and
 /// leaves before it is taken apart. Every call may come from any thread; no
 /// lock is held while the driver is asked.
@@ -78,7 +85,7 @@ public:
     bool is_going(CUdeviceptr at);
 
     /// @p device now reads, or no longer reads, the memory of @p peer.
-    void peer_enabled(int device, int peer, bool enabled);
+    void peer_enabled(int device, int peer, reads_by why, bool enabled);
 
     /// True if anything was ever put into system RAM. There is a seam where
     /// such memory meets VRAM.
@@ -146,7 +153,12 @@ private:
 
     std::mutex lock_; // guards all below
     std::map<CUdeviceptr, record> all_;
-    std::uint64_t peers_[max_devices] = {}; // who else reads a device, by bit
+    std::uint64_t peers_of(int device) const
+    {
+        const unsigned at = static_cast<unsigned>(device) % max_devices;
+        return readers_[0][at] | readers_[1][at];
+    }
+    std::uint64_t readers_[2][max_devices] = {}; // by reason, device and bit
 };
 
 } // namespace emuv::cuda

@@ -82,10 +82,29 @@ void stream_order::hand_back(CUdeviceptr at, CUstream stream, int device)
     pools_.trim(device);
 }
 
-// True if the current device is the one whose memory is kept. Without any so
-// far it is from now on.
-bool stream_order::is_of_device()
+// The context of a stream; the current one for the streams that each has.
+CUcontext stream_order::context_of(CUstream stream) const
 {
+    CUcontext context = nullptr;
+    if (stream != nullptr && stream != CU_STREAM_LEGACY &&
+        stream != CU_STREAM_PER_THREAD &&
+        calls_.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
+        context != nullptr)
+        return context;
+    return current_context(calls_);
+}
+
+bool stream_order::is_current(CUstream stream) const
+{
+    return context_of(stream) == current_context(calls_);
+}
+
+// True if the current device is the one whose memory is kept. Without any so
+// far it is from now on. A stream of another context may be another device's.
+bool stream_order::is_of_device(CUstream stream)
+{
+    if (!is_current(stream))
+        return false;
     const int current = current_device(calls_);
     int device = device_.load();
     if (device < 0 && movers_.of(current) != nullptr &&
@@ -111,18 +130,15 @@ bool stream_order::is_usual(CUmemoryPool pool)
     return pool == nullptr || pool == usual;
 }
 
-int stream_order::pool_is_shared(CUmemoryPool pool, int reader)
+void stream_order::pool_is_shared(CUmemoryPool pool, int reader)
 {
     for (int each = 0; movers_.of(each) != nullptr; each++) {
         CUmemoryPool usual = nullptr;
-        if (each == reader ||
-            calls_.cuDeviceGetDefaultMemPool(&usual, each) != CUDA_SUCCESS ||
-            usual != pool)
-            continue;
-        shared_ |= std::uint64_t{1} << each;
-        return each == device_.load() ? each : -1;
+        if (each != reader &&
+            calls_.cuDeviceGetDefaultMemPool(&usual, each) == CUDA_SUCCESS &&
+            usual == pool)
+            shared_ |= std::uint64_t{1} << each;
     }
-    return -1;
 }
 
 // True if any memory of a pool that the program names may be ours.
@@ -411,8 +427,10 @@ bool stream_order::trim(CUmemoryPool pool, std::uint64_t keep)
     return true;
 }
 
-std::uint64_t stream_order::spare_bytes()
+std::uint64_t stream_order::spare_bytes(int device)
 {
+    if (device != device_.load())
+        return 0;
     const std::lock_guard guard(lock_);
     return vacancies_.whole_bytes();
 }
@@ -420,14 +438,20 @@ std::uint64_t stream_order::spare_bytes()
 CUresult stream_order::leave(allocations::node_type &freed, CUstream stream)
 {
     CUevent event = nullptr;
-    CUresult result = calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    CUcontext popped = nullptr;
+    // The event is of the stream's context.
+    CUresult result = calls_.cuCtxPushCurrent_v2(context_of(stream));
     if (result != CUDA_SUCCESS)
         return result;
-    result = calls_.cuEventRecord(event, stream);
-    if (result != CUDA_SUCCESS) {
-        calls_.cuEventDestroy_v2(event);
-        return result;
+    result = calls_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        result = calls_.cuEventRecord(event, stream);
+        if (result != CUDA_SUCCESS)
+            calls_.cuEventDestroy_v2(event);
     }
+    calls_.cuCtxPopCurrent_v2(&popped);
+    if (result != CUDA_SUCCESS)
+        return result;
     const std::lock_guard guard(lock_);
     count_locked(freed.mapped(), false);
     leaving_.push_back({event, std::move(freed)});

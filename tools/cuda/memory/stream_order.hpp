@@ -54,7 +54,7 @@ public:
     /// @param pool  null for the current device's current one
     bool keeps(CUmemoryPool pool, CUstream stream)
     {
-        return !movers_.empty() && is_of_device() && keeps_for(stream) &&
+        return !movers_.empty() && is_of_device(stream) && keeps_for(stream) &&
                is_usual(pool);
     }
     /// True if it may have been kept.
@@ -65,8 +65,9 @@ public:
     }
     /// Another device is given the memory of a pool: nothing more of it is
     /// kept.
-    /// @return the pool's device; -1 if none of its memory was kept
-    int pool_is_shared(CUmemoryPool pool, int reader);
+    void pool_is_shared(CUmemoryPool pool, int reader);
+    /// True if the stream is of the current context.
+    bool is_current(CUstream stream) const;
 
     /// The size to ask memory::allocate_async() and the driver for in place of
     /// @p bytes, which are not 0. It is larger only if the memory will be kept.
@@ -149,7 +150,7 @@ public:
 
     /// Bytes of kept memory that can be given back: all of what was made as
     /// one.
-    std::uint64_t spare_bytes();
+    std::uint64_t spare_bytes(int device);
 
 private:
     struct leaving
@@ -159,7 +160,8 @@ private:
     };
 
     void make_room(const pools::source &from, std::uint64_t bytes);
-    bool is_of_device();
+    bool is_of_device(CUstream stream);
+    CUcontext context_of(CUstream stream) const;
     bool is_usual(CUmemoryPool pool);
     mover *moving() const { return movers_.of(device_.load()); }
     bool is_shared(int device) const

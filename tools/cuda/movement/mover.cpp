@@ -3,6 +3,7 @@
 // the thread that moves their units.
 #include "movement/mover.hpp"
 
+#include "account/tiers.hpp"
 #include "base/captures.hpp"
 #include "store/mapping.hpp"
 
@@ -277,6 +278,18 @@ void mover::shed()
     version_++;
     frames_.drop();
     each_spare_room([this](slot &one) {
+        rooms_.drop(one.bytes, one.host);
+        one.room_is_known = false;
+    });
+}
+
+void mover::give_back_rooms(int peer)
+{
+    const std::lock_guard guard(lock_);
+    version_++;
+    each_spare_room([this, peer](slot &one) {
+        if (!one.host.charged || peer_of(one.host.token) != peer)
+            return;
         rooms_.drop(one.bytes, one.host);
         one.room_is_known = false;
     });

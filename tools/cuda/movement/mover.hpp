@@ -197,6 +197,9 @@ public:
 
     /// Gives up VRAM and system RAM that movement alone holds.
     void shed();
+    /// Gives up the rooms on a card that lends its VRAM, unless their units are
+    /// there.
+    void give_back_rooms(int peer);
     /// @return bytes that shed() would give up
     std::uint64_t spare_bytes();
 
