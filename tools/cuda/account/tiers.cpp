@@ -11,11 +11,6 @@ namespace {
 // A card that had no memory is not asked again so soon.
 constexpr std::uint64_t ask_again_ns = 1000000000;
 
-constexpr std::uint64_t token_of(int device)
-{
-    return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(device);
-}
-
 } // namespace
 
 tiered_ledger::tiered_ledger(ledger &own, const std::vector<peer_tier> &peers)
@@ -64,31 +59,39 @@ bool tiered_ledger::take_virtual(std::uint64_t bytes, std::uint64_t &token)
 {
     for (const auto &each : peers_)
         if (take(*each, bytes)) {
-            token = token_of(each->of.device);
+            token = lent_mark | static_cast<std::uint64_t>(each->of.device);
             return true;
         }
     return own_.charge_virtual(bytes, token);
 }
 
-void tiered_ledger::give_virtual(std::uint64_t bytes, std::uint64_t token)
+// Null for system RAM.
+tiered_ledger::lent *tiered_ledger::lender_of(std::uint64_t token) const
 {
     for (const auto &each : peers_)
-        if (each->of.device == peer_of(token)) {
-            each->of.limits->uncharge_physical(bytes);
-            each->used -= bytes;
-            return;
-        }
-    own_.uncharge_virtual(bytes, token);
+        if (each->of.device == peer_of(token))
+            return each.get();
+    return nullptr;
+}
+
+void tiered_ledger::give_virtual(std::uint64_t bytes, std::uint64_t token)
+{
+    lent *const from = lender_of(token);
+    if (from == nullptr) {
+        own_.uncharge_virtual(bytes, token);
+        return;
+    }
+    from->of.limits->uncharge_physical(bytes);
+    from->used -= bytes;
 }
 
 bool tiered_ledger::avoid(std::uint64_t token)
 {
-    for (const auto &each : peers_)
-        if (each->of.device == peer_of(token)) {
-            each->refused_ns.store(now_ns());
-            return true;
-        }
-    return own_.avoid(token);
+    lent *const from = lender_of(token);
+    if (from == nullptr)
+        return own_.avoid(token);
+    from->refused_ns.store(now_ns());
+    return true;
 }
 
 } // namespace emuv::cuda

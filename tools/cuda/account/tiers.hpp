@@ -19,14 +19,16 @@ struct peer_tier
     ledger *limits = nullptr; ///< that card's, which is charged too
 };
 
+/// Marks the token of a charge on another card; the rest is its ordinal. No
+/// region of an instance begins so far up.
+inline constexpr std::uint64_t lent_mark = std::uint64_t{1} << 63;
+
 /// The card where the memory lies that a charge of virtual memory stands for.
 /// @param token  as charge_virtual() gave it
 /// @return -1 for system RAM
 constexpr int peer_of(std::uint64_t token)
 {
-    // No region of an instance begins so far up.
-    constexpr std::uint64_t is_peer = std::uint64_t{1} << 63;
-    return (token & is_peer) != 0 ? static_cast<int>(token & ~is_peer) : -1;
+    return (token & lent_mark) != 0 ? static_cast<int>(token & ~lent_mark) : -1;
 }
 
 /// The ledger of a device that may use other cards. Virtual memory is charged
@@ -75,6 +77,7 @@ private:
     }
     void give_virtual(std::uint64_t bytes, std::uint64_t token) override;
     static bool take(lent &from, std::uint64_t bytes);
+    [[nodiscard]] lent *lender_of(std::uint64_t token) const;
 
     ledger &own_;
     std::vector<std::unique_ptr<lent>> peers_; // in order
