@@ -501,11 +501,15 @@ TEST_F(TwoDevices, MemoryOfTheFirstThatIsAskedIsKept)
 TEST_F(TwoDevices, OfAPoolThatAnotherDeviceReadsNothingMoreIsKept)
 {
     const CUdeviceptr at = allocate(48 * MiB, one);
-    held_->in_order().pool_is_shared(pool, 0);     // its own device
-    held_->in_order().pool_is_shared(seconds_, 0); // another pool
+    stream_order &order = held_->in_order();
+    EXPECT_EQ(order.pool_is_shared(pool, 0, true), -1) << "it is its own";
+    EXPECT_EQ(order.pool_is_shared(seconds_, 0, true), 1);
+    const auto programs = reinterpret_cast<CUmemoryPool>(0x99);
+    EXPECT_EQ(order.pool_is_shared(programs, 1, true), -1);
+    EXPECT_EQ(order.pool_is_shared(pool, 1, false), 0);
     free(at, one);
     EXPECT_EQ(allocate(48 * MiB, one), at);
-    held_->in_order().pool_is_shared(pool, 1);
+    EXPECT_EQ(order.pool_is_shared(pool, 1, true), 0);
     EXPECT_EQ(drivers_, 0u);
     allocate(20 * MiB, one);
     EXPECT_EQ(drivers_, 1u);

@@ -165,8 +165,9 @@ CUresult cuMemSetMemPool(CUmemLocation *where, CUmemAllocationType type,
     return result;
 }
 
-// Memory of ours follows the pool: it is opened to the same devices. As nobody
-// follows those devices' work, it does not move any more.
+// Memory that is kept follows its pool: it is opened to the same devices. As
+// nobody follows those devices' work, it does not move any more. It is of
+// devices' default pools alone.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
                             size_t count)
 {
@@ -174,17 +175,15 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
     const CUresult result = EMUV_REAL(cuMemPoolSetAccess)(pool, access, count);
     if (!ours || result != CUDA_SUCCESS)
         return result;
-    const int device = ours->shares->stream_pools().device_of(
-        pool, current_device(ours->calls));
     for (size_t i = 0; i < count; i++) {
         const int reader = access[i].location.id;
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            reader == device)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
             continue;
         const bool opens = access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        if (opens)
-            ours.table().in_order().pool_is_shared(pool, reader);
-        ours.table().peer_enabled(reader, device, reads_by::pool, opens);
+        const int device =
+            ours.table().in_order().pool_is_shared(pool, reader, opens);
+        if (device >= 0)
+            ours.table().peer_enabled(reader, device, reads_by::pool, opens);
     }
     return result;
 }

@@ -130,15 +130,19 @@ bool stream_order::is_usual(CUmemoryPool pool)
     return pool == nullptr || pool == usual;
 }
 
-void stream_order::pool_is_shared(CUmemoryPool pool, int reader)
+int stream_order::pool_is_shared(CUmemoryPool pool, int reader, bool opens)
 {
     for (int each = 0; movers_.of(each) != nullptr; each++) {
         CUmemoryPool usual = nullptr;
-        if (each != reader &&
-            calls_.cuDeviceGetDefaultMemPool(&usual, each) == CUDA_SUCCESS &&
-            usual == pool)
+        if (each == reader ||
+            calls_.cuDeviceGetDefaultMemPool(&usual, each) != CUDA_SUCCESS ||
+            usual != pool)
+            continue;
+        if (opens)
             shared_ |= std::uint64_t{1} << each;
+        return each;
     }
+    return -1;
 }
 
 // True if any memory of a pool that the program names may be ours.

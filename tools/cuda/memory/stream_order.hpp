@@ -63,9 +63,11 @@ public:
         return moving() != nullptr && stream != CU_STREAM_PER_THREAD &&
                !is_shared(device_.load());
     }
-    /// Another device is given the memory of a pool: nothing more of it is
-    /// kept.
-    void pool_is_shared(CUmemoryPool pool, int reader);
+    /// Another device may read the memory of a pool: nothing more of it is
+    /// kept. Or it may no longer.
+    /// @return the device whose default pool it is, if memory moves there; -1
+    ///   for all others, and for the reader's own
+    int pool_is_shared(CUmemoryPool pool, int reader, bool opens);
     /// True if the stream is of the current context.
     bool is_current(CUstream stream) const;
 
