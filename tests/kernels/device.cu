@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Checks libemuv-kernels on this machine's card against its reference on the host,
-// then measures it. tests/bench/run-kernels builds and starts it.
+// Checks libemuv-kernels on this machine's card against its reference on the
+// host, then measures it. tests/bench/run-kernels builds and starts it.
 //
 //   device check             each check is a line; exit status 1 if one fails
 //   device measure           a row for each shape and number of rows of x
@@ -8,9 +8,6 @@
 #include "../bench/check.hpp"
 
 #include <emuv/kernels.h>
-
-#include <cublas_v2.h>
-#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +17,9 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
 
 using namespace emuv::kernels;
 
@@ -33,7 +33,8 @@ const std::vector<std::pair<const char *, emuv_kernels_format>> formats = {
      {format_size, EMUV_KERNELS_E2M1, EMUV_KERNELS_FP16_SCALE, 16}},
     {"e2m1-fp16-32",
      {format_size, EMUV_KERNELS_E2M1, EMUV_KERNELS_FP16_SCALE, 32}},
-    {"symmetric", {format_size, EMUV_KERNELS_SYMMETRIC, EMUV_KERNELS_NO_SCALE, 0}}};
+    {"symmetric",
+     {format_size, EMUV_KERNELS_SYMMETRIC, EMUV_KERNELS_NO_SCALE, 0}}};
 
 int wrong = 0;
 
@@ -46,7 +47,8 @@ void expect(bool holds, const std::string &what)
 // Memory of the card, and its bytes on the host.
 struct on_card
 {
-    explicit on_card(std::size_t count) : bytes(std::max<std::size_t>(count, 16))
+    explicit on_card(std::size_t count)
+        : bytes(std::max<std::size_t>(count, 16))
     {
         CHECK(cudaMalloc(&at, bytes));
         CHECK(cudaMemset(at, 0, bytes));
@@ -158,13 +160,15 @@ void check_codes(const char *name, const emuv_kernels_format &format,
     on_card numbers(from.size() * 2);
     numbers.put(from.data(), from.size() * 2);
     const auto on = plain(type, numbers.at, columns);
-    held = held && emuv_kernels_encode(&on, &card.is, nullptr) == EMUV_KERNELS_OK;
+    held =
+        held && emuv_kernels_encode(&on, &card.is, nullptr) == EMUV_KERNELS_OK;
     const auto card_scale = card.tensor_scale.get();
     held = held && card.codes.get() == codes && card.scales.get() == scales &&
            std::memcmp(card_scale.data(), &tensor_scale, 4) == 0;
-    held = held && emuv_kernels_decode(&card.is, &on, nullptr) == EMUV_KERNELS_OK;
-    held = held && std::memcmp(numbers.get().data(), back.data(),
-                               back.size() * 2) == 0;
+    held =
+        held && emuv_kernels_decode(&card.is, &on, nullptr) == EMUV_KERNELS_OK;
+    held = held &&
+           std::memcmp(numbers.get().data(), back.data(), back.size() * 2) == 0;
     expect(held, std::string(name) + ", type " + std::to_string(type) +
                      (spoilt ? ", with NaN and zeros" : "") +
                      ": the card's bytes are the host's");
@@ -222,9 +226,9 @@ void check_product(const char *name, const emuv_kernels_format &format,
                 sum += one;
                 size += one * one;
             }
-            worst = std::max(worst,
-                             std::fabs(read(got[m * stride + n]) - sum) /
-                                 (step * (std::fabs(sum) + 4 * std::sqrt(size))));
+            worst = std::max(
+                worst, std::fabs(read(got[m * stride + n]) - sum) /
+                           (step * (std::fabs(sum) + 4 * std::sqrt(size))));
         }
     expect(held && worst <= 1,
            std::string(name) + ", type " + std::to_string(type) + ", " +
@@ -285,26 +289,36 @@ int check_all()
     return wrong == 0 ? 0 : 1;
 }
 
-// Microseconds of a call: the median of 20 batches. Weights come in turn from
+// Microseconds of a call: the median of 20 batches, each a graph, so that what
+// the processor takes for a launch does not count. Weights come in turn from
 // several copies, or they would be read from the card's cache.
-template <typename Call> double time_of(const Call &call)
+template <typename Call>
+double time_of(cudaStream_t stream, const Call &call)
 {
     constexpr int batch = 20;
     cudaEvent_t begin = nullptr;
     cudaEvent_t end = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t work = nullptr;
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
+    call(0);
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < batch; i++)
         call(i);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&work, graph, 0));
+    CHECK(cudaGraphLaunch(work, stream));
     std::vector<float> times(20);
     for (float &each : times) {
-        CHECK(cudaEventRecord(begin));
-        for (int i = 0; i < batch; i++)
-            call(i);
-        CHECK(cudaEventRecord(end));
+        CHECK(cudaEventRecord(begin, stream));
+        CHECK(cudaGraphLaunch(work, stream));
+        CHECK(cudaEventRecord(end, stream));
         CHECK(cudaEventSynchronize(end));
         CHECK(cudaEventElapsedTime(&each, begin, end));
     }
+    CHECK(cudaGraphExecDestroy(work));
+    CHECK(cudaGraphDestroy(graph));
     CHECK(cudaEventDestroy(begin));
     CHECK(cudaEventDestroy(end));
     std::nth_element(times.begin(), times.begin() + 10, times.end());
@@ -312,20 +326,34 @@ template <typename Call> double time_of(const Call &call)
 }
 
 // GB/s at which the card copies, both ways counted.
-double memory_rate()
+double memory_rate(cudaStream_t stream)
 {
     constexpr std::size_t bytes = std::size_t{1} << 30;
+    constexpr int copies = 20;
     on_card from(bytes);
     on_card to(bytes);
-    const double us = time_of([&](int) {
-        CHECK(cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice));
-    });
-    return 2.0 * bytes / us / 1e3;
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    for (int i = 0; i <= copies; i++) {
+        CHECK(cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice,
+                              stream));
+        if (i == 0)
+            CHECK(cudaEventRecord(begin, stream));
+    }
+    CHECK(cudaEventRecord(end, stream));
+    CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    CHECK(cudaEventDestroy(begin));
+    CHECK(cudaEventDestroy(end));
+    return 2.0 * bytes * copies / ms / 1e6;
 }
 
 void measure_shape(const char *name, const emuv_kernels_format &format,
                    std::uint64_t outputs, std::uint64_t inputs, double rate,
-                   cublasHandle_t blas)
+                   cublasHandle_t blas, cudaStream_t stream)
 {
     constexpr std::uint64_t most_count = 2048;
     const std::uint64_t bytes = code_bytes(format, outputs, inputs) +
@@ -347,16 +375,16 @@ void measure_shape(const char *name, const emuv_kernels_format &format,
     const float one = 1;
     const float zero = 0;
     for (const std::uint64_t count : {1, 2, 4, 8, 16, 64, 2048}) {
-        const double four = time_of([&](int i) {
-            const int status = emuv_kernels_multiply(
-                &coded[i % copies]->is, &from, &to, count, space.at,
-                space.bytes, blas, nullptr);
+        const double four = time_of(stream, [&](int i) {
+            const int status =
+                emuv_kernels_multiply(&coded[i % copies]->is, &from, &to, count,
+                                      space.at, space.bytes, blas, stream);
             if (status != EMUV_KERNELS_OK) {
                 std::fprintf(stderr, "%s\n", emuv_kernels_text(status));
                 std::exit(1);
             }
         });
-        const double sixteen = time_of([&](int i) {
+        const double sixteen = time_of(stream, [&](int i) {
             CHECK(cublasGemmEx(
                 blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(outputs),
                 static_cast<int>(count), static_cast<int>(inputs), &one,
@@ -379,7 +407,10 @@ int measure()
 {
     cublasHandle_t blas = nullptr;
     CHECK(cublasCreate(&blas));
-    const double rate = memory_rate();
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cublasSetStream(blas, stream));
+    const double rate = memory_rate(stream);
     std::printf("memory %.0f GB/s\n", rate);
     for (const auto &[name, format] : formats)
         for (const auto &[inputs, outputs] :
@@ -387,8 +418,9 @@ int measure()
               {4096, 14336},
               {8192, 8192},
               {8192, 28672}})
-            measure_shape(name, format, outputs, inputs, rate, blas);
+            measure_shape(name, format, outputs, inputs, rate, blas, stream);
     CHECK(cublasDestroy(blas));
+    CHECK(cudaStreamDestroy(stream));
     return 0;
 }
 

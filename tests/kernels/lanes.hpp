@@ -17,18 +17,19 @@
 #define __global__
 #define __device__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct lane_index
 {
     unsigned x;
+    unsigned y = 0;
 };
 
 // As CUDA calls them.
 inline thread_local lane_index threadIdx{}; // NOLINT
 inline lane_index blockIdx{};               // NOLINT
 inline lane_index blockDim{};               // NOLINT
-inline lane_index gridDim{};                // NOLINT
+inline lane_index gridDim{0, 1};            // NOLINT
 
 struct float2
 {
@@ -163,7 +164,7 @@ template <typename Body>
 void run(unsigned blocks, unsigned threads, const Body &body)
 {
     blockDim.x = threads;
-    gridDim.x = blocks;
+    gridDim = {blocks, 1};
     for (unsigned block = 0; block < blocks; block++) {
         blockIdx.x = block;
         meeting here(threads);

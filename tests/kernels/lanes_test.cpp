@@ -119,12 +119,16 @@ void multiply_by_lanes(const coded_matrix &w, const plain_matrix &x,
     of.count = count;
     const auto run = [&](auto weights) {
         using chosen = decltype(weights);
-        const auto blocks = static_cast<unsigned>((of.rows + 15) / 16);
+        const unsigned tall = count <= 4 ? 1 : 2;
+        const auto blocks =
+            static_cast<unsigned>((of.rows + 16 * tall - 1) / (16 * tall));
         lanes::run(blocks, threads, [&] {
-            if (count <= 8)
-                multiply_fused<Pairs, chosen, 1>(of);
+            if (count <= 4)
+                multiply_fused<Pairs, chosen, 1, 1>(of);
+            else if (count <= 8)
+                multiply_fused<Pairs, chosen, 1, 2>(of);
             else
-                multiply_fused<Pairs, chosen, 2>(of);
+                multiply_fused<Pairs, chosen, 2, 2>(of);
         });
     };
     const auto &format = w.is.format;
@@ -191,8 +195,9 @@ TEST(LanesTest, the_fused_product_is_that_of_the_decoded_weights)
         // A whole tile; one that ends early in all directions; more columns
         // than eight warps take at once.
         for (const product_case &is :
-             {product_case{16, 128, 8}, product_case{21, 224, 3},
-              product_case{5, 1184, 1}}) {
+             {product_case{16, 128, 4}, product_case{32, 128, 8},
+              product_case{21, 224, 3}, product_case{37, 224, 5},
+              product_case{5, 1184, 1}, product_case{5, 2304, 6}}) {
             expect_product<half_pairs>(EMUV_KERNELS_FP16, format, is);
             expect_product<bfloat_pairs>(EMUV_KERNELS_BF16, format, is);
         }

@@ -232,34 +232,55 @@ EMUV_BOTH std::uint32_t encode_word(const float *numbers, float scale,
     return word;
 }
 
+/// (word & mask) ^ with, in one instruction: compilers make two where both are
+/// constants.
+EMUV_BOTH std::uint32_t masked_xor(std::uint32_t word, std::uint32_t mask,
+                                   std::uint32_t with)
+{
+#ifdef __CUDA_ARCH__
+    std::uint32_t out = 0;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;"
+        : "=r"(out)
+        : "r"(word), "r"(mask), "r"(with));
+    return out;
+#else
+    return (word & mask) ^ with;
+#endif
+}
+
+/// Shifts to the left, or to the right where @p by is negative.
+EMUV_BOTH std::uint32_t shifted(std::uint32_t word, int by)
+{
+    return by < 0 ? word >> static_cast<unsigned>(-by)
+                  : word << static_cast<unsigned>(by);
+}
+
 /// Pairs of E2M1 codes as pairs of FP16 numbers, 2^-14 times as large. Of a
 /// word of eight codes, pair i has code i in its low half and code i + 4 in its
 /// high.
-EMUV_BOTH std::uint32_t e2m1_pair_as_fp16(std::uint32_t word, unsigned pair)
+EMUV_BOTH std::uint32_t e2m1_pair_as_fp16(std::uint32_t word, int pair)
 {
-    const std::uint32_t codes = word >> (4U * pair);
-    return ((codes << 9U) & 0x0e000e00U) | ((codes << 12U) & 0x80008000U);
+    return (shifted(word, 9 - 4 * pair) & 0x0e000e00U) |
+           (shifted(word, 12 - 4 * pair) & 0x80008000U);
 }
 
 /// The same in BF16, 2^-126 times as large.
-EMUV_BOTH std::uint32_t e2m1_pair_as_bf16(std::uint32_t word, unsigned pair)
+EMUV_BOTH std::uint32_t e2m1_pair_as_bf16(std::uint32_t word, int pair)
 {
-    const std::uint32_t codes = word >> (4U * pair);
-    return ((codes << 6U) & 0x01c001c0U) | ((codes << 12U) & 0x80008000U);
+    return (shifted(word, 6 - 4 * pair) & 0x01c001c0U) |
+           (shifted(word, 12 - 4 * pair) & 0x80008000U);
 }
 
 /// Pairs of symmetric codes, as FP16 numbers plus 1032.
-EMUV_BOTH std::uint32_t symmetric_pair_as_fp16(std::uint32_t word,
-                                               unsigned pair)
+EMUV_BOTH std::uint32_t symmetric_pair_as_fp16(std::uint32_t word, int pair)
 {
-    return (((word >> (4U * pair)) & 0x000f000fU) ^ 0x00080008U) | 0x64006400U;
+    return masked_xor(shifted(word, -4 * pair), 0x000f000fU, 0x64086408U);
 }
 
 /// Pairs of symmetric codes, as BF16 numbers plus 136.
-EMUV_BOTH std::uint32_t symmetric_pair_as_bf16(std::uint32_t word,
-                                               unsigned pair)
+EMUV_BOTH std::uint32_t symmetric_pair_as_bf16(std::uint32_t word, int pair)
 {
-    return (((word >> (4U * pair)) & 0x000f000fU) ^ 0x00080008U) | 0x43004300U;
+    return masked_xor(shifted(word, -4 * pair), 0x000f000fU, 0x43084308U);
 }
 
 } // namespace emuv::kernels

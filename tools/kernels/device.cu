@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The calls that need a card.
-#include <cublas_v2.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
 #include "checks.hpp"
 #include "kernels.cuh"
 
@@ -12,6 +7,10 @@
 #include <atomic>
 #include <initializer_list>
 
+#include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
 #include <dlfcn.h>
 
 using namespace emuv::kernels;
@@ -19,6 +18,7 @@ using namespace emuv::kernels;
 namespace {
 
 constexpr unsigned most_blocks = 1U << 16U;
+constexpr unsigned most_blocks_down = 65535;
 
 int said(cudaError_t error)
 {
@@ -34,8 +34,8 @@ int launched()
 
 unsigned blocks_for(std::uint64_t items)
 {
-    return static_cast<unsigned>(std::min<std::uint64_t>(
-        (items + threads - 1) / threads, most_blocks));
+    return static_cast<unsigned>(
+        std::min<std::uint64_t>((items + threads - 1) / threads, most_blocks));
 }
 
 // Looks at the current device once.
@@ -113,10 +113,12 @@ template <unsigned Type>
 int decode_on(const coded &from, std::uint64_t first, std::uint64_t rows,
               void *to, std::uint64_t stride, cudaStream_t stream)
 {
-    decode_words<Type>
-        <<<blocks_for(rows * from.columns / 8), threads, 0, stream>>>(
-            from, first, rows,
-            static_cast<typename number_of<Type>::kept *>(to), stride);
+    const dim3 blocks(
+        blocks_for(from.columns / 8),
+        static_cast<unsigned>(std::min<std::uint64_t>(rows, most_blocks_down)));
+    decode_words<Type><<<blocks, threads, 0, stream>>>(
+        from, first, rows, static_cast<typename number_of<Type>::kept *>(to),
+        stride);
     return launched();
 }
 
@@ -137,16 +139,26 @@ int decode_rows(unsigned type, const coded &from, std::uint64_t first,
     }
 }
 
+template <typename Pairs, typename Weights, unsigned Tiles, unsigned Tall>
+int fuse_tall(const product_on_card &of, cudaStream_t stream)
+{
+    constexpr unsigned rows = rows_at_once * Tall;
+    const auto blocks = static_cast<unsigned>((of.rows + rows - 1) / rows);
+    multiply_fused<Pairs, Weights, Tiles, Tall>
+        <<<blocks, threads, 0, stream>>>(of);
+    return launched();
+}
+
+// What was fastest on an H200 for 1, 4, 8 and 16 rows
+// (docs/results/kernels-h200.json).
 template <typename Pairs, typename Weights>
 int fuse(const product_on_card &of, cudaStream_t stream)
 {
-    const auto blocks = static_cast<unsigned>((of.rows + rows_at_once - 1) /
-                                              rows_at_once);
+    if (of.count <= 4)
+        return fuse_tall<Pairs, Weights, 1, 1>(of, stream);
     if (of.count <= 8)
-        multiply_fused<Pairs, Weights, 1><<<blocks, threads, 0, stream>>>(of);
-    else
-        multiply_fused<Pairs, Weights, 2><<<blocks, threads, 0, stream>>>(of);
-    return launched();
+        return fuse_tall<Pairs, Weights, 1, 2>(of, stream);
+    return fuse_tall<Pairs, Weights, 2, 2>(of, stream);
 }
 
 template <typename Pairs>
@@ -182,8 +194,8 @@ int multiply_few(const product &is, cudaStream_t stream)
                : fuse_format<bfloat_pairs>(w.format, of, stream);
 }
 
-// cuBLAS of the program's own: that of PyTorch, for one. It is not linked, since
-// a handle has to go to the library that made it.
+// cuBLAS of the program's own: that of PyTorch, for one. It is not linked,
+// since a handle has to go to the library that made it.
 struct cublas_calls
 {
     decltype(&cublasSetStream_v2) set_stream = nullptr;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Encoding, decoding and multiplying as the card's threads do it. For nvcc; a test
-// compiles it for the host as well, with threads in place of lanes.
+// Encoding, decoding and multiplying as the card's threads do it. For nvcc; a
+// test compiles it for the host as well, with threads in place of lanes.
 #pragma once
-
-#include <emuv/kernels.h>
 
 #include "codes.hpp"
 
+#include <emuv/kernels.h>
+
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #define EMUV_UNROLL _Pragma("unroll")
 #else
 #define EMUV_UNROLL
@@ -24,7 +27,33 @@ constexpr unsigned threads = 256;
 
 // ---- Numbers in memory -----------------------------------------------------
 
-template <unsigned Type> struct number_of
+template <typename To, typename From>
+__device__ To as(From from)
+{
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    std::memcpy(&to, &from, sizeof(to));
+    return to;
+}
+
+// As to_fp16() and to_bf16() do, by the card's own instructions; those have
+// another NaN.
+__device__ inline std::uint16_t make_fp16(float value)
+{
+    if (value != value)
+        return to_fp16(value);
+    return static_cast<std::uint16_t>(as<word>(__float2half2_rn(value)));
+}
+
+__device__ inline std::uint16_t make_bf16(float value)
+{
+    if (value != value)
+        return to_bf16(value);
+    return static_cast<std::uint16_t>(as<word>(__float2bfloat162_rn(value)));
+}
+
+template <unsigned Type>
+struct number_of
 {
     using kept = std::uint16_t;
     __device__ static float read(kept bits)
@@ -33,11 +62,12 @@ template <unsigned Type> struct number_of
     }
     __device__ static kept make(float value)
     {
-        return Type == EMUV_KERNELS_FP16 ? to_fp16(value) : to_bf16(value);
+        return Type == EMUV_KERNELS_FP16 ? make_fp16(value) : make_bf16(value);
     }
 };
 
-template <> struct number_of<EMUV_KERNELS_FP32>
+template <>
+struct number_of<EMUV_KERNELS_FP32>
 {
     using kept = float;
     __device__ static float read(kept value) { return value; }
@@ -78,7 +108,8 @@ __device__ inline float kept_scale(const coded &of, std::uint64_t index)
     return 1;
 }
 
-__device__ inline float keep_scale(const coded &to, std::uint64_t index, float scale)
+__device__ inline float keep_scale(const coded &to, std::uint64_t index,
+                                   float scale)
 {
     const bool wild = is_wild(scale);
     if (to.scale == EMUV_KERNELS_E4M3) {
@@ -149,8 +180,8 @@ __global__ void encode_blocks(const typename number_of<Type>::kept *from,
             numbers[k] = number_of<Type>::read(at[k]);
         float scale = tensor_scale;
         if (!to.symmetric)
-            scale *= keep_scale(to, i,
-                                block_scale_of(numbers, Block, tensor_scale));
+            scale *=
+                keep_scale(to, i, block_scale_of(numbers, Block, tensor_scale));
         for (unsigned k = 0; k < Block; k += 8)
             to.codes[i * (Block / 8) + k / 8] =
                 encode_word(numbers + k, scale, to.symmetric);
@@ -159,51 +190,56 @@ __global__ void encode_blocks(const typename number_of<Type>::kept *from,
 
 // ---- Decoding --------------------------------------------------------------
 
-// A thread has a word of eight codes. Rows count from @p first.
+// A thread has a word of eight codes; a row of blocks has a row, or every so
+// many. Rows count from @p first.
 template <unsigned Type>
-__global__ void decode_words(coded from, std::uint64_t first,
-                             std::uint64_t rows,
-                             typename number_of<Type>::kept *to,
-                             std::uint64_t stride)
+__global__ void
+decode_words(coded from, std::uint64_t first, std::uint64_t rows,
+             typename number_of<Type>::kept *to, std::uint64_t stride)
 {
     const float tensor_scale = *from.tensor_scale;
     const std::uint64_t in_row = from.columns / 8;
-    const std::uint64_t all = rows * in_row;
-    const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
-    for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-         i < all; i += step) {
-        const std::uint64_t at = first * in_row + i;
+    const std::uint64_t column =
+        std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    if (column >= in_row)
+        return;
+    const unsigned shift = from.block == 16 ? 1 : 2; // words in a block
+    for (std::uint64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+        const std::uint64_t at = (first + row) * in_row + column;
         const word codes = from.codes[at];
-        const float scale = kept_scale(from, at * 8 / from.block) * tensor_scale;
+        const float scale = kept_scale(from, at >> shift) * tensor_scale;
         alignas(16) typename number_of<Type>::kept numbers[8];
-        for (unsigned k = 0; k < 8; k++) {
+        EMUV_UNROLL for (unsigned k = 0; k < 8; k++)
+        {
             const auto code =
                 static_cast<std::uint8_t>((codes >> (4U * k)) & 15U);
             numbers[k] = number_of<Type>::make(
                 (from.symmetric ? from_symmetric(code) : from_e2m1(code)) *
                 scale);
         }
-        auto *const out = reinterpret_cast<uint4 *>(
-            to + i / in_row * stride + i % in_row * 8);
+        auto *const out =
+            reinterpret_cast<uint4 *>(to + row * stride + column * 8);
         constexpr unsigned bytes = sizeof(numbers);
-        for (unsigned k = 0; k < bytes / sizeof(uint4); k++)
+        EMUV_UNROLL for (unsigned k = 0; k < bytes / sizeof(uint4); k++)
             out[k] = reinterpret_cast<const uint4 *>(numbers)[k];
     }
 }
 
 // ---- The fused product -----------------------------------------------------
 
-// Eight warps have 16 rows of w. In each step a warp takes 128 columns: lane
-// (g, t), four t to a g, takes 32 of row g and of row g + 8, and the same
-// columns of row g of x. Tensor cores sum over all t. They ask for the columns
-// in no order but the same for w and x, so both are fed as they lie.
+// Eight warps have 16 rows of w, or Tall times as many. In each step a warp
+// takes 128 columns: lane (g, t), four t to a g, takes 32 of row g and of row g
+// + 8, and the same columns of row g of x. Tensor cores sum over all t. They
+// ask for the columns in no order but the same for w and x, so both are fed as
+// they lie.
 constexpr unsigned rows_at_once = 16;
 constexpr unsigned warps = threads / 32;
 constexpr unsigned columns_of_lane = 32;
 constexpr unsigned columns_at_once = 4 * columns_of_lane;
 
 #ifdef __CUDACC__
-// sum += a · b, 16 × 16 by 16 × 8, spread over a warp as PTX's mma.m16n8k16 says.
+// sum += a · b, 16 × 16 by 16 × 8, spread over a warp as PTX's mma.m16n8k16
+// says.
 __device__ inline void multiply_tile_fp16(float (&sum)[4], const word (&a)[4],
                                           word b0, word b1)
 {
@@ -226,18 +262,24 @@ __device__ inline void multiply_tile_bf16(float (&sum)[4], const word (&a)[4],
 struct half_pairs
 {
     using two = __half2;
-    static constexpr float e4m3_up = 64; // 2^6: 448 stays in range
     static constexpr float e4m3_back = 256; // 2^14 / 2^6
+    // An E4M3 number twice, 2^6 times as large: so 448 stays in range. Its bits
+    // are those of a number 2^-8 times as large. NaN is not told apart.
+    __device__ static two e4m3(word bits)
+    {
+        return __hmul2(as<two>(bits * 0x00800080U), same(16384));
+    }
+    static constexpr word nan = fp16_nan * 0x10001U;
     __device__ static two same(float value) { return __float2half2_rn(value); }
     __device__ static two pack(float2 of)
     {
         return __floats2half2_rn(of.x, of.y);
     }
-    __device__ static word e2m1(word codes, unsigned pair)
+    __device__ static word e2m1(word codes, int pair)
     {
         return e2m1_pair_as_fp16(codes, pair);
     }
-    __device__ static word symmetric(word codes, unsigned pair)
+    __device__ static word symmetric(word codes, int pair)
     {
         return symmetric_pair_as_fp16(codes, pair);
     }
@@ -253,8 +295,15 @@ struct half_pairs
 struct bfloat_pairs
 {
     using two = __nv_bfloat162;
-    static constexpr float e4m3_up = 0x1p112F; // 448 stays in range
     static constexpr float e4m3_back = 0x1p14F; // 2^126 / 2^112
+    // An E4M3 number twice, 2^112 times as large: so 448 stays in range. Its
+    // bits are those of a number 2^-120 times as large. NaN is not told apart.
+    __device__ static two e4m3(word bits)
+    {
+        const two up = same(0x1p116F);
+        return __hmul2(__hmul2(as<two>(bits * 0x00100010U), up), up);
+    }
+    static constexpr word nan = bf16_nan * 0x10001U;
     __device__ static two same(float value)
     {
         return __float2bfloat162_rn(value);
@@ -263,11 +312,11 @@ struct bfloat_pairs
     {
         return __floats2bfloat162_rn(of.x, of.y);
     }
-    __device__ static word e2m1(word codes, unsigned pair)
+    __device__ static word e2m1(word codes, int pair)
     {
         return e2m1_pair_as_bf16(codes, pair);
     }
-    __device__ static word symmetric(word codes, unsigned pair)
+    __device__ static word symmetric(word codes, int pair)
     {
         return symmetric_pair_as_bf16(codes, pair);
     }
@@ -280,28 +329,32 @@ struct bfloat_pairs
     }
 };
 
-template <typename To, typename From> __device__ To as(From from)
-{
-    static_assert(sizeof(To) == sizeof(From));
-    To to;
-    std::memcpy(&to, &from, sizeof(to));
-    return to;
-}
+// How a format's scales lie beside 32 codes of a lane, and how pairs of codes
+// become numbers. `scales` are those 32 codes' as they lie in memory.
 
 // E4M3 scales: codes times scales have six bits, so they are exact in 16. Both
 // are kept at powers of two that neither underflow nor overflow.
-template <typename Pairs, unsigned Block> struct e4m3_weights
+template <typename Pairs, unsigned Block>
+struct e4m3_weights
 {
     using scale = typename Pairs::two;
+    using scales = std::conditional_t<Block == 16, std::uint16_t, std::uint8_t>;
     static constexpr unsigned block = Block;
     static constexpr float back = Pairs::e4m3_back;
-    __device__ static scale read(const void *scales, std::uint64_t index)
+    // Of a block with a number that is none, all are NaN; that is rare.
+    __device__ static void make(scales of, scale (&to)[32 / Block])
     {
-        const auto bits = static_cast<const std::uint8_t *>(scales)[index];
-        return Pairs::same(from_e4m3(bits) * Pairs::e4m3_up);
+        EMUV_UNROLL for (unsigned i = 0; i < 32 / Block; i++) to[i] =
+            Pairs::e4m3((of >> (8 * i)) & 127U);
+        // A carry into a byte's highest bit: the byte was at least 127.
+        constexpr unsigned all = Block == 16 ? 0x0101U : 1U;
+        if ((((of & (127U * all)) + all) & (128U * all)) == 0)
+            return;
+        EMUV_UNROLL for (unsigned i = 0; i < 32 / Block;
+                         i++) if (((of >> (8 * i)) & 127U) == e4m3_nan) to[i] =
+            as<scale>(Pairs::nan);
     }
-    __device__ static scale nothing() { return Pairs::same(0); }
-    __device__ static word pair(word codes, unsigned which, scale by)
+    __device__ static word pair(word codes, int which, scale by)
     {
         return as<word>(
             __hmul2(as<typename Pairs::two>(Pairs::e2m1(codes, which)), by));
@@ -309,19 +362,22 @@ template <typename Pairs, unsigned Block> struct e4m3_weights
 };
 
 // FP16 scales: codes times scales have 13 bits; they are rounded once.
-template <typename Pairs, unsigned Block> struct fp16_weights
+template <typename Pairs, unsigned Block>
+struct fp16_weights
 {
     using scale = float;
+    using scales =
+        std::conditional_t<Block == 16, std::uint32_t, std::uint16_t>;
     static constexpr unsigned block = Block;
     static constexpr float back = 1;
-    __device__ static scale read(const void *scales, std::uint64_t index)
+    __device__ static void make(scales of, scale (&to)[32 / Block])
     {
+        const float2 two = __half22float2(as<__half2>(word{of}));
         // Codes as FP16 are 2^-14 times as large.
-        return from_fp16(static_cast<const std::uint16_t *>(scales)[index]) *
-               16384.0F;
+        to[0] = two.x * 16384.0F;
+        to[32 / Block - 1] = (Block == 16 ? two.y : two.x) * 16384.0F;
     }
-    __device__ static scale nothing() { return 0; }
-    __device__ static word pair(word codes, unsigned which, scale by)
+    __device__ static word pair(word codes, int which, scale by)
     {
         const float2 two =
             __half22float2(as<__half2>(e2m1_pair_as_fp16(codes, which)));
@@ -329,17 +385,19 @@ template <typename Pairs, unsigned Block> struct fp16_weights
     }
 };
 
-template <typename Pairs> struct symmetric_weights
+template <typename Pairs>
+struct symmetric_weights
 {
     using scale = typename Pairs::two;
+    struct scales
+    {};
     static constexpr unsigned block = 32;
     static constexpr float back = 1;
-    __device__ static scale read(const void *, std::uint64_t)
+    __device__ static void make(scales, scale (&to)[1])
     {
-        return Pairs::same(Pairs::symmetric_offset);
+        to[0] = Pairs::same(Pairs::symmetric_offset);
     }
-    __device__ static scale nothing() { return read(nullptr, 0); }
-    __device__ static word pair(word codes, unsigned which, scale by)
+    __device__ static word pair(word codes, int which, scale by)
     {
         return as<word>(__hsub2(
             as<typename Pairs::two>(Pairs::symmetric(codes, which)), by));
@@ -360,23 +418,12 @@ struct product_on_card
     unsigned count;
 };
 
-// A lane's codes of one row in one step.
-template <typename Weights> struct lane_codes
+// A lane's codes of one row in one step, and their scales.
+template <typename Weights>
+struct lane_codes
 {
     uint4 codes;
-    typename Weights::scale scales[columns_of_lane / Weights::block];
-
-    __device__ void read(const product_on_card &of, std::uint64_t row,
-                         std::uint64_t column)
-    {
-        const bool there = row < of.rows && column < of.columns;
-        const std::uint64_t at = row * of.columns + column;
-        codes = there ? __ldcs(of.codes + at / columns_of_lane) : uint4{};
-        // Beyond the matrix all is 0.
-        for (unsigned i = 0; i < columns_of_lane / Weights::block; i++)
-            scales[i] = there ? Weights::read(of.scales, at / Weights::block + i)
-                              : Weights::nothing();
-    }
+    typename Weights::scales scales;
 
     __device__ word of(unsigned which) const
     {
@@ -387,69 +434,167 @@ template <typename Weights> struct lane_codes
     }
 };
 
-template <typename Pairs, typename Weights, unsigned Tiles>
-__global__ void __launch_bounds__(threads)
-    multiply_fused(const product_on_card of)
+// Adds a step's products: codes of Tall times 16 rows of w with Tiles times 8
+// of x.
+template <typename Pairs, typename Weights, unsigned Tiles, unsigned Tall>
+__device__ void add_step(float (&sum)[Tall][Tiles][4],
+                         const lane_codes<Weights> (&codes)[2 * Tall],
+                         const uint4 (&x)[Tiles][4])
 {
-    const unsigned warp = threadIdx.x / 32;
-    const unsigned g = threadIdx.x % 32 / 4;
-    const unsigned t = threadIdx.x % 4;
-    const std::uint64_t first = std::uint64_t{blockIdx.x} * rows_at_once;
-    float sum[Tiles][4] = {};
-    lane_codes<Weights> upper;
-    lane_codes<Weights> lower;
-    std::uint64_t column = warp * columns_at_once + t * columns_of_lane;
-    upper.read(of, first + g, column);
-    lower.read(of, first + g + 8, column);
-    // The same number of steps for all lanes of a warp.
-    for (std::uint64_t begin = warp * columns_at_once; begin < of.columns;
-         begin += warps * columns_at_once) {
-        const lane_codes<Weights> now_upper = upper;
-        const lane_codes<Weights> now_lower = lower;
-        const std::uint64_t now = column;
-        column += warps * columns_at_once;
-        upper.read(of, first + g, column);
-        lower.read(of, first + g + 8, column);
-        uint4 x[Tiles][4];
-        EMUV_UNROLL for (unsigned tile = 0; tile < Tiles; tile++) {
-            const unsigned row = tile * 8 + g;
-            const bool there = row < of.count && now < of.columns;
-            EMUV_UNROLL for (unsigned i = 0; i < 4; i++)
-                x[tile][i] =
-                    there ? __ldg(of.x + row * of.x_stride + now / 8 + i)
-                          : uint4{};
+    typename Weights::scale scales[2 * Tall][32 / Weights::block];
+    EMUV_UNROLL for (unsigned row = 0; row < 2 * Tall; row++)
+        Weights::make(codes[row].scales, scales[row]);
+    EMUV_UNROLL for (unsigned i = 0; i < 4; i++)
+    {
+        word b[Tiles][4];
+        EMUV_UNROLL for (unsigned tile = 0; tile < Tiles; tile++)
+        {
+            const uint4 &is = x[tile][i];
+            b[tile][0] = __byte_perm(is.x, is.z, 0x5410);
+            b[tile][1] = __byte_perm(is.x, is.z, 0x7632);
+            b[tile][2] = __byte_perm(is.y, is.w, 0x5410);
+            b[tile][3] = __byte_perm(is.y, is.w, 0x7632);
         }
-        EMUV_UNROLL for (unsigned i = 0; i < 4; i++) {
-            const unsigned block = i * 8 / Weights::block;
+        EMUV_UNROLL for (unsigned tall = 0; tall < Tall; tall++)
+        {
             word a[4][2]; // pairs of codes (j, j + 4), of both rows
-            EMUV_UNROLL for (unsigned j = 0; j < 4; j++) {
-                a[j][0] = Weights::pair(now_upper.of(i), j,
-                                        now_upper.scales[block]);
-                a[j][1] = Weights::pair(now_lower.of(i), j,
-                                        now_lower.scales[block]);
+            EMUV_UNROLL for (unsigned lower = 0; lower < 2; lower++)
+            {
+                const unsigned row = 2 * tall + lower;
+                EMUV_UNROLL for (int j = 0; j < 4; j++) a[j][lower] =
+                    Weights::pair(codes[row].of(i), j,
+                                  scales[row][i * 8 / Weights::block]);
             }
             const word even[4] = {a[0][0], a[0][1], a[1][0], a[1][1]};
             const word odd[4] = {a[2][0], a[2][1], a[3][0], a[3][1]};
-            EMUV_UNROLL for (unsigned tile = 0; tile < Tiles; tile++) {
-                const uint4 &is = x[tile][i];
-                Pairs::add_product(sum[tile], even,
-                                   __byte_perm(is.x, is.z, 0x5410),
-                                   __byte_perm(is.x, is.z, 0x7632));
-                Pairs::add_product(sum[tile], odd,
-                                   __byte_perm(is.y, is.w, 0x5410),
-                                   __byte_perm(is.y, is.w, 0x7632));
+            EMUV_UNROLL for (unsigned tile = 0; tile < Tiles; tile++)
+            {
+                Pairs::add_product(sum[tall][tile], even, b[tile][0],
+                                   b[tile][1]);
+                Pairs::add_product(sum[tall][tile], odd, b[tile][2],
+                                   b[tile][3]);
             }
         }
     }
-    __shared__ float sums[warps][Tiles * 8][rows_at_once];
-    for (unsigned tile = 0; tile < Tiles; tile++)
-        for (unsigned i = 0; i < 4; i++)
-            sums[warp][tile * 8 + 2 * t + i % 2][g + i / 2 * 8] = sum[tile][i];
+}
+
+// What a lane multiplies next. Its rows of w are g, and each eighth after it;
+// its rows of x likewise. Of rows that are not there, one that is there is
+// read: their sums are not kept.
+template <typename Weights, unsigned Tiles, unsigned Tall>
+struct lane_place
+{
+    using scales_of = typename Weights::scales;
+    const uint4 *codes[2 * Tall];
+    const scales_of *scales[2 * Tall];
+    const uint4 *x[Tiles];
+
+    __device__ lane_place(const product_on_card &of, std::uint64_t first,
+                          unsigned g, unsigned column)
+    {
+        EMUV_UNROLL for (unsigned i = 0; i < 2 * Tall; i++)
+        {
+            const std::uint64_t row = first + g + 8 * i;
+            const std::uint64_t at =
+                ((row < of.rows ? row : of.rows - 1) * of.columns + column) /
+                columns_of_lane;
+            codes[i] = of.codes + at;
+            scales[i] = static_cast<const scales_of *>(of.scales) + at;
+        }
+        EMUV_UNROLL for (unsigned i = 0; i < Tiles; i++)
+        {
+            const unsigned row = i * 8 + g;
+            x[i] = of.x + (row < of.count ? row : 0) * of.x_stride + column / 8;
+        }
+    }
+
+    // So many columns on.
+    __device__ void read(lane_codes<Weights> (&to)[2 * Tall],
+                         unsigned columns) const
+    {
+        EMUV_UNROLL for (unsigned i = 0; i < 2 * Tall; i++)
+        {
+            to[i].codes = __ldcs(codes[i] + columns / columns_of_lane);
+            if constexpr (!std::is_empty_v<scales_of>)
+                to[i].scales = scales[i][columns / columns_of_lane];
+        }
+    }
+
+    __device__ void read(uint4 (&to)[Tiles][4], unsigned columns) const
+    {
+        EMUV_UNROLL for (unsigned tile = 0; tile < Tiles; tile++)
+            EMUV_UNROLL for (unsigned i = 0; i < 4; i++) to[tile][i] =
+                __ldg(x[tile] + columns / 8 + i);
+    }
+
+    __device__ void go_on(unsigned columns)
+    {
+        EMUV_UNROLL for (unsigned i = 0; i < 2 * Tall; i++)
+        {
+            codes[i] += columns / columns_of_lane;
+            if constexpr (!std::is_empty_v<scales_of>)
+                scales[i] += columns / columns_of_lane;
+        }
+        EMUV_UNROLL for (unsigned i = 0; i < Tiles; i++) x[i] += columns / 8;
+    }
+};
+
+// Codes of a step are on their way while those before are multiplied. What is
+// taller needs more registers, and reads x less often.
+template <typename Pairs, typename Weights, unsigned Tiles, unsigned Tall>
+__global__ void __launch_bounds__(threads, Tall == 1 ? 4 : 2)
+    multiply_fused(const product_on_card of)
+{
+    constexpr unsigned rows = Tall * rows_at_once;
+    constexpr unsigned stride = warps * columns_at_once;
+    const unsigned warp = threadIdx.x / 32;
+    const unsigned g = threadIdx.x % 32 / 4;
+    const unsigned t = threadIdx.x % 4;
+    const std::uint64_t first = std::uint64_t{blockIdx.x} * rows;
+    const unsigned begin = warp * columns_at_once;
+    const unsigned own = t * columns_of_lane;
+    lane_place<Weights, Tiles, Tall> place(of, first, g, begin + own);
+    // Steps in which all lanes have columns; in one more some may have.
+    const auto columns = static_cast<unsigned>(of.columns);
+    const unsigned left = begin < columns ? columns - begin : 0;
+    const unsigned steps = (left + stride - columns_at_once) / stride;
+    float sum[Tall][Tiles][4] = {};
+    lane_codes<Weights> now[2 * Tall] = {};
+    lane_codes<Weights> next[2 * Tall];
+    uint4 x[Tiles][4] = {};
+    if (steps > 0)
+        place.read(next, 0);
+    // The same number of steps for all lanes of a warp.
+    for (unsigned step = 0; step < steps; step++) {
+        place.read(x, 0);
+        EMUV_UNROLL for (unsigned row = 0; row < 2 * Tall; row++) now[row] =
+            next[row];
+        if (step + 1 < steps)
+            place.read(next, stride);
+        add_step<Pairs, Weights, Tiles, Tall>(sum, now, x);
+        place.go_on(stride);
+    }
+    if (steps * stride < left) {
+        EMUV_UNROLL for (unsigned row = 0; row < 2 * Tall; row++) now[row] = {};
+        EMUV_UNROLL for (unsigned tile = 0; tile < Tiles; tile++)
+            EMUV_UNROLL for (unsigned i = 0; i < 4; i++) x[tile][i] = {};
+        if (steps * stride + own < left) {
+            place.read(now, 0);
+            place.read(x, 0);
+        }
+        add_step<Pairs, Weights, Tiles, Tall>(sum, now, x);
+    }
+    __shared__ float sums[warps][Tiles * 8][rows];
+    EMUV_UNROLL for (unsigned tall = 0; tall < Tall; tall++)
+        EMUV_UNROLL for (unsigned tile = 0; tile < Tiles;
+                         tile++) EMUV_UNROLL for (unsigned i = 0; i < 4; i++)
+            sums[warp][tile * 8 + 2 * t + i % 2][tall * 16 + g + i / 2 * 8] =
+                sum[tall][tile][i];
     __syncthreads();
     const float tensor_scale = *of.tensor_scale;
-    for (unsigned i = threadIdx.x; i < Tiles * 8 * rows_at_once; i += threads) {
-        const unsigned x_row = i / rows_at_once;
-        const unsigned row = i % rows_at_once;
+    for (unsigned i = threadIdx.x; i < Tiles * 8 * rows; i += threads) {
+        const unsigned x_row = i / rows;
+        const unsigned row = i % rows;
         if (x_row >= of.count || first + row >= of.rows)
             continue;
         float all = 0;
