@@ -414,7 +414,7 @@ class _Gradients:
     def __init__(self, q, k, v, wanted):
         self.device, self.spilled = q.device, _spilled(q, k)
         self.tensors = []
-        # What is on its way, with the event of its arrival.
+        # Copies on their way, each with the event of its arrival.
         self.away = collections.deque()
         if wanted and self.spilled:
             self.tensors = [
