@@ -197,11 +197,13 @@ TEST(LanesTest, the_fused_product_is_that_of_the_decoded_weights)
         for (const product_case &is :
              {product_case{16, 128, 4}, product_case{32, 128, 8},
               product_case{21, 224, 3}, product_case{37, 224, 5},
-              product_case{5, 1184, 1}, product_case{5, 2304, 6}}) {
+              product_case{5, 1184, 1}}) {
             expect_product<half_pairs>(EMUV_KERNELS_FP16, format, is);
             expect_product<bfloat_pairs>(EMUV_KERNELS_BF16, format, is);
         }
         expect_product<bfloat_pairs>(EMUV_KERNELS_BF16, format, {17, 160, 16});
+        // Its sums are too large for FP16.
+        expect_product<bfloat_pairs>(EMUV_KERNELS_BF16, format, {5, 2304, 6});
         expect_product<half_pairs>(EMUV_KERNELS_FP16, format, {16, 32, 9});
     }
 }
