@@ -556,6 +556,46 @@ TEST(proof_decoder, agrees_with_the_readings_that_were_noted_down)
         EXPECT_GT(of[sm], 100U) << sm;
 }
 
+// The text names a target more than the bits do.
+TEST(proof_decoder, target_that_the_decoder_does_not_claim_is_a_difference)
+{
+    struct
+    {
+        word is;
+        const char *text;
+        const char *other;
+    } const all[] = {
+        {{0x0000001305137210, 0x0000791e900},
+         "IADD3 R19, P0, P1, -R5, R19, -R0",
+         "IADD3 R19, P0, P2, -R5, R19, -R0"},
+        {{0x0000001305137210, 0x0000791e900},
+         "IADD3 R19, P0, P1, -R5, R19, -R0",
+         "IADD3 R20, P0, P1, -R5, R19, -R0"},
+        {{0x000000030a067229, 0x00000000006},
+         "DADD R6, R10, R6",
+         "DADD R5, R10, R6"},
+        {{0x0000000f78007804, 0x00000001000},
+         "R2P PR, R120.B1, 0xf",
+         "R2P PR, R120.B1, 0x1f"},
+        {{0x0000000800087311, 0x0000020d800}, // a pair
+         "F2I.U64.TRUNC R8, R8",
+         "F2I.TRUNC R8, R8"},
+        {{0x00000000003f7886, 0x00000000100},
+         "VOTEU.ANY UP0, P0",
+         "VOTEU.ANY P0, P0"},
+    };
+    for (const auto &each : all) {
+        reading one;
+        one.sm = 80;
+        one.low = each.is.first;
+        one.high = each.is.second;
+        one.text = each.text;
+        EXPECT_EQ(difference(one), "") << one.text;
+        one.text = each.other;
+        EXPECT_NE(difference(one), "") << one.text;
+    }
+}
+
 // The listing of a file that nvdisasm prints; nothing if it cannot read that.
 std::string disassembled(const std::string &file)
 {

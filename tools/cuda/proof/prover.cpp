@@ -782,25 +782,16 @@ private:
 
     void forget_predicates(const instruction &what)
     {
-        const char *const name = what.of->name;
         if (what.of->does == effect::set_predicates)
             return set_predicates(what);
-        const bool both = std::strcmp(name, "SYNCS") == 0;
         const term_number truth = truth_of(what);
-        const bool uniform = name[0] == 'U' || std::strcmp(name, "VOTEU") == 0;
-        for (const auto &[has, at] : {std::pair{what.of->predicate_81, 81U},
-                                      std::pair{what.of->predicate_84, 84U}}) {
-            const auto number =
-                static_cast<std::uint8_t>(what.bits(at, at + 3));
-            if (!has || number == 7)
-                continue;
-            if (uniform || both)
-                forget(static_cast<std::uint8_t>(number + 8));
-            if (!uniform || both)
-                forget(number);
-            if (at == 81)
-                now_.truths[number + (uniform ? 8U : 0U)] = truth;
-        }
+        const std::uint32_t written = what.predicates_written();
+        for (std::uint8_t i = 0; i < predicates; i++)
+            if ((written >> i & 1U) != 0)
+                forget(i);
+        const std::uint8_t result = what.predicate_of_result();
+        if (result != no_predicate)
+            now_.truths[result] = truth;
     }
 
     // The byte of a register that holds predicates begins at this bit.
@@ -860,12 +851,12 @@ private:
 
     void set_predicates(const instruction &what)
     {
-        const std::uint32_t mask = what.b.value;
+        const std::uint32_t written = what.predicates_written();
         const term_number from = what.when.value == condition::always
                                      ? term_of(get(what, what.a))
                                      : no_term;
         for (std::uint8_t i = 0; i < 7; i++)
-            if ((mask >> i & 1U) != 0) {
+            if ((written >> i & 1U) != 0) {
                 forget(i);
                 const unsigned at = place_of_predicates(what) + i;
                 now_.truths[i] = is_any(both(from, 1U << at));
@@ -942,12 +933,6 @@ private:
         return mixed(a, b, c);
     }
 
-    static bool is_wide_extreme(const instruction &what)
-    {
-        return what.architecture == sm_120 && what.bit(74) &&
-               (what.bits(0, 9) == 0x017 || what.bits(0, 9) == 0x085);
-    }
-
     // A sum with a number that is multiplied by a power of two. Of the upper
     // half's, the lower word gives but the bits that leave it: its sign, and no
     // part of an address.
@@ -988,28 +973,12 @@ private:
         set(what, next(what.to, 1), high);
     }
 
-    // Of operations that write one register or two.
-    static bool writes_pair(const instruction &what)
-    {
-        switch (what.of->does) {
-        case effect::copy:
-            return what.architecture == sm_120 && what.bit(80) &&
-                   what.of->fields != layout::to_uniform;
-        case effect::conversion:
-            return what.bits(75, 77) == 3;
-        case effect::sum_wide:
-            return what.bits(0, 9) != 0x035 || what.bit(73);
-        default:
-            return false;
-        }
-    }
-
     void copy(const instruction &what)
     {
         const bool to_uniform = what.of->fields == layout::to_uniform;
         const operand &from = to_uniform ? what.a : what.b;
         const value low = signed_operand(what, from, false);
-        if (writes_pair(what))
+        if (what.writes_pair())
             set_pair(what, low, signed_operand(what, from, false, 1));
         else
             set(what, what.to, low);
@@ -1040,7 +1009,7 @@ private:
                     sum(made[half], signed_operand(what, what.c, more, half));
         }
         set(what, what.to, carries ? without_content(made[0]) : made[0]);
-        if (writes_pair(what))
+        if (what.writes_pair())
             set(what, next(what.to, 1), without_content(made[1]));
     }
 
@@ -1127,14 +1096,14 @@ private:
     void extreme(const instruction &what)
     {
         const value low = joined(get(what, what.a), get(what, what.b));
-        if (!is_wide_extreme(what))
+        if (!what.writes_pair())
             return set(what, what.to, low);
         set_pair(what, low, joined(get(what, what.a, 1), get(what, what.b, 1)));
     }
 
     void load_both(const instruction &what)
     {
-        set_run(what, 4, a_value(loaded));
+        set_run(what, what.most_written(), a_value(loaded));
         const auto second = what.bits(64, 72);
         for (unsigned i = 0; second != 255 && i < 4; i++)
             set(what, static_cast<std::uint16_t>(second + i), a_value(loaded));
@@ -1217,7 +1186,7 @@ private:
             numbers(what);
             break;
         case effect::conversion:
-            set_run(what, writes_pair(what) ? 2 : 1, a_value(a_number));
+            set_run(what, what.most_written(), a_value(a_number));
             break;
         case effect::mixed:
             put(mixed(a(), b(), c()));
@@ -1280,7 +1249,7 @@ private:
             special(what);
             break;
         case effect::load:
-            set_run(what, what.width(), a_value(loaded));
+            set_run(what, what.most_written(), a_value(loaded));
             break;
         case effect::load_both:
             load_both(what);
@@ -1289,7 +1258,7 @@ private:
             load_elsewhere(what);
             break;
         case effect::atomic:
-            set_run(what, what.width_of_atomic(), a_value(loaded));
+            set_run(what, what.most_written(), a_value(loaded));
             break;
         case effect::program_counter:
             program_counter(what, at);
@@ -1353,15 +1322,10 @@ private:
         }
     }
 
-    static bool is_special_pair(const instruction &what)
-    {
-        return what.bits(0, 9) == 0x005 && what.bit(80);
-    }
-
     void special(const instruction &what)
     {
         const auto which = what.bits(72, 80);
-        const bool pair = is_special_pair(what);
+        const bool pair = what.writes_pair();
         value made = a_value(a_number);
         if (which == 255)
             made = known_number(0);
@@ -1376,30 +1340,11 @@ private:
 
     void load_elsewhere(const instruction &what)
     {
-        const auto number = what.bits(0, 9);
-        if (number == 0x183 && !stack_.empty())
+        const bool local = what.reaches() == space::local;
+        if (local && !stack_.empty())
             return load_from_stack(what);
-        std::uint8_t level = loaded_from_shared;
-        unsigned width = what.width();
-        switch (number) {
-        case 0x183:
-            level = loaded_from_local;
-            break;
-        case 0x03b: // a matrix
-            width = 1U << what.bits(72, 74);
-            break;
-        case 0x18c:
-        case 0x18d:
-            width = what.width_of_atomic();
-            break;
-        case 0x1a7: // the state of a barrier
-        case 0x1b2:
-            width = 2;
-            break;
-        default:
-            break;
-        }
-        set_run(what, width, a_value(level));
+        set_run(what, what.most_written(),
+                a_value(local ? loaded_from_local : loaded_from_shared));
     }
 
     // --- the way through the code ---
@@ -1808,7 +1753,7 @@ private:
         for (const instruction &what : code_) {
             if (what.of == nullptr)
                 continue;
-            writes(what.to, most_written(what));
+            writes(what.to, what.most_written());
             if (what.of->does == effect::load_both)
                 writes(what.bits(64, 72), 4);
         }
@@ -1835,12 +1780,6 @@ private:
         return what.reaches() == space::local;
     }
 
-    // Of shared memory, or of the thread's own.
-    static bool is_plain_load(const instruction &what)
-    {
-        return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x184;
-    }
-
     // True if it names one place: register 1 plus a number.
     static bool names_place(const instruction &what)
     {
@@ -1853,76 +1792,12 @@ private:
         return static_cast<std::uint32_t>(what.bits(40, 64));
     }
 
-    static unsigned most_written(const instruction &what)
-    {
-        switch (what.of->does) {
-        case effect::mixed:
-        case effect::keep_predicates:
-        case effect::sum:
-        case effect::product:
-        case effect::product_high:
-        case effect::scaled_sum:
-        case effect::logic:
-        case effect::shift:
-        case effect::permute:
-        case effect::choice:
-        case effect::extreme_of_three:
-        case effect::extreme_of_sum:
-        case effect::exchange:
-            return 1;
-        case effect::number:
-            return std::max(what.of->writes, what.of->may_write);
-        case effect::load:
-        case effect::load_constant:
-            return what.width();
-        case effect::copy:
-        case effect::conversion:
-        case effect::sum_wide:
-            return writes_pair(what) ? 2 : 1;
-        case effect::special:
-            return is_special_pair(what) ? 2 : 1;
-        case effect::extreme:
-            return is_wide_extreme(what) ? 2 : 1;
-        case effect::product_wide:
-        case effect::choice_wide:
-        case effect::program_counter:
-            return 2;
-        case effect::load_both:
-            return 4;
-        case effect::atomic:
-            return what.width_of_atomic();
-        case effect::load_elsewhere:
-            return is_plain_load(what) ? what.width() : 8;
-        case effect::nothing:
-        case effect::store:
-        case effect::reduction:
-        case effect::copy_to_shared:
-        case effect::tensor_map:
-        case effect::cache_control:
-        case effect::cache_control_uniform:
-        case effect::compare:
-        case effect::of_predicates:
-        case effect::set_predicates:
-        case effect::branch:
-        case effect::branch_indexed:
-        case effect::call:
-        case effect::give_back:
-        case effect::leave:
-        case effect::mark:
-        case effect::meet:
-        case effect::collect:
-            return 0;
-        default:
-            return 8;
-        }
-    }
-
     static bool writes_stack_pointer(const instruction &what)
     {
         const auto covers = [](std::uint64_t first, unsigned count) {
             return first <= 1 && first + count > 1;
         };
-        return covers(what.to, most_written(what)) ||
+        return covers(what.to, what.most_written()) ||
                (what.of->does == effect::load_both &&
                 covers(what.bits(64, 72), 4));
     }
