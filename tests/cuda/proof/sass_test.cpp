@@ -341,6 +341,66 @@ TEST(proof_decoder, upper_bits_of_a_scaled_number_are_no_part_of_an_address)
             .proven());
 }
 
+// Adds nothing to the second parameter, for sm_120. If the sum is not 0, the
+// address of the store is loaded.
+proof::verdict verdict_by_wide_sum(const std::vector<word> &sum,
+                                   std::uint64_t number)
+{
+    std::vector<word> all = {
+        {0x0000e000ff047b82, 0x0000000a00}, // LDC.64 R4, c[0x0][0x380]
+        {0x0000e200ff067b82, 0x0000000a00}, // LDC.64 R6, c[0x0][0x388]
+        {0x00006b00ff0677ac, 0x0008000a00}, // LDCU.64 UR6, c[0x0][0x358]
+        {0x00007100ff0877ac, 0x0008000a00}, // LDCU.64 UR8, c[0x0][0x388]
+        {0x0000000604007981, 0x000c1e1900}, // LDG.E R0, desc[UR6][R4.64]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+        {0x00000000000c72ca, 0x00000e0000}, // R2UR UR12, R0
+        {0x000000ff0c00728c, 0x000bf05270}, // UISETP.NE.AND UP0, UPT, UR12, ...
+    };
+    all.insert(all.end(), sum.begin(), sum.end()); // to R8
+    all.insert(all.end(),
+               {
+                   // ISETP.NE.AND P1, PT, R8, RZ, PT
+                   {0x000000ff0800720c, 0x0003f25270},
+                   {0x0000000400027202, 0x0000000f00}, // MOV R2, R4
+                   {0x0000000500037202,
+                    0x0000000f00}, // MOV R3, R5
+                                   // @P1 LDG.E.64 R2, desc[UR6][R4.64]
+                   {0x0000000604021981, 0x000c1e1b00},
+                   // STG.E desc[UR6][R2.64], RZ
+                   {0x000000ff02007986, 0x000c101906},
+                   end,
+               });
+    const auto code = code_of(all);
+    proof::kernel_code kernel;
+    kernel.name = "made";
+    kernel.sm = 120;
+    kernel.code = code;
+    kernel.parameters = 0x380;
+    kernel.parameter_bytes = 16;
+    const std::uint64_t given[] = {some_address, number};
+    return proof::prove(
+        kernel, {reinterpret_cast<const unsigned char *>(given), sizeof given});
+}
+
+TEST(proof_decoder, carry_into_a_wide_sum_leaves_its_number_open)
+{
+    const word to_r8 = {0x0000000a00087c02, 0x0008000f00}; // MOV R8, UR10
+    // IADD.64 R8, R6, RZ, and with a carry by P0. UIADD3.64 UR10, UR8, URZ,
+    // URZ, and with a carry by UP0.
+    const std::pair<std::vector<word>, std::vector<word>> all[] = {
+        {{{0x000000ff06087235, 0x00078e0200}},
+         {{0x000000ff06087235, 0x00000e0600}}},
+        {{{0x000000ff080a7297, 0x000fffe0ff}, to_r8},
+         {{0x000000ff080a7297, 0x00087fe4ff}, to_r8}},
+    };
+    for (const auto &[plain, carries] : all) {
+        const auto none = verdict_by_wide_sum(plain, 0);
+        EXPECT_TRUE(none.proven()) << describe(none.why);
+        EXPECT_FALSE(verdict_by_wide_sum(plain, 7).proven());
+        EXPECT_FALSE(verdict_by_wide_sum(carries, 0).proven());
+    }
+}
+
 constexpr word r3_of_both = {0x0000000203037212, 0x00078e3cff};
 constexpr word r2_of_both = {0x0000000203027212, 0x00078e3cff};
 
@@ -388,6 +448,8 @@ TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
     const word r2_by_r6 = {0x0000000602027212, 0x00078e3cff};
     const word r3_by_r6 = {0x0000000603037212, 0x00078e3cff};
     const word r6_by_r3 = {0x0000000306067212, 0x00078e3cff};
+    // HMMA.16816.F32 R0, R100, R104, R4: to R2 and R3, too
+    const word product = {0x000000686400723c, 0x0000001804};
     const word ored = {0x0000000203027212, 0x00078efcff};
     const word r2_at_times = {r2_of_both.first ^ 0x6000, r2_of_both.second};
     const word r3_at_times = {r3_of_both.first ^ 0x6000, r3_of_both.second};
@@ -400,6 +462,8 @@ TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
           r3_of_both}},
         {"one is loaded meanwhile",
          {r3_of_both, r2_is_r7, r2_of_both, r3_of_both}},
+        {"one is filled behind another",
+         {r3_of_both, product, r2_of_both, r3_of_both}},
         {"the other is", {r3_of_both, r2_of_both, r3_is_r6, r3_of_both}},
         {"with a third one", {r3_of_both, r2_by_r6, r3_of_both}},
         {"no exclusive or", {r3_of_both, ored, r3_of_both}},
