@@ -200,7 +200,7 @@ constexpr wanted operations[] = {
     {"LEPC", effect::program_counter, space::none},
 };
 
-// What nvdisasm prints as written: its first operands. "P" takes all predicates
+// The first operands that nvdisasm prints are written. "P" takes all predicates
 // that stand there, "p" takes one, "r" a register, and "o" one that may be
 // missing. Behind these there are none but sources.
 struct roles
@@ -491,7 +491,7 @@ private:
         }
     }
 
-    // The registers whose former content the prover gives up. What is loaded is
+    // The registers whose former content the prover gives up. A loaded value is
     // no address anyway.
     unsigned surely_written() const
     {

@@ -290,6 +290,112 @@ TEST(proof_decoder, other_condition_does_not_come_back)
     }
 }
 
+// R2 is the first pointer if P0 holds, which says whether the loaded R0 is not
+// 0. Otherwise it is loaded. Another condition takes the place of P0, before
+// the store.
+std::vector<word> stores_where_it_held(const std::vector<word> &before,
+                                       const std::vector<word> &behind,
+                                       word store)
+{
+    std::vector<word> all = {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x0000000404007981, 0x000c1e1900}, // LDG.E R0, [R4.64]
+        {0x0000000404027981, 0x000c1e1b00}, // LDG.E.64 R2, [R4.64]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+    };
+    all.insert(all.end(), before.begin(), before.end());
+    all.insert(all.end(), {
+                              {0x0000000400020202, 0x0000000f00}, // @P0 MOV R2
+                              {0x0000000500030202, 0x0000000f00}, // @P0 MOV R3
+                              {0x0000000404077981, 0x000c1e1900}, // LDG.E R7
+                              // ISETP.NE.AND P0, PT, R7, RZ, PT
+                              {0x000000ff0700720c, 0x0003f05270},
+                          });
+    all.insert(all.end(), behind.begin(), behind.end());
+    all.insert(all.end(), {store, end});
+    return all;
+}
+
+constexpr word back_p1 = {0x000000ff0600720c, 0x0003f25270}; // ISETP.NE P1, R6
+constexpr word store_if_p1 = {0x000000ff02001986, 0x000c101904};
+
+TEST(proof_decoder, value_under_a_condition_that_a_register_keeps_is_followed)
+{
+    const word keep_high = {keep_p0.first, 0x2000};
+    const word back_by_r0 = {0x000000ff0000720c, 0x0003f25270};
+    const word moves_r8 = {0x000000ff00087202, 0x0000000f00};
+    for (const auto &[before, behind] :
+         {std::pair{std::vector<word>{keep_p0}, std::vector<word>{back_p1}},
+          {{keep_high}, {back_p1}},
+          {{keep_p0}, {moves_r8, back_p1}},
+          {{}, {back_by_r0}}}) {
+        const auto is =
+            verdict_of(stores_where_it_held(before, behind, store_if_p1));
+        EXPECT_TRUE(is.proven()) << describe(is.why);
+        EXPECT_EQ(is.bases, (std::vector<proof::base>{{0, false}}));
+    }
+}
+
+TEST(proof_decoder, value_under_another_condition_is_not_followed)
+{
+    const word keep_p1 = {0x00000002ff067803, 0};
+    const word keep_two = {0x00000003ff067803, 0};
+    const word keep_beside = {0x0000000107067803, 0}; // with bits of R7
+    const word keep_at_times = {keep_p0.first ^ 0x5000, keep_p0.second};
+    const word moves_r6 = {0x0000000700067202, 0x0000000f00}; // MOV R6, R7
+    const word moves_at_times = {0x0000000700062202, 0x0000000f00}; // @P2
+    // HMMA.16816.F32 R4, R100, R104, R4: to R6, too
+    const word product = {0x000000686404723c, 0x0000001804};
+    const word equal = {0x000000ff0600720c, 0x0003f22270};
+    const word with_p2 = {0x000000ff0600720c, 0x0001725270};
+    const word of_r8 = {0x000000ff0800720c, 0x0003f25270};
+    const word with_one = {0x000000010600780c, 0x0003f25270};
+    const word extended = with(back_p1, 72);
+    const word or_p2 = {0x000000ff0600720c, 0x0001725670};
+    const word back_at_times = {back_p1.first ^ 0x5000, back_p1.second};
+    const word store_unless_p1 = with(store_if_p1, 15);
+    const struct
+    {
+        const char *what;
+        std::vector<word> before;
+        std::vector<word> behind;
+        word store;
+    } all[] = {
+        {"the opposite", {keep_p0}, {back_p1}, store_unless_p1},
+        {"no condition", {keep_p0}, {back_p1}, store_by_r2},
+        {"another predicate is kept", {keep_p1}, {back_p1}, store_if_p1},
+        {"two are kept", {keep_two}, {back_p1}, store_if_p1},
+        {"other bits are kept", {keep_beside}, {back_p1}, store_if_p1},
+        {"kept now and then", {keep_at_times}, {back_p1}, store_if_p1},
+        {"written", {keep_p0}, {moves_r6, back_p1}, store_if_p1},
+        {"written at times", {keep_p0}, {moves_at_times, back_p1}, store_if_p1},
+        {"perhaps written", {keep_p0}, {product, back_p1}, store_if_p1},
+        {"written before", {keep_p0, moves_r6}, {back_p1}, store_if_p1},
+        {"the other one anew",
+         {keep_p0},
+         {back_p1, {0x000000ff0700720c, 0x0003f22270}},
+         store_if_p1},
+        {"written behind",
+         {keep_p0},
+         {back_p1, {0x000000ff0700720c, 0x0003f25270}},
+         store_if_p1},
+        {"equal", {keep_p0}, {equal}, store_if_p1},
+        {"and another one", {keep_p0}, {with_p2}, store_if_p1},
+        {"or another one", {keep_p0}, {or_p2}, store_if_p1},
+        {"another register", {keep_p0}, {of_r8}, store_if_p1},
+        {"another number", {keep_p0}, {with_one}, store_if_p1},
+        {"with a comparison before", {keep_p0}, {extended}, store_if_p1},
+        {"back now and then", {keep_p0}, {back_at_times}, store_if_p1},
+    };
+    for (const auto &each : all)
+        EXPECT_FALSE(verdict_of(stores_where_it_held(each.before, each.behind,
+                                                     each.store))
+                         .proven())
+            << each.what;
+}
+
 // Stores behind the second pointer, by a distance that is loaded: R0, and R1
 // behind it.
 std::vector<word> stores_at_a_distance(word upper)

@@ -18,6 +18,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <bitset>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -203,10 +205,12 @@ private:
     bool full_ = false;
 };
 
-// The value that a register has if a condition holds.
+// The value that a register has if a condition holds. Another register may keep
+// that condition: it holds if this is not 0, or its opposite does if it is.
 struct refinement
 {
     condition when;
+    std::uint16_t kept = no_register;
     value has;
 
     friend bool operator==(const refinement &, const refinement &) = default;
@@ -222,7 +226,16 @@ struct state
     std::vector<refinement> refined;
     // The terms that say when they are true.
     std::array<term_number, predicates> truths = no_truths();
+    // The register of each that is not 0 where the predicate is true.
+    std::array<std::uint16_t, predicates> kept = no_registers();
+    std::bitset<first_uniform> keep; // those that conditions may go by
 
+    static std::array<std::uint16_t, predicates> no_registers()
+    {
+        std::array<std::uint16_t, predicates> none;
+        none.fill(no_register);
+        return none;
+    }
     static std::array<term_number, predicates> no_truths()
     {
         std::array<term_number, predicates> none;
@@ -670,9 +683,21 @@ private:
     const value &held_at(std::size_t at, condition when) const
     {
         const refinement &refined = now_.refined[at];
-        if (when.value < condition::somehow && refined.when == when)
-            return refined.has;
-        return now_.values[at];
+        return goes_by(now_, refined, when) ? refined.has : now_.values[at];
+    }
+
+    // True if a value is what a register has where a condition holds.
+    static bool goes_by(const state &in, const refinement &of, condition when)
+    {
+        if (when.value >= condition::somehow ||
+            of.when.value >= condition::somehow)
+            return false;
+        if (of.kept == no_register && of.when == when)
+            return true;
+        const std::uint16_t by =
+            of.kept != no_register ? of.kept : in.kept[of.when.value & 15U];
+        return by != no_register && by == in.kept[when.value & 15U] &&
+               (of.when.value & 16U) == (when.value & 16U);
     }
 
     // @param half  0 or 1: of a pair
@@ -714,9 +739,20 @@ private:
         hold(what, at, made);
     }
 
-    // A register is written: what an exchange knows of it is no longer so.
+    // A register is written: what an exchange knows of it is no longer so, and
+    // no condition goes by it.
     void written(std::size_t at)
     {
+        if (at < std::min<std::size_t>(vectors_, first_uniform) &&
+            now_.keep.test(at)) {
+            now_.keep.reset(at);
+            for (std::uint16_t &each : now_.kept)
+                if (each == at)
+                    each = no_register;
+            for (refinement &each : now_.refined)
+                if (each.kept == at)
+                    each = {};
+        }
         if (exchanged_.both != no_register &&
             (at == index_of(exchanged_.both) || at == index_of(exchanged_.one)))
             exchanged_ = {};
@@ -733,13 +769,12 @@ private:
             return;
         }
         // The old value stays if the condition does not hold.
-        if (refined.when == what.when.opposite() &&
-            what.when.value < condition::somehow)
+        if (goes_by(now_, refined, what.when.opposite()))
             has = joined(refined.has, made);
         else
             has = joined(has, made);
         if (what.when.value < condition::somehow)
-            refined = {what.when, made};
+            refined = {what.when, no_register, made};
         else
             refined = {};
     }
@@ -774,10 +809,43 @@ private:
     void forget(std::uint8_t predicate)
     {
         now_.truths[predicate] = no_term;
-        for (refinement &each : now_.refined)
-            if (each.when.value < condition::somehow &&
-                (each.when.value & 15U) == predicate)
+        const std::uint16_t kept = now_.kept[predicate];
+        now_.kept[predicate] = no_register;
+        for (refinement &each : now_.refined) {
+            if (each.when.value >= condition::somehow ||
+                each.kept != no_register ||
+                (each.when.value & 15U) != predicate)
+                continue;
+            if (kept == no_register)
                 each = {};
+            else
+                each.kept = kept;
+        }
+    }
+
+    // A register is not 0 exactly where a predicate is true.
+    void keep(std::size_t predicate, std::uint16_t reg)
+    {
+        now_.kept[predicate] = reg;
+        now_.keep.set(reg);
+    }
+
+    // Of a comparison for inequality with 0 the register, or none.
+    std::uint16_t compared_with_zero(const instruction &what) const
+    {
+        const bool is_zero =
+            what.b.is == operand::kind::immediate && what.b.value == 0;
+        const bool plain = what.bits(72, 73) == 0 && what.bits(74, 76) == 0 &&
+                           what.bits(79, 81) == 0 && what.bits(87, 90) == 7 &&
+                           !what.bit(90);
+        const bool differs = what.bits(76, 79) == 5;
+        if (what.of->does != effect::compare ||
+            what.of->fields != layout::compared ||
+            what.when.value != condition::always || !is_zero || !plain ||
+            !differs || what.a.is != operand::kind::reg ||
+            what.a.reg >= std::min<std::size_t>(vectors_, first_uniform))
+            return no_register;
+        return what.a.reg;
     }
 
     void forget_predicates(const instruction &what)
@@ -790,8 +858,12 @@ private:
             if ((written >> i & 1U) != 0)
                 forget(i);
         const std::uint8_t result = what.predicate_of_result();
-        if (result != no_predicate)
-            now_.truths[result] = truth;
+        if (result == no_predicate)
+            return;
+        now_.truths[result] = truth;
+        if (const std::uint16_t by = compared_with_zero(what);
+            by != no_register)
+            keep(result, by);
     }
 
     // The byte of a register that holds predicates begins at this bit.
@@ -872,6 +944,12 @@ private:
             made.number = is;
         }
         set(what, what.to, made);
+        const std::uint64_t mask = what.b.value;
+        const bool one = mask != 0 && mask < 0x80 && (mask & (mask - 1)) == 0;
+        if (one && what.b.is == operand::kind::immediate &&
+            what.a.is == operand::kind::immediate &&
+            what.when.value == condition::always && what.to < vectors_)
+            keep(static_cast<std::size_t>(std::countr_zero(mask)), what.to);
     }
 
     // Takes the values that go with a condition.
@@ -880,7 +958,7 @@ private:
         if (when.value >= condition::somehow)
             return;
         for (std::size_t i = 0; i < of.values.size(); i++)
-            if (of.refined[i].when == when)
+            if (goes_by(of, of.refined[i], when))
                 of.values[i] = of.refined[i].has;
     }
 
@@ -1403,6 +1481,12 @@ private:
                 there->truths[i] = no_term;
                 changed = true;
             }
+        for (std::size_t i = 0; i < predicates; i++)
+            if (there->kept[i] != with.kept[i] &&
+                there->kept[i] != no_register) {
+                there->kept[i] = no_register;
+                changed = true;
+            }
         for (std::size_t i = 0; i < held_; i++) {
             const value made = joined(there->values[i], with.values[i]);
             if (!(made == there->values[i])) {
@@ -1413,7 +1497,7 @@ private:
             const refinement &other = with.refined[i];
             if (refined.when.value == condition::always)
                 continue;
-            if (other.when == refined.when) {
+            if (other.when == refined.when && other.kept == refined.kept) {
                 const value both = joined(refined.has, other.has);
                 if (!(both == refined.has)) {
                     refined.has = both;
@@ -1431,6 +1515,7 @@ private:
     static void drop_refinements(state &of)
     {
         std::fill(of.refined.begin(), of.refined.end(), refinement{});
+        of.kept = state::no_registers();
     }
 
     void enter(const instruction &what, index at)
