@@ -356,6 +356,11 @@ TEST(proof_decoder, value_under_another_condition_is_not_followed)
     const word or_p2 = {0x000000ff0600720c, 0x0001725670};
     const word back_at_times = {back_p1.first ^ 0x5000, back_p1.second};
     const word store_unless_p1 = with(store_if_p1, 15);
+    const word over_one = {0x0000001000002947, 0x0003800000};   // @P2 BRA
+    const word over_three = {0x0000003000002947, 0x0003800000}; // @P2 BRA
+    const word loads_r2 = {0x0000000404027981, 0x000c1e1b00};
+    const word r2_if_p0 = {0x0000000400020202, 0x0000000f00};
+    const word r3_if_p0 = {0x0000000500030202, 0x0000000f00};
     const struct
     {
         const char *what;
@@ -376,6 +381,14 @@ TEST(proof_decoder, value_under_another_condition_is_not_followed)
         {"the other one anew",
          {keep_p0},
          {back_p1, {0x000000ff0700720c, 0x0003f22270}},
+         store_if_p1},
+        {"written on one way",
+         {keep_p0, over_one, moves_r6},
+         {back_p1},
+         store_if_p1},
+        {"loaded on one way",
+         {keep_p0},
+         {over_three, loads_r2, r2_if_p0, r3_if_p0, back_p1},
          store_if_p1},
         {"written behind",
          {keep_p0},

@@ -212,8 +212,6 @@ struct refinement
     condition when;
     std::uint16_t kept = no_register;
     value has;
-
-    friend bool operator==(const refinement &, const refinement &) = default;
 };
 
 // Predicates: the uniform ones from 8 on.
