@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -199,6 +200,70 @@ constexpr wanted operations[] = {
     {"LEPC", effect::program_counter, space::none},
 };
 
+// The first operands that nvdisasm prints are written. "P" takes all predicates
+// that stand there, "p" takes one, "r" a register, and "o" one that may be
+// missing. Behind these there are none but sources.
+struct roles
+{
+    const char *targets;
+    std::vector<std::string_view> of;
+};
+const roles all_roles[] = {
+    {"",
+     {"ACQBULK",   "ARRIVES",   "BAR",          "BPT",         "BRA",
+      "BREAK",     "BRX",       "BRXU",         "BSSY",        "BSYNC",
+      "CALL",      "CCTL",      "CGAERRBAR",    "DEPBAR",      "ENDCOLLECTIVE",
+      "ERRBAR",    "EXIT",      "FENCE",        "LDGDEPBAR",   "LDGSTS",
+      "MEMBAR",    "NANOSLEEP", "NOP",          "PREEXIT",     "RED",
+      "REDG",      "RET",       "ST",           "STAS",        "STG",
+      "STL",       "STS",       "STSM",         "UCGABAR_ARV", "UCGABAR_WAIT",
+      "USETSHMSZ", "UTMACCTL",  "UTMACMDFLUSH", "UTMALDG",     "UTMAPF",
+      "UTMAREDG",  "UTMASTG",   "WARPGROUP",    "WARPSYNC",    "YIELD"}},
+    {"r", {"BMSK",  "BREV",  "CS2R",   "CS2UR",     "DADD",   "DFMA",  "DMMA",
+           "DMUL",  "F2F",   "F2FP",   "F2I",       "F2IP",   "FADD",  "FFMA",
+           "FFMA2", "FMNMX", "FMNMX3", "FMUL",      "FRND",   "FSEL",  "FSET",
+           "HADD2", "HFMA2", "HGMMA",  "HMMA",      "HMNMX2", "HMUL2", "HSET2",
+           "I2F",   "I2FP",  "I2IP",   "IABS",      "IDP",    "IGMMA", "IMMA",
+           "LD",    "LDC",   "LDCU",   "LDL",       "LDS",    "LDSM",  "LEPC",
+           "MOV",   "MOVM",  "MUFU",   "P2R",       "POPC",   "PRMT",  "QGMMA",
+           "QMMA",  "S2R",   "S2UR",   "SEL",       "SGXT",   "SHF",   "UBMSK",
+           "UBREV", "UF2I",  "UFADD",  "UFFMA",     "UFMUL",  "UFSEL", "UI2F",
+           "UI2FP", "ULDC",  "UMOV",   "UP2UR",     "UPOPC",  "UPRMT", "USEL",
+           "USGXT", "USHF",  "VIADD",  "VIADDMNMX", "VIMNMX3"}},
+    {"rP",
+     {"B2R", "IADD", "IADD3", "IMAD", "LEA", "UIADD3", "UIMAD", "ULEA",
+      "UVIMNMX", "VIMNMX"}},
+    {"Pr",
+     {"ATOM", "ATOMG", "CREDUX", "ELECT", "FLO", "IMNMX", "LOP3", "MATCH",
+      "QSPC", "R2UR", "REDUX", "SHFL", "UFLO", "UIMNMX", "ULOP3"}},
+    {"Pro", {"LDG"}},
+    {"Po", {"ATOMS", "SYNCS", "USETMAXREG"}},
+    {"p", {"FCHK"}},
+    {"pp",
+     {"DSETP", "FSETP", "HSETP2", "ISETP", "PLOP3", "UFSETP", "UISETP",
+      "UPLOP3"}},
+    {"o", {"BMOV"}}, // to a register, or to a barrier
+    {"R2P", {"R2P"}},
+    {"VOTE", {"VOTE", "VOTEU"}},
+};
+
+const char *targets_of(std::string_view name)
+{
+    for (const roles &each : all_roles)
+        if (std::find(each.of.begin(), each.of.end(), name) != each.of.end())
+            return each.targets;
+    return nullptr;
+}
+
+// The number of a predicate, as the decoder has it: 7 for what is always true.
+unsigned predicate_in(std::string_view text)
+{
+    const bool uniform = text.substr(0, 1) == "U";
+    return text.back() == 'T'
+               ? 7U
+               : static_cast<unsigned>(text.back() - '0') + (uniform ? 8U : 0U);
+}
+
 std::uint16_t register_of(const proof::operand &from)
 {
     return from.is == proof::operand::kind::reg ? from.reg : proof::no_register;
@@ -266,6 +331,7 @@ public:
             expect(is_.distance() == *from_.distance, "the way to its target");
         compare_written(is_.of->predicate_81, 81);
         compare_written(is_.of->predicate_84, 84);
+        compare_targets();
         if (is_.reaches() != space::none)
             compare_access();
         return why_;
@@ -360,6 +426,126 @@ private:
                                return each == wanted || each == 'U' + wanted;
                            }),
                "a predicate that it writes");
+    }
+
+    // Nothing is written but by what the decoder says.
+    void compare_targets()
+    {
+        const char *const targets = targets_of(text_.name);
+        if (targets == nullptr)
+            return expect(false, "nobody noted which operands it writes");
+        const std::string_view are = targets;
+        const auto &of = text_.operands;
+        std::size_t at = 0;
+        if (are == "R2P") {
+            const auto mask = static_cast<unsigned>(number_in(of.back()));
+            return expect((is_.predicates_written() & mask) == mask,
+                          "a predicate that is written");
+        }
+        // The last predicate of a vote is its source.
+        if (are == "VOTE") {
+            for (; at + 1 < of.size(); at++)
+                expect_written(of[at]);
+            return;
+        }
+        for (const char role : are) {
+            const auto is_one = [&] {
+                return at < of.size() && of[at][0] != '!' &&
+                       is_predicate(of[at]);
+            };
+            const bool is_register = at < of.size() && register_in(of[at]);
+            if (role == 'P')
+                while (is_one())
+                    expect_written(of[at++]);
+            else if (role == 'p' ? is_one() : is_register)
+                expect_written(of[at++]);
+            else
+                expect(role == 'o', "the form of its operands");
+        }
+    }
+
+    void expect_written(const std::string &target)
+    {
+        if (is_predicate(target)) {
+            const unsigned number = predicate_in(target);
+            return expect(target[0] != '!' &&
+                              (number == 7 ||
+                               (is_.predicates_written() >> number & 1U) != 0),
+                          "a predicate that is written");
+        }
+        const auto first = register_in(target);
+        if (!first)
+            return expect(false, "the form of its operands");
+        if (*first == proof::no_register)
+            return;
+        expect(surely_written() <= least_written(),
+               "a register that is not written");
+        const unsigned count = is_.most_written();
+        const std::uint64_t second = is_.bits(64, 72);
+        const bool both = is_.of->does == effect::load_both;
+        for (unsigned i = 0; i < least_written(); i++) {
+            const unsigned reg = *first + i;
+            expect((reg >= is_.to && reg < is_.to + count) ||
+                       (both && reg >= second && reg < second + count),
+                   "a register that is written");
+        }
+    }
+
+    // The registers whose former content the prover gives up. A loaded value is
+    // no address anyway.
+    unsigned surely_written() const
+    {
+        switch (is_.of->does) {
+        case effect::number:
+            return is_.of->writes;
+        case effect::load:
+        case effect::load_both:
+        case effect::load_elsewhere:
+        case effect::atomic:
+            return 0;
+        default:
+            return is_.most_written();
+        }
+    }
+
+    // The registers that an operation fills, as far as its text tells.
+    unsigned least_written() const
+    {
+        const std::string &name = text_.name;
+        const auto has = [&](std::initializer_list<const char *> any) {
+            return std::any_of(any.begin(), any.end(), [&](const char *each) {
+                return text_.has(each);
+            });
+        };
+        const auto begins = [&](const char *with) {
+            return text_.modifiers.rfind(with, 0) == 0;
+        };
+        if (text_.has("ENL2"))
+            return text_.has("256") ? 4 : text_.has("128") ? 2 : 1;
+        if (name == "LDSM")
+            return has({"4"}) ? 4 : has({"2"}) ? 2 : 1;
+        if (name == "DMMA")
+            return has({"884", "8x8x4"}) ? 4 : 8;
+        if (name == "HMMA" || name == "QMMA")
+            return has({"F32"}) ? 4 : 2;
+        if (name == "IMMA")
+            return has({"8816", "8832"}) ? 2 : 4;
+        if (name == "CS2R" || name == "CS2UR")
+            return has({"32"}) ? 1 : 2;
+        if (name == "F2I")
+            return has({"S64", "U64"}) ? 2 : 1;
+        if (name == "F2F")
+            return begins(".F64") ? 2 : 1;
+        if (name == "I2F" || name == "FRND")
+            return has({"F64"}) ? 2 : 1;
+        if (name == "MATCH" || name == "SHF" || name == "USHF" ||
+            name == "VOTE")
+            return 1;
+        if (name == "DADD" || name == "DFMA" || name == "DMUL" ||
+            name == "LEPC" || name == "FFMA2" ||
+            has({"WIDE", "S64", "U64", "F64"}))
+            return 2;
+        return width_in_text();
     }
 
     void compare_predicates()

@@ -290,6 +290,125 @@ TEST(proof_decoder, other_condition_does_not_come_back)
     }
 }
 
+// R2 is the first pointer if P0 holds, which says whether the loaded R0 is not
+// 0. Otherwise it is loaded. Another condition takes the place of P0, before
+// the store.
+std::vector<word> stores_where_it_held(const std::vector<word> &before,
+                                       const std::vector<word> &behind,
+                                       word store)
+{
+    std::vector<word> all = {
+        {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
+        {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
+        {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
+        {0x0000000404007981, 0x000c1e1900}, // LDG.E R0, [R4.64]
+        {0x0000000404027981, 0x000c1e1b00}, // LDG.E.64 R2, [R4.64]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+    };
+    all.insert(all.end(), before.begin(), before.end());
+    all.insert(all.end(), {
+                              {0x0000000400020202, 0x0000000f00}, // @P0 MOV R2
+                              {0x0000000500030202, 0x0000000f00}, // @P0 MOV R3
+                              {0x0000000404077981, 0x000c1e1900}, // LDG.E R7
+                              // ISETP.NE.AND P0, PT, R7, RZ, PT
+                              {0x000000ff0700720c, 0x0003f05270},
+                          });
+    all.insert(all.end(), behind.begin(), behind.end());
+    all.insert(all.end(), {store, end});
+    return all;
+}
+
+constexpr word back_p1 = {0x000000ff0600720c, 0x0003f25270}; // ISETP.NE P1, R6
+constexpr word store_if_p1 = {0x000000ff02001986, 0x000c101904};
+
+TEST(proof_decoder, value_under_a_condition_that_a_register_keeps_is_followed)
+{
+    const word keep_high = {keep_p0.first, 0x2000};
+    const word back_by_r0 = {0x000000ff0000720c, 0x0003f25270};
+    const word moves_r8 = {0x000000ff00087202, 0x0000000f00};
+    for (const auto &[before, behind] :
+         {std::pair{std::vector<word>{keep_p0}, std::vector<word>{back_p1}},
+          {{keep_high}, {back_p1}},
+          {{keep_p0}, {moves_r8, back_p1}},
+          {{}, {back_by_r0}}}) {
+        const auto is =
+            verdict_of(stores_where_it_held(before, behind, store_if_p1));
+        EXPECT_TRUE(is.proven()) << describe(is.why);
+        EXPECT_EQ(is.bases, (std::vector<proof::base>{{0, false}}));
+    }
+}
+
+TEST(proof_decoder, value_under_another_condition_is_not_followed)
+{
+    const word keep_p1 = {0x00000002ff067803, 0};
+    const word keep_two = {0x00000003ff067803, 0};
+    const word keep_beside = {0x0000000107067803, 0}; // with bits of R7
+    const word keep_at_times = {keep_p0.first ^ 0x5000, keep_p0.second};
+    const word moves_r6 = {0x0000000700067202, 0x0000000f00}; // MOV R6, R7
+    const word moves_at_times = {0x0000000700062202, 0x0000000f00}; // @P2
+    // HMMA.16816.F32 R4, R100, R104, R4: to R6, too
+    const word product = {0x000000686404723c, 0x0000001804};
+    const word equal = {0x000000ff0600720c, 0x0003f22270};
+    const word with_p2 = {0x000000ff0600720c, 0x0001725270};
+    const word of_r8 = {0x000000ff0800720c, 0x0003f25270};
+    const word with_one = {0x000000010600780c, 0x0003f25270};
+    const word extended = with(back_p1, 72);
+    const word or_p2 = {0x000000ff0600720c, 0x0001725670};
+    const word back_at_times = {back_p1.first ^ 0x5000, back_p1.second};
+    const word store_unless_p1 = with(store_if_p1, 15);
+    const word over_one = {0x0000001000002947, 0x0003800000};   // @P2 BRA
+    const word over_three = {0x0000003000002947, 0x0003800000}; // @P2 BRA
+    const word loads_r2 = {0x0000000404027981, 0x000c1e1b00};
+    const word r2_if_p0 = {0x0000000400020202, 0x0000000f00};
+    const word r3_if_p0 = {0x0000000500030202, 0x0000000f00};
+    const struct
+    {
+        const char *what;
+        std::vector<word> before;
+        std::vector<word> behind;
+        word store;
+    } all[] = {
+        {"the opposite", {keep_p0}, {back_p1}, store_unless_p1},
+        {"no condition", {keep_p0}, {back_p1}, store_by_r2},
+        {"another predicate is kept", {keep_p1}, {back_p1}, store_if_p1},
+        {"two are kept", {keep_two}, {back_p1}, store_if_p1},
+        {"other bits are kept", {keep_beside}, {back_p1}, store_if_p1},
+        {"kept now and then", {keep_at_times}, {back_p1}, store_if_p1},
+        {"written", {keep_p0}, {moves_r6, back_p1}, store_if_p1},
+        {"written at times", {keep_p0}, {moves_at_times, back_p1}, store_if_p1},
+        {"perhaps written", {keep_p0}, {product, back_p1}, store_if_p1},
+        {"written before", {keep_p0, moves_r6}, {back_p1}, store_if_p1},
+        {"the other one anew",
+         {keep_p0},
+         {back_p1, {0x000000ff0700720c, 0x0003f22270}},
+         store_if_p1},
+        {"written on one way",
+         {keep_p0, over_one, moves_r6},
+         {back_p1},
+         store_if_p1},
+        {"loaded on one way",
+         {keep_p0},
+         {over_three, loads_r2, r2_if_p0, r3_if_p0, back_p1},
+         store_if_p1},
+        {"written behind",
+         {keep_p0},
+         {back_p1, {0x000000ff0700720c, 0x0003f25270}},
+         store_if_p1},
+        {"equal", {keep_p0}, {equal}, store_if_p1},
+        {"and another one", {keep_p0}, {with_p2}, store_if_p1},
+        {"or another one", {keep_p0}, {or_p2}, store_if_p1},
+        {"another register", {keep_p0}, {of_r8}, store_if_p1},
+        {"another number", {keep_p0}, {with_one}, store_if_p1},
+        {"with a comparison before", {keep_p0}, {extended}, store_if_p1},
+        {"back now and then", {keep_p0}, {back_at_times}, store_if_p1},
+    };
+    for (const auto &each : all)
+        EXPECT_FALSE(verdict_of(stores_where_it_held(each.before, each.behind,
+                                                     each.store))
+                         .proven())
+            << each.what;
+}
+
 // Stores behind the second pointer, by a distance that is loaded: R0, and R1
 // behind it.
 std::vector<word> stores_at_a_distance(word upper)
@@ -341,6 +460,66 @@ TEST(proof_decoder, upper_bits_of_a_scaled_number_are_no_part_of_an_address)
             .proven());
 }
 
+// Adds nothing to the second parameter, for sm_120. If the sum is not 0, the
+// address of the store is loaded.
+proof::verdict verdict_by_wide_sum(const std::vector<word> &sum,
+                                   std::uint64_t number)
+{
+    std::vector<word> all = {
+        {0x0000e000ff047b82, 0x0000000a00}, // LDC.64 R4, c[0x0][0x380]
+        {0x0000e200ff067b82, 0x0000000a00}, // LDC.64 R6, c[0x0][0x388]
+        {0x00006b00ff0677ac, 0x0008000a00}, // LDCU.64 UR6, c[0x0][0x358]
+        {0x00007100ff0877ac, 0x0008000a00}, // LDCU.64 UR8, c[0x0][0x388]
+        {0x0000000604007981, 0x000c1e1900}, // LDG.E R0, desc[UR6][R4.64]
+        {0x000000ff0000720c, 0x0003f05270}, // ISETP.NE.AND P0, PT, R0, RZ, PT
+        {0x00000000000c72ca, 0x00000e0000}, // R2UR UR12, R0
+        {0x000000ff0c00728c, 0x000bf05270}, // UISETP.NE.AND UP0, UPT, UR12, ...
+    };
+    all.insert(all.end(), sum.begin(), sum.end()); // to R8
+    all.insert(all.end(),
+               {
+                   // ISETP.NE.AND P1, PT, R8, RZ, PT
+                   {0x000000ff0800720c, 0x0003f25270},
+                   {0x0000000400027202, 0x0000000f00}, // MOV R2, R4
+                   {0x0000000500037202,
+                    0x0000000f00}, // MOV R3, R5
+                                   // @P1 LDG.E.64 R2, desc[UR6][R4.64]
+                   {0x0000000604021981, 0x000c1e1b00},
+                   // STG.E desc[UR6][R2.64], RZ
+                   {0x000000ff02007986, 0x000c101906},
+                   end,
+               });
+    const auto code = code_of(all);
+    proof::kernel_code kernel;
+    kernel.name = "made";
+    kernel.sm = 120;
+    kernel.code = code;
+    kernel.parameters = 0x380;
+    kernel.parameter_bytes = 16;
+    const std::uint64_t given[] = {some_address, number};
+    return proof::prove(
+        kernel, {reinterpret_cast<const unsigned char *>(given), sizeof given});
+}
+
+TEST(proof_decoder, carry_into_a_wide_sum_leaves_its_number_open)
+{
+    const word to_r8 = {0x0000000a00087c02, 0x0008000f00}; // MOV R8, UR10
+    // IADD.64 R8, R6, RZ, and with a carry by P0. UIADD3.64 UR10, UR8, URZ,
+    // URZ, and with a carry by UP0.
+    const std::pair<std::vector<word>, std::vector<word>> all[] = {
+        {{{0x000000ff06087235, 0x00078e0200}},
+         {{0x000000ff06087235, 0x00000e0600}}},
+        {{{0x000000ff080a7297, 0x000fffe0ff}, to_r8},
+         {{0x000000ff080a7297, 0x00087fe4ff}, to_r8}},
+    };
+    for (const auto &[plain, carries] : all) {
+        const auto none = verdict_by_wide_sum(plain, 0);
+        EXPECT_TRUE(none.proven()) << describe(none.why);
+        EXPECT_FALSE(verdict_by_wide_sum(plain, 7).proven());
+        EXPECT_FALSE(verdict_by_wide_sum(carries, 0).proven());
+    }
+}
+
 constexpr word r3_of_both = {0x0000000203037212, 0x00078e3cff};
 constexpr word r2_of_both = {0x0000000203027212, 0x00078e3cff};
 
@@ -388,6 +567,8 @@ TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
     const word r2_by_r6 = {0x0000000602027212, 0x00078e3cff};
     const word r3_by_r6 = {0x0000000603037212, 0x00078e3cff};
     const word r6_by_r3 = {0x0000000306067212, 0x00078e3cff};
+    // HMMA.16816.F32 R0, R100, R104, R4: to R2 and R3, too
+    const word product = {0x000000686400723c, 0x0000001804};
     const word ored = {0x0000000203027212, 0x00078efcff};
     const word r2_at_times = {r2_of_both.first ^ 0x6000, r2_of_both.second};
     const word r3_at_times = {r3_of_both.first ^ 0x6000, r3_of_both.second};
@@ -400,6 +581,8 @@ TEST(proof_decoder, other_exclusive_ors_exchange_nothing)
           r3_of_both}},
         {"one is loaded meanwhile",
          {r3_of_both, r2_is_r7, r2_of_both, r3_of_both}},
+        {"one is filled behind another",
+         {r3_of_both, product, r2_of_both, r3_of_both}},
         {"the other is", {r3_of_both, r2_of_both, r3_is_r6, r3_of_both}},
         {"with a third one", {r3_of_both, r2_by_r6, r3_of_both}},
         {"no exclusive or", {r3_of_both, ored, r3_of_both}},
@@ -554,6 +737,46 @@ TEST(proof_decoder, agrees_with_the_readings_that_were_noted_down)
     }
     for (const unsigned sm : {80U, 90U, 100U, 120U})
         EXPECT_GT(of[sm], 100U) << sm;
+}
+
+// The text names a target more than the bits do.
+TEST(proof_decoder, target_that_the_decoder_does_not_claim_is_a_difference)
+{
+    struct
+    {
+        word is;
+        const char *text;
+        const char *other;
+    } const all[] = {
+        {{0x0000001305137210, 0x0000791e900},
+         "IADD3 R19, P0, P1, -R5, R19, -R0",
+         "IADD3 R19, P0, P2, -R5, R19, -R0"},
+        {{0x0000001305137210, 0x0000791e900},
+         "IADD3 R19, P0, P1, -R5, R19, -R0",
+         "IADD3 R20, P0, P1, -R5, R19, -R0"},
+        {{0x000000030a067229, 0x00000000006},
+         "DADD R6, R10, R6",
+         "DADD R5, R10, R6"},
+        {{0x0000000f78007804, 0x00000001000},
+         "R2P PR, R120.B1, 0xf",
+         "R2P PR, R120.B1, 0x1f"},
+        {{0x0000000800087311, 0x0000020d800}, // a pair
+         "F2I.U64.TRUNC R8, R8",
+         "F2I.TRUNC R8, R8"},
+        {{0x00000000003f7886, 0x00000000100},
+         "VOTEU.ANY UP0, P0",
+         "VOTEU.ANY P0, P0"},
+    };
+    for (const auto &each : all) {
+        reading one;
+        one.sm = 80;
+        one.low = each.is.first;
+        one.high = each.is.second;
+        one.text = each.text;
+        EXPECT_EQ(difference(one), "") << one.text;
+        one.text = each.other;
+        EXPECT_NE(difference(one), "") << one.text;
+    }
 }
 
 // The listing of a file that nvdisasm prints; nothing if it cannot read that.

@@ -18,6 +18,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <bitset>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -203,13 +205,13 @@ private:
     bool full_ = false;
 };
 
-// The value that a register has if a condition holds.
+// The value that a register has if a condition holds. Another register may keep
+// that condition: it holds if this is not 0, or its opposite does if it is.
 struct refinement
 {
     condition when;
+    std::uint16_t kept = no_register;
     value has;
-
-    friend bool operator==(const refinement &, const refinement &) = default;
 };
 
 // Predicates: the uniform ones from 8 on.
@@ -222,7 +224,16 @@ struct state
     std::vector<refinement> refined;
     // The terms that say when they are true.
     std::array<term_number, predicates> truths = no_truths();
+    // The register of each that is not 0 where the predicate is true.
+    std::array<std::uint16_t, predicates> kept = no_registers();
+    std::bitset<first_uniform> keep; // those that conditions may go by
 
+    static std::array<std::uint16_t, predicates> no_registers()
+    {
+        std::array<std::uint16_t, predicates> none;
+        none.fill(no_register);
+        return none;
+    }
     static std::array<term_number, predicates> no_truths()
     {
         std::array<term_number, predicates> none;
@@ -670,9 +681,21 @@ private:
     const value &held_at(std::size_t at, condition when) const
     {
         const refinement &refined = now_.refined[at];
-        if (when.value < condition::somehow && refined.when == when)
-            return refined.has;
-        return now_.values[at];
+        return goes_by(now_, refined, when) ? refined.has : now_.values[at];
+    }
+
+    // True if a value is what a register has where a condition holds.
+    static bool goes_by(const state &in, const refinement &of, condition when)
+    {
+        if (when.value >= condition::somehow ||
+            of.when.value >= condition::somehow)
+            return false;
+        if (of.kept == no_register && of.when == when)
+            return true;
+        const std::uint16_t by =
+            of.kept != no_register ? of.kept : in.kept[of.when.value & 15U];
+        return by != no_register && by == in.kept[when.value & 15U] &&
+               (of.when.value & 16U) == (when.value & 16U);
     }
 
     // @param half  0 or 1: of a pair
@@ -714,9 +737,20 @@ private:
         hold(what, at, made);
     }
 
-    // A register is written: what an exchange knows of it is no longer so.
+    // A register is written: what an exchange knows of it is no longer so, and
+    // no condition goes by it.
     void written(std::size_t at)
     {
+        if (at < std::min<std::size_t>(vectors_, first_uniform) &&
+            now_.keep.test(at)) {
+            now_.keep.reset(at);
+            for (std::uint16_t &each : now_.kept)
+                if (each == at)
+                    each = no_register;
+            for (refinement &each : now_.refined)
+                if (each.kept == at)
+                    each = {};
+        }
         if (exchanged_.both != no_register &&
             (at == index_of(exchanged_.both) || at == index_of(exchanged_.one)))
             exchanged_ = {};
@@ -733,13 +767,12 @@ private:
             return;
         }
         // The old value stays if the condition does not hold.
-        if (refined.when == what.when.opposite() &&
-            what.when.value < condition::somehow)
+        if (goes_by(now_, refined, what.when.opposite()))
             has = joined(refined.has, made);
         else
             has = joined(has, made);
         if (what.when.value < condition::somehow)
-            refined = {what.when, made};
+            refined = {what.when, no_register, made};
         else
             refined = {};
     }
@@ -774,33 +807,61 @@ private:
     void forget(std::uint8_t predicate)
     {
         now_.truths[predicate] = no_term;
-        for (refinement &each : now_.refined)
-            if (each.when.value < condition::somehow &&
-                (each.when.value & 15U) == predicate)
+        const std::uint16_t kept = now_.kept[predicate];
+        now_.kept[predicate] = no_register;
+        for (refinement &each : now_.refined) {
+            if (each.when.value >= condition::somehow ||
+                each.kept != no_register ||
+                (each.when.value & 15U) != predicate)
+                continue;
+            if (kept == no_register)
                 each = {};
+            else
+                each.kept = kept;
+        }
+    }
+
+    // A register is not 0 exactly where a predicate is true.
+    void keep(std::size_t predicate, std::uint16_t reg)
+    {
+        now_.kept[predicate] = reg;
+        now_.keep.set(reg);
+    }
+
+    // Of a comparison for inequality with 0 the register, or none.
+    std::uint16_t compared_with_zero(const instruction &what) const
+    {
+        const bool is_zero =
+            what.b.is == operand::kind::immediate && what.b.value == 0;
+        const bool plain = what.bits(72, 73) == 0 && what.bits(74, 76) == 0 &&
+                           what.bits(79, 81) == 0 && what.bits(87, 90) == 7 &&
+                           !what.bit(90);
+        const bool differs = what.bits(76, 79) == 5;
+        if (what.of->does != effect::compare ||
+            what.of->fields != layout::compared ||
+            what.when.value != condition::always || !is_zero || !plain ||
+            !differs || what.a.is != operand::kind::reg ||
+            what.a.reg >= std::min<std::size_t>(vectors_, first_uniform))
+            return no_register;
+        return what.a.reg;
     }
 
     void forget_predicates(const instruction &what)
     {
-        const char *const name = what.of->name;
         if (what.of->does == effect::set_predicates)
             return set_predicates(what);
-        const bool both = std::strcmp(name, "SYNCS") == 0;
         const term_number truth = truth_of(what);
-        const bool uniform = name[0] == 'U' || std::strcmp(name, "VOTEU") == 0;
-        for (const auto &[has, at] : {std::pair{what.of->predicate_81, 81U},
-                                      std::pair{what.of->predicate_84, 84U}}) {
-            const auto number =
-                static_cast<std::uint8_t>(what.bits(at, at + 3));
-            if (!has || number == 7)
-                continue;
-            if (uniform || both)
-                forget(static_cast<std::uint8_t>(number + 8));
-            if (!uniform || both)
-                forget(number);
-            if (at == 81)
-                now_.truths[number + (uniform ? 8U : 0U)] = truth;
-        }
+        const std::uint32_t written = what.predicates_written();
+        for (std::uint8_t i = 0; i < predicates; i++)
+            if ((written >> i & 1U) != 0)
+                forget(i);
+        const std::uint8_t result = what.predicate_of_result();
+        if (result == no_predicate)
+            return;
+        now_.truths[result] = truth;
+        if (const std::uint16_t by = compared_with_zero(what);
+            by != no_register)
+            keep(result, by);
     }
 
     // The byte of a register that holds predicates begins at this bit.
@@ -860,12 +921,12 @@ private:
 
     void set_predicates(const instruction &what)
     {
-        const std::uint32_t mask = what.b.value;
+        const std::uint32_t written = what.predicates_written();
         const term_number from = what.when.value == condition::always
                                      ? term_of(get(what, what.a))
                                      : no_term;
         for (std::uint8_t i = 0; i < 7; i++)
-            if ((mask >> i & 1U) != 0) {
+            if ((written >> i & 1U) != 0) {
                 forget(i);
                 const unsigned at = place_of_predicates(what) + i;
                 now_.truths[i] = is_any(both(from, 1U << at));
@@ -881,6 +942,12 @@ private:
             made.number = is;
         }
         set(what, what.to, made);
+        const std::uint64_t mask = what.b.value;
+        const bool one = mask != 0 && mask < 0x80 && (mask & (mask - 1)) == 0;
+        if (one && what.b.is == operand::kind::immediate &&
+            what.a.is == operand::kind::immediate &&
+            what.when.value == condition::always && what.to < vectors_)
+            keep(static_cast<std::size_t>(std::countr_zero(mask)), what.to);
     }
 
     // Takes the values that go with a condition.
@@ -889,7 +956,7 @@ private:
         if (when.value >= condition::somehow)
             return;
         for (std::size_t i = 0; i < of.values.size(); i++)
-            if (of.refined[i].when == when)
+            if (goes_by(of, of.refined[i], when))
                 of.values[i] = of.refined[i].has;
     }
 
@@ -942,12 +1009,6 @@ private:
         return mixed(a, b, c);
     }
 
-    static bool is_wide_extreme(const instruction &what)
-    {
-        return what.architecture == sm_120 && what.bit(74) &&
-               (what.bits(0, 9) == 0x017 || what.bits(0, 9) == 0x085);
-    }
-
     // A sum with a number that is multiplied by a power of two. Of the upper
     // half's, the lower word gives but the bits that leave it: its sign, and no
     // part of an address.
@@ -988,28 +1049,12 @@ private:
         set(what, next(what.to, 1), high);
     }
 
-    // Of operations that write one register or two.
-    static bool writes_pair(const instruction &what)
-    {
-        switch (what.of->does) {
-        case effect::copy:
-            return what.architecture == sm_120 && what.bit(80) &&
-                   what.of->fields != layout::to_uniform;
-        case effect::conversion:
-            return what.bits(75, 77) == 3;
-        case effect::sum_wide:
-            return what.bits(0, 9) != 0x035 || what.bit(73);
-        default:
-            return false;
-        }
-    }
-
     void copy(const instruction &what)
     {
         const bool to_uniform = what.of->fields == layout::to_uniform;
         const operand &from = to_uniform ? what.a : what.b;
         const value low = signed_operand(what, from, false);
-        if (writes_pair(what))
+        if (what.writes_pair())
             set_pair(what, low, signed_operand(what, from, false, 1));
         else
             set(what, what.to, low);
@@ -1040,7 +1085,7 @@ private:
                     sum(made[half], signed_operand(what, what.c, more, half));
         }
         set(what, what.to, carries ? without_content(made[0]) : made[0]);
-        if (writes_pair(what))
+        if (what.writes_pair())
             set(what, next(what.to, 1), without_content(made[1]));
     }
 
@@ -1127,14 +1172,14 @@ private:
     void extreme(const instruction &what)
     {
         const value low = joined(get(what, what.a), get(what, what.b));
-        if (!is_wide_extreme(what))
+        if (!what.writes_pair())
             return set(what, what.to, low);
         set_pair(what, low, joined(get(what, what.a, 1), get(what, what.b, 1)));
     }
 
     void load_both(const instruction &what)
     {
-        set_run(what, 4, a_value(loaded));
+        set_run(what, what.most_written(), a_value(loaded));
         const auto second = what.bits(64, 72);
         for (unsigned i = 0; second != 255 && i < 4; i++)
             set(what, static_cast<std::uint16_t>(second + i), a_value(loaded));
@@ -1217,7 +1262,7 @@ private:
             numbers(what);
             break;
         case effect::conversion:
-            set_run(what, writes_pair(what) ? 2 : 1, a_value(a_number));
+            set_run(what, what.most_written(), a_value(a_number));
             break;
         case effect::mixed:
             put(mixed(a(), b(), c()));
@@ -1280,7 +1325,7 @@ private:
             special(what);
             break;
         case effect::load:
-            set_run(what, what.width(), a_value(loaded));
+            set_run(what, what.most_written(), a_value(loaded));
             break;
         case effect::load_both:
             load_both(what);
@@ -1289,7 +1334,7 @@ private:
             load_elsewhere(what);
             break;
         case effect::atomic:
-            set_run(what, what.width_of_atomic(), a_value(loaded));
+            set_run(what, what.most_written(), a_value(loaded));
             break;
         case effect::program_counter:
             program_counter(what, at);
@@ -1353,15 +1398,10 @@ private:
         }
     }
 
-    static bool is_special_pair(const instruction &what)
-    {
-        return what.bits(0, 9) == 0x005 && what.bit(80);
-    }
-
     void special(const instruction &what)
     {
         const auto which = what.bits(72, 80);
-        const bool pair = is_special_pair(what);
+        const bool pair = what.writes_pair();
         value made = a_value(a_number);
         if (which == 255)
             made = known_number(0);
@@ -1376,30 +1416,11 @@ private:
 
     void load_elsewhere(const instruction &what)
     {
-        const auto number = what.bits(0, 9);
-        if (number == 0x183 && !stack_.empty())
+        const bool local = what.reaches() == space::local;
+        if (local && !stack_.empty())
             return load_from_stack(what);
-        std::uint8_t level = loaded_from_shared;
-        unsigned width = what.width();
-        switch (number) {
-        case 0x183:
-            level = loaded_from_local;
-            break;
-        case 0x03b: // a matrix
-            width = 1U << what.bits(72, 74);
-            break;
-        case 0x18c:
-        case 0x18d:
-            width = what.width_of_atomic();
-            break;
-        case 0x1a7: // the state of a barrier
-        case 0x1b2:
-            width = 2;
-            break;
-        default:
-            break;
-        }
-        set_run(what, width, a_value(level));
+        set_run(what, what.most_written(),
+                a_value(local ? loaded_from_local : loaded_from_shared));
     }
 
     // --- the way through the code ---
@@ -1458,6 +1479,12 @@ private:
                 there->truths[i] = no_term;
                 changed = true;
             }
+        for (std::size_t i = 0; i < predicates; i++)
+            if (there->kept[i] != with.kept[i] &&
+                there->kept[i] != no_register) {
+                there->kept[i] = no_register;
+                changed = true;
+            }
         for (std::size_t i = 0; i < held_; i++) {
             const value made = joined(there->values[i], with.values[i]);
             if (!(made == there->values[i])) {
@@ -1468,7 +1495,7 @@ private:
             const refinement &other = with.refined[i];
             if (refined.when.value == condition::always)
                 continue;
-            if (other.when == refined.when) {
+            if (other.when == refined.when && other.kept == refined.kept) {
                 const value both = joined(refined.has, other.has);
                 if (!(both == refined.has)) {
                     refined.has = both;
@@ -1486,6 +1513,7 @@ private:
     static void drop_refinements(state &of)
     {
         std::fill(of.refined.begin(), of.refined.end(), refinement{});
+        of.kept = state::no_registers();
     }
 
     void enter(const instruction &what, index at)
@@ -1808,7 +1836,7 @@ private:
         for (const instruction &what : code_) {
             if (what.of == nullptr)
                 continue;
-            writes(what.to, most_written(what));
+            writes(what.to, what.most_written());
             if (what.of->does == effect::load_both)
                 writes(what.bits(64, 72), 4);
         }
@@ -1835,12 +1863,6 @@ private:
         return what.reaches() == space::local;
     }
 
-    // Of shared memory, or of the thread's own.
-    static bool is_plain_load(const instruction &what)
-    {
-        return what.bits(0, 9) == 0x183 || what.bits(0, 9) == 0x184;
-    }
-
     // True if it names one place: register 1 plus a number.
     static bool names_place(const instruction &what)
     {
@@ -1853,76 +1875,12 @@ private:
         return static_cast<std::uint32_t>(what.bits(40, 64));
     }
 
-    static unsigned most_written(const instruction &what)
-    {
-        switch (what.of->does) {
-        case effect::mixed:
-        case effect::keep_predicates:
-        case effect::sum:
-        case effect::product:
-        case effect::product_high:
-        case effect::scaled_sum:
-        case effect::logic:
-        case effect::shift:
-        case effect::permute:
-        case effect::choice:
-        case effect::extreme_of_three:
-        case effect::extreme_of_sum:
-        case effect::exchange:
-            return 1;
-        case effect::number:
-            return std::max(what.of->writes, what.of->may_write);
-        case effect::load:
-        case effect::load_constant:
-            return what.width();
-        case effect::copy:
-        case effect::conversion:
-        case effect::sum_wide:
-            return writes_pair(what) ? 2 : 1;
-        case effect::special:
-            return is_special_pair(what) ? 2 : 1;
-        case effect::extreme:
-            return is_wide_extreme(what) ? 2 : 1;
-        case effect::product_wide:
-        case effect::choice_wide:
-        case effect::program_counter:
-            return 2;
-        case effect::load_both:
-            return 4;
-        case effect::atomic:
-            return what.width_of_atomic();
-        case effect::load_elsewhere:
-            return is_plain_load(what) ? what.width() : 8;
-        case effect::nothing:
-        case effect::store:
-        case effect::reduction:
-        case effect::copy_to_shared:
-        case effect::tensor_map:
-        case effect::cache_control:
-        case effect::cache_control_uniform:
-        case effect::compare:
-        case effect::of_predicates:
-        case effect::set_predicates:
-        case effect::branch:
-        case effect::branch_indexed:
-        case effect::call:
-        case effect::give_back:
-        case effect::leave:
-        case effect::mark:
-        case effect::meet:
-        case effect::collect:
-            return 0;
-        default:
-            return 8;
-        }
-    }
-
     static bool writes_stack_pointer(const instruction &what)
     {
         const auto covers = [](std::uint64_t first, unsigned count) {
             return first <= 1 && first + count > 1;
         };
-        return covers(what.to, most_written(what)) ||
+        return covers(what.to, what.most_written()) ||
                (what.of->does == effect::load_both &&
                 covers(what.bits(64, 72), 4));
     }

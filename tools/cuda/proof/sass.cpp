@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 namespace emuv::cuda::proof {
 
@@ -634,6 +635,28 @@ bool has_known_bits(const instruction &what)
     }
 }
 
+bool writes_uniform_predicates(const instruction &what)
+{
+    return what.of->name[0] == 'U' || std::strcmp(what.of->name, "VOTEU") == 0;
+}
+
+// The registers that are filled from shared or local memory.
+unsigned width_elsewhere(const instruction &what)
+{
+    switch (what.bits(0, 9)) {
+    case 0x03b: // a matrix
+        return 1U << what.bits(72, 74);
+    case 0x18c:
+    case 0x18d:
+        return what.width_of_atomic();
+    case 0x1a7: // the state of a barrier
+    case 0x1b2:
+        return 2;
+    default:
+        return what.width();
+    }
+}
+
 } // namespace
 
 std::uint8_t architecture_of(unsigned sm)
@@ -813,6 +836,119 @@ unsigned instruction::width_of_atomic() const
                    ? 2
                    : 4;
     }
+}
+
+bool instruction::writes_pair() const
+{
+    switch (of->does) {
+    case effect::copy:
+        return architecture == sm_120 && bit(80) &&
+               of->fields != layout::to_uniform;
+    case effect::conversion:
+        return bits(75, 77) == 3;
+    case effect::sum_wide:
+        return bits(0, 9) != 0x035 || bit(73);
+    case effect::special:
+        return bits(0, 9) == 0x005 && bit(80);
+    case effect::extreme:
+        return architecture == sm_120 && bit(74) &&
+               (bits(0, 9) == 0x017 || bits(0, 9) == 0x085);
+    default:
+        return false;
+    }
+}
+
+unsigned instruction::most_written() const
+{
+    switch (of->does) {
+    case effect::mixed:
+    case effect::keep_predicates:
+    case effect::sum:
+    case effect::product:
+    case effect::product_high:
+    case effect::scaled_sum:
+    case effect::logic:
+    case effect::shift:
+    case effect::permute:
+    case effect::choice:
+    case effect::extreme_of_three:
+    case effect::extreme_of_sum:
+    case effect::exchange:
+        return 1;
+    case effect::number:
+        return std::max(of->writes, of->may_write);
+    case effect::load:
+    case effect::load_constant:
+        return width();
+    case effect::copy:
+    case effect::conversion:
+    case effect::sum_wide:
+    case effect::special:
+    case effect::extreme:
+        return writes_pair() ? 2 : 1;
+    case effect::product_wide:
+    case effect::choice_wide:
+    case effect::program_counter:
+        return 2;
+    case effect::load_both:
+        return 4;
+    case effect::atomic:
+        return width_of_atomic();
+    case effect::load_elsewhere:
+        return width_elsewhere(*this);
+    case effect::nothing:
+    case effect::store:
+    case effect::reduction:
+    case effect::copy_to_shared:
+    case effect::tensor_map:
+    case effect::cache_control:
+    case effect::cache_control_uniform:
+    case effect::compare:
+    case effect::of_predicates:
+    case effect::set_predicates:
+    case effect::branch:
+    case effect::branch_indexed:
+    case effect::call:
+    case effect::give_back:
+    case effect::leave:
+    case effect::mark:
+    case effect::meet:
+    case effect::collect:
+        return 0;
+    default:
+        return 8;
+    }
+}
+
+std::uint16_t instruction::predicates_written() const
+{
+    if (of->does == effect::set_predicates)
+        return static_cast<std::uint16_t>(b.value & 0x7f);
+    // Which kind one of these writes was not seen.
+    const bool any_kind = std::strcmp(of->name, "SYNCS") == 0;
+    const bool uniform = writes_uniform_predicates(*this);
+    unsigned made = 0;
+    for (const auto &[has, at] :
+         {std::pair{of->predicate_81, 81U}, {of->predicate_84, 84U}}) {
+        const auto number = bits(at, at + 3);
+        if (!has || number == 7)
+            continue;
+        if (uniform || any_kind)
+            made |= 1U << (number + 8);
+        if (!uniform || any_kind)
+            made |= 1U << number;
+    }
+    return static_cast<std::uint16_t>(made);
+}
+
+std::uint8_t instruction::predicate_of_result() const
+{
+    const auto number = bits(81, 84);
+    if (!of->predicate_81 || number == 7 ||
+        (of->predicate_84 && bits(84, 87) == number))
+        return no_predicate;
+    return static_cast<std::uint8_t>(
+        number + (writes_uniform_predicates(*this) ? 8U : 0U));
 }
 
 bool instruction::goes_alone() const

@@ -128,6 +128,7 @@ struct operand
 constexpr std::uint16_t first_uniform = 256;
 constexpr std::uint16_t registers = 512;
 constexpr std::uint16_t no_register = 0xffff;
+constexpr std::uint8_t no_predicate = 0xff;
 
 /// The memory that an operation reaches.
 enum class space : std::uint8_t
@@ -191,6 +192,16 @@ struct instruction
     [[nodiscard]] unsigned width() const;
     /// The registers that an atomic operation may fill: 1, 2 or 4.
     [[nodiscard]] unsigned width_of_atomic() const;
+    /// True for one that writes a pair of registers, of operations that write
+    /// one register or two.
+    [[nodiscard]] bool writes_pair() const;
+    /// The registers that it may write, from its target on. A load to two runs
+    /// fills as many of the second.
+    [[nodiscard]] unsigned most_written() const;
+    /// The predicates that it may write, as bits: uniform ones from 8 on.
+    [[nodiscard]] std::uint16_t predicates_written() const;
+    /// The predicate that has its result, not the opposite of that.
+    [[nodiscard]] std::uint8_t predicate_of_result() const;
     /// True for a branch that each thread takes by the condition before it,
     /// and perhaps one more. Others go by what threads do together.
     [[nodiscard]] bool goes_alone() const;
