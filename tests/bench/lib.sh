@@ -42,7 +42,8 @@ leave_json() {
     local name settings
     [ -n "$json" ] || return 0
     name=${0##*/}
-    settings=$(env | grep -E '^EMUV_(AWAY|CHAIN_[A-Z]+|CHASE_[A-Z]+)=' | LC_ALL=C sort | tr '\n' ' ')
+    # sed, because grep fails where there are none.
+    settings=$(env | sed -En '/^EMUV_(AWAY|CHAIN_[A-Z]+|CHASE_[A-Z]+)=/p' | LC_ALL=C sort | tr '\n' ' ')
     python3 -B tests/bench/results.py "$json" --benchmark "$name" --title "$1" --unit "$2" \
         ${3:+--link "$3"} --columns "$4" --command "${settings}tests/bench/$name"
 }
