@@ -35,6 +35,7 @@ _TYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 _STEP = 32  # a row has a multiple of so many columns
 _FUSED_ROWS = 16
 _FAILED = 10  # the status of a failure of CUDA's or cuBLAS's
+_REACHED = 1  # a flag: all memory is the current device's
 _MOST_WORKSPACE = 256 << 20
 
 
@@ -48,7 +49,7 @@ class _Format(ctypes.Structure):
 
 
 class _Matrix(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+    _fields_ = [("size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
                 ("format", _Format), ("rows", ctypes.c_uint64),
                 ("columns", ctypes.c_uint64), ("codes", ctypes.c_void_p),
                 ("scales", ctypes.c_void_p), ("tensor_scale", ctypes.c_void_p)]
@@ -144,7 +145,8 @@ class Linear(torch.nn.Module):
 
     def _matrix(self):
         code, scale, block, scale_bytes = FORMATS[self.form]
-        return _Matrix(ctypes.sizeof(_Matrix), 0,
+        # Tensors tell where they are, so the library need not ask the driver.
+        return _Matrix(ctypes.sizeof(_Matrix), _REACHED,
                        _Format(ctypes.sizeof(_Format), code, scale, block),
                        self.out_features, self.in_features,
                        self.codes.data_ptr(),
@@ -165,6 +167,10 @@ class Linear(torch.nn.Module):
 
     def _product(self, given):
         """[count, inputs] of 16-bit numbers on a card."""
+        if any(each.device != given.device for each in
+               (self.codes, self.scales, self.tensor_scale)):
+            raise ValueError(f"what is given lies on {given.device}, and the "
+                             f"weights lie on {self.codes.device}")
         given = _rows(given)
         count, outputs = given.shape[0], self.out_features
         out = torch.empty(count, (outputs + 7) // 8 * 8, dtype=given.dtype,

@@ -59,7 +59,8 @@ int check_matrix(const emuv_kernels_matrix *is)
 {
     if (is == nullptr)
         return EMUV_KERNELS_BAD_POINTER;
-    if (is->size != sizeof(emuv_kernels_matrix) || is->reserved != 0)
+    if (is->size != sizeof(emuv_kernels_matrix) ||
+        (is->flags & ~EMUV_KERNELS_REACHED) != 0)
         return EMUV_KERNELS_BAD_FORMAT;
     if (const int bad = check_format(is->format); bad != EMUV_KERNELS_OK)
         return bad;

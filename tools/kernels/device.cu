@@ -60,12 +60,14 @@ int check_card(int &device)
     return major >= 8 ? EMUV_KERNELS_OK : EMUV_KERNELS_NO_CARD;
 }
 
-// Says whether the current device reaches memory. Memory of the host that CUDA
-// knows will do: spilled memory is such.
-int check_reach(std::initializer_list<const void *> all)
+// Says whether the current device reaches a matrix and other memory. Memory of
+// the host that CUDA knows will do: spilled memory is such.
+int check_reach(const emuv_kernels_matrix &of,
+                std::initializer_list<const void *> all)
 {
     int device = 0;
-    if (const int bad = check_card(device); bad != EMUV_KERNELS_OK)
+    if (const int bad = check_card(device);
+        bad != EMUV_KERNELS_OK || (of.flags & EMUV_KERNELS_REACHED) != 0)
         return bad;
     for (const void *each : all) {
         if (each == nullptr)
@@ -276,8 +278,8 @@ int emuv_kernels_encode(const emuv_kernels_plain *from,
         return bad;
     if (const int bad = check_plain(from, to->columns); bad != EMUV_KERNELS_OK)
         return bad;
-    if (const int bad =
-            check_reach({from->data, to->codes, to->scales, to->tensor_scale});
+    if (const int bad = check_reach(
+            *to, {from->data, to->codes, to->scales, to->tensor_scale});
         bad != EMUV_KERNELS_OK)
         return bad;
     auto *const on = static_cast<cudaStream_t>(stream);
@@ -299,7 +301,7 @@ int emuv_kernels_decode(const emuv_kernels_matrix *from,
     if (const int bad = check_plain(to, from->columns); bad != EMUV_KERNELS_OK)
         return bad;
     if (const int bad = check_reach(
-            {to->data, from->codes, from->scales, from->tensor_scale});
+            *from, {to->data, from->codes, from->scales, from->tensor_scale});
         bad != EMUV_KERNELS_OK)
         return bad;
     return decode_rows(to->type, seen(*from), 0, from->rows, to->data,
@@ -317,8 +319,8 @@ int emuv_kernels_multiply(const emuv_kernels_matrix *w,
         return bad;
     const bool few = count <= EMUV_KERNELS_FUSED_ROWS;
     if (const int bad =
-            check_reach({w->codes, w->scales, w->tensor_scale, x->data, y->data,
-                         few ? nullptr : workspace});
+            check_reach(*w, {w->codes, w->scales, w->tensor_scale, x->data,
+                             y->data, few ? nullptr : workspace});
         bad != EMUV_KERNELS_OK)
         return bad;
     if (count == 0)

@@ -119,12 +119,18 @@ struct emuv_kernels_format {
 	uint32_t block;
 };
 
+/** A flag of a matrix: the program knows that the current device reaches its memory,
+ * and that of the plain numbers beside it. Nothing is asked of the driver then, which
+ * takes a microsecond or more a call. Memory that is out of reach is a fault of the
+ * device, as in any kernel. */
+#define EMUV_KERNELS_REACHED 1U
+
 /** A coded matrix. Its memory is the program's. */
 struct emuv_kernels_matrix {
 	/** sizeof this structure, as the program knows it. */
 	uint32_t size;
-	/** 0. */
-	uint32_t reserved;
+	/** 0, or EMUV_KERNELS_REACHED. */
+	uint32_t flags;
 	struct emuv_kernels_format format;
 	uint64_t rows;
 	/** A multiple of 32, up to 2^20. */
