@@ -21,7 +21,11 @@ import torch
 # Keys, and queries, of a tile that has a mask made for it.
 _SIDE = 1024
 _BLOCK = 1024
+# Of what lies in RAM, a block is as large as the thread takes time to launch the work
+# of one. The first is smaller, since no work runs beside its copy.
+_FUSED_BYTES = 64 << 20
 _FUSED_BLOCK = 4096
+_SMALLER = 8
 
 
 def _check(q, k, v, block, window):
@@ -56,21 +60,29 @@ class _Shape:
     stands at the last key. A cache has grown behind it.
     """
 
-    def __init__(self, q, k, causal, window, block, scale, fused=False):
+    def __init__(self, q, k, causal, window, block, scale, fused=False,
+                 first=None):
         self.queries, self.keys = q.shape[2], k.shape[2]
         self.groups = q.shape[1] // k.shape[1]
         self.ahead = self.keys - self.queries
         self.causal = causal or window is not None
         self.window, self.block, self.scale = window, block, scale
-        self.fused = fused
+        self.fused, self.first = fused, first or block
         # As cuBLAS adds products of 16 bits in 32, so do the sums here.
         self.type = torch.float64 if q.dtype == torch.float64 else torch.float32
+
+    def bounds(self):
+        """Begin and end of each block of keys. They double up to the largest."""
+        begin, size = 0, self.first
+        while begin < self.keys:
+            end = min(begin + size, self.keys)
+            yield begin, end
+            begin, size = end, min(2 * size, self.block)
 
     def blocks(self):
         """Ranges of keys that any query sees, each with a list of its pieces. A
         query of a piece sees at least one of its keys."""
-        for begin in range(0, self.keys, self.block):
-            end = min(begin + self.block, self.keys)
+        for begin, end in self.bounds():
             low, high = self.ahead, self.keys
             if self.causal:
                 low = max(low, begin)
@@ -489,6 +501,14 @@ def _fused(q, v):
             and _flash_works(q.device, q.dtype, width))
 
 
+def _block_in_ram(k, v):
+    """Keys of the largest block of what lies in RAM, and of the first."""
+    a_key = sum(each.element_size() * each.shape[0] * each.shape[1] *
+                each.shape[3] for each in (k, v))
+    largest = max(_FUSED_BLOCK, _FUSED_BYTES // max(1, a_key) // 1024 * 1024)
+    return largest, max(1024, largest // _SMALLER)
+
+
 def attention(q, k, v, causal=False, block=None, window=None, scale=None):
     """softmax(q · kᵀ · scale) · v, exactly, a block of keys at a time.
 
@@ -500,8 +520,8 @@ def attention(q, k, v, causal=False, block=None, window=None, scale=None):
     causal: a query sees no later key. The last query stands at the last key, so
     queries of a cache that has grown are its end.
     block: keys, and without flash kernels queries, that are multiplied at once. By
-    default 1024. Without a window, flash kernels take 4096 of what lies in RAM, and
-    all of what lies on the card.
+    default 1024. Without a window, flash kernels take all of what lies on the card,
+    and up to 64 MiB, or 4096 keys, of what lies in RAM.
     window: each query sees so many keys, its own the last; implies causal.
     scale: of the scores; 1 / sqrt(width) by default.
 
@@ -515,9 +535,12 @@ def attention(q, k, v, causal=False, block=None, window=None, scale=None):
     if scale is None:
         scale = 1 / math.sqrt(q.shape[3])
     fused = _fused(q, v)
+    first = None
     if block is None:
         block = _BLOCK
         if fused and window is None:
-            block = _FUSED_BLOCK if _spilled(q, k) else max(1, k.shape[2])
+            block = max(1, k.shape[2])
+            if _spilled(q, k):
+                block, first = _block_in_ram(k, v)
     return _Attention.apply(q, k, v, _Shape(q, k, causal, window, block, scale,
-                                            fused))
+                                            fused, first))

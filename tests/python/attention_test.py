@@ -210,6 +210,28 @@ class PiecesTest(unittest.TestCase):
                 got[start:stop, begin:end] += part
             self.assertTrue(torch.equal(got, due.long()), one)
 
+    def test_blocks_double_up_to_the_largest_and_are_all_keys(self):
+        shape = module._Shape(made(1, 1, 1, 5, 8), made(2, 1, 1, 1000, 8), True,
+                              None, 256, 1.0, True, 64)
+        bounds = list(shape.bounds())
+        self.assertEqual([end - begin for begin, end in bounds],
+                         [64, 128, 256, 256, 256, 40])
+        self.assertEqual([0] + [end for _, end in bounds],
+                         [begin for begin, _ in bounds] + [1000])
+
+    def test_growing_blocks_give_what_blocks_of_one_size_give(self):
+        q, k, v = made(1, 1, 2, 70, 8), made(2, 1, 1, 333, 8), made(3, 1, 1, 333, 8)
+        due = attention(q, k, v, causal=True, block=64)
+        shape = module._Shape(q, k, True, None, 128, 8 ** -0.5, False, 16)
+        got = module._Attention.apply(q, k, v, shape)
+        self.assertLess((got - due).abs().max().item(), 2e-6)
+
+    def test_what_lies_in_ram_comes_in_blocks_of_64_mib(self):
+        for heads, width, largest in ((4, 128, 32768), (128, 128, 4096)):
+            k = torch.empty(1, heads, 8, width, dtype=torch.bfloat16)
+            self.assertEqual(module._block_in_ram(k, k),
+                             (largest, max(1024, largest // 8)))
+
     def test_a_causal_piece_is_a_square_and_each_query_sees_a_key(self):
         for one in self.SHAPES:
             queries, keys, _, window = one[:4]
