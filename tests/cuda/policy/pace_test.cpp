@@ -3,6 +3,7 @@
 #include "policy/pace.hpp"
 
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -122,17 +123,6 @@ TEST(Pace, TellsOfTheFirstRoundThatStandsStillAndOfTheFirstThatMovesAgain)
         again += slow.of.moves() && slow.of.has_just_changed() ? 1 : 0;
     }
     EXPECT_EQ(again, 10u) << "after one that was cut short";
-}
-
-TEST(Pace, HasNotJustChangedForAsLongAsRoundsVary)
-{
-    program runs;
-    runs.lose();
-    runs.of.cannot_be_known(runs.now);
-    EXPECT_TRUE(runs.of.moves());
-    EXPECT_TRUE(runs.of.has_just_changed());
-    runs.of.cannot_be_known(++runs.now);
-    EXPECT_FALSE(runs.of.has_just_changed());
 }
 
 TEST(Pace, APauseThatBeganBeforeARoundMakesItNoLonger)
@@ -560,20 +550,61 @@ TEST(Pace, MovesAlwaysWhereThatIsWanted)
     EXPECT_TRUE(always.moves());
 }
 
-TEST(Pace, WhereNoTwoRoundsAreAlikeMemoryMoves)
+TEST(Pace, WhereNoTwoRoundsHaveAsManyStepsMemoryMoves)
 {
     program runs;
     runs.begin_anew();
-    runs.of.cannot_be_known(runs.now);
+    for (std::uint64_t i = 0; i < 400; i++)
+        runs.steps(7, 100 + i * 37 % 100);
     EXPECT_TRUE(runs.of.moves());
 }
 
-TEST(Pace, WhereThePastWasLostSinceRoundsAreComparedAgain)
+TEST(Pace, TriesStandingStillHalfAsOftenEachTimeThatItHasLost)
 {
     program runs;
-    runs.of.cannot_be_known(runs.now);
-    runs.moving_ns = 11 * ms;
+    std::uint64_t last = 0; // trial: rounds before it
+    std::vector<std::uint64_t> waits;
+    for (std::uint64_t round = 0; round < 600 && waits.size() < 5; round++) {
+        const bool moved = runs.of.moves();
+        if (moved && round % 2 == 0)
+            runs.steps(1, 0); // the past is lost: another kind begins
+        runs.rounds(1);
+        if (runs.of.has_just_changed() && runs.of.moves()) {
+            waits.push_back(round - last);
+            last = round;
+        }
+    }
+    // A kind that begins every other round is never measured.
+    EXPECT_TRUE(waits.empty());
+    last = 0;
+    for (std::uint64_t round = 0; round < 2000 && waits.size() < 5; round++) {
+        if (runs.of.moves() && runs.of.has_just_changed()) {
+            waits.push_back(round - last);
+            last = round;
+            runs.steps(1, 0);
+        }
+        runs.rounds(1);
+    }
+    ASSERT_EQ(waits.size(), 5u);
+    for (std::size_t i = 1; i < waits.size(); i++)
+        EXPECT_GE(waits[i], 2 * waits[i - 1] - 8) << i;
+}
+
+TEST(Pace, TriesStandingStillSoonOnceItHasWon)
+{
+    program runs;
     runs.begin_anew();
-    runs.rounds(40);
-    EXPECT_FALSE(runs.of.moves());
+    for (int i = 0; i < 4; i++) {
+        runs.rounds(200);
+        ASSERT_TRUE(runs.of.moves());
+        runs.steps(1, 0);
+    }
+    runs.moving_ns = 11 * ms;
+    runs.rounds(400);
+    ASSERT_FALSE(runs.of.moves());
+    runs.steps(1, 0);
+    runs.moving_ns = 8 * ms;
+    runs.moved = 0;
+    runs.rounds(20);
+    EXPECT_LE(runs.moved, 11u);
 }

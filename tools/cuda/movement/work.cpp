@@ -813,13 +813,11 @@ void mover::keep_pace(std::uint64_t lag, bool recurs)
         pace_.disturb();
     const char *const before = now_is();
     const std::uint64_t now = now_ns();
-    if (schedule_.varies())
-        pace_.cannot_be_known(now);
-    else
-        pace_.ended(lag, now,
-                    patient_rounds * (host_bytes_ + headroom::least_bytes) /
-                        slow_link_bytes_per_ns,
-                    recurs);
+    // Rounds that vary are compared as well where they have as many steps.
+    pace_.ended(lag, now,
+                patient_rounds * (host_bytes_ + headroom::least_bytes) /
+                    slow_link_bytes_per_ns,
+                recurs);
     if (!pace_.arranges())
         arrangement_.forget();
     if (now_is() == before)

@@ -20,6 +20,8 @@ void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
 
 void pace::settle_moving(std::uint64_t now_ns)
 {
+    if (state_ == state::still)
+        lost_ = std::min(lost_ + 1, most_doublings);
     state_ = state::settled;
     another_ = unarranged_ = false;
     moves_again_ = !moves();
@@ -128,7 +130,10 @@ void pace::try_next(state next)
 
 void pace::trial_times::add(double step_ns)
 {
-    std::size_t at = count_++;
+    // The fastest are kept.
+    std::size_t at = std::min(count_++, trial_rounds - 1);
+    if (count_ > trial_rounds && sorted_[at] <= step_ns)
+        return;
     for (; at > 0 && sorted_[at - 1] > step_ns; at--)
         sorted_[at] = sorted_[at - 1];
     sorted_[at] = step_ns;
@@ -149,7 +154,7 @@ void pace::measured(const past_round &one)
 {
     switch (state_) {
     case state::trial:
-        if (!is_known(one, trial_rounds))
+        if (!is_known(one, trial_rounds << lost_))
             break;
         moving_ns_ = tried_.typical();
         try_next(state::still);
@@ -163,6 +168,7 @@ void pace::measured(const past_round &one)
         } else {
             state_ = state::settled;
             is_ = moving_ns_ < still_ns_ ? mode::moving : mode::still;
+            lost_ = moves() ? std::min(lost_ + 1, most_doublings) : 0;
             unarranged_ = true;
         }
         break;
@@ -180,6 +186,7 @@ void pace::measured(const past_round &one)
             still_ns_ = tried_.typical();
         // If moving has lost, memory stands still, arranged or not.
         is_ = moving_ns_ < still_ns_ ? mode::moving : mode::arranged;
+        lost_ = moves() ? std::min(lost_ + 1, most_doublings) : 0;
         break;
     case state::settled:
         if (unarranged_ && one.recurs)

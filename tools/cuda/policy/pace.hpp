@@ -17,9 +17,11 @@ namespace emuv::cuda {
 /// or lies elsewhere, another kind begins. Each kind is measured moving first.
 /// Then it stands still for a few rounds, of which the first does not count.
 /// They are cut short once one has taken much longer than moving did. If a
-/// round takes as long later, its kind is measured again. Arranging is tried
-/// last, and only if standing still was not much slower than moving: the same
-/// bytes cross the link, at better times.
+/// round takes as long later, its kind is measured again. Each time that
+/// standing still has lost, twice as many rounds pass until it is tried again:
+/// where rounds vary, other kinds begin often. Arranging is tried last, and
+/// only if standing still was not much slower than moving: the same bytes cross
+/// the link, at better times.
 class pace
 {
 public:
@@ -36,19 +38,6 @@ public:
     ///   memory arranged for one layer is of no use to the next
     void ended(std::uint64_t lag, std::uint64_t now_ns,
                std::uint64_t longest_ns, bool recurs);
-
-    /// A step has ended, and no two rounds are alike: they cannot be compared,
-    /// and memory moves.
-    void cannot_be_known(std::uint64_t now_ns)
-    {
-        if (moves()) {
-            moves_again_ = false;
-        } else {
-            settle_moving(now_ns);
-            another_ = true;
-        }
-        begin(0, now_ns);
-    }
 
     /// The program did nothing for so long, of its own accord.
     void paused(std::uint64_t ns) { start_ns_ += ns; }
@@ -78,6 +67,7 @@ private:
     // Rounds that are measured standing still, and again as arranged. That is
     // not tried if standing still takes so many times as long as moving.
     static constexpr std::size_t still_rounds = 3;
+    static constexpr unsigned most_doublings = 6;
     static constexpr double worth_arranging = 2;
     // Steps without a whole round, after which memory moves unmeasured.
     static constexpr std::uint64_t blind_steps = 1024;
@@ -116,6 +106,7 @@ private:
         void add(double step_ns);
         void clear() { count_ = 0; }
         std::size_t count() const { return count_; }
+
         // The second fastest: rounds that are being learned, or disturbed by
         // other programs, are slow. An end that is seen late makes the next
         // round seem fast.
@@ -143,10 +134,11 @@ private:
     unsigned skip_ = 0; // rounds that are partly one and partly the other
     trial_times tried_;
     unsigned tried_disturbed_ = 0; // rounds that do not count
-    std::uint64_t kind_ = 0;       // the lag of the rounds that state_ is about
-    std::uint64_t blind_ = 0;      // steps
-    double still_ns_ = 0;          // a step
-    double moving_ns_ = 0;         // typically
+    unsigned lost_ = 0;       // so often in a row standing still was slower
+    std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
+    std::uint64_t blind_ = 0; // steps
+    double still_ns_ = 0;     // a step
+    double moving_ns_ = 0;    // typically
     // The round under way.
     std::uint64_t lag_ = 0;
     std::uint64_t count_ = 0;
