@@ -95,13 +95,62 @@ TEST(Vacancies, OnlyWhatNobodyAskedForInALongTimeIsIdle)
     for (std::uint64_t i = 0; i < vacancies::max_idle_asks; i++)
         taken(free, 2 * MiB);
     free.put({2, 8 * MiB, one});
-    EXPECT_TRUE(free.take_idle().empty());
+    EXPECT_TRUE(free.take_idle(0).empty());
     for (std::uint64_t i = 0; i < vacancies::asks_between_looks; i++)
         taken(free, 2 * MiB);
-    const auto idle = free.take_idle();
+    const auto idle = free.take_idle(0);
     ASSERT_EQ(idle.size(), 1u);
     EXPECT_EQ(idle[0].base, 1u);
     EXPECT_EQ(free.bytes(), 8 * MiB);
+}
+
+TEST(Vacancies, InExcessThoseThatAreIdleLongestLeaveFirst)
+{
+    vacancies free;
+    free.put({1, 8 * MiB, one});
+    free.put({2, 16 * MiB, one});
+    free.put({3, MiB, one}); // the driver's
+    taken(free, 64 * MiB);
+    free.put({4, 32 * MiB, one});
+    for (std::uint64_t i = 0; i < vacancies::least_idle_asks; i++)
+        taken(free, 64 * MiB);
+    EXPECT_TRUE(free.take_idle(0).empty());
+    const auto first = free.take_idle(4 * MiB);
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_EQ(first[0].base, 1u);
+    EXPECT_EQ(free.take_idle(64 * MiB).size(), 1u) << "the last is not idle";
+    EXPECT_EQ(free.bytes(), 33 * MiB);
+}
+
+// Asks for what is not there until a vacancy in excess leaves.
+static std::uint64_t asks_until_it_leaves(vacancies &free)
+{
+    free.put({1, 8 * MiB, one});
+    for (std::uint64_t asks = 1; asks < 100000; asks++) {
+        taken(free, 64 * MiB);
+        if (!free.take_idle(MiB).empty())
+            return asks;
+    }
+    return 0;
+}
+
+TEST(Vacancies, OneThatIsAskedForAgainStaysTwiceAsLong)
+{
+    vacancies free;
+    std::uint64_t before = asks_until_it_leaves(free);
+    EXPECT_EQ(before, vacancies::least_idle_asks + 1);
+    for (int i = 0; i < 4; i++) {
+        taken(free, 8 * MiB); // in vain
+        const std::uint64_t now = asks_until_it_leaves(free);
+        EXPECT_EQ(now - 1, 2 * (before - 1)) << i;
+        before = now;
+    }
+    EXPECT_EQ(asks_until_it_leaves(free), before) << "nobody asked";
+    for (int i = 0; i < 10; i++) {
+        taken(free, 8 * MiB);
+        before = asks_until_it_leaves(free);
+    }
+    EXPECT_EQ(before, vacancies::max_idle_asks + 1) << "no longer than others";
 }
 
 TEST(Vacancies, ThoseThatAreAskedForByOtherMeansAreGone)
@@ -235,12 +284,12 @@ TEST(Vacancies, WhatIsIdleGoesBackOnlyAsAWhole)
     for (std::uint64_t i = 0;
          i <= vacancies::max_idle_asks + vacancies::asks_between_looks; i++)
         taken(free, 100 * MiB);
-    EXPECT_TRUE(free.take_idle().empty());
+    EXPECT_TRUE(free.take_idle(0).empty());
     free.put(part->part);
     for (std::uint64_t i = 0;
          i <= vacancies::max_idle_asks + vacancies::asks_between_looks; i++)
         taken(free, 100 * MiB);
-    EXPECT_EQ(free.take_idle().size(), 1u);
+    EXPECT_EQ(free.take_idle(0).size(), 1u);
 }
 
 TEST(Vacancies, ASizeThatWrapsFitsNowhere)

@@ -18,6 +18,7 @@ namespace {
 // A program frees much of what it allocates once it has freed such a part of
 // it.
 constexpr std::uint64_t churn_part = 8;
+constexpr std::uint64_t excess_part = 4;
 
 } // namespace
 
@@ -172,6 +173,7 @@ void stream_order::count_locked(const allocation &of, bool is_used)
     use_.used =
         is_used ? use_.used + of.reserved_bytes : use_.used - of.reserved_bytes;
     use_.used_high = std::max(use_.used_high, use_.used);
+    most_used_ = std::max(most_used_, use_.used);
     use_.reserved_high = std::max(use_.reserved_high, reserved());
 }
 
@@ -291,12 +293,17 @@ bool stream_order::has(CUdeviceptr at)
     return around(vacant_, at, &allocation::reserved_bytes) != vacant_.end();
 }
 
-void stream_order::give_up_idle()
+// Memory is in excess beyond what the program ever used at once, and a part
+// more.
+void stream_order::give_up_idle(std::uint64_t bytes)
 {
     std::vector<vacancies::vacancy> idle;
     {
         const std::lock_guard guard(lock_);
-        idle = vacancies_.take_idle();
+        const std::uint64_t needs = most_used_ + most_used_ / excess_part;
+        const std::uint64_t will_be = reserved() + bytes;
+        idle = vacancies_.take_idle(
+            will_be > needs ? std::min(will_be - needs, 2 * bytes) : 0);
     }
     give_up(idle);
 }

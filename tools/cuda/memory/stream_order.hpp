@@ -125,10 +125,11 @@ public:
     /// @param wait  waits for all that is leaving
     std::vector<allocations::node_type> take_gone(bool wait);
 
-    /// Has kept memory leave: memory that nobody asks for any more; all of it;
-    /// or that of a stream that is about to go. Nothing can be put behind that
-    /// stream's work any more.
-    void give_up_idle();
+    /// Has kept memory leave: memory that nobody asks for any more, as a
+    /// request for so many bytes found none; all of it; or that of a stream
+    /// that is about to go. Nothing can be put behind that stream's work any
+    /// more.
+    void give_up_idle(std::uint64_t bytes);
     void give_up_all();
     void stream_goes(CUstream stream);
 
@@ -211,6 +212,7 @@ private:
     // their addresses out at once. Empty where the context has gone meanwhile.
     std::list<allocations::node_type> going_;
     pool_use use_;                 // of its default pool
+    std::uint64_t most_used_ = 0;  // ever, whatever marks are reset
     std::uint64_t ever_made_ = 0;  // bytes of ranges, and of their parts
     std::uint64_t ever_freed_ = 0; // ... when they were freed
     patience for_room_;            // small memory of the driver's waits for it

@@ -151,8 +151,10 @@ std::optional<vacancies::taken> vacancies::take(std::uint64_t bytes,
     const vacancy *found = find(bytes, behind, part);
     if (found == nullptr)
         found = find(bytes, {behind.context, nullptr, true}, part);
-    if (found == nullptr)
+    if (found == nullptr) {
+        note_miss(bytes);
         return {};
+    }
     const vacancy all = *found;
     const std::uint64_t asks = free_[all.base].asks;
     remove(all);
@@ -196,14 +198,56 @@ std::vector<vacancies::vacancy> vacancies::by_bytes() const
     return all;
 }
 
-std::vector<vacancies::vacancy> vacancies::take_idle()
+// A request that one would have served which left as excess. All that left
+// since the last regret left by one decision, so it is regretted once.
+void vacancies::note_miss(std::uint64_t bytes)
 {
-    if (asks_ < next_look_)
+    if (bytes < chunk_bytes)
+        return;
+    const std::uint64_t whole = round_up(bytes, chunk_bytes);
+    for (left &each : left_) {
+        if (each.bytes < whole || each.bytes - whole > whole / unused_part ||
+            asks_ - each.asks > max_idle_asks)
+            continue;
+        each = {};
+        if (asks_ < next_regret_)
+            return;
+        idle_asks_ = std::min(2 * idle_asks_, max_idle_asks);
+        next_regret_ = asks_ + idle_asks_;
+        return;
+    }
+}
+
+std::vector<vacancies::vacancy> vacancies::take_idle(std::uint64_t excess)
+{
+    const bool looks = asks_ >= next_look_;
+    if (looks)
+        next_look_ = asks_ + asks_between_looks;
+    if (!looks && excess == 0)
         return {};
-    next_look_ = asks_ + asks_between_looks;
-    return take_if([this](const vacancy &each) {
-        return each.is_whole() && asks_ - free_[each.base].asks > max_idle_asks;
-    });
+    std::vector<entry> idle;
+    for (const auto &[base, each] : free_)
+        if (each.what.is_whole() && asks_ - each.asks > idle_asks_)
+            idle.push_back(each);
+    std::sort(idle.begin(), idle.end(),
+              [](const entry &one, const entry &other) {
+                  return std::pair(one.asks, one.what.base) <
+                         std::pair(other.asks, other.what.base);
+              });
+    std::vector<vacancy> out;
+    for (const entry &each : idle) {
+        const bool in_excess = excess > 0 && each.what.bytes >= chunk_bytes;
+        const bool is_old = looks && asks_ - each.asks > max_idle_asks;
+        if (!in_excess && !is_old)
+            continue;
+        if (in_excess) {
+            excess -= std::min(excess, each.what.bytes);
+            left_[next_left_++ % left_.size()] = {each.what.bytes, asks_};
+        }
+        remove(each.what);
+        out.push_back(each.what);
+    }
+    return out;
 }
 
 } // namespace emuv::cuda

@@ -2,7 +2,9 @@
 // Memory that was freed in stream order, and is kept for the next request.
 #pragma once
 
+#include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -71,6 +73,8 @@ public:
     static constexpr std::uint64_t max_idle_asks = 16384;
     /// Idle ones are looked for once in so many requests.
     static constexpr std::uint64_t asks_between_looks = 1024;
+    /// One that is in excess is idle after so many requests, at first.
+    static constexpr std::uint64_t least_idle_asks = 512;
 
     /// The size to make instead of @p bytes, if it will be kept. There are few,
     /// so that memory that grows a little each time fits where it was. At most
@@ -111,9 +115,13 @@ public:
         return out;
     }
 
-    /// Takes whole vacancies that nobody asks for any more. May be called for
-    /// every request.
-    std::vector<vacancy> take_idle();
+    /// Takes whole vacancies that nobody asks for any more. To be called for
+    /// every request that found none.
+    /// @param excess  bytes of chunks and more that had better be vacant no
+    ///   longer: those that are idle longest go first, if nobody has asked for
+    ///   them for a while. That while becomes twice as long each time that one
+    ///   is asked for again
+    std::vector<vacancy> take_idle(std::uint64_t excess);
 
     /// Bytes of all of them, and of those that can be given back.
     std::uint64_t bytes() const { return bytes_; }
@@ -143,6 +151,7 @@ private:
                         std::uint64_t &part) const;
     std::vector<vacancy> by_bytes() const;
     static bool join(vacancy &one, const vacancy &next);
+    void note_miss(std::uint64_t bytes);
     void enter(const vacancy &of, std::uint64_t asks);
     void remove(const vacancy &of);
     std::map<CUdeviceptr, entry> free_; // by address
@@ -151,6 +160,16 @@ private:
     std::uint64_t whole_bytes_ = 0;
     std::uint64_t asks_ = 0;
     std::uint64_t next_look_ = 0; // after so many requests
+    // Those that left as excess, the last of them.
+    struct left
+    {
+        std::uint64_t bytes = 0;
+        std::uint64_t asks = 0; // asks_ as it left
+    };
+    std::array<left, 64> left_{};
+    std::size_t next_left_ = 0;
+    std::uint64_t idle_asks_ = least_idle_asks;
+    std::uint64_t next_regret_ = 0; // after so many requests
 };
 
 } // namespace emuv::cuda
