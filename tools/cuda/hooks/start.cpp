@@ -190,12 +190,8 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
         std::size_t card = 0;
         if (!asked.physical_bytes)
             calls.cuDeviceTotalMem_v2(&card, device);
-        std::uint64_t share = asked.physical_bytes.value_or(card);
-        for (const tier &each : asked.tiers)
-            if (each.device == device)
-                share = each.bytes;
         ledgers.push_back(new file_ledger(*rows, static_cast<unsigned>(device),
-                                          share,
+                                          asked.vram_limit(device, card),
                                           asked.virtual_bytes.value_or(0)));
     }
     return true;
