@@ -52,6 +52,9 @@ json json_of(const run &of)
     if (trace) {
         out["missed_bytes"] = whole(of.missed);
         out["unforeseen_bytes"] = whole(of.unforeseen);
+        out["peak_cards_bytes"] = whole(of.peak_cards.value_or(0));
+        out["from_cards_bytes"] = whole(of.from_cards);
+        out["to_cards_bytes"] = whole(of.to_cards);
     }
     for (const auto &[key, value] : of.about)
         out["about"][key] = value;
@@ -193,11 +196,22 @@ std::vector<std::string> sentences(const run &of)
         out.push_back(fmt::format(
             "At most {} lay in VRAM, and {} in system RAM.",
             say_bytes(*of.peak_vram), say_bytes(of.peak_ram.value_or(0))));
-    out.push_back(fmt::format(
-        "{} came to VRAM over the link, and {} went back: {} of "
-        "traffic on average.",
-        say_bytes(of.to_vram), say_bytes(of.to_ram),
-        say_rate(of.seconds > 0 ? (of.to_vram + of.to_ram) / of.seconds : 0)));
+    if (of.peak_cards.value_or(0) > 0)
+        out.push_back(fmt::format("At most {} lay in the VRAM of other cards.",
+                                  say_bytes(*of.peak_cards)));
+    const double in = of.to_vram - of.from_cards;
+    const double back = of.to_ram - of.to_cards;
+    out.push_back(
+        fmt::format("{} came to VRAM over the link, and {} went back: {} of "
+                    "traffic on average.",
+                    say_bytes(in), say_bytes(back),
+                    say_rate(of.seconds > 0 ? (in + back) / of.seconds : 0)));
+    if (of.from_cards + of.to_cards > 0)
+        out.push_back(fmt::format(
+            "{} came from other cards, and {} went there: {} on average.",
+            say_bytes(of.from_cards), say_bytes(of.to_cards),
+            say_rate(of.seconds > 0 ? (of.from_cards + of.to_cards) / of.seconds
+                                    : 0)));
     if (of.waited > 0)
         out.push_back(fmt::format(
             "Launches waited {} for memory, all threads together: {} of the "

@@ -374,6 +374,7 @@ void mover::finish(motion_ref which)
         of.made = false;
         of.exposed = !of.away;
         host_bytes_ += of.bytes;
+        lent_bytes_ += of.host.peer >= 0 ? of.bytes : 0;
     } else {
         // A write may have reached the room: its digest is not of that.
         if (!which->copies && of.exposed)
@@ -385,6 +386,7 @@ void mover::finish(motion_ref which)
         which->of->has_been_mapped(of);
         of.made = of.blank;
         host_bytes_ -= of.bytes;
+        lent_bytes_ -= of.host.peer >= 0 ? of.bytes : 0;
     }
     const std::uint64_t fetched = which->copies ? of.bytes : 0;
     const std::uint64_t evicted = which->wrote ? of.bytes : 0;
@@ -393,14 +395,15 @@ void mover::finish(motion_ref which)
     unreported_.evicted_bytes += evicted;
     which->of->fetched_bytes += fetched;
     which->of->evicted_bytes += evicted;
-    figures_.count({.fetched_bytes = fetched, .evicted_bytes = evicted});
-    trace_.crossed(device_, fetched, evicted);
+    figures_.moved({fetched, evicted}, of.host.peer);
+    trace_.crossed(device_, {fetched, evicted}, of.host.peer);
     trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
                 which->copies   ? "fetch"
                 : which->wrote  ? "write back"
                 : which->evicts ? "drop"
                                 : "make place",
-                which->started_ns, now_ns(), of.at, of.bytes, which->next_use);
+                which->started_ns, now_ns(), of.at, of.bytes, which->next_use,
+                of.host.peer);
     end_motion(which, which->evicts ? place::host : place::vram);
 }
 

@@ -654,7 +654,8 @@ private:
     exchange exchange_;
     std::uint64_t exchange_after_ns_ = 0; // no next one before
     std::uint64_t uses_ = 0;              // of anything
-    std::uint64_t host_bytes_ = 0;        // of all units in system RAM
+    std::uint64_t host_bytes_ = 0;        // of all units beyond VRAM
+    std::uint64_t lent_bytes_ = 0;        // ... and of those on other cards
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
     std::size_t wishes_ = 0;              // units that the program asks for
     std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before
