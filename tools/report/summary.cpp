@@ -150,12 +150,13 @@ std::string_view meaning(std::string_view row, std::string_view name)
         std::string_view name;
         std::string_view is;
     };
-    static constexpr std::array<known, 25> all = {{
+    static constexpr std::array<known, 26> all = {{
         {"to VRAM", "fetch", "came ahead of its use, with a copy"},
         {"to VRAM", "make place", "came without a copy: its bytes were freed"},
         {"to VRAM", "called off", "was needed where it was"},
         {"to RAM", "write back", "left, and had changed: with a copy"},
         {"to RAM", "drop", "left without a copy: RAM had its bytes"},
+        {"to RAM", "rehouse", "left another card that others wait for"},
         {"to RAM", "called off", "was needed where it was"},
         {"waits", "launch", "a launch waited for memory; still missing then"},
         {"waits", "missed", "foreseen work found it in RAM, and read it there"},

@@ -3,7 +3,6 @@
 // the thread that moves their units.
 #include "movement/mover.hpp"
 
-#include "account/tiers.hpp"
 #include "base/captures.hpp"
 #include "store/mapping.hpp"
 
@@ -215,7 +214,7 @@ std::optional<stretch> mover::stretch_at(CUdeviceptr address)
     const auto in_ram = [&](const slot &one) {
         for (const motion &each : motions_)
             if (&each.unit() == &one && each.at == stage::remapped && each.done)
-                return each.evicts;
+                return each.evicts || each.rehouses;
         return one.in_ram();
     };
     auto at =
@@ -292,12 +291,16 @@ void mover::give_back_rooms(int peer)
 {
     const std::lock_guard guard(lock_);
     version_++;
+    // New rooms are made elsewhere meanwhile.
+    budget_.avoid(device_, lent_mark | static_cast<std::uint64_t>(peer));
     each_spare_room([this, peer](slot &one) {
         if (one.host.peer != peer)
             return;
         rooms_.drop(one.bytes, one.host);
         one.room_is_known = false;
     });
+    called_back_ |= bit_of(peer);
+    tell_all();
 }
 
 std::uint64_t mover::spare_bytes()
@@ -611,7 +614,9 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     busy = advance(lock) || busy;
     let_in(lock);
     if (!stopping_ && !gave_up_)
-        busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
+        busy =
+            (wanted_bytes_ > 0 ? give_way(lock) : rehouse() || decide(lock)) ||
+            busy;
     call_off_waits();
     let_in(lock);
     headroom_.looked(
