@@ -178,7 +178,7 @@ TEST_F(why, a_page_that_is_none_or_of_another_version_is_refused_in_words)
     put(given);
     EXPECT_THAT(refusal(), HasSubstr("none of emuV's"));
     given = right_page();
-    given.head.version = 2;
+    given.head.version++;
     put(given);
     EXPECT_THAT(refusal(), HasSubstr("another version"));
     given = right_page();

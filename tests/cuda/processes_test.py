@@ -1168,6 +1168,36 @@ print(alone, subprocess.run([sys.executable, "-c", {other!r}], text=True,
 """, EMUV_LEDGER=ledger.name)
         self.assertEqual(out, ["88", "80"])
 
+    def nvml_limits(self, **settings):
+        """What NVML says of both cards, in MiB: limit and use of each."""
+        with tempfile.NamedTemporaryFile() as ledger:
+            out, _ = self.run_program("""
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+assert nvml.nvmlInit_v2() == 0
+assert alloc(40)[0] == 0
+for ordinal in range(2):
+    memory = (ctypes.c_ulonglong * 3)()
+    assert nvml.nvmlDeviceGetMemoryInfo(ctypes.c_void_p(ordinal + 1),
+                                        ctypes.byref(memory)) == 0
+    print(memory[0] // MiB, memory[2] // MiB)
+""", LD_PRELOAD=self.preloaded(f"{self.options.preload}:{self.options.nvml}"),
+                EMUV_LIBNVML=self.options.sim_nvml, EMUV_LEDGER=ledger.name,
+                EMUV_VIRTUAL="64M", EMUV_CHARGE="allocations",
+                EMUV_SIM_DEVICES="2", **settings)
+        return [int(each) for each in out]
+
+    def test_nvml_shows_of_a_card_that_lends_what_it_lends(self):
+        both = {"EMUV_PHYSICAL": "24M", "EMUV_TIER": "peer:1=20M"}
+        self.assertEqual(self.nvml_limits(EMUV_REPORT="physical", **both),
+                         [24, 24, 20, 16])
+        self.assertEqual(self.nvml_limits(EMUV_REPORT="total", **both),
+                         [24 + 64, 24, 20 + 64, 16])
+
+    def test_nvml_shows_a_card_without_a_limit_as_it_is(self):
+        self.assertEqual(self.nvml_limits(EMUV_REPORT="physical",
+                                          EMUV_SIM_VRAM="48M"),
+                         [48, 40, 48, 0])
+
     def test_nvml_without_its_library_says_so(self):
         done = subprocess.run(
             [sys.executable, "-c", "import ctypes\n"

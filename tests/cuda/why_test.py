@@ -194,6 +194,66 @@ class WhyTest(unittest.TestCase):
         self.assertIn("raise the share by 16 MiB", device["advice"])
         self.assertIn("nothing moves", self.why(process.pid))
 
+    def lent(self, program, **settings):
+        """Such a program, whose second card lends 12 MiB."""
+        return self.start(program, EMUV_SIM_DEVICES="2",
+                          EMUV_TIER="peer:1=12M", **{**MOVING, **settings})
+
+    def both(self, process):
+        """The figures of its devices, once there are both."""
+        [one] = json.loads(self.why("--json", process.pid))["processes"]
+        return {each["device"]: each for each in one["devices"]}
+
+    def test_bytes_and_traffic_are_told_by_tier(self):
+        process = self.lent(ROUNDS)
+        end = time.monotonic() + LIMIT_S
+        while True:
+            devices = self.both(process)
+            vram, peer, ram = devices[0]["tiers"]
+            step = devices[0]["step"]
+            if (peer["fetched_bytes"] > 0 and ram["fetched_bytes"] > 0 and
+                    step and step["from_cards_bytes"] > 0):
+                break
+            self.assertLess(time.monotonic(), end, devices)
+            time.sleep(0.05)
+        self.assertEqual([each["tier"] for each in (vram, peer, ram)],
+                         ["vram", "peer:1", "ram"])
+        self.assertEqual(vram["limit_bytes"], 16 << 20)
+        self.assertEqual(peer["limit_bytes"], 12 << 20)
+        self.assertEqual(peer["most_bytes"], 12 << 20)
+        self.assertEqual(ram["limit_bytes"], 48 << 20)
+        self.assertEqual(ram["bytes"], devices[0]["ram_bytes"])
+        self.assertLessEqual(step["from_cards_bytes"], step["fetched_bytes"])
+        text = self.why(process.pid)
+        for part in ("beyond VRAM", "peer:1", "from cards", "to cards",
+                     "of that VRAM are lent"):
+            self.assertIn(part, text)
+        self.assertLess(max(map(len, text.splitlines())), 80)
+
+    def test_a_card_that_lends_says_how_much_and_nothing_counts_twice(self):
+        process = self.lent(HOLDS, EMUV_MOVE="0")
+        devices = self.both(process)
+        vram, peer, ram = devices[0]["tiers"]
+        self.assertEqual(vram["bytes"], 16 << 20)
+        self.assertEqual(peer["bytes"], 12 << 20)
+        self.assertEqual(ram["bytes"], 4 << 20)
+        [lender, *_] = devices[1]["tiers"]
+        self.assertEqual(lender["limit_bytes"], 12 << 20)
+        self.assertEqual(lender["bytes"], 12 << 20)
+        self.assertEqual(lender["lends_bytes"], 12 << 20)
+        self.assertIn("what lies beyond VRAM is read there",
+                      self.why(process.pid))
+
+    def test_the_end_tells_what_each_tier_held_and_moved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            process = self.lent(ROUNDS, EMUV_STATS=str(
+                pathlib.Path(folder, "stats")))
+            while not self.both(process)[0]["tiers"][1]["fetched_bytes"]:
+                time.sleep(0.05)
+            err = self.end(process)
+        self.assertRegex(err, r"(?m)^emuV:   peer:1 .* 12 MiB .*MiB")
+        self.assertRegex(err, r"(?m)^emuV:   system RAM .* 48 MiB ")
+
     def test_a_kernel_that_stops_movement_is_named_with_what_it_costs(self):
         process = self.start(UNTRUSTED, **MOVING)
         device = self.wait_for(

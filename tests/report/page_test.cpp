@@ -51,6 +51,24 @@ TEST(ReportPage, HoldsWhatARunTells)
         EXPECT_THAT(is, HasSubstr(each));
 }
 
+TEST(ReportPage, OtherCardsHaveTheirChartAndTheirSentences)
+{
+    EXPECT_THAT(page_of(sample()), Not(HasSubstr("other cards")));
+    run lent = sample();
+    lent.peak_cards = 3.0 * (1 << 30);
+    lent.from_cards = 60.0 * (1 << 30);
+    lent.to_cards = 0;
+    lent.devices[0].held.push_back({"other cards", {0, 2, 3, 0}});
+    lent.devices[0].lent = {{"from cards", {0, 3, 3, 0}},
+                            {"to cards", {0, 0, 0, 0}}};
+    const std::string is = page_of(lent);
+    for (const char *each :
+         {"At most 3 GiB lay in the VRAM of other cards",
+          "40 GiB came to VRAM over the link", "60 GiB came from other cards",
+          "To and from other cards"})
+        EXPECT_THAT(is, HasSubstr(each));
+}
+
 TEST(ReportPage, LoadsNothingAndRunsNothing)
 {
     const std::string is = page_of(sample());

@@ -109,6 +109,52 @@ TEST(ReportTrace, HasThePeakOfAllDevicesTogether)
     EXPECT_EQ(is.devices.size(), 2u);
 }
 
+TEST(ReportTrace, TellsOtherCardsFromSystemRam)
+{
+    std::string lent = span(1, "fetch", 1000000, 500000, 64 * mib);
+    lent.insert(lent.rfind("}}"), ",\"card\":1");
+    std::string back = span(2, "write back", 1500000, 500000, 8 * mib);
+    back.insert(back.rfind("}}"), ",\"card\":1");
+    const run is = read_trace(
+        "t", rows() + lent + back +
+                 span(1, "fetch", 1000000, 500000, 16 * mib) +
+                 counter("VRAM", 1e6, 1) + counter("system RAM", 1e6, 5) +
+                 counter("other cards", 1e6, 70) + counter("VRAM", 2e6, 1) +
+                 counter("other cards", 2e6, 60) +
+                 counter("link to VRAM", 1e6, 16 * mib, "bytes/s") +
+                 counter("cards to VRAM", 1e6, 64 * mib, "bytes/s") +
+                 counter("VRAM to cards", 1e6, 8 * mib, "bytes/s") + "\n]\n");
+    EXPECT_EQ(is.to_vram, 80 * mib);
+    EXPECT_EQ(is.from_cards, 64 * mib);
+    EXPECT_EQ(is.to_cards, 8 * mib);
+    EXPECT_EQ(*is.peak_ram, 5);
+    EXPECT_EQ(is.peak_cards, 70);
+    ASSERT_EQ(is.devices.size(), 1u);
+    const device_memory &one = is.devices[0];
+    ASSERT_EQ(one.held.size(), 3u);
+    EXPECT_EQ(one.held[2].name, "other cards");
+    const auto sum = [&](const track &of) {
+        double bytes = 0;
+        for (const double each : of.values)
+            bytes += each * is.part_seconds;
+        return bytes;
+    };
+    EXPECT_NEAR(sum(one.crossed[0]), 16 * mib, 1);
+    ASSERT_EQ(one.lent.size(), 2u);
+    EXPECT_NEAR(sum(one.lent[0]), 64 * mib, 1);
+    EXPECT_NEAR(sum(one.lent[1]), 8 * mib, 1);
+}
+
+TEST(ReportTrace, OfATraceWithoutALenderNoOtherCardIsDrawn)
+{
+    const run is = read_trace("t", rows() + counter("VRAM", 1e6, 1) +
+                                       counter("system RAM", 1e6, 5) + "\n]\n");
+    ASSERT_EQ(is.devices.size(), 1u);
+    EXPECT_EQ(is.devices[0].held.size(), 2u);
+    EXPECT_TRUE(is.devices[0].lent.empty());
+    EXPECT_FALSE(is.peak_cards);
+}
+
 TEST(ReportTrace, DrawsTheLinkByItsCounters)
 {
     // A rate stands where it begins to hold, behind the levels of its end.

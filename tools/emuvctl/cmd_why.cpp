@@ -44,7 +44,7 @@ std::vector<device_summary> summaries(const process_statistics &of)
     std::vector<device_summary> made;
     for (std::size_t i = 0; i < of.devices.size(); i++) {
         auto all = cuda::summarize(of.devices[i], of.moves);
-        if (all.held.most_vram + all.held.most_ram > 0 || all.steps_ever > 0)
+        if (all.held.any() || all.steps_ever > 0)
             made.push_back({i, std::move(all)});
     }
     return made;
@@ -107,11 +107,34 @@ json step_json(const cuda::summary &of)
             {"untrusted_ns", whole(of.untrusted_ns)},
             {"fetched_bytes", whole(of.fetched_bytes)},
             {"evicted_bytes", whole(of.evicted_bytes)},
+            {"from_cards_bytes", whole(of.from_cards_bytes)},
+            {"to_cards_bytes", whole(of.to_cards_bytes)},
             {"in_place_bytes", whole(of.missed_bytes)},
             {"used_bytes", whole(of.used_bytes)},
-            {"link_share_to_vram", part_of(of.link_share(of.fetched_bytes))},
-            {"link_share_to_ram", part_of(of.link_share(of.evicted_bytes))},
+            {"link_share_to_vram", part_of(of.link_share(of.link_to_vram()))},
+            {"link_share_to_ram", part_of(of.link_share(of.link_to_ram()))},
             {"limit_ns", of.limit_ns > 0 ? whole(of.limit_ns) : json(nullptr)}};
+}
+
+// The places of its memory, from the fastest on.
+json tiers_json(const cuda::summary &of)
+{
+    json tiers = json::array();
+    tiers.push_back({{"tier", "vram"},
+                     {"bytes", of.held.vram},
+                     {"most_bytes", of.held.most_vram},
+                     {"limit_bytes", of.share_bytes},
+                     {"lends_bytes", of.held.lends}});
+    for (const auto &each : of.beyond)
+        tiers.push_back(
+            {{"tier", each.card < 0 ? std::string("ram")
+                                    : fmt::format("peer:{}", each.card)},
+             {"bytes", each.held_bytes},
+             {"most_bytes", each.most_bytes},
+             {"limit_bytes", each.limit_bytes},
+             {"fetched_bytes", each.moved.fetched_bytes},
+             {"evicted_bytes", each.moved.evicted_bytes}});
+    return tiers;
 }
 
 json device_json(const device_summary &what)
@@ -142,10 +165,12 @@ json device_json(const device_summary &what)
             {"ram_bytes", of.held.ram},
             {"most_vram_bytes", of.held.most_vram},
             {"most_ram_bytes", of.held.most_ram},
+            {"tiers", tiers_json(of)},
             {"share_bytes", of.share_bytes},
             {"virtual_bytes", of.virtual_bytes},
             {"card_bytes", of.card_bytes},
             {"in_ram_bytes", of.in_ram_bytes},
+            {"on_cards_bytes", of.on_cards_bytes},
             {"link_bytes_per_second",
              of.link_rate == 0 ? json(nullptr) : json(of.link_rate)},
             {"steps", of.steps_ever},

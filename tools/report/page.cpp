@@ -186,6 +186,11 @@ std::vector<chart> charts_of(const run &of)
         link.in = unit::rate;
         link.color = 2;
         link.tracks = each.crossed;
+        out.push_back(link);
+        if (each.lent.empty())
+            continue;
+        link.title = "To and from other cards" + where;
+        link.tracks = each.lent;
         out.push_back(std::move(link));
     }
     chart waits = base(trace ? "Time lost to waiting for memory"
@@ -343,7 +348,7 @@ score with_peaks_of(const run &of, score expected)
     if (expected.came || !of.peak_vram)
         return expected;
     came is;
-    is.peak_vram = *of.peak_vram;
+    is.peak_vram = *of.peak_vram + of.peak_cards.value_or(0);
     is.peak_ram = of.from == source::trace ? of.peak_ram.value_or(0) : 0;
     if (of.step)
         is.step_ms = *of.step * 1e3;

@@ -60,7 +60,8 @@ struct event
     std::string address;
     std::string says; // "name" of a thread, "kernel"
     std::string why;
-    double bytes = 0; // or bytes a second
+    double bytes = 0;  // or bytes a second
+    bool lent = false; // it names a card that lends
 };
 
 bool is_within(double value, double most)
@@ -119,9 +120,14 @@ private:
         std::size_t ram;
         std::size_t in;
         std::size_t out;
+        std::size_t cards;
+        std::size_t from_cards;
+        std::size_t to_cards;
         double vram_bytes = 0;
         double ram_bytes = 0;
-        double at = 0; // of the last level, seconds
+        double cards_bytes = 0;
+        bool is_lent = false; // it has counters of other cards
+        double at = 0;        // of the last level, seconds
     };
 
     void name_row(const event &each);
@@ -222,6 +228,8 @@ void sums::span(const event &each)
         const double out = each.name == "write back" ? each.bytes : 0;
         out_.to_vram += in;
         out_.to_ram += out;
+        out_.from_cards += each.lent ? in : 0;
+        out_.to_cards += each.lent ? out : 0;
         time_.amount(moved_in_, from, from + lasts, in);
         time_.amount(moved_out_, from, from + lasts, out);
         unit_moves(each, in, out);
@@ -247,49 +255,67 @@ sums::device *sums::device_of(std::string_view track, std::string_view &name)
         return &found->second;
     using kind = timeline::kind;
     return &devices_
-                .emplace(number, device{.vram = time_.add_track(kind::level),
-                                        .ram = time_.add_track(kind::level),
-                                        .in = time_.add_track(kind::amount),
-                                        .out = time_.add_track(kind::amount)})
+                .emplace(number,
+                         device{.vram = time_.add_track(kind::level),
+                                .ram = time_.add_track(kind::level),
+                                .in = time_.add_track(kind::amount),
+                                .out = time_.add_track(kind::amount),
+                                .cards = time_.add_track(kind::level),
+                                .from_cards = time_.add_track(kind::amount),
+                                .to_cards = time_.add_track(kind::amount)})
                 .first->second;
 }
 
 void sums::count(const event &each)
 {
-    static constexpr std::array<std::string_view, 4> names = {
-        "VRAM", "system RAM", "link to VRAM", "link to RAM"};
+    struct known
+    {
+        std::string_view name;
+        std::size_t device::*track;
+        double device::*level; // null: a rate
+        std::optional<double> run::*peak;
+    };
+    static constexpr std::array<known, 7> all = {{
+        {"VRAM", &device::vram, &device::vram_bytes, &run::peak_vram},
+        {"system RAM", &device::ram, &device::ram_bytes, &run::peak_ram},
+        {"other cards", &device::cards, &device::cards_bytes, &run::peak_cards},
+        {"link to VRAM", &device::in, nullptr, nullptr},
+        {"link to RAM", &device::out, nullptr, nullptr},
+        {"cards to VRAM", &device::from_cards, nullptr, nullptr},
+        {"VRAM to cards", &device::to_cards, nullptr, nullptr},
+    }};
     const std::string_view stem =
         std::string_view(each.name).substr(0, each.name.find(','));
-    if (std::find(names.begin(), names.end(), stem) == names.end()) {
-        foreign_++;
-        return;
-    }
+    const auto *const is =
+        std::find_if(all.begin(), all.end(),
+                     [&](const known &one) { return one.name == stem; });
     std::string_view name;
-    device *const of = device_of(each.name, name);
+    device *const of = is != all.end() ? device_of(each.name, name) : nullptr;
     if (of == nullptr) {
         foreign_++;
         return;
     }
     const double at = each.at_us / 1e6;
-    if (name == names[0] || name == names[1]) {
-        const bool vram = name == names[0];
-        (vram ? of->vram_bytes : of->ram_bytes) = each.bytes;
-        time_.level(vram ? of->vram : of->ram, at, each.bytes);
+    of->is_lent = of->is_lent || is->track == &device::cards;
+    if (is->level != nullptr) {
+        of->*is->level = each.bytes;
+        time_.level(of->*is->track, at, each.bytes);
         of->at = at;
-        double all = 0;
+        double sum = 0;
         for (const auto &[number, other] : devices_)
-            all += vram ? other.vram_bytes : other.ram_bytes;
-        auto &peak = vram ? out_.peak_vram : out_.peak_ram;
-        peak = std::max(peak.value_or(0), all);
+            sum += other.*is->level;
+        auto &peak = out_.*is->peak;
+        peak = std::max(peak.value_or(0), sum);
         return;
     }
     // The rate holds from there on to the levels that were counted with it.
     const double bytes = each.bytes * std::max(of->at - at, 0.0);
     if (bytes == 0)
         return;
-    const bool in = name == names[2];
-    counted_in_ += in ? bytes : 0;
-    time_.amount(in ? of->in : of->out, at, of->at, bytes);
+    counted_in_ += is->track == &device::in || is->track == &device::from_cards
+                       ? bytes
+                       : 0;
+    time_.amount(of->*is->track, at, of->at, bytes);
 }
 
 void sums::not_trusted(event &each)
@@ -323,13 +349,20 @@ void sums::add_devices()
     // Counters may stand elsewhere than the library puts them.
     const bool by_spans =
         devices_.size() == 1 && counted_in_ < out_.to_vram / 2;
-    for (const auto &[number, of] : devices_)
+    for (const auto &[number, of] : devices_) {
         out_.devices.push_back(
             {number,
              {{"VRAM", time_.values(of.vram)},
               {"system RAM", time_.values(of.ram)}},
              {{"to VRAM", rates(by_spans ? moved_in_ : of.in)},
               {"to RAM", rates(by_spans ? moved_out_ : of.out)}}});
+        device_memory &made = out_.devices.back();
+        if (!of.is_lent)
+            continue;
+        made.held.push_back({"other cards", time_.values(of.cards)});
+        made.lent = {{"from cards", rates(of.from_cards)},
+                     {"to cards", rates(of.to_cards)}};
+    }
 }
 
 // Units that lie one behind the other, of one size, are taken to be one piece
@@ -510,6 +543,8 @@ private:
                 now_.lasts_us = value;
         } else if (in_arguments() && (key_ == "bytes" || key_ == "bytes/s")) {
             now_.bytes = value;
+        } else if (in_arguments() && key_ == "card") {
+            now_.lent = true;
         }
         return true;
     }

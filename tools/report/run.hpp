@@ -37,8 +37,9 @@ struct track
 struct device_memory
 {
     unsigned device = 0;
-    std::vector<track> held;    ///< bytes
-    std::vector<track> crossed; ///< bytes a second, to the card and from it
+    std::vector<track> held;      ///< bytes
+    std::vector<track> crossed;   ///< bytes a second, to the card and from it
+    std::vector<track> lent = {}; ///< the same, of other cards; may be empty
 };
 
 /// Events of one kind, added up.
@@ -85,12 +86,15 @@ struct run
     double part_seconds = 0;         ///< of the charts' parts
     std::optional<double> peak_vram; ///< bytes, of all devices together
     std::optional<double> peak_ram;
-    double to_vram = 0; ///< bytes over the link
-    double to_ram = 0;
-    double waited = 0;          ///< seconds, of all threads: for memory
-    double missed = 0;          ///< bytes that foreseen work found in RAM
-    double unforeseen = 0;      ///< bytes that other work found there
-    std::optional<double> step; ///< seconds; of a tape with marks
+    std::optional<double> peak_cards; ///< of a trace's: lent by other cards
+    double to_vram = 0;               ///< bytes that were copied there
+    double to_ram = 0;                ///< ... from there
+    double from_cards = 0;            ///< of to_vram: from other cards
+    double to_cards = 0;              ///< of to_ram: to other cards
+    double waited = 0;                ///< seconds, of all threads: for memory
+    double missed = 0;                ///< bytes that foreseen work found in RAM
+    double unforeseen = 0;            ///< bytes that other work found there
+    std::optional<double> step;       ///< seconds; of a tape with marks
 
     std::vector<device_memory> devices;
     track waits; ///< seconds of each part

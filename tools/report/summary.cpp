@@ -52,6 +52,9 @@ json json_of(const run &of)
     if (trace) {
         out["missed_bytes"] = whole(of.missed);
         out["unforeseen_bytes"] = whole(of.unforeseen);
+        out["peak_cards_bytes"] = whole(of.peak_cards.value_or(0));
+        out["from_cards_bytes"] = whole(of.from_cards);
+        out["to_cards_bytes"] = whole(of.to_cards);
     }
     for (const auto &[key, value] : of.about)
         out["about"][key] = value;
@@ -147,12 +150,13 @@ std::string_view meaning(std::string_view row, std::string_view name)
         std::string_view name;
         std::string_view is;
     };
-    static constexpr std::array<known, 25> all = {{
+    static constexpr std::array<known, 26> all = {{
         {"to VRAM", "fetch", "came ahead of its use, with a copy"},
         {"to VRAM", "make place", "came without a copy: its bytes were freed"},
         {"to VRAM", "called off", "was needed where it was"},
         {"to RAM", "write back", "left, and had changed: with a copy"},
         {"to RAM", "drop", "left without a copy: RAM had its bytes"},
+        {"to RAM", "rehouse", "left another card that others wait for"},
         {"to RAM", "called off", "was needed where it was"},
         {"waits", "launch", "a launch waited for memory; still missing then"},
         {"waits", "missed", "foreseen work found it in RAM, and read it there"},
@@ -193,11 +197,22 @@ std::vector<std::string> sentences(const run &of)
         out.push_back(fmt::format(
             "At most {} lay in VRAM, and {} in system RAM.",
             say_bytes(*of.peak_vram), say_bytes(of.peak_ram.value_or(0))));
-    out.push_back(fmt::format(
-        "{} came to VRAM over the link, and {} went back: {} of "
-        "traffic on average.",
-        say_bytes(of.to_vram), say_bytes(of.to_ram),
-        say_rate(of.seconds > 0 ? (of.to_vram + of.to_ram) / of.seconds : 0)));
+    if (of.peak_cards.value_or(0) > 0)
+        out.push_back(fmt::format("At most {} lay in the VRAM of other cards.",
+                                  say_bytes(*of.peak_cards)));
+    const double in = of.to_vram - of.from_cards;
+    const double back = of.to_ram - of.to_cards;
+    out.push_back(
+        fmt::format("{} came to VRAM over the link, and {} went back: {} of "
+                    "traffic on average.",
+                    say_bytes(in), say_bytes(back),
+                    say_rate(of.seconds > 0 ? (in + back) / of.seconds : 0)));
+    if (of.from_cards + of.to_cards > 0)
+        out.push_back(fmt::format(
+            "{} came from other cards, and {} went there: {} on average.",
+            say_bytes(of.from_cards), say_bytes(of.to_cards),
+            say_rate(of.seconds > 0 ? (of.from_cards + of.to_cards) / of.seconds
+                                    : 0)));
     if (of.waited > 0)
         out.push_back(fmt::format(
             "Launches waited {} for memory, all threads together: {} of the "

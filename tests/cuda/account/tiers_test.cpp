@@ -95,6 +95,35 @@ TEST_F(Tiers, MemoryOfTheDriversOwnIsChargedAsSystemRam)
     EXPECT_EQ(own.read().virtual_used_bytes, 0U);
 }
 
+TEST_F(Tiers, WhatIsHeldIsShownByPlaceAndByTheCardThatLendsIt)
+{
+    held_bytes shown;
+    held_bytes lender;
+    all.show_in(shown);
+    second.show_in(lender);
+    EXPECT_EQ(shown.lent[1].limit, 40 * MiB);
+    EXPECT_EQ(shown.lent[2].limit, 10 * MiB);
+    EXPECT_FALSE(shown.any());
+    EXPECT_TRUE(second.charge_physical(4 * MiB)) << "the program's own there";
+    const std::uint64_t one = charge(20 * MiB);
+    const std::uint64_t two = charge(9 * MiB);
+    const std::uint64_t three = charge(10 * MiB);
+    EXPECT_EQ(shown.lent[1].now, 20 * MiB);
+    EXPECT_EQ(shown.lent[2].now, 9 * MiB);
+    EXPECT_EQ(shown.ram, 10 * MiB);
+    EXPECT_EQ(shown.beyond(), 39 * MiB);
+    EXPECT_EQ(lender.vram, 24 * MiB);
+    EXPECT_EQ(lender.lends, 20 * MiB);
+    all.uncharge_virtual(20 * MiB, one);
+    all.uncharge_virtual(9 * MiB, two);
+    all.uncharge_virtual(10 * MiB, three);
+    EXPECT_EQ(shown.beyond(), 0U);
+    EXPECT_EQ(shown.most_beyond(), 39 * MiB);
+    EXPECT_EQ(shown.lent[1].most, 20 * MiB);
+    EXPECT_EQ(lender.vram, 4 * MiB);
+    EXPECT_EQ(lender.lends, 0U);
+}
+
 TEST_F(Tiers, TheShareItselfIsTheOwnLedgers)
 {
     EXPECT_TRUE(all.charge_physical(60 * MiB));

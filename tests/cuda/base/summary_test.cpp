@@ -248,6 +248,72 @@ TEST(Summary, ThePartsOfTheTextAreInOrder)
     }
 }
 
+// Of the 1.5 GiB that a step fetches, another card has a half.
+device_statistics lent()
+{
+    device_statistics made = moving();
+    made.held.ram = made.held.most_ram = GiB;
+    made.held.lent[1] = {30 * GiB, 2 * GiB, 3 * GiB};
+    made.on_cards_bytes = GiB;
+    made.with_card[1] = {64 * GiB, 4 * GiB};
+    made.with_ram = {32 * GiB, 2 * GiB};
+    for (auto &each : made.kept)
+        each.with_cards = {3 * GiB / 4, GiB / 16};
+    return made;
+}
+
+TEST(Summary, WithALenderEachPlaceIsToldOfWithItsTraffic)
+{
+    const std::string text = all_of(lent());
+    for (const char *part :
+         {"VRAM 6 GiB of 6 GiB, system RAM 1 GiB of 48 GiB",
+          "  beyond VRAM        HELD         OF    AT MOST      FETCHED      "
+          "EVICTED",
+          "  peer:1            2 GiB     30 GiB      3 GiB       64 GiB       "
+          " 4 GiB",
+          "  system RAM        1 GiB     48 GiB      1 GiB       32 GiB       "
+          " 2 GiB",
+          "1 GiB of the program's memory lie on other cards, 512 MiB in system "
+          "RAM",
+          "to VRAM            768 MiB a step, 20.1 GB/s: 40 % of the link",
+          "to RAM              64 MiB a step, 1.7 GB/s: 3 % of the link",
+          "from cards         768 MiB a step, 20.1 GB/s\n",
+          "to cards            64 MiB a step, 1.7 GB/s\n"})
+        EXPECT_TRUE(has(text, part)) << part << "\nnot in\n" << text;
+}
+
+TEST(Summary, WithoutALenderNoOtherCardIsSpokenOf)
+{
+    const std::string text = all_of(moving());
+    EXPECT_FALSE(has(text, "cards")) << text;
+    EXPECT_FALSE(has(text, "peer")) << text;
+}
+
+TEST(Summary, OnlyWhatLiesInSystemRamHasToCrossTheLink)
+{
+    // Of 1.5 GiB beyond the share another card has room for all.
+    EXPECT_DOUBLE_EQ(summarize(lent(), true).limit_ns, 30e6);
+    EXPECT_NEAR(summarize(moving(), true).limit_ns, 32.2e6, 0.1e6);
+}
+
+TEST(Summary, WhatLiesOnOtherCardsAloneIsNotTakenForVram)
+{
+    device_statistics of = lent();
+    of.held.ram = of.held.most_ram = 0;
+    EXPECT_FALSE(has(all_of(of), "all of its memory is in VRAM"));
+    EXPECT_TRUE(has(all_of(of, false), "what lies beyond VRAM is read there"));
+    EXPECT_TRUE(
+        has(summarize(of, false).advice, "try --move: 2 GiB lie beyond VRAM"));
+}
+
+TEST(Summary, OfACardThatLendsItIsSaidHowMuch)
+{
+    device_statistics of;
+    of.held.vram = of.held.most_vram = 3 * GiB;
+    of.held.lends = 2 * GiB;
+    EXPECT_TRUE(has(all_of(of), "2 GiB of that VRAM are lent"));
+}
+
 // Readers tame a page's lists; its numbers may be any.
 TEST(Summary, AnyNumbersMakeWholeLines)
 {

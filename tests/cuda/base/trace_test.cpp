@@ -219,9 +219,9 @@ TEST(Trace, CountersComeSeldomAndOnlyWithNews)
         ASSERT_EQ(on.open(file.c_str()), 0);
         on.count({0, 100, 50}, 1000 * ms);
         on.count({0, 100, 50}, 2000 * ms); // nothing new
-        on.crossed(0, 4'000'000, 1'000'000);
+        on.crossed(0, {4'000'000, 1'000'000}, -1);
         on.count({0, 100, 50}, 2010 * ms);
-        on.crossed(0, 4'000'000, 0);
+        on.crossed(0, {4'000'000, 0}, -1);
         on.count({0, 100, 50}, 2011 * ms); // too soon
         on.count({0, 100, 50}, 2020 * ms);
         on.count({0, 100, 50}, 2030 * ms); // the link rests from here on
@@ -239,6 +239,37 @@ TEST(Trace, CountersComeSeldomAndOnlyWithNews)
                        "\"args\":{\"bytes/s\":0}"),
               std::string::npos)
         << all;
+}
+
+TEST(Trace, OtherCardsHaveTracksOnceTheyHoldAnything)
+{
+    constexpr std::uint64_t ms = 1'000'000;
+    const std::string file = file_of_this_process();
+    {
+        trace on;
+        ASSERT_EQ(on.open(file.c_str()), 0);
+        on.count({0, 100, 50, 0}, 1000 * ms);
+        on.crossed(0, {4'000'000, 1'000'000}, 1);
+        on.crossed(0, {1'000'000, 0}, -1);
+        on.count({0, 100, 50, 70}, 1010 * ms);
+        on.count({0, 100, 50, 0}, 1020 * ms); // all has come home
+        on.span(trace::row::to_vram, "fetch", ms, 2 * ms, 16, 32, 7, 1);
+        on.span(trace::row::to_vram, "fetch", ms, 2 * ms, 16, 32, 7);
+    }
+    const std::string all = taken(file);
+    EXPECT_EQ(count(all, "\"other cards\""), 2) << all;
+    for (const char *const one :
+         {"\"other cards\",\"ts\":1010000.000,\"args\":{\"bytes\":70}",
+          "\"other cards\",\"ts\":1020000.000,\"args\":{\"bytes\":0}",
+          "\"cards to "
+          "VRAM\",\"ts\":1000000.000,\"args\":{\"bytes/s\":400000000}",
+          "\"VRAM to "
+          "cards\",\"ts\":1000000.000,\"args\":{\"bytes/s\":100000000}",
+          "\"link to "
+          "VRAM\",\"ts\":1000000.000,\"args\":{\"bytes/s\":100000000}"})
+        EXPECT_NE(all.find(one), std::string::npos) << one << " not in " << all;
+    EXPECT_EQ(count(all, "\"next_use\":7,\"card\":1}"), 1) << all;
+    EXPECT_EQ(count(all, "\"next_use\":7}"), 1) << all;
 }
 
 TEST(Trace, SaysWhyItsFileCannotBeOpened)

@@ -32,7 +32,7 @@ protected:
             all_.landed(one, step_, now_);
         }
     }
-    void publish() { all_.publish({treatment::moving, 7, large_}, now_); }
+    void publish() { all_.publish({treatment::moving, 7, 3, large_}, now_); }
 
     device_statistics page_;
     figures all_{&page_};
@@ -45,7 +45,8 @@ TEST_F(Figures, AStepIsARoundWithItsBytesAndItsTime)
 {
     go_round(30 * ms); // the first tells how long a round is,
     go_round(30 * ms); // the next one begins an entry
-    all_.count({.fetched_bytes = 100, .evicted_bytes = 10, .miss_bytes = 1});
+    all_.moved({100, 10}, -1);
+    all_.missed(1);
     go_round(30 * ms);
     EXPECT_TRUE(all_.is_due(now_));
     publish();
@@ -74,6 +75,28 @@ TEST_F(Figures, WorkIsHandedOverUntilItHasDeparted)
     EXPECT_TRUE(all_.is_handing_over());
     all_.handed_over();
     EXPECT_FALSE(all_.is_handing_over());
+}
+
+TEST_F(Figures, EachPlaceHasItsTrafficAndAStepThatWithOtherCards)
+{
+    go_round(30 * ms);
+    all_.moved({1000, 500}, 2); // before the first entry: it counts for ever
+    go_round(30 * ms);
+    all_.moved({100, 10}, -1);
+    all_.moved({40, 4}, 2);
+    all_.moved({2, 1}, 0);
+    go_round(30 * ms);
+    publish();
+    EXPECT_EQ(page_.in_ram_bytes, 7u);
+    EXPECT_EQ(page_.on_cards_bytes, 3u);
+    ASSERT_EQ(page_.entries, 1u);
+    EXPECT_EQ(page_.kept[0].fetched_bytes, 142u);
+    EXPECT_EQ(page_.kept[0].evicted_bytes, 15u);
+    EXPECT_EQ(page_.kept[0].with_cards, (moved_bytes{42, 5}));
+    EXPECT_EQ(page_.with_ram, (moved_bytes{100, 10}));
+    EXPECT_EQ(page_.with_card[0], (moved_bytes{2, 1}));
+    EXPECT_EQ(page_.with_card[1], moved_bytes{});
+    EXPECT_EQ(page_.with_card[2], (moved_bytes{1040, 504}));
 }
 
 TEST_F(Figures, ShortStepsShareAnEntry)

@@ -18,6 +18,12 @@ struct nvmlProcessInfo_t
     unsigned gpuInstanceId;
     unsigned computeInstanceId;
 };
+struct nvmlMemory_t
+{
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+};
 
 namespace {
 
@@ -33,6 +39,12 @@ template <typename Function>
 Function *find(const char *name)
 {
     return reinterpret_cast<Function *>(dlsym(driver, name));
+}
+
+// Handles count from one: none is null.
+int ordinal_of(const void *device)
+{
+    return static_cast<int>(reinterpret_cast<std::size_t>(device) - 1);
 }
 
 } // namespace
@@ -80,8 +92,7 @@ SIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void *device,
     if (!device || !count)
         return invalid_argument;
     const emuv_sim_api *api = find<decltype(emuv_sim_get)>("emuv_sim_get")();
-    const auto ordinal =
-        static_cast<int>(reinterpret_cast<std::size_t>(device) - 1);
+    const int ordinal = ordinal_of(device);
     const unsigned room = *count;
     *count = 2;
     if (room < *count)
@@ -90,5 +101,26 @@ SIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void *device,
     all[0] = {1, 1ULL << 30, ~0U, ~0U};
     all[1] = {static_cast<unsigned>(getpid()), api->vram_used(ordinal), ~0U,
               ~0U};
+    return success;
+}
+
+SIM_EXPORT int nvmlDeviceGetIndex(void *device, unsigned *index)
+{
+    if (!device || !index)
+        return invalid_argument;
+    *index = static_cast<unsigned>(ordinal_of(device));
+    return success;
+}
+
+SIM_EXPORT int nvmlDeviceGetMemoryInfo(void *device, nvmlMemory_t *memory)
+{
+    if (!device || !memory)
+        return invalid_argument;
+    const emuv_sim_api *api = find<decltype(emuv_sim_get)>("emuv_sim_get")();
+    std::size_t total = 0;
+    find<decltype(cuDeviceTotalMem)>("cuDeviceTotalMem_v2")(&total,
+                                                            ordinal_of(device));
+    const unsigned long long used = api->vram_used(ordinal_of(device));
+    *memory = {total, total - used, used};
     return success;
 }

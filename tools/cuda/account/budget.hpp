@@ -149,6 +149,13 @@ public:
         return charged_to(device).avoid(gone.token);
     }
 
+    /// For a moment no memory beyond the share is charged where what this
+    /// token stands for would lie.
+    void avoid(int device, std::uint64_t token)
+    {
+        charged_to(device).avoid(token);
+    }
+
     /// So many bytes more of what is charged are another process's: CUDA takes
     /// none of them for this one.
     void not_measured(int device, std::int64_t bytes)

@@ -23,6 +23,8 @@ struct usage
     std::uint64_t virtual_bytes = 0;
     std::uint64_t physical_used_bytes = 0;
     std::uint64_t virtual_used_bytes = 0;
+    /// Of virtual_bytes: VRAM of other cards.
+    std::uint64_t lent_bytes = 0;
     /// Free physical bytes belong to charges that wait: others fail.
     bool spoken_for = false;
 
@@ -39,6 +41,18 @@ struct usage
                    : 0;
     }
 };
+
+/// Marks the token of a charge on another card; the rest is its ordinal. No
+/// region of an instance begins so far up.
+inline constexpr std::uint64_t lent_mark = std::uint64_t{1} << 63;
+
+/// The card where the memory lies that a charge of virtual memory stands for.
+/// @param token  as charge_virtual() gave it
+/// @return -1 for system RAM
+constexpr int peer_of(std::uint64_t token)
+{
+    return (token & lent_mark) != 0 ? static_cast<int>(token & ~lent_mark) : -1;
+}
 
 /// Counts of what a process has done, as emuv_report has them.
 struct counters
@@ -88,8 +102,25 @@ public:
     {
         // Before another thread can charge them, or both would show as held.
         vram_ -= bytes;
-        note_less(&held_bytes::vram, bytes);
+        if (shown_ != nullptr)
+            note_less(shown_->vram, bytes);
         give_physical(bytes);
+    }
+
+    /// As charge_physical(), for memory of another device of this process.
+    bool charge_lent(std::uint64_t bytes)
+    {
+        if (!charge_physical(bytes))
+            return false;
+        if (shown_ != nullptr)
+            std::atomic_ref(shown_->lends) += bytes;
+        return true;
+    }
+    void uncharge_lent(std::uint64_t bytes)
+    {
+        if (shown_ != nullptr)
+            note_less(shown_->lends, bytes);
+        uncharge_physical(bytes);
     }
 
     /// The bytes of VRAM that are charged here to this process. While a charge
@@ -99,7 +130,7 @@ public:
     /// Shows the bytes that are charged to this process there, too. Others may
     /// read them and write to them: nothing is decided by them. Before the
     /// first charge. @param where  outlives this object
-    void show_in(held_bytes &where) { shown_ = &where; }
+    virtual void show_in(held_bytes &where) { shown_ = &where; }
 
     /// The sum of all bytes that were ever charged, uncharged ones included.
     std::uint64_t ever_physical_bytes() const { return ever_physical_bytes_; }
@@ -111,7 +142,7 @@ public:
     {
         if (!take_virtual(bytes, token))
             return false;
-        note_more(&held_bytes::ram, &held_bytes::most_ram, bytes);
+        note_beyond(bytes, token);
         return true;
     }
     /// The same, of system RAM alone.
@@ -119,12 +150,14 @@ public:
     {
         if (!take_ram(bytes, token))
             return false;
-        note_more(&held_bytes::ram, &held_bytes::most_ram, bytes);
+        note_beyond(bytes, token);
         return true;
     }
     void uncharge_virtual(std::uint64_t bytes, std::uint64_t token)
     {
-        note_less(&held_bytes::ram, bytes);
+        if (shown_ != nullptr)
+            note_less(peer_of(token) < 0 ? shown_->ram : lent(token).now,
+                      bytes);
         give_virtual(bytes, token);
     }
 
@@ -170,37 +203,49 @@ private:
     {
         if (charged) {
             vram_ += bytes;
-            note_more(&held_bytes::vram, &held_bytes::most_vram, bytes);
+            if (shown_ != nullptr)
+                note_more(shown_->vram, shown_->most_vram, bytes);
             ever_physical_bytes_ += bytes;
         }
         return charged;
     }
 
-    void note_more(std::uint64_t held_bytes::*sum,
-                   std::uint64_t held_bytes::*most, std::uint64_t bytes)
+    // Of a token of another card, where that is shown.
+    lent_bytes &lent(std::uint64_t token) const
+    {
+        return shown_
+            ->lent[static_cast<unsigned>(peer_of(token)) % max_devices];
+    }
+
+    void note_beyond(std::uint64_t bytes, std::uint64_t token)
     {
         if (shown_ == nullptr)
             return;
-        const std::uint64_t now = std::atomic_ref(shown_->*sum) += bytes;
-        const std::atomic_ref peak(shown_->*most);
+        if (peer_of(token) < 0)
+            note_more(shown_->ram, shown_->most_ram, bytes);
+        else
+            note_more(lent(token).now, lent(token).most, bytes);
+    }
+
+    static void note_more(std::uint64_t &sum, std::uint64_t &most,
+                          std::uint64_t bytes)
+    {
+        const std::uint64_t now = std::atomic_ref(sum) += bytes;
+        const std::atomic_ref peak(most);
         std::uint64_t before = peak.load();
         while (before < now && !peak.compare_exchange_weak(before, now)) {
         }
     }
 
-    void note_less(std::uint64_t held_bytes::*sum, std::uint64_t bytes)
+    static void note_less(std::uint64_t &sum, std::uint64_t bytes)
     {
-        if (shown_ != nullptr)
-            std::atomic_ref(shown_->*sum) -= bytes;
+        std::atomic_ref(sum) -= bytes;
     }
 
     std::atomic<std::uint64_t> vram_{0}; // charged to this process
     held_bytes *shown_ = nullptr;
     std::atomic<std::uint64_t> ever_physical_bytes_{0};
 };
-
-/// How many devices a shared ledger has columns for.
-inline constexpr unsigned max_devices = 64;
 
 /// The one of these that a device has; devices behind the last one share it.
 /// @param all  one at least

@@ -31,10 +31,12 @@ usage tiered_ledger::read() const
         const std::uint64_t used = each->used.load();
         const std::uint64_t left = each->of.bytes - used;
         const usage peer = each->of.limits->read();
-        now.virtual_used_bytes += used;
-        now.virtual_bytes +=
+        const std::uint64_t lendable =
             used +
             (peer.spoken_for ? 0 : std::min(left, peer.physical_free_bytes()));
+        now.virtual_used_bytes += used;
+        now.virtual_bytes += lendable;
+        now.lent_bytes += lendable;
     }
     return now;
 }
@@ -49,7 +51,7 @@ bool tiered_ledger::take(lent &from, std::uint64_t bytes)
         if (bytes > from.of.bytes - used)
             return false;
     } while (!from.used.compare_exchange_weak(used, used + bytes));
-    if (from.of.limits->charge_physical(bytes))
+    if (from.of.limits->charge_lent(bytes))
         return true;
     from.used -= bytes;
     return false;
@@ -81,8 +83,16 @@ void tiered_ledger::give_virtual(std::uint64_t bytes, std::uint64_t token)
         own_.uncharge_virtual(bytes, token);
         return;
     }
-    from->of.limits->uncharge_physical(bytes);
+    from->of.limits->uncharge_lent(bytes);
     from->used -= bytes;
+}
+
+void tiered_ledger::show_in(held_bytes &where)
+{
+    ledger::show_in(where);
+    for (const auto &each : peers_)
+        where.lent[static_cast<unsigned>(each->of.device) % max_devices].limit =
+            each->of.bytes;
 }
 
 bool tiered_ledger::avoid(std::uint64_t token)

@@ -19,18 +19,6 @@ struct peer_tier
     ledger *limits = nullptr; ///< that card's, which is charged too
 };
 
-/// Marks the token of a charge on another card; the rest is its ordinal. No
-/// region of an instance begins so far up.
-inline constexpr std::uint64_t lent_mark = std::uint64_t{1} << 63;
-
-/// The card where the memory lies that a charge of virtual memory stands for.
-/// @param token  as charge_virtual() gave it
-/// @return -1 for system RAM
-constexpr int peer_of(std::uint64_t token)
-{
-    return (token & lent_mark) != 0 ? static_cast<int>(token & ~lent_mark) : -1;
-}
-
 /// The ledger of a device that may use other cards. Virtual memory is charged
 /// to the first card that has room, by its own ledger, too; then to system RAM.
 /// All else is the device's own ledger's.
@@ -49,6 +37,7 @@ public:
     bool can_wait() const override { return own_.can_wait(); }
     void call_off_waits() override { own_.call_off_waits(); }
     bool avoid(std::uint64_t token) override;
+    void show_in(held_bytes &where) override;
 
 private:
     struct lent

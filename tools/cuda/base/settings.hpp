@@ -63,6 +63,16 @@ struct settings
     {
         return move != move_kind::off;
     }
+
+    /// The limit on a device's VRAM, where there are no instances.
+    /// @param card  all that the card has
+    std::uint64_t vram_limit(int device, std::uint64_t card) const
+    {
+        for (const tier &each : tiers)
+            if (each.device == device)
+                return each.bytes;
+        return physical_bytes.value_or(card);
+    }
 };
 
 /// Reads them. The strings that the result points to are the environment's.

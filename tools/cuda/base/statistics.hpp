@@ -11,6 +11,17 @@
 
 namespace emuv::cuda {
 
+/// Devices that are limited and told of; later ones share the last's limits.
+inline constexpr unsigned max_devices = 64;
+
+/// VRAM of one card that lends it to another.
+struct lent_bytes
+{
+    std::uint64_t limit = 0; ///< 0: it lends none
+    std::uint64_t now = 0;
+    std::uint64_t most = 0;
+};
+
 /// Bytes that a process is charged for on a device, at this moment and at most.
 /// Written one by one, in any order.
 struct held_bytes
@@ -19,6 +30,41 @@ struct held_bytes
     std::uint64_t ram = 0;
     std::uint64_t most_vram = 0;
     std::uint64_t most_ram = 0;
+    std::uint64_t lends = 0; ///< of vram: memory of other devices
+    lent_bytes lent[max_devices] =
+        {}; ///< beyond vram, by the card where it lies
+
+    /// Held on other cards, and at most.
+    lent_bytes on_cards() const
+    {
+        lent_bytes all;
+        for (const lent_bytes &each : lent) {
+            all.limit += each.limit;
+            all.now += each.now;
+            all.most += each.most;
+        }
+        return all;
+    }
+    /// Held beyond VRAM, and at most.
+    std::uint64_t beyond() const { return ram + on_cards().now; }
+    std::uint64_t most_beyond() const { return most_ram + on_cards().most; }
+    /// True if it has ever held anything.
+    bool any() const { return most_vram != 0 || most_beyond() != 0; }
+};
+
+/// Bytes that were copied between VRAM and one place beyond it.
+struct moved_bytes
+{
+    std::uint64_t fetched_bytes = 0; ///< to VRAM
+    std::uint64_t evicted_bytes = 0; ///< from VRAM
+
+    moved_bytes &operator+=(const moved_bytes &more)
+    {
+        fetched_bytes += more.fetched_bytes;
+        evicted_bytes += more.evicted_bytes;
+        return *this;
+    }
+    bool operator==(const moved_bytes &) const = default;
 };
 
 /// One step of a program's rhythm, or several short ones together.
@@ -34,9 +80,10 @@ struct step_figures
     /// Kernels ran that are not trusted, so that nothing moved. Not a part of
     /// the others.
     std::uint64_t untrusted_ns = 0;
-    std::uint64_t fetched_bytes = 0; ///< crossed the link to VRAM
-    std::uint64_t evicted_bytes = 0; ///< crossed the link to system RAM
-    std::uint64_t missed_bytes = 0;  ///< that work was given in system RAM
+    std::uint64_t fetched_bytes = 0; ///< copied to VRAM
+    std::uint64_t evicted_bytes = 0; ///< copied from VRAM
+    moved_bytes with_cards = {};     ///< of those: from and to other cards
+    std::uint64_t missed_bytes = 0;  ///< that work was given beyond VRAM
     std::uint64_t used_bytes = 0;    ///< of all units that work was given
     std::uint32_t steps = 0;         ///< that are together here
     std::uint32_t launches = 0;
@@ -49,7 +96,7 @@ struct crossing_allocation
 {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t ram_bytes = 0; ///< in system RAM at this moment
+    std::uint64_t ram_bytes = 0; ///< beyond VRAM at this moment
     std::uint64_t fetched_bytes = 0;
     std::uint64_t evicted_bytes = 0;
 };
@@ -88,9 +135,12 @@ struct device_statistics
     std::uint64_t virtual_bytes = 0; ///< of system RAM
     std::uint32_t turn = 0;
     treatment is = treatment::resident;
-    std::uint64_t in_ram_bytes = 0; ///< of the program's memory that can move
-    std::uint64_t steps = 0;        ///< ever
-    std::uint64_t round = 0;        ///< launches in a step; 0: no rhythm known
+    /// Of the program's memory that can move: beyond VRAM, and of that on other
+    /// cards.
+    std::uint64_t in_ram_bytes = 0;
+    std::uint64_t on_cards_bytes = 0;
+    std::uint64_t steps = 0; ///< ever
+    std::uint64_t round = 0; ///< launches in a step; 0: no rhythm known
     /// The last ones, in a ring: entries ever, of which the last are kept.
     std::uint64_t entries = 0;
     step_figures kept[max_kept];
@@ -100,14 +150,16 @@ struct device_statistics
     std::uint32_t kernels = 0;
     crossing_allocation most_crossing[max_listed];
     untrusted_kernel most_costly[max_listed];
-    char stopped[160] = {}; ///< why movement ended
+    char stopped[160] = {};                  ///< why movement ended
+    moved_bytes with_ram = {};               ///< ever
+    moved_bytes with_card[max_devices] = {}; ///< ever, by the card that lends
 };
 
 /// The head of a process's page. As many device_statistics follow.
 struct statistics_head
 {
     static constexpr std::uint64_t right_magic = 0x3161747356756d65; // emuVsta1
-    static constexpr std::uint32_t right_version = 1;
+    static constexpr std::uint32_t right_version = 2;
     static constexpr std::size_t max_vain = 4;
 
     std::uint64_t magic = 0;

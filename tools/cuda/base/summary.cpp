@@ -101,6 +101,9 @@ void add_steps(const device_statistics &of, summary &to)
         to.untrusted_ns += static_cast<double>(one.untrusted_ns);
         to.fetched_bytes += static_cast<double>(one.fetched_bytes);
         to.evicted_bytes += static_cast<double>(one.evicted_bytes);
+        to.from_cards_bytes +=
+            static_cast<double>(one.with_cards.fetched_bytes);
+        to.to_cards_bytes += static_cast<double>(one.with_cards.evicted_bytes);
         to.missed_bytes += static_cast<double>(one.missed_bytes);
         to.used_bytes += static_cast<double>(one.used_bytes);
         launches += one.launches;
@@ -112,7 +115,8 @@ void add_steps(const device_statistics &of, summary &to)
     for (double *const each :
          {&to.took_ns, &to.link_ns, &to.mapping_ns, &to.standing_ns,
           &to.program_ns, &to.untrusted_ns, &to.fetched_bytes,
-          &to.evicted_bytes, &to.missed_bytes, &to.used_bytes})
+          &to.evicted_bytes, &to.from_cards_bytes, &to.to_cards_bytes,
+          &to.missed_bytes, &to.used_bytes})
         *each /= count;
     to.launches = launches / count;
     // Waits that began in the step before may count in this one.
@@ -123,6 +127,21 @@ void add_steps(const device_statistics &of, summary &to)
             *each *= to.took_ns / idle;
     to.computing_ns = std::max(to.took_ns - idle, 0.0);
     to.untrusted_ns = std::min(to.untrusted_ns, to.took_ns);
+}
+
+void add_places(const device_statistics &of, summary &to)
+{
+    for (unsigned card = 0; card < max_devices; card++)
+        if (const lent_bytes &one = of.held.lent[card]; one.limit > 0)
+            to.beyond.push_back({.card = static_cast<int>(card),
+                                 .limit_bytes = one.limit,
+                                 .held_bytes = one.now,
+                                 .most_bytes = one.most,
+                                 .moved = of.with_card[card]});
+    to.beyond.push_back({.limit_bytes = of.virtual_bytes,
+                         .held_bytes = of.held.ram,
+                         .most_bytes = of.held.most_ram,
+                         .moved = of.with_ram});
 }
 
 void add_lists(const device_statistics &of, summary &to)
@@ -172,13 +191,13 @@ bool reads_in_place(const summary &of)
 std::string advise_at_rest(const summary &of, bool moves)
 {
     const double in_ram =
-        static_cast<double>(moves ? of.in_ram_bytes : of.held.ram);
+        static_cast<double>(moves ? of.in_ram_bytes : of.held.beyond());
     if (in_ram == 0)
         return "";
     if (!moves)
-        return "try --move: " + size_of(in_ram) +
-               " lie in system RAM, and each use reads them over the link; "
-               "or " +
+        return "try --move: " + size_of(in_ram) + " lie " +
+               (of.held.on_cards().now > 0 ? "beyond VRAM" : "in system RAM") +
+               ", and each use reads them over the link; or " +
                more_vram(of, in_ram);
     return more_vram(of, in_ram);
 }
@@ -252,12 +271,18 @@ const char *said(treatment is)
     return "it stays where it is";
 }
 
-std::string crossing_line(const summary &of, const char *way, double bytes)
+std::string rate_line(const summary &of, const char *way, double bytes)
 {
     std::string line = text("  %-15s %10s a step", way, size_of(bytes).c_str());
     const double seconds = of.took_ns / 1e9;
     if (seconds > 0)
         line += ", " + tenths(bytes / seconds / 1e9) + " GB/s";
+    return line;
+}
+
+std::string crossing_line(const summary &of, const char *way, double bytes)
+{
+    std::string line = rate_line(of, way, bytes);
     if (const double share = of.link_share(bytes); share >= 0)
         line += text(": %" PRIu64 " %% of the link", rounded(share * 100));
     return line;
@@ -288,12 +313,16 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
     part("standing still", of.standing_ns,
          "memory was mapped for untrusted kernels");
     part("program", of.program_ns, "the card was given nothing to do");
-    lines.push_back(crossing_line(of, "to VRAM", of.fetched_bytes));
-    lines.push_back(crossing_line(of, "to RAM", of.evicted_bytes));
+    lines.push_back(crossing_line(of, "to VRAM", of.link_to_vram()));
+    lines.push_back(crossing_line(of, "to RAM", of.link_to_ram()));
+    if (of.is_lent()) {
+        lines.push_back(rate_line(of, "from cards", of.from_cards_bytes));
+        lines.push_back(rate_line(of, "to cards", of.to_cards_bytes));
+    }
     if (of.missed_bytes > 0)
-        lines.push_back(text("  %-15s %10s a step were given to work in system "
-                             "RAM",
-                             "in place", size_of(of.missed_bytes).c_str()));
+        lines.push_back(text("  %-15s %10s a step were given to work %s",
+                             "in place", size_of(of.missed_bytes).c_str(),
+                             of.is_lent() ? "beyond VRAM" : "in system RAM"));
     if (of.limit_ns > 0)
         lines.push_back(text("  %-15s %10s %s  is reached: no step can be "
                              "shorter",
@@ -301,11 +330,42 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
                              part_text(of.limit_ns, of.took_ns).c_str()));
 }
 
+// A line for each place beyond VRAM.
+void describe_places(const summary &of, std::vector<std::string> &lines)
+{
+    lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", "beyond VRAM",
+                         "HELD", "OF", "AT MOST", "FETCHED", "EVICTED"));
+    for (const summary::place &each : of.beyond) {
+        const std::string name =
+            each.card < 0 ? "system RAM" : text("peer:%d", each.card);
+        lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", name.c_str(),
+                             show_size(each.held_bytes).text,
+                             show_size(each.limit_bytes).text,
+                             show_size(each.most_bytes).text,
+                             show_size(each.moved.fetched_bytes).text,
+                             show_size(each.moved.evicted_bytes).text));
+    }
+}
+
+// How much of the program's memory lies where, of all that can move.
+void describe_beyond(const summary &of, std::vector<std::string> &lines)
+{
+    const std::uint64_t on_cards = std::min(of.on_cards_bytes, of.in_ram_bytes);
+    const std::string in_ram = show_size(of.in_ram_bytes - on_cards).text;
+    lines.push_back(
+        on_cards == 0
+            ? "  " + in_ram + " of the program's memory lie in system RAM"
+            : text("  %s of the program's memory lie on other cards, %s in "
+                   "system RAM",
+                   show_size(on_cards).text, in_ram.c_str()));
+}
+
 void describe_lists(const summary &of, std::vector<std::string> &lines)
 {
     if (!of.allocations.empty())
         lines.push_back(text("  %-18s %10s %10s %10s %10s", "crosses most",
-                             "BYTES", "IN RAM", "TO VRAM", "TO RAM"));
+                             "BYTES", of.is_lent() ? "BEYOND" : "IN RAM",
+                             "TO VRAM", of.is_lent() ? "EVICTED" : "TO RAM"));
     for (const auto &each : of.allocations)
         lines.push_back(text("  %#-18" PRIx64 " %10s %10s %10s %10s",
                              each.address, show_size(each.bytes).text,
@@ -348,14 +408,18 @@ summary summarize(const device_statistics &of, bool moves)
     made.share_bytes = of.share_bytes;
     made.virtual_bytes = of.virtual_bytes;
     made.in_ram_bytes = of.in_ram_bytes;
+    made.on_cards_bytes = of.on_cards_bytes;
     made.stopped = string_of(of.stopped);
     made.steps_ever = of.steps;
     made.round = of.round;
+    add_places(of, made);
     add_steps(of, made);
     add_lists(of, made);
     if (made.steps > 0 && made.link_rate > 0) {
-        const double excess =
-            made.used_bytes - static_cast<double>(made.share_bytes);
+        // The way to another card has a rate of its own.
+        const double excess = made.used_bytes -
+                              static_cast<double>(made.share_bytes) -
+                              static_cast<double>(made.held.on_cards().now);
         // Reading in place makes computing slower.
         const double least = reads_in_place(made) ? 0 : made.computing_ns;
         made.limit_ns =
@@ -372,18 +436,24 @@ std::vector<std::string> describe(const summary &what, bool moves)
         "  VRAM %s of %s, system RAM %s of %s", show_size(what.held.vram).text,
         show_size(what.share_bytes).text, show_size(what.held.ram).text,
         show_size(what.virtual_bytes).text));
-    if (what.held.most_ram == 0) {
+    if (what.held.lends > 0)
+        lines.push_back(text("  %s of that VRAM are lent: memory of another "
+                             "device lies there",
+                             show_size(what.held.lends).text));
+    if (what.is_lent())
+        describe_places(what, lines);
+    if (what.held.most_beyond() == 0) {
         lines.emplace_back("  all of its memory is in VRAM: emuV does not make "
                            "it slow");
         return lines;
     }
     if (!moves) {
-        lines.emplace_back("  nothing moves (--move is not set): what lies in "
-                           "system RAM is read there");
+        lines.push_back(text("  nothing moves (--move is not set): what lies "
+                             "%s is read there",
+                             what.is_lent() ? "beyond VRAM" : "in system RAM"));
         return lines;
     }
-    lines.push_back(text("  %s of the program's memory lie in system RAM",
-                         show_size(what.in_ram_bytes).text));
+    describe_beyond(what, lines);
     lines.push_back(std::string("  ") + said(what.is));
     if (!what.stopped.empty())
         lines.push_back("  " + what.stopped.substr(0, 77));

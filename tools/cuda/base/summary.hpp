@@ -26,13 +26,25 @@ struct summary
         double waited_ns = 0;
     };
 
+    /// A place for memory beyond the share.
+    struct place
+    {
+        int card = -1; ///< whose VRAM it is; -1: system RAM
+        std::uint64_t limit_bytes = 0;
+        std::uint64_t held_bytes = 0;
+        std::uint64_t most_bytes = 0;
+        moved_bytes moved = {}; ///< between it and VRAM, ever
+    };
+
     treatment is = treatment::resident;
     held_bytes held;
+    std::vector<place> beyond; ///< cards that lend, and system RAM
     std::uint64_t link_rate = 0;
     std::uint64_t card_bytes = 0;
     std::uint64_t share_bytes = 0;
     std::uint64_t virtual_bytes = 0;
-    std::uint64_t in_ram_bytes = 0;
+    std::uint64_t in_ram_bytes = 0;   ///< beyond VRAM
+    std::uint64_t on_cards_bytes = 0; ///< of those: on other cards
     std::string stopped; ///< why movement ended; empty while it goes on
 
     std::uint64_t steps_ever = 0;
@@ -51,6 +63,8 @@ struct summary
     // Bytes of a step.
     double fetched_bytes = 0;
     double evicted_bytes = 0;
+    double from_cards_bytes = 0; ///< of those that were fetched
+    double to_cards_bytes = 0;   ///< of those that were evicted
     double missed_bytes = 0;
     double used_bytes = 0;
     /// The least time that a step can take, for the bytes that it uses and VRAM
@@ -63,9 +77,14 @@ struct summary
     /// One sentence that the figures support; or empty.
     std::string advice;
 
+    /// Bytes of a step that crossed the link to system RAM.
+    double link_to_vram() const { return fetched_bytes - from_cards_bytes; }
+    double link_to_ram() const { return evicted_bytes - to_cards_bytes; }
     /// The part of the link that crossing bytes take, from 0 to 1; negative
     /// where that is not known.
     double link_share(double bytes) const;
+    /// True if other cards lend it VRAM.
+    bool is_lent() const { return beyond.size() > 1; }
 };
 
 /// Adds a device's figures up, and draws a conclusion if they allow one.

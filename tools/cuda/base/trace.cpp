@@ -142,19 +142,22 @@ void trace::put(std::string_view events)
 
 void trace::span(row where, const char *name, std::uint64_t start_ns,
                  std::uint64_t end_ns, std::uint64_t address,
-                 std::uint64_t bytes, std::uint64_t next_use)
+                 std::uint64_t bytes, std::uint64_t next_use, int card)
 {
     if (!is_on())
         return;
+    char lent[32] = "";
+    if (card >= 0)
+        std::snprintf(lent, sizeof lent, ",\"card\":%d", card);
     char event[512];
     std::snprintf(event, sizeof event,
                   "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
                   "\"ts\":%s,\"dur\":%s,\"args\":{\"address\":\"%#" PRIx64
-                  "\",\"bytes\":%" PRIu64 ",\"next_use\":%" PRId64 "}}",
+                  "\",\"bytes\":%" PRIu64 ",\"next_use\":%" PRId64 "%s}}",
                   static_cast<int>(getpid()), static_cast<int>(where), name,
                   microseconds(start_ns).text,
                   microseconds(end_ns - start_ns).text, address, bytes,
-                  static_cast<std::int64_t>(next_use));
+                  static_cast<std::int64_t>(next_use), lent);
     const std::lock_guard guard(lock_);
     put(event);
 }
@@ -183,15 +186,13 @@ trace::counted &trace::of_device(int device)
     return counted_[index];
 }
 
-void trace::crossed(int device, std::uint64_t to_vram_bytes,
-                    std::uint64_t to_ram_bytes)
+void trace::crossed(int device, const moved_bytes &bytes, int card)
 {
     if (!is_on())
         return;
     const std::lock_guard guard(lock_);
     counted &of = of_device(device);
-    of.crossed_bytes[0] += to_vram_bytes;
-    of.crossed_bytes[1] += to_ram_bytes;
+    (card < 0 ? of.with_ram : of.with_cards) += bytes;
 }
 
 void trace::count(const levels &now, std::uint64_t now_ns)
@@ -201,11 +202,16 @@ void trace::count(const levels &now, std::uint64_t now_ns)
     const std::lock_guard guard(lock_);
     counted &was = of_device(now.device);
     const bool first = was.at_ns == 0;
-    const bool busy = was.crossed_bytes[0] + was.crossed_bytes[1] > 0;
+    const bool busy =
+        was.with_ram != moved_bytes{} || was.with_cards != moved_bytes{};
+    // Of a card that lends nothing, nothing is told.
+    const bool cards =
+        was.has_cards || now.cards_bytes > 0 || was.with_cards != moved_bytes{};
     if (!first && now_ns - was.at_ns < counter_ns)
         return;
     if (!first && !busy && !was.link_was_busy &&
-        was.vram_bytes == now.vram_bytes && was.ram_bytes == now.ram_bytes) {
+        was.vram_bytes == now.vram_bytes && was.ram_bytes == now.ram_bytes &&
+        was.cards_bytes == now.cards_bytes) {
         was.at_ns = now_ns;
         return;
     }
@@ -222,14 +228,23 @@ void trace::count(const levels &now, std::uint64_t now_ns)
         const char *unit;
         std::uint64_t at_ns;
         double value;
+        bool is_told = true;
     } tracks[] = {
         {"VRAM", "bytes", now_ns, static_cast<double>(now.vram_bytes)},
         {"system RAM", "bytes", now_ns, static_cast<double>(now.ram_bytes)},
-        {"link to VRAM", "bytes/s", since, rate(was.crossed_bytes[0])},
-        {"link to RAM", "bytes/s", since, rate(was.crossed_bytes[1])},
+        {"other cards", "bytes", now_ns, static_cast<double>(now.cards_bytes),
+         cards},
+        {"link to VRAM", "bytes/s", since, rate(was.with_ram.fetched_bytes)},
+        {"link to RAM", "bytes/s", since, rate(was.with_ram.evicted_bytes)},
+        {"cards to VRAM", "bytes/s", since, rate(was.with_cards.fetched_bytes),
+         cards},
+        {"VRAM to cards", "bytes/s", since, rate(was.with_cards.evicted_bytes),
+         cards},
     };
     std::string events;
     for (const auto &each : tracks) {
+        if (!each.is_told)
+            continue;
         char device[32] = "";
         if (now.device > 0)
             std::snprintf(device, sizeof device, ", device %d", now.device);
@@ -246,6 +261,8 @@ void trace::count(const levels &now, std::uint64_t now_ns)
     was = {.at_ns = now_ns,
            .vram_bytes = now.vram_bytes,
            .ram_bytes = now.ram_bytes,
+           .cards_bytes = now.cards_bytes,
+           .has_cards = cards,
            .link_was_busy = busy};
 }
 

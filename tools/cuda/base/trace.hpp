@@ -2,6 +2,8 @@
 // A record of movement in time, for chrome://tracing and Perfetto.
 #pragma once
 
+#include "base/statistics.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -45,9 +47,10 @@ public:
 
     /// One bar in one row of the picture.
     /// @param address, bytes  the memory it is about
+    /// @param card  that lends the place beyond VRAM; -1: none does
     void span(row where, const char *name, std::uint64_t start_ns,
               std::uint64_t end_ns, std::uint64_t address, std::uint64_t bytes,
-              std::uint64_t next_use);
+              std::uint64_t next_use, int card = -1);
 
     /// A mark: this kernel ran for the first time. It is not trusted, so all
     /// movement stops while it runs.
@@ -58,13 +61,14 @@ public:
     struct levels
     {
         int device = 0;
-        std::uint64_t vram_bytes = 0; ///< charged to this process
-        std::uint64_t ram_bytes = 0;  ///< of its memory, in system RAM
+        std::uint64_t vram_bytes = 0;  ///< charged to this process
+        std::uint64_t ram_bytes = 0;   ///< of its memory, in system RAM
+        std::uint64_t cards_bytes = 0; ///< of its memory, on other cards
     };
 
     /// Bytes have crossed the link of @p device.
-    void crossed(int device, std::uint64_t to_vram_bytes,
-                 std::uint64_t to_ram_bytes);
+    /// @param card  the one at the other end; -1: system RAM is
+    void crossed(int device, const moved_bytes &bytes, int card);
 
     /// Records the counters of a device if any has changed, and the last time
     /// is counter_ns past at least.
@@ -79,7 +83,10 @@ private:
         std::uint64_t at_ns = 0; // when they were recorded; 0: never
         std::uint64_t vram_bytes = 0;
         std::uint64_t ram_bytes = 0;
-        std::uint64_t crossed_bytes[2] = {}; // since then; to VRAM, to RAM
+        std::uint64_t cards_bytes = 0;
+        bool has_cards = false;
+        moved_bytes with_ram = {}; // since then
+        moved_bytes with_cards = {};
         bool link_was_busy = false;
     };
 

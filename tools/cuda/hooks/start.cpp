@@ -116,13 +116,14 @@ void tell_refusal(const refusal_notice &notice)
     char advice[160];
     advise(notice, advice, sizeof advice);
     say("refused %s: in use are %s of %s VRAM (%s by this process) and %s of "
-        "%s system RAM. %s",
+        "%s %s. %s",
         show_size(notice.bytes).text,
         show_size(notice.limits.physical_used_bytes).text,
         show_size(notice.limits.physical_bytes).text,
         show_size(notice.own_vram_bytes).text,
         show_size(notice.limits.virtual_used_bytes).text,
-        show_size(notice.limits.virtual_bytes).text, advice);
+        show_size(notice.limits.virtual_bytes).text,
+        lends ? "beyond it" : "system RAM", advice);
 }
 
 void tell_footprint(std::uint64_t taken, std::uint64_t missing)
@@ -190,12 +191,8 @@ bool make_ledgers(const settings &asked, const driver &calls, int devices,
         std::size_t card = 0;
         if (!asked.physical_bytes)
             calls.cuDeviceTotalMem_v2(&card, device);
-        std::uint64_t share = asked.physical_bytes.value_or(card);
-        for (const tier &each : asked.tiers)
-            if (each.device == device)
-                share = each.bytes;
         ledgers.push_back(new file_ledger(*rows, static_cast<unsigned>(device),
-                                          share,
+                                          asked.vram_limit(device, card),
                                           asked.virtual_bytes.value_or(0)));
     }
     return true;
@@ -463,7 +460,7 @@ void tell_summary(const state &made)
     for (int i = 0; i < made.devices; i++) {
         const summary all =
             summarize(made.page.device(static_cast<std::size_t>(i)), moves);
-        if (all.held.most_vram + all.held.most_ram == 0)
+        if (!all.held.any())
             continue;
         if (made.devices > 1)
             say("device %d:", i);
@@ -603,7 +600,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
             limits.show_in(of.held);
         const usage now = limits.read();
         of.share_bytes = now.physical_bytes;
-        of.virtual_bytes = now.virtual_bytes;
+        of.virtual_bytes = now.virtual_bytes - now.lent_bytes;
         std::size_t card = 0;
         made.calls.cuDeviceTotalMem_v2(&card, i);
         of.card_bytes = card;

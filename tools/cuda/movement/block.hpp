@@ -67,6 +67,7 @@ struct slot
     bool renewed = false;  ///< allocated again, and no work was given it since
     bool made = false;     ///< in VRAM, where it awaits its next allocation
     bool cancel = false;   ///< its copy no longer counts
+    bool rehoused = false; ///< on its way from one room to another
     unsigned waiting = 0;  ///< launches
     CUmemGenericAllocationHandle vram = 0;
     CUdeviceptr vram_alias = 0;
@@ -98,7 +99,10 @@ struct slot
         return where == place::host || where == place::fetching;
     }
     /// True if it is in VRAM, or on its way there, for its next allocation.
-    bool is_made() const { return made || (blank && where == place::fetching); }
+    bool is_made() const
+    {
+        return made || (blank && where == place::fetching && !rehoused);
+    }
     /// True if it is in VRAM, and has room in system RAM.
     bool has_idle_room() const
     {

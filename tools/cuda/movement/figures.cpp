@@ -68,12 +68,26 @@ void figures::empties(std::uint64_t step, std::uint64_t now)
         step_ended(step, now);
 }
 
+void figures::moved(const moved_bytes &more, int card)
+{
+    moved_ += more;
+    if (card >= 0)
+        moved_with_cards_ += more;
+    if (page_ == nullptr)
+        return;
+    const auto place = static_cast<std::size_t>(card + 1);
+    if (place >= ever_.size())
+        ever_.resize(place + 1);
+    ever_[place] += more;
+}
+
 void figures::begin_entry(std::uint64_t now)
 {
     entry_ = {};
     entry_ns_ = now;
     idle_before_ = idle_.so_far();
-    used_bytes_ = fetched_bytes_ = evicted_bytes_ = missed_bytes_ = 0;
+    moved_ = moved_with_cards_ = {};
+    used_bytes_ = missed_bytes_ = 0;
 }
 
 void figures::step_ended(std::uint64_t step, std::uint64_t now)
@@ -103,8 +117,9 @@ void figures::put_entry(std::uint64_t now)
     entry_.mapping_ns = idle.mapping;
     entry_.standing_ns = idle.standing;
     entry_.program_ns = idle.program;
-    entry_.fetched_bytes = fetched_bytes_;
-    entry_.evicted_bytes = evicted_bytes_;
+    entry_.fetched_bytes = moved_.fetched_bytes;
+    entry_.evicted_bytes = moved_.evicted_bytes;
+    entry_.with_cards = moved_with_cards_;
     entry_.missed_bytes = missed_bytes_;
     entry_.used_bytes = used_bytes_;
     if (ready_.size() < device_statistics::max_kept)
@@ -168,6 +183,11 @@ void figures::publish(const state &now_is, std::uint64_t now)
     page_->round = round_;
     page_->is = now_is.is;
     page_->in_ram_bytes = now_is.in_ram_bytes;
+    page_->on_cards_bytes = now_is.on_cards_bytes;
+    if (!ever_.empty())
+        page_->with_ram = ever_.front();
+    for (std::size_t i = 1; i < ever_.size() && i <= max_devices; i++)
+        page_->with_card[i - 1] = ever_[i];
     page_->steps = steps_;
     for (const step_figures &each : ready_)
         page_->kept[page_->entries++ % device_statistics::max_kept] = each;

@@ -73,19 +73,18 @@ public:
                 std::uint64_t now);
     /// Nothing is in flight any more, or being handed over.
     void empties(std::uint64_t step, std::uint64_t now);
-    /// Bytes have crossed the link, or work was given some in system RAM.
-    void count(const counters &more)
-    {
-        fetched_bytes_ += more.fetched_bytes;
-        evicted_bytes_ += more.evicted_bytes;
-        missed_bytes_ += more.miss_bytes;
-    }
+    /// Bytes were copied between VRAM and a place beyond it.
+    /// @param card  that lends the place; -1: system RAM
+    void moved(const moved_bytes &more, int card);
+    /// Work was given some beyond VRAM.
+    void missed(std::uint64_t bytes) { missed_bytes_ += bytes; }
 
     /// The state of movement at this moment.
     struct state
     {
         treatment is = treatment::still;
         std::uint64_t in_ram_bytes = 0;
+        std::uint64_t on_cards_bytes = 0; ///< of those
         const std::vector<block_ref> &large;
     };
 
@@ -139,8 +138,9 @@ private:
     idle_time::sums idle_before_;   // at its start
     std::uint64_t entry_ns_ = 0;    // its start; 0: none yet
     std::uint64_t used_bytes_ = 0;
-    std::uint64_t fetched_bytes_ = 0;
-    std::uint64_t evicted_bytes_ = 0;
+    moved_bytes moved_; // since the entry's start
+    moved_bytes moved_with_cards_;
+    std::vector<moved_bytes> ever_; // by the card, behind system RAM
     std::uint64_t missed_bytes_ = 0;
     std::vector<step_figures> ready_; // not published yet
     std::vector<cost> costs_;

@@ -57,6 +57,7 @@ void mover::end_motion(motion_ref which, place where, bool progress)
 {
     slot &of = which->unit();
     which->of->put(of, where);
+    of.rehoused = false;
     gate_.end_move(*which->of, of);
     // It leaves for good only as finish() decides; else it is as it was.
     if (of.away && (where == place::vram || !unmaps_ ||
@@ -111,7 +112,10 @@ void mover::take_answer(std::unique_lock<std::mutex> &lock,
         compare(lock, which);
     else if (which->at == stage::write_back)
         written(*which);
-    else
+    else if (which->rehouses && which->was_away && may_be_away(*which)) {
+        which->done = true; // nothing is mapped at its address already
+        finish(which);
+    } else
         arrived(lock, *which);
 }
 
@@ -122,7 +126,8 @@ void mover::roomed(std::unique_lock<std::mutex> &lock, motion_ref which)
     if (which->evicts) {
         if (!which->done || !take_digest(lock, *which))
             end_motion(which, place::vram);
-    } else if (which->done) {
+    } else if (which->done && (!which->rehouses ||
+                               which->to.peer != which->unit().host.peer)) {
         begin_copy(lock, which);
     } else {
         give_back(which);
@@ -243,7 +248,7 @@ bool mover::hide(std::unique_lock<std::mutex> &lock, motion &which)
 void mover::arrived(std::unique_lock<std::mutex> &lock, motion &which)
 {
     slot &of = which.unit();
-    if (!which.copies || (of.room_is_known && !of.exposed)) {
+    if (which.rehouses || !which.copies || (of.room_is_known && !of.exposed)) {
         hand_over(which, stage::remap);
         return;
     }
@@ -340,10 +345,13 @@ void mover::written(motion &which)
 // Ends a motion, since somebody needs the unit where it is.
 void mover::call_off(motion_ref which)
 {
-    trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
-                "called off", which->started_ns, now_ns(), which->unit().at,
+    const bool leaves = which->evicts || which->rehouses;
+    trace_.span(leaves ? trace::row::to_ram : trace::row::to_vram, "called off",
+                which->started_ns, now_ns(), which->unit().at,
                 which->unit().bytes, which->next_use);
-    if (!which->evicts)
+    if (which->rehouses)
+        rooms_.drop(which->unit().bytes, which->to);
+    else if (!which->evicts)
         frames_.put(which->into);
     else if (which->at == stage::write_back)
         which->unit().room_is_known = false;
@@ -363,6 +371,10 @@ void mover::finish(motion_ref which)
         call_off(which);
         return;
     }
+    if (which->rehouses) {
+        rehoused(which);
+        return;
+    }
     if (which->evicts) {
         // Work that waited for this motion may write to the unit already.
         if (!may_move(*which))
@@ -374,6 +386,7 @@ void mover::finish(motion_ref which)
         of.made = false;
         of.exposed = !of.away;
         host_bytes_ += of.bytes;
+        lent_bytes_ += of.host.peer >= 0 ? of.bytes : 0;
     } else {
         // A write may have reached the room: its digest is not of that.
         if (!which->copies && of.exposed)
@@ -385,6 +398,7 @@ void mover::finish(motion_ref which)
         which->of->has_been_mapped(of);
         of.made = of.blank;
         host_bytes_ -= of.bytes;
+        lent_bytes_ -= of.host.peer >= 0 ? of.bytes : 0;
     }
     const std::uint64_t fetched = which->copies ? of.bytes : 0;
     const std::uint64_t evicted = which->wrote ? of.bytes : 0;
@@ -393,14 +407,15 @@ void mover::finish(motion_ref which)
     unreported_.evicted_bytes += evicted;
     which->of->fetched_bytes += fetched;
     which->of->evicted_bytes += evicted;
-    figures_.count({.fetched_bytes = fetched, .evicted_bytes = evicted});
-    trace_.crossed(device_, fetched, evicted);
+    figures_.moved({fetched, evicted}, of.host.peer);
+    trace_.crossed(device_, {fetched, evicted}, of.host.peer);
     trace_.span(which->evicts ? trace::row::to_ram : trace::row::to_vram,
                 which->copies   ? "fetch"
                 : which->wrote  ? "write back"
                 : which->evicts ? "drop"
                                 : "make place",
-                which->started_ns, now_ns(), of.at, of.bytes, which->next_use);
+                which->started_ns, now_ns(), of.at, of.bytes, which->next_use,
+                of.host.peer);
     end_motion(which, which->evicts ? place::host : place::vram);
 }
 
@@ -441,7 +456,8 @@ bool mover::make_room(std::unique_lock<std::mutex> &lock, motion &which)
     slot &of = which.unit();
     room made = of.host; // others read that one meanwhile
     lock.unlock();
-    const bool done = rooms_.make(of.bytes, made);
+    const bool done = rooms_.make(of.bytes, made) &&
+                      (!which.rehouses || rooms_.make(of.bytes, which.to));
     enter(lock);
     of.host = made;
     return done;
@@ -453,7 +469,9 @@ bool mover::remap(std::unique_lock<std::mutex> &lock, motion &which)
 {
     slot &of = which.unit();
     gate_.begin_remap(of);
-    const auto handle = which.evicts ? of.host.handle : which.into.handle;
+    const auto handle = which.rehouses ? which.to.handle
+                        : which.evicts ? of.host.handle
+                                       : which.into.handle;
     lock.unlock();
     const bool done = map_at(calls_, of.at, of.bytes, handle, device_);
     enter(lock);
@@ -628,10 +646,11 @@ bool mover::begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which)
     }
     which->at = stage::fetch;
     const CUdeviceptr from = of.host.alias;
-    const bool possible = from != 0 && which->into.alias != 0;
+    const CUdeviceptr to =
+        which->rehouses ? which->to.alias : which->into.alias;
     lock.unlock();
-    const bool begun = possible && lanes_.fetch(which->into.alias, from,
-                                                of.bytes, which->event);
+    const bool begun =
+        from != 0 && to != 0 && lanes_.fetch(to, from, of.bytes, which->event);
     lock_soon(lock);
     if (!begun)
         give_back(which);
@@ -643,6 +662,8 @@ void mover::give_back(motion_ref which)
 {
     if (which->into.handle != 0)
         frames_.put(which->into);
+    if (which->to.handle != 0)
+        rooms_.drop(which->unit().bytes, which->to);
     end_motion(which, place::host, false);
 }
 

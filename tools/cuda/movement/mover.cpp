@@ -3,7 +3,6 @@
 // the thread that moves their units.
 #include "movement/mover.hpp"
 
-#include "account/tiers.hpp"
 #include "base/captures.hpp"
 #include "store/mapping.hpp"
 
@@ -57,6 +56,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     made->small = bytes < min_block_bytes;
     made->slots.reserve(units.size());
     std::uint64_t host = 0;
+    std::uint64_t lent = 0;
     for (std::size_t i = 0; i < units.size(); i++) {
         slot next;
         next.at = units[i].at;
@@ -66,9 +66,11 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
             next.vram = units[i].handle;
         } else {
             next.host.handle = units[i].handle;
+            next.host.peer = units[i].peer;
             next.host.charged = !tokens.empty();
             next.host.token = tokens.empty() ? 0 : tokens[i - first_host];
             host += next.bytes;
+            lent += units[i].peer >= 0 ? next.bytes : 0;
         }
         made->add(next);
     }
@@ -80,6 +82,7 @@ void mover::add(CUdeviceptr base, std::uint64_t bytes, CUcontext context,
     if (!made->small)
         large_.push_back(made);
     host_bytes_ += host;
+    lent_bytes_ += lent;
     if ((host > 0 || check_ != nullptr) && !active() && !gave_up_)
         start(context);
     tell_all();
@@ -102,7 +105,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
         bring_home(*gone, gone->all());
     changed_.wait(lock, [&] { return gone->moving == 0; });
     for (slot &each : gone->slots) {
-        unit next{each.at, each.bytes, 0};
+        unit next{.at = each.at, .bytes = each.bytes};
         const bool in_vram = each.where == place::vram;
         next.handle = in_vram ? each.vram : each.host.handle;
         unmap_alias(calls_, each.vram_alias, each.bytes);
@@ -112,6 +115,7 @@ bool mover::remove(CUdeviceptr base, remains &left)
                 rooms_.drop(each.bytes, each.host);
         } else {
             host_bytes_ -= each.bytes;
+            lent_bytes_ -= each.host.peer >= 0 ? each.bytes : 0;
             unmap_alias(calls_, each.host.alias, each.bytes);
             if (each.host.charged)
                 left.charges.push_back({each.bytes, each.host.token});
@@ -210,7 +214,7 @@ std::optional<stretch> mover::stretch_at(CUdeviceptr address)
     const auto in_ram = [&](const slot &one) {
         for (const motion &each : motions_)
             if (&each.unit() == &one && each.at == stage::remapped && each.done)
-                return each.evicts;
+                return each.evicts || each.rehouses;
         return one.in_ram();
     };
     auto at =
@@ -287,12 +291,16 @@ void mover::give_back_rooms(int peer)
 {
     const std::lock_guard guard(lock_);
     version_++;
+    // New rooms are made elsewhere meanwhile.
+    budget_.avoid(device_, lent_mark | static_cast<std::uint64_t>(peer));
     each_spare_room([this, peer](slot &one) {
-        if (!one.host.charged || peer_of(one.host.token) != peer)
+        if (one.host.peer != peer)
             return;
         rooms_.drop(one.bytes, one.host);
         one.room_is_known = false;
     });
+    called_back_ |= bit_of(peer);
+    tell_all();
 }
 
 std::uint64_t mover::spare_bytes()
@@ -338,7 +346,7 @@ void mover::publish(std::uint64_t now)
                          : pace_.arranges() ? treatment::arranged
                          : pace_.moves()    ? treatment::moving
                                             : treatment::still;
-    figures_.publish({is, host_bytes_, large_}, now);
+    figures_.publish({is, host_bytes_, lent_bytes_, large_}, now);
 }
 
 // The program's threads go first: their launches wait for the lock.
@@ -585,7 +593,8 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     const std::uint64_t now = now_ns();
     trace_.count({.device = device_,
                   .vram_bytes = limits_.own_physical_bytes(),
-                  .ram_bytes = host_bytes_},
+                  .ram_bytes = host_bytes_ - lent_bytes_,
+                  .cards_bytes = lent_bytes_},
                  now);
     publish(now);
     report(lock);
@@ -605,7 +614,9 @@ bool mover::look(std::unique_lock<std::mutex> &lock)
     busy = advance(lock) || busy;
     let_in(lock);
     if (!stopping_ && !gave_up_)
-        busy = (wanted_bytes_ > 0 ? give_way(lock) : decide(lock)) || busy;
+        busy =
+            (wanted_bytes_ > 0 ? give_way(lock) : rehouse() || decide(lock)) ||
+            busy;
     call_off_waits();
     let_in(lock);
     headroom_.looked(

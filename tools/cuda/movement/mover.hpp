@@ -197,8 +197,9 @@ public:
 
     /// Gives up VRAM and system RAM that movement alone holds.
     void shed();
-    /// Gives up the rooms on a card that lends its VRAM, unless their units are
-    /// there.
+    /// Others wait for the VRAM of a card that lends it. Gives up the rooms
+    /// there that hold nothing. Units that are there go to system RAM, one by
+    /// one, as the gate lets them, until nobody waits any more.
     void give_back_rooms(int peer);
     /// @return bytes that shed() would give up
     std::uint64_t spare_bytes();
@@ -347,10 +348,12 @@ private:
         std::size_t index = 0;
         stage at = stage::fetch;
         bool evicts = false;
+        bool rehouses = false;   // from one room to another, as a fetch
         bool copies = false;     // a fetch has contents to copy
         bool done = false;       // the other thread's job succeeded
         bool called_off = false; // before that job began
-        frame into;
+        frame into;              // of a fetch
+        room to;                 // ... or of one that rehouses
         CUevent event = nullptr;
         std::size_t digest = none; // its number in digests_
         bool wrote = false;
@@ -519,6 +522,14 @@ private:
     bool begin_copy(std::unique_lock<std::mutex> &lock, motion_ref which);
     void give_back(motion_ref which);
     bool start_evict(const candidate &which, slot *spare);
+    static constexpr std::uint64_t bit_of(int card)
+    {
+        return std::uint64_t{1} << static_cast<unsigned>(card) % max_devices;
+    }
+    bool may_rehouse(const candidate &which) const;
+    std::optional<candidate> find_to_rehouse(bool &any);
+    bool rehouse();
+    void rehoused(motion_ref which);
     /// The block with the allocation that a part is of.
     struct identified_lot
     {
@@ -654,7 +665,10 @@ private:
     exchange exchange_;
     std::uint64_t exchange_after_ns_ = 0; // no next one before
     std::uint64_t uses_ = 0;              // of anything
-    std::uint64_t host_bytes_ = 0;        // of all units in system RAM
+    std::uint64_t host_bytes_ = 0;        // of all units beyond VRAM
+    std::uint64_t lent_bytes_ = 0;        // ... and of those on other cards
+    std::uint64_t called_back_ = 0;       // cards that others wait for, as bits
+    std::uint64_t rehouse_after_ns_ = 0;  // none was found to rehouse before
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
     std::size_t wishes_ = 0;              // units that the program asks for
     std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before

@@ -32,6 +32,7 @@ bool rooms::create(std::uint64_t bytes, room &of)
         of.charged = calls_.cuMemCreate(&of.handle, bytes, &properties, 0) ==
                      CUDA_SUCCESS;
         of.token = taken->token;
+        of.peer = peer_of(taken->token);
         if (of.charged)
             return true;
         if (!budget_.uncharge_lacking(device_, *taken))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// System RAM for units, whether they are there at the moment or not.
+// Places beyond VRAM for units, whether they are there at the moment or not.
 #pragma once
 
 #include "account/budget.hpp"
@@ -10,14 +10,16 @@
 
 namespace emuv::cuda {
 
-/// System RAM for one unit, with an address of its own by which it is filled.
-/// Nobody looks at a room that is being made: its unit is on its way out.
+/// System RAM for one unit, or VRAM of a card that lends it, with an address of
+/// its own by which it is filled. Nobody looks at a room that is being made:
+/// its unit is on its way out.
 struct room
 {
     CUmemGenericAllocationHandle handle = 0; ///< 0: there is none
     CUdeviceptr alias = 0;                   ///< 0: none so far
     bool charged = false; ///< by itself, by token; else with its block
     std::uint64_t token = 0;
+    int peer = -1; ///< the card where it lies; -1: in system RAM
 };
 
 /// Makes room for one device's units, and gives it up.

@@ -45,6 +45,8 @@ void mover::look_at_traffic()
     out.leaving_sizes = std::move(sizes);
     for (const motion &each : motions_) {
         const std::uint64_t bytes = each.unit().bytes;
+        if (each.rehouses)
+            continue;
         if (each.evicts) {
             out.evicting++;
             out.leaving_bytes += bytes;

@@ -156,9 +156,9 @@ void mover::settle(std::unique_lock<std::mutex> &lock)
     bool waits_for_copy = false;
     const auto is_awaited = [&](const motion &each) {
         const std::uint64_t waited = now_ns() - start;
-        const bool ends = each.at == stage::remap ||
-                          each.at == stage::remapped ||
-                          each.at == stage::write_back || !each.evicts;
+        const bool ends =
+            each.at == stage::remap || each.at == stage::remapped ||
+            each.at == stage::write_back || (!each.evicts && !each.rehouses);
         if (!ends || !may_move(each) ||
             waited > (each.evicts ? settle_ns : settle_fetches_ns))
             return false;

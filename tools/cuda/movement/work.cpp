@@ -163,7 +163,7 @@ void mover::count_use(const std::vector<touched> &all, bool foreseen)
                 is_used(*each.of, each.of->slots[i]);
         }
     }
-    figures_.count({.miss_bytes = missed});
+    figures_.missed(missed);
     unreported_.faults += foreseen && missing_bytes(all) > 0 ? 1 : 0;
 }
 

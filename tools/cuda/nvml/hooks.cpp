@@ -43,7 +43,9 @@ constexpr int success = 0; // NVML_SUCCESS
 
 // Reads the use of all that share the limits. False if that cannot be known
 // from outside the process that uses it: the card's answer then stands.
-bool shared_usage(const settings &asked, unsigned device, usage &now)
+// @param card  bytes of the card, which limit where nothing else does
+bool shared_usage(const settings &asked, unsigned device, std::uint64_t card,
+                  usage &now)
 {
     if (!asked.limited() || asked.wrong_name != nullptr ||
         device >= max_devices)
@@ -61,7 +63,8 @@ bool shared_usage(const settings &asked, unsigned device, usage &now)
     ledger_file rows;
     if (asked.ledger_path == nullptr || rows.open(asked.ledger_path) != 0)
         return false;
-    file_ledger shared(rows, device, asked.physical_bytes.value_or(0),
+    file_ledger shared(rows, device,
+                       asked.vram_limit(static_cast<int>(device), card),
                        asked.virtual_bytes.value_or(0));
     now = shared.read();
     return true;
@@ -75,10 +78,8 @@ void show_instance(nvmlDevice_t device, Memory &memory)
         return;
     const settings asked = read_settings(std::getenv);
     usage now;
-    if (!shared_usage(asked, index, now))
+    if (!shared_usage(asked, index, memory.total, now))
         return;
-    if (asked.instances.empty() && !asked.physical_bytes)
-        now.physical_bytes = memory.total; // no limit but the card
     unsigned long long used = now.physical_used_bytes;
     unsigned long long total = now.physical_bytes;
     switch (asked.report) {

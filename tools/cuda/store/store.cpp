@@ -80,8 +80,13 @@ CUresult numa_store::map(CUdeviceptr at, std::uint64_t bytes,
                          std::uint64_t unit_bytes, int device, int,
                          std::uint64_t token, std::vector<unit> &units)
 {
-    return map_handles(calls_, beyond_share(calls_, device, token), at, bytes,
-                       unit_bytes, units);
+    const std::size_t first = units.size();
+    const CUresult result =
+        map_handles(calls_, beyond_share(calls_, device, token), at, bytes,
+                    unit_bytes, units);
+    for (std::size_t i = first; i < units.size(); i++)
+        units[i].peer = peer_of(token);
+    return result;
 }
 
 CUresult numa_store::unmap(const unit &mapped)
@@ -142,7 +147,7 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
         CUdeviceptr seen = 0;
         result = calls_.cuMemHostGetDevicePointer_v2(&seen, place, 0);
         if (result == CUDA_SUCCESS && seen == at) {
-            units.push_back({at, bytes, 0});
+            units.push_back({.at = at, .bytes = bytes});
             return CUDA_SUCCESS;
         }
         // The device sees the pages elsewhere: the address would be a lie.

@@ -16,6 +16,7 @@ struct unit
     CUdeviceptr at = 0;
     std::uint64_t bytes = 0;
     CUmemGenericAllocationHandle handle = 0; ///< 0: registered pages
+    int peer = -1; ///< the card that lends it; -1: none does
 };
 
 /// A comparison of two stores, in bytes copied a second, both ways together.

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Gives VRAM of a card that lends it back: units that lie there go elsewhere.
+#include "movement/mover.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace emuv::cuda {
+
+namespace {
+
+// One is copied while room is made for another.
+constexpr std::ptrdiff_t most_at_once = 4;
+// Units in use are looked at again so much later.
+constexpr std::uint64_t find_again_ns = 1000000;
+
+} // namespace
+
+// True if others wait for the card where the unit lies, and it can be charged
+// elsewhere. A charge of a whole block cannot go in parts.
+bool mover::may_rehouse(const candidate &which) const
+{
+    const slot &one = which.unit();
+    return one.where == place::host && one.host.charged && one.host.peer >= 0 &&
+           (called_back_ & bit_of(one.host.peer)) != 0 && !which.of->fixed;
+}
+
+// @param any  out: there are such units, though all may have to stay
+std::optional<candidate> mover::find_to_rehouse(bool &any)
+{
+    any = false;
+    for (const auto &[base, each] : blocks_.all())
+        for (std::size_t i = 0; i < each->slots.size(); i++) {
+            const candidate one{each, i, schedule::never};
+            if (!may_rehouse(one))
+                continue;
+            any = true;
+            if (!must_stay(one) && one.unit().bytes < rooms_.below())
+                return one;
+        }
+    return {};
+}
+
+// Begins to move a unit from a card that others wait for.
+// @return true if there may be more to do at once
+bool mover::rehouse()
+{
+    if (called_back_ == 0 || !may_begin() || check_ != nullptr ||
+        is_untrusted_near() || exchange_.at != exchange::none ||
+        now_ns() < rehouse_after_ns_ ||
+        std::count_if(motions_.begin(), motions_.end(), [](const motion &each) {
+            return each.rehouses;
+        }) >= most_at_once)
+        return false;
+    for (int card = 0; card < static_cast<int>(max_devices); card++)
+        if ((called_back_ & bit_of(card)) != 0 &&
+            !budget_.ledger_of(card).read().spoken_for)
+            called_back_ &= ~bit_of(card);
+    bool any = false;
+    const auto found = find_to_rehouse(any);
+    if (!found) {
+        called_back_ = any ? called_back_ : 0;
+        rehouse_after_ns_ = now_ns() + find_again_ns;
+        return false;
+    }
+    const motion_ref next = new_motion(*found, stage::fetch);
+    next->rehouses = found->unit().rehoused = true;
+    if (next->event == nullptr) {
+        give_back(next);
+        return false;
+    }
+    pace_.disturb();
+    hand_over(*next, stage::room);
+    return true;
+}
+
+// The unit is mapped in its new room. Work may use it there already.
+void mover::rehoused(motion_ref which)
+{
+    slot &of = which->unit();
+    lent_bytes_ -= of.host.peer >= 0 ? of.bytes : 0;
+    lent_bytes_ += which->to.peer >= 0 ? of.bytes : 0;
+    rooms_.drop(of.bytes, of.host);
+    of.host = std::exchange(which->to, {});
+    of.exposed = of.exposed || !of.away;
+    // Without a copy no digest is of the new room.
+    of.room_is_known = of.room_is_known && which->copies;
+    trace_.span(trace::row::to_ram, "rehouse", which->started_ns, now_ns(),
+                of.at, of.bytes, which->next_use);
+    end_motion(which, place::host);
+}
+
+} // namespace emuv::cuda
