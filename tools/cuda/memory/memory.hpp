@@ -118,7 +118,7 @@ public:
         const bool is_kept = order_.keeps(pool, stream);
         if (is_kept && take_kept(pointer, bytes, stream))
             return CUDA_SUCCESS;
-        order_.give_up_idle(bytes);
+        order_.give_up_idle(is_kept && bytes >= chunk_bytes ? bytes : 0);
         pools::source from;
         if (!order_.find_pool(pool, from))
             return from_driver();

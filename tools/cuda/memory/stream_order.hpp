@@ -125,10 +125,11 @@ public:
     /// @param wait  waits for all that is leaving
     std::vector<allocations::node_type> take_gone(bool wait);
 
-    /// Has kept memory leave: memory that nobody asks for any more, as a
-    /// request for so many bytes found none; all of it; or that of a stream
-    /// that is about to go. Nothing can be put behind that stream's work any
-    /// more.
+    /// Has kept memory leave: memory that nobody asks for any more; all of it;
+    /// or that of a stream that is about to go. Nothing can be put behind that
+    /// stream's work any more.
+    /// @param bytes  of a request for kept memory that found none; 0 for small
+    ///   requests, and for other memory's
     void give_up_idle(std::uint64_t bytes);
     void give_up_all();
     void stream_goes(CUstream stream);

@@ -152,7 +152,7 @@ std::optional<vacancies::taken> vacancies::take(std::uint64_t bytes,
     if (found == nullptr)
         found = find(bytes, {behind.context, nullptr, true}, part);
     if (found == nullptr) {
-        note_miss(bytes);
+        note_miss(bytes, behind);
         return {};
     }
     const vacancy all = *found;
@@ -200,13 +200,14 @@ std::vector<vacancies::vacancy> vacancies::by_bytes() const
 
 // A request that one would have served which left as excess. All that left
 // since the last regret left by one decision, so it is regretted once.
-void vacancies::note_miss(std::uint64_t bytes)
+void vacancies::note_miss(std::uint64_t bytes, const stream_of &behind)
 {
     if (bytes < chunk_bytes)
         return;
     const std::uint64_t whole = round_up(bytes, chunk_bytes);
     for (left &each : left_) {
-        if (each.bytes < whole || each.bytes - whole > whole / unused_part ||
+        if (each.behind != behind || each.bytes < whole ||
+            each.bytes - whole > whole / unused_part ||
             asks_ - each.asks > max_idle_asks)
             continue;
         each = {};
@@ -236,13 +237,17 @@ std::vector<vacancies::vacancy> vacancies::take_idle(std::uint64_t excess)
               });
     std::vector<vacancy> out;
     for (const entry &each : idle) {
-        const bool in_excess = excess > 0 && each.what.bytes >= chunk_bytes;
+        // Shared ranges serve many sizes, and memory behind no stream stays.
+        const bool in_excess = excess > 0 && each.what.bytes >= chunk_bytes &&
+                               each.what.range.bytes == 0 &&
+                               each.what.behind.stream != nullptr;
         const bool is_old = looks && asks_ - each.asks > max_idle_asks;
         if (!in_excess && !is_old)
             continue;
         if (in_excess) {
             excess -= std::min(excess, each.what.bytes);
-            left_[next_left_++ % left_.size()] = {each.what.bytes, asks_};
+            left_[next_left_++ % left_.size()] = {each.what.behind,
+                                                  each.what.bytes, asks_};
         }
         remove(each.what);
         out.push_back(each.what);

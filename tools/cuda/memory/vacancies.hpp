@@ -118,9 +118,9 @@ public:
     /// Takes whole vacancies that nobody asks for any more. To be called for
     /// every request that found none.
     /// @param excess  bytes of chunks and more that had better be vacant no
-    ///   longer: those that are idle longest go first, if nobody has asked for
-    ///   them for a while. That while becomes twice as long each time that one
-    ///   is asked for again
+    ///   longer. Those that are idle longest go first, once nobody has asked
+    ///   for them for a while. That while becomes twice as long each time that
+    ///   one is asked for again
     std::vector<vacancy> take_idle(std::uint64_t excess);
 
     /// Bytes of all of them, and of those that can be given back.
@@ -151,7 +151,7 @@ private:
                         std::uint64_t &part) const;
     std::vector<vacancy> by_bytes() const;
     static bool join(vacancy &one, const vacancy &next);
-    void note_miss(std::uint64_t bytes);
+    void note_miss(std::uint64_t bytes, const stream_of &behind);
     void enter(const vacancy &of, std::uint64_t asks);
     void remove(const vacancy &of);
     std::map<CUdeviceptr, entry> free_; // by address
@@ -163,6 +163,7 @@ private:
     // Those that left as excess, the last of them.
     struct left
     {
+        stream_of behind;
         std::uint64_t bytes = 0;
         std::uint64_t asks = 0; // asks_ as it left
     };

@@ -20,8 +20,6 @@ void pace::begin(std::uint64_t lag, std::uint64_t now_ns)
 
 void pace::settle_moving(std::uint64_t now_ns)
 {
-    if (state_ == state::still)
-        lost_ = std::min(lost_ + 1, most_doublings);
     state_ = state::settled;
     another_ = unarranged_ = false;
     moves_again_ = !moves();
@@ -75,6 +73,7 @@ void pace::ended(std::uint64_t lag, std::uint64_t now_ns,
             begin_kind(lag);
             begin(lag, now_ns);
         } else {
+            lost_ = std::min(lost_ + 1, most_doublings);
             settle_moving(now_ns);
         }
         return;
@@ -126,14 +125,12 @@ void pace::try_next(state next)
     unarranged_ = false;
     tried_.clear();
     tried_disturbed_ = 0;
+    trials_ = 0;
 }
 
 void pace::trial_times::add(double step_ns)
 {
-    // The fastest are kept.
-    std::size_t at = std::min(count_++, trial_rounds - 1);
-    if (count_ > trial_rounds && sorted_[at] <= step_ns)
-        return;
+    std::size_t at = count_++;
     for (; at > 0 && sorted_[at - 1] > step_ns; at--)
         sorted_[at] = sorted_[at - 1];
     sorted_[at] = step_ns;
@@ -154,10 +151,12 @@ void pace::measured(const past_round &one)
 {
     switch (state_) {
     case state::trial:
-        if (!is_known(one, trial_rounds << lost_))
+        if (!is_known(one, trial_rounds))
             break;
         moving_ns_ = tried_.typical();
-        try_next(state::still);
+        tried_.clear();
+        if (++trials_ >= 1u << lost_)
+            try_next(state::still);
         break;
     case state::still:
         if (!is_known(one, still_rounds))

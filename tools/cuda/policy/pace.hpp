@@ -67,7 +67,7 @@ private:
     // Rounds that are measured standing still, and again as arranged. That is
     // not tried if standing still takes so many times as long as moving.
     static constexpr std::size_t still_rounds = 3;
-    static constexpr unsigned most_doublings = 6;
+    static constexpr unsigned most_doublings = 4;
     static constexpr double worth_arranging = 2;
     // Steps without a whole round, after which memory moves unmeasured.
     static constexpr std::uint64_t blind_steps = 1024;
@@ -134,6 +134,7 @@ private:
     unsigned skip_ = 0; // rounds that are partly one and partly the other
     trial_times tried_;
     unsigned tried_disturbed_ = 0; // rounds that do not count
+    unsigned trials_ = 0;          // of trial_rounds each, moving
     unsigned lost_ = 0;       // so often in a row standing still was slower
     std::uint64_t kind_ = 0;  // the lag of the rounds that state_ is about
     std::uint64_t blind_ = 0; // steps
