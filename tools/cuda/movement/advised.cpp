@@ -67,10 +67,12 @@ void mover::wish(block &of, slot &one, advice::wish what)
     advice next = one.said;
     next.asked = uses_;
     const bool comes = what == advice::wish::come;
-    // A motion the other way is called off.
-    if (one.where == (comes ? place::evicting : place::fetching))
+    // A motion the other way is called off. One to another room is none.
+    const bool stays_away = !comes && one.rehoused;
+    if (one.where == (comes ? place::evicting : place::fetching) && !stays_away)
         one.cancel = true;
-    const bool there = one.where == (comes ? place::vram : place::host);
+    const bool there =
+        one.where == (comes ? place::vram : place::host) || stays_away;
     next.asks = there ? advice::wish::none : what;
     next.came = comes && there;
     say(of, one, next);

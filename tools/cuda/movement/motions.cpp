@@ -350,7 +350,7 @@ void mover::call_off(motion_ref which)
                 which->started_ns, now_ns(), which->unit().at,
                 which->unit().bytes, which->next_use);
     if (which->rehouses)
-        rooms_.drop(which->unit().bytes, which->to);
+        rehoused_in_vain(*which);
     else if (!which->evicts)
         frames_.put(which->into);
     else if (which->at == stage::write_back)
@@ -662,8 +662,8 @@ void mover::give_back(motion_ref which)
 {
     if (which->into.handle != 0)
         frames_.put(which->into);
-    if (which->to.handle != 0)
-        rooms_.drop(which->unit().bytes, which->to);
+    if (which->rehouses)
+        rehoused_in_vain(*which);
     end_motion(which, place::host, false);
 }
 

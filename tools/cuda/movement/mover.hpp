@@ -530,6 +530,7 @@ private:
     std::optional<candidate> find_to_rehouse(bool &any);
     bool rehouse();
     void rehoused(motion_ref which);
+    void rehoused_in_vain(motion &which);
     /// The block with the allocation that a part is of.
     struct identified_lot
     {
@@ -669,6 +670,7 @@ private:
     std::uint64_t lent_bytes_ = 0;        // ... and of those on other cards
     std::uint64_t called_back_ = 0;       // cards that others wait for, as bits
     std::uint64_t rehouse_after_ns_ = 0;  // none was found to rehouse before
+    CUdeviceptr last_rehoused_ = 0;       // a unit, by its address
     std::uint64_t wanted_bytes_ = 0;      // by make_way()
     std::size_t wishes_ = 0;              // units that the program asks for
     std::uint64_t advise_after_ns_ = 0;   // no wish can be granted before

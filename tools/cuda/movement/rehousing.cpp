@@ -11,8 +11,8 @@ namespace {
 
 // One is copied while room is made for another.
 constexpr std::ptrdiff_t most_at_once = 4;
-// Units in use are looked at again so much later.
-constexpr std::uint64_t find_again_ns = 1000000;
+// Units in use are looked at again so much later: all units are gone through.
+constexpr std::uint64_t find_again_ns = 10000000;
 
 } // namespace
 
@@ -25,20 +25,29 @@ bool mover::may_rehouse(const candidate &which) const
            (called_back_ & bit_of(one.host.peer)) != 0 && !which.of->fixed;
 }
 
+// One whose motion was called off is found again only after all others. A unit
+// that work waits for stays: the work would wait for the room as well.
 // @param any  out: there are such units, though all may have to stay
 std::optional<candidate> mover::find_to_rehouse(bool &any)
 {
     any = false;
+    std::optional<candidate> first;
     for (const auto &[base, each] : blocks_.all())
         for (std::size_t i = 0; i < each->slots.size(); i++) {
             const candidate one{each, i, schedule::never};
             if (!may_rehouse(one))
                 continue;
             any = true;
-            if (!must_stay(one) && one.unit().bytes < rooms_.below())
+            const slot &unit = one.unit();
+            if (must_stay(one) || unit.waiting > 0 ||
+                unit.bytes >= rooms_.below())
+                continue;
+            if (unit.at > last_rehoused_)
                 return one;
+            if (!first)
+                first = one;
         }
-    return {};
+    return first;
 }
 
 // Begins to move a unit from a card that others wait for.
@@ -46,8 +55,8 @@ std::optional<candidate> mover::find_to_rehouse(bool &any)
 bool mover::rehouse()
 {
     if (called_back_ == 0 || !may_begin() || check_ != nullptr ||
-        is_untrusted_near() || exchange_.at != exchange::none ||
-        now_ns() < rehouse_after_ns_ ||
+        !rooms_.maps() || is_untrusted_near() ||
+        exchange_.at != exchange::none || now_ns() < rehouse_after_ns_ ||
         std::count_if(motions_.begin(), motions_.end(), [](const motion &each) {
             return each.rehouses;
         }) >= most_at_once)
@@ -65,6 +74,7 @@ bool mover::rehouse()
     }
     const motion_ref next = new_motion(*found, stage::fetch);
     next->rehouses = found->unit().rehoused = true;
+    last_rehoused_ = found->unit().at;
     if (next->event == nullptr) {
         give_back(next);
         return false;
@@ -87,7 +97,14 @@ void mover::rehoused(motion_ref which)
     of.room_is_known = of.room_is_known && which->copies;
     trace_.span(trace::row::to_ram, "rehouse", which->started_ns, now_ns(),
                 of.at, of.bytes, which->next_use);
-    end_motion(which, place::host);
+    end_motion(which, place::host, false);
+}
+
+// Its room is given up, so the next one waits: others may be made in vain, too.
+void mover::rehoused_in_vain(motion &which)
+{
+    rooms_.drop(which.unit().bytes, which.to);
+    rehouse_after_ns_ = now_ns() + find_again_ns;
 }
 
 } // namespace emuv::cuda
