@@ -151,7 +151,7 @@ int fuse_tall(const product_on_card &of, cudaStream_t stream)
     return launched();
 }
 
-// What was fastest on an H200 for 1, 4, 8 and 16 rows
+// The fastest shapes on an H200 for 1, 4, 8 and 16 rows
 // (docs/results/kernels-h200.json).
 template <typename Pairs, typename Weights>
 int fuse(const product_on_card &of, cudaStream_t stream)

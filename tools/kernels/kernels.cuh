@@ -341,18 +341,27 @@ struct e4m3_weights
     using scales = std::conditional_t<Block == 16, std::uint16_t, std::uint8_t>;
     static constexpr unsigned block = Block;
     static constexpr float back = Pairs::e4m3_back;
-    // Of a block with a number that is none, all are NaN; that is rare.
+    // Of a block with a number that is none, all are NaN. That is rare, and so
+    // is a scale with a sign, which only other programs make.
     __device__ static void make(scales of, scale (&to)[32 / Block])
     {
         EMUV_UNROLL for (unsigned i = 0; i < 32 / Block; i++) to[i] =
             Pairs::e4m3((of >> (8 * i)) & 127U);
         // A carry into a byte's highest bit: the byte was at least 127.
         constexpr unsigned all = Block == 16 ? 0x0101U : 1U;
-        if ((((of & (127U * all)) + all) & (128U * all)) == 0)
-            return;
-        EMUV_UNROLL for (unsigned i = 0; i < 32 / Block;
-                         i++) if (((of >> (8 * i)) & 127U) == e4m3_nan) to[i] =
-            as<scale>(Pairs::nan);
+        if (((((of & (127U * all)) + all) | of) & (128U * all)) != 0)
+            make_rare(of, to);
+    }
+    __device__ static void make_rare(scales of, scale (&to)[32 / Block])
+    {
+        EMUV_UNROLL for (unsigned i = 0; i < 32 / Block; i++)
+        {
+            const unsigned bits = of >> (8 * i);
+            if ((bits & 127U) == e4m3_nan)
+                to[i] = as<scale>(Pairs::nan);
+            else if ((bits & 128U) != 0)
+                to[i] = as<scale>(as<word>(to[i]) ^ 0x80008000U);
+        }
     }
     __device__ static word pair(word codes, int which, scale by)
     {
