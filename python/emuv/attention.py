@@ -271,8 +271,19 @@ def _merge(out, sums, part, part_sums):
     sums.copy_(torch.logaddexp(sums, part_sums))
 
 
+def _plain(function):
+    """A function in which autocast does not shorten the sums."""
+    @functools.wraps(function)
+    def called(*arguments):
+        with torch.autocast("cuda", enabled=False), \
+                torch.autocast("cpu", enabled=False):
+            return function(*arguments)
+    return called
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
+    @_plain
     def forward(ctx, q, k, v, shape):
         grouped = shape.grouped(q)
         size = grouped.shape[:-1]
@@ -295,7 +306,10 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, given if shape.fused else out, sums)
         return given
 
+    # The sums are taken for constants, so there is no second derivative.
     @staticmethod
+    @torch.autograd.function.once_differentiable
+    @_plain
     def backward(ctx, given):
         q, k, v, out, sums = ctx.saved_tensors
         shape = ctx.shape
@@ -335,7 +349,8 @@ def _blocks(shape, q, k, v):
     blocks = list(shape.blocks())
     if not blocks:
         return
-    ahead = _Ahead(q.device, k, v, min(shape.block, shape.keys))
+    ahead = _Ahead(q.device, k, v, max(block[1] - block[0] for block in blocks),
+                   min(2, len(blocks)))
     try:
         ahead.fetch(0, *blocks[0][:2])
         for turn, (begin, end, pieces) in enumerate(blocks):
@@ -374,13 +389,13 @@ class _Ahead:
     """Two blocks' room on a card. One is filled from system RAM on a stream of its
     own, while the current stream uses the other."""
 
-    def __init__(self, device, k, v, block):
+    def __init__(self, device, k, v, block, rooms):
         self.sources = k, v
         self.current = torch.cuda.current_stream(device)
         self.stream = _side_stream(device, "in")
         self.room = [[torch.empty(each[:, :, :block].numel(), dtype=each.dtype,
                                   device=device) for each in (k, v)]
-                     for _ in range(min(2, -(-k.shape[2] // block)))]
+                     for _ in range(rooms)]
         self.ready = [torch.cuda.Event() for _ in self.room]
         self.free = [None for _ in self.room]
         self.held = [None for _ in self.room]
@@ -464,6 +479,7 @@ class _Gradients:
 
 
 @functools.lru_cache(maxsize=None)
+@_plain
 def _flash_works(device, kind, width):
     """True if PyTorch has the flash kernels in the form that is called here, and
     they say what products of matrices say. Asked once a process."""

@@ -46,12 +46,15 @@ class _Layer:
 
     @property
     def keys(self):
-        """[batch, heads, tokens, width], in RAM. None before the first update."""
+        """[batch, heads, tokens, width], in RAM, once all has arrived there. None
+        before the first update."""
+        self._wait()
         return self._shown(0)
 
     @property
     def values(self):
         """As keys."""
+        self._wait()
         return self._shown(1)
 
     def _wait(self):
@@ -61,8 +64,10 @@ class _Layer:
 
     def _made(self, like, capacity, batch):
         """Room for so many tokens; like: [batch, heads, tokens, width]."""
-        return torch.empty(capacity, batch, like.shape[1], like.shape[3],
-                           dtype=like.dtype, pin_memory=self.pin)
+        # Others may write it later, outside of inference mode.
+        with torch.inference_mode(False):
+            return torch.empty(capacity, batch, like.shape[1], like.shape[3],
+                               dtype=like.dtype, pin_memory=self.pin)
 
     def _grow(self, new, needed):
         """Makes room for so many tokens, at least twice as many as before."""
@@ -106,7 +111,20 @@ class _Layer:
         self.tokens = end
         if keys.is_cuda:
             self.written = torch.cuda.current_stream(keys.device).record_event()
-        return self.keys, self.values
+        return self._shown(0), self._shown(1)
+
+    def __deepcopy__(self, memo):
+        """A copy that grows by itself: for a prompt that several texts share."""
+        self._wait()
+        made = _Layer(self.reserve, self.pin)
+        made.tokens = self.tokens
+        if self.room is not None:
+            made.room = [self._made(self._shown(which), old.shape[0],
+                                    old.shape[1]) for which, old in
+                         enumerate(self.room)]
+            for room, old in zip(made.room, self.room):
+                room[:self.tokens] = old[:self.tokens]
+        return made
 
     def get_seq_length(self):
         return self.tokens
@@ -136,10 +154,11 @@ class _Layer:
         rows = torch.as_tensor(rows).cpu()
         if rows.dtype == torch.bool:
             rows = rows.nonzero()[:, 0]
-        for which, old in enumerate(self.room):
-            room = self._made(self._shown(which), old.shape[0], len(rows))
+        made = [self._made(self._shown(which), old.shape[0], len(rows))
+                for which, old in enumerate(self.room)]
+        for room, old in zip(made, self.room):
             room[:self.tokens] = old[:self.tokens].index_select(1, rows)
-            self.room[which] = room
+        self.room = made  # both, or neither
 
     def repeat(self, times):
         """Each row of the batch so often."""
@@ -226,6 +245,14 @@ class SpilledCache(_Base):
         """-1: there is no limit."""
         return -1
 
+    def get_max_length(self):
+        """None: there is no limit, in the words of older versions."""
+        return None
+
+    def get_usable_length(self, _, layer_idx=0):
+        """Tokens that a layer holds, in the words of older versions."""
+        return self.get_seq_length(layer_idx)
+
     def crop(self, max_length):
         """Forgets all tokens but so many; of a negative number, so many."""
         for each in self.layers:
@@ -273,7 +300,11 @@ def _mask(*_, attention_mask=None, allow_is_causal_skip=True,
 def _check_mask(mask, queries, keys, causal, window):
     """Refuses a mask that is other than what emuv.attention does anyway. Versions
     of transformers before 4.53 hand one over."""
-    seen = mask if mask.dtype == torch.bool or mask.dim() == 2 else mask >= 0
+    seen = mask if mask.dtype == torch.bool or mask.dim() == 2 else mask == 0
+    if mask.is_floating_point() and mask.dim() == 4 and \
+            not bool((seen | (mask <= -1e4)).all()):
+        raise ValueError("the attention mask adds to scores: emuv's attention "
+                         "takes no bias")
     seen = seen.bool()[..., :keys]
     due = torch.ones(1, dtype=torch.bool, device=mask.device)
     if mask.dim() == 4 and causal:

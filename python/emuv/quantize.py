@@ -171,8 +171,10 @@ class Linear(torch.nn.Module):
                (self.codes, self.scales, self.tensor_scale)):
             raise ValueError(f"what is given lies on {given.device}, and the "
                              f"weights lie on {self.codes.device}")
-        given = _rows(given)
         count, outputs = given.shape[0], self.out_features
+        if count == 0:  # an expert without tokens
+            return given.new_empty(0, outputs)
+        given = _rows(given)
         out = torch.empty(count, (outputs + 7) // 8 * 8, dtype=given.dtype,
                           device=given.device)
         space, handle = None, None

@@ -328,6 +328,27 @@ def flash_backward(given, q, k, v, out, sums, _one, _other, queries, keys, dropo
     return slope @ k, slope.transpose(-2, -1) @ q, weights.transpose(-2, -1) @ given
 
 
+class ModesTest(unittest.TestCase):
+    def test_autocast_does_not_shorten_the_sums(self):
+        def grads():
+            q, k, v = (made(seed, 1, 2, 40, 16) for seed in (1, 2, 3))
+            out = attention(20 * q, k, v, window=9, block=16)
+            out.square().sum().backward()
+            return out, q.grad, k.grad, v.grad
+        due = grads()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = grads()
+        for one, other in zip(got, due):
+            self.assertTrue(torch.equal(one, other))
+
+    def test_a_second_derivative_is_an_error_and_not_wrong(self):
+        q, k, v = (made(seed, 1, 1, 8, 8) for seed in (1, 2, 3))
+        out = attention(q, k, v).square().sum()
+        slope, = torch.autograd.grad(out, q, create_graph=True)
+        with self.assertRaises(RuntimeError):
+            slope.sum().backward()
+
+
 class FlashTest(AttentionTest):
     """The same, with operators in place of a card's kernels."""
 

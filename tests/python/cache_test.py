@@ -4,6 +4,7 @@
 names for Hugging Face's transformers. With those installed, a small Llama answers as
 it does with their own cache. Without PyTorch all of it is skipped."""
 
+import copy
 import importlib.util
 import pathlib
 import sys
@@ -87,6 +88,21 @@ class CacheTest(unittest.TestCase):
         cache.update(made(1, 2, 3, 990, 8), made(2, 2, 3, 990, 4), 0)
         self.assertEqual(cache.layers[0].room[0].data_ptr(), at)
         self.assertEqual(cache.layers[0].room[0].shape[0], 1000)
+
+    def test_a_deep_copy_goes_on_by_itself(self):
+        cache, given = self.filled()
+        other = copy.deepcopy(cache)
+        other.update(made(7, 2, 3, 5, 8), made(8, 2, 3, 5, 4), 0)
+        self.expect(cache, given)
+        self.assertEqual(other.get_seq_length(), cache.get_seq_length() + 5)
+
+    def test_room_made_in_inference_mode_is_written_outside_of_it(self):
+        cache = SpilledCache()
+        with torch.inference_mode():
+            cache.update(made(1, 1, 1, 5, 8), made(2, 1, 1, 5, 8), 0)
+        with torch.no_grad():
+            cache.update(made(3, 1, 1, 1, 8), made(4, 1, 1, 1, 8), 0)
+        self.assertEqual(cache.get_seq_length(), 6)
 
     def test_a_block_of_tokens_is_one_piece_of_memory(self):
         cache, _ = self.filled()
