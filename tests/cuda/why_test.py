@@ -176,7 +176,8 @@ class WhyTest(unittest.TestCase):
                      "a step takes", "8 launches each", "computing",
                      "to VRAM", "crosses most"):
             self.assertIn(part, text)
-        self.assertLess(max(map(len, text.splitlines())), 80)
+        for line in text.splitlines():
+            self.assertLess(len(line), 80, line)
 
     def test_where_everything_fits_that_is_the_answer(self):
         process = self.start(ROUNDS, EMUV_PHYSICAL="48M", EMUV_VIRTUAL="48M",

@@ -294,11 +294,11 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
         lines.emplace_back("  no step of the program is known yet");
         return;
     }
-    lines.push_back(text(
-        "  a step takes %s, of the last %" PRIu64 " (%s)",
-        time_text(of.took_ns).c_str(), of.steps,
-        of.round > 0 ? text("%" PRIu64 " launches each", of.round).c_str()
-                     : "no rhythm: from one pause of the card to the next"));
+    lines.push_back(
+        text("  a step takes %s, of the last %" PRIu64 " (%s)",
+             time_text(of.took_ns).c_str(), of.steps,
+             of.round > 0 ? text("%" PRIu64 " launches each", of.round).c_str()
+                          : "no rhythm: from pause to pause"));
     const auto part = [&](const char *name, double ns, const char *meaning) {
         std::string line = text("  %-15s %10s %s", name, time_text(ns).c_str(),
                                 part_text(ns, of.took_ns).c_str());
