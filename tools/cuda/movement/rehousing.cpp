@@ -100,10 +100,12 @@ void mover::rehoused(motion_ref which)
     end_motion(which, place::host, false);
 }
 
-// Its room is given up, so the next one waits: others may be made in vain, too.
+// Its room is given up, if it has one by now. The next one waits: others may be
+// made in vain, too.
 void mover::rehoused_in_vain(motion &which)
 {
-    rooms_.drop(which.unit().bytes, which.to);
+    if (which.to.handle != 0)
+        rooms_.drop(which.unit().bytes, which.to);
     rehouse_after_ns_ = now_ns() + find_again_ns;
 }
 
