@@ -10,8 +10,8 @@
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
 #include "store/placement.hpp"
+#include "wait_until.hpp"
 
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -115,19 +115,15 @@ protected:
         return found;
     }
 
-    /// Does a step again and again until something holds.
+    /// Does a step again and again, with a pause behind it, until something
+    /// holds.
     template <typename Condition, typename Step>
     static bool wait_until(Condition holds, Step step)
     {
-        const auto end =
-            std::chrono::steady_clock::now() + std::chrono::seconds(120);
-        while (!holds()) {
-            if (std::chrono::steady_clock::now() >= end)
-                return false;
+        return ::wait_until(holds, [&] {
             step();
             usleep(500);
-        }
-        return true;
+        });
     }
     template <typename Condition>
     static bool wait_until(Condition holds)

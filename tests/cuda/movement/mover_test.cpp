@@ -7,6 +7,7 @@
 #include "movement/mover.hpp"
 #include "reading_denied.hpp"
 #include "store/placement.hpp"
+#include "wait_until.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -317,13 +318,7 @@ protected:
     template <typename Condition, typename Step>
     bool wait_until(std::chrono::seconds longest, Condition holds, Step step)
     {
-        const auto end = std::chrono::steady_clock::now() + longest;
-        while (!holds()) {
-            if (std::chrono::steady_clock::now() >= end)
-                return false;
-            step();
-        }
-        return true;
+        return ::wait_until(holds, step, longest);
     }
 
     template <typename Condition>

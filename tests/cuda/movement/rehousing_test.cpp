@@ -5,10 +5,10 @@
 #include "memory/memory.hpp"
 #include "movement/mover.hpp"
 #include "sim/sim.h"
+#include "wait_until.hpp"
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -232,20 +232,6 @@ protected:
         });
         ASSERT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
         EXPECT_TRUE(is == contents_[which]) << "block " << which;
-    }
-
-    // @return false if that has not come to hold after minutes
-    template <typename Condition, typename Step>
-    static bool wait_until(Condition holds, Step step)
-    {
-        const auto end =
-            std::chrono::steady_clock::now() + std::chrono::seconds(120);
-        while (!holds()) {
-            if (std::chrono::steady_clock::now() >= end)
-                return false;
-            step();
-        }
-        return true;
     }
 
     driver calls_{};
