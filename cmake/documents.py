@@ -57,7 +57,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True,
                         help="the folder to make anew")
     parser.add_argument("--docs", required=True,
-                        help="where the folder will be installed")
+                        help="the place at which the folder will be installed")
     parser.add_argument("places", metavar="SOURCE:PLACE", nargs="*")
     options = parser.parse_args()
     places = {}

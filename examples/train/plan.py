@@ -102,7 +102,7 @@ class Plan:
 
 
 def ask(tool, shape, words):
-    """What `emuvctl estimate` says of a shape, as its JSON has it."""
+    """The answer of `emuvctl estimate` about a shape, as its JSON has it."""
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "config.json")
         config.write_text(json.dumps({"model_type": "gpt2", **shape}))
@@ -295,8 +295,8 @@ def lines(plan):
 
 
 def score(plan, memory_bytes, step_ms):
-    """What was predicted beside what came, as a table. A number that is not
-    known is None."""
+    """The prediction beside what came, as a table. A number that is not known
+    is None."""
     out = [f"{'':14} {'low':>9} {'likely':>9} {'high':>9} {'took':>9}"]
 
     def row(name, three, took, form):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a run leaves in its folder: a checkpoint, and a log."""
+"""A run leaves a checkpoint and a log in its folder."""
 
 import json
 import os

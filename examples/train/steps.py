@@ -103,8 +103,8 @@ class Steps:
         raise TooLarge("not even one sequence fits, with --checkpointing")
 
     def take(self, step, sequences, tell):
-        """One step; returns its loss. Where memory runs out, the whole step is
-        taken again with less: the effective batch and its sequences stay.
+        """One step; returns its loss. If memory runs out, the whole step is taken
+        again with less: the effective batch and its sequences stay.
 
         tell: is called with a line about each time.
         """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a program can say of its memory to emuV's CUDA library.
+"""Tells emuV's CUDA library of a program's memory.
 
     import emuv
     emuv.register("layer 0", tensor)        # or an address, and bytes=...
     emuv.prefetch("layer 0")
     print(emuv.where("layer 0"))
 
-These are hints: a program is right without them. Where the library is not
+These are hints: a program is right without them. If the library is not
 loaded, each of them does nothing and answers False. For PyTorch's models see
 emuv.torch.enable().
 """

@@ -265,7 +265,7 @@ def _hint(what, text):
     return tell
 
 
-access = _hint(ACCESS, "Memory is used about now. What is used often comes.")
+access = _hint(ACCESS, "Memory is used about now. Memory that is used often comes.")
 prefetch = _hint(PREFETCH, "Memory is used soon: it comes to VRAM.")
 promote = _hint(PROMOTE, "Memory belongs in VRAM: it comes, and is in use.")
 demote = _hint(DEMOTE, "Memory is not used for long: it leaves VRAM first.")

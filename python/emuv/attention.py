@@ -54,7 +54,7 @@ _Piece = collections.namedtuple("_Piece", "begin end start stop mask")
 
 
 class _Shape:
-    """What a query may see, and which pieces that takes.
+    """The keys that a query may see, and the pieces that takes.
 
     Positions are those of keys: query i stands at i + ahead, so the last query
     stands at the last key. A cache has grown behind it.
@@ -253,9 +253,9 @@ def _block_forward(shape, q, k, v, piece):
 
 
 def _block_backward(shape, piece, tensors):
-    """What a piece adds to the gradients of q, k and v. tensors: q, k, v, output,
-    sums, output's gradient, and the sum of output times gradient; output and sums
-    are those of all keys."""
+    """Returns a piece's part of the gradients of q, k and v. tensors: q, k, v,
+    output, sums, output's gradient, and the sum of output times gradient. Output
+    and sums are those of all keys."""
     if shape.fused and piece.mask != "edge":
         return _flash_backward(tensors[:6], piece.mask == "causal", shape.scale)
     return _matmul_backward(shape, piece, tensors)
@@ -536,14 +536,14 @@ def attention(q, k, v, causal=False, block=None, window=None, scale=None):
     causal: a query sees no later key. The last query stands at the last key, so
     queries of a cache that has grown are its end.
     block: keys, and without flash kernels queries, that are multiplied at once. By
-    default 1024. Without a window, flash kernels take all of what lies on the card,
-    and up to 64 MiB, or 4096 keys, of what lies in RAM.
+    default 1024. Without a window, flash kernels take all that lies on the card.
+    Of keys in RAM they take up to 64 MiB, or 4096 keys.
     window: each query sees so many keys, its own the last; implies causal.
     scale: of the scores; 1 / sqrt(width) by default.
 
     Sums run in 32 bits (64 for float64), with the largest score taken out. On a
-    card, blocks of 16-bit numbers go through flash kernels where PyTorch has them,
-    and each block's output is rounded to 16 bits before it is added.
+    card, blocks of 16-bit numbers go through flash kernels where PyTorch has them.
+    Each block's output is rounded to 16 bits then, before it is added.
     Returns [batch, heads, queries, width of v] of q's type, at q's device; zeros
     for a query that sees no key. Has gradients for q, k and v. Raises ValueError.
     """

@@ -97,8 +97,8 @@ class _Layer:
                                  "under torch.no_grad()")
 
     def update(self, keys, values):
-        """Appends tokens. Returns all keys and all values, where they lie. What is
-        new comes there in the order of the current stream's work."""
+        """Appends tokens. Returns all keys and all values, where they lie. New
+        ones come there in the order of the current stream's work."""
         new = (keys, values)
         self._check(new)
         end = self.tokens + keys.shape[2]

@@ -169,7 +169,7 @@ class Linear(torch.nn.Module):
         """[count, inputs] of 16-bit numbers on a card."""
         if any(each.device != given.device for each in
                (self.codes, self.scales, self.tensor_scale)):
-            raise ValueError(f"what is given lies on {given.device}, and the "
+            raise ValueError(f"the input lies on {given.device}, and the "
                              f"weights lie on {self.codes.device}")
         count, outputs = given.shape[0], self.out_features
         if count == 0:  # an expert without tokens
@@ -217,7 +217,7 @@ class Layer:
 
 @dataclasses.dataclass
 class Report:
-    """What quantize() did."""
+    """The report of quantize()."""
 
     layers: list
     kept: dict  # by the name of a linear layer: why it stays
@@ -273,7 +273,7 @@ def _why_kept(name, module, keep, uses):
 
 
 def _outputs(model, data):
-    """What a model answers to each of the data, as one row of numbers."""
+    """A model's answers to each of the data, as one row of numbers."""
     out = []
     with torch.no_grad():
         for each in data:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a PyTorch program can say of a model's memory, in one line:
+"""Tells emuV's library of a PyTorch model's memory, in one line:
 
     import emuv.torch
     emuv.torch.enable(model, optimizer)
@@ -83,7 +83,7 @@ def _forget(keys):
 
 
 def _do_nothing(*_):
-    """What a hook is in a copy of a model."""
+    """Stands for a hook in a copy of a model."""
 
 
 def _hook_of_a_copy():
@@ -149,7 +149,7 @@ class _Layer:
 
 
 class Advice:
-    """What enable() has arranged. Its close() takes all of it back."""
+    """The hooks and keys of enable(). Its close() takes all of it back."""
 
     def __init__(self, model, optimizer, passes):
         self._number = next(_numbers)

@@ -16,7 +16,7 @@ WINGS = {
     "nvml": ("answers of NVML; a library of its own", False),
     "memory": ("the table of allocations", False),
     "movement": ("moves safely, decides nothing", False),
-    "store": ("what spilled memory is made of", False),
+    "store": ("sources of spilled memory", False),
     "proof": ("kernels' accesses, off machine code", True),
     "account": ("every byte charged; who can free some", False),
     "interpose": ("the generic forwarder", False),

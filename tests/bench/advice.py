@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a program gains that says what it knows of its memory: five tests that
-stacks of memory tiers are shown by, in bytes and in time.
+"""Shows the gain of a program that says what it knows of its memory. Five tests
+that stacks of memory tiers are shown by, in bytes and in time.
 
     advice.py --library LIBCUDA [--driver SIM] [--only TEST] [--json FILE]
 

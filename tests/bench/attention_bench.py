@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests/bench/run-attention runs. Each part tells its own failures, and the next
+"""Runs for tests/bench/run-attention. Each part tells its own failures, and the next
 goes on; the exit status is 1 if there was any."""
 
 import argparse
@@ -268,7 +268,7 @@ def llama():
 
 
 def check_model(model):
-    """A model's logits with both caches. What 16 bits lose differs."""
+    """A model's logits with both caches. Their losses by 16 bits differ."""
     from transformers import DynamicCache
 
     from emuv.cache import SpilledCache, enable

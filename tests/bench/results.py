@@ -4,7 +4,7 @@
 
 As a module: start, table and write make such a file, problems checks one. As a
 program it turns the rows of a text table, read from its input, into such a
-file: a word is a cell, and a dash is a cell that was not measured."""
+file. A word is a cell, and a dash is a cell that was not measured."""
 
 import argparse
 import datetime

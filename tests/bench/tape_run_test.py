@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""movement_bench runs tapes: a program that fits takes its native time, one
+"""movement_bench runs tapes. A program that fits takes its native time, one
 that does not is moved, and one without marks is a step as a whole. The figures
 are the same each time."""
 

@@ -5,12 +5,12 @@
     workloads.py prefill|prompts|decode|resnet|lora|checkpointed|texts
                  [--steps N] [...]
 
-With --within GIB as people make them fit who know nothing else: weights beyond
-that stay in system RAM by accelerate, what a training step saves by save_on_cpu.
+With --within GIB as people make them fit who know nothing else. Accelerate keeps
+weights beyond that in system RAM, save_on_cpu what a training step saves.
 
 Prints a line: what, milliseconds a step (the median), how many of them the
-program's own thread takes, the first steps' own, what a loop of Python took
-between the steps, GiB held, and a digest of each step's results.
+program's own thread takes, the first steps' own. Then come the time of a loop of
+Python between the steps, GiB held, and a digest of each step's results.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def lora(options, checkpointing=False, long=itertools.repeat(2048)):
 
 def checkpointed(options):
     """LoRA that keeps no more of a layer than what it was given, and does the
-    rest again: as they tune who have no room for more."""
+    rest again. People tune so who have no room for more."""
     return lora(options, checkpointing=True)
 
 
@@ -172,8 +172,8 @@ def resnet(options):
 
 
 def digest_of(out, whole):
-    """A digest of @p out, or of its last row: of the last token of a model,
-    which all of its weights have a part in, or of a loss."""
+    """A digest of @p out, or of its last row. That is the last token of a model,
+    which all of its weights have a part in, or a loss."""
     if not whole:
         out = out.flatten()[-out.shape[-1] if out.dim() else 0:]
     return hashlib.sha256(out.float().cpu().numpy().tobytes()).hexdigest()[:8]
@@ -181,8 +181,8 @@ def digest_of(out, whole):
 
 def loop():
     """Milliseconds, a fraction of one, for work that is always the same. A
-    virtual machine's processor may be half as fast for seconds at a time, which
-    makes a step that is bound by the program's thread take twice as long."""
+    virtual machine's processor may be half as fast for seconds at a time. A step
+    that is bound by the program's thread takes twice as long then."""
     start = time.perf_counter()
     kept = {}
     for count in range(3000):

@@ -69,7 +69,7 @@ SPECIFICATION = {
 
 
 def faults(value, rule, where="specification"):
-    """What is wrong with a value, by its rule."""
+    """The faults of a value, by its rule."""
     if isinstance(rule, dict):
         if not isinstance(value, dict):
             return [f"{where}: no object"]

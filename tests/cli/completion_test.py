@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a shell offers for a command line is what emuvctl takes there, and its
+"""A shell offers for a command line what emuvctl takes there, and its
 completion file has every word of emuvctl's help."""
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every command that the documents, the manual and emuvctl's help show is one that works:
-those in blocks are run, on the recorded machine, those that would change anything with
+"""Every command that the documents, the manual and emuvctl's help show works. Those in
+blocks are run, on the recorded machine; those that would change anything, with
 --dry-run. Those in sentences have verbs and options that there are. The manual has each
 verb, and no option that a verb lacks. Other commands are not run: bash parses them."""
 
@@ -74,7 +74,7 @@ def blocks(text):
 
 
 def scripts():
-    """What blocks without a language have for a shell: the lines behind `$`, or all. Each
+    """The lines for a shell in blocks without a language: those behind `$`, or all. Each
     with the texts that will do."""
     for path in documents():
         text = path.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The CUDA library over whole processes: Python programs that open the driver
-by ctypes, in front of the simulated driver. What each setting does, what
-several processes share, and what happens where something is missing."""
+by ctypes, in front of the simulated driver. They tell what each
+setting does, what processes share, and what happens if something is missing."""
 
 import argparse
 import contextlib
@@ -158,7 +158,7 @@ class ProcessesTest(unittest.TestCase):
         return out.split(), err
 
     def run_traced(self, text, **settings):
-        """What it says, and the spans of what moved."""
+        """Its output, and the spans of what moved."""
         with tempfile.NamedTemporaryFile() as trace:
             out, _ = self.run_program(text, EMUV_TRACE=trace.name, **settings)
             spans = pathlib.Path(trace.name).read_text(encoding="ascii")
@@ -1169,7 +1169,7 @@ print(alone, subprocess.run([sys.executable, "-c", {other!r}], text=True,
         self.assertEqual(out, ["88", "80"])
 
     def nvml_limits(self, **settings):
-        """What NVML says of both cards, in MiB: limit and use of each."""
+        """NVML's answers about both cards, in MiB: limit and use of each."""
         with tempfile.NamedTemporaryFile() as ledger:
             out, _ = self.run_program("""
 nvml = ctypes.CDLL("libnvidia-ml.so.1")

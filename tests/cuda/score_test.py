@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`emuvctl run --score` in front of the simulated driver: an estimate is printed
-beside what came, however the program ends, and to the shell that starts it the
+beside what came, however the program ends. To the shell that starts it the
 command is the program."""
 
 import argparse

@@ -3,7 +3,7 @@
 """Writes samples/snapshot*.pickle, in the form of PyTorch's memory snapshots.
 
 snapshot.pickle: a program that keeps one more block of 24 MiB each step, until
-512 MiB are refused: 1 GiB is cached then, in pieces of 8 MiB.
+512 MiB are refused. 1 GiB is cached then, in pieces of 8 MiB.
 snapshot_devices.pickle: two cards. The first one holds more, and had a refusal
 earlier; the second one refused last.
 """

@@ -404,7 +404,7 @@ class FlashTest(AttentionTest):
 
 
 class Stream:
-    """Does nothing before it must. What it did is in `log`."""
+    """Does nothing before it must. Its work is in `log`."""
 
     def __init__(self):
         self.waiting, self.log = [], []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Imported first by tests that need PyTorch. Where this Python lacks it, the
-test goes on in Debian's, which Debian's PyTorch is for. It ends as skipped
+"""Imported first by tests that need PyTorch. If this Python lacks it, the test
+goes on in Debian's, which Debian's PyTorch is for. It ends as skipped
 where that lacks it, too."""
 
 import os

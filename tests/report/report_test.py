@@ -170,7 +170,7 @@ class ReportTest(unittest.TestCase):
         self.assert_page(self.report(TAPE, "-o", "-").stdout)
 
     def of_pipe(self, verb, content):
-        """What it says of a pipe whose writer is slow with the first bytes."""
+        """Its answer to a pipe whose writer is slow with the first bytes."""
         with subprocess.Popen((self.emuvctl, verb, "--json", "/dev/stdin"),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             process.stdin.write(content[:3])

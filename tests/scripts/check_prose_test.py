@@ -124,6 +124,65 @@ class CheckProseTest(unittest.TestCase):
             f"#!/bin/sh\n# What it is.\necho '# What' # Where it is.\n    # {LONG}\n",
             "script"), [2, 4])
 
+    def test_messages_of_c_are_looked_at(self):
+        self.assertEqual(self.lines_of(
+            f'say("short");\nsay("{LONG}");\nsay("Where it is, is not known here.");\n'
+            f'say("where it is, is not known here");\nsay(R"({LONG})");\n', "a.cpp"),
+            [2, 3, 4, 5])
+
+    def test_literals_that_are_joined_are_one_message(self):
+        half = "one" + " word" * 12
+        for between in ('"\n    "', '"  // why\n"', '" PRIu64 "', ' " + size(of) + " ',
+                        '" << size << "', '" \\\n"'):
+            with self.subTest(between):
+                self.assertEqual(self.lines_of(
+                    f'\nsay("{half} {between} {half}");\n', "a.cpp"), [2])
+        self.assertEqual(self.lines_of(f'say("{half}", "{half}");\n', "a.cpp"), [])
+
+    def test_messages_are_read_as_they_are_shown(self):
+        half = "one" + " word" * 13
+        self.assertEqual(self.lines_of(
+            f'say("{half}\\n{half}");\nsay("{half}\\n\\n{half}");\n'
+            f'say("{half} \\"quoted\\" {half}");\n', "a.cpp"), [1, 3])
+
+    def test_values_in_messages_are_words(self):
+        for value in ("{}", "{:.2f}", "%llu", "%*.3s"):
+            with self.subTest(value):
+                self.assertEqual(self.lines_of(
+                    f'say("{value}{" word" * 25}");\n', "a.cpp"), [1])
+                self.assertEqual(self.lines_of(
+                    f'say("{value}{" word" * 24}");\n', "a.cpp"), [])
+
+    def test_examples_in_messages_are_apart(self):
+        half = "  emuvctl" + " word" * 14
+        self.assertEqual(self.lines_of(
+            f'say("Short.\\n"\n"{half}\\n"\n"{half}\\n");\n', "a.cpp"), [])
+
+    def test_literals_that_are_no_sentences_are_left_alone(self):
+        headers = "Name: value\\r\\n" * 14
+        self.assertEqual(self.lines_of(
+            f'say("[{LONG}");\nsay("Where it is");\nchar c = \'"\';\n'
+            f'say("HTTP/1.1 200\\r\\n{headers}");\n', "a.cpp"), [])
+
+    def test_messages_and_docstrings_of_python_are_looked_at(self):
+        self.assertEqual(self.lines_of(
+            f'"""What it is."""\n\n\ndef f():\n    """Short.\n\n    {LONG}\n    """\n'
+            f'    say("{LONG}")\n    say("one"\n        "{LONG}")\n'
+            f'    say(f"{{f}}{" word" * 25}")\n'
+            f'    say("what it is, is not known here")\n    say("Where it is")\n',
+            "a.py"), [1, 7, 9, 10, 12, 13])
+        self.assertEqual(self.lines_of(
+            '#!/usr/bin/env python3\n"""What it is."""\n', "script"), [2])
+
+    def test_python_that_cannot_be_read_has_comments(self):
+        self.assertEqual(self.lines_of("# What it is.\nfor\n", "a.py"), [1])
+
+    def test_what_tests_say_is_left_alone_but_for_docstrings(self):
+        (self.folder / "tests").mkdir()
+        self.assertEqual(self.lines_of(f'say("{LONG}");\n', "tests/a.cpp"), [])
+        self.assertEqual(self.lines_of(
+            f'"""What it is."""\nsay("{LONG}")\n', "tests/a.py"), [1])
+
     def test_help_is_given(self):
         done = self.run_with("--help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Slurm's prolog, epilog and sweep leave one instance for each job that is there,
-and none for any other, however often and wherever they are killed."""
+"""Slurm's prolog, epilog and sweep leave one instance for each job that is there, and
+none for any other. That holds however often and wherever they are killed."""
 
 import fnmatch
 import os

@@ -24,7 +24,7 @@ GiB = 1 << 30
 
 class PlanTest(unittest.TestCase):
     def run_program(self, *words, fails=False, **environment):
-        """What `train.py --auto --plan` prints; on a failure its messages."""
+        """The output of `train.py --auto --plan`; on a failure its messages."""
         out, err = io.StringIO(), io.StringIO()
         kept = dict(os.environ)
         for name in ("EMUV_PHYSICAL", "EMUV_VIRTUAL", "EMUV_INSTANCE"):

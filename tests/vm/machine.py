@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A machine of QEMU's whose processor is the test: by QEMU's qtest protocol it finds the
+"""A machine of QEMU's whose processor is the test. By QEMU's qtest protocol it finds the
 ivshmem device, gives its memory an address, reads and writes there."""
 
 import subprocess

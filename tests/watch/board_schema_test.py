@@ -37,7 +37,7 @@ export const fields: Partial<Plain<FieldConfig>>[] = {fields};
 
 class BoardSchemaTest(unittest.TestCase):
     def complaints(self, board):
-        """What the compiler says of a board."""
+        """The compiler's messages about a board."""
         panels = board["panels"]
         parts = {"board": board, "panels": panels,
                  "options": [each["options"] for each in panels],

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """emuvctl's metrics are Prometheus' text format, by promtool where it is
-installed and by rules of its own; a file of them is replaced as a whole."""
+installed and by rules of its own. A file of them is replaced as a whole."""
 
 import argparse
 import os

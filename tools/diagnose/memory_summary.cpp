@@ -91,7 +91,7 @@ std::optional<finding> find_memory_summary(std::string_view text)
         now.back() - now.front() > now.back() / 10)
         made.causes.push_back(
             {cause_kind::leak,
-             fmt::format("What the program holds grew from {} to {} over {} "
+             fmt::format("The program's memory grew from {} to {} over {} "
                          "tables, and never fell.",
                          size(now.front()), size(now.back()), now.size())});
     return made;

@@ -41,7 +41,7 @@ void read_growth(const std::vector<std::uint64_t> &held, finding &into)
         return;
     into.causes.push_back(
         {cause_kind::leak,
-         fmt::format("What the program holds grew from {} to {} over {} "
+         fmt::format("The program's memory grew from {} to {} over {} "
                      "messages, and never fell.",
                      size(held.front()), size(held.back()), held.size())});
 }

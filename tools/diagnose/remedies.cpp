@@ -233,7 +233,7 @@ private:
             plus(std::max<std::uint64_t>(gib_up(times(lacks, 2)), 4),
                  of_.granted ? of_.granted->bytes / GiB : 0);
         std::string price =
-            "what spills is read at the link's speed, not at VRAM's";
+            "spilled memory is read at the link's speed, not at VRAM's";
         // Arithmetic: out and in once a step, at the rate that emuV measured,
         // or PCIe 4.0's.
         const bool measured = of_.link_rate > 0;

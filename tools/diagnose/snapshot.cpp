@@ -148,7 +148,7 @@ void read_history(const pickle &file, const std::vector<value> &history,
         least[2] < least[3] && least[3] - least[1] > much)
         into.causes.push_back(
             {cause_kind::leak,
-             fmt::format("What the program holds never falls back: its least "
+             fmt::format("The program's memory never falls back: its least "
                          "rose by {} over the second half of {} allocations.",
                          size(static_cast<std::uint64_t>(least[3] - least[1])),
                          allocations)});

@@ -204,9 +204,9 @@ verb apply_verb()
                "Makes the instances that the profiles ask for and that are not "
                "there yet, all\nor none. A profile with instance_id is matched "
                "with that instance, another\nwith the one of its name, or one "
-               "that has its values. What is made is called by\nits profile's "
-               "name; one of that name with other values is kept as it is. "
-               "Loads\nthe module if need be."};
+               "that has its values. A new instance has its\nprofile's name. "
+               "One of that name with other values is kept as it is. Loads\n"
+               "the module if need be."};
     apply.options = {config_option(options->config),
                      module_option(options->module),
                      dry_run_flag(options->dry_run)};

@@ -431,7 +431,7 @@ verb batch_verb()
          "and any failure mean it, too",
          &options->memory_statuses},
         {"--up-to", "SIZE",
-         "where an item lacks memory, try again with twice\nas much as "
+         "try an item that lacks memory again with twice\nas much as "
          "--virtual, up to this",
          &options->up_to}};
     for (auto &each : options->settings.options()) {

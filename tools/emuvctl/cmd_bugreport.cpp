@@ -167,9 +167,10 @@ verb bugreport_verb()
     const auto options = std::make_shared<bugreport_options>();
     verb bugreport{
         "bugreport", "Machine", "gather what a report of a fault needs",
-        "Prints versions, the findings of doctor, all instances, the settings\n"
-        "in the environment, the module's lines of the kernel log, and the "
-        "end\n"
+        "Prints versions, the findings of doctor, all instances and the "
+        "settings\n"
+        "in the environment. The module's lines of the kernel log follow, and "
+        "the end\n"
         "of the trace that EMUV_TRACE names. Other variables, host names and\n"
         "command lines are left out."};
     bugreport.options = {{"-o,--output", "FILE", "write to FILE instead",

@@ -161,10 +161,10 @@ verb diagnose_verb()
         "Reads what a program said when memory ran out, from FILE or, without "
         "one or\nwith -, from standard input. Says which memory ran out, why, "
         "and what to do.\n\nIt knows PyTorch's messages, memory summaries and "
-        "memory snapshots (pickles,\nread without running anything in them), "
-        "JAX and XLA, TensorFlow, llama.cpp,\nvLLM, the kernel's OOM killer, "
-        "containers, and emuV's own lines. Exits with 3\nif it recognises "
-        "nothing."};
+        "memory snapshots (pickles,\nread without running anything in them). "
+        "It knows JAX and XLA, TensorFlow,\nllama.cpp, vLLM, the kernel's OOM "
+        "killer, containers, and emuV's own lines.\nExits with 3 if it "
+        "recognises nothing."};
     diagnose.arguments = {"FILE", &options->files, offered::files};
     diagnose.options = {json_flag(options->output)};
     diagnose.action = [options](environment &env) {

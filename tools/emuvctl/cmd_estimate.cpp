@@ -254,7 +254,7 @@ void tell_times(const all_parts &all, std::vector<std::string> &to)
     if (is.token && is.cpu_token != 0 && all.job.batch <= few &&
         is.cpu_token < is.token->seconds.likely)
         to.push_back(fmt::format(
-            "emuV is the wrong tool for writing text here: with the layers "
+            "emuV is the wrong tool for writing text here. With the layers "
             "that spill on the CPU a token takes about {}, if RAM gives {:.0f} "
             "GB/s (--cpu-bandwidth). llama.cpp's -ngl does that",
             seconds(is.cpu_token), on.cpu_bandwidth / 1e9));
@@ -429,14 +429,15 @@ verb estimate_verb()
     const auto options = std::make_shared<estimate_options>();
     verb made{
         "estimate", "Machine", "tell what a model needs, and what fits",
-        "Tells how many bytes a job takes on a card, low, likely and high, "
-        "and\n"
+        "Tells how many bytes a job takes on a card: low, likely and high. "
+        "Tells\n"
         "what a card makes of it: what fits, what spills, how long it takes.\n"
         "  emuvctl estimate llama-3-8b --sequence 8192 --gpu 4070\n"
         "  emuvctl estimate model.gguf --gpu 3060-12GB\n"
         "  emuvctl estimate ./checkpoint --mode lora --batch 4\n"
-        "MODEL is a folder, a config.json, a safetensors file or its index, a\n"
-        "GGUF file (only headers are read), or one of gpt2, gpt2-medium,\n"
+        "MODEL is a folder, a config.json, a safetensors file or its index, or "
+        "a\n"
+        "GGUF file; only headers are read. Or it is one of gpt2, gpt2-medium,\n"
         "gpt2-large, gpt2-xl, llama-2-7b, llama-2-13b, llama-2-70b, "
         "llama-3-8b,\n"
         "llama-3-70b, mixtral-8x7b, llava-1.5-7b, llava-1.5-13b, sd-1.5, "

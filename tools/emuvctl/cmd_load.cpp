@@ -73,7 +73,7 @@ void cmd_load(const load_options &options, environment &env)
         if (!options.parameters.empty())
             throw failure(fmt::format(
                 "the module is loaded already ({}), and takes parameters only "
-                "when it is loaded; 'emuvctl create' makes more instances, "
+                "when it is loaded. 'emuvctl create' makes more instances, "
                 "'emuvctl unload' makes room for a new start",
                 version));
         env.say(fmt::format("the module is loaded already ({})", version));

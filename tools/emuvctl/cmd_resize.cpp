@@ -88,8 +88,8 @@ verb resize_verb()
     verb resize{"resize", "Instances", "change the sizes of an instance",
                 "Changes an instance's share of VRAM, of system RAM or both, "
                 "while programs\n"
-                "use it. What they have stays theirs: it never becomes smaller "
-                "than that.\n"
+                "use it. It never becomes smaller than the memory that they "
+                "have.\n"
                 "  emuvctl resize emuv0 --physical 16G --virtual 48G"};
     resize.options = {
         {"--physical", "SIZE", "share of VRAM", &options->physical},

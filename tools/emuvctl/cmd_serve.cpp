@@ -77,7 +77,7 @@ verb serve_verb()
     serve.arguments = instance_arguments(options->instances);
     serve.options = {
         {"--listen", "ADDRESS:PORT",
-         "where. Other machines reach it only if an address\n"
+         "address. Other machines reach it only if an address\n"
          "of this one, or 0.0.0.0, is named. "
          "Default:\n127.0.0.1:9745",
          &options->listen},

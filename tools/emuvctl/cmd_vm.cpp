@@ -301,7 +301,7 @@ verb vm_serve_verb()
         "hand an instance's memory to virtual machines",
         "Hands memory of a guaranteed instance to each virtual machine that "
         "connects,\nuntil interrupted. A machine has it until it ends. "
-        "Whoever may open the\ninstance's node may connect.\n"
+        "Users who may open\nthe instance's node may connect.\n"
         "  emuvctl vm-serve emuv0 --size 16G"};
     serve.options = {socket_option(*options),
                      {"--size", "SIZE",

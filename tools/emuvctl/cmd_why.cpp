@@ -235,9 +235,9 @@ verb why_verb()
 {
     const auto options = std::make_shared<why_options>();
     verb why{"why", "Instances", "tell where a program's time goes",
-             "Tells of programs that run under the CUDA library where their "
-             "time goes, step by\nstep: computing, waiting for the link or for "
-             "mappings, standing still; what\ncrosses the link; and what would "
+             "Tells of programs under the CUDA library where their time goes, "
+             "step by step:\ncomputing, waiting for the link or for mappings, "
+             "standing still. Tells what\ncrosses the link, and what would "
              "help, if the figures allow to say so. Without\na PID of all that "
              "this user may look at; of a shell, of what it started.\n"
              "  emuvctl why $(pidof python)"};

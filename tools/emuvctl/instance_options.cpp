@@ -31,7 +31,7 @@ std::vector<option> options_of_an_instance(instance_options &into)
         {"--id", "N",
          "number of the (first) instance. Default:\nthe lowest free one",
          &into.id},
-        {"--numa-node", "N", "where its RAM comes from; -1: any",
+        {"--numa-node", "N", "node that its RAM comes from; -1: any",
          &into.numa_node},
         flag("--numa-bind", into.numa_bind, "take no RAM from other nodes"),
         {"--pci-device-id", "0xID", "the card it belongs to, a label",

@@ -62,7 +62,7 @@ constexpr std::array<column, 37> columns = {{
     {"uuid", "UUID", kind::text, "its UUID"},
     {"card_uuid", "CARD-UUID", kind::text, "the UUID of its card, if known",
      "uuid,gpu_uuid"},
-    {"numa_node", "NUMA", kind::number, "where its RAM comes from"},
+    {"numa_node", "NUMA", kind::number, "node that its RAM comes from"},
     {"numa_bind", "BIND", kind::text, "from there only"},
     {"pci_device_id", "PCI-ID", kind::text, "the card it belongs to"},
     {"nvml_device_id", "NVML-ID", kind::text, "the same with its vendor",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A model of Llama's shape with 7 billion weights in bfloat16, 13.5 GiB, drawn
-at random: it reads a prompt of 2048 tokens, then goes on from it, each time
+at random. It reads a prompt of 2048 tokens, then goes on from it, each time
 with the likeliest token. Prints lines of "name value"; `result` is a sum over
 every bit of the logits and the tokens."""
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """operations_torch.py [NAME...]: PyTorch's operations, or those
 with these in their names, each on memory of its own. Prints "NAME digest" for
-each, "NAME varies" where two runs of it differ, and "NAME cannot" where this
-PyTorch or card has no such thing; "NAME ends" for one that ends the process,
-which goes on with the next in another one. Kernels that find addresses in memory
+each, "NAME varies" if two runs of it differ, and "NAME cannot" if this PyTorch or
+card has no such thing. It prints "NAME ends" for one that ends the process, and
+goes on with the next in another process. Kernels that find addresses in memory
 are found so (EMUV_MOVE=check)."""
 
 import argparse
@@ -34,7 +34,7 @@ def whole(most, *shape):
 
 
 def trained(function, *inputs):
-    """What comes out of a function and, for what trains, back."""
+    """The results of a function and, for what trains, the gradients."""
     out = function(*inputs)
     out.float().square().mean().backward()
     return [out.detach()] + [each.grad for each in inputs if each.requires_grad]

@@ -175,7 +175,7 @@ std::string more_vram(const summary &of, double bytes)
     if (of.card_bytes == 0 || bytes <= room)
         return "raise the share by " + size + ": nothing would cross the link";
     return "the card lacks " + size_of(bytes - std::max(room, 0.0)) +
-           " for all of it: with so much less (a smaller batch) and all of "
+           " for all of it. With so much less (a smaller batch) and all of "
            "the card as the share, nothing would cross the link";
 }
 

@@ -81,8 +81,8 @@ CUresult refuse()
     static std::atomic<bool> said;
     if (!said.exchange(true))
         say("a node of a graph cannot be changed to cross from VRAM into "
-            "registered pages where it did not when it was added: instantiate "
-            "the graph anew, or use EMUV_STORE=numa");
+            "registered pages if it did not before. Instantiate the graph "
+            "anew, or use EMUV_STORE=numa");
     return CUDA_ERROR_INVALID_VALUE;
 }
 

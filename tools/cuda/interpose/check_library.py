@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Checks that a built library loads where it must: on glibc 2.17, with no C++
-library and no CUDA, and that it exports what its table says and nothing else.
+library and no CUDA. It exports what its table says, and nothing else.
 """
 
 import argparse

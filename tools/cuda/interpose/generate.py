@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Writes the forwarders of a library that stands in front of another one.
 
-From a table that classes every symbol (symbols.def) it makes the assembly of
-the forwarders, the tables that the C++ side includes, and the linker's list of
-what is exported. With --stub and --typedefs it first compares the table with
+A table classes every symbol (symbols.def). From that come the assembly of the
+forwarders, the tables that the C++ side includes, and the linker's list of
+exported symbols. With --stub and --typedefs it first compares the table with
 the driver's stub library and with cudaTypedefs.h, and fails where they differ.
 """
 
