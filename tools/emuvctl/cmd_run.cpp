@@ -123,7 +123,7 @@ void empty_tape(const std::string &path)
 }
 
 // As a shell would have to be given it.
-std::string quoted(const std::string &word)
+std::string shell_quoted(const std::string &word)
 {
     static constexpr std::string_view plain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -157,16 +157,18 @@ std::string describe(const variables &set, const run_options &options, bool own)
 {
     std::string text;
     for (const auto &[name, value] : inherited(set))
-        text += fmt::format("{}={} # as it is already\n", name, quoted(value));
+        text += fmt::format("{}={} # as it is already\n", name,
+                            shell_quoted(value));
     for (const auto &[name, value] : set)
-        text += fmt::format("{}={}\n", name, quoted(value));
+        text += fmt::format("{}={}\n", name, shell_quoted(value));
     if (own)
         text += "EMUV_LEDGER=/dev/shm/emuv-ledger-XXXXXX # made for this run\n";
     if (!options.score.empty())
         text += "EMUV_SCORE=/dev/shm/emuv-score-XXXXXX/emuv-statistics # made "
                 "for this run\n";
     for (const auto &word : options.command)
-        text += (&word == &options.command.front() ? "" : " ") + quoted(word);
+        text +=
+            (&word == &options.command.front() ? "" : " ") + shell_quoted(word);
     return text + "\n";
 }
 

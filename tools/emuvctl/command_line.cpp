@@ -100,7 +100,7 @@ private:
     {
         std::string result = "  " + name;
         if (result.size() + 2 > help_column)
-            result += '\n' + std::string(help_column, ' ');
+            result.append(1, '\n').append(help_column, ' ');
         else
             result.resize(help_column, ' ');
         // Line breaks of the text's own stay.
@@ -110,7 +110,7 @@ private:
             result += wrap(rest.substr(0, end), help_column, help_width);
             if (end == std::string_view::npos)
                 break;
-            result += '\n' + std::string(help_column, ' ');
+            result.append(1, '\n').append(help_column, ' ');
             rest.remove_prefix(end + 1);
         }
         return result + '\n';

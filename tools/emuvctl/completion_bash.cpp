@@ -35,8 +35,8 @@ bash_table(const char *comment, const char *name,
         fmt::format("\n# {}\n{}() {{\n    case $* in\n", comment, name);
     for (const auto &[key, value] : table)
         if (!value.empty())
-            text +=
-                fmt::format("    {}) echo {} ;;\n", quoted(key), quoted(value));
+            text += fmt::format("    {}) echo {} ;;\n", single_quoted(key),
+                                single_quoted(value));
     return text + "    esac\n}\n";
 }
 

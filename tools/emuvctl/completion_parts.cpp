@@ -100,7 +100,7 @@ std::string_view name_of(offered what)
     return "";
 }
 
-std::string quoted(const std::string &text)
+std::string single_quoted(const std::string &text)
 {
     return "'" + replaced(text, '\'', "'\\''") + "'";
 }

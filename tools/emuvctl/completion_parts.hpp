@@ -41,7 +41,7 @@ std::string_view name_of(offered what);
 std::string replaced(std::string text, char what, std::string_view by);
 
 /// In single quotes, for bash and zsh.
-std::string quoted(const std::string &text);
+std::string single_quoted(const std::string &text);
 
 inline bool is_flag(const option &what)
 {

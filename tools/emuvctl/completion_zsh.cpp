@@ -110,7 +110,7 @@ std::vector<std::string> zsh_option(const option &what, const verb &of)
                 (what.implied.empty() ? ":" : "::") +
                 zsh_escaped(what.type.empty() ? name.substr(2) : what.type) +
                 ":" + zsh_action(what.offers, what.words, of);
-        specs.push_back(quoted(spec));
+        specs.push_back(single_quoted(spec));
     }
     return specs;
 }
@@ -137,7 +137,8 @@ std::string zsh_place(const place &at)
                 "    local -A opt_args\n"
                 "    local -a verbs=(\n";
         for (const auto &each : at.verbs)
-            text += "        " + quoted(each.name + ":" + each.summary) + "\n";
+            text += "        " + single_quoted(each.name + ":" + each.summary) +
+                    "\n";
         text += "    )\n";
         specs.emplace_back("'1: :->verb'");
         specs.emplace_back("'*:: :->rest'");
@@ -145,9 +146,9 @@ std::string zsh_place(const place &at)
         const auto &behind = *at.what->arguments;
         // A program's own command line starts anew.
         specs.push_back(
-            quoted((behind.offers == offered::command ? "*:::" : "*:") +
-                   zsh_escaped(behind.type) + ":" +
-                   zsh_action(behind.offers, {}, *at.what)));
+            single_quoted((behind.offers == offered::command ? "*:::" : "*:") +
+                          zsh_escaped(behind.type) + ":" +
+                          zsh_action(behind.offers, {}, *at.what)));
     }
     text += fmt::format("    _arguments -C -s -S : \\\n        {}\n",
                         fmt::join(specs, " \\\n        "));
