@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// emuvctl vm-serve and vm-args: memory of an instance for virtual machines.
+// emuvctl vm-serve: memory of an instance, handed to virtual machines.
 #include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
-#include "instances.hpp"
 #include "ivshmem_server.hpp"
 #include "verbs.hpp"
+#include "vm_socket.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
@@ -19,49 +19,23 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <linux/emuv.h>
-
-#include <nlohmann/json.hpp>
 
 namespace emuvctl {
 
 namespace {
 
-struct vm_options
+struct vm_serve_options
 {
-    std::vector<std::string> instances;
-    std::string socket;
+    vm_socket_options at;
     std::string size;
-    bool libvirt = false;
     bool allow_unguaranteed = false;
-    output_options output;
 };
 
-emuv::instance_info find_one(const vm_options &options, const environment &env)
-{
-    if (options.instances.size() != 1)
-        throw usage_error("give one instance");
-    return read_instances(parse_instances(options.instances, env), env).front();
-}
-
-// The socket that machines connect to. QEMU may be started in any folder.
-std::filesystem::path socket_path(const vm_options &options,
-                                  const emuv::instance_info &info,
-                                  const environment &env)
-{
-    if (options.socket.empty())
-        return env.run / "emuv/vm" / (info.name() + ".sock");
-    return std::filesystem::absolute(options.socket);
-}
-
-// vm-serve
-
 // The device's memory is a power of two, as that of any PCI device.
-std::uint64_t size_for_machines(const vm_options &options,
+std::uint64_t size_for_machines(const vm_serve_options &options,
                                 const emuv::instance_info &info)
 {
     if (options.size.empty()) {
@@ -85,7 +59,7 @@ std::uint64_t size_for_machines(const vm_options &options,
 
 // Guests take their memory for certain. A machine fails as its guest touches
 // memory that the host no longer has.
-void check_guaranteed(const vm_options &options,
+void check_guaranteed(const vm_serve_options &options,
                       const emuv::instance_info &info, const environment &env)
 {
     if (info.guaranteed)
@@ -139,18 +113,18 @@ private:
 };
 
 std::unique_ptr<ivshmem_server> listen_at(const std::filesystem::path &path,
-                                          const vm_options &options,
+                                          const vm_serve_options &options,
                                           const std::filesystem::path &node)
 {
     try {
-        if (options.socket.empty()) {
+        if (options.at.socket.empty()) {
             make_folder(path.parent_path().parent_path());
             make_folder(path.parent_path());
         }
         return std::make_unique<ivshmem_server>(path, node);
     } catch (const std::system_error &problem) {
         const bool elsewhere =
-            options.socket.empty() && problem.code().value() == EACCES;
+            options.at.socket.empty() && problem.code().value() == EACCES;
         throw failure(
             fmt::format("cannot listen at {}: {}{}", printable(path.native()),
                         emuv::errno_text(problem.code().value()),
@@ -158,12 +132,12 @@ std::unique_ptr<ivshmem_server> listen_at(const std::filesystem::path &path,
     }
 }
 
-void cmd_vm_serve(const vm_options &options, environment &env)
+void cmd_vm_serve(const vm_serve_options &options, environment &env)
 {
-    const auto info = find_one(options, env);
+    const auto info = read_vm_instance(options.at, env);
     const auto bytes = size_for_machines(options, info);
     check_guaranteed(options, info, env);
-    const auto path = socket_path(options, info, env);
+    const auto path = vm_socket_path(options.at, info, env);
     const served_instance instance(info, env);
     const auto server = listen_at(path, options, env.dev / info.name());
     env.say(fmt::format("{} of {} for each virtual machine, at {}; until "
@@ -179,123 +153,11 @@ void cmd_vm_serve(const vm_options &options, environment &env)
         [&env](std::string_view text) { env.say(text); });
 }
 
-// vm-args
-
-std::string in_xml(std::string_view text)
-{
-    std::string safe;
-    for (const char one : text) {
-        switch (one) {
-        case '&':
-            safe += "&amp;";
-            break;
-        case '<':
-            safe += "&lt;";
-            break;
-        case '\'':
-            safe += "&apos;";
-            break;
-        default:
-            safe += one;
-        }
-    }
-    return safe;
-}
-
-// QEMU's options come apart at commas, the words at blanks.
-std::string in_option(const std::string &path)
-{
-    if (path.find_first_of(" \t\n'\"\\*?[$") != std::string::npos)
-        throw failure(fmt::format("{}: this path cannot be a word of a command "
-                                  "line; name another one by --socket",
-                                  printable(path)));
-    std::string safe;
-    for (const char one : path)
-        safe.append(one == ',' ? 2 : 1, one);
-    return safe;
-}
-
-std::string in_libvirt(const std::string &name, const std::string &path)
-{
-    return fmt::format("<shmem name='{}'>\n"
-                       "  <model type='ivshmem-doorbell'/>\n"
-                       "  <server path='{}'/>\n"
-                       "  <msi vectors='1' ioeventfd='off'/>\n"
-                       "</shmem>\n",
-                       name, in_xml(path));
-}
-
-std::vector<std::string> in_words(const std::string &name,
-                                  const std::string &path)
-{
-    return {"-chardev",
-            fmt::format("socket,id={},path={}", name, in_option(path)),
-            "-device",
-            fmt::format("ivshmem-doorbell,chardev={},vectors=1,ioeventfd=off",
-                        name)};
-}
-
-std::string text_of_args(const vm_options &options, const std::string &name,
-                         const std::string &path)
-{
-    if (options.libvirt)
-        return in_libvirt(name, path);
-    const auto words = in_words(name, path);
-    if (!options.output.json)
-        return fmt::format("{}\n", fmt::join(words, " "));
-    return nlohmann::ordered_json{
-               {"schema", 1}, {"socket", path}, {"arguments", words}}
-               .dump(2, ' ', false,
-                     nlohmann::ordered_json::error_handler_t::replace) +
-           "\n";
-}
-
-void cmd_vm_args(const vm_options &options, environment &env)
-{
-    const auto info = find_one(options, env);
-    const auto path = socket_path(options, info, env);
-    const auto text = text_of_args(options, info.name(), path.native());
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored))
-        env.say(fmt::format("no machine can start with this until 'emuvctl "
-                            "vm-serve {}' runs",
-                            info.name()));
-    env.out.write(text);
-}
-
-option socket_option(vm_options &options)
-{
-    return {"--socket", "PATH",
-            "where machines connect. Default:\n/run/emuv/vm/emuvN.sock",
-            &options.socket, offered::files};
-}
-
 } // namespace
-
-verb vm_args_verb()
-{
-    const auto options = std::make_shared<vm_options>();
-    verb args{
-        "vm-args", "Virtual machines",
-        "print QEMU's options for an instance's memory",
-        "Prints the options with which QEMU shows a guest the memory that "
-        "'vm-serve'\nhands out. In the guest, the module makes an instance of "
-        "it:\n'modprobe emuv ivshmem=all'.\n"
-        "  qemu-system-x86_64 $(emuvctl vm-args emuv0) ..."};
-    args.options = {socket_option(*options),
-                    flag("--libvirt", options->libvirt,
-                         "print a device of libvirt's domains instead"),
-                    json_flag(options->output)};
-    args.options.back().excludes = {"--libvirt"};
-    args.arguments = instance_arguments(options->instances);
-    args.arguments->required = true;
-    args.action = [options](environment &env) { cmd_vm_args(*options, env); };
-    return args;
-}
 
 verb vm_serve_verb()
 {
-    const auto options = std::make_shared<vm_options>();
+    const auto options = std::make_shared<vm_serve_options>();
     verb serve{
         "vm-serve", "Virtual machines",
         "hand an instance's memory to virtual machines",
@@ -303,7 +165,7 @@ verb vm_serve_verb()
         "connects,\nuntil interrupted. A machine has it until it ends. "
         "Users who may open\nthe instance's node may connect.\n"
         "  emuvctl vm-serve emuv0 --size 16G"};
-    serve.options = {socket_option(*options),
+    serve.options = {vm_socket_option(options->at),
                      {"--size", "SIZE",
                       "for each machine, a power of two. Default:\n"
                       "the largest that the instance has",
@@ -311,7 +173,7 @@ verb vm_serve_verb()
                      flag("--allow-unguaranteed", options->allow_unguaranteed,
                           "serve an instance that is not guaranteed: a\n"
                           "full host then ends or stops a machine")};
-    serve.arguments = instance_arguments(options->instances);
+    serve.arguments = instance_arguments(options->at.instances);
     serve.arguments->required = true;
     serve.action = [options](environment &env) { cmd_vm_serve(*options, env); };
     return serve;
