@@ -23,10 +23,13 @@ class CheckWingsTest(unittest.TestCase):
                      "interpose/real.hpp"):
             self.write(name, "")
 
-    def write(self, name, text):
-        path = self.tree / "tools/cuda" / name
+    def write(self, name, text, tree="tools/cuda"):
+        path = self.tree / tree / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+    def write_test(self, name, text):
+        self.write(name, text, tree="tests/cuda")
 
     def findings(self):
         done = subprocess.run([self.tree / "scripts/check-wings"], text=True,
@@ -75,6 +78,36 @@ class CheckWingsTest(unittest.TestCase):
         self.assertEqual(self.findings(), [
             "a circle of includes: policy/pace.hpp → policy/plan.hpp → "
             "policy/pace.hpp"])
+
+    def test_tests_of_a_wing_include_it_those_below_and_what_tests_share(self):
+        self.write_test("fake_driver.hpp", '#include "base/size.hpp"\n')
+        self.write_test("sim/sim.h", "")
+        self.write_test("movement/fixture.hpp", '#include "base/size.hpp"\n')
+        self.write_test("movement/gate_test.cpp", '#include "fake_driver.hpp"\n'
+                        '#include "movement/fixture.hpp"\n'
+                        '#include "movement/gate.hpp"\n#include "sim/sim.h"\n'
+                        '#include "policy/pace.hpp"\n#include <memory>\n')
+        self.write_test("whole_test.cpp", '#include "memory/memory.hpp"\n')
+        self.assertEqual(self.findings(), [])
+
+    def test_tests_that_include_a_wing_above_are_named(self):
+        self.write_test("memory/fixture.hpp", "")
+        for written in ('#include "memory/memory.hpp"',
+                        '#include "../memory/fixture.hpp"',
+                        '#include "memory/fixture.hpp"'):
+            self.write_test("policy/pace_test.cpp", f"// Pace.\n{written}\n")
+            self.assertEqual(self.findings(), [
+                "tests/cuda/policy/pace_test.cpp:2: memory does not stand "
+                "below policy"], written)
+
+    def test_tests_that_share_what_leads_up_are_named(self):
+        self.write_test("program.hpp", '#include "circle.hpp"\n')
+        self.write_test("circle.hpp", '#include "program.hpp"\n'
+                        '#include "movement/gate.hpp"\n')
+        self.write_test("policy/pace_test.cpp", '#include "program.hpp"\n')
+        self.assertEqual(self.findings(), [
+            "tests/cuda/policy/pace_test.cpp:1: movement does not stand below "
+            "policy"])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Memory that the program has registered: what each key answers, also where the
 // program is wrong.
-#include "advised.hpp"
+#include "memory/advised_fixture.hpp"
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 using namespace emuv::cuda;
 
@@ -79,6 +80,50 @@ TEST_F(AdvisedKeys, AccessesCountTheBytesByTheirPlace)
     EXPECT_EQ(stats(EMUV_ADVICE_ALL).accesses, 3U);
     EXPECT_EQ(stats(EMUV_ADVICE_ALL).hit_bytes[EMUV_TIER_VRAM], 2 * unit_bytes);
     EXPECT_EQ(stats(EMUV_ADVICE_ALL).moves, 1U);
+}
+
+TEST_F(AdvisedKeys, AKeyTellsTheMovesSinceItWasMade)
+{
+    ASSERT_TRUE(is_in_vram(3));
+    ASSERT_TRUE(wait_until([&] { return !is_in_vram(3); },
+                           [&] { tell(3, hint::demote); }));
+    EXPECT_EQ(stats(key(3)).evictions, 1U);
+    EXPECT_EQ(stats(key(3)).evicted_bytes, unit_bytes);
+    std::uint64_t made = 0;
+    ASSERT_EQ(keys_->add(units_[3], unit_bytes, 0, made), EMUV_ADVICE_OK);
+    EXPECT_EQ(stats(made).evictions, 0U) << "it left before";
+    ASSERT_TRUE(wait_until([&] { return is_in_vram(3); },
+                           [&] { tell(3, hint::promote); }));
+    EXPECT_EQ(stats(made).fetches, 1U);
+    EXPECT_EQ(stats(made).evictions, 0U);
+    EXPECT_EQ(stats(EMUV_ADVICE_ALL).evictions, 1U);
+}
+
+TEST_F(AdvisedKeys, APinCountsOnceAndEndsWithItsKeyOrItsMemory)
+{
+    for (std::size_t i = 0; i < 6; i++)
+        tell(i, hint::pin);
+    EXPECT_EQ(keys_->tell(key(6), hint::pin), EMUV_ADVICE_PINNED);
+    tell(0, hint::pin); // again: that changes nothing
+    tell(0, hint::unpin);
+    tell(6, hint::pin);
+    EXPECT_EQ(keys_->tell(key(0), hint::pin), EMUV_ADVICE_PINNED);
+    ASSERT_EQ(keys_->forget(key(2)), EMUV_ADVICE_OK);
+    tell(0, hint::pin);
+    ASSERT_EQ(held_->free(std::exchange(units_[1], 0)), CUDA_SUCCESS);
+    tell(7, hint::pin);
+}
+
+TEST_F(AdvisedKeys, MemoryThatMovesLiesWhereItsMoverHasIt)
+{
+    ASSERT_TRUE(wait_until([&] { return !is_in_vram(3); },
+                           [&] { tell(3, hint::demote); }));
+    moves_->fix(units_[3]);
+    const auto found = held_->stretch_at(units_[3] + 1);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->left, unit_bytes - 1);
+    EXPECT_EQ(found->in_ram, !is_in_vram(3));
+    EXPECT_TRUE(found->in_ram);
 }
 
 TEST_F(AdvisedKeys, MemoryThatNeverMovesHasAPlaceAllTheSame)

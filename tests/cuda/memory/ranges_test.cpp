@@ -3,6 +3,8 @@
 #include "account/tiers.hpp"
 #include "memory/ranges_fixture.hpp"
 
+#include <algorithm>
+#include <mutex>
 #include <vector>
 
 using namespace emuv::cuda;
@@ -76,6 +78,92 @@ TEST_F(Ranges, WhereMemoryMovesThePartInVramHasWholeHandles)
     expect_used(64 * MiB, 126 * MiB);
     EXPECT_EQ(those.drop(made.base), CUDA_SUCCESS);
     expect_nothing_left();
+}
+
+namespace {
+
+// A driver that puts ranges where it likes: one behind another, in the first 4
+// GiB. It may heed hints that are multiples of 32 MiB.
+struct PlacedRanges : Ranges
+{
+    PlacedRanges()
+    {
+        card_of = &card;
+        next = 256 * MiB;
+        heeds = false;
+        card.calls.cuMemAddressReserve = [](CUdeviceptr *at, std::size_t bytes,
+                                            std::size_t, CUdeviceptr hint,
+                                            unsigned long long) {
+            const std::lock_guard guard(card_of->lock);
+            const bool heeded = heeds && hint != 0 && hint % (32 * MiB) == 0;
+            *at = heeded ? hint : next;
+            next += heeded ? 0 : bytes;
+            card_of->reserved[*at] = bytes;
+            return CUDA_SUCCESS;
+        };
+        moves.fix_all("it is to start no thread");
+    }
+    // @return in the order of their addresses
+    std::vector<range> make_three()
+    {
+        std::vector<range> made(3);
+        for (range &each : made)
+            EXPECT_EQ(those.make(8 * MiB, 0, placing::vram_first, each),
+                      CUDA_SUCCESS);
+        std::sort(made.begin(), made.end(),
+                  [](const range &one, const range &other) {
+                      return one.base < other.base;
+                  });
+        return made;
+    }
+    void drop(const std::vector<range> &all_made)
+    {
+        for (const range &each : all_made)
+            EXPECT_EQ(those.drop(each.base), CUDA_SUCCESS);
+        expect_nothing_left();
+    }
+
+    static inline FakeDriver *card_of;
+    static inline CUdeviceptr next;
+    static inline bool heeds;
+    trace record;
+    mover moves{{.calls = card.calls,
+                 .shares = *shares,
+                 .record = record,
+                 .tell = [](const char *) {}}};
+    movers some{{&moves}};
+    ranges those{{card.calls, *shares, host, some, spills}};
+};
+
+} // namespace
+
+TEST_F(PlacedRanges, ThoseThatMoveLieWhereAddressesLookLikeNothingElse)
+{
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "ThreadSanitizer keeps programs out of that part";
+#endif
+    heeds = true;
+    const std::vector<range> made = make_three();
+    EXPECT_GE(made.front().base, CUdeviceptr{0x2100} << 32);
+    for (std::size_t i = 0; i < made.size(); i++) {
+        EXPECT_TRUE(made[i].moves);
+        if (i > 0) {
+            EXPECT_GT(made[i].base - made[i - 1].base, 8 * MiB)
+                << "none adjoins one";
+        }
+    }
+    drop(made);
+}
+
+TEST_F(PlacedRanges, ThoseThatLieWhereNoLaunchIsSearchedForThemStay)
+{
+    const std::vector<range> made = make_three();
+    for (const range &each : made) {
+        EXPECT_LT(each.base, CUdeviceptr{1} << 32);
+        EXPECT_FALSE(each.moves);
+    }
+    EXPECT_FALSE(moves.stretch_at(made[0].base)) << "its mover has it not";
+    drop(made);
 }
 
 TEST_F(Ranges, OneForSystemRamTakesNoVram)

@@ -1,21 +1,152 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The moves that come of what a program says of its memory.
-#include "advised.hpp"
+// The moves that come of what a program says of its memory. The program has
+// twelve blocks of a unit each, eight of them in VRAM, against a driver of
+// tables. Copies and kernels are over at once.
+#include "fake_driver.hpp"
+#include "idle_driver.hpp"
+#include "movement/block_maker.hpp"
+#include "movement/mover.hpp"
+#include "store/placement.hpp"
+#include "wait_until.hpp"
 
-using emuv::cuda::hint;
-using emuv::cuda::mover;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace emuv::cuda;
 
 namespace {
 
-class AdvisedMoves : public Advice
+class AdvisedMoves : public ::testing::Test
 {
 protected:
+    static constexpr std::uint64_t unit_bytes = max_moving_bytes;
+    static constexpr std::uint64_t share_units = 8;
+
+    void SetUp() override
+    {
+        succeed_otherwise(card_.calls);
+        const driver idle = idle_driver();
+        card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
+        card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
+        ASSERT_EQ(rows_.open(nullptr), 0);
+        limits_ = std::make_unique<file_ledger>(
+            rows_, 0, share_units * unit_bytes, 16 * unit_bytes);
+        shares_ = std::make_unique<budget>(
+            budget::options{.calls = card_.calls, .ledgers = {limits_.get()}});
+        host_ = std::make_unique<numa_store>(card_.calls);
+        moves_ = std::make_unique<mover>(
+            mover::options{.calls = card_.calls,
+                           .shares = *shares_,
+                           .record = record_,
+                           .tell = [](const char *why) { FAIL() << why; }});
+        held_ = std::make_unique<block_maker>(
+            block_maker::options{.calls = card_.calls,
+                                 .host = *host_,
+                                 .shares = *shares_,
+                                 .moves = *moves_});
+        for (std::size_t i = 0; i < units_.size(); i++) {
+            ASSERT_EQ(held_->allocate(&units_[i], unit_bytes), CUDA_SUCCESS);
+            parts_.push_back(
+                {units_[i], unit_bytes, moves_->identify(units_[i])});
+            ASSERT_EQ(moves_->rank(parts_[i], 0), mover::answer::done);
+        }
+    }
+
+    void TearDown() override
+    {
+        for (const CUdeviceptr each : units_)
+            if (each != 0) {
+                EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+            }
+        moves_->stop(nullptr);
+        EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
+        EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
+        EXPECT_TRUE(card_.empty());
+    }
+
+    // The program gives a unit another priority.
+    void rank(std::size_t unit, int priority)
+    {
+        moves_->forget_advice(parts_[unit], said_[unit]);
+        said_[unit] = {.priority = priority};
+        ASSERT_EQ(moves_->rank(parts_[unit], priority), mover::answer::done);
+    }
+
+    void tell(std::size_t unit, hint what)
+    {
+        ASSERT_EQ(moves_->advise(parts_[unit], what), mover::answer::done);
+        if (what == hint::pin || what == hint::unpin)
+            said_[unit].pinned = what == hint::pin;
+    }
+
+    // Launches work that is given one unit.
+    void launch(std::size_t unit, bool trusted = true)
+    {
+        moves_->run(
+            reinterpret_cast<CUstream>(0x20),
+            [&](work &out) {
+                out.what = next_what_++; // so that nothing is foreseen
+                out.trusted = trusted;
+                out.name(units_[unit]);
+            },
+            [] { return CUDA_SUCCESS; });
+    }
+
+    bool is_in_vram(std::size_t unit)
+    {
+        const auto found = moves_->find(parts_[unit]);
+        EXPECT_TRUE(found);
+        EXPECT_EQ(found->vram_bytes + found->ram_bytes, unit_bytes);
+        return found->vram_bytes == unit_bytes;
+    }
+    moves moved(std::size_t unit)
+    {
+        const auto found = moves_->find(parts_[unit]);
+        EXPECT_TRUE(found);
+        return found->moved;
+    }
+
+    // Does a step again and again, with a pause behind it, until something
+    // holds.
+    template <typename Condition, typename Step>
+    static bool wait_until(Condition holds, Step step)
+    {
+        return ::wait_until(holds, [&] {
+            step();
+            usleep(500);
+        });
+    }
+    template <typename Condition>
+    static bool wait_until(Condition holds)
+    {
+        return wait_until(holds, [] {});
+    }
+
     // Has a unit leave VRAM, by the program's wish.
     void send_away(std::size_t unit)
     {
         ASSERT_TRUE(wait_until([&] { return !is_in_vram(unit); },
                                [&] { tell(unit, hint::demote); }));
     }
+
+    FakeDriver card_;
+    trace record_;
+    ledger_file rows_;
+    std::unique_ptr<file_ledger> limits_;
+    std::unique_ptr<budget> shares_;
+    std::unique_ptr<numa_store> host_;
+    std::unique_ptr<mover> moves_;
+    std::unique_ptr<block_maker> held_;
+    std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
+    std::vector<mover::part> parts_; // each a unit
+    std::vector<mover::lasting> said_ =
+        std::vector<mover::lasting>(units_.size()); // of each
+    std::uint64_t next_what_ = 1;
 };
 
 } // namespace
@@ -25,15 +156,15 @@ TEST_F(AdvisedMoves, PrefetchedMemoryComesWithoutAnyUse)
     ASSERT_FALSE(is_in_vram(9));
     tell(9, hint::prefetch);
     EXPECT_TRUE(wait_until([&] { return is_in_vram(9); }));
-    EXPECT_EQ(stats(key(9)).fetches, 1U);
-    EXPECT_EQ(stats(key(9)).fetched_bytes, unit_bytes);
+    EXPECT_EQ(moved(9).fetches, 1U);
+    EXPECT_EQ(moved(9).fetched_bytes, unit_bytes);
 }
 
 TEST_F(AdvisedMoves, DemotedMemoryLeavesAndComesBackAsAsked)
 {
     ASSERT_TRUE(is_in_vram(3));
     ASSERT_NO_FATAL_FAILURE(send_away(3));
-    EXPECT_EQ(stats(key(3)).evictions, 1U);
+    EXPECT_EQ(moved(3).evictions, 1U);
     tell(3, hint::promote);
     EXPECT_TRUE(wait_until([&] { return is_in_vram(3); }));
 }
@@ -82,15 +213,15 @@ TEST_F(AdvisedMoves, AtMostThreeQuartersOfTheShareArePinned)
 {
     for (std::size_t i = 0; i < 6; i++)
         tell(i, hint::pin);
-    EXPECT_EQ(keys_->tell(key(6), hint::pin), EMUV_ADVICE_PINNED);
-    tell(0, hint::pin); // again: that changes nothing
+    EXPECT_EQ(moves_->advise(parts_[6], hint::pin), mover::answer::too_much);
     tell(0, hint::unpin);
     tell(6, hint::pin);
-    EXPECT_EQ(keys_->tell(key(0), hint::pin), EMUV_ADVICE_PINNED);
+    EXPECT_EQ(moves_->advise(parts_[0], hint::pin), mover::answer::too_much);
     ASSERT_EQ(held_->free(units_[1]), CUDA_SUCCESS);
     units_[1] = 0;
     tell(0, hint::pin);
-    ASSERT_EQ(keys_->forget(key(2)), EMUV_ADVICE_OK);
+    moves_->forget_advice(parts_[2], said_[2]);
+    said_[2] = {};
     tell(7, hint::pin);
 }
 
@@ -98,13 +229,13 @@ TEST_F(AdvisedMoves, WhatIsDeadIsNotCopied)
 {
     tell(2, hint::discard);
     ASSERT_NO_FATAL_FAILURE(send_away(2));
-    EXPECT_EQ(stats(key(2)).evicted_bytes, 0U);
+    EXPECT_EQ(moved(2).evicted_bytes, 0U);
     tell(2, hint::discard);
     tell(2, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(2); }));
-    EXPECT_EQ(stats(key(2)).fetched_bytes, 0U);
+    EXPECT_EQ(moved(2).fetched_bytes, 0U);
     ASSERT_NO_FATAL_FAILURE(send_away(3));
-    EXPECT_EQ(stats(key(3)).evicted_bytes, unit_bytes) << "it was not dead";
+    EXPECT_EQ(moved(3).evicted_bytes, unit_bytes) << "it was not dead";
 }
 
 TEST_F(AdvisedMoves, WhatWasDeadCountsOnceWorkIsGivenIt)
@@ -112,7 +243,7 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceWorkIsGivenIt)
     tell(2, hint::discard);
     launch(2);
     ASSERT_NO_FATAL_FAILURE(send_away(2));
-    EXPECT_EQ(stats(key(2)).evicted_bytes, unit_bytes);
+    EXPECT_EQ(moved(2).evicted_bytes, unit_bytes);
 }
 
 TEST_F(AdvisedMoves, WhatWasDeadCountsOnceUntrustedWorkRuns)
@@ -120,7 +251,7 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceUntrustedWorkRuns)
     tell(2, hint::discard);
     launch(1, false);
     ASSERT_NO_FATAL_FAILURE(send_away(2));
-    EXPECT_EQ(stats(key(2)).evicted_bytes, unit_bytes);
+    EXPECT_EQ(moved(2).evicted_bytes, unit_bytes);
 }
 
 // A kernel that is trusted by its name alone may find the unit in a table, as
@@ -131,7 +262,7 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceMoreWorkMayFindItInATable)
     const auto read = [&](auto meanwhile) {
         moves_->run(
             reinterpret_cast<CUstream>(0x20),
-            [&](emuv::cuda::work &out) {
+            [&](work &out) {
                 out.what = next_what_++;
                 out.trusted = true;
                 out.kernel = "reads";
@@ -147,7 +278,7 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceMoreWorkMayFindItInATable)
         read([] {});
     });
     ASSERT_NO_FATAL_FAILURE(send_away(2));
-    EXPECT_EQ(stats(key(2)).evicted_bytes, unit_bytes);
+    EXPECT_EQ(moved(2).evicted_bytes, unit_bytes);
 }
 
 // The program frees memory in one thread, and another one still says of it that
@@ -174,49 +305,45 @@ TEST_F(AdvisedMoves, WhatIsSaidOfFreedMemoryIsNotSaidOfItsNextOwner)
     ASSERT_TRUE(wait_until([&] { return moves_->find(now)->ram_bytes > 0; },
                            [&] { moves_->advise(now, hint::demote); }));
     EXPECT_EQ(moves_->moved().evicted_bytes, unit_bytes);
-    EXPECT_EQ(keys_->tell(key(2), hint::access), EMUV_ADVICE_FREED);
 }
 
-TEST_F(AdvisedMoves, OfTheKeysOfAUnitTheHighestPriorityCountsWhileItIsThere)
+TEST_F(AdvisedMoves, OfThePartsOfAUnitTheHighestPriorityCountsWhileItIsThere)
 {
     for (std::size_t i = 0; i < share_units; i++)
         rank(i, 1);
-    std::uint64_t low = 0;
-    std::uint64_t again = 0;
-    ASSERT_EQ(keys_->add(units_[5], unit_bytes / 2, -5, low), EMUV_ADVICE_OK);
-    ASSERT_EQ(keys_->add(units_[5], unit_bytes, 1, again), EMUV_ADVICE_OK);
-    ASSERT_EQ(keys_->forget(again), EMUV_ADVICE_OK);
+    const mover::part low{units_[5], unit_bytes / 2, parts_[5].identity};
+    ASSERT_EQ(moves_->rank(low, -5), mover::answer::done);
+    ASSERT_EQ(moves_->rank(parts_[5], 1), mover::answer::done);
+    moves_->forget_advice(parts_[5], {.priority = 1});
     tell(10, hint::prefetch);
     rank(11, 1);
     tell(11, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(11); }));
     EXPECT_FALSE(is_in_vram(10)) << "nothing lies lower than it";
     EXPECT_TRUE(is_in_vram(5)) << "others were there before";
-    ASSERT_EQ(keys_->forget(key(5)), EMUV_ADVICE_OK);
+    moves_->forget_advice(parts_[5], said_[5]);
     tell(10, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(10); }));
-    emuv_advice_place found{};
-    ASSERT_EQ(keys_->where(low, found), EMUV_ADVICE_OK);
-    EXPECT_EQ(found.bytes[EMUV_TIER_VRAM], 0U) << "its other keys are gone";
-    ASSERT_EQ(keys_->add(units_[5], unit_bytes, 0, of_units_[5]),
-              EMUV_ADVICE_OK);
+    const auto found = moves_->find(low);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->vram_bytes, 0U) << "its other parts say nothing any more";
 }
 
 TEST_F(AdvisedMoves, WhatIsOftenAccessedComes)
 {
     ASSERT_FALSE(is_in_vram(9));
     EXPECT_TRUE(wait_until([&] { return is_in_vram(9); },
-                           [&] { tell(9, hint::access); }));
+                           [&] { ASSERT_TRUE(moves_->access(parts_[9])); }));
 }
 
 TEST_F(AdvisedMoves, APartOfAUnitNeitherLeavesNorDies)
 {
-    std::uint64_t half = 0;
-    ASSERT_EQ(keys_->add(units_[4], unit_bytes / 2, 0, half), EMUV_ADVICE_OK);
-    ASSERT_EQ(keys_->tell(half, hint::discard), EMUV_ADVICE_OK);
-    ASSERT_EQ(keys_->tell(half, hint::demote), EMUV_ADVICE_OK);
+    const mover::part half{units_[4], unit_bytes / 2, parts_[4].identity};
+    ASSERT_EQ(moves_->rank(half, 0), mover::answer::done);
+    ASSERT_EQ(moves_->advise(half, hint::discard), mover::answer::done);
+    ASSERT_EQ(moves_->advise(half, hint::demote), mover::answer::done);
     ASSERT_NO_FATAL_FAILURE(send_away(3));
     EXPECT_TRUE(is_in_vram(4));
     ASSERT_NO_FATAL_FAILURE(send_away(4));
-    EXPECT_EQ(stats(key(4)).evicted_bytes, unit_bytes);
+    EXPECT_EQ(moved(4).evicted_bytes, unit_bytes);
 }

@@ -3,7 +3,7 @@
 // kernels are over at once. The harness checks that the bytes are right.
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
-#include "memory/memory.hpp"
+#include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
 #include "reading_denied.hpp"
 #include "store/placement.hpp"
@@ -232,11 +232,11 @@ protected:
             .unmaps = unmaps_,
             .host = &pinned_,
             .checked = check_});
-        held_ =
-            std::make_unique<memory>(memory::options{.calls = card_.calls,
-                                                     .host = *host_,
-                                                     .shares = *shares_,
-                                                     .movers = {moves_.get()}});
+        held_ = std::make_unique<block_maker>(
+            block_maker::options{.calls = card_.calls,
+                                 .host = *host_,
+                                 .shares = *shares_,
+                                 .moves = *moves_});
         for (std::size_t i = 0; i < units_.size(); i++)
             ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
                       CUDA_SUCCESS);
@@ -346,7 +346,7 @@ protected:
     std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<memory> held_;
+    std::unique_ptr<block_maker> held_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
@@ -434,34 +434,6 @@ protected:
         card_share_ = 16 * MiB;
         Checked::SetUp();
     }
-};
-
-// A driver that puts ranges where it likes: after one another, in the first 4
-// GiB.
-class CheckedPlaces : public Checked
-{
-protected:
-    void SetUp() override
-    {
-        card_of_ = &card_;
-        next_ = 256 * MiB;
-        card_.calls.cuMemAddressReserve = reserve;
-    }
-
-    static CUresult reserve(CUdeviceptr *at, std::size_t bytes, std::size_t,
-                            CUdeviceptr hint, unsigned long long)
-    {
-        const std::lock_guard guard(card_of_->lock);
-        const bool heeds = heeds_ && hint != 0 && hint % (32 * MiB) == 0;
-        *at = heeds ? hint : next_;
-        next_ += heeds ? 0 : bytes;
-        card_of_->reserved[*at] = bytes;
-        return CUDA_SUCCESS;
-    }
-
-    static inline FakeDriver *card_of_ = nullptr;
-    static inline CUdeviceptr next_ = 0;
-    static inline bool heeds_ = false; // hints that are multiples of 32 MiB
 };
 
 } // namespace
@@ -1332,7 +1304,7 @@ TEST_F(Mover, WhatStaysIsKnownToLieWhereItCameTo)
     for (const CUdeviceptr block : made)
         for (std::uint64_t i = 0; i < 3; i++) {
             const CUdeviceptr at = block + i * unit_bytes;
-            const auto there = held_->stretch_at(at);
+            const auto there = moves_->stretch_at(at);
             ASSERT_TRUE(there);
             EXPECT_EQ(there->in_ram, is_there(at));
             EXPECT_EQ(there->left, (3 - i) * unit_bytes);
@@ -1392,7 +1364,7 @@ TEST_F(Mover, WhatItKeepsForTheNextUnitCountsAsFree)
     const auto free_bytes = [this] {
         std::size_t free = SIZE_MAX;
         std::size_t total = 0;
-        held_->show_info(0, free, total);
+        shares_->show_info(0, moves_->spare_bytes(), free, total);
         return free;
     };
     EXPECT_EQ(free_bytes(), (8 + 12 - units_.size()) * unit_bytes);
@@ -1417,7 +1389,7 @@ TEST_F(Mover, AllIsFreeOnceAllIsFreedAlthoughItGoesOn)
             EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
         std::size_t free = SIZE_MAX;
         std::size_t total = 0;
-        held_->show_info(0, free, total);
+        shares_->show_info(0, moves_->spare_bytes(), free, total);
         EXPECT_EQ(free, (8 + 12) * unit_bytes);
     }
 }
@@ -1930,34 +1902,6 @@ TEST_F(CheckedSmall, WhatATableNamesOfASmallAllocationStays)
     moves_->note_table({units_[3] + 512});
     launch_what({units_[1]});
     EXPECT_EQ(mapped_then_, (those{1, 3}));
-    ASSERT_NO_FATAL_FAILURE(free_all());
-}
-
-TEST_F(CheckedPlaces, WhatMovesLiesWhereItsAddressesLookLikeNothingElse)
-{
-#ifdef __SANITIZE_THREAD__
-    GTEST_SKIP() << "ThreadSanitizer keeps programs out of that part";
-#endif
-    heeds_ = true;
-    ASSERT_NO_FATAL_FAILURE(Checked::SetUp());
-    std::vector<CUdeviceptr> sorted = units_;
-    std::sort(sorted.begin(), sorted.end());
-    EXPECT_GE(sorted.front(), CUdeviceptr{0x2100} << 32);
-    for (std::size_t i = 1; i < sorted.size(); i++)
-        EXPECT_GT(sorted[i] - sorted[i - 1], unit_bytes) << "none adjoins one";
-    launch_what({units_[3]});
-    EXPECT_EQ(mapped_then_, (those{3}));
-    ASSERT_NO_FATAL_FAILURE(free_all());
-}
-
-TEST_F(CheckedPlaces, WhatLiesWhereNoLaunchIsSearchedForItStays)
-{
-    heeds_ = false;
-    ASSERT_NO_FATAL_FAILURE(Checked::SetUp());
-    EXPECT_LT(*std::max_element(units_.begin(), units_.end()),
-              CUdeviceptr{1} << 32);
-    launch_what({});
-    EXPECT_EQ(mapped_then_, all_);
     ASSERT_NO_FATAL_FAILURE(free_all());
 }
 

@@ -2,7 +2,7 @@
 // Units leave a card that lends its VRAM, once others wait for it there. The
 // driver is the simulated one, with two cards, so each byte can be compared.
 #include "account/tiers.hpp"
-#include "memory/memory.hpp"
+#include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
 #include "sim/sim.h"
 #include "wait_until.hpp"
@@ -138,11 +138,11 @@ protected:
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true,
             .unmaps = GetParam()});
-        held_ =
-            std::make_unique<memory>(memory::options{.calls = calls_,
-                                                     .host = host_,
-                                                     .shares = *shares_,
-                                                     .movers = {moves_.get()}});
+        held_ = std::make_unique<block_maker>(
+            block_maker::options{.calls = calls_,
+                                 .host = host_,
+                                 .shares = *shares_,
+                                 .moves = *moves_});
         for (CUdeviceptr &each : blocks_)
             ASSERT_EQ(held_->allocate(&each, block_bytes), CUDA_SUCCESS);
         ASSERT_EQ(lent(), (first_ram - first_lent) * block_bytes);
@@ -245,7 +245,7 @@ protected:
     numa_store host_{calls_};
     trace record_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<memory> held_;
+    std::unique_ptr<block_maker> held_;
     std::vector<CUdeviceptr> blocks_ = std::vector<CUdeviceptr>(blocks_in_all);
     std::vector<std::vector<std::uint32_t>> contents_ =
         std::vector<std::vector<std::uint32_t>>(blocks_in_all);

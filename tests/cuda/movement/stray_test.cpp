@@ -4,7 +4,7 @@
 // piece of memory holds a number.
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
-#include "memory/memory.hpp"
+#include "movement/block_maker.hpp"
 #include "movement/mover.hpp"
 #include "store/placement.hpp"
 
@@ -335,11 +335,11 @@ protected:
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true,
             .unmaps = unmaps});
-        held_ = std::make_unique<memory>(
-            memory::options{.calls = card_->tables.calls,
-                            .host = *host_,
-                            .shares = *shares_,
-                            .movers = {moves_.get()}});
+        held_ = std::make_unique<block_maker>(
+            block_maker::options{.calls = card_->tables.calls,
+                                 .host = *host_,
+                                 .shares = *shares_,
+                                 .moves = *moves_});
         for (CUdeviceptr &each : units_) {
             ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
             card_->watch(each);
@@ -447,7 +447,7 @@ protected:
     std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<memory> held_;
+    std::unique_ptr<block_maker> held_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::mt19937 random_{11};
 };

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The plan of the units that leave VRAM, and of the times they are away.
-#include "movement/block.hpp"
 #include "policy/plan.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 using emuv::cuda::idle_gap;
-using emuv::cuda::never_leaves;
 using emuv::cuda::plan_absences;
 using emuv::cuda::planned_unit;
 
 namespace {
 
 constexpr std::uint64_t size = 64;
+// Of a unit that leaves for no gap.
+constexpr std::uint32_t never_leaves = UINT32_MAX;
 
 // Units that are each used once in a round, one a step.
 std::vector<idle_gap> circle(std::uint32_t units)
