@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A library of the name that PyTorch's caching allocator lives in: for
-// processes_test.py.
+// processes_test.py, and for the hooks' tests.
 #include <cstddef>
 
 #include <dlfcn.h>

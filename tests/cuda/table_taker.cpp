@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A library of the name of one that works on memory by tables of the driver's
-// functions: for processes_test.py.
+// functions: for processes_test.py, and for the hooks' tests.
 #include <dlfcn.h>
 
 /// cuGetExportTable from here.
