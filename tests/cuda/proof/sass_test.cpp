@@ -656,6 +656,20 @@ TEST(proof_decoder, constant_that_an_index_chooses_the_bank_of_is_not_known)
     EXPECT_FALSE(is_known(100, with({0x000080000b1877ac, 0x0008000a00}, 91)));
 }
 
+// CS2R has the same bit. Proofs must not take the second register for what it
+// was before.
+TEST(proof_decoder, long_special_register_fills_a_uniform_pair)
+{
+    constexpr word of_32_bits = {0x00000000000578cb, 0x00000005000};
+    const auto writes = [](word of) {
+        const auto code = code_of({of});
+        return proof::decode(code.data(), proof::architecture_of(120))
+            .most_written();
+    };
+    EXPECT_EQ(writes(of_32_bits), 1u);
+    EXPECT_EQ(writes(with(of_32_bits, 64 + 16)), 2u);
+}
+
 TEST(proof_decoder, atomic_operation_of_an_unknown_type_fills_four_registers)
 {
     const auto width = [](word of, unsigned sm) {

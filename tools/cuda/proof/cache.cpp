@@ -22,7 +22,7 @@ namespace emuv::cuda::proof {
 namespace {
 
 // To be raised with each change of the prover that may change a verdict.
-constexpr std::uint32_t prover_version = 15;
+constexpr std::uint32_t prover_version = 16;
 constexpr std::uint64_t magic = 0x3166727076756d65; // "emuvprf1"
 constexpr std::size_t most_bases = 16384;
 constexpr std::size_t most_premises = 64;

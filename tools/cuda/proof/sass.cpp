@@ -228,7 +228,7 @@ constexpr row rows[] = {
     {0x0ca, form(1), since_90,
      one(takes("R2UR", effect::copy, layout::to_uniform))},
     {0x0cb, form(4), sm_120,
-     takes("CS2UR", effect::number, layout::to_uniform, 1)},
+     takes("CS2UR", effect::special, layout::to_uniform)},
     {0x0cc, form(1), sm_100,
      takes("CREDUX", effect::mixed, layout::to_uniform)},
     {0x1c2, form(1), sm_8x,
@@ -849,7 +849,7 @@ bool instruction::writes_pair() const
     case effect::sum_wide:
         return bits(0, 9) != 0x035 || bit(73);
     case effect::special:
-        return bits(0, 9) == 0x005 && bit(80);
+        return (bits(0, 9) == 0x005 || bits(0, 9) == 0x0cb) && bit(80);
     case effect::extreme:
         return architecture == sm_120 && bit(74) &&
                (bits(0, 9) == 0x017 || bits(0, 9) == 0x085);
