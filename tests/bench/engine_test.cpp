@@ -36,14 +36,14 @@ public:
                   .tell = [](const char *why) { ADD_FAILURE() << why; },
                   .always = true,
                   .unmaps = true}),
-          held_({.calls = calls_,
-                 .host = host_,
-                 .shares = shares_,
-                 .movers = {&moves_}}),
+          memory_({.calls = calls_,
+                   .host = host_,
+                   .shares = shares_,
+                   .movers = {&moves_}}),
           units_(12)
     {
         for (CUdeviceptr &each : units_)
-            EXPECT_EQ(held_.allocate(&each, unit_bytes), CUDA_SUCCESS);
+            EXPECT_EQ(memory_.allocate(&each, unit_bytes), CUDA_SUCCESS);
     }
 
     // Another thread uses them the other way round meanwhile. Each waits for
@@ -111,7 +111,7 @@ private:
     budget shares_;
     trace record_;
     mover moves_;
-    memory held_;
+    memory memory_;
     std::vector<CUdeviceptr> units_;
     unsigned rounds_ = 0; // of the other thread
 };

@@ -60,7 +60,7 @@ public:
                                                    .record = record_,
                                                    .tell = [](const char *) {},
                                                    .always = true});
-        held_ =
+        memory_ =
             std::make_unique<memory>(memory::options{.calls = calls_,
                                                      .host = host_,
                                                      .shares = *shares_,
@@ -70,7 +70,7 @@ public:
     CUdeviceptr allocate(std::uint64_t bytes)
     {
         CUdeviceptr at = 0;
-        if (held_->allocate(&at, bytes) != CUDA_SUCCESS)
+        if (memory_->allocate(&at, bytes) != CUDA_SUCCESS)
             std::abort();
         return at;
     }
@@ -96,7 +96,7 @@ private:
     std::unique_ptr<file_ledger> limits_;
     std::unique_ptr<budget> shares_;
     std::unique_ptr<mover> mover_;
-    std::unique_ptr<memory> held_;
+    std::unique_ptr<memory> memory_;
 };
 
 // A step of 512 launches, over and over: each is given one of 32 allocations of

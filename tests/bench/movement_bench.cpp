@@ -595,7 +595,7 @@ struct player
     const program &of;
     card &made;
     mover &moves;
-    memory &held;
+    memory &table;
     unsigned untrusted;
     std::vector<CUdeviceptr> at;
     std::vector<stretch> places; // the places of the blocks that kernels use
@@ -607,7 +607,7 @@ struct player
         const std::vector<bool> kept = of.kept();
         at.resize(of.blocks.size());
         for (std::size_t i = 0; i < at.size(); i++) {
-            if (kept[i] && held.allocate(&at[i], of.blocks[i]) != CUDA_SUCCESS)
+            if (kept[i] && table.allocate(&at[i], of.blocks[i]) != CUDA_SUCCESS)
                 std::abort();
             places.push_back({i, 0, of.blocks[i]});
         }
@@ -663,8 +663,8 @@ struct player
         const auto not_ours = [] { return CUDA_ERROR_NOT_SUPPORTED; };
         sleep_until(now_ns() + costs.launch_ns);
         for (const std::size_t block : each.allocates)
-            if (held.allocate_async(&at[block], of.blocks[block], nullptr,
-                                    stream, not_ours) != CUDA_SUCCESS)
+            if (table.allocate_async(&at[block], of.blocks[block], nullptr,
+                                     stream, not_ours) != CUDA_SUCCESS)
                 std::abort();
         const auto describe = [&](work &next) {
             next.what = each.what != 0 ? each.what : number;
@@ -677,7 +677,7 @@ struct player
         };
         moves.run(stream, describe, [&] { return enqueue(each); });
         for (const std::size_t block : each.frees)
-            if (held.free_async(at[block], stream, not_ours) != CUDA_SUCCESS)
+            if (table.free_async(at[block], stream, not_ours) != CUDA_SUCCESS)
                 std::abort();
         if (each.settles)
             settle();
@@ -706,10 +706,10 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
          .record = record,
          .tell = [](const char *why) { std::fprintf(stderr, "%s\n", why); },
          .unmaps = unmaps});
-    memory held(
+    memory table(
         {.calls = calls, .host = host, .shares = shares, .movers = {&moves}});
     const bench::served hand(made);
-    player plays{of, made, moves, held, untrusted, {}, {}};
+    player plays{of, made, moves, table, untrusted, {}, {}};
     plays.begin();
     outcome out;
     std::minstd_rand any;

@@ -257,10 +257,10 @@ public:
                .tell =
                    [](const char *why) { std::fprintf(stderr, "%s\n", why); },
                .unmaps = how.unmaps}),
-          held_({.calls = calls_,
-                 .host = host_,
-                 .shares = shares_,
-                 .movers = {&moves_}}),
+          memory_({.calls = calls_,
+                   .host = host_,
+                   .shares = shares_,
+                   .movers = {&moves_}}),
           at_(from.allocations.size())
     {}
 
@@ -356,11 +356,11 @@ private:
         };
         const CUresult result =
             is.kind == emuv::tape::memory_kind::ordered
-                ? held_.allocate_async(
+                ? memory_.allocate_async(
                       &at_[which],
-                      held_.in_order().size_for(is.bytes, nullptr, stream_),
+                      memory_.in_order().size_for(is.bytes, nullptr, stream_),
                       nullptr, stream_, not_ours)
-                : held_.allocate(&at_[which], is.bytes);
+                : memory_.allocate(&at_[which], is.bytes);
         if (result == CUDA_SUCCESS)
             return;
         std::fprintf(stderr, "allocation %u of %llu bytes: error %d\n", which,
@@ -375,9 +375,9 @@ private:
         at_[each.allocation] = 0;
         if (each.waits) {
             wait();
-            held_.free(at);
+            memory_.free(at);
         } else {
-            held_.free_async(at, stream_, [] { return CUDA_SUCCESS; });
+            memory_.free_async(at, stream_, [] { return CUDA_SUCCESS; });
         }
     }
 
@@ -489,7 +489,7 @@ private:
     budget shares_;
     trace record_;
     mover moves_;
-    memory held_;
+    memory memory_;
     std::vector<CUdeviceptr> at_;
     const CUstream stream_ = reinterpret_cast<CUstream>(0x20);
     thread_time program_;

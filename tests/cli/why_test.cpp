@@ -49,7 +49,7 @@ page right_page()
     made.head.device_bytes = sizeof(device_statistics);
     made.head.devices = 1;
     made.head.pid = 42;
-    made.device.held = {1 << 30, 0, 1 << 30, 0};
+    made.device.charged = {1 << 30, 0, 1 << 30, 0};
     return made;
 }
 
@@ -131,7 +131,7 @@ protected:
 TEST_F(why, of_a_process_that_ended_within_an_update_its_peaks_are_told)
 {
     page given = right_page();
-    given.device.held.most_ram = 3 << 20;
+    given.device.charged.most_ram = 3 << 20;
     given.device.steps = 9;
     given.device.entries = 1;
     given.device.kept[0].steps = 1;
@@ -144,8 +144,8 @@ TEST_F(why, of_a_process_that_ended_within_an_update_its_peaks_are_told)
             .devices.at(0);
     };
     const auto torn = read(7);
-    EXPECT_EQ(torn.held.most_vram, 1u << 30);
-    EXPECT_EQ(torn.held.most_ram, 3u << 20);
+    EXPECT_EQ(torn.charged.most_vram, 1u << 30);
+    EXPECT_EQ(torn.charged.most_ram, 3u << 20);
     EXPECT_EQ(emuv::cuda::summarize(torn, true).steps, 0u);
     EXPECT_EQ(torn.allocations, 0u);
     const auto whole = read(8);
@@ -164,7 +164,7 @@ TEST_F(why, a_right_page_is_read)
     EXPECT_FALSE(read.moves);
     EXPECT_THAT(read.vain, testing::ElementsAre("EMUV_MOVE has no effect"));
     ASSERT_EQ(read.devices.size(), 1u);
-    EXPECT_EQ(read.devices[0].held.vram, 1u << 30);
+    EXPECT_EQ(read.devices[0].charged.vram, 1u << 30);
 }
 
 TEST_F(why, a_page_that_is_none_or_of_another_version_is_refused_in_words)
@@ -256,7 +256,7 @@ TEST_F(why, nothing_of_a_page_can_steer_the_terminal)
     page given = right_page();
     copy_text(given.head.vain[0], "\x1b[2J");
     given.head.moves = 1;
-    given.device.held.most_ram = 1;
+    given.device.charged.most_ram = 1;
     given.device.kernels = 1;
     copy_text(given.device.most_costly[0].name, "\x1b]0;title\x07");
     copy_text(given.device.stopped, "\x9b\x01");

@@ -335,10 +335,10 @@ sys.exit(6)
     def test_a_key_that_ends_the_program_does_so_before_it_is_there(self):
         for call in ("mkdtemp", "fork"):
             with self.subTest(before=call):
-                held = self.folder / call
-                master = self.in_shell("sys.exit(6)", LD_PRELOAD=self.options.held_calls,
-                                       HELD_CALL=call, HELD_FILE=held)
-                self.wait_until(held.exists)
+                stalled = self.folder / call
+                master = self.in_shell("sys.exit(6)", LD_PRELOAD=self.options.stalled_calls,
+                                       STALL_CALL=call, STALL_FILE=stalled)
+                self.wait_until(stalled.exists)
                 os.write(master, b"\x03")
                 text = self.read_until(master, b"]")
                 self.assertIn(b"[ended -%d]" % signal.SIGINT, text)
@@ -542,7 +542,7 @@ for value in itertools.count():
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("emuvctl", "driver", "sim-nvml", "held-calls"):
+    for name in ("emuvctl", "driver", "sim-nvml", "stalled-calls"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--library", dest="cuda_library", required=True)
     ScoreTest.options, rest = parser.parse_known_args()

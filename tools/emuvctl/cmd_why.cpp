@@ -44,7 +44,7 @@ std::vector<device_summary> summaries(const process_statistics &of)
     std::vector<device_summary> made;
     for (std::size_t i = 0; i < of.devices.size(); i++) {
         auto all = cuda::summarize(of.devices[i], of.moves);
-        if (all.held.any() || all.steps_ever > 0)
+        if (all.charged.any() || all.steps_ever > 0)
             made.push_back({i, std::move(all)});
     }
     return made;
@@ -121,15 +121,15 @@ json tiers_json(const cuda::summary &of)
 {
     json tiers = json::array();
     tiers.push_back({{"tier", "vram"},
-                     {"bytes", of.held.vram},
-                     {"most_bytes", of.held.most_vram},
+                     {"bytes", of.charged.vram},
+                     {"most_bytes", of.charged.most_vram},
                      {"limit_bytes", of.share_bytes},
-                     {"lends_bytes", of.held.lends}});
+                     {"lends_bytes", of.charged.lends}});
     for (const auto &each : of.beyond)
         tiers.push_back(
             {{"tier", each.card < 0 ? std::string("ram")
                                     : fmt::format("peer:{}", each.card)},
-             {"bytes", each.held_bytes},
+             {"bytes", each.charged_bytes},
              {"most_bytes", each.most_bytes},
              {"limit_bytes", each.limit_bytes},
              {"fetched_bytes", each.moved.fetched_bytes},
@@ -161,10 +161,10 @@ json device_json(const device_summary &what)
             {"state", name_of(of.is)},
             {"stopped",
              of.stopped.empty() ? json(nullptr) : json(printable(of.stopped))},
-            {"vram_bytes", of.held.vram},
-            {"ram_bytes", of.held.ram},
-            {"most_vram_bytes", of.held.most_vram},
-            {"most_ram_bytes", of.held.most_ram},
+            {"vram_bytes", of.charged.vram},
+            {"ram_bytes", of.charged.ram},
+            {"most_vram_bytes", of.charged.most_vram},
+            {"most_ram_bytes", of.charged.most_ram},
             {"tiers", tiers_json(of)},
             {"share_bytes", of.share_bytes},
             {"virtual_bytes", of.virtual_bytes},

@@ -174,7 +174,7 @@ TEST(LedgerFile, ACopyOfTheAccountIsShownAndDecidesNothing)
     ledger_file rows;
     ASSERT_EQ(rows.open(nullptr), 0);
     file_ledger limits(rows, 0, 100, 10);
-    held_bytes shown;
+    charged_bytes shown;
     limits.show_in(shown);
     std::uint64_t token = 0;
     EXPECT_TRUE(limits.charge_physical(60));
@@ -200,8 +200,8 @@ namespace {
 class given_back final : public ledger
 {
 public:
-    held_bytes shown;
-    held_bytes then;
+    charged_bytes shown;
+    charged_bytes then;
     std::uint64_t own_then = 0;
 
     given_back() { show_in(shown); }

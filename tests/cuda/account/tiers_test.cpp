@@ -97,8 +97,8 @@ TEST_F(Tiers, MemoryOfTheDriversOwnIsChargedAsSystemRam)
 
 TEST_F(Tiers, WhatIsHeldIsShownByPlaceAndByTheCardThatLendsIt)
 {
-    held_bytes shown;
-    held_bytes lender;
+    charged_bytes shown;
+    charged_bytes lender;
     all.show_in(shown);
     second.show_in(lender);
     EXPECT_EQ(shown.lent[1].limit, 40 * MiB);

@@ -34,7 +34,7 @@ TEST(Statistics, BeforeItIsMadeThereIsNoneAndThenItIsWhole)
     EXPECT_EQ(page.head()->magic, statistics_head::right_magic);
     EXPECT_EQ(page.head()->devices, 2u);
     EXPECT_EQ(page.head()->pid, getpid());
-    EXPECT_EQ(page.device(1).held.vram, 0u);
+    EXPECT_EQ(page.device(1).charged.vram, 0u);
     EXPECT_EQ(page.device(1).turn % 2, 0u);
 }
 

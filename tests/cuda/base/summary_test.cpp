@@ -20,7 +20,7 @@ constexpr std::uint64_t ms = 1'000'000;
 device_statistics moving()
 {
     device_statistics made;
-    made.held = {6 * GiB, 3 * GiB, 6 * GiB, 3 * GiB};
+    made.charged = {6 * GiB, 3 * GiB, 6 * GiB, 3 * GiB};
     made.link_rate = 50'000'000'000;
     made.card_bytes = 24 * GiB;
     made.share_bytes = 6 * GiB;
@@ -200,7 +200,7 @@ TEST(Summary, AKernelThatStopsMovementIsNamedWithItsCost)
 TEST(Summary, WhereNothingLeftVramThatIsSaidAndNoMore)
 {
     device_statistics of;
-    of.held.vram = of.held.most_vram = GiB;
+    of.charged.vram = of.charged.most_vram = GiB;
     of.share_bytes = 2 * GiB;
     const std::string text = all_of(of);
     EXPECT_TRUE(has(text, "all of its memory is in VRAM")) << text;
@@ -252,8 +252,8 @@ TEST(Summary, ThePartsOfTheTextAreInOrder)
 device_statistics lent()
 {
     device_statistics made = moving();
-    made.held.ram = made.held.most_ram = GiB;
-    made.held.lent[1] = {30 * GiB, 2 * GiB, 3 * GiB};
+    made.charged.ram = made.charged.most_ram = GiB;
+    made.charged.lent[1] = {30 * GiB, 2 * GiB, 3 * GiB};
     made.on_cards_bytes = GiB;
     made.with_card[1] = {64 * GiB, 4 * GiB};
     made.with_ram = {32 * GiB, 2 * GiB};
@@ -299,7 +299,7 @@ TEST(Summary, OnlyWhatLiesInSystemRamHasToCrossTheLink)
 TEST(Summary, WhatLiesOnOtherCardsAloneIsNotTakenForVram)
 {
     device_statistics of = lent();
-    of.held.ram = of.held.most_ram = 0;
+    of.charged.ram = of.charged.most_ram = 0;
     EXPECT_FALSE(has(all_of(of), "all of its memory is in VRAM"));
     EXPECT_TRUE(has(all_of(of, false), "what lies beyond VRAM is read there"));
     EXPECT_TRUE(
@@ -309,8 +309,8 @@ TEST(Summary, WhatLiesOnOtherCardsAloneIsNotTakenForVram)
 TEST(Summary, OfACardThatLendsItIsSaidHowMuch)
 {
     device_statistics of;
-    of.held.vram = of.held.most_vram = 3 * GiB;
-    of.held.lends = 2 * GiB;
+    of.charged.vram = of.charged.most_vram = 3 * GiB;
+    of.charged.lends = 2 * GiB;
     EXPECT_TRUE(has(all_of(of), "2 GiB of that VRAM are lent"));
 }
 

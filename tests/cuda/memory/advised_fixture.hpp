@@ -43,14 +43,14 @@ protected:
                            .shares = *shares_,
                            .record = record_,
                            .tell = [](const char *why) { FAIL() << why; }});
-        held_ =
+        memory_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
                                                      .shares = *shares_,
                                                      .movers = {moves_.get()}});
-        keys_ = std::make_unique<advised>(*held_);
+        keys_ = std::make_unique<advised>(*memory_);
         for (std::size_t i = 0; i < units_.size(); i++) {
-            ASSERT_EQ(held_->allocate(&units_[i], unit_bytes), CUDA_SUCCESS);
+            ASSERT_EQ(memory_->allocate(&units_[i], unit_bytes), CUDA_SUCCESS);
             ASSERT_EQ(keys_->add(units_[i], unit_bytes, 0, of_units_[i]),
                       EMUV_ADVICE_OK);
         }
@@ -60,7 +60,7 @@ protected:
     {
         for (const CUdeviceptr each : units_)
             if (each != 0) {
-                EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+                EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
             }
         moves_->stop(nullptr);
         EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
@@ -138,7 +138,7 @@ protected:
     std::unique_ptr<emuv::cuda::budget> shares_;
     std::unique_ptr<emuv::cuda::numa_store> host_;
     std::unique_ptr<emuv::cuda::mover> moves_;
-    std::unique_ptr<emuv::cuda::memory> held_;
+    std::unique_ptr<emuv::cuda::memory> memory_;
     std::unique_ptr<emuv::cuda::advised> keys_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::vector<std::uint64_t> of_units_ =

@@ -54,7 +54,7 @@ TEST_F(AdvisedKeys, AForgottenKeyNeverComesAgain)
 
 TEST_F(AdvisedKeys, AKeyOfFreedMemorySaysSo)
 {
-    ASSERT_EQ(held_->free(units_[3]), CUDA_SUCCESS);
+    ASSERT_EQ(memory_->free(units_[3]), CUDA_SUCCESS);
     units_[3] = 0;
     for (const hint each :
          {hint::access, hint::prefetch, hint::promote, hint::demote,
@@ -129,7 +129,7 @@ TEST_F(AdvisedKeys, MemoryThatMovesLiesWhereItsMoverHasIt)
 TEST_F(AdvisedKeys, MemoryThatNeverMovesHasAPlaceAllTheSame)
 {
     CUdeviceptr small = 0;
-    ASSERT_EQ(held_->allocate(&small, 1000), CUDA_SUCCESS);
+    ASSERT_EQ(memory_->allocate(&small, 1000), CUDA_SUCCESS);
     std::uint64_t made = 0;
     ASSERT_EQ(keys_->add(small + 100, 900, 0, made), EMUV_ADVICE_OK);
     for (const hint each : {hint::access, hint::prefetch, hint::demote,
@@ -138,7 +138,7 @@ TEST_F(AdvisedKeys, MemoryThatNeverMovesHasAPlaceAllTheSame)
     emuv_advice_place where{};
     ASSERT_EQ(keys_->where(made, where), EMUV_ADVICE_OK);
     EXPECT_EQ(where.bytes[EMUV_TIER_VRAM] + where.bytes[EMUV_TIER_RAM], 900U);
-    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(small), CUDA_SUCCESS);
 }
 
 TEST_F(AdvisedKeys, ServeManyThreadsWhileMemoryComesAndGoes)
@@ -163,9 +163,9 @@ TEST_F(AdvisedKeys, ServeManyThreadsWhileMemoryComesAndGoes)
         });
     for (unsigned i = 0; i < 50; i++) {
         CUdeviceptr &last = units_[11];
-        EXPECT_EQ(held_->free(std::exchange(last, 0)), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(std::exchange(last, 0)), CUDA_SUCCESS);
         CUdeviceptr made = 0;
-        ASSERT_EQ(held_->allocate(&made, unit_bytes), CUDA_SUCCESS);
+        ASSERT_EQ(memory_->allocate(&made, unit_bytes), CUDA_SUCCESS);
         last = made;
         launch(i % 12, i % 10 != 0);
     }

@@ -38,7 +38,7 @@ protected:
         EXPECT_EQ(rows_.open(nullptr), 0);
         limits_ = std::make_unique<file_ledger>(rows_, 0, physical, beyond);
         host_ = std::make_unique<numa_store>(card_.calls);
-        held_ = make(report_kind::total);
+        memory_ = make(report_kind::total);
     }
 
     std::unique_ptr<memory> make(report_kind report, bool exportable = false,
@@ -69,7 +69,7 @@ protected:
     CUdeviceptr allocate(std::uint64_t bytes)
     {
         CUdeviceptr pointer = 0;
-        EXPECT_EQ(held_->allocate(&pointer, bytes), CUDA_SUCCESS) << bytes;
+        EXPECT_EQ(memory_->allocate(&pointer, bytes), CUDA_SUCCESS) << bytes;
         return pointer;
     }
 
@@ -78,7 +78,7 @@ protected:
                                  std::uint64_t reserved)
     {
         CUdeviceptr pointer = 0;
-        EXPECT_EQ(held_->allocate_async(
+        EXPECT_EQ(memory_->allocate_async(
                       &pointer, bytes, pool, nullptr,
                       [&] {
                           card_.pool_reserved = card_.pool_used = reserved;
@@ -92,14 +92,14 @@ protected:
     // driver.
     void allocate_beyond(CUdeviceptr &pointer, std::uint64_t bytes)
     {
-        ASSERT_EQ(held_->allocate_async(&pointer, bytes, nullptr, nullptr,
-                                        [] { return CUDA_ERROR_UNKNOWN; }),
+        ASSERT_EQ(memory_->allocate_async(&pointer, bytes, nullptr, nullptr,
+                                          [] { return CUDA_ERROR_UNKNOWN; }),
                   CUDA_SUCCESS);
     }
     void free_beyond(CUdeviceptr pointer)
     {
-        EXPECT_EQ(held_->free_async(pointer, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
+        EXPECT_EQ(memory_->free_async(pointer, nullptr,
+                                      [] { return CUDA_ERROR_UNKNOWN; }),
                   CUDA_SUCCESS);
     }
 
@@ -120,7 +120,7 @@ protected:
     std::unique_ptr<file_ledger> limits_;
     std::vector<std::unique_ptr<budget>> shares_; // one of each memory
     std::unique_ptr<numa_store> host_;
-    std::unique_ptr<memory> held_;
+    std::unique_ptr<memory> memory_;
 };
 
 } // namespace
@@ -130,7 +130,7 @@ TEST_F(Memory, BelowAChunkTheDriverAllocates)
     const CUdeviceptr pointer = allocate(1000);
     EXPECT_TRUE(card_.plain.contains(pointer));
     expect_used(1000, 0);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -141,7 +141,7 @@ TEST_F(Memory, WhatFitsIsAllInVram)
     EXPECT_EQ(card_.host_used, 0u);
     EXPECT_EQ(card_.accessible[pointer], 64 * MiB);
     EXPECT_EQ(notices, 0u);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -159,12 +159,12 @@ struct Caching : Memory
     }
     void cache(bool exportable = false)
     {
-        held_ = make(report_kind::total, exportable, [] { return asks; });
+        memory_ = make(report_kind::total, exportable, [] { return asks; });
     }
     void expect_refused(std::uint64_t bytes)
     {
         CUdeviceptr pointer = 0;
-        EXPECT_EQ(held_->allocate(&pointer, bytes), CUDA_ERROR_OUT_OF_MEMORY);
+        EXPECT_EQ(memory_->allocate(&pointer, bytes), CUDA_ERROR_OUT_OF_MEMORY);
     }
 };
 
@@ -176,15 +176,15 @@ TEST_F(Caching, IsRefusedOnceWhatWouldSpill)
     expect_refused(30 * MiB);
     expect_used(40 * MiB, 0);
     // Memory that the caller gives back makes room.
-    EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(cached), CUDA_SUCCESS);
     const CUdeviceptr pointer = allocate(30 * MiB);
     expect_used(30 * MiB, 0);
     // If nothing is given back, memory spills.
     expect_refused(40 * MiB);
     const CUdeviceptr other = allocate(40 * MiB);
     expect_used(64 * MiB, 6 * MiB);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(other), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(other), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -196,16 +196,16 @@ TEST_F(Caching, IsRefusedAgainWhereWhatWasMissingIsGivenBack)
     const CUdeviceptr kept = allocate(44 * MiB);
     const CUdeviceptr gone = allocate(20 * MiB);
     const CUdeviceptr cached = allocate(12 * MiB);
-    EXPECT_EQ(held_->free(gone), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(gone), CUDA_SUCCESS);
     expect_used(44 * MiB, 12 * MiB);
     asks = true;
     expect_refused(30 * MiB);
-    EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(cached), CUDA_SUCCESS);
     const CUdeviceptr pointer = allocate(30 * MiB);
     expect_used(64 * MiB, 10 * MiB);
     expect_refused(10 * MiB);
     for (const CUdeviceptr each : {kept, pointer})
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -214,7 +214,7 @@ TEST_F(Caching, IsRefusedWhereTheCardIsFullBeforeTheShare)
     card_.card_bytes = 40 * MiB;
     const CUdeviceptr pointer = allocate(30 * MiB);
     expect_refused(20 * MiB);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
 }
 
 TEST_F(Caching, WhatIsExportableCountsAsGivenBackToo)
@@ -224,42 +224,42 @@ TEST_F(Caching, WhatIsExportableCountsAsGivenBackToo)
     const CUdeviceptr cached = allocate(34 * MiB);
     EXPECT_TRUE(card_.plain.contains(cached));
     expect_refused(30 * MiB);
-    EXPECT_EQ(held_->free(cached), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(cached), CUDA_SUCCESS);
     card_.card_bytes = card_.card_used; // somebody else has taken it
     const CUdeviceptr pointer = allocate(30 * MiB);
     expect_used(30 * MiB, 30 * MiB);
     expect_refused(10 * MiB);
     for (const CUdeviceptr each : {kept, pointer})
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
 }
 
 TEST_F(Caching, IsNotRefusedWhatAPoolGivesUp)
 {
     const CUdeviceptr ordered = allocate_ordered(30 * MiB, nullptr, 40 * MiB);
     ASSERT_EQ(
-        held_->free_async(ordered, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(ordered); }),
+        memory_->free_async(ordered, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(ordered); }),
         CUDA_SUCCESS);
     card_.pool_used = 0;
     expect_used(40 * MiB, 0);
     const CUdeviceptr pointer = allocate(60 * MiB);
     expect_used(60 * MiB, 0);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
 }
 
 TEST_F(Caching, GivesOthersWhatAPoolKeepsForLater)
 {
     const CUdeviceptr ordered = allocate_ordered(30 * MiB, nullptr, 40 * MiB);
     ASSERT_EQ(
-        held_->free_async(ordered, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(ordered); }),
+        memory_->free_async(ordered, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(ordered); }),
         CUDA_SUCCESS);
     card_.pool_used = 0;
     const CUdeviceptr kept = allocate(10 * MiB);
     expect_used(50 * MiB, 0);
     shares_.back()->stream_pools().trim(0);
     expect_used(10 * MiB, 0);
-    EXPECT_EQ(held_->free(kept), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(kept), CUDA_SUCCESS);
 }
 
 TEST_F(Caching, IsNotRefusedWhatIsSmallNorWhereItDoesNotAskAgain)
@@ -268,8 +268,8 @@ TEST_F(Caching, IsNotRefusedWhatIsSmallNorWhereItDoesNotAskAgain)
     const CUdeviceptr first = allocate(70 * MiB);
     asks = true;
     const CUdeviceptr second = allocate(MiB);
-    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(second), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -281,19 +281,19 @@ TEST_F(Caching, IsNotRefusedInACaptureNorAfterOne)
     card_.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     expect_refused(10 * MiB);
     EXPECT_EQ(card_.capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first), CUDA_SUCCESS);
     const CUdeviceptr second = allocate(10 * MiB);
     // The refusal helped, so the next request would be refused.
     shares_.back()->refuse_no_more();
     const CUdeviceptr third = allocate(70 * MiB);
     for (const CUdeviceptr each : {second, third})
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
 TEST_F(Memory, WhatShallBeExportableIsTheDriversWhereItFitsWhole)
 {
-    held_ = make(report_kind::total, true);
+    memory_ = make(report_kind::total, true);
     const CUdeviceptr first = allocate(39 * MiB);
     EXPECT_TRUE(card_.plain.contains(first));
     expect_used(40 * MiB, 0);
@@ -301,13 +301,14 @@ TEST_F(Memory, WhatShallBeExportableIsTheDriversWhereItFitsWhole)
     EXPECT_FALSE(card_.plain.contains(second));
     expect_used(64 * MiB, 6 * MiB);
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate(&pointer, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->allocate(&pointer, UINT64_MAX),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->free(first), CUDA_SUCCESS);
     card_.card_bytes = card_.card_used + 20 * MiB; // full before the share is
     const CUdeviceptr third = allocate(30 * MiB);
     EXPECT_FALSE(card_.plain.contains(third));
-    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(third), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(third), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -327,7 +328,7 @@ TEST_F(Memory, OneAllocationIsSplitWhereTheBudgetEnds)
     const CUdeviceptr third = allocate(2 * MiB);
     EXPECT_EQ(notices, 1u) << "only the first spill is told";
     for (const CUdeviceptr pointer : {first, second, third})
-        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -336,7 +337,7 @@ TEST_F(Memory, TheFirstRefusalIsToldOnceWithWhatIsHeldAndMissing)
     const CUdeviceptr most = allocate(180 * MiB);
     EXPECT_EQ(refusals, 0u);
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     ASSERT_EQ(refusals, 1u);
     EXPECT_EQ(last_refusal.bytes, 20 * MiB);
     EXPECT_EQ(last_refusal.limits.physical_used_bytes, 64 * MiB);
@@ -344,9 +345,9 @@ TEST_F(Memory, TheFirstRefusalIsToldOnceWithWhatIsHeldAndMissing)
     EXPECT_EQ(last_refusal.own_vram_bytes, 64 * MiB);
     EXPECT_EQ(last_refusal.missing_bytes(), 8 * MiB);
     EXPECT_FALSE(last_refusal.only_vram);
-    EXPECT_EQ(held_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(refusals, 1u);
-    EXPECT_EQ(held_->free(most), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(most), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -354,7 +355,7 @@ TEST_F(Memory, ARefusalOfWhatCanOnlyBeInVramSaysSo)
 {
     CUarray array = nullptr;
     EXPECT_EQ(
-        held_->create_array(&array, 70 * MiB, [] { return CUDA_SUCCESS; }),
+        memory_->create_array(&array, 70 * MiB, [] { return CUDA_SUCCESS; }),
         CUDA_ERROR_OUT_OF_MEMORY);
     ASSERT_EQ(refusals, 1u);
     EXPECT_TRUE(last_refusal.only_vram);
@@ -367,7 +368,7 @@ TEST_F(Memory, ARefusedHandleThatCannotBeSystemRamSaysSo)
     CUmemGenericAllocationHandle handle = 0;
     // Its kind of handle goes to no store.
     wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-    EXPECT_EQ(held_->create_handle(&handle, 70 * MiB, wanted, 0),
+    EXPECT_EQ(memory_->create_handle(&handle, 70 * MiB, wanted, 0),
               CUDA_ERROR_OUT_OF_MEMORY);
     ASSERT_EQ(refusals, 1u);
     EXPECT_TRUE(last_refusal.only_vram);
@@ -379,7 +380,7 @@ TEST_F(Memory, ARefusalWithinTheLimitsLacksNothingOfThem)
     card_.card_bytes = card_.card_used;
     card_.host_bytes = card_.host_used;
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     ASSERT_EQ(refusals, 1u);
     EXPECT_EQ(last_refusal.missing_bytes(), 0u);
 }
@@ -388,10 +389,10 @@ TEST_F(Memory, ASmallRefusalLacksAChunk)
 {
     const CUdeviceptr most = allocate(192 * MiB);
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate(&pointer, 100), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 100), CUDA_ERROR_OUT_OF_MEMORY);
     ASSERT_EQ(refusals, 1u);
     EXPECT_EQ(last_refusal.missing_bytes(), 2 * MiB);
-    EXPECT_EQ(held_->free(most), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(most), CUDA_SUCCESS);
 }
 
 TEST_F(Memory, ASmallOneGoesToTheHostWhenTheBudgetIsUsedUp)
@@ -399,8 +400,8 @@ TEST_F(Memory, ASmallOneGoesToTheHostWhenTheBudgetIsUsedUp)
     const CUdeviceptr large = allocate(64 * MiB);
     const CUdeviceptr small = allocate(100);
     expect_used(64 * MiB, 2 * MiB);
-    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(small), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(large), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -413,28 +414,28 @@ TEST_F(Memory, SmallOnesBeyondTheBudgetShareAChunkThatGoesWithTheLast)
     EXPECT_EQ(second % slab::alignment, 0u);
     range_view one;
     range_view other;
-    ASSERT_TRUE(held_->find(first + 99, one));
-    EXPECT_FALSE(held_->find(first + 100, other));
-    ASSERT_TRUE(held_->find(second + MiB - 1, other));
+    ASSERT_TRUE(memory_->find(first + 99, one));
+    EXPECT_FALSE(memory_->find(first + 100, other));
+    ASSERT_TRUE(memory_->find(second + MiB - 1, other));
     EXPECT_EQ(one.base, first);
     EXPECT_EQ(one.bytes, 100u);
     EXPECT_TRUE(one.host);
     EXPECT_EQ(other.base, second);
     EXPECT_EQ(other.bytes, MiB);
     EXPECT_NE(one.serial, other.serial);
-    EXPECT_TRUE(held_->is_allocation(second + MiB, 1))
+    EXPECT_TRUE(memory_->is_allocation(second + MiB, 1))
         << "what is not given out yet is not the program's to unmap";
 
     const CUdeviceptr third = allocate(MiB); // does not fit beside them
     expect_used(64 * MiB, 4 * MiB);
-    EXPECT_EQ(held_->free(second + 512), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory_->free(second + 512), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(second), CUDA_ERROR_INVALID_VALUE);
     expect_used(64 * MiB, 4 * MiB);
-    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first), CUDA_SUCCESS);
     expect_used(64 * MiB, 2 * MiB);
-    EXPECT_EQ(held_->free(third), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(third), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(large), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -443,13 +444,13 @@ TEST_F(Memory, APieceFreedInStreamOrderIsGivenOutAgainOnlyWhenItIsDue)
     const CUdeviceptr large = allocate(64 * MiB);
     const CUdeviceptr kept = allocate(100);
     CUdeviceptr piece = 0;
-    ASSERT_EQ(held_->allocate_async(&piece, MiB, nullptr, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
+    ASSERT_EQ(memory_->allocate_async(&piece, MiB, nullptr, nullptr,
+                                      [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_SUCCESS);
     expect_used(64 * MiB, 2 * MiB);
     card_.events_done = false;
     EXPECT_EQ(
-        held_->free_async(piece, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        memory_->free_async(piece, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
         CUDA_SUCCESS);
     const CUdeviceptr beside = allocate(MiB);
     expect_used(64 * MiB, 4 * MiB);
@@ -457,7 +458,7 @@ TEST_F(Memory, APieceFreedInStreamOrderIsGivenOutAgainOnlyWhenItIsDue)
     const CUdeviceptr again = allocate(MiB);
     EXPECT_EQ(again, piece);
     for (const CUdeviceptr pointer : {again, beside, kept, large})
-        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -466,8 +467,8 @@ TEST_F(Memory, PiecesGoWithTheirContext)
     allocate(64 * MiB);
     allocate(100);
     allocate(200);
-    held_->context_gone(reinterpret_cast<CUcontext>(0x10),
-                        held_->next_serial());
+    memory_->context_gone(reinterpret_cast<CUcontext>(0x10),
+                          memory_->next_serial());
     expect_nothing_left();
 }
 
@@ -475,16 +476,18 @@ TEST_F(Memory, TheLimitIsOutOfMemoryAndLeavesTheLedgerAsItWas)
 {
     const CUdeviceptr held = allocate(64 * MiB);
     CUdeviceptr pointer = 42;
-    EXPECT_EQ(held_->allocate(&pointer, 130 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(held_->allocate(&pointer, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(held_->allocate(&pointer, 1ull << 60), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 130 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, UINT64_MAX),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 1ull << 60),
+              CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(pointer, 42u);
     expect_used(64 * MiB, 0);
     EXPECT_EQ(card_.reserved.size(), 1u);
     const CUdeviceptr rest = allocate(128 * MiB);
-    EXPECT_EQ(held_->allocate(&pointer, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(held_->free(rest), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(held), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->allocate(&pointer, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->free(rest), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(held), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -494,11 +497,11 @@ TEST_F(Memory, ACardThatIsFullBeforeTheBudgetIsSpillsInstead)
     const CUdeviceptr pointer = allocate(40 * MiB);
     expect_used(20 * MiB, 20 * MiB);
     EXPECT_EQ(card_.card_used, 20 * MiB);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     card_.card_bytes = 100;
     const CUdeviceptr small = allocate(101);
     expect_used(0, 2 * MiB);
-    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(small), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -507,10 +510,10 @@ TEST_F(Memory, AHostWithoutMemoryIsOutOfMemoryAndLosesNothing)
     card_.host_bytes = 20 * MiB;
     const CUdeviceptr held = allocate(60 * MiB);
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate(&pointer, 60 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(memory_->allocate(&pointer, 60 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     expect_used(60 * MiB, 0);
     EXPECT_EQ(card_.host_used, 0u);
-    EXPECT_EQ(held_->free(held), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(held), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -518,11 +521,11 @@ TEST_F(Memory, AFailureOfTheDriverIsItsOwnErrorAndLeavesNothing)
 {
     CUdeviceptr pointer = 0;
     card_.fail_access = true;
-    EXPECT_EQ(held_->allocate(&pointer, 100 * MiB), CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(memory_->allocate(&pointer, 100 * MiB), CUDA_ERROR_UNKNOWN);
     expect_nothing_left();
     card_.fail_access = false;
     card_.fail_map = true;
-    EXPECT_EQ(held_->allocate(&pointer, 100 * MiB), CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(memory_->allocate(&pointer, 100 * MiB), CUDA_ERROR_UNKNOWN);
     expect_nothing_left();
 }
 
@@ -530,17 +533,17 @@ TEST_F(Memory, FreeingWaitsForTheContextFirst)
 {
     const CUdeviceptr pointer = allocate(4 * MiB);
     const unsigned before = card_.synchronized;
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     EXPECT_EQ(card_.synchronized, before + 1);
 }
 
 TEST_F(Memory, WhatIsFreedTwiceOrInTheMiddleGetsTheDriversAnswer)
 {
     const CUdeviceptr pointer = allocate(4 * MiB);
-    EXPECT_EQ(held_->free(pointer + 256), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory_->free(pointer + 256), CUDA_ERROR_INVALID_VALUE);
     expect_used(4 * MiB, 0);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(pointer), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(pointer), CUDA_ERROR_INVALID_VALUE);
     expect_nothing_left();
 }
 
@@ -548,34 +551,34 @@ TEST_F(Memory, ARangeIsFoundFromItsFirstByteToItsLast)
 {
     const CUdeviceptr pointer = allocate(5 * MiB);
     range_view view;
-    ASSERT_TRUE(held_->find(pointer, view));
+    ASSERT_TRUE(memory_->find(pointer, view));
     EXPECT_EQ(view.base, pointer);
     EXPECT_EQ(view.bytes, 5 * MiB) << "as asked for, not as rounded";
-    EXPECT_TRUE(held_->find(pointer + 5 * MiB - 1, view));
-    EXPECT_FALSE(held_->find(pointer + 5 * MiB, view));
-    EXPECT_FALSE(held_->find(pointer - 1, view));
-    held_->free(pointer);
-    EXPECT_FALSE(held_->find(pointer, view));
+    EXPECT_TRUE(memory_->find(pointer + 5 * MiB - 1, view));
+    EXPECT_FALSE(memory_->find(pointer + 5 * MiB, view));
+    EXPECT_FALSE(memory_->find(pointer - 1, view));
+    memory_->free(pointer);
+    EXPECT_FALSE(memory_->find(pointer, view));
 }
 
 TEST_F(Memory, PitchedRowsAreTheDriversAndTheSizeIsTheirs)
 {
     CUdeviceptr pointer = 0;
     std::size_t pitch = 0;
-    EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, 1000, 4096, 4),
+    EXPECT_EQ(memory_->allocate_pitch(&pointer, &pitch, 1000, 4096, 4),
               CUDA_SUCCESS);
     EXPECT_EQ(pitch, 1024u);
     expect_used(4 * MiB, 0);
-    EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
-    EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, 1000, 4096, 5),
+    EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->allocate_pitch(&pointer, &pitch, 1000, 4096, 5),
               CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(held_->allocate_pitch(&pointer, &pitch, SIZE_MAX, 2, 4),
+    EXPECT_EQ(memory_->allocate_pitch(&pointer, &pitch, SIZE_MAX, 2, 4),
               CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(
-        held_->allocate_pitch(&pointer, &pitch, 1ull << 40, 1ull << 40, 4),
+        memory_->allocate_pitch(&pointer, &pitch, 1ull << 40, 1ull << 40, 4),
         CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(
-        held_->allocate_pitch(&pointer, &pitch, 1ull << 20, 1ull << 20, 4),
+        memory_->allocate_pitch(&pointer, &pitch, 1ull << 20, 1ull << 20, 4),
         CUDA_ERROR_OUT_OF_MEMORY);
     expect_nothing_left();
 }
@@ -585,7 +588,7 @@ TEST_F(Memory, QueriesShowTheShareAsAsked)
     const CUdeviceptr pointer = allocate(80 * MiB); // 64 + 16
     std::size_t free = 1000 * MiB;
     std::size_t total = 2000 * MiB;
-    held_->show_info(0, free, total);
+    memory_->show_info(0, free, total);
     EXPECT_EQ(total, 192 * MiB);
     EXPECT_EQ(free, 112 * MiB);
     free = 1000 * MiB;
@@ -598,9 +601,9 @@ TEST_F(Memory, QueriesShowTheShareAsAsked)
     make(report_kind::free)->show_info(0, free, total);
     EXPECT_EQ(total, 2000 * MiB);
     EXPECT_EQ(free, 112 * MiB);
-    held_->free(pointer);
+    memory_->free(pointer);
     free = 10 * MiB; // others hold the card
-    held_->show_info(0, free, total);
+    memory_->show_info(0, free, total);
     EXPECT_EQ(free, 138 * MiB);
 }
 
@@ -615,29 +618,29 @@ TEST_F(Memory, StreamOrderedMemoryIsTheDriversWithinTheBudgetAndOursBeyond)
             return card_.calls.cuMemAlloc_v2(pointer, bytes);
         };
     };
-    ASSERT_EQ(held_->allocate_async(&first, 60 * MiB, nullptr, nullptr,
-                                    from_driver(&first, 60 * MiB)),
+    ASSERT_EQ(memory_->allocate_async(&first, 60 * MiB, nullptr, nullptr,
+                                      from_driver(&first, 60 * MiB)),
               CUDA_SUCCESS);
     EXPECT_TRUE(card_.plain.contains(first));
-    ASSERT_EQ(held_->allocate_async(&second, 10 * MiB, nullptr, nullptr,
-                                    from_driver(&second, 10 * MiB)),
+    ASSERT_EQ(memory_->allocate_async(&second, 10 * MiB, nullptr, nullptr,
+                                      from_driver(&second, 10 * MiB)),
               CUDA_SUCCESS);
     EXPECT_FALSE(card_.plain.contains(second));
     expect_used(60 * MiB, 10 * MiB);
 
     card_.events_done = false;
     EXPECT_EQ(
-        held_->free_async(second, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        memory_->free_async(second, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
         CUDA_SUCCESS);
     expect_used(60 * MiB, 10 * MiB);
-    EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory_->free(second), CUDA_ERROR_INVALID_VALUE);
     card_.events_done = true;
     EXPECT_EQ(
-        held_->free_async(first, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(first); }),
+        memory_->free_async(first, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(first); }),
         CUDA_SUCCESS);
     const CUdeviceptr next = allocate(100); // collects what has left
-    held_->free(next);
+    memory_->free(next);
     expect_nothing_left();
 }
 
@@ -654,12 +657,12 @@ TEST_F(Memory, WhatIsFreedInOrderStaysUntilTheDriverSaysThatItsStreamHasCome)
     free_beyond(pointer);
     std::size_t free = 0;
     std::size_t total = 0;
-    held_->show_info(0, free, total);
+    memory_->show_info(0, free, total);
     expect_used(64 * MiB, 16 * MiB);
     card_.calls.cuEventQuery = ask;
-    held_->show_info(0, free, total);
+    memory_->show_info(0, free, total);
     expect_used(64 * MiB, 0);
-    held_->free(held);
+    memory_->free(held);
     expect_nothing_left();
 }
 
@@ -672,8 +675,8 @@ TEST_F(Memory, InStreamOrderNoMoreIsHeldThanTheProgramHas)
         expect_used(64 * MiB, 16 * MiB);
         free_beyond(pointer);
     }
-    held_->free(allocate(100));
-    held_->free(held);
+    memory_->free(allocate(100));
+    memory_->free(held);
     expect_nothing_left();
 }
 
@@ -685,8 +688,8 @@ TEST_F(Memory, WhatIsStillLeavingIsWaitedForBeforeSayingOutOfMemory)
     card_.events_done = false;
     free_beyond(pointer);
     const CUdeviceptr again = allocate(128 * MiB);
-    held_->free(again);
-    held_->free(held);
+    memory_->free(again);
+    memory_->free(held);
     expect_nothing_left();
 }
 
@@ -694,8 +697,8 @@ TEST_F(Memory, ACapturedAllocationIsTheGraphs)
 {
     card_.capturing = true;
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate_async(&pointer, MiB, nullptr, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
+    EXPECT_EQ(memory_->allocate_async(&pointer, MiB, nullptr, nullptr,
+                                      [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_ERROR_UNKNOWN);
     expect_used(0, 0);
 }
@@ -704,17 +707,17 @@ TEST_F(Memory, ACaptureFreesWhatTheDriverSaysItMay)
 {
     const CUdeviceptr large = allocate(64 * MiB);
     CUdeviceptr outside = 0;
-    ASSERT_EQ(held_->allocate_async(&outside, 10 * MiB, nullptr, nullptr,
-                                    [] { return CUDA_ERROR_UNKNOWN; }),
+    ASSERT_EQ(memory_->allocate_async(&outside, 10 * MiB, nullptr, nullptr,
+                                      [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_SUCCESS);
     card_.capturing = true;
-    EXPECT_EQ(held_->free_async(outside, nullptr,
-                                [] { return CUDA_ERROR_INVALID_VALUE; }),
+    EXPECT_EQ(memory_->free_async(outside, nullptr,
+                                  [] { return CUDA_ERROR_INVALID_VALUE; }),
               CUDA_ERROR_INVALID_VALUE);
     expect_used(64 * MiB, 10 * MiB);
     card_.capturing = false;
-    EXPECT_EQ(held_->free(outside), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(outside), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(large), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -729,24 +732,24 @@ TEST_F(Memory, WhatAPoolKeepsAfterFreesStaysChargedUntilItGivesItUp)
         };
     };
     CUdeviceptr pointer = 0;
-    ASSERT_EQ(held_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
-                                    from_driver(&pointer)),
+    ASSERT_EQ(memory_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
+                                      from_driver(&pointer)),
               CUDA_SUCCESS);
     expect_used(40 * MiB, 0);
     ASSERT_EQ(
-        held_->free_async(pointer, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        memory_->free_async(pointer, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(pointer); }),
         CUDA_SUCCESS);
     const CUdeviceptr beside = allocate(20 * MiB);
     expect_used(60 * MiB, 0);
     // From memory that it keeps, the driver has to take nothing.
-    ASSERT_EQ(held_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
-                                    from_driver(&pointer)),
+    ASSERT_EQ(memory_->allocate_async(&pointer, 30 * MiB, nullptr, nullptr,
+                                      from_driver(&pointer)),
               CUDA_SUCCESS);
     expect_used(60 * MiB, 0);
     ASSERT_EQ(
-        held_->free_async(pointer, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        memory_->free_async(pointer, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(pointer); }),
         CUDA_SUCCESS);
 
     // The kept memory is given up before anything spills.
@@ -755,10 +758,10 @@ TEST_F(Memory, WhatAPoolKeepsAfterFreesStaysChargedUntilItGivesItUp)
     expect_used(64 * MiB, 0);
     card_.pool_reserved = card_.pool_used = 0;
     for (const CUdeviceptr each : {beside, more})
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
     std::size_t free = 1000 * MiB;
     std::size_t total = 0;
-    held_->show_info(0, free, total);
+    memory_->show_info(0, free, total);
     EXPECT_EQ(free, 192 * MiB);
     expect_nothing_left();
 }
@@ -775,17 +778,18 @@ TEST_F(Memory, AnAllocationThatAPoolTakesTooMuchVramForGoesToTheHost)
         return card_.calls.cuMemAlloc_v2(&pointer, MiB);
     };
     ASSERT_EQ(
-        held_->allocate_async(&pointer, MiB, nullptr, nullptr, from_driver),
+        memory_->allocate_async(&pointer, MiB, nullptr, nullptr, from_driver),
         CUDA_SUCCESS);
     EXPECT_EQ(card_.freed_async, 1u);
     EXPECT_EQ(card_.pool_reserved, 0u);
     expect_used(62 * MiB, 2 * MiB);
     CUdeviceptr next = 0;
-    ASSERT_EQ(held_->allocate_async(&next, MiB, nullptr, nullptr, from_driver),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        memory_->allocate_async(&next, MiB, nullptr, nullptr, from_driver),
+        CUDA_SUCCESS);
     EXPECT_EQ(asked, 1u) << "it need not be seen twice";
     for (const CUdeviceptr each : {large, pointer, next})
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -806,8 +810,8 @@ TEST_F(Memory, APoolsAllocationsOutliveItInTheLedger)
               CUDA_SUCCESS);
     expect_used(10 * MiB, 0);
     EXPECT_EQ(
-        held_->free_async(pointer, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        memory_->free_async(pointer, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(pointer); }),
         CUDA_SUCCESS);
     expect_used(0, 0);
 }
@@ -844,8 +848,8 @@ TEST_F(Memory, APoolIsNotDestroyedWhileOthersAreGivenWhatItKeeps)
     giver.join();
     EXPECT_FALSE(destroyed_first);
     EXPECT_EQ(
-        held_->free_async(pointer, nullptr,
-                          [&] { return card_.calls.cuMemFree_v2(pointer); }),
+        memory_->free_async(pointer, nullptr,
+                            [&] { return card_.calls.cuMemFree_v2(pointer); }),
         CUDA_SUCCESS);
     expect_used(0, 0);
 }
@@ -858,8 +862,8 @@ TEST_F(Memory, APoolOfHostMemoryCountsForNothing)
     shares_.back()->stream_pools().created(pool, host,
                                            CU_MEM_ALLOCATION_TYPE_PINNED);
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate_async(&pointer, 500 * MiB, pool, nullptr,
-                                    [] { return CUDA_SUCCESS; }),
+    EXPECT_EQ(memory_->allocate_async(&pointer, 500 * MiB, pool, nullptr,
+                                      [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_used(0, 0);
 }
@@ -886,8 +890,8 @@ TEST_F(Memory, OfAPoolThatTheDriverNamesOnlyPinnedMemoryOfADeviceCounts)
     known.named(pool(0x34), where, CU_MEM_ALLOCATION_TYPE_PINNED);
     EXPECT_EQ(known.device_of(pool(0x34), 5), -1);
     CUdeviceptr pointer = 0;
-    EXPECT_EQ(held_->allocate_async(&pointer, 500 * MiB, pool(0x34), nullptr,
-                                    [] { return CUDA_SUCCESS; }),
+    EXPECT_EQ(memory_->allocate_async(&pointer, 500 * MiB, pool(0x34), nullptr,
+                                      [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_used(0, 0);
 }
@@ -912,7 +916,7 @@ TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
     EXPECT_EQ(all.launch(exec, launch), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(card_.graph_reserved, 0u);
     expect_used(40 * MiB, 0);
-    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(large), CUDA_SUCCESS);
     EXPECT_EQ(all.launch(exec, launch), CUDA_SUCCESS);
     expect_used(20 * MiB, 0);
 
@@ -924,7 +928,7 @@ TEST_F(Memory, AGraphIsLaunchedWhereThereIsRoomForWhatItAllocates)
     expect_used(64 * MiB, 0);
     EXPECT_EQ(all.destroy(exec, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS);
     for (const CUdeviceptr each : {beside, more})
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -946,30 +950,31 @@ TEST_F(Memory, AnOwnHandleIsFoundWhereItIsMapped)
     const auto wanted = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, 0);
     const auto done = [] { return CUDA_SUCCESS; };
     CUmemGenericAllocationHandle handle = 0;
-    ASSERT_EQ(held_->create_handle(&handle, 20 * MiB, wanted, 0), CUDA_SUCCESS);
-    held_->own_handles().mapped(0x1000000, 20 * MiB, handle);
+    ASSERT_EQ(memory_->create_handle(&handle, 20 * MiB, wanted, 0),
+              CUDA_SUCCESS);
+    memory_->own_handles().mapped(0x1000000, 20 * MiB, handle);
     range_view view;
-    ASSERT_TRUE(held_->find(0x1000000 + 100, view));
+    ASSERT_TRUE(memory_->find(0x1000000 + 100, view));
     EXPECT_EQ(view.base, 0x1000000u);
     EXPECT_FALSE(view.split);
-    EXPECT_FALSE(held_->is_allocation(0x1000000, 20 * MiB))
+    EXPECT_FALSE(memory_->is_allocation(0x1000000, 20 * MiB))
         << "it is the program's to unmap";
-    EXPECT_EQ(held_->own_handles().unmap(0x1000000, 20 * MiB, done),
+    EXPECT_EQ(memory_->own_handles().unmap(0x1000000, 20 * MiB, done),
               CUDA_SUCCESS);
-    EXPECT_FALSE(held_->find(0x1000000 + 100, view));
-    EXPECT_EQ(held_->own_handles().release(handle, done), CUDA_SUCCESS);
+    EXPECT_FALSE(memory_->find(0x1000000 + 100, view));
+    EXPECT_EQ(memory_->own_handles().release(handle, done), CUDA_SUCCESS);
     expect_used(0, 0);
 }
 
 TEST_F(Memory, WhatANewContextOfTheSameHandleWasGivenStays)
 {
     allocate(10 * MiB);
-    const std::uint64_t before = held_->next_serial();
+    const std::uint64_t before = memory_->next_serial();
     // The driver has ended the context, and another thread has a new one.
     const CUdeviceptr later = allocate(20 * MiB);
-    held_->context_gone(reinterpret_cast<CUcontext>(0x10), before);
+    memory_->context_gone(reinterpret_cast<CUcontext>(0x10), before);
     expect_used(20 * MiB, 0);
-    EXPECT_EQ(held_->free(later), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(later), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -982,12 +987,12 @@ TEST_F(Memory, ArraysAreChargedAndCannotSpill)
         array = reinterpret_cast<CUarray>(0x500);
         return CUDA_SUCCESS;
     };
-    EXPECT_EQ(held_->create_array(&array, 65 * MiB, make),
+    EXPECT_EQ(memory_->create_array(&array, 65 * MiB, make),
               CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(array, nullptr);
-    EXPECT_EQ(held_->create_array(&array, 60 * MiB, make), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->create_array(&array, 60 * MiB, make), CUDA_SUCCESS);
     expect_used(60 * MiB, 0);
-    EXPECT_EQ(held_->destroy_array(array, [] { return CUDA_SUCCESS; }),
+    EXPECT_EQ(memory_->destroy_array(array, [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_used(0, 0);
 }
@@ -995,17 +1000,18 @@ TEST_F(Memory, ArraysAreChargedAndCannotSpill)
 TEST_F(Memory, WhatTheDriverDoesNotFreeStaysCharged)
 {
     CUarray array = nullptr;
-    ASSERT_EQ(held_->create_array(&array, 10 * MiB,
-                                  [&] {
-                                      array = reinterpret_cast<CUarray>(0x500);
-                                      return CUDA_SUCCESS;
-                                  }),
+    ASSERT_EQ(memory_->create_array(&array, 10 * MiB,
+                                    [&] {
+                                        array =
+                                            reinterpret_cast<CUarray>(0x500);
+                                        return CUDA_SUCCESS;
+                                    }),
               CUDA_SUCCESS);
     EXPECT_EQ(
-        held_->destroy_array(array, [] { return CUDA_ERROR_INVALID_HANDLE; }),
+        memory_->destroy_array(array, [] { return CUDA_ERROR_INVALID_HANDLE; }),
         CUDA_ERROR_INVALID_HANDLE);
     expect_used(10 * MiB, 0);
-    EXPECT_EQ(held_->destroy_array(array, [] { return CUDA_SUCCESS; }),
+    EXPECT_EQ(memory_->destroy_array(array, [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_nothing_left();
 }
@@ -1022,16 +1028,16 @@ TEST_F(Memory, AnAddressGivenAnewWhileItIsFreedIsChargedOnce)
     };
     CUarray first = nullptr;
     CUarray second = nullptr;
-    ASSERT_EQ(held_->create_array(&first, 10 * MiB, make(&first)),
+    ASSERT_EQ(memory_->create_array(&first, 10 * MiB, make(&first)),
               CUDA_SUCCESS);
-    EXPECT_EQ(held_->destroy_array(first,
-                                   [&] {
-                                       return held_->create_array(
-                                           &second, 20 * MiB, make(&second));
-                                   }),
+    EXPECT_EQ(memory_->destroy_array(first,
+                                     [&] {
+                                         return memory_->create_array(
+                                             &second, 20 * MiB, make(&second));
+                                     }),
               CUDA_SUCCESS);
     expect_used(20 * MiB, 0);
-    EXPECT_EQ(held_->destroy_array(second, [] { return CUDA_SUCCESS; }),
+    EXPECT_EQ(memory_->destroy_array(second, [] { return CUDA_SUCCESS; }),
               CUDA_SUCCESS);
     expect_nothing_left();
 }
@@ -1040,17 +1046,17 @@ TEST_F(Memory, ManagedMemoryCountsAsVirtualBeyondTheBudget)
 {
     CUdeviceptr first = 0;
     CUdeviceptr second = 0;
-    EXPECT_EQ(held_->allocate_counted(
+    EXPECT_EQ(memory_->allocate_counted(
                   &first, 60 * MiB, true,
                   [&] { return card_.calls.cuMemAlloc_v2(&first, 60 * MiB); }),
               CUDA_SUCCESS);
-    EXPECT_EQ(held_->allocate_counted(
+    EXPECT_EQ(memory_->allocate_counted(
                   &second, 21 * MiB, true,
                   [&] { return card_.calls.cuMemAlloc_v2(&second, 21 * MiB); }),
               CUDA_SUCCESS);
     expect_used(60 * MiB, 22 * MiB);
-    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(first), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -1058,12 +1064,12 @@ TEST_F(Memory, WhatAContextHeldIsReturnedWithIt)
 {
     allocate(100 * MiB);
     const CUdeviceptr small = allocate(100);
-    held_->context_gone(reinterpret_cast<CUcontext>(0x99),
-                        held_->next_serial());
+    memory_->context_gone(reinterpret_cast<CUcontext>(0x99),
+                          memory_->next_serial());
     EXPECT_NE(limits_->read().physical_used_bytes, 0u);
     card_.calls.cuMemFree_v2(small); // the driver's part
-    held_->context_gone(reinterpret_cast<CUcontext>(0x10),
-                        held_->next_serial());
+    memory_->context_gone(reinterpret_cast<CUcontext>(0x10),
+                          memory_->next_serial());
     expect_used(0, 0);
     EXPECT_TRUE(card_.reserved.empty());
     EXPECT_TRUE(card_.handles.empty());
@@ -1090,17 +1096,17 @@ TEST_F(Memory, APeerEnabledWhileAnAllocationIsMadeReachesIt)
         return real(at, bytes, access, count);
     };
     opened.clear();
-    under_way = held_.get();
+    under_way = memory_.get();
     const CUdeviceptr large = allocate(64 * MiB);
     EXPECT_EQ(opened, (std::vector{0, 1}));
-    held_->peer_enabled(1, 0, reads_by::context, false);
+    memory_->peer_enabled(1, 0, reads_by::context, false);
     opened.clear();
-    under_way = held_.get();
+    under_way = memory_.get();
     const CUdeviceptr small = allocate(4096);
     EXPECT_EQ(std::count(opened.begin(), opened.end(), 1), 2)
         << "of the large one, and of the chunk";
-    EXPECT_EQ(held_->free(small), CUDA_SUCCESS);
-    EXPECT_EQ(held_->free(large), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(small), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(large), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -1122,11 +1128,11 @@ TEST_F(Memory, AChunkGoesThoughRoomInAnotherCameWhileItWasMade)
         }
         return real(at, bytes, access, count);
     };
-    under_way = held_.get();
+    under_way = memory_.get();
     const CUdeviceptr late = allocate(MiB);
     expect_used(64 * MiB, 4 * MiB);
     for (const CUdeviceptr pointer : {late, stays, large})
-        EXPECT_EQ(held_->free(pointer), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();
 }
 
@@ -1144,11 +1150,11 @@ TEST_F(Memory, RandomWorkOfFourThreadsLeavesNothingAndNeverPassesTheLimits)
                                                     ? random() % MiB + 1
                                                     : random() % (20 * MiB) + 1;
                     CUdeviceptr pointer = 0;
-                    if (held_->allocate(&pointer, bytes) == CUDA_SUCCESS)
+                    if (memory_->allocate(&pointer, bytes) == CUDA_SUCCESS)
                         mine.push_back(pointer);
                 } else {
                     const std::size_t which = random() % mine.size();
-                    if (held_->free(mine[which]) != CUDA_SUCCESS)
+                    if (memory_->free(mine[which]) != CUDA_SUCCESS)
                         passed = true;
                     mine[which] = mine.back();
                     mine.pop_back();
@@ -1159,7 +1165,7 @@ TEST_F(Memory, RandomWorkOfFourThreadsLeavesNothingAndNeverPassesTheLimits)
                     passed = true;
             }
             for (const CUdeviceptr pointer : mine)
-                held_->free(pointer);
+                memory_->free(pointer);
         });
     for (auto &thread : threads)
         thread.join();

@@ -42,7 +42,7 @@ protected:
             .record = record_,
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true});
-        held_ =
+        memory_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
                                                      .shares = *shares_,
@@ -52,22 +52,22 @@ protected:
     CUdeviceptr allocate(std::uint64_t bytes, CUstream stream)
     {
         CUdeviceptr at = 0;
-        EXPECT_EQ(held_->allocate_async(&at, bytes, nullptr, stream,
-                                        [&] {
-                                            drivers_++;
-                                            return card_.calls.cuMemAlloc_v2(
-                                                &at, bytes);
-                                        }),
+        EXPECT_EQ(memory_->allocate_async(&at, bytes, nullptr, stream,
+                                          [&] {
+                                              drivers_++;
+                                              return card_.calls.cuMemAlloc_v2(
+                                                  &at, bytes);
+                                          }),
                   CUDA_SUCCESS);
         return at;
     }
     void free(CUdeviceptr at, CUstream stream)
     {
-        EXPECT_EQ(held_->free_async(at, stream,
-                                    [&] {
-                                        drivers_++;
-                                        return card_.calls.cuMemFree_v2(at);
-                                    }),
+        EXPECT_EQ(memory_->free_async(at, stream,
+                                      [&] {
+                                          drivers_++;
+                                          return card_.calls.cuMemFree_v2(at);
+                                      }),
                   CUDA_SUCCESS);
     }
     std::uint64_t used() { return limits_->read().physical_used_bytes; }
@@ -79,7 +79,7 @@ protected:
     std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<memory> held_;
+    std::unique_ptr<memory> memory_;
     unsigned drivers_ = 0; // its calls
 };
 
@@ -94,7 +94,7 @@ TEST_F(StreamOrder, WhatIsFreedInAStreamIsTheNextOnesThere)
     EXPECT_NE(allocate(48 * MiB, one), at);
     EXPECT_EQ(drivers_, 0u);
     range_view view;
-    ASSERT_TRUE(held_->find(at, view));
+    ASSERT_TRUE(memory_->find(at, view));
     EXPECT_EQ(view.bytes, 47 * MiB);
 }
 
@@ -103,8 +103,8 @@ TEST_F(StreamOrder, WhatIsFreedIsNoAllocationOfAnybodys)
     const CUdeviceptr at = allocate(48 * MiB, one);
     free(at, one);
     range_view view;
-    EXPECT_FALSE(held_->find(at, view));
-    EXPECT_EQ(held_->free(at), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_FALSE(memory_->find(at, view));
+    EXPECT_EQ(memory_->free(at), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(allocate(48 * MiB, one), at);
 }
 
@@ -118,7 +118,7 @@ TEST_F(StreamOrder, SmallMemoryOfTheDriversIsKeptAsLargeAsItIs)
     free(at, one);
     EXPECT_NE(allocate(1001, one), at); // the driver knows of 1000 bytes
     EXPECT_EQ(drivers_, 2u);
-    EXPECT_EQ(held_->in_order().use_of(pool).kept, 1000u);
+    EXPECT_EQ(memory_->in_order().use_of(pool).kept, 1000u);
 }
 
 TEST_F(StreamOrder, WhenAStreamGoesItsMemoryIsNobodysButBehindIt)
@@ -128,7 +128,7 @@ TEST_F(StreamOrder, WhenAStreamGoesItsMemoryIsNobodysButBehindIt)
     free(large, one);
     free(small, one);
     card_.events_done = false;
-    held_->in_order().stream_goes(one);
+    memory_->in_order().stream_goes(one);
     EXPECT_EQ(card_.freed_async, 1u); // in that stream
     EXPECT_NE(allocate(48 * MiB, one), large);
     EXPECT_EQ(used(), 96 * MiB); // until the work before it has ended
@@ -158,14 +158,14 @@ TEST_F(StreamOrder, AnAddressThatTheDriverHandsOutAgainAtOnceIsTheNextOwners)
             meanwhile();
         return result;
     };
-    held_->in_order().stream_goes(one);
-    EXPECT_EQ(held_->in_order().use_of(pool).kept, 1000u);
+    memory_->in_order().stream_goes(one);
+    EXPECT_EQ(memory_->in_order().use_of(pool).kept, 1000u);
     EXPECT_EQ(drivers_, 2u);
     ASSERT_EQ(allocate(1000, other), at);
     EXPECT_EQ(drivers_, 2u);
     free(at, other);
-    held_->in_order().stream_goes(other);
-    EXPECT_EQ(held_->in_order().use_of(pool).kept, 0u);
+    memory_->in_order().stream_goes(other);
+    EXPECT_EQ(memory_->in_order().use_of(pool).kept, 0u);
     EXPECT_TRUE(card_.plain.empty());
     meanwhile = nullptr;
 }
@@ -175,20 +175,20 @@ TEST_F(StreamOrder, APoolsUseIsWhatIsAllocatedAndWhatIsKept)
     const CUdeviceptr at = allocate(48 * MiB, one);
     allocate(20 * MiB, one);
     free(at, one);
-    stream_order::pool_use now = held_->in_order().use_of(pool);
+    stream_order::pool_use now = memory_->in_order().use_of(pool);
     EXPECT_EQ(now.used, 20 * MiB);
     EXPECT_EQ(now.used_high, 68 * MiB);
     EXPECT_EQ(now.reserved, 68 * MiB);
     EXPECT_EQ(now.reserved_high, 68 * MiB);
-    held_->in_order().reset_high(pool, true);
-    held_->trim_ours(pool, 20 * MiB);
-    now = held_->in_order().use_of(pool);
+    memory_->in_order().reset_high(pool, true);
+    memory_->trim_ours(pool, 20 * MiB);
+    now = memory_->in_order().use_of(pool);
     EXPECT_EQ(now.used_high, 20 * MiB);
     EXPECT_EQ(now.reserved, 20 * MiB);
     EXPECT_EQ(now.reserved_high, 68 * MiB);
     EXPECT_EQ(used(), 20 * MiB);
     EXPECT_EQ(
-        held_->in_order().use_of(reinterpret_cast<CUmemoryPool>(0x99)).used,
+        memory_->in_order().use_of(reinterpret_cast<CUmemoryPool>(0x99)).used,
         0u);
 }
 
@@ -198,10 +198,10 @@ TEST_F(StreamOrder, TrimmingStopsAtWhatShallBeKept)
     const CUdeviceptr second = allocate(20 * MiB, one);
     free(first, one);
     free(second, one);
-    held_->trim_ours(pool, 68 * MiB);
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 68 * MiB);
-    held_->trim_ours(pool, 50 * MiB);
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 48 * MiB);
+    memory_->trim_ours(pool, 68 * MiB);
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 68 * MiB);
+    memory_->trim_ours(pool, 50 * MiB);
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 48 * MiB);
 }
 
 TEST_F(StreamOrder, WhatIsKeptCountsAsFreeAndMakesWay)
@@ -209,15 +209,15 @@ TEST_F(StreamOrder, WhatIsKeptCountsAsFreeAndMakesWay)
     std::size_t before = 0;
     std::size_t total = 1ull << 40;
     std::size_t free_bytes = total;
-    held_->show_info(0, free_bytes, total);
+    memory_->show_info(0, free_bytes, total);
     before = free_bytes;
     const CUdeviceptr at = allocate(200 * MiB, one);
     free(at, one);
     free_bytes = total = 1ull << 40;
-    held_->show_info(0, free_bytes, total);
+    memory_->show_info(0, free_bytes, total);
     EXPECT_EQ(free_bytes, before);
     CUdeviceptr all = 0;
-    EXPECT_EQ(held_->allocate(&all, 384 * MiB), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->allocate(&all, 384 * MiB), CUDA_SUCCESS);
 }
 
 TEST_F(StreamOrder, WhatNobodyAsksForAnyMoreIsGivenBack)
@@ -227,7 +227,7 @@ TEST_F(StreamOrder, WhatNobodyAsksForAnyMoreIsGivenBack)
     for (std::uint64_t i = 0; i <= asks; i++)
         free(allocate(64 * MiB, one), one);
     allocate(80 * MiB, one); // nothing that is kept will do
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 144 * MiB);
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 144 * MiB);
 }
 
 TEST_F(StreamOrder, MemoryThatIsNeverFreedHasRangesOfItsOwn)
@@ -236,7 +236,7 @@ TEST_F(StreamOrder, MemoryThatIsNeverFreedHasRangesOfItsOwn)
         allocate(60 * MiB, one);
     const CUdeviceptr at = allocate(6 * MiB, one);
     allocate(6 * MiB, one);
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 312 * MiB);
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 312 * MiB);
     free(at, one);
     EXPECT_EQ(allocate(6 * MiB, one), at);
 }
@@ -257,10 +257,10 @@ protected:
             allocate(80 * MiB, one);
         free(allocate(80 * MiB, one), one);
         allocate(20 * MiB, one);
-        ASSERT_TRUE(held_->has_seams());
+        ASSERT_TRUE(memory_->has_seams());
         first_ = allocate(7 * MiB, one);
-        ASSERT_EQ(held_->in_order().use_of(pool).reserved, 292 * MiB);
-        ASSERT_EQ(held_->in_order().use_of(pool).used, 180 * MiB + step);
+        ASSERT_EQ(memory_->in_order().use_of(pool).reserved, 292 * MiB);
+        ASSERT_EQ(memory_->in_order().use_of(pool).used, 180 * MiB + step);
     }
     std::uint64_t in_ram() { return limits_->read().virtual_used_bytes; }
 
@@ -274,27 +274,27 @@ TEST_F(SharedRange, ItsPartsServeSmallRequestsAndBecomeOneAgain)
     const CUdeviceptr second = allocate(7 * MiB, one);
     EXPECT_EQ(second, first_ + step) << "the end of one is not the next";
     range_view view;
-    ASSERT_TRUE(held_->find(second + 5, view));
+    ASSERT_TRUE(memory_->find(second + 5, view));
     EXPECT_EQ(view.base, second);
     EXPECT_EQ(view.bytes, 7 * MiB);
-    EXPECT_FALSE(held_->find(first_ + 7 * MiB, view)) << "nobody's";
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 292 * MiB);
+    EXPECT_FALSE(memory_->find(first_ + 7 * MiB, view)) << "nobody's";
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 292 * MiB);
     free(second, one);
     free(first_, one);
-    EXPECT_EQ(held_->free(second), CUDA_ERROR_INVALID_VALUE) << "freed twice";
+    EXPECT_EQ(memory_->free(second), CUDA_ERROR_INVALID_VALUE) << "freed twice";
     EXPECT_EQ(allocate(31 * MiB, one), first_);
 }
 
 TEST_F(SharedRange, WhatIsFreedWithoutAStreamIsForAll)
 {
     const CUdeviceptr second = allocate(7 * MiB, one);
-    EXPECT_EQ(held_->free(first_), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first_), CUDA_SUCCESS);
     EXPECT_EQ(allocate(7 * MiB, other), first_);
-    EXPECT_EQ(held_->free(first_), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first_), CUDA_SUCCESS);
     const CUdeviceptr third = allocate(7 * MiB, other);
     EXPECT_EQ(third, first_);
     free(third, other);
-    EXPECT_EQ(held_->free(second), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(second), CUDA_SUCCESS);
     EXPECT_NE(allocate(31 * MiB, one), first_) << "some of it is a stream's";
     EXPECT_EQ(allocate(31 * MiB, other), first_);
 }
@@ -304,9 +304,9 @@ TEST_F(SharedRange, ItGoesOnceAllOfItIsFreeForAll)
     const std::uint64_t before = in_ram();
     const CUdeviceptr rest = allocate(32 * MiB - step - (64 << 10), one);
     EXPECT_EQ(rest, first_ + step);
-    EXPECT_EQ(held_->free(first_), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(first_), CUDA_SUCCESS);
     EXPECT_EQ(in_ram(), before);
-    EXPECT_EQ(held_->free(rest), CUDA_SUCCESS);
+    EXPECT_EQ(memory_->free(rest), CUDA_SUCCESS);
     EXPECT_EQ(in_ram(), before - 32 * MiB);
     EXPECT_FALSE(card_.reserved.contains(first_));
 }
@@ -316,7 +316,7 @@ TEST_F(SharedRange, WhatAStreamLeavesIsForAllOnceItsWorkHasEnded)
     allocate(7 * MiB, one);
     free(first_, one);
     card_.events_done = false;
-    held_->in_order().stream_goes(one);
+    memory_->in_order().stream_goes(one);
     EXPECT_NE(allocate(7 * MiB, other), first_);
     card_.events_done = true;
     allocate(30 * MiB, other);
@@ -329,10 +329,10 @@ TEST_F(SharedRange, ItGoesWithItsContextWhateverItsPartsAre)
     free(first_, one);
     CUcontext context = nullptr;
     card_.calls.cuCtxGetCurrent(&context);
-    held_->context_gone(context, held_->next_serial());
+    memory_->context_gone(context, memory_->next_serial());
     EXPECT_EQ(used() + in_ram(), 0u);
     EXPECT_TRUE(card_.reserved.empty());
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 0u);
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 0u);
 }
 
 TEST_F(StreamOrder, ASharedRangeReplacesVacantOnes)
@@ -345,7 +345,7 @@ TEST_F(StreamOrder, ASharedRangeReplacesVacantOnes)
     allocate(7 * MiB, one);
     allocate(50 * MiB, one); // behind the work before it
     EXPECT_FALSE(card_.reserved.contains(at)) << "20 of its 32 MiB";
-    EXPECT_EQ(held_->in_order().use_of(pool).reserved, 322 * MiB);
+    EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 322 * MiB);
 }
 
 TEST_F(StreamOrder, SmallMemoryOfEverOtherSizesIsNotKeptForEver)
@@ -381,8 +381,8 @@ TEST_F(StreamOrder, WhatIsFreedTwiceIsNotGivenOutTwice)
         const CUdeviceptr at = allocate(bytes, one);
         free(at, one);
         const auto real = [] { return CUDA_SUCCESS; };
-        EXPECT_EQ(held_->free_async(at, one, real), CUDA_ERROR_INVALID_VALUE);
-        EXPECT_EQ(held_->free(at), CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(memory_->free_async(at, one, real), CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(memory_->free(at), CUDA_ERROR_INVALID_VALUE);
         EXPECT_EQ(allocate(bytes, one), at);
         EXPECT_NE(allocate(bytes, one), at);
     }
@@ -394,10 +394,10 @@ TEST_F(StreamOrder, WithItsContextGoesWhatIsKept)
     free(allocate(1000, one), one);
     allocate(20 * MiB, one);
     const auto context = reinterpret_cast<CUcontext>(0x10);
-    held_->context_gone(context, held_->next_serial());
+    memory_->context_gone(context, memory_->next_serial());
     shares_->stream_pools().settle();
     EXPECT_EQ(used(), 0u);
-    const stream_order::pool_use now = held_->in_order().use_of(pool);
+    const stream_order::pool_use now = memory_->in_order().use_of(pool);
     EXPECT_EQ(now.used + now.reserved + now.kept, 0u);
 }
 
@@ -409,20 +409,20 @@ TEST_F(StreamOrder, WhatItsContextTakesAlongWhileItIsGivenUpIsGoneOnce)
             static bool refused;
             refused = is_refused;
             free(allocate(bytes, one), one);
-            under_way = held_.get();
+            under_way = memory_.get();
             card_.calls.cuCtxPushCurrent_v2 = [](CUcontext) {
                 if (memory *const now = std::exchange(under_way, nullptr))
                     now->context_gone(reinterpret_cast<CUcontext>(0x10),
                                       now->next_serial());
                 return refused ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
             };
-            held_->in_order().stream_goes(one);
+            memory_->in_order().stream_goes(one);
             card_.calls.cuCtxPushCurrent_v2 = [](CUcontext) {
                 return CUDA_SUCCESS;
             };
             EXPECT_EQ(under_way, nullptr);
-            EXPECT_EQ(held_->in_order().use_of(pool).kept, 0u);
-            EXPECT_EQ(held_->in_order().use_of(pool).reserved, 0u);
+            EXPECT_EQ(memory_->in_order().use_of(pool).kept, 0u);
+            EXPECT_EQ(memory_->in_order().use_of(pool).reserved, 0u);
             shares_->stream_pools().settle();
             EXPECT_EQ(used(), 0u) << bytes << is_refused;
             EXPECT_TRUE(card_.reserved.empty());
@@ -463,7 +463,7 @@ struct TwoDevices : StreamOrder
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .device = 1,
             .always = true});
-        held_ = std::make_unique<memory>(
+        memory_ = std::make_unique<memory>(
             memory::options{.calls = card_.calls,
                             .host = *host_,
                             .shares = *shares_,
@@ -471,7 +471,7 @@ struct TwoDevices : StreamOrder
     }
     void TearDown() override
     {
-        held_.reset();
+        memory_.reset();
         current = 0;
     }
 
@@ -487,12 +487,12 @@ TEST_F(TwoDevices, MemoryOfTheFirstThatIsAskedIsKept)
     const CUdeviceptr at = allocate(48 * MiB, one);
     EXPECT_EQ(drivers_, 0u);
     range_view view;
-    ASSERT_TRUE(held_->find(at, view));
+    ASSERT_TRUE(memory_->find(at, view));
     EXPECT_EQ(view.device, 1);
     free(at, one);
     EXPECT_EQ(allocate(48 * MiB, one), at);
-    EXPECT_EQ(held_->in_order().use_of(seconds_).used, 48 * MiB);
-    EXPECT_EQ(held_->in_order().use_of(pool).used, 0u);
+    EXPECT_EQ(memory_->in_order().use_of(seconds_).used, 48 * MiB);
+    EXPECT_EQ(memory_->in_order().use_of(pool).used, 0u);
     current = 0;
     allocate(48 * MiB, other);
     EXPECT_EQ(drivers_, 1u) << "the other device's is its driver's";
@@ -501,7 +501,7 @@ TEST_F(TwoDevices, MemoryOfTheFirstThatIsAskedIsKept)
 TEST_F(TwoDevices, OfAPoolThatAnotherDeviceReadsNothingMoreIsKept)
 {
     const CUdeviceptr at = allocate(48 * MiB, one);
-    stream_order &order = held_->in_order();
+    stream_order &order = memory_->in_order();
     EXPECT_EQ(order.pool_is_shared(pool, 0, true), -1) << "it is its own";
     EXPECT_EQ(order.pool_is_shared(seconds_, 0, true), 1);
     const auto programs = reinterpret_cast<CUmemoryPool>(0x99);
@@ -536,8 +536,8 @@ TEST_F(StreamOrder, OfAnotherPoolNothingIsOurs)
         *current = reinterpret_cast<CUmemoryPool>(0x99);
         return CUDA_SUCCESS;
     };
-    held_->in_order().pool_is_set();
+    memory_->in_order().pool_is_set();
     allocate(48 * MiB, one);
     EXPECT_EQ(drivers_, 1u);
-    EXPECT_EQ(held_->in_order().use_of(pool).used, 0u);
+    EXPECT_EQ(memory_->in_order().use_of(pool).used, 0u);
 }

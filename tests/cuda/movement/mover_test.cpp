@@ -238,7 +238,7 @@ protected:
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (std::size_t i = 0; i < units_.size(); i++)
-            ASSERT_EQ(held_->allocate(&units_[i], sizes_[i % sizes_.size()]),
+            ASSERT_EQ(memory_->allocate(&units_[i], sizes_[i % sizes_.size()]),
                       CUDA_SUCCESS);
     }
 
@@ -331,7 +331,7 @@ protected:
     void free_all()
     {
         for (const CUdeviceptr each : units_)
-            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
         moves_->stop(nullptr);
         EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
         EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
@@ -615,17 +615,17 @@ TEST_F(Mover, WhatWasReadBesideWorkThatNobodyVouchesForReplacesNothing)
 namespace {
 
 // A unit that stays unmapped until it is let go.
-struct held_unmap
+struct stalled_unmap
 {
     static inline std::atomic<CUdeviceptr> wanted{0};
-    static inline std::atomic<bool> is_held{false};
+    static inline std::atomic<bool> is_stalled{false};
     static inline std::atomic<bool> let_go{false};
     static inline CUresult (*unmap_)(CUdeviceptr, std::size_t) = nullptr;
 
     static CUresult unmap(CUdeviceptr at, std::size_t bytes)
     {
         const CUresult result = unmap_(at, bytes);
-        if (wanted.load() == at && !is_held.exchange(true))
+        if (wanted.load() == at && !is_stalled.exchange(true))
             while (!let_go.load())
                 usleep(100);
         return result;
@@ -717,10 +717,10 @@ private:
 // one in pinned memory.
 TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
 {
-    held_unmap::is_held = held_unmap::let_go = false;
-    held_unmap::wanted = 0;
-    held_unmap::unmap_ = card_.calls.cuMemUnmap;
-    card_.calls.cuMemUnmap = held_unmap::unmap;
+    stalled_unmap::is_stalled = stalled_unmap::let_go = false;
+    stalled_unmap::wanted = 0;
+    stalled_unmap::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = stalled_unmap::unmap;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
     const CUdeviceptr named = units_[9];
     const std::vector<CUdeviceptr> table{named};
@@ -728,7 +728,7 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
         const std::lock_guard guard(card_.lock);
         return card_.mapped.contains(named);
     };
-    held_unmap::wanted = named;
+    stalled_unmap::wanted = named;
     bool mapped_for_first = false;
     bool mapped_for_second = false;
     bool mapped_for_work = false;
@@ -737,10 +737,10 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
         const kernel_in_flight reading(*moves_, false);
         // This thread may come to wait for that unit, too.
         const caller using_all([&] {
-            for (std::size_t i = 0; !held_unmap::is_held; i++)
+            for (std::size_t i = 0; !stalled_unmap::is_stalled; i++)
                 use(i % units_.size(), i % units_.size() + 1);
         });
-        while (!held_unmap::is_held)
+        while (!stalled_unmap::is_stalled)
             usleep(100);
         const caller first([&] {
             moves_->note_table(table);
@@ -768,7 +768,7 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
         });
         second.await_sleep();
         launching.await_sleep();
-        held_unmap::let_go = true;
+        stalled_unmap::let_go = true;
     }
     EXPECT_TRUE(mapped_for_first);
     EXPECT_TRUE(mapped_for_second);
@@ -1118,24 +1118,24 @@ struct busy_driver
 
 TEST_F(Mover, UntrustedWorkIsHandedOverAtOnceAndLetGoOnceAllIsMapped)
 {
-    held_unmap::is_held = held_unmap::let_go = false;
-    held_unmap::wanted = 0;
-    held_unmap::unmap_ = card_.calls.cuMemUnmap;
-    card_.calls.cuMemUnmap = held_unmap::unmap;
+    stalled_unmap::is_stalled = stalled_unmap::let_go = false;
+    stalled_unmap::wanted = 0;
+    stalled_unmap::unmap_ = card_.calls.cuMemUnmap;
+    card_.calls.cuMemUnmap = stalled_unmap::unmap;
     has_barriers_ = true;
     ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
     // Untrusted work waits on the device once rounds are known.
     for (std::size_t i = 0; i < 64 * units_.size(); i++)
         use(i % units_.size(), i % units_.size() + 1);
-    held_unmap::wanted = units_[9];
+    stalled_unmap::wanted = units_[9];
     std::atomic<bool> handed_over{false};
     {
         // This thread may come to wait for that unit, too.
         const caller using_all([&] {
-            for (std::size_t i = 0; !held_unmap::is_held; i++)
+            for (std::size_t i = 0; !stalled_unmap::is_stalled; i++)
                 use(i % units_.size(), i % units_.size() + 1);
         });
-        while (!held_unmap::is_held)
+        while (!stalled_unmap::is_stalled)
             usleep(100);
         const caller launching(
             [&] { launch_untrusted(*moves_, [&] { handed_over = true; }); });
@@ -1144,7 +1144,7 @@ TEST_F(Mover, UntrustedWorkIsHandedOverAtOnceAndLetGoOnceAllIsMapped)
             [] { usleep(100); }));
         usleep(20000);
         EXPECT_EQ(words_in_streams::waiting(), 1U);
-        held_unmap::let_go = true;
+        stalled_unmap::let_go = true;
     }
     EXPECT_TRUE(wait_until(
         std::chrono::seconds(120),
@@ -1342,7 +1342,7 @@ TEST_F(Mover, RoomThatChangedHandsIsChargedUntilItsNewUnitIsFreed)
     ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
     ASSERT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
     for (std::size_t i = 6; i < units_.size(); i++)
-        EXPECT_EQ(held_->free(units_[i]), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(units_[i]), CUDA_SUCCESS);
     moves_->stop(nullptr); // no more is made now
     const std::uint64_t left = limits_->read().virtual_used_bytes;
     EXPECT_GE(left, 4 * unit_bytes);
@@ -1378,7 +1378,7 @@ TEST_F(Mover, WhatItKeepsForTheNextUnitCountsAsFree)
     };
     EXPECT_EQ(free_bytes(), (8 + 12 - units_.size()) * unit_bytes);
     for (const CUdeviceptr each : units_)
-        EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
     EXPECT_EQ(free_bytes(), (8 + 12) * unit_bytes);
 }
 
@@ -1391,11 +1391,11 @@ TEST_F(Mover, AllIsFreeOnceAllIsFreedAlthoughItGoesOn)
             ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
         else
             for (CUdeviceptr &each : units_)
-                ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+                ASSERT_EQ(memory_->allocate(&each, unit_bytes), CUDA_SUCCESS);
         for (int each = 0; each < 10; each++)
             round(0);
         for (const CUdeviceptr each : units_)
-            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
         std::size_t free = SIZE_MAX;
         std::size_t total = 0;
         shares_->show_info(0, moves_->spare_bytes(), free, total);

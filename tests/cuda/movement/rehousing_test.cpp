@@ -74,31 +74,31 @@ private:
 };
 
 // Copies of movement's that are over, but not for those who began them.
-struct held_copies
+struct stalled_copies
 {
     static inline std::atomic<int> left{0};
-    static inline std::atomic<bool> is_held{false};
+    static inline std::atomic<bool> is_stalled{false};
     static inline decltype(driver::cuMemcpyAsync) real = nullptr;
 
     static void install(driver &calls)
     {
         real = calls.cuMemcpyAsync;
         left = 0;
-        is_held = false;
+        is_stalled = false;
         calls.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from,
                                  std::size_t bytes, CUstream stream) {
             const CUresult result = real(to, from, bytes, stream);
             if (left <= 0)
                 return result;
             find<decltype(cuStreamSynchronize)>("cuStreamSynchronize")(stream);
-            is_held = true;
-            while (is_held)
+            is_stalled = true;
+            while (is_stalled)
                 usleep(100);
             left--;
             return result;
         };
     }
-    // From now on so many are held, until is_held is taken back.
+    // From now on so many are stalled, until is_stalled is taken back.
     static void arm(int count) { left = count; }
 };
 
@@ -122,7 +122,7 @@ protected:
                   CUDA_SUCCESS);
         ASSERT_EQ(calls_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
                   CUDA_SUCCESS);
-        held_copies::install(calls_);
+        stalled_copies::install(calls_);
         ASSERT_EQ(rows_.open(nullptr), 0);
         own_ = std::make_unique<file_ledger>(rows_, 0, first_lent * block_bytes,
                                              ram);
@@ -144,7 +144,7 @@ protected:
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (CUdeviceptr &each : blocks_)
-            ASSERT_EQ(held_->allocate(&each, block_bytes), CUDA_SUCCESS);
+            ASSERT_EQ(memory_->allocate(&each, block_bytes), CUDA_SUCCESS);
         ASSERT_EQ(lent(), (first_ram - first_lent) * block_bytes);
         for (std::size_t i = 0; i < blocks_in_all; i++)
             write(i);
@@ -152,12 +152,12 @@ protected:
 
     void TearDown() override
     {
-        if (held_ == nullptr)
+        if (memory_ == nullptr)
             return;
         for (std::size_t i = 0; i < blocks_in_all; i++)
             compare(i);
         for (const CUdeviceptr each : blocks_)
-            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
         moves_->stop(nullptr);
         EXPECT_EQ(lent(), 0U);
         EXPECT_EQ(card_used(1), 0U);
@@ -289,20 +289,20 @@ TEST_P(Rehousing, AWriteBehindACopyIsNotLost)
 {
     ASSERT_NO_FATAL_FAILURE(start(256 * MiB));
     ASSERT_EQ(calls_.cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    held_copies::arm(6);
+    stalled_copies::arm(6);
     lends_.wanted_bytes = 1024 * MiB;
     EXPECT_TRUE(wait_until([&] { return lent() == 0; },
                            [&] {
                                moves_->give_back_rooms(1);
-                               if (held_copies::is_held) {
+                               if (stalled_copies::is_stalled) {
                                    for (std::size_t each = 0;
                                         each < blocks_in_all; each++)
                                        touch(each);
-                                   held_copies::is_held = false;
+                                   stalled_copies::is_stalled = false;
                                }
                                usleep(1000);
                            }));
-    EXPECT_EQ(held_copies::left, 0) << "all were made";
+    EXPECT_EQ(stalled_copies::left, 0) << "all were made";
 }
 
 TEST_P(Rehousing, OnceNobodyWaitsOnlyThoseOnTheirWayLeave)

@@ -308,7 +308,7 @@ protected:
     // The same, in a test that starts it several times.
     void start_anew(bool unmaps)
     {
-        held_.reset();
+        memory_.reset();
         moves_.reset();
         host_.reset();
         shares_.reset();
@@ -341,7 +341,7 @@ protected:
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (CUdeviceptr &each : units_) {
-            ASSERT_EQ(held_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+            ASSERT_EQ(memory_->allocate(&each, unit_bytes), CUDA_SUCCESS);
             card_->watch(each);
         }
     }
@@ -418,7 +418,7 @@ protected:
         EXPECT_GT(card_->digests, 100u) << "nothing moved";
         EXPECT_GT(card_->copies, 100u) << "nothing moved";
         for (const CUdeviceptr each : units_)
-            EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
         EXPECT_TRUE(card_->tables.empty());
     }
 
@@ -562,9 +562,9 @@ TEST_F(Stray, WritesBesideWhatIsFreedAreKeptOrFault)
                 round();
                 CUdeviceptr &unit = units_[random_() % units_.size()];
                 card_->unwatch(unit);
-                EXPECT_EQ(held_->free(unit), CUDA_SUCCESS);
+                EXPECT_EQ(memory_->free(unit), CUDA_SUCCESS);
                 EXPECT_FALSE(card_->stray_to(unit));
-                ASSERT_EQ(held_->allocate(&unit, unit_bytes), CUDA_SUCCESS);
+                ASSERT_EQ(memory_->allocate(&unit, unit_bytes), CUDA_SUCCESS);
                 card_->watch(unit, false);
                 freed++;
             },

@@ -27,7 +27,7 @@ const T &param(void *const *params, std::size_t index)
 }
 
 // The state of "hold", a kernel that runs until it is let go.
-inline std::atomic<bool> held;
+inline std::atomic<bool> stalled;
 inline std::atomic<int> holding;
 
 inline void add(const emuv_sim_launch *, void *const *params)
@@ -40,7 +40,7 @@ inline void add(const emuv_sim_launch *, void *const *params)
 inline void hold(const emuv_sim_launch *, void *const *)
 {
     ++holding;
-    while (held)
+    while (stalled)
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     --holding;
 }
@@ -94,7 +94,7 @@ protected:
     // After any test its work went well, and the driver holds nothing of it.
     void TearDown() override
     {
-        held = false;
+        stalled = false;
         api->fail(nullptr, 0, 0);
         OK(cuCtxSetCurrent(context));
         EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
@@ -122,13 +122,13 @@ protected:
     // Keeps a stream busy until release().
     void occupy(CUstream stream)
     {
-        held = true;
+        stalled = true;
         OK(cuLaunchKernel(hold_, 1, 1, 1, 1, 1, 1, 0, stream, nullptr,
                           nullptr));
         while (holding == 0)
             std::this_thread::yield();
     }
-    static void release() { held = false; }
+    static void release() { stalled = false; }
 
     static CUmemAllocationProp on_device(int device = 0)
     {

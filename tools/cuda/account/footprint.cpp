@@ -22,7 +22,7 @@ std::uint64_t footprint::charged_bytes()
     return charged_bytes_;
 }
 
-// Measures what is held and not in the ledger.
+// Measures what is taken and not in the ledger.
 // @param anew  it may have become less
 void footprint::measure(bool anew)
 {

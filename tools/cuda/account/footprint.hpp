@@ -119,7 +119,7 @@ private:
     // yet to be allocated, or is managed and somewhere else.
     std::uint64_t taken_bytes_ = 0;
     std::uint64_t first_bytes_ = 0; // when devices came to be in use
-    unsigned in_use_ = 0;           // devices of which something is held
+    unsigned in_use_ = 0;           // devices of which something is taken
     bool said_ = false;
 };
 

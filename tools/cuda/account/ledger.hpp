@@ -100,7 +100,7 @@ public:
 
     void uncharge_physical(std::uint64_t bytes)
     {
-        // Before another thread can charge them, or both would show as held.
+        // Before another thread can charge them, or both would show as charged.
         vram_ -= bytes;
         if (shown_ != nullptr)
             note_less(shown_->vram, bytes);
@@ -130,7 +130,7 @@ public:
     /// Shows the bytes that are charged to this process there, too. Others may
     /// read them and write to them: nothing is decided by them. Before the
     /// first charge. @param where  outlives this object
-    virtual void show_in(held_bytes &where) { shown_ = &where; }
+    virtual void show_in(charged_bytes &where) { shown_ = &where; }
 
     /// The sum of all bytes that were ever charged, uncharged ones included.
     std::uint64_t ever_physical_bytes() const { return ever_physical_bytes_; }
@@ -243,7 +243,7 @@ private:
     }
 
     std::atomic<std::uint64_t> vram_{0}; // charged to this process
-    held_bytes *shown_ = nullptr;
+    charged_bytes *shown_ = nullptr;
     std::atomic<std::uint64_t> ever_physical_bytes_{0};
 };
 

@@ -87,7 +87,7 @@ void tiered_ledger::give_virtual(std::uint64_t bytes, std::uint64_t token)
     from->used -= bytes;
 }
 
-void tiered_ledger::show_in(held_bytes &where)
+void tiered_ledger::show_in(charged_bytes &where)
 {
     ledger::show_in(where);
     for (const auto &each : peers_)

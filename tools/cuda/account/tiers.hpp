@@ -37,7 +37,7 @@ public:
     bool can_wait() const override { return own_.can_wait(); }
     void call_off_waits() override { own_.call_off_waits(); }
     bool avoid(std::uint64_t token) override;
-    void show_in(held_bytes &where) override;
+    void show_in(charged_bytes &where) override;
 
 private:
     struct lent

@@ -8,50 +8,50 @@
 
 namespace emuv::cuda {
 
-/// A base of what is held so. For any thread.
+/// A base of such objects. For any thread.
 class counted
 {
 public:
     unsigned holders() const { return holders_.load(); }
 
 private:
-    template <typename Held>
+    template <typename Object>
     friend class counted_ref;
     mutable std::atomic<unsigned> holders_{0};
 };
 
 /// Holds an object that was made with `new`, or none.
-template <typename Held>
+template <typename Object>
 class counted_ref
 {
 public:
     counted_ref() = default;
-    explicit counted_ref(Held *which) : held_(which)
+    explicit counted_ref(Object *which) : object_(which)
     {
-        if (held_ != nullptr)
-            held_->holders_.fetch_add(1);
+        if (object_ != nullptr)
+            object_->holders_.fetch_add(1);
     }
-    counted_ref(const counted_ref &other) : counted_ref(other.held_) {}
+    counted_ref(const counted_ref &other) : counted_ref(other.object_) {}
     counted_ref(counted_ref &&other) noexcept
-        : held_(std::exchange(other.held_, nullptr))
+        : object_(std::exchange(other.object_, nullptr))
     {}
     counted_ref &operator=(counted_ref other) noexcept
     {
-        std::swap(held_, other.held_);
+        std::swap(object_, other.object_);
         return *this;
     }
     ~counted_ref()
     {
-        if (held_ != nullptr && held_->holders_.fetch_sub(1) == 1)
-            delete held_;
+        if (object_ != nullptr && object_->holders_.fetch_sub(1) == 1)
+            delete object_;
     }
-    Held *operator->() const { return held_; }
-    Held &operator*() const { return *held_; }
+    Object *operator->() const { return object_; }
+    Object &operator*() const { return *object_; }
     bool operator==(const counted_ref &other) const = default;
-    explicit operator bool() const { return held_ != nullptr; }
+    explicit operator bool() const { return object_ != nullptr; }
 
 private:
-    Held *held_ = nullptr;
+    Object *object_ = nullptr;
 };
 
 } // namespace emuv::cuda

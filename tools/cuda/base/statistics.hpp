@@ -24,7 +24,7 @@ struct lent_bytes
 
 /// Bytes that a process is charged for on a device, at this moment and at most.
 /// Written one by one, in any order.
-struct held_bytes
+struct charged_bytes
 {
     std::uint64_t vram = 0;
     std::uint64_t ram = 0;
@@ -34,7 +34,7 @@ struct held_bytes
     lent_bytes lent[max_devices] =
         {}; ///< beyond vram, by the card where it lies
 
-    /// Held on other cards, and at most.
+    /// Charged on other cards, and at most.
     lent_bytes on_cards() const
     {
         lent_bytes all;
@@ -45,10 +45,10 @@ struct held_bytes
         }
         return all;
     }
-    /// Held beyond VRAM, and at most.
+    /// Charged beyond VRAM, and at most.
     std::uint64_t beyond() const { return ram + on_cards().now; }
     std::uint64_t most_beyond() const { return most_ram + on_cards().most; }
-    /// True if it has ever held anything.
+    /// True if anything was ever charged.
     bool any() const { return most_vram != 0 || most_beyond() != 0; }
 };
 
@@ -122,13 +122,13 @@ enum class treatment : std::uint32_t
 };
 
 /// All about one device. The figures are of one moment if turn is even, and the
-/// same before and after they were read; held is not among them.
+/// same before and after they were read; charged is not among them.
 struct device_statistics
 {
     static constexpr std::size_t max_kept = 16;
     static constexpr std::size_t max_listed = 5;
 
-    held_bytes held;
+    charged_bytes charged;
     std::uint64_t link_rate = 0; ///< bytes a second; 0: not measured
     std::uint64_t card_bytes = 0;
     std::uint64_t share_bytes = 0;   ///< of VRAM

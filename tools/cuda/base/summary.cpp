@@ -132,15 +132,15 @@ void add_steps(const device_statistics &of, summary &to)
 void add_places(const device_statistics &of, summary &to)
 {
     for (unsigned card = 0; card < max_devices; card++)
-        if (const lent_bytes &one = of.held.lent[card]; one.limit > 0)
+        if (const lent_bytes &one = of.charged.lent[card]; one.limit > 0)
             to.beyond.push_back({.card = static_cast<int>(card),
                                  .limit_bytes = one.limit,
-                                 .held_bytes = one.now,
+                                 .charged_bytes = one.now,
                                  .most_bytes = one.most,
                                  .moved = of.with_card[card]});
     to.beyond.push_back({.limit_bytes = of.virtual_bytes,
-                         .held_bytes = of.held.ram,
-                         .most_bytes = of.held.most_ram,
+                         .charged_bytes = of.charged.ram,
+                         .most_bytes = of.charged.most_ram,
                          .moved = of.with_ram});
 }
 
@@ -191,12 +191,13 @@ bool reads_in_place(const summary &of)
 std::string advise_at_rest(const summary &of, bool moves)
 {
     const double in_ram =
-        static_cast<double>(moves ? of.in_ram_bytes : of.held.beyond());
+        static_cast<double>(moves ? of.in_ram_bytes : of.charged.beyond());
     if (in_ram == 0)
         return "";
     if (!moves)
         return "try --move: " + size_of(in_ram) + " lie " +
-               (of.held.on_cards().now > 0 ? "beyond VRAM" : "in system RAM") +
+               (of.charged.on_cards().now > 0 ? "beyond VRAM"
+                                              : "in system RAM") +
                ", and each use reads them over the link; or " +
                more_vram(of, in_ram);
     return more_vram(of, in_ram);
@@ -339,7 +340,7 @@ void describe_places(const summary &of, std::vector<std::string> &lines)
         const std::string name =
             each.card < 0 ? "system RAM" : text("peer:%d", each.card);
         lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", name.c_str(),
-                             show_size(each.held_bytes).text,
+                             show_size(each.charged_bytes).text,
                              show_size(each.limit_bytes).text,
                              show_size(each.most_bytes).text,
                              show_size(each.moved.fetched_bytes).text,
@@ -402,7 +403,7 @@ summary summarize(const device_statistics &of, bool moves)
 {
     summary made;
     made.is = of.is;
-    made.held = of.held;
+    made.charged = of.charged;
     made.link_rate = of.link_rate;
     made.card_bytes = of.card_bytes;
     made.share_bytes = of.share_bytes;
@@ -419,7 +420,7 @@ summary summarize(const device_statistics &of, bool moves)
         // The way to another card has a rate of its own.
         const double excess = made.used_bytes -
                               static_cast<double>(made.share_bytes) -
-                              static_cast<double>(made.held.on_cards().now);
+                              static_cast<double>(made.charged.on_cards().now);
         // Reading in place makes computing slower.
         const double least = reads_in_place(made) ? 0 : made.computing_ns;
         made.limit_ns =
@@ -433,16 +434,16 @@ std::vector<std::string> describe(const summary &what, bool moves)
 {
     std::vector<std::string> lines;
     lines.push_back(text(
-        "  VRAM %s of %s, system RAM %s of %s", show_size(what.held.vram).text,
-        show_size(what.share_bytes).text, show_size(what.held.ram).text,
-        show_size(what.virtual_bytes).text));
-    if (what.held.lends > 0)
+        "  VRAM %s of %s, system RAM %s of %s",
+        show_size(what.charged.vram).text, show_size(what.share_bytes).text,
+        show_size(what.charged.ram).text, show_size(what.virtual_bytes).text));
+    if (what.charged.lends > 0)
         lines.push_back(text("  %s of that VRAM are lent: memory of another "
                              "device lies there",
-                             show_size(what.held.lends).text));
+                             show_size(what.charged.lends).text));
     if (what.is_lent())
         describe_places(what, lines);
-    if (what.held.most_beyond() == 0) {
+    if (what.charged.most_beyond() == 0) {
         lines.emplace_back("  all of its memory is in VRAM: emuV does not make "
                            "it slow");
         return lines;

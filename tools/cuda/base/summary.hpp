@@ -31,13 +31,13 @@ struct summary
     {
         int card = -1; ///< whose VRAM it is; -1: system RAM
         std::uint64_t limit_bytes = 0;
-        std::uint64_t held_bytes = 0;
+        std::uint64_t charged_bytes = 0;
         std::uint64_t most_bytes = 0;
         moved_bytes moved = {}; ///< between it and VRAM, ever
     };
 
     treatment is = treatment::resident;
-    held_bytes held;
+    charged_bytes charged;
     std::vector<place> beyond; ///< cards that lend, and system RAM
     std::uint64_t link_rate = 0;
     std::uint64_t card_bytes = 0;

@@ -31,7 +31,7 @@ public:
             more_.erase(found);
         return true;
     }
-    /// The context is gone, however often it was held.
+    /// The context is gone, however often it was retained.
     void gone(CUcontext context)
     {
         const std::lock_guard guard(lock_);

@@ -69,7 +69,7 @@ CUresult cuCtxDestroy(CUcontext context)
 namespace {
 
 // Runs a call that may end a device's primary context, and follows it. Only by
-// holding the context can its handle be had, so it is held across.
+// retaining the context can its handle be had, so it is retained across.
 template <typename Call>
 CUresult ends_primary(CUdevice device, bool resets, Call real)
 {

@@ -460,7 +460,7 @@ void tell_summary(const state &made)
     for (int i = 0; i < made.devices; i++) {
         const summary all =
             summarize(made.page.device(static_cast<std::size_t>(i)), moves);
-        if (!all.held.any())
+        if (!all.charged.any())
             continue;
         if (made.devices > 1)
             say("device %d:", i);
@@ -597,7 +597,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
         device_statistics &of = made.page.device(static_cast<std::size_t>(i));
         ledger &limits = of_device(ledgers, i);
         if (static_cast<std::size_t>(i) < ledgers.size())
-            limits.show_in(of.held);
+            limits.show_in(of.charged);
         const usage now = limits.read();
         of.share_bytes = now.physical_bytes;
         of.virtual_bytes = now.virtual_bytes - now.lent_bytes;

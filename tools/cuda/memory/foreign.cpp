@@ -32,9 +32,9 @@ bool foreign::open(const key &which, const place &where, std::uint64_t bytes)
         const std::lock_guard guard(lock_);
         if (has_gone_locked(where))
             return true;
-        auto there = held_.find(which);
-        if (there == held_.end()) {
-            there = held_.emplace(which, held_ref(new held));
+        auto there = open_.find(which);
+        if (there == open_.end()) {
+            there = open_.emplace(which, opened_ref(new opened_memory));
             there->second->where = where;
         }
         there->second->opened++;
@@ -42,7 +42,7 @@ bool foreign::open(const key &which, const place &where, std::uint64_t bytes)
     }
     if (grow(which, bytes))
         return true;
-    if (const held_ref taken = take(which))
+    if (const opened_ref taken = take(which))
         let_go(*taken);
     return false;
 }
@@ -58,9 +58,9 @@ void foreign::open_again(const key &which, CUdeviceptr at)
         return;
     // A handle of that number may be there, of the same memory: it was opened
     // anew since it was mapped.
-    auto there = held_.find(which);
-    if (there == held_.end())
-        there = held_.emplace(which, found.of);
+    auto there = open_.find(which);
+    if (there == open_.end())
+        there = open_.emplace(which, found.of);
     there->second->opened++;
     there->second->uses++;
 }
@@ -69,12 +69,12 @@ void foreign::open_again(const key &which, CUdeviceptr at)
 bool foreign::grow(const key &which, std::uint64_t bytes)
 {
     for (;;) {
-        held_ref of;
+        opened_ref of;
         std::uint64_t before = 0;
         {
             const std::lock_guard guard(lock_);
-            const auto found = held_.find(which);
-            if (found == held_.end() || found->second->bytes >= bytes)
+            const auto found = open_.find(which);
+            if (found == open_.end() || found->second->bytes >= bytes)
                 return true;
             of = found->second;
             before = of->bytes;
@@ -98,7 +98,7 @@ foreign::table::iterator foreign::find_in(table &all, const key &which)
     return first != end ? std::prev(end) : all.end();
 }
 
-bool foreign::is_in(const held &of, CUcontext context)
+bool foreign::is_in(const opened_memory &of, CUcontext context)
 {
     return context != nullptr && of.where.context == context;
 }
@@ -112,24 +112,24 @@ bool foreign::has_gone_locked(const place &where) const
 
 // The driver may give the number to others before its answer is here. So the
 // memory has no number meanwhile if this is the last time that it is open.
-foreign::held_ref foreign::take(const key &which)
+foreign::opened_ref foreign::take(const key &which)
 {
     const std::lock_guard guard(lock_);
-    table *from = &held_;
-    auto found = find_in(held_, which);
-    if (found == held_.end()) {
+    table *from = &open_;
+    auto found = find_in(open_, which);
+    if (found == open_.end()) {
         from = &going_;
         found = find_in(going_, which);
         if (found == going_.end())
             return {};
     }
-    held_ref taken = found->second;
+    opened_ref taken = found->second;
     if (--taken->opened == 0)
         from->erase(found);
     return taken;
 }
 
-void foreign::put_back(const key &which, const held_ref &taken)
+void foreign::put_back(const key &which, const opened_ref &taken)
 {
     const std::lock_guard guard(lock_);
     if (taken->uses == 0) // its context has gone
@@ -138,25 +138,25 @@ void foreign::put_back(const key &which, const held_ref &taken)
         let_go_of_all_locked(*taken);
         return;
     }
-    const auto there = held_.find(which);
+    const auto there = open_.find(which);
     // Another thread has opened it meanwhile.
-    if (there != held_.end() && there->second != taken) {
+    if (there != open_.end() && there->second != taken) {
         there->second->opened++;
         there->second->uses++;
         let_go_locked(*taken);
         return;
     }
     if (taken->opened++ == 0)
-        held_.emplace(which, taken);
+        open_.emplace(which, taken);
 }
 
-void foreign::let_go(held &of)
+void foreign::let_go(opened_memory &of)
 {
     const std::lock_guard guard(lock_);
     let_go_locked(of);
 }
 
-void foreign::let_go_locked(held &of)
+void foreign::let_go_locked(opened_memory &of)
 {
     if (of.uses == 0 || --of.uses > 0)
         return;
@@ -166,7 +166,7 @@ void foreign::let_go_locked(held &of)
 }
 
 // However often it was opened.
-void foreign::let_go_of_all_locked(held &of)
+void foreign::let_go_of_all_locked(opened_memory &of)
 {
     of.uses = std::min(of.uses, 1U);
     let_go_locked(of);
@@ -177,8 +177,8 @@ void foreign::mapped(CUdeviceptr at, std::uint64_t bytes, const key &which)
     if (!counts_ || bytes == 0)
         return;
     const std::lock_guard guard(lock_);
-    const auto found = held_.find(which);
-    if (found == held_.end())
+    const auto found = open_.find(which);
+    if (found == open_.end())
         return;
     found->second->uses++;
     mappings_[at] = {bytes, found->second};
@@ -203,10 +203,10 @@ void foreign::settle(mappings taken, bool unmapped)
 void foreign::context_ends(CUcontext context)
 {
     const std::lock_guard guard(lock_);
-    for (auto each = held_.begin(); each != held_.end();) {
+    for (auto each = open_.begin(); each != open_.end();) {
         const auto next = std::next(each);
         if (is_in(*each->second, context))
-            going_.insert(held_.extract(each));
+            going_.insert(open_.extract(each));
         each = next;
     }
 }
@@ -217,9 +217,9 @@ void foreign::context_stays(CUcontext context)
     for (auto each = going_.begin(); each != going_.end();) {
         const auto next = std::next(each);
         if (is_in(*each->second, context)) {
-            const auto there = held_.find(each->first);
-            if (there == held_.end()) {
-                held_.insert(going_.extract(each));
+            const auto there = open_.find(each->first);
+            if (there == open_.end()) {
+                open_.insert(going_.extract(each));
             } else { // opened once more meanwhile
                 there->second->opened += each->second->opened;
                 there->second->uses += each->second->uses;
@@ -238,10 +238,10 @@ void foreign::context_gone(CUcontext context, std::uint64_t before)
     const std::lock_guard guard(lock_);
     std::uint64_t &last = gone_[context];
     last = std::max(last, before);
-    for (table *const all : {&held_, &going_})
+    for (table *const all : {&open_, &going_})
         for (auto each = all->begin(); each != all->end();) {
             const auto next = std::next(each);
-            held &of = *each->second;
+            opened_memory &of = *each->second;
             if (is_in(of, context) && of.where.serial < before) {
                 let_go_of_all_locked(of);
                 all->erase(each);

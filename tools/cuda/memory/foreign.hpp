@@ -65,7 +65,7 @@ public:
     template <typename Call>
     CUresult close(const key &which, Call from_driver)
     {
-        held_ref taken = take(which);
+        opened_ref taken = take(which);
         const CUresult result = from_driver();
         if (taken && result == CUDA_SUCCESS)
             let_go(*taken);
@@ -97,30 +97,30 @@ public:
 
 private:
     // Guarded by the lock.
-    struct held : counted
+    struct opened_memory : counted
     {
         place where;
         std::uint64_t bytes = 0;
         unsigned opened = 0; // times, under its key
         unsigned uses = 0;   // times it was opened, or is mapped
     };
-    using held_ref = counted_ref<held>;
+    using opened_ref = counted_ref<opened_memory>;
     struct mapping
     {
         std::uint64_t bytes = 0;
-        held_ref of;
+        opened_ref of;
     };
     using mappings = std::map<CUdeviceptr, mapping>;
-    using table = std::multimap<key, held_ref>; // the newest comes last
+    using table = std::multimap<key, opened_ref>; // the newest comes last
 
-    held_ref take(const key &which);
-    void put_back(const key &which, const held_ref &taken);
-    void let_go(held &of);
-    void let_go_locked(held &of);
-    void let_go_of_all_locked(held &of);
+    opened_ref take(const key &which);
+    void put_back(const key &which, const opened_ref &taken);
+    void let_go(opened_memory &of);
+    void let_go_locked(opened_memory &of);
+    void let_go_of_all_locked(opened_memory &of);
     bool has_gone_locked(const place &where) const;
     static table::iterator find_in(table &all, const key &which);
-    static bool is_in(const held &of, CUcontext context);
+    static bool is_in(const opened_memory &of, CUcontext context);
     mappings take(CUdeviceptr at, std::uint64_t bytes);
     void settle(mappings taken, bool unmapped);
     bool charge(int device, std::uint64_t bytes);
@@ -129,7 +129,7 @@ private:
     budget &budget_;
     const bool counts_;
     std::mutex lock_; // guards all below
-    table held_;      // one of a key
+    table open_;      // one of a key
     // Of contexts that are about to go. Their addresses may be others' already.
     table going_;
     std::map<CUcontext, std::uint64_t> gone_; // the serial number before that

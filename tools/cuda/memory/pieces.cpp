@@ -22,7 +22,7 @@ CUresult pieces::make(std::uint64_t bytes, int device, piece &made)
     if (result != CUDA_SUCCESS)
         return take(bytes, device, made) ? CUDA_SUCCESS : result;
     // The piece goes into this chunk, whatever has become free in others. A
-    // chunk goes with its last piece, and one that never held any would stay.
+    // chunk goes with its last piece, and one that never had any would stay.
     chunk &own = chunks_[fresh.base];
     own.device = device;
     take_from(fresh.base, own, bytes, made);

@@ -102,11 +102,10 @@ std::uint64_t vacancies::part_for(std::uint64_t bytes)
     return bytes > max_bytes ? bytes : round_up(bytes + guard_bytes, part_step);
 }
 
-std::uint64_t vacancies::shared_for(std::uint64_t bytes, std::uint64_t held)
+std::uint64_t vacancies::shared_for(std::uint64_t bytes, std::uint64_t all)
 {
-    const std::uint64_t shared =
-        std::min(max_shared_bytes, held / shared_part) / max_moving_bytes *
-        max_moving_bytes;
+    const std::uint64_t shared = std::min(max_shared_bytes, all / shared_part) /
+                                 max_moving_bytes * max_moving_bytes;
     return bytes <= max_bytes && part_for(bytes) <= shared / least_sharers
                ? shared
                : 0;

@@ -88,9 +88,9 @@ public:
     /// The bytes of a part that serves a request.
     static std::uint64_t part_for(std::uint64_t bytes);
     /// The bytes of a new range for several requests such as this one.
-    /// @param held  bytes there are, in use or vacant
+    /// @param all  bytes there are, in use or vacant
     /// @return 0 where it is to have one of its own
-    static std::uint64_t shared_for(std::uint64_t bytes, std::uint64_t held);
+    static std::uint64_t shared_for(std::uint64_t bytes, std::uint64_t all);
 
     /// @param bytes  wanted; up to an eighth more will do where a vacancy is
     ///   taken as it is

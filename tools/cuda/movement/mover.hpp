@@ -661,7 +661,7 @@ private:
     const char *running_ = nullptr;       // the last kernel begun, or null
     bool running_proven_ = false;         // it is trusted by a proof
     std::uint64_t look_again_ns_ = 0;
-    std::uint64_t led_ns_ = 0; // when moves_ahead() held last
+    std::uint64_t led_ns_ = 0; // when moves_ahead() was true last
     bool has_fetched_ = false; // for a launch, while nothing was predicted
     exchange exchange_;
     std::uint64_t exchange_after_ns_ = 0; // no next one before

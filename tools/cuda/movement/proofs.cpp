@@ -117,8 +117,8 @@ proofs::proofs(unsigned sm, const char *cache_folder, bool waits,
       most_wait_ns_(most.one_ns)
 {}
 
-proofs::code::code(parts_ref held, std::size_t copied)
-    : held_(std::move(held)), copied_(copied)
+proofs::code::code(parts_ref kept, std::size_t copied)
+    : kept_(std::move(kept)), copied_(copied)
 {}
 
 proofs::code::~code()
@@ -130,16 +130,16 @@ void proofs::code::drop()
 {
     parts_ref last;
     const std::lock_guard guard(lock_);
-    std::swap(last, held_);
+    std::swap(last, kept_);
     copied_bytes.fetch_sub(std::exchange(copied_, 0));
 }
 
 // The code, which stays for as long as someone holds it. None if the module has
 // gone.
-proofs::parts_ref proofs::code::held() const
+proofs::parts_ref proofs::code::kept() const
 {
     const std::lock_guard guard(lock_);
-    return held_;
+    return kept_;
 }
 
 void proofs::in_child()
@@ -151,7 +151,7 @@ void proofs::in_child()
 proofs::code_ref proofs::read(proof::bytes file) const
 {
     auto *const made = new parts;
-    const parts_ref held(made);
+    const parts_ref kept(made);
     std::size_t copied = 0;
     const auto take = [&](const proof::packed_image &part) {
         const std::size_t size = part.content.size();
@@ -181,7 +181,7 @@ proofs::code_ref proofs::read(proof::bytes file) const
         made->why = "text in PTX, which the driver compiles";
     else
         proof::each_part_for(sm_, file, take);
-    return code_ref(new code(held, copied));
+    return code_ref(new code(kept, copied));
 }
 
 proofs::code_ref proofs::at(const void *image) const
@@ -242,8 +242,8 @@ void proofs::prepare()
 proofs::answer_ref proofs::ask(const code_ref &of, const char *name,
                                std::span<const unsigned char> parameters)
 {
-    const counted_ref<finding> held(new finding);
-    finding *const made = &*held;
+    const counted_ref<finding> answer(new finding);
+    finding *const made = &*answer;
     const auto cannot = [&](const char *why) {
         made->why = why;
         made->is.store(finding::kind::unread, std::memory_order_release);
@@ -259,7 +259,7 @@ proofs::answer_ref proofs::ask(const code_ref &of, const char *name,
     jobs_.push_back({of,
                      {name, name + std::strlen(name)},
                      {parameters.begin(), parameters.end()},
-                     held});
+                     answer});
     changed_.notify_all();
     return answer_ref(made);
 }
@@ -414,17 +414,17 @@ proofs::opened_ref proofs::open(const code_ref &which)
         }
     }
     auto *const made = new opened;
-    opened_ref held(made);
+    opened_ref answer(made);
     made->of = which;
-    made->packed = which->held();
+    made->packed = which->kept();
     if (!made->packed)
         made->why = "its module has gone";
     else
         unpack_all(*made);
     // The other thread may have opened it, too.
     const std::lock_guard guard(opened_lock_);
-    opened_.push_front(held);
-    return held;
+    opened_.push_front(answer);
+    return answer;
 }
 
 // Gives back the memory of all code.

@@ -218,7 +218,7 @@ struct proofs::parts : counted
 class proofs::code : public counted
 {
 public:
-    code(parts_ref held, std::size_t copied);
+    code(parts_ref kept, std::size_t copied);
     code(const code &) = delete;
     code &operator=(const code &) = delete;
     ~code();
@@ -226,12 +226,12 @@ public:
 private:
     friend class proofs;
     void drop();
-    parts_ref held() const;
+    parts_ref kept() const;
 
     // Nothing is called under it: a library that is closed waits for it under
     // the dynamic linker's lock.
     mutable std::mutex lock_;
-    parts_ref held_;
+    parts_ref kept_;
     std::size_t copied_;
 };
 

@@ -335,13 +335,13 @@ bool mover::let_pass()
 bool mover::enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
                           CUcontext current)
 {
-    for (bool held = false;; held = true) {
+    for (bool waited = false;; waited = true) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         if (calls_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
             status != CU_STREAM_CAPTURE_STATUS_NONE)
             return false;
         lock = enter();
-        if (held || current != context_ || !hold_back(lock, stream))
+        if (waited || current != context_ || !hold_back(lock, stream))
             return true;
         lock.unlock();
     }

@@ -237,7 +237,7 @@ struct candidates
     choice passer;         // in VRAM, planned to leave, needed last
     choice victim;         // in VRAM, with room in system RAM, needed last
     choice newcomer;       // in VRAM, without, needed last
-    std::uint64_t made_bytes = 0; // held for owners to come before `hollow`'s
+    std::uint64_t made_bytes = 0; // kept for owners to come before `hollow`'s
 };
 
 // True if the one use is to be served before the other. A launch that waits

@@ -674,11 +674,11 @@ private:
         if (reg == no_register)
             return known_number(0);
         const std::size_t at = index_of(reg);
-        return at < held_ ? held_at(at, when) : value();
+        return at < followed_ ? content_at(at, when) : value();
     }
 
     // The content of a register, or of a place on the stack.
-    const value &held_at(std::size_t at, condition when) const
+    const value &content_at(std::size_t at, condition when) const
     {
         const refinement &refined = now_.refined[at];
         return goes_by(now_, refined, when) ? refined.has : now_.values[at];
@@ -732,7 +732,7 @@ private:
         if (reg == no_register || reg >= registers)
             return;
         const std::size_t at = index_of(reg);
-        if (at >= held_) // that it is written was not foreseen
+        if (at >= followed_) // that it is written was not foreseen
             return fail(obstacle::broken, 0);
         hold(what, at, made);
     }
@@ -786,7 +786,7 @@ private:
     void may_set(std::uint16_t reg, const value &made)
     {
         const std::size_t at = index_of(reg);
-        if (reg == no_register || at >= held_)
+        if (reg == no_register || at >= followed_)
             return;
         written(at);
         now_.values[at] = joined(now_.values[at], made);
@@ -1440,7 +1440,8 @@ private:
     // One more state is kept.
     bool has_room()
     {
-        return ++kept_states_ * held_ * (sizeof(value) + sizeof(refinement)) <=
+        return ++kept_states_ * followed_ *
+                   (sizeof(value) + sizeof(refinement)) <=
                most_state_bytes;
     }
 
@@ -1485,7 +1486,7 @@ private:
                 there->kept[i] = no_register;
                 changed = true;
             }
-        for (std::size_t i = 0; i < held_; i++) {
+        for (std::size_t i = 0; i < followed_; i++) {
             const value made = joined(there->values[i], with.values[i]);
             if (!(made == there->values[i])) {
                 there->values[i] = made;
@@ -1538,7 +1539,7 @@ private:
         if (of.calls.count(at) == 0 && !has_room())
             return fail(obstacle::too_long, at);
         of.calls[at] = there;
-        for (std::size_t i = 0; i < held_; i++) {
+        for (std::size_t i = 0; i < followed_; i++) {
             there.values[i].has = content::mark;
             there.values[i].number =
                 static_cast<std::uint32_t>(number << 16 | i);
@@ -1585,7 +1586,7 @@ private:
                 return fail(obstacle::lost_return, call);
             state back = here;
             drop_refinements(back);
-            for (std::size_t i = 0; i < held_; i++) {
+            for (std::size_t i = 0; i < followed_; i++) {
                 value &each = back.values[i];
                 if (each.has != content::mark)
                     continue;
@@ -1819,7 +1820,7 @@ private:
         }
     }
 
-    // A register that no instruction writes is not held.
+    // A register that no instruction writes is not followed.
     void find_registers()
     {
         // Calls have rules about the first ones.
@@ -1842,18 +1843,18 @@ private:
         }
         vectors_ = std::min<std::size_t>(vectors_, first_uniform);
         uniforms_ = std::min<std::size_t>(uniforms_, registers - first_uniform);
-        held_ = vectors_ + uniforms_;
+        followed_ = vectors_ + uniforms_;
         for (auto &[offset, at] : stack_)
-            at = held_++;
+            at = followed_++;
     }
 
-    // The place of a register among those that are held, or behind all.
+    // The place of a register among those that are followed, or behind all.
     std::size_t index_of(std::uint16_t reg) const
     {
         if (reg < first_uniform)
-            return reg < vectors_ ? reg : held_;
+            return reg < vectors_ ? reg : followed_;
         const std::size_t number = reg - first_uniform;
-        return number < uniforms_ ? vectors_ + number : held_;
+        return number < uniforms_ ? vectors_ + number : followed_;
     }
 
     // --- the thread's own memory ---
@@ -1991,7 +1992,7 @@ private:
         const bool whole = what.bits(73, 76) >= 4;
         for (unsigned i = 0; i < what.width(); i++) {
             value made = names_place(what)
-                             ? held_at(place_of(what, i), what.when)
+                             ? content_at(place_of(what, i), what.when)
                              : load_from_anywhere(what, i);
             if (made.empty())
                 made = a_value(loaded_from_local);
@@ -2303,8 +2304,8 @@ private:
         callee_at_.clear();
         kept_states_ = 0;
         state first;
-        first.values.resize(held_);
-        first.refined.resize(held_);
+        first.values.resize(followed_);
+        first.refined.resize(followed_);
         flow(kernel_.entry / 16, first);
         while (!ready_.empty() && why_ == obstacle::none && !again_) {
             const index block = *ready_.begin();
@@ -2355,7 +2356,7 @@ private:
     // Those that are written: of the first kind, and uniform ones.
     std::size_t vectors_ = 0;
     std::size_t uniforms_ = 0;
-    std::size_t held_ = registers; // ... and places on the stack
+    std::size_t followed_ = registers; // ... and places on the stack
     std::size_t steps_ = 0;
     std::size_t kept_states_ = 0;
     bool again_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Preloaded, it has a program stand before one call until a terminal's SIGINT
-// has come: HELD_CALL names the call. The file HELD_FILE appears as it waits.
+// has come: STALL_CALL names the call. The file STALL_FILE appears as it waits.
 #include <csignal>
 #include <cstdlib>
 #include <string_view>
@@ -11,14 +11,14 @@
 
 namespace {
 
-void hold_before(std::string_view call)
+void stall_before(std::string_view call)
 {
-    const char *const held = std::getenv("HELD_CALL");
-    const char *const file = std::getenv("HELD_FILE");
-    if (held == nullptr || file == nullptr || held != call)
+    const char *const wanted = std::getenv("STALL_CALL");
+    const char *const file = std::getenv("STALL_FILE");
+    if (wanted == nullptr || file == nullptr || wanted != call)
         return;
     // Its children are not to stand.
-    ::unsetenv("HELD_CALL");
+    ::unsetenv("STALL_CALL");
     sigset_t interrupt;
     sigset_t before;
     sigemptyset(&interrupt);
@@ -44,12 +44,12 @@ Function *next(const char *name)
 
 extern "C" __attribute__((visibility("default"))) pid_t fork()
 {
-    hold_before("fork");
+    stall_before("fork");
     return next<pid_t()>("fork")();
 }
 
 extern "C" __attribute__((visibility("default"))) char *mkdtemp(char *name)
 {
-    hold_before("mkdtemp");
+    stall_before("mkdtemp");
     return next<char *(char *)>("mkdtemp")(name);
 }
