@@ -133,7 +133,7 @@ TEST_F(why, of_a_process_that_ended_within_an_update_its_peaks_are_told)
     page given = right_page();
     given.device.charged.most_ram = 3 << 20;
     given.device.steps = 9;
-    given.device.entries = 1;
+    given.device.samples = 1;
     given.device.kept[0].steps = 1;
     given.device.kept[0].took_ns = 5;
     given.device.allocations = 1;

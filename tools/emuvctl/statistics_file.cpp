@@ -87,7 +87,7 @@ void tame(device_statistics &of)
 void forget_steps(device_statistics &of)
 {
     of.turn = 0;
-    of.entries = 0;
+    of.samples = 0;
     of.listed_steps = 0;
     of.allocations = 0;
     of.kernels = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which entry an address lies in.
+// Which element an address lies in.
 #include "base/around.hpp"
 
 #include <cstdint>

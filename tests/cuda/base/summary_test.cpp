@@ -29,7 +29,7 @@ device_statistics moving()
     made.is = treatment::moving;
     made.round = 612;
     made.steps = 100;
-    made.entries = 8;
+    made.samples = 8;
     for (int i = 0; i < 8; i++)
         made.kept[i] = {.took_ns = 40 * ms,
                         .link_ns = 8 * ms,
@@ -127,7 +127,7 @@ TEST(Summary, OfARingThatHasGoneRoundAllEntriesCountOnce)
     device_statistics of = moving();
     for (auto &each : of.kept)
         each = {.took_ns = 5 * ms, .steps = 1};
-    of.entries = 1000;
+    of.samples = 1000;
     EXPECT_EQ(summarize(of, true).steps, device_statistics::max_kept);
 }
 
@@ -164,7 +164,7 @@ TEST(Summary, CheckpointingIsAdvisedOnlyWhereWritingBackCostsMoreThanAForward)
 TEST(Summary, WithoutFiguresThereIsNoAdvice)
 {
     device_statistics of = moving();
-    of.entries = 3; // too few steps
+    of.samples = 3; // too few steps
     EXPECT_EQ(summarize(of, true).advice, "");
     of = moving();
     for (auto &each : of.kept)
@@ -211,7 +211,7 @@ TEST(Summary, WhereNothingLeftVramThatIsSaidAndNoMore)
 TEST(Summary, WhereNothingMovesMovingIsTheAdvice)
 {
     device_statistics of = moving();
-    of.entries = 0;
+    of.samples = 0;
     const std::string advice = summarize(of, false).advice;
     EXPECT_TRUE(has(advice, "try --move: 3 GiB lie in system RAM")) << advice;
     EXPECT_TRUE(has(advice, "raise the share by 3 GiB")) << advice;

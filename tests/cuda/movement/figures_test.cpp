@@ -44,7 +44,7 @@ protected:
 TEST_F(Figures, AStepIsARoundWithItsBytesAndItsTime)
 {
     go_round(30 * ms); // the first tells how long a round is,
-    go_round(30 * ms); // the next one begins an entry
+    go_round(30 * ms); // the next one begins a sample
     all_.moved({100, 10}, -1);
     all_.missed(1);
     go_round(30 * ms);
@@ -54,7 +54,7 @@ TEST_F(Figures, AStepIsARoundWithItsBytesAndItsTime)
     EXPECT_EQ(page_.is, treatment::moving);
     EXPECT_EQ(page_.in_ram_bytes, 7u);
     EXPECT_EQ(page_.round, lag);
-    ASSERT_EQ(page_.entries, 1u);
+    ASSERT_EQ(page_.samples, 1u);
     EXPECT_EQ(page_.kept[0].steps, 1u);
     EXPECT_EQ(page_.kept[0].took_ns, 30 * ms);
     EXPECT_EQ(page_.kept[0].launches, lag);
@@ -80,7 +80,7 @@ TEST_F(Figures, WorkIsHandedOverUntilItHasDeparted)
 TEST_F(Figures, EachPlaceHasItsTrafficAndAStepThatWithOtherCards)
 {
     go_round(30 * ms);
-    all_.moved({1000, 500}, 2); // before the first entry: it counts for ever
+    all_.moved({1000, 500}, 2); // before the first sample: it counts for ever
     go_round(30 * ms);
     all_.moved({100, 10}, -1);
     all_.moved({40, 4}, 2);
@@ -89,7 +89,7 @@ TEST_F(Figures, EachPlaceHasItsTrafficAndAStepThatWithOtherCards)
     publish();
     EXPECT_EQ(page_.in_ram_bytes, 7u);
     EXPECT_EQ(page_.on_cards_bytes, 3u);
-    ASSERT_EQ(page_.entries, 1u);
+    ASSERT_EQ(page_.samples, 1u);
     EXPECT_EQ(page_.kept[0].fetched_bytes, 142u);
     EXPECT_EQ(page_.kept[0].evicted_bytes, 15u);
     EXPECT_EQ(page_.kept[0].with_cards, (moved_bytes{42, 5}));
@@ -104,7 +104,7 @@ TEST_F(Figures, ShortStepsShareAnEntry)
     for (int i = 0; i < 202; i++)
         go_round(ms);
     publish();
-    ASSERT_GT(page_.entries, 0u);
+    ASSERT_GT(page_.samples, 0u);
     EXPECT_GE(page_.kept[0].steps, 20u);
     EXPECT_EQ(page_.kept[0].took_ns, page_.kept[0].steps * ms);
 }
@@ -115,9 +115,9 @@ TEST_F(Figures, TheRingKeepsTheLastEntries)
         go_round((i + 30) * ms);
         publish();
     }
-    EXPECT_GT(page_.entries, device_statistics::max_kept);
+    EXPECT_GT(page_.samples, device_statistics::max_kept);
     EXPECT_EQ(
-        page_.kept[(page_.entries - 1) % device_statistics::max_kept].took_ns,
+        page_.kept[(page_.samples - 1) % device_statistics::max_kept].took_ns,
         69 * ms);
 }
 

@@ -667,7 +667,7 @@ TEST_F(Proofs, CodeOfAFatbinIsThatOfTheCard)
 
 namespace {
 
-struct entry
+struct packed_code
 {
     unsigned sm = 0;
     const content *of = nullptr;
@@ -675,13 +675,13 @@ struct entry
     std::uint16_t kind = 2;
 };
 
-content fatbin_of(const std::vector<entry> &entries)
+content fatbin_of(const std::vector<packed_code> &all)
 {
     content made(16);
     const auto put = [&made](std::size_t at, auto number) {
         std::memcpy(made.data() + at, &number, sizeof number);
     };
-    for (const entry &each : entries) {
+    for (const packed_code &each : all) {
         const std::size_t at = made.size();
         made.resize(at + 64);
         put(at, each.kind);
@@ -704,9 +704,9 @@ TEST_F(Proofs, CodeThatTheDriverMayChooseIsProvenOrNoneIs)
 {
     const content good = file("sm_80.cubin");
     const content bad(64, 'x');
-    const auto proves = [&](unsigned sm, const std::vector<entry> &entries) {
+    const auto proves = [&](unsigned sm, const std::vector<packed_code> &all) {
         start("proven", sm);
-        return trusts(load(fatbin_of(entries).data(), "proven_copy"));
+        return trusts(load(fatbin_of(all).data(), "proven_copy"));
     };
     EXPECT_TRUE(proves(89, {{80, &good}}));
     EXPECT_TRUE(proves(89, {{80, &good}, {86, &good}}));

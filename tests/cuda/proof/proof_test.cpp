@@ -711,7 +711,7 @@ TEST(proof_fingerprint, differs_with_all_that_a_verdict_depends_on)
         return proof::fingerprint_of(other) != before;
     };
     EXPECT_TRUE(differs([](auto &of) { of.sm = 80; }));
-    EXPECT_TRUE(differs([](auto &of) { of.entry = 16; }));
+    EXPECT_TRUE(differs([](auto &of) { of.entry_point = 16; }));
     EXPECT_TRUE(differs([](auto &of) { of.parameters = 0x210; }));
     EXPECT_TRUE(differs([](auto &of) { of.parameter_bytes = 8; }));
     EXPECT_TRUE(differs([](auto &of) { of.addresses[0] = "malloc"; }));

@@ -53,17 +53,17 @@ word with(word of, unsigned bit)
 
 // A kernel for sm_80 with two pointers as its parameters. The verdict is about
 // all launches, or about those like one with these parameters.
-// @param entry  the number of its first instruction
+// @param entry_point  the number of its first instruction
 proof::verdict verdict_of(const std::vector<word> &words,
                           const std::vector<std::uint64_t> &given = {},
-                          std::uint32_t entry = 0)
+                          std::uint32_t entry_point = 0)
 {
     const auto code = code_of(words);
     proof::kernel_code kernel;
     kernel.name = "made";
     kernel.sm = 80;
     kernel.code = code;
-    kernel.entry = 16 * entry;
+    kernel.entry_point = 16 * entry_point;
     kernel.parameters = 0x160;
     kernel.parameter_bytes = 16;
     const auto *const at =
@@ -118,11 +118,11 @@ TEST(proof_decoder, condition_does_not_hold_behind_a_branch_of_many_threads)
 }
 
 // Stores the first pointer at [R1] and a loaded one behind it. The way from
-// there to the load of [R1] leads over an instruction before the entry.
-std::vector<word> stores_by_what_it_stored(word before_the_entry)
+// there to the load of [R1] leads over an instruction before the entry point.
+std::vector<word> stores_by_what_it_stored(word before_the_entry_point)
 {
     return {
-        before_the_entry,
+        before_the_entry_point,
         {0x0000009000007947, 0x0003800000}, // BRA, to the load
         {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
         {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
@@ -131,7 +131,7 @@ std::vector<word> stores_by_what_it_stored(word before_the_entry)
         {0x0000000404067981, 0x000c1e1b00}, // LDG.E.64 R6, [R4.64]
         {0x0000000401007387, 0x0000100a00}, // STL.64 [R1], R4
         {0x0000100601007387, 0x0000100a00}, // STL.64 [R1+0x10], R6
-        {0xffffff6000007947, 0x000383ffff}, // BRA, to before the entry
+        {0xffffff6000007947, 0x000383ffff}, // BRA, to before the entry point
         end,
         {0x0000000001027983, 0x0000100a00}, // LDL.64 R2, [R1]
         store_by_r2,
@@ -139,26 +139,27 @@ std::vector<word> stores_by_what_it_stored(word before_the_entry)
     };
 }
 
-TEST(proof_decoder, stack_that_code_before_the_entry_moves_is_not_followed)
+TEST(proof_decoder,
+     stack_that_code_before_the_entry_point_moves_is_not_followed)
 {
-    constexpr std::uint32_t entry = 2;
+    constexpr std::uint32_t entry_point = 2;
     constexpr word moves_r8 = {0x0000001008087810, 0x0007ffe0ff};
     constexpr word moves_r1 = {0x0000001001017810, 0x0007ffe0ff};
     const auto other =
-        verdict_of(stores_by_what_it_stored(moves_r8), {}, entry);
+        verdict_of(stores_by_what_it_stored(moves_r8), {}, entry_point);
     EXPECT_TRUE(other.proven()) << describe(other.why);
-    EXPECT_FALSE(
-        verdict_of(stores_by_what_it_stored(moves_r1), {}, entry).proven());
+    EXPECT_FALSE(verdict_of(stores_by_what_it_stored(moves_r1), {}, entry_point)
+                     .proven());
 }
 
-// The instruction before the entry leads into it. So code there runs twice: it
-// stores the first pointer at [R1+0x20] and a loaded one at [R1], and loads
-// from [R1+0x20] the second time.
-std::vector<word> loads_the_second_time(word at_the_entry)
+// The instruction before the entry point leads into it. So code there runs
+// twice: it stores the first pointer at [R1+0x20] and a loaded one at [R1], and
+// loads from [R1+0x20] the second time.
+std::vector<word> loads_the_second_time(word at_the_entry_point)
 {
     return {
         {0x0000001008087810, 0x0007ffe0ff}, // IADD3 R8, R8, 0x10, RZ
-        at_the_entry,
+        at_the_entry_point,
         {0x00005800ff047624, 0x00078e00ff}, // IMAD.MOV.U32 R4, c[0x0][0x160]
         {0x00005900ff057624, 0x00078e00ff}, // IMAD.MOV.U32 R5, c[0x0][0x164]
         {0x0000460000047ab9, 0x0000000a00}, // ULDC.64 UR4, c[0x0][0x118]
@@ -168,7 +169,7 @@ std::vector<word> loads_the_second_time(word at_the_entry)
         {0x0000000404067981, 0x000c1e1b00}, // LDG.E.64 R6, [R4.64]
         {0x0000200401007387, 0x0000100a00}, // STL.64 [R1+0x20], R4
         {0x0000000601007387, 0x0000100a00}, // STL.64 [R1], R6
-        {0xffffff4000007947, 0x000383ffff}, // BRA, to before the entry
+        {0xffffff4000007947, 0x000383ffff}, // BRA, to before the entry point
         end,
         {0x0000200001027983, 0x0000100a00}, // LDL.64 R2, [R1+0x20]
         store_by_r2,
@@ -178,17 +179,18 @@ std::vector<word> loads_the_second_time(word at_the_entry)
 
 TEST(proof_decoder, stack_that_is_moved_anew_each_time_is_not_followed)
 {
-    constexpr std::uint32_t entry = 1;
+    constexpr std::uint32_t entry_point = 1;
     constexpr word moves_r8 = {0xffffffe008087810, 0x0007ffe0ff};
     constexpr word moves_r1 = {0xffffffe001017810, 0x0007ffe0ff};
-    const auto other = verdict_of(loads_the_second_time(moves_r8), {}, entry);
+    const auto other =
+        verdict_of(loads_the_second_time(moves_r8), {}, entry_point);
     EXPECT_TRUE(other.proven()) << describe(other.why);
     EXPECT_FALSE(
-        verdict_of(loads_the_second_time(moves_r1), {}, entry).proven());
+        verdict_of(loads_the_second_time(moves_r1), {}, entry_point).proven());
     // The same without the way back: it goes on to the load.
     auto once = loads_the_second_time(moves_r1);
     once[11] = {0x0000001000007947, 0x0003800000};
-    EXPECT_TRUE(verdict_of(once, {}, entry).proven());
+    EXPECT_TRUE(verdict_of(once, {}, entry_point).proven());
 }
 
 TEST(proof_decoder, end_of_a_thread_in_another_mode_is_not_known)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Which entry of a map by addresses an address lies in.
+// Which element of a map by addresses an address lies in.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace emuv::cuda {
 
-/// The entry of a map whose keys are where its values begin that an address
+/// The element of a map whose keys are where its values begin that an address
 /// lies in; the end where there is none.
 /// @param bytes  how large a value is: a member, or a function of a value
 template <typename Map, typename Bytes>
@@ -21,7 +21,7 @@ auto around(Map &map, typename Map::key_type at, Bytes bytes)
                                                                  : map.end();
 }
 
-/// True if any entry has one of @p size addresses from @p at on. An entry of 0
+/// True if any element has one of @p size addresses from @p at on. One of 0
 /// bytes has none.
 template <typename Map, typename Bytes>
 bool any_within(Map &map, typename Map::key_type at,

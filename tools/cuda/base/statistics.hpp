@@ -67,7 +67,7 @@ struct moved_bytes
     bool operator==(const moved_bytes &) const = default;
 };
 
-/// One step of a program's rhythm, or several short ones together.
+/// A sample: one step of a program's rhythm, or several short ones together.
 struct step_figures
 {
     std::uint64_t took_ns = 0;
@@ -141,8 +141,8 @@ struct device_statistics
     std::uint64_t on_cards_bytes = 0;
     std::uint64_t steps = 0; ///< ever
     std::uint64_t round = 0; ///< launches in a step; 0: no rhythm known
-    /// The last ones, in a ring: entries ever, of which the last are kept.
-    std::uint64_t entries = 0;
+    /// The last ones, in a ring: samples ever, of which the last are kept.
+    std::uint64_t samples = 0;
     step_figures kept[max_kept];
     /// Of how many steps both lists are.
     std::uint64_t listed_steps = 0;

@@ -84,7 +84,7 @@ double times(std::uint64_t value, std::uint64_t count)
 void add_steps(const device_statistics &of, summary &to)
 {
     const std::uint64_t kept =
-        std::min<std::uint64_t>(of.entries, device_statistics::max_kept);
+        std::min<std::uint64_t>(of.samples, device_statistics::max_kept);
     double idle = 0;
     double launches = 0;
     for (std::uint64_t i = 0; i < kept; i++) {

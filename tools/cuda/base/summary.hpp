@@ -59,7 +59,7 @@ struct summary
     double standing_ns = 0;
     double program_ns = 0;
     double untrusted_ns = 0; ///< nothing could move; not a part
-    double slowest_ns = 0;   ///< a step of the slowest entry
+    double slowest_ns = 0;   ///< a step of the slowest sample
     // Bytes of a step.
     double fetched_bytes = 0;
     double evicted_bytes = 0;

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 /// The target of each symbol's calls: first a stub that looks the symbol up,
-/// then the real function. Generated; an entry changes once, as a whole.
+/// then the real function. Generated; each address changes once, as a whole.
 extern "C" void *emuv_table[];
 
 namespace emuv::cuda {

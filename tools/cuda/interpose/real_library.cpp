@@ -78,16 +78,16 @@ void *open_in_folders(const char *folders, std::string_view soname)
     return nullptr;
 }
 
-// ld.so.cache: a header, entries, and the strings they point to from the
+// ld.so.cache: a header, libraries, and the strings they point to from the
 // header's start. Older files have another header of another layout before it.
 struct cache_header
 {
     char magic[20];
-    std::uint32_t entries;
+    std::uint32_t libraries;
     std::uint32_t string_bytes;
     std::uint32_t unused[5];
 };
-struct cache_entry
+struct cached_library
 {
     std::int32_t flags;
     std::uint32_t name;
@@ -119,15 +119,15 @@ void *open_from_cache(const char *bytes, std::size_t length,
         return end == std::string_view::npos ? std::string_view()
                                              : tail.substr(0, end);
     };
-    for (std::uint32_t i = 0; i < header.entries; i++) {
-        const std::size_t at = sizeof header + i * sizeof(cache_entry);
-        if (at + sizeof(cache_entry) > cache.size())
+    for (std::uint32_t i = 0; i < header.libraries; i++) {
+        const std::size_t at = sizeof header + i * sizeof(cached_library);
+        if (at + sizeof(cached_library) > cache.size())
             break;
-        cache_entry entry;
-        std::memcpy(&entry, cache.data() + at, sizeof entry);
-        if (entry.flags != machine || text(entry.name) != soname)
+        cached_library library;
+        std::memcpy(&library, cache.data() + at, sizeof library);
+        if (library.flags != machine || text(library.name) != soname)
             continue;
-        const std::string_view path = text(entry.path);
+        const std::string_view path = text(library.path);
         if (path.empty() || is_no_driver_folder(path))
             continue;
         if (void *handle = open_path(path.data()))

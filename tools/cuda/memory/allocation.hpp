@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// An entry of the table: the program's memory at an address.
+// An allocation in the table: the program's memory at an address.
 #pragma once
 
 #include "account/budget.hpp"

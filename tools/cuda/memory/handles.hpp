@@ -39,7 +39,7 @@ public:
 
     // A handle or a mapping is out of the maps while the driver takes it back.
     // Another thread may be given the same handle or address before the
-    // driver's answer is here. With that answer, the entries taken out are
+    // driver's answer is here. With that answer, the ones taken out are
     // settled.
 
     /// cuMemRelease, which @p from_driver makes.

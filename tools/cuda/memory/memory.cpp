@@ -128,7 +128,7 @@ CUresult memory::free(CUdeviceptr pointer)
     if (order_.has(pointer))
         return CUDA_ERROR_INVALID_VALUE;
     collect(false);
-    // The entry leaves the table first. If the address is freed again, the
+    // It leaves the table first. If the address is freed again, the
     // driver then gives its answer to an unknown address.
     allocations::node_type ours = take_ours(pointer);
     if (ours.empty())

@@ -268,7 +268,7 @@ void stream_order::keep_for_all(allocations::node_type &freed)
     freed = vacant_.extract(joined.base);
 }
 
-// Those that have become one with it are one entry, too.
+// Those that have become one with it are one there, too.
 vacancies::vacancy stream_order::put(const vacancies::vacancy &made)
 {
     const vacancies::vacancy joined = vacancies_.put(made);

@@ -225,17 +225,16 @@ std::vector<vacancies::vacancy> vacancies::take_idle(std::uint64_t excess)
         next_look_ = asks_ + asks_between_looks;
     if (!looks && excess == 0)
         return {};
-    std::vector<entry> idle;
+    std::vector<aged> idle;
     for (const auto &[base, each] : free_)
         if (each.what.is_whole() && asks_ - each.asks > idle_asks_)
             idle.push_back(each);
-    std::sort(idle.begin(), idle.end(),
-              [](const entry &one, const entry &other) {
-                  return std::pair(one.asks, one.what.base) <
-                         std::pair(other.asks, other.what.base);
-              });
+    std::sort(idle.begin(), idle.end(), [](const aged &one, const aged &other) {
+        return std::pair(one.asks, one.what.base) <
+               std::pair(other.asks, other.what.base);
+    });
     std::vector<vacancy> out;
-    for (const entry &each : idle) {
+    for (const aged &each : idle) {
         // Shared ranges serve many sizes, and memory behind no stream stays.
         const bool in_excess = excess > 0 && each.what.bytes >= chunk_bytes &&
                                each.what.range.bytes == 0 &&

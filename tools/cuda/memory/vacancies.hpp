@@ -128,7 +128,7 @@ public:
     std::uint64_t whole_bytes() const { return whole_bytes_; }
 
 private:
-    struct entry
+    struct aged
     {
         vacancy what;
         std::uint64_t asks = 0; // asks_ as it was put
@@ -154,8 +154,8 @@ private:
     void note_miss(std::uint64_t bytes, const stream_of &behind);
     void enter(const vacancy &of, std::uint64_t asks);
     void remove(const vacancy &of);
-    std::map<CUdeviceptr, entry> free_; // by address
-    std::set<key> by_size_;             // the same
+    std::map<CUdeviceptr, aged> free_; // by address
+    std::set<key> by_size_;            // the same
     std::uint64_t bytes_ = 0;
     std::uint64_t whole_bytes_ = 0;
     std::uint64_t asks_ = 0;

@@ -49,10 +49,10 @@ void figures::landed(const flights::landing &which, std::uint64_t step,
 {
     if (page_ == nullptr)
         return;
-    entry_.launches++;
+    sample_.launches++;
     if (!which.which.trusted) {
-        entry_.untrusted_launches++;
-        entry_.untrusted_ns += which.busy_ns;
+        sample_.untrusted_launches++;
+        sample_.untrusted_ns += which.busy_ns;
         cost &of = cost_of(which.which.kernel, which.which.why);
         of.launches++;
         of.busy_ns += which.busy_ns;
@@ -81,10 +81,10 @@ void figures::moved(const moved_bytes &more, int card)
     ever_[place] += more;
 }
 
-void figures::begin_entry(std::uint64_t now)
+void figures::begin_sample(std::uint64_t now)
 {
-    entry_ = {};
-    entry_ns_ = now;
+    sample_ = {};
+    sample_ns_ = now;
     idle_before_ = idle_.so_far();
     moved_ = moved_with_cards_ = {};
     used_bytes_ = missed_bytes_ = 0;
@@ -95,35 +95,35 @@ void figures::step_ended(std::uint64_t step, std::uint64_t now)
     began_after_ = step;
     steps_++;
     // Steps of another kind are not to be compared with those before.
-    if (entry_ns_ == 0 || rhythm_.round() != round_) {
+    if (sample_ns_ == 0 || rhythm_.round() != round_) {
         if (!same_round(rhythm_.round(), round_))
             ready_.clear();
         round_ = rhythm_.round();
-        begin_entry(now);
+        begin_sample(now);
         return;
     }
-    entry_.steps++;
-    if (now - entry_ns_ < shortest_entry_ns)
+    sample_.steps++;
+    if (now - sample_ns_ < shortest_sample_ns)
         return;
-    put_entry(now);
-    begin_entry(now);
+    put_sample(now);
+    begin_sample(now);
 }
 
-void figures::put_entry(std::uint64_t now)
+void figures::put_sample(std::uint64_t now)
 {
     const idle_time::sums idle = idle_.so_far().since(idle_before_);
-    entry_.took_ns = now - entry_ns_;
-    entry_.link_ns = idle.link;
-    entry_.mapping_ns = idle.mapping;
-    entry_.standing_ns = idle.standing;
-    entry_.program_ns = idle.program;
-    entry_.fetched_bytes = moved_.fetched_bytes;
-    entry_.evicted_bytes = moved_.evicted_bytes;
-    entry_.with_cards = moved_with_cards_;
-    entry_.missed_bytes = missed_bytes_;
-    entry_.used_bytes = used_bytes_;
+    sample_.took_ns = now - sample_ns_;
+    sample_.link_ns = idle.link;
+    sample_.mapping_ns = idle.mapping;
+    sample_.standing_ns = idle.standing;
+    sample_.program_ns = idle.program;
+    sample_.fetched_bytes = moved_.fetched_bytes;
+    sample_.evicted_bytes = moved_.evicted_bytes;
+    sample_.with_cards = moved_with_cards_;
+    sample_.missed_bytes = missed_bytes_;
+    sample_.used_bytes = used_bytes_;
     if (ready_.size() < device_statistics::max_kept)
-        ready_.push_back(entry_);
+        ready_.push_back(sample_);
     has_news_ = true;
 }
 
@@ -177,9 +177,9 @@ void figures::publish(const state &now_is, std::uint64_t now)
     published_ns_ = now;
     has_news_ = false;
     const statistics_update guard(*page_);
-    // Entries of another rhythm say nothing about this one.
+    // Samples of another rhythm say nothing about this one.
     if (!same_round(page_->round, round_))
-        page_->entries = 0;
+        page_->samples = 0;
     page_->round = round_;
     page_->is = now_is.is;
     page_->in_ram_bytes = now_is.in_ram_bytes;
@@ -190,7 +190,7 @@ void figures::publish(const state &now_is, std::uint64_t now)
         page_->with_card[i - 1] = ever_[i];
     page_->steps = steps_;
     for (const step_figures &each : ready_)
-        page_->kept[page_->entries++ % device_statistics::max_kept] = each;
+        page_->kept[page_->samples++ % device_statistics::max_kept] = each;
     ready_.clear();
     list(now_is.large, now);
 }

@@ -102,8 +102,8 @@ public:
     static constexpr std::uint64_t publish_ns = 100'000'000;
 
 private:
-    // Short steps share an entry of the page, which is as long at least.
-    static constexpr std::uint64_t shortest_entry_ns = 20'000'000;
+    // Short steps share a sample on the page, which is as long at least.
+    static constexpr std::uint64_t shortest_sample_ns = 20'000'000;
     // The lists are of as long at least, and of so many steps; or of so long.
     static constexpr std::uint64_t list_ns = 1'000'000'000;
     static constexpr std::uint64_t list_steps = 8;
@@ -123,22 +123,22 @@ private:
 
     cost &cost_of(const char *kernel, const char *why);
     void step_ended(std::uint64_t step, std::uint64_t now);
-    void begin_entry(std::uint64_t now);
-    void put_entry(std::uint64_t now);
+    void begin_sample(std::uint64_t now);
+    void put_sample(std::uint64_t now);
     void list(const std::vector<block_ref> &large, std::uint64_t now);
 
     device_statistics *const page_;
     idle_time idle_;
     std::atomic<unsigned> handing_over_{0};
     rhythm rhythm_;
-    std::uint64_t round_ = 0;       // of the entries so far
+    std::uint64_t round_ = 0;       // of the samples so far
     std::uint64_t steps_ = 0;       // of the program, ever
     std::uint64_t began_after_ = 0; // this step of the schedule
-    step_figures entry_;            // under way
+    step_figures sample_;           // under way
     idle_time::sums idle_before_;   // at its start
-    std::uint64_t entry_ns_ = 0;    // its start; 0: none yet
+    std::uint64_t sample_ns_ = 0;   // its start; 0: none yet
     std::uint64_t used_bytes_ = 0;
-    moved_bytes moved_; // since the entry's start
+    moved_bytes moved_; // since the sample's start
     moved_bytes moved_with_cards_;
     std::vector<moved_bytes> ever_; // by the card, behind system RAM
     std::uint64_t missed_bytes_ = 0;

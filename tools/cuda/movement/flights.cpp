@@ -296,11 +296,11 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
     for (const question &each : questions) {
         if (each.ended == 0)
             continue;
-        const auto entry = by_stream_.find(each.stream);
+        const auto found = by_stream_.find(each.stream);
         // Nobody else may be given an event before its recording is over. Until
         // then, its flight does not land.
         const auto is_pending = [&](std::size_t count) {
-            const auto &queue = entry->second.queue;
+            const auto &queue = found->second.queue;
             return std::any_of(
                 pending.begin(), pending.end(), [&](const mark_made &made) {
                     return std::any_of(queue.begin(),
@@ -313,9 +313,9 @@ std::vector<flights::landing> flights::land(std::unique_lock<std::mutex> &lock,
         };
         for (std::size_t i = 0;
              i < each.ended && !is_pending(each.events[i].second); i++)
-            land(entry->second, each.events[i].second, i == 0, now, slack, out);
-        if (entry->second.queue.empty())
-            by_stream_.erase(entry);
+            land(found->second, each.events[i].second, i == 0, now, slack, out);
+        if (found->second.queue.empty())
+            by_stream_.erase(found);
     }
     if (!out.empty()) {
         last_end_ns_ = now;

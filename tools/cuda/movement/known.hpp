@@ -12,7 +12,7 @@
 namespace emuv::cuda {
 
 /// Offsets in a block that work was ever given. They tell a table of addresses
-/// from other numbers. None is ever forgotten: with an unknown entry in a
+/// from other numbers. None is ever forgotten: with an unknown address in a
 /// table, the block would move under the kernel that reads it. If there are too
 /// many to keep one by one, the block is divided into cells. One offset then
 /// stands for all of its cell.

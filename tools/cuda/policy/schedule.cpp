@@ -120,15 +120,15 @@ void schedule::forget_half()
     const std::uint32_t gone = max_steps / 2;
     steps_.erase(steps_.begin(), steps_.begin() + gone);
     forgotten_ += gone;
-    for (auto entry = blocks_.begin(); entry != blocks_.end();) {
-        auto &log = entry->second.uses;
+    for (auto block = blocks_.begin(); block != blocks_.end();) {
+        auto &log = block->second.uses;
         log.erase(log.begin(), std::find_if(log.begin(), log.end(),
                                             [](const history::use &each) {
                                                 return each.step >= gone;
                                             }));
         for (history::use &each : log)
             each.step -= gone;
-        entry = log.empty() ? blocks_.erase(entry) : std::next(entry);
+        block = log.empty() ? blocks_.erase(block) : std::next(block);
     }
     contexts_.clear();
     remembered_ = 0;

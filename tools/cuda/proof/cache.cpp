@@ -281,7 +281,7 @@ fingerprint fingerprint_of(const kernel_code &kernel)
     hasher sum;
     sum.add(prover_version);
     sum.add(kernel.sm);
-    sum.add(kernel.entry);
+    sum.add(kernel.entry_point);
     sum.add(kernel.parameters);
     sum.add(kernel.parameter_bytes);
     sum.add(kernel.relocated ? 1 : 0);

@@ -20,7 +20,7 @@ constexpr std::uint32_t without_addends = 9;
 constexpr std::uint64_t symbol_bytes = 24;
 constexpr unsigned is_object = 1;
 constexpr unsigned is_function = 2;
-constexpr unsigned is_entry = 0x10; // in the symbol's other flags
+constexpr unsigned is_entry_point = 0x10; // in the symbol's other flags
 
 // Attributes of a kernel.
 constexpr std::uint8_t of_value = 4; // with bytes of their own
@@ -153,7 +153,7 @@ public:
         const std::uint64_t count = symbols_->content.size() / symbol_bytes;
         for (std::uint64_t i = 0; i < count; i++) {
             const symbol of = symbol_at(file_, *symbols_, i);
-            if (of.type == is_function && (of.other & is_entry) != 0 &&
+            if (of.type == is_function && (of.other & is_entry_point) != 0 &&
                 of.section != 0 && of.section < file_.sections.size())
                 out.push_back(kernel(of));
         }
@@ -206,14 +206,14 @@ private:
         one.name = of.name;
         one.sm = sm_of(file_);
         one.code = code.content;
-        one.entry = of.value < code.content.size()
-                        ? static_cast<std::uint32_t>(of.value)
-                        : 0xffffffff;
+        one.entry_point = of.value < code.content.size()
+                              ? static_cast<std::uint32_t>(of.value)
+                              : 0xffffffff;
         one.relocated = is_relocated(of.section);
         const auto about = attributes_.find(of.name);
         if (about == attributes_.end() ||
             !read_attributes(about->second->content, one))
-            one.entry = 0xffffffff; // makes no sense
+            one.entry_point = 0xffffffff; // makes no sense
         one.addresses = shared_;
         const auto special = own_.find(of.name);
         if (special != own_.end())

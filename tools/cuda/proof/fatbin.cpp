@@ -24,8 +24,8 @@ constexpr std::uint64_t packed_zstandard = 0x8000;
 constexpr std::uint64_t largest = 512ULL << 20; // unpacked
 constexpr std::uint64_t shortest_header = 64;
 
-// Bits of an entry that say nothing about the card: of its words' width, its
-// system, and how it is packed.
+// Bits of an image's header that say nothing about the card: of its words'
+// width, its system, and how it is packed.
 constexpr std::uint64_t plain_flags = 0x1f | packed_lz4 | packed_zstandard;
 
 using taker = std::function<void(const code_image &)>;
@@ -48,8 +48,8 @@ packed_image part_of_file(bytes content)
     return one;
 }
 
-// An entry of a container, with its header.
-packed_image entry_in(bytes header, bytes content)
+// An image of a container, by its header.
+packed_image image_in(bytes header, bytes content)
 {
     const auto kind = number_or_zero<std::uint16_t>(header, 0);
     const auto packed = number_or_zero<std::uint32_t>(header, 16);
@@ -87,7 +87,7 @@ packed_image entry_in(bytes header, bytes content)
 }
 
 // Goes through a container, from behind its header.
-void each_entry(bytes container, const part_taker &take)
+void each_image(bytes container, const part_taker &take)
 {
     std::uint64_t at = 0;
     while (at < container.size()) {
@@ -97,7 +97,7 @@ void each_entry(bytes container, const part_taker &take)
         if (!header || !padded || *header < shortest_header ||
             *header > rest.size() || *padded > rest.size() - *header)
             return refuse(take, "a fatbin that makes no sense");
-        take(entry_in(rest, part_of(rest, *header, *padded)));
+        take(image_in(rest, part_of(rest, *header, *padded)));
         at += *header + *padded;
     }
 }
@@ -120,7 +120,7 @@ void each_container(bytes from, const part_taker &take)
             !size || *header < 16 || *header > from.size() - at ||
             *size > from.size() - at - *header)
             return refuse(take, "a fatbin of a version that is not known");
-        each_entry(part_of(from, at + *header, *size), take);
+        each_image(part_of(from, at + *header, *size), take);
         at += *header + *size;
     }
 }
@@ -247,9 +247,9 @@ void each_image(bytes file, const taker &take, const chooser &wanted)
 {
     each_part(file, [&](const packed_image &part) {
         // A part that makes no sense is nobody's.
-        const bool is_entry =
+        const bool makes_sense =
             part.sm != 0 || part.is != packed_image::kind::other;
-        if (wanted && is_entry && !is_elf(file) &&
+        if (wanted && makes_sense && !is_elf(file) &&
             !wanted(part.sm, part.is == packed_image::kind::code))
             return;
         code_image one;

@@ -289,7 +289,7 @@ private:
 
     struct callee
     {
-        index entry = 0;
+        index entry_point = 0;
         std::map<index, state> calls; // by the call
         std::set<index> returns;      // the blocks that do
     };
@@ -1453,9 +1453,9 @@ private:
             return;
         }
         // Register 1 changes once more: see find_stack().
-        const index entry = kernel_.entry / 16;
-        if (to >= entry && to < end_of_change_ &&
-            (to != entry || states_[to] != nullptr))
+        const index entry_point = kernel_.entry_point / 16;
+        if (to >= entry_point && to < end_of_change_ &&
+            (to != entry_point || states_[to] != nullptr))
             reaches_stack_ = true;
         if (!begins_[to]) {
             // Code that was gone through as the middle of a block.
@@ -1530,7 +1530,7 @@ private:
                 return fail(obstacle::too_long, at);
             found = callee_at_.emplace(to, callees_.size()).first;
             callees_.push_back({});
-            callees_.back().entry = to;
+            callees_.back().entry_point = to;
         }
         const std::size_t number = found->second;
         callee &of = callees_[number];
@@ -1764,7 +1764,7 @@ private:
     void find_blocks()
     {
         begins_.assign(code_.size(), false);
-        begins_[kernel_.entry / 16] = true;
+        begins_[kernel_.entry_point / 16] = true;
         const auto begin = [&](index at) {
             if (at < code_.size())
                 begins_[at] = true;
@@ -1894,23 +1894,23 @@ private:
     // before, and once: no way leads back to where it does.
     void find_stack()
     {
-        const index entry = kernel_.entry / 16;
+        const index entry_point = kernel_.entry_point / 16;
         index begin_of_use = nowhere;
-        end_of_change_ = entry;
+        end_of_change_ = entry_point;
         bool even = false; // 8 divides the offsets of pairs
         bool odd = false;
         for (index at = 0; at < code_.size(); at++) {
             const instruction &what = code_[at];
             if (what.of == nullptr)
                 continue;
-            const bool to_entry = (what.of->does == effect::branch ||
-                                   what.of->does == effect::call) &&
-                                  target_of(what, at) == entry;
-            if (to_entry || what.of->does == effect::call_absolute)
+            const bool to_entry_point = (what.of->does == effect::branch ||
+                                         what.of->does == effect::call) &&
+                                        target_of(what, at) == entry_point;
+            if (to_entry_point || what.of->does == effect::call_absolute)
                 return stack_.clear();
             if (writes_stack_pointer(what)) {
-                // A way back to code before the entry may come later.
-                if (at < entry)
+                // A way back to code before the entry point may come later.
+                if (at < entry_point)
                     return stack_.clear();
                 end_of_change_ = at + 1;
             }
@@ -1928,8 +1928,9 @@ private:
         }
         // The card faults if it does not divide their addresses.
         is_stack_aligned_ = even && !odd;
-        bool straight = end_of_change_ <= begin_of_use && entry <= begin_of_use;
-        for (index at = entry + 1; at < end_of_change_; at++)
+        bool straight =
+            end_of_change_ <= begin_of_use && entry_point <= begin_of_use;
+        for (index at = entry_point + 1; at < end_of_change_; at++)
             straight = straight && !begins_[at];
         if (!straight)
             stack_.clear();
@@ -2233,8 +2234,8 @@ private:
         if (on == 0)
             unreadable_ = obstacle::architecture;
         else if (count == 0 || kernel_.code.size() % bytes_of_one != 0 ||
-                 kernel_.entry % bytes_of_one != 0 ||
-                 kernel_.entry / bytes_of_one >= count ||
+                 kernel_.entry_point % bytes_of_one != 0 ||
+                 kernel_.entry_point / bytes_of_one >= count ||
                  kernel_.parameters >= 1U << 16 ||
                  kernel_.parameter_bytes >= 1U << 16)
             unreadable_ = obstacle::broken;
@@ -2306,7 +2307,7 @@ private:
         state first;
         first.values.resize(followed_);
         first.refined.resize(followed_);
-        flow(kernel_.entry / 16, first);
+        flow(kernel_.entry_point / 16, first);
         while (!ready_.empty() && why_ == obstacle::none && !again_) {
             const index block = *ready_.begin();
             ready_.erase(ready_.begin());

@@ -20,7 +20,7 @@ struct kernel_code
     std::string_view name;
     unsigned sm = 0;
     std::span<const unsigned char> code;
-    std::uint32_t entry = 0; ///< where it begins in the code
+    std::uint32_t entry_point = 0; ///< where it begins in the code
     /// The run of its parameters in the constant bank 0.
     std::uint32_t parameters = 0;
     std::uint32_t parameter_bytes = 0;

@@ -102,10 +102,10 @@ void *lookup(const std::string &symbol, bool per_thread)
 struct found
 {
     void *address;
-    bool too_old; // what asks, for any version of the entry
+    bool too_old; // what asks, for any version of the entry point
 };
 
-found entry(const std::string &name, int version, bool per_thread)
+found entry_point(const std::string &name, int version, bool per_thread)
 {
     bool listed = false;
     for (const auto &one : versions) {
@@ -139,9 +139,10 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion,
         return CUDA_ERROR_INVALID_VALUE;
     const bool is_ours = std::strncmp(symbol, "cu", 2) == 0;
     const found one =
-        is_ours ? entry(symbol, cudaVersion,
-                        flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
-                : found{nullptr, false};
+        is_ours
+            ? entry_point(symbol, cudaVersion,
+                          flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+            : found{nullptr, false};
     *pfn = one.address;
     if (symbolStatus)
         *symbolStatus = one.address ? CU_GET_PROC_ADDRESS_SUCCESS
