@@ -148,7 +148,7 @@ TEST_F(Handles, OwnHandlesBeyondTheBudgetAreHostMemoryThatSaysDevice)
     all_->show_properties(second, shown);
     EXPECT_EQ(shown.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
     all_->mapped(0x1000000, 20 * MiB, second);
-    range_view view;
+    allocation_view view;
     ASSERT_TRUE(all_->find(0x1000000 + 100, view));
     EXPECT_TRUE(view.host);
     EXPECT_FALSE(view.split);

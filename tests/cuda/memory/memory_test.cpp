@@ -412,8 +412,8 @@ TEST_F(Memory, SmallOnesBeyondTheBudgetShareAChunkThatGoesWithTheLast)
     const CUdeviceptr second = allocate(MiB);
     expect_used(64 * MiB, 2 * MiB);
     EXPECT_EQ(second % slab::alignment, 0u);
-    range_view one;
-    range_view other;
+    allocation_view one;
+    allocation_view other;
     ASSERT_TRUE(memory_->find(first + 99, one));
     EXPECT_FALSE(memory_->find(first + 100, other));
     ASSERT_TRUE(memory_->find(second + MiB - 1, other));
@@ -550,7 +550,7 @@ TEST_F(Memory, WhatIsFreedTwiceOrInTheMiddleGetsTheDriversAnswer)
 TEST_F(Memory, ARangeIsFoundFromItsFirstByteToItsLast)
 {
     const CUdeviceptr pointer = allocate(5 * MiB);
-    range_view view;
+    allocation_view view;
     ASSERT_TRUE(memory_->find(pointer, view));
     EXPECT_EQ(view.base, pointer);
     EXPECT_EQ(view.bytes, 5 * MiB) << "as asked for, not as rounded";
@@ -953,7 +953,7 @@ TEST_F(Memory, AnOwnHandleIsFoundWhereItIsMapped)
     ASSERT_EQ(memory_->create_handle(&handle, 20 * MiB, wanted, 0),
               CUDA_SUCCESS);
     memory_->own_handles().mapped(0x1000000, 20 * MiB, handle);
-    range_view view;
+    allocation_view view;
     ASSERT_TRUE(memory_->find(0x1000000 + 100, view));
     EXPECT_EQ(view.base, 0x1000000u);
     EXPECT_FALSE(view.split);

@@ -93,7 +93,7 @@ TEST_F(StreamOrder, WhatIsFreedInAStreamIsTheNextOnesThere)
     EXPECT_EQ(allocate(47 * MiB, one), at);
     EXPECT_NE(allocate(48 * MiB, one), at);
     EXPECT_EQ(drivers_, 0u);
-    range_view view;
+    allocation_view view;
     ASSERT_TRUE(memory_->find(at, view));
     EXPECT_EQ(view.bytes, 47 * MiB);
 }
@@ -102,7 +102,7 @@ TEST_F(StreamOrder, WhatIsFreedIsNoAllocationOfAnybodys)
 {
     const CUdeviceptr at = allocate(48 * MiB, one);
     free(at, one);
-    range_view view;
+    allocation_view view;
     EXPECT_FALSE(memory_->find(at, view));
     EXPECT_EQ(memory_->free(at), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(allocate(48 * MiB, one), at);
@@ -273,7 +273,7 @@ TEST_F(SharedRange, ItsPartsServeSmallRequestsAndBecomeOneAgain)
 {
     const CUdeviceptr second = allocate(7 * MiB, one);
     EXPECT_EQ(second, first_ + step) << "the end of one is not the next";
-    range_view view;
+    allocation_view view;
     ASSERT_TRUE(memory_->find(second + 5, view));
     EXPECT_EQ(view.base, second);
     EXPECT_EQ(view.bytes, 7 * MiB);
@@ -486,7 +486,7 @@ TEST_F(TwoDevices, MemoryOfTheFirstThatIsAskedIsKept)
     current = 1;
     const CUdeviceptr at = allocate(48 * MiB, one);
     EXPECT_EQ(drivers_, 0u);
-    range_view view;
+    allocation_view view;
     ASSERT_TRUE(memory_->find(at, view));
     EXPECT_EQ(view.device, 1);
     free(at, one);

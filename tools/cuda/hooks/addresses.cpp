@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Questions about an address. The driver sees our ranges as several parts or
-// as host memory, and sees nothing where a unit is unmapped.
+// Questions about an address. The driver sees our allocations as several parts
+// or as host memory, and sees nothing where a unit is unmapped.
 #include "hooks/session.hpp"
 #include "interpose/message.hpp"
 
@@ -12,7 +12,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
                                  CUdeviceptr address)
 {
     const entry ours;
-    range_view view;
+    allocation_view view;
     if (!ours || !ours.table().find(address, view) ||
         !(view.split || view.host))
         return EMUV_REAL(cuMemGetAddressRange_v2)(base, bytes, address);
@@ -29,16 +29,16 @@ namespace {
 template <typename Call>
 CUresult while_mapped(const entry &ours, CUdeviceptr address, Call ask)
 {
-    range_view view;
+    allocation_view view;
     if (!ours || ours->movers.empty() || !ours.table().find(address, view))
         return ask();
     mover *const moves = ours.table().moving().of(view.device);
     return moves != nullptr ? moves->while_mapped(address, ask) : ask();
 }
 
-// Answers one attribute of a range that the driver sees as several parts, or
-// as host memory. False: the driver's answer is right.
-bool answer(const range_view &view, CUpointer_attribute attribute,
+// Answers one attribute of an allocation that the driver sees as several parts,
+// or as host memory. False: the driver's answer is right.
+bool answer(const allocation_view &view, CUpointer_attribute attribute,
             CUdeviceptr address, void *data, CUresult &result)
 {
     result = CUDA_SUCCESS;
@@ -85,7 +85,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                CUdeviceptr address)
 {
     const entry ours;
-    range_view view;
+    allocation_view view;
     CUresult result = CUDA_SUCCESS;
     if (ours && data != nullptr && ours.table().find(address, view) &&
         (view.split || view.host) &&
@@ -105,7 +105,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
         return EMUV_REAL(cuPointerGetAttributes)(count, attributes, data,
                                                  address);
     });
-    range_view view;
+    allocation_view view;
     if (!ours || result != CUDA_SUCCESS || attributes == nullptr ||
         data == nullptr || !ours.table().find(address, view) ||
         !(view.split || view.host))
@@ -122,7 +122,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                CUdeviceptr address)
 {
     const entry ours;
-    range_view view;
+    allocation_view view;
     // The driver says of handles that nothing can be set, and of its own
     // allocations that this cannot.
     if (ours && value != nullptr &&
@@ -148,7 +148,7 @@ CUresult cuMemGetAccess(unsigned long long *flags,
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     const entry ours;
-    range_view view;
+    allocation_view view;
     if (!ours || handle == nullptr || !ours.table().find(address, view) ||
         !view.split)
         return EMUV_REAL(cuIpcGetMemHandle)(handle, address);

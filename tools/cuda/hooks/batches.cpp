@@ -45,7 +45,7 @@ bool any_during_call(const Asked *asked, std::size_t count)
 
 bool on_host(memory &table, CUdeviceptr at)
 {
-    range_view view;
+    allocation_view view;
     unsigned type = CU_MEMORYTYPE_HOST;
     return !table.find(at, view) &&
            (EMUV_REAL(cuPointerGetAttribute)(

@@ -18,7 +18,7 @@ namespace {
 // Between the allocator and the driver lies CUDA's runtime, some five deep.
 constexpr int max_frames = 24;
 
-struct range
+struct bounds
 {
     std::uintptr_t first = UINTPTR_MAX;
     std::uintptr_t end = 0;
@@ -76,7 +76,7 @@ int find_allocator(struct dl_phdr_info *info, std::size_t, void *out)
 {
     if (fnmatch("libc10_cuda.so*", file_name_of(*info), 0) != 0)
         return 0;
-    auto &found = *static_cast<range *>(out);
+    auto &found = *static_cast<bounds *>(out);
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const auto &part = info->dlpi_phdr[i];
         if (part.p_type != PT_LOAD)
@@ -105,7 +105,7 @@ void prepare_callers()
 
 bool is_caching_allocator()
 {
-    range allocator;
+    bounds allocator;
     if (dl_iterate_phdr(find_allocator, &allocator) == 0)
         return false;
     void *frames[max_frames];

@@ -49,7 +49,7 @@ struct apart
 bool find_device(const state &ours, CUdeviceptr at, int &device,
                  CUcontext &context, bool &placed)
 {
-    range_view view;
+    allocation_view view;
     if (ours.table->find(at, view) && view.context != nullptr) {
         device = view.device;
         context = view.context;

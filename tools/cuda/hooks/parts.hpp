@@ -18,7 +18,7 @@ inline memory *with_seams(memory *table)
 /// True if any of the allocation lies in system RAM, or may at any moment.
 inline bool touches_ram(memory &table, CUdeviceptr at)
 {
-    range_view view;
+    allocation_view view;
     return table.find(at, view) && (view.host || !table.moving().empty());
 }
 
@@ -125,7 +125,7 @@ described_side source_of(Copy &copy)
 template <typename Copy>
 void find_sides(memory &table, Copy &copy)
 {
-    range_view view;
+    allocation_view view;
     const auto source = reinterpret_cast<CUdeviceptr>(copy.srcHost);
     if (copy.srcMemoryType == CU_MEMORYTYPE_HOST && table.find(source, view)) {
         copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;

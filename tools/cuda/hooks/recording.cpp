@@ -158,7 +158,7 @@ constexpr auto register_host = [](recorder &to, auto real, void *at,
 template <typename Real>
 CUresult goes(recorder &to, Real real, CUdeviceptr at, CUstream stream)
 {
-    const recorder::range was = to.leaves(at, stream);
+    const recorder::known_memory was = to.leaves(at, stream);
     const CUresult result = told(real, [&](const recorder::moment &when) {
         to.freed(when, was, stream);
     });
@@ -191,14 +191,14 @@ constexpr auto map = [](recorder &to, auto real, CUdeviceptr at,
 
 constexpr auto unmap = [](recorder &to, auto real, CUdeviceptr at,
                           std::size_t bytes) {
-    const std::vector<recorder::range> were = to.leave(at, bytes);
+    const std::vector<recorder::known_memory> were = to.leave(at, bytes);
     const CUresult result = told(real, [&](const recorder::moment &when) {
-        for (const recorder::range &each : were)
+        for (const recorder::known_memory &each : were)
             to.freed({&each == were.data() ? when.begin : when.end, when.end},
                      each, nullptr);
     });
     if (result != CUDA_SUCCESS)
-        for (const recorder::range &each : were)
+        for (const recorder::known_memory &each : were)
             to.stays(each);
     return result;
 };

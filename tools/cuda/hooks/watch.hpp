@@ -109,7 +109,7 @@ template <typename... Rest>
 void from_host(const state &ours, CUdeviceptr, CUdeviceptr words,
                std::size_t bytes, Rest...)
 {
-    range_view view;
+    allocation_view view;
     if (!ours.table->find(words, view))
         ours.note_table(reinterpret_cast<const void *>(words), bytes);
 }
@@ -124,7 +124,7 @@ void from_rows(const state &ours, const Copy *copy)
     const CUdeviceptr words = copy->srcMemoryType == CU_MEMORYTYPE_HOST
                                   ? reinterpret_cast<CUdeviceptr>(copy->srcHost)
                                   : copy->srcDevice;
-    range_view view;
+    allocation_view view;
     if (ours.table->find(words, view))
         return;
     std::size_t pitch = copy->srcPitch;

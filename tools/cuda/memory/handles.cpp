@@ -150,7 +150,7 @@ void handles::show_properties(CUmemGenericAllocationHandle handle,
     properties.location.id = of->second.device;
 }
 
-bool handles::find(CUdeviceptr address, range_view &view)
+bool handles::find(CUdeviceptr address, allocation_view &view)
 {
     const std::lock_guard guard(lock_);
     const auto found = around(mappings_, address, &mapping::bytes);

@@ -4,8 +4,8 @@
 
 #include "account/budget.hpp"
 #include "base/driver.hpp"
+#include "memory/allocation_view.hpp"
 #include "memory/first_spill.hpp"
-#include "memory/range_view.hpp"
 #include "store/store.hpp"
 
 #include <cstddef>
@@ -72,7 +72,7 @@ public:
                          CUmemAllocationProp &properties);
 
     /// The mapping around @p address, if there is one.
-    bool find(CUdeviceptr address, range_view &view);
+    bool find(CUdeviceptr address, allocation_view &view);
 
 private:
     struct created

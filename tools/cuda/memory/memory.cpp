@@ -408,7 +408,7 @@ bool memory::is_allocation(CUdeviceptr at, std::uint64_t bytes)
     return pieces_.touches(at, bytes);
 }
 
-bool memory::find(CUdeviceptr address, range_view &view)
+bool memory::find(CUdeviceptr address, allocation_view &view)
 {
     {
         const std::lock_guard guard(lock_);
@@ -460,7 +460,7 @@ bool memory::find(CUdeviceptr address, told_of &out)
             return true;
         }
     }
-    range_view view;
+    allocation_view view;
     if (!handles_.find(address, view))
         return false;
     out = {.base = view.base,

@@ -36,13 +36,13 @@
 #include "base/current.hpp"
 #include "base/driver.hpp"
 #include "memory/allocation.hpp"
+#include "memory/allocation_view.hpp"
 #include "memory/first_refusal.hpp"
 #include "memory/first_spill.hpp"
 #include "memory/foreign.hpp"
 #include "memory/handles.hpp"
 #include "memory/movers.hpp"
 #include "memory/pieces.hpp"
-#include "memory/range_view.hpp"
 #include "memory/ranges.hpp"
 #include "memory/stream_order.hpp"
 #include "movement/mover.hpp"
@@ -221,8 +221,8 @@ public:
     /// apart.
     bool is_allocation(CUdeviceptr at, std::uint64_t bytes);
 
-    /// The range of ours around @p address, if there is one.
-    bool find(CUdeviceptr address, range_view &view);
+    /// The allocation of ours around @p address, if there is one.
+    bool find(CUdeviceptr address, allocation_view &view);
 
     /// True if anything was ever put into system RAM. There is a seam where
     /// such memory meets VRAM. No copy crosses a seam to registered pages.

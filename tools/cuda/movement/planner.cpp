@@ -63,7 +63,7 @@ std::vector<std::uint32_t> moments_of(const step_times &times,
 }
 
 // Gaps by their number of steps: from the first, up to the second.
-struct range
+struct interval
 {
     std::uint32_t from = never_leaves;
     std::uint32_t to = never_leaves;
@@ -72,8 +72,9 @@ struct range
 // The gaps for which each unit leaves, by their steps: of later gaps, only the
 // steps are known. The gaps to leave for may lie on both sides of one to stay
 // for. Then the side counts whose gaps are longer together.
-std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
-                            const std::vector<bool> &leaves, std::size_t units)
+std::vector<interval> by_steps(const std::vector<idle_gap> &gaps,
+                               const std::vector<bool> &leaves,
+                               std::size_t units)
 {
     std::vector<std::size_t> order(gaps.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -86,7 +87,7 @@ std::vector<range> by_steps(const std::vector<idle_gap> &gaps,
                   return a.steps != b.steps ? a.steps < b.steps
                                             : leaves[one] > leaves[other];
               });
-    std::vector<range> out(units);
+    std::vector<interval> out(units);
     for (auto at = order.begin(); at != order.end();) {
         const std::uint32_t unit = gaps[*at].unit;
         const auto ends = [&] {

@@ -10,7 +10,7 @@
 namespace emuv::cuda {
 
 /// Part of an allocation that a piece of work is given: units first to last of
-/// the range that begins at base.
+/// the block that begins at base.
 struct touch
 {
     std::uint64_t base = 0;

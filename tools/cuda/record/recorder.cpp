@@ -59,7 +59,7 @@ struct recorder::node
 {
     tape::node_kind kind = tape::node_kind::other;
     std::uint64_t shape = 0;
-    std::vector<range> names;
+    std::vector<known_memory> names;
     tape::copy_kind way = tape::copy_kind::any;
     CUdeviceptr to = 0;
     CUdeviceptr from = 0;
@@ -103,23 +103,23 @@ std::uint64_t recorder::stream_of(CUstream stream)
     return found->second;
 }
 
-const recorder::range *recorder::find(CUdeviceptr at) const
+const recorder::known_memory *recorder::find(CUdeviceptr at) const
 {
-    const auto found = around(ranges_, at, &range::bytes);
-    return found != ranges_.end() ? &found->second : nullptr;
+    const auto found = around(known_, at, &known_memory::bytes);
+    return found != known_.end() ? &found->second : nullptr;
 }
 
 void recorder::put_place(CUdeviceptr at)
 {
-    if (const range *const known = find(at); known != nullptr)
+    if (const known_memory *const known = find(at); known != nullptr)
         out_.number(known->ordinal + 1).number(at - known->address);
     else
         out_.number(0);
 }
 
-void recorder::put_names(const std::vector<range> &names)
+void recorder::put_names(const std::vector<known_memory> &names)
 {
-    for (const range &each : names)
+    for (const known_memory &each : names)
         out_.number(each.ordinal).number(each.bytes);
 }
 
@@ -135,7 +135,7 @@ void recorder::allocated(const moment &when, tape::memory_kind kind,
     const std::lock_guard guard(lock_);
     const std::uint64_t order =
         kind == tape::memory_kind::ordered ? stream_of(stream) : 0;
-    ranges_[address] = {address, bytes, next_range_++};
+    known_[address] = {address, bytes, next_known_++};
     timed(code::allocate, when)
         .number(static_cast<std::uint64_t>(kind))
         .number(bytes)
@@ -143,40 +143,41 @@ void recorder::allocated(const moment &when, tape::memory_kind kind,
     commit();
 }
 
-recorder::range recorder::leaves(CUdeviceptr address, CUstream stream)
+recorder::known_memory recorder::leaves(CUdeviceptr address, CUstream stream)
 {
     if (stream != nullptr && is_captured(stream))
         return {};
     const std::lock_guard guard(lock_);
-    const auto found = ranges_.find(address);
-    if (found == ranges_.end())
+    const auto found = known_.find(address);
+    if (found == known_.end())
         return {};
-    const range was = found->second;
-    ranges_.erase(found);
+    const known_memory was = found->second;
+    known_.erase(found);
     return was;
 }
 
-std::vector<recorder::range> recorder::leave(CUdeviceptr address,
-                                             std::uint64_t bytes)
+std::vector<recorder::known_memory> recorder::leave(CUdeviceptr address,
+                                                    std::uint64_t bytes)
 {
     const std::lock_guard guard(lock_);
-    std::vector<range> out;
-    auto at = ranges_.lower_bound(address);
-    while (at != ranges_.end() && at->first - address < bytes) {
+    std::vector<known_memory> out;
+    auto at = known_.lower_bound(address);
+    while (at != known_.end() && at->first - address < bytes) {
         out.push_back(at->second);
-        at = ranges_.erase(at);
+        at = known_.erase(at);
     }
     return out;
 }
 
-void recorder::stays(const range &what)
+void recorder::stays(const known_memory &what)
 {
     const std::lock_guard guard(lock_);
     if (what.bytes > 0)
-        ranges_.try_emplace(what.address, what);
+        known_.try_emplace(what.address, what);
 }
 
-void recorder::freed(const moment &when, const range &what, CUstream stream)
+void recorder::freed(const moment &when, const known_memory &what,
+                     CUstream stream)
 {
     const std::lock_guard guard(lock_);
     if (what.bytes == 0)
@@ -234,7 +235,7 @@ void recorder::scan(const unsigned char *from, std::size_t bytes,
         std::memcpy(&address, from + i, sizeof address);
         if (!may_be_address(address) || found_.size() >= work::max_names)
             continue;
-        if (const range *const known = find(address); known != nullptr)
+        if (const known_memory *const known = find(address); known != nullptr)
             found_.push_back(
                 {static_cast<std::uint32_t>(offset + i),
                  {address, address - known->address, known->ordinal}});
@@ -713,7 +714,7 @@ recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
                 next.names.push_back(one.where);
         } else if (each.kind == tape::node_kind::allocate) {
             // Later nodes name it; so does work behind the graph.
-            ranges_[each.to] = {each.to, each.bytes, next_range_++};
+            known_[each.to] = {each.to, each.bytes, next_known_++};
         }
     }
     return out;

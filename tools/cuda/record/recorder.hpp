@@ -51,8 +51,8 @@ public:
         std::uint64_t entered = 0;
     };
 
-    /// A range of memory that the tape knows.
-    struct range
+    /// Memory that the tape knows.
+    struct known_memory
     {
         CUdeviceptr address = 0;
         std::uint64_t bytes = 0; ///< 0: not known
@@ -69,7 +69,8 @@ public:
         CUevent end = nullptr;
         CUcontext context = nullptr;
         std::uint64_t contexts_gone = 0; ///< of the recorder's, then
-        std::vector<range> names; ///< the bytes: the offset into the allocation
+        /// The bytes: the offset into the allocation.
+        std::vector<known_memory> names;
     };
 
     /// A kernel's grid, as in cuLaunchKernel().
@@ -99,13 +100,13 @@ public:
     /// Before memory goes: its address may be given out anew at once.
     /// @param stream  the stream that it is freed in order of, or null. While
     ///   that is captured the memory stays: a node of the graph frees it.
-    range leaves(CUdeviceptr address, CUstream stream);
+    known_memory leaves(CUdeviceptr address, CUstream stream);
     /// It did not go after all.
-    void stays(const range &what);
+    void stays(const known_memory &what);
     /// It went, if it was known.
-    void freed(const moment &when, const range &what, CUstream stream);
+    void freed(const moment &when, const known_memory &what, CUstream stream);
     /// Mappings of handles within these addresses go.
-    std::vector<range> leave(CUdeviceptr address, std::uint64_t bytes);
+    std::vector<known_memory> leave(CUdeviceptr address, std::uint64_t bytes);
 
     // ---- Work
 
@@ -181,7 +182,7 @@ private:
     struct named
     {
         std::uint32_t position; // in the parameters
-        range where;            // the bytes: the offset
+        known_memory where;     // the bytes: the offset
     };
     struct by_text
     {
@@ -199,7 +200,7 @@ private:
     tape_writer &timed(tape::code what, const moment &when);
     void commit();
     std::uint64_t stream_of(CUstream stream);
-    const range *find(CUdeviceptr at) const;
+    const known_memory *find(CUdeviceptr at) const;
     void put_place(CUdeviceptr at);
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
@@ -218,7 +219,7 @@ private:
     void resolve(std::size_t most);
     void resolve_all();
     void calibrate(CUstream stream);
-    void put_names(const std::vector<range> &names);
+    void put_names(const std::vector<known_memory> &names);
 
     struct asked_node;
     struct node;
@@ -234,8 +235,8 @@ private:
     tape_writer &out_;
     std::mutex lock_;
     std::atomic<std::uint64_t> left_at_{0}; // when the last call was left
-    std::map<CUdeviceptr, range> ranges_;
-    std::uint64_t next_range_ = 0;
+    std::map<CUdeviceptr, known_memory> known_;
+    std::uint64_t next_known_ = 0;
     std::deque<function> all_functions_; // others may still use them
     std::map<CUfunction, const function *> functions_;
     std::map<const char *, std::uint64_t, by_text> kernels_;

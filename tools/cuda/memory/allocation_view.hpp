@@ -8,8 +8,8 @@
 
 namespace emuv::cuda {
 
-/// An address range of the program's that the library answers for.
-struct range_view
+/// An allocation of the program's that the library answers for.
+struct allocation_view
 {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0; ///< as the program asked for it
