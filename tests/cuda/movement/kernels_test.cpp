@@ -127,7 +127,7 @@ TEST_F(Kernels, ThoseThatReadTablesAreNotVouchedForWhoeverNamesThem)
 
 TEST_F(Kernels, ThoseThatAFaultWasSeenWithAreNotTrustedWhateverTheSettingSays)
 {
-    remembered::place path;
+    remembered::path_buffer path;
     const std::string file = testing::TempDir() + "kernels_test.untrusted." +
                              std::to_string(getpid());
     file.copy(path.text, sizeof path.text - 1);

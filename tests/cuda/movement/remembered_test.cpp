@@ -16,9 +16,9 @@ using emuv::cuda::remembered;
 
 namespace {
 
-remembered::place place_of(const std::string &path)
+remembered::path_buffer buffer_of(const std::string &path)
 {
-    remembered::place out;
+    remembered::path_buffer out;
     path.copy(out.text, sizeof out.text - 1);
     return out;
 }
@@ -55,23 +55,23 @@ protected:
 
 TEST_F(Remembered, WhatIsAddedIsThereInTheNextRun)
 {
-    const remembered first(place_of(path_));
+    const remembered first(buffer_of(path_));
     EXPECT_FALSE(first.has("one"));
     EXPECT_TRUE(first.add({"one", "_Z3twoPf"}));
     EXPECT_FALSE(first.has("one")) << "in the same run";
-    const remembered next(place_of(path_));
+    const remembered next(buffer_of(path_));
     EXPECT_TRUE(next.has("one"));
     EXPECT_TRUE(next.has("_Z3twoPf"));
     EXPECT_FALSE(next.has("three"));
     EXPECT_TRUE(next.add({"three"}));
-    const remembered last(place_of(path_));
+    const remembered last(buffer_of(path_));
     EXPECT_TRUE(last.has("one"));
     EXPECT_TRUE(last.has("three"));
 }
 
 TEST_F(Remembered, NobodyElseCanReadOrWriteIt)
 {
-    ASSERT_TRUE(remembered(place_of(path_)).add({"one"}));
+    ASSERT_TRUE(remembered(buffer_of(path_)).add({"one"}));
     struct stat is = {};
     ASSERT_EQ(stat(path_.c_str(), &is), 0);
     EXPECT_EQ(is.st_mode & 0777, 0600U);
@@ -81,7 +81,7 @@ TEST_F(Remembered, NobodyElseCanReadOrWriteIt)
 
 TEST_F(Remembered, NothingIsAddedTwice)
 {
-    const remembered kept(place_of(path_));
+    const remembered kept(buffer_of(path_));
     ASSERT_TRUE(kept.add({"one"}));
     const std::string before = text();
     EXPECT_TRUE(kept.add({"one"}));
@@ -92,7 +92,7 @@ TEST_F(Remembered, AFileThatOthersCanWriteDoesNotCount)
 {
     write("one\n");
     ASSERT_EQ(chmod(path_.c_str(), 0622), 0);
-    const remembered kept(place_of(path_));
+    const remembered kept(buffer_of(path_));
     EXPECT_FALSE(kept.has("one"));
     EXPECT_FALSE(kept.add({"two"}));
     EXPECT_EQ(text(), "one\n");
@@ -103,58 +103,58 @@ TEST_F(Remembered, ALinkOrAPipeDoesNotCount)
     write("one\n");
     const std::string link = folder_ + "/link";
     ASSERT_EQ(symlink(path_.c_str(), link.c_str()), 0);
-    EXPECT_FALSE(remembered(place_of(link)).has("one"));
-    EXPECT_FALSE(remembered(place_of(link)).add({"two"}));
+    EXPECT_FALSE(remembered(buffer_of(link)).has("one"));
+    EXPECT_FALSE(remembered(buffer_of(link)).add({"two"}));
     const std::string pipe = folder_ + "/pipe";
     ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-    EXPECT_FALSE(remembered(place_of(pipe)).has("one"));
-    EXPECT_FALSE(remembered(place_of(pipe)).add({"two"}));
+    EXPECT_FALSE(remembered(buffer_of(pipe)).has("one"));
+    EXPECT_FALSE(remembered(buffer_of(pipe)).add({"two"}));
 }
 
 TEST_F(Remembered, OfADamagedFileWholeNamesCount)
 {
     write(std::string("one\n\x01\x02\xff\n\n#two\nthr ee\n", 21) +
           std::string(70000, 'x') + "\nfour\nfiv");
-    const remembered kept(place_of(path_));
+    const remembered kept(buffer_of(path_));
     EXPECT_TRUE(kept.has("one"));
     EXPECT_TRUE(kept.has("four"));
     EXPECT_FALSE(kept.has("#two"));
     EXPECT_FALSE(kept.has("thr ee"));
     EXPECT_FALSE(kept.has("fiv")) << "its end is missing";
     EXPECT_TRUE(kept.add({"six"}));
-    EXPECT_TRUE(remembered(place_of(path_)).has("six"));
+    EXPECT_TRUE(remembered(buffer_of(path_)).has("six"));
 }
 
 TEST_F(Remembered, OfALargeFileTheFirstPartCountsAndNothingIsAdded)
 {
     write("one\n" + std::string(remembered::max_file_bytes, 'x'));
-    EXPECT_TRUE(remembered(place_of(path_)).has("one"));
-    EXPECT_FALSE(remembered(place_of(path_)).add({"two"}));
+    EXPECT_TRUE(remembered(buffer_of(path_)).has("one"));
+    EXPECT_FALSE(remembered(buffer_of(path_)).add({"two"}));
 }
 
 TEST_F(Remembered, LongNamesAreKeptAndWhatIsNotKeptIsTold)
 {
     const std::string name(10000, 'x');
-    ASSERT_TRUE(remembered(place_of(path_)).add({name.c_str()}));
-    EXPECT_TRUE(remembered(place_of(path_)).has(name));
+    ASSERT_TRUE(remembered(buffer_of(path_)).add({name.c_str()}));
+    EXPECT_TRUE(remembered(buffer_of(path_)).has(name));
     const std::string longer(remembered::max_name_bytes + 1, 'y');
-    EXPECT_FALSE(remembered(place_of(path_)).add({longer.c_str(), "two"}));
-    EXPECT_TRUE(remembered(place_of(path_)).has("two"));
+    EXPECT_FALSE(remembered(buffer_of(path_)).add({longer.c_str(), "two"}));
+    EXPECT_TRUE(remembered(buffer_of(path_)).has("two"));
 }
 
 TEST_F(Remembered, ALineMayEndAsOtherSystemsHaveIt)
 {
     write("one\r\ntwo\n");
-    EXPECT_TRUE(remembered(place_of(path_)).has("one"));
-    EXPECT_TRUE(remembered(place_of(path_)).has("two"));
+    EXPECT_TRUE(remembered(buffer_of(path_)).has("one"));
+    EXPECT_TRUE(remembered(buffer_of(path_)).has("two"));
 }
 
 TEST_F(Remembered, WhereThereIsNoFileNothingIs)
 {
-    EXPECT_FALSE(remembered(place_of("")).has("one"));
-    EXPECT_FALSE(remembered(place_of("")).add({"one"}));
+    EXPECT_FALSE(remembered(buffer_of("")).has("one"));
+    EXPECT_FALSE(remembered(buffer_of("")).add({"one"}));
     EXPECT_FALSE(
-        remembered(place_of(folder_ + "/none/such/there/file")).add({"one"}));
+        remembered(buffer_of(folder_ + "/none/such/there/file")).add({"one"}));
 }
 
 TEST_F(Remembered, ItIsInTheUsersCache)
@@ -163,7 +163,7 @@ TEST_F(Remembered, ItIsInTheUsersCache)
         cache != nullptr ? setenv("XDG_CACHE_HOME", cache, 1)
                          : unsetenv("XDG_CACHE_HOME");
         home != nullptr ? setenv("HOME", home, 1) : unsetenv("HOME");
-        return std::string(remembered::usual_place().text);
+        return std::string(remembered::usual_file().text);
     };
     EXPECT_EQ(with("/c", "/h"), "/c/emuv/untrusted");
     EXPECT_EQ(with(nullptr, "/h"), "/h/.cache/emuv/untrusted");

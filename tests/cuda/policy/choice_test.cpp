@@ -385,7 +385,7 @@ TEST_F(ChoiceTest, MotionsUnderWayAreLimited)
 {
     EXPECT_TRUE(allowed_motions(now).copies);
     EXPECT_TRUE(allowed_motions(now).evicts);
-    EXPECT_FALSE(allowed_motions(now).makes_place);
+    EXPECT_FALSE(allowed_motions(now).gives_vram);
 
     now.under_way.fetching = 4;
     now.under_way.coming_bytes = 128 * MiB;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A program's place in its own past, told by blocks it touches seldom.
+// A program's point in its own past, told by blocks it touches seldom.
 #include "policy/landmarks.hpp"
 
 #include <random>
@@ -38,21 +38,21 @@ protected:
         return 100 + landmark * apart;
     }
     // Work touches it.
-    landmarks::place come(std::uint32_t landmark, std::uint64_t work)
+    landmarks::point come(std::uint32_t landmark, std::uint64_t work)
     {
         history &of = past_[base(landmark)];
         marks_.passed(false);
         marks_.begin(work);
         marks_.look_at(of, {base(landmark), 0, 0});
-        const landmarks::place told =
-            marks_.any() ? marks_.tell(steps) : landmarks::place();
+        const landmarks::point told =
+            marks_.any() ? marks_.tell(steps) : landmarks::point();
         of.noted = work;
         return told;
     }
     // Those from one on come as they did.
-    landmarks::place come_on(std::uint32_t from, std::uint32_t to)
+    landmarks::point come_on(std::uint32_t from, std::uint32_t to)
     {
-        landmarks::place told;
+        landmarks::point told;
         for (std::uint32_t i = from; i < to; i++)
             told = come(i, now + i * apart);
         return told;
@@ -71,14 +71,14 @@ TEST_F(Landmarks, TellThePlaceOnceEnoughCameAsFarFromEachOtherAsBefore)
         EXPECT_FALSE(marks_.lead());
     }
     EXPECT_TRUE(marks_.are_lost());
-    const landmarks::place told = come(5, now + 5 * apart);
+    const landmarks::point told = come(5, now + 5 * apart);
     EXPECT_EQ(told.step, step(5));
     EXPECT_FALSE(told.as_foreseen);
     EXPECT_TRUE(marks_.lead());
     EXPECT_FALSE(marks_.are_lost());
     // From there on they are expected, a little sooner or later.
     for (std::uint32_t i = 6; i < count; i++) {
-        const landmarks::place next = come(i, now + i * apart + i % 3);
+        const landmarks::point next = come(i, now + i * apart + i % 3);
         EXPECT_EQ(next.step, step(i));
         EXPECT_TRUE(next.as_foreseen);
     }

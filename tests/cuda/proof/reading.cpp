@@ -125,7 +125,7 @@ std::int64_t number_in(std::string_view text)
 }
 
 // An address between brackets: a register, a uniform one, and a number.
-struct place
+struct address
 {
     std::uint16_t reg = proof::no_register;
     std::uint16_t uniform = proof::no_register;
@@ -133,9 +133,9 @@ struct place
     bool is_described = false; // by a uniform register before the brackets
 };
 
-place place_in(std::string text)
+address address_in(std::string text)
 {
-    place made;
+    address made;
     if (text.substr(0, 5) == "desc[") {
         const auto end = text.find(']');
         made.is_described = true;
@@ -400,7 +400,7 @@ private:
         // c[0x0][R1+0x160]
         const std::string &from = text_.operands.back();
         const auto second = from.rfind('[');
-        const place at = place_in(from.substr(second));
+        const address at = address_in(from.substr(second));
         expect(from[0] == 'c' && from[1] == '[', "its bank");
         expect(is_.b.is == proof::operand::kind::constant &&
                    number_in(from.substr(2, from.find(']') - 2)) == is_.b.bank,
@@ -574,13 +574,13 @@ private:
 
     void compare_access()
     {
-        std::vector<std::string> places;
+        std::vector<std::string> addresses;
         for (const std::string &each : text_.operands)
             if (each.find('[') != std::string::npos)
-                places.push_back(each);
-        if (places.empty())
+                addresses.push_back(each);
+        if (addresses.empty())
             return; // of no address
-        const place at = place_in(places.back());
+        const address at = address_in(addresses.back());
         expect(at.reg == register_of(is_.a), "the register of its address");
         // Before sm_90 the text leaves the descriptor out.
         if (from_.sm >= 90 || at.uniform != proof::no_register)

@@ -40,7 +40,7 @@ public:
     unwatched &operator=(const unwatched &) = delete;
 };
 
-struct place
+struct memory_kinds
 {
     bool pageable = false;
     bool vram = false;
@@ -60,7 +60,7 @@ int kind_of(const mapping &of)
 // Memory of one allocation, or of mappings by handle side by side; from one of
 // these to another there is no way.
 CUresult check(context &where, std::uintptr_t base, std::size_t bytes,
-               side expected, bool write, place &out)
+               side expected, bool write, memory_kinds &out)
 {
     const std::uintptr_t end = base + bytes;
     if (end < base || base == 0)
@@ -319,7 +319,7 @@ CUresult make(context &where, block_copy what, bool snapshot, operation &out,
         out.run = [] {};
         return CUDA_SUCCESS;
     }
-    place dst, src;
+    memory_kinds dst, src;
     if (CUresult r = check(what.dst_owner ? *what.dst_owner : where, what.dst,
                            extent(what.width, what.height, what.depth,
                                   what.dst_pitch, what.dst_slice),
@@ -372,7 +372,7 @@ CUresult make(context &where, const fill &what, operation &out)
     if (what.dst % what.element ||
         (what.height > 1 && (what.pitch < row || what.pitch % what.element)))
         return CUDA_ERROR_INVALID_VALUE;
-    place dst;
+    memory_kinds dst;
     if (CUresult r =
             check(where, what.dst, extent(row, what.height, 1, what.pitch, 0),
                   side::device, true, dst))

@@ -156,26 +156,26 @@ CUresult append(graph_exec &out, const graph &from,
                 const std::vector<std::size_t> &before,
                 std::vector<std::size_t> &ends)
 {
-    std::map<const node *, std::size_t> place;
-    while (place.size() < from.nodes.size()) {
+    std::map<const node *, std::size_t> number;
+    while (number.size() < from.nodes.size()) {
         bool moved = false;
         for (const auto &one : from.nodes) {
-            if (place.contains(one.get()) ||
+            if (number.contains(one.get()) ||
                 !std::all_of(one->after.begin(), one->after.end(),
-                             [&](node *n) { return place.contains(n); }))
+                             [&](node *n) { return number.contains(n); }))
                 continue;
             if (graph_memory *memory = memory_of(one->op))
                 if (!memory->take())
                     return CUDA_ERROR_OUT_OF_MEMORY;
             std::vector<std::size_t> after = before;
             for (const node *n : one->after)
-                after.push_back(place[n]);
+                after.push_back(number[n]);
             if (const graph *child = child_of(one->op)) {
                 const std::vector<std::size_t> first = after;
                 if (CUresult r = append(out, *child, first, after))
                     return r;
             }
-            place[one.get()] = out.steps.size();
+            number[one.get()] = out.steps.size();
             ends.push_back(out.steps.size());
             out.steps.push_back({one.get(), one->op});
             out.after.push_back(std::move(after));

@@ -9,7 +9,7 @@
 
 namespace emuv::cuda {
 
-/// A parameter's place among the bytes of all of them.
+/// A parameter's offset among the bytes of all of them.
 struct kernel_parameter
 {
     std::size_t offset = 0;

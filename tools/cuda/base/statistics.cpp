@@ -79,8 +79,8 @@ int make_file(const char *stem, char (&path)[PATH_MAX])
     return -1;
 }
 
-// Takes the place now: a full file system would end the process later.
-bool take_place(int fd, std::size_t bytes)
+// Takes the storage now: a full file system would end the process later.
+bool take_storage(int fd, std::size_t bytes)
 {
     for (;;) {
         if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
@@ -98,7 +98,7 @@ void *map_named(const char *stem, std::size_t bytes)
     const int fd = make_file(stem, path);
     if (fd < 0)
         return nullptr;
-    if (set_length(fd, bytes) && take_place(fd, bytes))
+    if (set_length(fd, bytes) && take_storage(fd, bytes))
         if (void *const at = map(fd, bytes))
             return at;
     const int error = errno;

@@ -52,7 +52,7 @@ struct charged_bytes
     bool any() const { return most_vram != 0 || most_beyond() != 0; }
 };
 
-/// Bytes that were copied between VRAM and one place beyond it.
+/// Bytes that were copied between VRAM and one tier beyond it.
 struct moved_bytes
 {
     std::uint64_t fetched_bytes = 0; ///< to VRAM

@@ -41,7 +41,7 @@ std::uint64_t rounded(double value)
                              : static_cast<std::uint64_t>(value + 0.5);
 }
 
-// "41.2", to one place.
+// "41.2", to one decimal.
 std::string tenths(double value)
 {
     const std::uint64_t all = rounded(value * 10);
@@ -129,7 +129,7 @@ void add_steps(const device_statistics &of, summary &to)
     to.untrusted_ns = std::min(to.untrusted_ns, to.took_ns);
 }
 
-void add_places(const device_statistics &of, summary &to)
+void add_tiers(const device_statistics &of, summary &to)
 {
     for (unsigned card = 0; card < max_devices; card++)
         if (const lent_bytes &one = of.charged.lent[card]; one.limit > 0)
@@ -331,12 +331,12 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
                              part_text(of.limit_ns, of.took_ns).c_str()));
 }
 
-// A line for each place beyond VRAM.
-void describe_places(const summary &of, std::vector<std::string> &lines)
+// A line for each tier beyond VRAM.
+void describe_tiers(const summary &of, std::vector<std::string> &lines)
 {
     lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", "beyond VRAM",
                          "HELD", "OF", "AT MOST", "FETCHED", "EVICTED"));
-    for (const summary::place &each : of.beyond) {
+    for (const summary::tier &each : of.beyond) {
         const std::string name =
             each.card < 0 ? "system RAM" : text("peer:%d", each.card);
         lines.push_back(text("  %-12s %10s %10s %10s %12s %12s", name.c_str(),
@@ -413,7 +413,7 @@ summary summarize(const device_statistics &of, bool moves)
     made.stopped = string_of(of.stopped);
     made.steps_ever = of.steps;
     made.round = of.round;
-    add_places(of, made);
+    add_tiers(of, made);
     add_steps(of, made);
     add_lists(of, made);
     if (made.steps > 0 && made.link_rate > 0) {
@@ -442,7 +442,7 @@ std::vector<std::string> describe(const summary &what, bool moves)
                              "device lies there",
                              show_size(what.charged.lends).text));
     if (what.is_lent())
-        describe_places(what, lines);
+        describe_tiers(what, lines);
     if (what.charged.most_beyond() == 0) {
         lines.emplace_back("  all of its memory is in VRAM: emuV does not make "
                            "it slow");

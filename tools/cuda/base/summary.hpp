@@ -26,8 +26,8 @@ struct summary
         double waited_ns = 0;
     };
 
-    /// A place for memory beyond the share.
-    struct place
+    /// A tier of memory beyond the share.
+    struct tier
     {
         int card = -1; ///< whose VRAM it is; -1: system RAM
         std::uint64_t limit_bytes = 0;
@@ -38,7 +38,7 @@ struct summary
 
     treatment is = treatment::resident;
     charged_bytes charged;
-    std::vector<place> beyond; ///< cards that lend, and system RAM
+    std::vector<tier> beyond; ///< cards that lend, and system RAM
     std::uint64_t link_rate = 0;
     std::uint64_t card_bytes = 0;
     std::uint64_t share_bytes = 0;

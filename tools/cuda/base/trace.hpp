@@ -26,7 +26,7 @@ public:
 
     /// Called once, before other threads use the object. If another process
     /// records in @p path, the file is "PATH.PID" instead.
-    /// @return 0 or an errno; ESPIPE where the file cannot be written in places
+    /// @return 0 or an errno; ESPIPE where the file has no offsets
     int open(const char *path);
 
     /// Lets go of the parent's file, in the child of a fork(): nothing is
@@ -47,7 +47,7 @@ public:
 
     /// One bar in one row of the picture.
     /// @param address, bytes  the memory it is about
-    /// @param card  that lends the place beyond VRAM; -1: none does
+    /// @param card  that lends the memory beyond VRAM; -1: none does
     void span(row where, const char *name, std::uint64_t start_ns,
               std::uint64_t end_ns, std::uint64_t address, std::uint64_t bytes,
               std::uint64_t next_use, int card = -1);
@@ -97,7 +97,7 @@ private:
     std::atomic<bool> on_{false};
     std::mutex lock_; // guards all below: one event at a time
     int fd_ = -1;
-    std::uint64_t end_ = 0; // the place of the array's end
+    std::uint64_t end_ = 0; // the offset of the array's end
     std::string text_;      // what is written; kept for its capacity
     std::vector<counted> counted_;
 };

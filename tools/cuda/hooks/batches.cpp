@@ -146,14 +146,14 @@ copy_side side_of(CUmemcpy3DOperand &asked, const CUextent3D &size,
     copy_side side;
     if (asked.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
         return side;
-    auto &place = asked.op.ptr;
-    if (place.rowLength == 0)
-        place.rowLength = size.width;
-    if (place.layerHeight == 0)
-        place.layerHeight = size.height;
-    side.at = place.ptr;
-    side.pitch = place.rowLength * element;
-    side.slice = side.pitch * place.layerHeight;
+    auto &pointer = asked.op.ptr;
+    if (pointer.rowLength == 0)
+        pointer.rowLength = size.width;
+    if (pointer.layerHeight == 0)
+        pointer.layerHeight = size.height;
+    side.at = pointer.ptr;
+    side.pitch = pointer.rowLength * element;
+    side.slice = side.pitch * pointer.layerHeight;
     return side;
 }
 

@@ -27,8 +27,8 @@ CUresult opens(CUdeviceptr *at, Call from_driver)
     if (!ours || !ours.table().others().counts())
         return from_driver();
     // The context may go as soon as the driver has answered.
-    foreign::place where{current_device(ours->calls), nullptr,
-                         ours.table().next_serial()};
+    foreign::opening where{current_device(ours->calls), nullptr,
+                           ours.table().next_serial()};
     ours->calls.cuCtxGetCurrent(&where.context);
     const CUresult result = from_driver();
     if (result != CUDA_SUCCESS)

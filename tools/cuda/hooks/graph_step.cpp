@@ -206,15 +206,15 @@ const char *put_in_order(CUgraph graph, std::vector<CUgraphNode> &out)
                                       data.data(), &edges) != CUDA_SUCCESS)
         return not_told;
     const std::size_t count = nodes.size();
-    std::map<CUgraphNode, std::size_t> places;
+    std::map<CUgraphNode, std::size_t> indices;
     for (std::size_t i = 0; i < count; i++)
-        places[nodes[i]] = i;
+        indices[nodes[i]] = i;
     std::vector<std::vector<std::size_t>> then(count);
     std::vector<std::size_t> waits_for(count);
     for (std::size_t i = 0; i < edges; i++) {
-        const auto first = places.find(from[i]);
-        const auto second = places.find(to[i]);
-        if (first == places.end() || second == places.end())
+        const auto first = indices.find(from[i]);
+        const auto second = indices.find(to[i]);
+        if (first == indices.end() || second == indices.end())
             return not_told;
         then[first->second].push_back(second->second);
         waits_for[second->second]++;
@@ -383,14 +383,14 @@ bool kernel_step::take(const CUDA_KERNEL_NODE_PARAMS &params)
 {
     const state *const ours = current_state();
     std::vector<unsigned char> values;
-    std::vector<std::size_t> places;
+    std::vector<std::size_t> offsets;
     if (params.kernelParams != nullptr) {
         std::vector<kernel_parameter> layout;
         if (ours == nullptr ||
             !ask_parameters(ours->calls, function_of(params), layout))
             return false;
         for (std::size_t i = 0; i < layout.size(); i++) {
-            places.push_back(values.size());
+            offsets.push_back(values.size());
             const auto *const from =
                 static_cast<const unsigned char *>(params.kernelParams[i]);
             values.insert(values.end(), from, from + layout[i].bytes);
@@ -415,7 +415,7 @@ bool kernel_step::take(const CUDA_KERNEL_NODE_PARAMS &params)
     params_ = params;
     params_.kernelParams = params_.extra = nullptr;
     values_ = std::move(values);
-    places_ = std::move(places);
+    offsets_ = std::move(offsets);
     packed_ = buffer != nullptr;
     return true;
 }
@@ -463,8 +463,8 @@ void kernel_step::give(arguments &out)
     out.extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
     out.extra[3] = &out.bytes;
     out.extra[4] = CU_LAUNCH_PARAM_END;
-    for (const std::size_t place : places_)
-        out.each.push_back(values_.data() + place);
+    for (const std::size_t offset : offsets_)
+        out.each.push_back(values_.data() + offset);
 }
 
 void kernel_step::name(std::vector<CUdeviceptr> &out,

@@ -54,7 +54,7 @@ private:
 
     CUDA_KERNEL_NODE_PARAMS params_{};
     std::vector<unsigned char> values_; // of all parameters, one after another
-    std::vector<std::size_t> places_;   // of each, among those
+    std::vector<std::size_t> offsets_;  // of each, among those
     bool packed_ = false;               // given as one buffer, not each alone
     unsigned cluster_ = 1;              // blocks of one
     std::vector<CUlaunchAttribute> attributes_;

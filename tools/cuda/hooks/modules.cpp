@@ -9,7 +9,7 @@ using namespace emuv::cuda;
 
 namespace {
 
-// A handle, by the place that the driver wrote it to.
+// A handle, by the address that the driver wrote it to.
 template <typename Handle>
 const void *made_at(const Handle *at)
 {

@@ -62,8 +62,8 @@ std::size_t rows_of(const CUDA_MEMCPY3D &copy);
 std::size_t rows_of(const CUDA_MEMSET_NODE_PARAMS &fill);
 
 // Adds a copy or a fill, as however many nodes it takes.
-// @param add  makes one: its place, the nodes before it, with the data of these
-//   edges or null, and its part
+// @param add  makes one: out, the nodes before it, with the data of these edges
+//   or null, and its part
 template <typename Params, typename Add>
 CUresult add_node(CUgraphNode *node, CUgraph graph, CUcontext context,
                   const CUgraphNode *after, const CUgraphEdgeData *edges,

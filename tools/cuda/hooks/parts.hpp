@@ -77,7 +77,7 @@ CUresult in_line(memory *table, CUdeviceptr to, CUdeviceptr from,
                     });
 }
 
-/// A description's own fields that place one side of a copy.
+/// A description's own fields that describe one side of a copy.
 struct described_side
 {
     CUmemorytype type;

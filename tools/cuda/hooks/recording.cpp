@@ -258,11 +258,11 @@ constexpr auto host_function =
 // ---- Copies and fills
 
 // The addresses of a side, whichever it is.
-CUdeviceptr place_of(CUdeviceptr at)
+CUdeviceptr as_address(CUdeviceptr at)
 {
     return at;
 }
-CUdeviceptr place_of(const void *at)
+CUdeviceptr as_address(const void *at)
 {
     return reinterpret_cast<CUdeviceptr>(at);
 }
@@ -275,7 +275,7 @@ constexpr auto copy = [](recorder &to, auto real, auto target, auto source,
         CUstream order = nullptr;
         ((order = stream), ...);
         to.copied(when, kind, sizeof...(stream) == 0, in<own>(order),
-                  place_of(target), place_of(source), bytes);
+                  as_address(target), as_address(source), bytes);
     });
 };
 
@@ -296,7 +296,7 @@ CUdeviceptr described(CUmemorytype type, const void *host, CUdeviceptr device,
 {
     if (type == CU_MEMORYTYPE_ARRAY)
         return 0;
-    return (type == CU_MEMORYTYPE_HOST ? place_of(host) : device) + offset;
+    return (type == CU_MEMORYTYPE_HOST ? as_address(host) : device) + offset;
 }
 
 tape::copy_kind way_of(CUmemorytype to, CUmemorytype from)

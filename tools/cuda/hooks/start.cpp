@@ -515,7 +515,7 @@ bool wants_proofs(const settings &asked)
 proofs *make_proofs(const settings &asked, const driver &calls, int devices)
 {
     const auto *const folder =
-        new proof::cache::place(proof::cache::usual_folder());
+        new proof::cache::path_buffer(proof::cache::usual_folder());
     return new proofs(architecture_of(calls, devices), folder->path,
                       asked.move == move_kind::check);
 }
@@ -607,7 +607,7 @@ void open_page(state &made, const std::vector<ledger *> &ledgers, bool can_move)
     }
 }
 
-// The place where a mover publishes its figures; null if there is none.
+// The page on which a mover publishes its figures; null if there is none.
 device_statistics *page_of(const state &made, int device)
 {
     return made.page.head() != nullptr
@@ -703,7 +703,7 @@ CUresult start_locked()
     made->executable = new graphs(made->calls, made->shares->stream_pools());
     made->beyond = host;
     kept = asked.moves() && asked.move != move_kind::check
-               ? new remembered(remembered::usual_place())
+               ? new remembered(remembered::usual_file())
                : nullptr;
     if (can_move && wants_proofs(asked))
         made->proving = make_proofs(asked, made->calls, devices);

@@ -10,7 +10,7 @@ namespace emuv::cuda {
 namespace {
 
 // The lower bits of a key say where its record lies.
-std::uint64_t place_of(std::uint64_t key)
+std::uint64_t index_of(std::uint64_t key)
 {
     return key % advised::most_keys;
 }
@@ -38,7 +38,7 @@ mover::part to_the_end(const memory::told_of &of, mover::part in)
 
 } // namespace
 
-void advised::counts::add(const places &found)
+void advised::counts::add(const whereabouts &found)
 {
     accesses.fetch_add(1, std::memory_order_relaxed);
     vram_bytes.fetch_add(found.vram_bytes, std::memory_order_relaxed);
@@ -91,24 +91,24 @@ void advised::take_back(const record &which)
         moves->forget_advice(to_the_end(which.of, which.in), which.said);
 }
 
-// The same as places_of(). They are used about now.
-std::optional<advised::places> advised::access(const record &which)
+// The same as whereabouts_of(). They are used about now.
+std::optional<advised::whereabouts> advised::access(const record &which)
 {
     if (mover *const moves = mover_of(which))
         return moves->access(which.in);
-    return places_of(which);
+    return whereabouts_of(which);
 }
 
 // The places of a key's bytes, and their units' moves so far.
 // @return nothing where the allocation is gone
-std::optional<advised::places> advised::places_of(const record &which)
+std::optional<advised::whereabouts> advised::whereabouts_of(const record &which)
 {
     if (mover *const moves = mover_of(which))
         return moves->find(which.in);
     const memory::told_of &of = which.of;
     if (!is_there(of))
         return {};
-    places out;
+    whereabouts out;
     CUdeviceptr at = which.in.at;
     std::uint64_t bytes = which.in.bytes;
     while (bytes > 0) {
@@ -144,7 +144,7 @@ int advised::add(CUdeviceptr at, std::uint64_t bytes, int priority,
         return EMUV_ADVICE_ADDRESS;
     made->in = {at, bytes, of.identity};
     made->said.priority = priority;
-    const auto found = places_of(*made);
+    const auto found = whereabouts_of(*made);
     mover *const moves = mover_of(*made);
     if (!found ||
         (moves != nullptr && moves->rank(to_the_end(of, made->in), priority) ==
@@ -182,7 +182,7 @@ int advised::tell_lasting(record &which, hint what)
         return EMUV_ADVICE_KEY;
     if (said == next) {
         // The answer says whether the memory is there all the same.
-        return places_of(which) ? EMUV_ADVICE_OK : EMUV_ADVICE_FREED;
+        return whereabouts_of(which) ? EMUV_ADVICE_OK : EMUV_ADVICE_FREED;
     }
     const auto answer = advise(which, what);
     if (answer == mover::answer::done)
@@ -195,7 +195,7 @@ int advised::forget(std::uint64_t key)
     record_ref gone;
     {
         const std::lock_guard guard(lock_);
-        const std::uint64_t at = place_of(key);
+        const std::uint64_t at = index_of(key);
         if (at >= keys_.size() || !keys_[at] || keys_[at]->key != key)
             return EMUV_ADVICE_KEY;
         gone = std::exchange(keys_[at], {});
@@ -210,7 +210,7 @@ int advised::forget(std::uint64_t key)
 advised::record_ref advised::find(std::uint64_t key)
 {
     const std::lock_guard guard(lock_);
-    const std::uint64_t at = place_of(key);
+    const std::uint64_t at = index_of(key);
     return at < keys_.size() && keys_[at] && keys_[at]->key == key
                ? keys_[at]
                : record_ref();
@@ -248,7 +248,7 @@ int advised::where(std::uint64_t key, emuv_advice_place &out)
     const record_ref which = find(key);
     if (!which)
         return EMUV_ADVICE_KEY;
-    const auto found = places_of(*which);
+    const auto found = whereabouts_of(*which);
     if (!found)
         return EMUV_ADVICE_FREED;
     out.bytes[EMUV_TIER_VRAM] = found->vram_bytes;
@@ -269,7 +269,7 @@ int advised::stats(std::uint64_t key, emuv_advice_stats &out)
         const record_ref which = find(key);
         if (!which)
             return EMUV_ADVICE_KEY;
-        const auto found = places_of(*which);
+        const auto found = whereabouts_of(*which);
         if (!found)
             return EMUV_ADVICE_FREED;
         which->used.show(out);

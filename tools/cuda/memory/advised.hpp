@@ -49,7 +49,7 @@ public:
     static constexpr std::size_t most_keys = std::size_t{1} << 20;
 
 private:
-    using places = mover::whereabouts;
+    using whereabouts = mover::whereabouts;
 
     // Counts of accesses. Any thread adds to them.
     struct counts
@@ -58,7 +58,7 @@ private:
         std::atomic<std::uint64_t> vram_bytes{0};
         std::atomic<std::uint64_t> ram_bytes{0};
 
-        void add(const places &found);
+        void add(const whereabouts &found);
         void show(emuv_advice_stats &out) const;
     };
     struct record : counted
@@ -79,8 +79,8 @@ private:
     [[nodiscard]] mover *mover_of(const record &which) const;
     mover::answer advise(const record &which, hint what);
     void take_back(const record &which);
-    std::optional<places> places_of(const record &which);
-    std::optional<places> access(const record &which);
+    std::optional<whereabouts> whereabouts_of(const record &which);
+    std::optional<whereabouts> access(const record &which);
     int tell_lasting(record &which, hint what);
 
     memory &table_;
@@ -89,7 +89,7 @@ private:
     std::mutex lock_;    // guards the rest
     // By the lower bits of their keys. The upper bits count all keys.
     std::vector<record_ref> keys_;
-    std::vector<std::uint32_t> unused_; // places there
+    std::vector<std::uint32_t> unused_; // indices there
     std::uint64_t last_ = 0;            // how many keys there have been
 };
 

@@ -24,7 +24,7 @@ void foreign::uncharge(int device, std::uint64_t bytes)
     budget_.uncharge_vram(device, bytes);
 }
 
-bool foreign::open(const key &which, const place &where, std::uint64_t bytes)
+bool foreign::open(const key &which, const opening &where, std::uint64_t bytes)
 {
     if (!counts_)
         return true;
@@ -103,7 +103,7 @@ bool foreign::is_in(const opened_memory &of, CUcontext context)
     return context != nullptr && of.where.context == context;
 }
 
-bool foreign::has_gone_locked(const place &where) const
+bool foreign::has_gone_locked(const opening &where) const
 {
     const auto found = gone_.find(where.context);
     return where.context != nullptr && found != gone_.end() &&

@@ -43,8 +43,8 @@ public:
     /// True if such memory is charged.
     [[nodiscard]] bool counts() const { return counts_; }
 
-    /// The place that memory is opened in.
-    struct place
+    /// The way that memory is opened.
+    struct opening
     {
         int device = 0;
         CUcontext context = nullptr; ///< with which it goes; or null
@@ -54,7 +54,7 @@ public:
     /// Nothing is charged if its context has gone meanwhile.
     /// @param bytes  as far as that is known; 0 for nothing yet
     /// @return false if there is no room. Then it is not open.
-    bool open(const key &which, const place &where, std::uint64_t bytes);
+    bool open(const key &which, const opening &where, std::uint64_t bytes);
     /// A handle of memory that is mapped at an address was retained. Nothing
     /// happens if that memory is no other's.
     void open_again(const key &which, CUdeviceptr at);
@@ -99,7 +99,7 @@ private:
     // Guarded by the lock.
     struct opened_memory : counted
     {
-        place where;
+        opening where;
         std::uint64_t bytes = 0;
         unsigned opened = 0; // times, under its key
         unsigned uses = 0;   // times it was opened, or is mapped
@@ -118,7 +118,7 @@ private:
     void let_go(opened_memory &of);
     void let_go_locked(opened_memory &of);
     void let_go_of_all_locked(opened_memory &of);
-    bool has_gone_locked(const place &where) const;
+    bool has_gone_locked(const opening &where) const;
     static table::iterator find_in(table &all, const key &which);
     static bool is_in(const opened_memory &of, CUcontext context);
     mappings take(CUdeviceptr at, std::uint64_t bytes);

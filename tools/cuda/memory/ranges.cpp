@@ -74,7 +74,7 @@ template <typename Backed>
 CUresult ranges::make(std::uint64_t bytes, int device, placing where,
                       range &made, Backed backed)
 {
-    place at{.bytes = round_up(bytes, chunk_bytes), .device = device};
+    reservation at{.bytes = round_up(bytes, chunk_bytes), .device = device};
     if (at.bytes < bytes) // wrapped
         return CUDA_ERROR_OUT_OF_MEMORY;
     // A range that can never fit needs no addresses.
@@ -107,7 +107,7 @@ CUresult ranges::make(std::uint64_t bytes, int device, placing where,
 // Left alone, the driver starts in the first GiB of the address space. There,
 // any two small numbers in a launch's parameters make an address. So the search
 // starts where pointers look like nothing else. The driver may still choose
-// another place: its answer counts.
+// other addresses: its answer counts.
 CUresult ranges::reserve(std::uint64_t bytes, CUdeviceptr &base)
 {
 #ifndef __SANITIZE_THREAD__ // which keeps programs out of that part
@@ -134,13 +134,13 @@ CUresult ranges::reserve(std::uint64_t bytes, CUdeviceptr &base)
     return calls_.cuMemAddressReserve(&base, bytes, chunk_bytes, 0, 0);
 }
 
-std::uint64_t ranges::unit_bytes_at(const place &at) const
+std::uint64_t ranges::unit_bytes_at(const reservation &at) const
 {
     return unit_for(at.bytes, movers_.of(at.device) != nullptr);
 }
 
 // Charges and maps a whole range, or leaves nothing behind.
-CUresult ranges::back(const place &at, placing where, backing &made)
+CUresult ranges::back(const reservation &at, placing where, backing &made)
 {
     backing fresh;
     CUresult result = CUDA_SUCCESS;
@@ -174,8 +174,8 @@ CUresult ranges::back(const place &at, placing where, backing &made)
     return CUDA_SUCCESS;
 }
 
-// Charges and maps what is beyond the share, each charge at its place.
-CUresult ranges::map_beyond(const place &at, std::uint64_t unit_bytes,
+// Charges and maps what is beyond the share, each charge at its address.
+CUresult ranges::map_beyond(const reservation &at, std::uint64_t unit_bytes,
                             backing &made)
 {
     const int fd = budget_.ledger_of(at.device).region_fd();
@@ -215,7 +215,7 @@ CUresult ranges::map_beyond(const place &at, std::uint64_t unit_bytes,
 // moves cost the same whatever its size. So only whole ones are taken, if there
 // is system RAM for all that is left.
 // @return the bytes charged
-std::uint64_t ranges::charge_vram(const place &at) const
+std::uint64_t ranges::charge_vram(const reservation &at) const
 {
     const std::uint64_t share =
         budget_.charge_share_of_vram(at.device, at.bytes);
@@ -232,7 +232,7 @@ std::uint64_t ranges::charge_vram(const place &at) const
 
 // A card may be full before the share is. Then VRAM is taken in smaller
 // pieces, and the rest spills.
-CUresult ranges::map_vram(const place &at, std::uint64_t bytes,
+CUresult ranges::map_vram(const reservation &at, std::uint64_t bytes,
                           std::vector<unit> &units) const
 {
     const auto vram = properties_of(CU_MEM_LOCATION_TYPE_DEVICE, at.device);
@@ -286,7 +286,8 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
 }
 
 // @return whether its units move from here on
-bool ranges::hand_over(const place &at, CUcontext context, backing &made) const
+bool ranges::hand_over(const reservation &at, CUcontext context,
+                       backing &made) const
 {
     mover *const moves = movers_.of(at.device);
     // Launches are searched only for addresses of that kind.
@@ -302,7 +303,7 @@ bool ranges::hand_over(const place &at, CUcontext context, backing &made) const
 
 // Puts the range where peer_enabled() finds it. Opens it to the peers that were
 // enabled while it was made.
-void ranges::enter(const place &at, backing made)
+void ranges::enter(const reservation &at, backing made)
 {
     const std::uint64_t bytes = open_bytes(at, made);
     std::uint64_t late = 0;
@@ -316,7 +317,7 @@ void ranges::enter(const place &at, backing made)
 
 CUresult ranges::let_go(CUdeviceptr at, std::uint64_t bytes)
 {
-    place of;
+    reservation of;
     bool is_all = false;
     {
         const std::lock_guard guard(lock_);
@@ -352,7 +353,7 @@ CUresult ranges::drop(CUdeviceptr base)
     }
     if (gone.empty())
         return CUDA_ERROR_INVALID_VALUE;
-    const place &at = gone.mapped().where;
+    const reservation &at = gone.mapped().where;
     backing &behind = gone.mapped().behind;
     mover::remains left;
     mover *const moves = movers_.of(at.device);
@@ -405,7 +406,7 @@ void ranges::uncharge(int device, const backing &gone) const
 }
 
 // Access is set on handles; registered pages have it.
-std::uint64_t ranges::open_bytes(const place &at, const backing &of) const
+std::uint64_t ranges::open_bytes(const reservation &at, const backing &of) const
 {
     return host_.by_handle() ? at.bytes : of.vram_bytes;
 }
@@ -495,7 +496,7 @@ std::optional<stretch> ranges::stretch_at(CUdeviceptr at)
             all_, at, [](const record &each) { return each.where.bytes; });
         if (found == all_.end())
             return {};
-        const place &where = found->second.where;
+        const reservation &where = found->second.where;
         const backing &behind = found->second.behind;
         device = where.device;
         out.left = where.bytes - (at - where.base);

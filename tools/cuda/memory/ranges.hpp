@@ -20,7 +20,7 @@
 
 namespace emuv::cuda {
 
-/// The place that a range is to have.
+/// The memory that a range is to have.
 enum class placing
 {
     vram_first,   ///< as much as there is room for; the rest in system RAM
@@ -97,13 +97,13 @@ public:
     std::optional<stretch> stretch_at(CUdeviceptr at);
 
 private:
-    struct place
+    struct reservation
     {
         CUdeviceptr base = 0;
         std::uint64_t bytes = 0;
         int device = 0;
     };
-    // The memory mapped at a place, and its charges. If a mover has the range,
+    // The memory mapped there, and its charges. If a mover has the range,
     // this is its first state, until the mover gives back its units.
     struct backing
     {
@@ -116,7 +116,7 @@ private:
     };
     struct record
     {
-        place where;
+        reservation where;
         backing behind;
         std::uint64_t let_go_bytes = 0;
     };
@@ -125,20 +125,21 @@ private:
     CUresult make(std::uint64_t bytes, int device, placing where, range &made,
                   Backed backed);
     CUresult reserve(std::uint64_t bytes, CUdeviceptr &base);
-    CUresult back(const place &at, placing where, backing &made);
-    std::uint64_t unit_bytes_at(const place &at) const;
-    std::uint64_t charge_vram(const place &at) const;
-    CUresult map_beyond(const place &at, std::uint64_t unit_bytes,
+    CUresult back(const reservation &at, placing where, backing &made);
+    std::uint64_t unit_bytes_at(const reservation &at) const;
+    std::uint64_t charge_vram(const reservation &at) const;
+    CUresult map_beyond(const reservation &at, std::uint64_t unit_bytes,
                         backing &made);
-    CUresult map_vram(const place &at, std::uint64_t bytes,
+    CUresult map_vram(const reservation &at, std::uint64_t bytes,
                       std::vector<unit> &units) const;
     std::vector<ram_charge> charge_ram(int device, std::uint64_t bytes,
                                        std::uint64_t unit_bytes);
-    bool hand_over(const place &at, CUcontext context, backing &made) const;
-    void enter(const place &at, backing made);
+    bool hand_over(const reservation &at, CUcontext context,
+                   backing &made) const;
+    void enter(const reservation &at, backing made);
     CUresult unmap(const backing &gone, const mover::remains &left) const;
     void uncharge(int device, const backing &gone) const;
-    std::uint64_t open_bytes(const place &at, const backing &of) const;
+    std::uint64_t open_bytes(const reservation &at, const backing &of) const;
     std::uint64_t who_reads(int device);
     CUresult open(CUdeviceptr base, std::uint64_t bytes,
                   std::uint64_t to) const;

@@ -70,14 +70,14 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
                           const std::vector<block_ref> &blocks,
                           const schedule &uses) const
 {
-    std::vector<candidate> places;
+    std::vector<candidate> candidates;
     std::vector<placed_unit> units;
     for (const block_ref &each : blocks) {
         if (each->fixed)
             continue;
-        const std::size_t begin = places.size();
+        const std::size_t begin = candidates.size();
         for (std::size_t i = 0; i < each->slots.size(); i++) {
-            places.push_back({each, i, 0});
+            candidates.push_back({each, i, 0});
             const slot &one = each->slots[i];
             units.push_back(
                 {one.bytes, 0, 0, one.said.pinned, one.said.priority});
@@ -96,8 +96,8 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
     lock.unlock();
     const auto chosen = choose_places(units, excess);
     lock_soon(lock);
-    for (std::size_t i = 0; i < places.size(); i++)
-        places[i].unit().stays_away = chosen[i];
+    for (std::size_t i = 0; i < candidates.size(); i++)
+        candidates[i].unit().stays_away = chosen[i];
 }
 
 } // namespace emuv::cuda

@@ -93,24 +93,24 @@ barriers::ticket barriers::take()
     if (!usable_)
         return none;
     for (std::size_t i = 0; i <= most; i++) {
-        if (++last_ != none && taken_[place(last_)] == none)
-            return taken_[place(last_)] = last_;
+        if (++last_ != none && taken_[index_of(last_)] == none)
+            return taken_[index_of(last_)] = last_;
     }
     return none;
 }
 
 void barriers::put(ticket which)
 {
-    if (taken_[place(which)] == which)
-        taken_[place(which)] = none;
+    if (taken_[index_of(which)] == which)
+        taken_[index_of(which)] = none;
 }
 
 bool barriers::raise(ticket which, CUstream stream) const
 {
-    return raise_at(words_[place(which)], which, stream);
+    return raise_at(words_[index_of(which)], which, stream);
 }
 
-// A ticket's word lets those of the same place go that were before it, too.
+// A ticket's word lets those of the same index go that were before it, too.
 bool barriers::raise_at(words &at, ticket which, CUstream stream) const
 {
     return calls_.cuStreamWriteValue32_v2(stream, address_of(at.reached), which,
@@ -122,14 +122,14 @@ bool barriers::raise_at(words &at, ticket which, CUstream stream) const
 
 bool barriers::is_reached(ticket which) const
 {
-    const std::uint32_t now = std::atomic_ref(words_[place(which)].reached)
+    const std::uint32_t now = std::atomic_ref(words_[index_of(which)].reached)
                                   .load(std::memory_order_acquire);
     return static_cast<std::int32_t>(now - which) >= 0;
 }
 
 void barriers::lower(ticket which)
 {
-    std::atomic_ref(words_[place(which)].lowered)
+    std::atomic_ref(words_[index_of(which)].lowered)
         .store(which, std::memory_order_release);
 }
 

@@ -71,7 +71,7 @@ private:
         alignas(64) std::uint32_t lowered;
     };
 
-    static std::size_t place(ticket which) { return which % most; }
+    static std::size_t index_of(ticket which) { return which % most; }
     bool works() const;
     bool passes_when_lowered(CUstream trial) const;
     bool raise_at(words &at, ticket which, CUstream stream) const;
@@ -82,7 +82,7 @@ private:
     bool kept_ = true;            // by the context
     bool usable_ = false;
     ticket last_ = none;
-    std::array<ticket, most> taken_{}; // by place
+    std::array<ticket, most> taken_{}; // by index
 };
 
 } // namespace emuv::cuda

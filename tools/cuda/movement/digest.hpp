@@ -7,7 +7,7 @@ namespace emuv::cuda {
 
 /// emuv_digest(at, count, scratch, out) sets two 64-bit words at @p out, in
 /// VRAM or pinned memory. They are a sum over @p count 16-byte words at @p at,
-/// in which the place of each counts. By chance, two different contents have
+/// in which the position of each counts. By chance, two different contents have
 /// the same sum once in 2^128 tries. Nobody is expected to search for such a
 /// pair in their own memory.
 ///

@@ -29,7 +29,7 @@ figures::cost &figures::cost_of(const char *kernel, const char *why)
     for (cost &each : costs_)
         if (each.name == kernel)
             return each;
-    // Later ones share the last place, without a name.
+    // Later ones share the last of these, without a name.
     if (costs_.size() < max_kernels)
         costs_.push_back(
             {.name = costs_.size() + 1 < max_kernels ? kernel : nullptr,
@@ -75,10 +75,10 @@ void figures::moved(const moved_bytes &more, int card)
         moved_with_cards_ += more;
     if (page_ == nullptr)
         return;
-    const auto place = static_cast<std::size_t>(card + 1);
-    if (place >= ever_.size())
-        ever_.resize(place + 1);
-    ever_[place] += more;
+    const auto tier = static_cast<std::size_t>(card + 1);
+    if (tier >= ever_.size())
+        ever_.resize(tier + 1);
+    ever_[tier] += more;
 }
 
 void figures::begin_sample(std::uint64_t now)

@@ -73,8 +73,8 @@ public:
                 std::uint64_t now);
     /// Nothing is in flight any more, or being handed over.
     void empties(std::uint64_t step, std::uint64_t now);
-    /// Bytes were copied between VRAM and a place beyond it.
-    /// @param card  that lends the place; -1: system RAM
+    /// Bytes were copied between VRAM and a tier beyond it.
+    /// @param card  that lends the tier; -1: system RAM
     void moved(const moved_bytes &more, int card);
     /// Work was given some beyond VRAM.
     void missed(std::uint64_t bytes) { missed_bytes_ += bytes; }

@@ -11,7 +11,7 @@
 
 namespace emuv::cuda {
 
-/// The one place that decides this: the parts that move units ask it, and the
+/// The one class that decides this: the parts that move units ask it, and the
 /// parts that choose units only guess. A touch of an unmapped address ends the
 /// program's context, and a write beside a unit's copy is lost. So a unit is
 /// unmapped, or a copy is taken for the unit, only while

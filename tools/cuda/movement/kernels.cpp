@@ -523,7 +523,7 @@ void known_kernels::judge(const layout &known, const finding *found,
 
 namespace {
 
-// Tries every place at which a pointer may lie in a packed structure.
+// Tries every offset at which a pointer may lie in a packed structure.
 void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
 {
     for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {

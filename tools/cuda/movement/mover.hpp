@@ -123,7 +123,7 @@ public:
         /// Checks that kernels keep to the rules: nothing moves, and only
         /// memory that work in flight was given is mapped. Null: no check.
         check *checked = nullptr;
-        /// The place where it publishes its figures; or null.
+        /// The page on which it publishes its figures; or null.
         device_statistics *page = nullptr;
     };
 

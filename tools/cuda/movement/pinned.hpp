@@ -32,7 +32,7 @@ enum class reading
 reading read_table(const void *from, std::size_t bytes,
                    std::vector<CUdeviceptr> &words);
 
-/// Reads a few places of a table: a table of addresses has some at each place.
+/// Reads a few samples of a table: one of addresses has some in each sample.
 /// @param words  out: all that can be read there
 reading sample_table(const void *from, std::size_t bytes,
                      std::vector<CUdeviceptr> &words);

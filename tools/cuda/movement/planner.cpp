@@ -127,14 +127,14 @@ public:
     void add(const block_ref &each)
     {
         const std::size_t count = each->slots.size();
-        const std::size_t begin = places.size();
+        const std::size_t begin = candidates.size();
         seen_.assign(count, {});
         is_divided_ = each->is_divided();
         spans_.assign(is_divided_ ? count : 1, {});
         if (!each->fixed)
             add_gaps(*each, begin);
         for (std::size_t i = 0; i < count; i++) {
-            places.push_back({each, i, 0});
+            candidates.push_back({each, i, 0});
             // Room in system RAM that is there need not be made. A unit that
             // was placed there at first was not chosen: such units lie
             // together, and may stay.
@@ -155,8 +155,8 @@ public:
         }
     }
 
-    std::vector<candidate> places;
-    std::vector<planned_unit> units; // at the same places
+    std::vector<candidate> candidates;
+    std::vector<planned_unit> units; // in the same order
     std::vector<idle_gap> gaps;
 
 private:
@@ -210,7 +210,7 @@ private:
     }
 
     // Adds the gaps between two uses of a block's units in the round.
-    // @param begin  the place of its first unit
+    // @param begin  the index of its first unit
     void add_gaps(const block &of, std::size_t begin)
     {
         uses_.uses(of.base, [&](std::uint64_t step, const touch &part) {
@@ -267,8 +267,8 @@ std::uint64_t planner::plan(std::unique_lock<std::mutex> &lock,
                  all.units.size());
     lock_soon(lock);
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < all.places.size(); i++) {
-        slot &one = all.places[i].unit();
+    for (std::size_t i = 0; i < all.candidates.size(); i++) {
+        slot &one = all.candidates[i].unit();
         bytes += leave[i].from != never_leaves ? all.units[i].bytes : 0;
         one.leaves_for = leave[i].from;
         one.stays_for = leave[i].to;

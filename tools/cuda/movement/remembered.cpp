@@ -75,7 +75,7 @@ std::size_t folder_end(const char *path, std::size_t end)
 // A folder that is there stays as it is.
 void make_folder(const char *path, std::size_t end)
 {
-    remembered::place folder;
+    remembered::path_buffer folder;
     std::memcpy(folder.text, path, end);
     mkdir(folder.text, 0700);
 }
@@ -113,13 +113,13 @@ remembered::contents remembered::read_file(const char *path)
     return out;
 }
 
-remembered::remembered(const place &path)
+remembered::remembered(const path_buffer &path)
     : path_(path), there_(read_file(path_.text))
 {}
 
-remembered::place remembered::usual_place()
+remembered::path_buffer remembered::usual_file()
 {
-    place out;
+    path_buffer out;
     const auto folder = proof::cache::usual_folder();
     if (folder.path[0] == '\0')
         return out;

@@ -15,19 +15,19 @@ class remembered
 {
 public:
     /// A path, or none.
-    struct place
+    struct path_buffer
     {
         char text[PATH_MAX] = "";
     };
 
     /// @param path  the file, which need not exist
-    explicit remembered(const place &path);
+    explicit remembered(const path_buffer &path);
     remembered(const remembered &) = delete;
     remembered &operator=(const remembered &) = delete;
 
     /// The file of this user: $XDG_CACHE_HOME/emuv/untrusted, or below
     /// ~/.cache. None if neither is an absolute path.
-    static place usual_place();
+    static path_buffer usual_file();
 
     /// True if the file named the kernel when it was read.
     bool has(std::string_view name) const;
@@ -55,7 +55,7 @@ private:
     };
     static contents read_file(const char *path);
 
-    const place path_;
+    const path_buffer path_;
     const contents there_;
 };
 

@@ -73,7 +73,7 @@ class ranks
 public:
     void add(int priority)
     {
-        const auto at = place_of(priority);
+        const auto at = position_of(priority);
         if (at != all_.end() && at->priority == priority)
             at->count++;
         else
@@ -82,7 +82,7 @@ public:
     /// Takes back one that was added.
     void remove(int priority)
     {
-        const auto at = place_of(priority);
+        const auto at = position_of(priority);
         if (at != all_.end() && at->priority == priority && --at->count == 0)
             all_.erase(at);
     }
@@ -97,7 +97,7 @@ private:
         int priority = 0;
         std::size_t count = 0;
     };
-    std::vector<rank>::iterator place_of(int priority)
+    std::vector<rank>::iterator position_of(int priority)
     {
         return std::find_if(all_.begin(), all_.end(), [=](const rank &each) {
             return each.priority <= priority;

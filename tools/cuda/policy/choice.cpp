@@ -321,10 +321,10 @@ public:
     explicit motion_choice(const view &now)
         : now_(now), may_(allowed_motions(now)), ram_(now, now.rooms.below),
           units_(look(now, ram_)),
-          makes_place_(may_.makes_place && units_.hollow &&
-                       units_.wanted.next_use > 0 &&
-                       units_.made_bytes < max_made_bytes),
-          wanted_(makes_place_ ? units_.hollow : units_.wanted)
+          gives_vram_(may_.gives_vram && units_.hollow &&
+                      units_.wanted.next_use > 0 &&
+                      units_.made_bytes < max_made_bytes),
+          wanted_(gives_vram_ ? units_.hollow : units_.wanted)
     {
         if (!wanted_)
             return;
@@ -386,7 +386,7 @@ private:
             due_ && (wanted_.next_use == 0 || !(comes_free_ || alike_));
         const bool first = fits_ || remakes;
         const choice &next = first ? wanted_ : units_.fitting;
-        if (!next || !(may_.copies || (makes_place_ && first)))
+        if (!next || !(may_.copies || (gives_vram_ && first)))
             return {};
         const std::uint64_t size = of(next).bytes;
         if (!now_.vram.has_frame(size) &&
@@ -479,7 +479,7 @@ private:
     const allowance may_;
     const leeway ram_;
     const candidates units_;
-    const bool makes_place_;
+    const bool gives_vram_;
     const choice wanted_;
     choice alike_; // leaves a frame of the wanted unit's size, as planned
     bool due_ = false;
@@ -633,7 +633,7 @@ allowance allowed_motions(const view &now)
     out.copies =
         may_map && (moving.fetching == 0 ||
                     moving.coming_bytes < std::min(max_coming_bytes, part));
-    out.makes_place = may_map && now.any_vacant;
+    out.gives_vram = may_map && now.any_vacant;
     out.evicts = moving.evicting < max_motions && now.may_digest &&
                  (moving.leaving_bytes == 0 ||
                   moving.leaving_bytes < std::min(max_leaving_bytes, part));

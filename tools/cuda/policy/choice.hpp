@@ -38,11 +38,11 @@ struct intent
 /// The kinds of motion that may begin now.
 struct allowance
 {
-    bool copies = false;      ///< fetch a unit by a copy
-    bool makes_place = false; ///< give a blank unit VRAM, without a copy
+    bool copies = false;     ///< fetch a unit by a copy
+    bool gives_vram = false; ///< give a blank unit VRAM, without a copy
     bool evicts = false;
 
-    bool any() const { return copies || makes_place || evicts; }
+    bool any() const { return copies || gives_vram || evicts; }
 };
 
 /// Keeps the link busy, and no queue behind it. Needs no units.

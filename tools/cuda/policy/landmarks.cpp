@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A program's place in its own past, told by blocks it touches seldom.
+// A program's point in its own past, told by blocks it touches seldom.
 #include "policy/landmarks.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::uint32_t landmarks::count_before(std::uint32_t step) const
 }
 
 // Finds the step at which a landmark came, if that is about where it is due: as
-// far behind the last place as now is.
+// far behind the last point as now is.
 std::uint32_t landmarks::due(const landmark &one, std::uint32_t steps) const
 {
     const std::uint64_t since = work_ - told_at_;
@@ -87,13 +87,13 @@ std::uint32_t landmarks::anywhere(std::uint32_t steps) const
     return found;
 }
 
-landmarks::place landmarks::tell(std::uint32_t steps)
+landmarks::point landmarks::tell(std::uint32_t steps)
 {
     if (!leading_ && is_row_over())
         lost_ = 0;
-    place out;
+    point out;
     // A landmark that never kept an order says nothing now, unless nothing else
-    // has told the place for long.
+    // has told the point for long.
     bool counts = !leading_ || work_ - told_at_ > in_a_row;
     if (leading_) {
         const bool is_known = lost_ == 0;

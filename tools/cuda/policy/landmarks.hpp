@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A program's place in its own past, told by blocks it touches seldom.
+// A program's point in its own past, told by blocks it touches seldom.
 #pragma once
 
 #include "policy/history.hpp"
@@ -10,7 +10,7 @@
 
 namespace emuv::cuda {
 
-/// Blocks that a program touches seldom, and the place in the past they tell.
+/// Blocks that a program touches seldom, and the point in the past they tell.
 ///
 /// A text of another length runs other kernels, on activations at other
 /// addresses: no step of it was ever seen. But a model's weights come in the
@@ -43,17 +43,17 @@ public:
     /// True if the work touches any landmark.
     bool any() const { return !found_.empty(); }
 
-    /// A place in the past; as_foreseen if it is about where it was due.
-    struct place
+    /// A point in the past; as_foreseen if it is about where it was due.
+    struct point
     {
         std::uint32_t step = no_step;
         bool as_foreseen = false;
     };
-    /// The place that the landmarks tell, or no_step.
+    /// The point that the landmarks tell, or no_step.
     /// @param steps  the number of steps in the past
-    place tell(std::uint32_t steps);
+    point tell(std::uint32_t steps);
 
-    /// True if landmarks tell the place. They begin to when several in a row
+    /// True if landmarks tell the point. They begin to when several in a row
     /// came unexpected. They stop when as many trusted ones are lost ...
     bool lead() const { return leading_; }
     /// ... or when all work has come as foreseen for a while, without them.
@@ -64,10 +64,10 @@ public:
         leading_ = leading_ && passed_ < in_a_row;
     }
 
-    /// True if several in a row came unexpected, and tell no place yet.
+    /// True if several in a row came unexpected, and tell no point yet.
     bool are_lost() const { return !is_row_over() && lost_ >= enough_lost; }
 
-    /// True if the last unexpected landmark speaks against a place: the layers
+    /// True if the last unexpected landmark speaks against a point: the layers
     /// of a model look alike but for their own weights.
     bool deny(std::uint32_t step) const
     {
@@ -102,7 +102,7 @@ private:
     // less than four times as many has none.
     static constexpr std::uint64_t seldom = 64;
     static constexpr std::uint64_t min_round = 4 * seldom;
-    // Of the last max_last landmarks, so many must have come before a place.
+    // Of the last max_last landmarks, so many must have come before a point.
     static constexpr std::uint32_t max_last = 16;
     static constexpr std::uint32_t enough = 5;
     // The distance of two landmarks may grow or shrink by so much work.
@@ -131,9 +131,9 @@ private:
     std::vector<landmark> found_;
     std::array<sighting, max_last> last_{};
     std::uint32_t noted_ = 0;   // sightings there ever were
-    std::uint32_t lost_ = 0;    // so many works told no place, in a row ...
+    std::uint32_t lost_ = 0;    // so many works told no point, in a row ...
     std::uint64_t lost_at_ = 0; // ... the last being this one
-    std::uint32_t told_ = 0;    // the last place that was told ...
+    std::uint32_t told_ = 0;    // the last point that was told ...
     std::uint64_t told_at_ = 0; // ... by this work
     std::uint64_t passed_ = 0;
     bool leading_ = false;

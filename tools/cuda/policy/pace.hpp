@@ -12,7 +12,7 @@ namespace emuv::cuda {
 /// Memory stands still at the places it came to; or it moves; or it is arranged
 /// once, and then stands still.
 ///
-/// A round is as many steps as lie between now and the place in the past that
+/// A round is as many steps as lie between now and the point in the past that
 /// looks like now. Rounds of one kind follow each other; when the past is lost
 /// or lies elsewhere, another kind begins. Each kind is measured moving first.
 /// Then it stands still for a few rounds, of which the first does not count.
@@ -42,7 +42,7 @@ public:
     /// The program did nothing for so long, of its own accord.
     void paused(std::uint64_t ns) { start_ns_ += ns; }
 
-    /// This round is not typical: places in system RAM are being made, or
+    /// This round is not typical: rooms are being made, or
     /// memory arranged, and both happen once.
     void disturb() { disturbed_ = true; }
 

@@ -12,35 +12,35 @@ namespace emuv::cuda {
 /// some, and every node of a tree is in another line of the cache. The caller
 /// locks, and calls forget() for every value that leaves the tree.
 /// @tparam Spacing  bytes that keys are usually apart
-template <typename Value, std::size_t Places, std::uint64_t Spacing>
+template <typename Value, std::size_t Buckets, std::uint64_t Spacing>
 class recent
 {
 public:
     /// @return null if only the tree can tell
     Value *find(std::uint64_t key) const
     {
-        const place &at = places_[place_of(key)];
+        const bucket &at = buckets_[bucket_of(key)];
         return at.key == key ? at.value : nullptr;
     }
-    /// @param value  one of the tree's; it evicts any other from its place
+    /// @param value  one of the tree's; it evicts any other from its bucket
     void keep(std::uint64_t key, Value &value)
     {
-        places_[place_of(key)] = {key, &value};
+        buckets_[bucket_of(key)] = {key, &value};
     }
-    void forget(std::uint64_t key) { places_[place_of(key)] = {}; }
-    void forget_all() { places_ = {}; }
+    void forget(std::uint64_t key) { buckets_[bucket_of(key)] = {}; }
+    void forget_all() { buckets_ = {}; }
 
 private:
-    static std::size_t place_of(std::uint64_t key)
+    static std::size_t bucket_of(std::uint64_t key)
     {
-        return key / Spacing % Places;
+        return key / Spacing % Buckets;
     }
-    struct place
+    struct bucket
     {
         std::uint64_t key = 0;
         Value *value = nullptr;
     };
-    std::array<place, Places> places_{};
+    std::array<bucket, Buckets> buckets_{};
 };
 
 } // namespace emuv::cuda

@@ -45,7 +45,7 @@ bool schedule::is_new(std::uint64_t what)
             at = (at + 1) & (table.size() - 1);
         return std::exchange(table[at], one) == 0;
     };
-    what += what == 0; // which stands for an empty place
+    what += what == 0; // which stands for an empty bucket
     if (seen_count_ >= max_steps) {
         seen_.clear();
         seen_count_ = 0;
@@ -76,13 +76,13 @@ void schedule::look_up()
     const std::uint32_t then = found - 1;
     for (std::uint32_t i = 0; i < context_steps; i++)
         if (!same(steps_[then - i], steps_[now - i]))
-            return; // another one with the same place in the table
+            return; // another one with the same bucket
     if (landmarks_.deny(then))
         return;
     cursor_ = then;
     strays_ = 0;
     following_ = true;
-    place_++;
+    jumps_++;
 }
 
 // Makes the steps before this one ones that look_up() finds.
@@ -136,7 +136,7 @@ void schedule::forget_half()
     following_ = following_ && cursor_ >= gone;
     cursor_ -= following_ ? gone : cursor_;
     landmarks_.forget(gone);
-    place_++;
+    jumps_++;
 }
 
 // Work between two landmarks is at the next step of the past, unless that step
@@ -167,7 +167,7 @@ void schedule::came(bool expected)
     doubt_ += expected ? 0 : max_doubt / late_steps;
 }
 
-// @param next  this step's place in the past; no_step: nowhere
+// @param next  this step's point in the past; no_step: nowhere
 void schedule::go_on(std::uint32_t next, bool expected)
 {
     came(expected);
@@ -176,7 +176,7 @@ void schedule::go_on(std::uint32_t next, bool expected)
             following_ = false;
         return;
     }
-    place_ += next < cursor_ ? 1 : 0;
+    jumps_ += next < cursor_ ? 1 : 0;
     cursor_ = next;
     strays_ = 0;
 }
@@ -238,16 +238,16 @@ bool schedule::note(std::uint64_t what, const touch *touches, std::size_t count)
         asked = next == no_step && landmarks_.any();
         if (asked) {
             const bool led = landmarks_.lead();
-            const landmarks::place place =
+            const landmarks::point point =
                 landmarks_.tell(static_cast<std::uint32_t>(steps_.size()));
-            next = place.step;
-            expected = place.as_foreseen;
+            next = point.step;
+            expected = point.as_foreseen;
             told = next != no_step;
-            place_ += told && !following_ ? 1 : 0;
+            jumps_ += told && !following_ ? 1 : 0;
             following_ = told || (following_ && led == landmarks_.lead());
         }
         // Among lost landmarks every step counts: their distances from each
-        // other tell the place.
+        // other tell the point.
         if (next == no_step && fresh && !landmarks_.lead() &&
             !landmarks_.are_lost() && (!landmarks_.any() || following_)) {
             log_before(touches, count);
@@ -313,7 +313,7 @@ void schedule::look_again(std::uint64_t base, std::uint32_t unit,
                           memo &known) const
 {
     const std::uint64_t steps = next_use(base, unit);
-    known.place = place_;
+    known.jumps = jumps_;
     known.touched = steps != never;
     known.until = cursor_ + (known.touched ? static_cast<std::uint32_t>(steps)
                                            : recheck_steps);

@@ -18,19 +18,19 @@ inline bool same_round(std::uint64_t steps, std::uint64_t other)
     return (steps > other ? steps - other : other - steps) <= other / 16;
 }
 
-/// True if one is a multiple of the other, up to eight times: the place that
+/// True if one is a multiple of the other, up to eight times: the point that
 /// looks like now may lie several rounds back.
 bool same_kind_of_round(std::uint64_t steps, std::uint64_t other);
 
-/// The history of a program's work, and the place in it that looks like now.
+/// The history of a program's work, and the point in it that looks like now.
 ///
 /// Programs of this kind repeat themselves: training steps, tokens, layers. So
 /// the next step is taken to be the one that followed the last time the same
 /// few steps came in the same order. Several shapes that take turns are found
 /// again at their first steps. A step too many or too few is stepped over. One
-/// that was never seen before says nothing about the place.
+/// that was never seen before says nothing about the point.
 ///
-/// If no step comes again, landmarks tell the place. The work between two of
+/// If no step comes again, landmarks tell the point. The work between two of
 /// them is then predicted from the work between them before. A wrong prediction
 /// costs time, and nothing else.
 class schedule
@@ -54,8 +54,8 @@ public:
         recent_.forget(base);
     }
 
-    /// True if a place in the past looks like now, and at most half of the late
-    /// steps were surprises. With few kinds of steps some place always looks
+    /// True if a point in the past looks like now, and at most half of the late
+    /// steps were surprises. With few kinds of steps some point always looks
     /// like now. Landmarks are noisier: up to three quarters may be surprises.
     bool predicts() const
     {
@@ -63,7 +63,7 @@ public:
                doubt_ <= max_doubt / 4 * (landmarks_.lead() ? 3 : 2);
     }
 
-    /// How many steps back the place lies that looks like now; 0 if none does.
+    /// How many steps back the point lies that looks like now; 0 if none does.
     std::uint64_t lag() const
     {
         return predicts() ? steps_.size() - 1 - cursor_ : 0;
@@ -77,7 +77,7 @@ public:
     /// at every step.
     struct memo
     {
-        std::uint64_t place = UINT64_MAX; // as of this jump of the cursor
+        std::uint64_t jumps = UINT64_MAX; // as of this jump of the cursor
         std::uint32_t until = 0;          // holds up to this step ...
         bool touched = false;             // ... at which the unit is touched
         std::uint32_t gap = 0;            // steps from its last use to that one
@@ -88,7 +88,7 @@ public:
         if (!following_)
             return never;
         // Between jumps the cursor only goes forward.
-        if (known.place != place_ || cursor_ >= known.until)
+        if (known.jumps != jumps_ || cursor_ >= known.until)
             look_again(base, unit, known);
         return known.touched ? known.until - cursor_ : never;
     }
@@ -109,7 +109,7 @@ public:
                  touch{base, each->first, each->last, each->anew});
     }
 
-    /// True if rounds vary: landmarks tell the place.
+    /// True if rounds vary: landmarks tell the point.
     bool varies() const { return landmarks_.lead() && predicts(); }
 
     /// All steps there ever were, and the number of them that were not
@@ -150,7 +150,7 @@ private:
     void look_for_landmarks(const touch *touches, std::size_t count);
     void log_before(const touch *touches, std::size_t count);
     void remember_contexts(std::uint32_t end);
-    // A step's last bit is set if it told the place, as a landmark.
+    // A step's last bit is set if it told the point, as a landmark.
     static bool same(std::uint64_t step, std::uint64_t other)
     {
         return (step | 1) == (other | 1);
@@ -163,7 +163,7 @@ private:
     std::uint64_t forgotten_ = 0; // before those
     histories blocks_;
     recent<history, 512, std::uint64_t{2} << 20> recent_; // of those
-    std::vector<std::uint64_t> seen_; // by hash; 0: an empty place
+    std::vector<std::uint64_t> seen_; // by hash; 0: an empty bucket
     std::size_t seen_count_ = 0;
     std::vector<std::uint32_t> contexts_; // by hash: the step, + 1, or 0
     std::uint32_t remembered_ = 0;        // those of the steps before it
@@ -173,7 +173,7 @@ private:
     std::uint64_t surprises_ = 0;
     std::uint64_t notes_ = 0; // calls of note()
     landmarks landmarks_{blocks_};
-    std::uint64_t place_ = 0; // counts the cursor's jumps
+    std::uint64_t jumps_ = 0; // the cursor's
     bool following_ = false;
 };
 

@@ -310,9 +310,9 @@ cache::cache(std::string_view folder)
         known_.clear();
 }
 
-cache::place cache::usual_folder()
+cache::path_buffer cache::usual_folder()
 {
-    place made;
+    path_buffer made;
     const auto put = [&](const char *variable, const char *rest) {
         const char *const folder = ::secure_getenv(variable);
         if (folder == nullptr || folder[0] != '/')
@@ -333,7 +333,7 @@ int cache::open_folder(bool make) const
     if (folder_.path[0] == '\0')
         return -1;
     if (make && ::mkdir(folder_.path, 0700) != 0 && errno == ENOENT) {
-        place above = folder_;
+        path_buffer above = folder_;
         char *const slash = std::strrchr(above.path, '/');
         if (slash != nullptr) {
             *slash = '\0';

@@ -41,7 +41,7 @@ public:
     static constexpr std::size_t most_of_one = 16;
 
     /// A path, or none.
-    struct place
+    struct path_buffer
     {
         char path[PATH_MAX] = "";
     };
@@ -52,7 +52,7 @@ public:
 
     /// The folder `emuv` among the user's caches, or nothing if the environment
     /// names none, or the program has rights that its user has not.
-    static place usual_folder();
+    static path_buffer usual_folder();
 
     [[nodiscard]] bool empty() const { return known_.empty(); }
     /// A verdict about all launches.
@@ -91,7 +91,7 @@ private:
     [[nodiscard]] int open_folder(bool make) const;
     static bool load(int folder, table &into);
 
-    place folder_;
+    path_buffer folder_;
     table known_;
     mutable std::set<fingerprint> asked_for_; // by this program
     bool changed_ = false;

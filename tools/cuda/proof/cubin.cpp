@@ -38,7 +38,7 @@ struct symbol
 
 unsigned sm_of(const elf &file)
 {
-    // The place of the number changed.
+    // The offset of the number changed.
     return file.abi == cuda_abi ? file.flags >> 8 & 0xff : file.flags & 0xff;
 }
 
@@ -122,7 +122,7 @@ bool begins_with(std::string_view text, std::string_view with)
     return text.substr(0, with.size()) == with;
 }
 
-// Addresses that are put into constants, by their places there: each with its
+// Addresses that are put into constants, by their offsets there: each with its
 // function's name, or none for memory of the file's own.
 using constants = std::map<std::uint32_t, std::string_view>;
 

@@ -39,8 +39,8 @@ constexpr std::size_t steps_of_state = 16;
 // Steps to find out which premises a proof needs, and how many it may have.
 constexpr std::size_t most_steps_for_premises = std::size_t{2} << 20;
 constexpr std::size_t most_premises = 64;
-constexpr std::size_t most_places = 1024; // on the stack
-// Places for all that is reached by other numbers: for words whose address 8
+constexpr std::size_t most_cells = 1024; // on the stack
+// Cells for all that is reached by other numbers: for words whose address 8
 // divides, and for the others. No offset is as large.
 constexpr std::uint32_t anywhere[] = {0xfffffff8, 0xfffffffc};
 // All states may take so much.
@@ -220,7 +220,7 @@ constexpr std::size_t always_true = 7; // of either kind
 
 struct state
 {
-    std::vector<value> values; // of registers, then of places on the stack
+    std::vector<value> values; // of registers, then of cells on the stack
     std::vector<refinement> refined;
     // The terms that say when they are true.
     std::array<term_number, predicates> truths = no_truths();
@@ -677,7 +677,7 @@ private:
         return at < followed_ ? content_at(at, when) : value();
     }
 
-    // The content of a register, or of a place on the stack.
+    // The content of a register, or of a cell on the stack.
     const value &content_at(std::size_t at, condition when) const
     {
         const refinement &refined = now_.refined[at];
@@ -865,7 +865,7 @@ private:
     }
 
     // The byte of a register that holds predicates begins at this bit.
-    static unsigned place_of_predicates(const instruction &what)
+    static unsigned first_predicate_bit(const instruction &what)
     {
         return static_cast<unsigned>(what.bits(76, 78)) * 8;
     }
@@ -874,7 +874,7 @@ private:
     term_number number_of_predicates(const instruction &what)
     {
         const std::uint32_t mask = what.b.value & 0x7f;
-        const unsigned first = place_of_predicates(what);
+        const unsigned first = first_predicate_bit(what);
         const value rest = get(what, what.a);
         term_number all = term_of(rest);
         if (all == no_term || mask != what.b.value)
@@ -928,7 +928,7 @@ private:
         for (std::uint8_t i = 0; i < 7; i++)
             if ((written >> i & 1U) != 0) {
                 forget(i);
-                const unsigned at = place_of_predicates(what) + i;
+                const unsigned at = first_predicate_bit(what) + i;
                 now_.truths[i] = is_any(both(from, 1U << at));
             }
     }
@@ -988,7 +988,7 @@ private:
         const value *const of[] = {&a, &b, &c};
         const value *only = nullptr;
         unsigned known = 0; // their upper bits, as the table's index has them
-        unsigned place = 0;
+        unsigned bit = 0;
         for (unsigned i = 0; i < 3; i++) {
             const unsigned weight = 4U >> i;
             if (of[i]->known()) {
@@ -996,7 +996,7 @@ private:
                     known |= weight;
             } else if (only == nullptr) {
                 only = of[i];
-                place = weight;
+                bit = weight;
             } else {
                 return mixed(a, b, c);
             }
@@ -1004,7 +1004,7 @@ private:
         if (only == nullptr)
             return a_value(a_number);
         // An address with its lower bits changed is still that address.
-        if ((table >> known & 1U) == 0 && (table >> (known | place) & 1U) != 0)
+        if ((table >> known & 1U) == 0 && (table >> (known | bit) & 1U) != 0)
             return without_content(*only);
         return mixed(a, b, c);
     }
@@ -1561,13 +1561,13 @@ private:
         const std::int64_t from = (std::int64_t{at} + 1) * 16 + what.distance();
         if (from != 0)
             return fail(obstacle::lost_return, at);
-        const auto place = [&](const value &of) -> index {
+        const auto target = [&](const value &of) -> index {
             const std::int64_t there = from + std::int64_t{of.number};
             return of.known() && in_code(there) ? static_cast<index>(there / 16)
                                                 : nowhere;
         };
         if (to.known()) {
-            const index there = place(to);
+            const index there = target(to);
             if (there == nowhere)
                 return fail(obstacle::lost_return, at);
             flow(there, now_);
@@ -1581,7 +1581,7 @@ private:
         of.returns.insert(block);
         const state here = now_;
         for (const auto &[call, before] : of.calls) {
-            const index there = place(before.values[kept]);
+            const index there = target(before.values[kept]);
             if (there == nowhere)
                 return fail(obstacle::lost_return, call);
             state back = here;
@@ -1760,7 +1760,7 @@ private:
         }
     }
 
-    // Finds the places where blocks begin, as far as that can be seen before.
+    // Finds the points where blocks begin, as far as that can be seen before.
     void find_blocks()
     {
         begins_.assign(code_.size(), false);
@@ -1800,7 +1800,7 @@ private:
             code_.begin(), code_.end(), [](const instruction &each) {
                 return each.of != nullptr && each.bits(0, 9) == 0x156;
             });
-        // Threads that meet go on behind the place where they do.
+        // Threads that meet go on behind the point where they do.
         for (index at = 0; at < code_.size(); at++) {
             const instruction &what = code_[at];
             if (what.of == nullptr || what.of->does != effect::mark)
@@ -1848,7 +1848,7 @@ private:
             at = followed_++;
     }
 
-    // The place of a register among those that are followed, or behind all.
+    // The index of a register among those that are followed, or behind all.
     std::size_t index_of(std::uint16_t reg) const
     {
         if (reg < first_uniform)
@@ -1864,8 +1864,8 @@ private:
         return what.reaches() == space::local;
     }
 
-    // True if it names one place: register 1 plus a number.
-    static bool names_place(const instruction &what)
+    // True if it names one cell: register 1 plus a number.
+    static bool names_cell(const instruction &what)
     {
         return !what.bit(91) && what.bits(24, 32) == 1 &&
                stack_offset(what) % 4 == 0;
@@ -1889,8 +1889,8 @@ private:
     // The compiler keeps on the stack what registers do not suffice for, and
     // arrays. That is followed if the thread's own memory is reached by its own
     // operations alone. An access that might reach any memory has to go by a
-    // parameter: see may_be_stack(). Register 1 plus a number names one place.
-    // Any other address may be that of any place. Register 1 changes only
+    // parameter: see may_be_stack(). Register 1 plus a number names one cell.
+    // Any other address may be that of any cell. Register 1 changes only
     // before, and once: no way leads back to where it does.
     void find_stack()
     {
@@ -1917,13 +1917,13 @@ private:
             if (!is_local(what))
                 continue;
             begin_of_use = std::min(begin_of_use, at);
-            if (!names_place(what))
+            if (!names_cell(what))
                 stack_[anywhere[0]] = stack_[anywhere[1]] = 0;
             else if (what.width() > 1)
                 (stack_offset(what) % 8 == 0 ? even : odd) = true;
-            for (unsigned i = 0; names_place(what) && i < what.width(); i++)
+            for (unsigned i = 0; names_cell(what) && i < what.width(); i++)
                 stack_[(stack_offset(what) + 4 * i) & 0xffffff] = 0;
-            if (stack_.size() > most_places)
+            if (stack_.size() > most_cells)
                 return stack_.clear();
         }
         // The card faults if it does not divide their addresses.
@@ -1936,8 +1936,8 @@ private:
             stack_.clear();
     }
 
-    // A place on the stack that an instruction names.
-    std::size_t place_of(const instruction &what, unsigned by) const
+    // A cell on the stack that an instruction names.
+    std::size_t cell_of(const instruction &what, unsigned by) const
     {
         return stack_.find((stack_offset(what) + 4 * by) & 0xffffff)->second;
     }
@@ -1951,16 +1951,16 @@ private:
                 get(from == 255 ? no_register : next(from, i), what.when));
         };
         for (unsigned i = 0; i < what.width(); i++)
-            if (names_place(what))
-                hold(what, place_of(what, i),
+            if (names_cell(what))
+                hold(what, cell_of(what, i),
                      whole ? stored(i) : a_value(loaded_from_local));
             else
                 store_anywhere(what, i, whole ? stored(i) : mixed(stored(i)));
     }
 
-    // True if a place may be the one that an address by an index names.
-    bool may_be_place(const instruction &what, unsigned by,
-                      std::uint32_t offset) const
+    // True if a cell may be the one that an address by an index names.
+    bool may_be_cell(const instruction &what, unsigned by,
+                     std::uint32_t offset) const
     {
         return !is_stack_aligned_ || what.width() == 1 ||
                offset % 8 == 4 * (by % 2);
@@ -1969,7 +1969,7 @@ private:
     void store_anywhere(const instruction &by, unsigned i, const value &what)
     {
         for (const auto &[offset, at] : stack_)
-            if (may_be_place(by, i, offset)) {
+            if (may_be_cell(by, i, offset)) {
                 now_.values[at] = joined(now_.values[at], what);
                 now_.refined[at] = {};
             }
@@ -1979,7 +1979,7 @@ private:
     {
         value made;
         for (const auto &[offset, at] : stack_)
-            if (may_be_place(by, i, offset))
+            if (may_be_cell(by, i, offset))
                 made = joined(made, now_.values[at]);
         // Nobody knows that what was loaded is what is read here.
         for (std::uint8_t *const level : {&made.other, &made.added})
@@ -1992,8 +1992,8 @@ private:
     {
         const bool whole = what.bits(73, 76) >= 4;
         for (unsigned i = 0; i < what.width(); i++) {
-            value made = names_place(what)
-                             ? content_at(place_of(what, i), what.when)
+            value made = names_cell(what)
+                             ? content_at(cell_of(what, i), what.when)
                              : load_from_anywhere(what, i);
             if (made.empty())
                 made = a_value(loaded_from_local);
@@ -2357,7 +2357,7 @@ private:
     // Those that are written: of the first kind, and uniform ones.
     std::size_t vectors_ = 0;
     std::size_t uniforms_ = 0;
-    std::size_t followed_ = registers; // ... and places on the stack
+    std::size_t followed_ = registers; // ... and cells on the stack
     std::size_t steps_ = 0;
     std::size_t kept_states_ = 0;
     bool again_ = false;

@@ -83,7 +83,7 @@ bool hold(std::span<const base> bases,
 struct verdict
 {
     obstacle why = obstacle::broken;
-    /// The place of that, in bytes from the begin of the code.
+    /// The offset of that, in bytes from the begin of the code.
     std::uint32_t where = 0;
     std::vector<base> bases;    ///< ascending
     bool any_parameter = false; ///< one that an index names, too

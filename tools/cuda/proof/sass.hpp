@@ -69,9 +69,9 @@ enum class effect : std::uint8_t
     call_absolute,
     give_back, ///< returns from a call
     leave,     ///< ends the thread
-    mark,      ///< names a place where threads meet again
+    mark,      ///< names a point where threads meet again
     meet,      ///< waits there
-    collect,   ///< may go on at another place
+    collect,   ///< may go on at another point
     program_counter,
     keep_predicates, ///< in a byte of a register; the rest of it is of A
     set_predicates,  ///< from a byte of A

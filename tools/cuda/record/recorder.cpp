@@ -109,7 +109,7 @@ const recorder::known_memory *recorder::find(CUdeviceptr at) const
     return found != known_.end() ? &found->second : nullptr;
 }
 
-void recorder::put_place(CUdeviceptr at)
+void recorder::put_address(CUdeviceptr at)
 {
     if (const known_memory *const known = find(at); known != nullptr)
         out_.number(known->ordinal + 1).number(at - known->address);
@@ -547,8 +547,8 @@ void recorder::copied(const moment &when, tape::copy_kind kind, bool waits,
             .number(waits ? tape::flag_waits : 0)
             .number(order)
             .number(bytes);
-        put_place(to);
-        put_place(from);
+        put_address(to);
+        put_address(from);
         commit();
     }
     if (waits)
@@ -566,7 +566,7 @@ void recorder::filled(const moment &when, bool waits, CUstream stream,
         .number(waits ? tape::flag_waits : 0)
         .number(order)
         .number(bytes);
-    put_place(to);
+    put_address(to);
     commit();
 }
 
@@ -737,18 +737,18 @@ void recorder::put_graph(code what, const moment &when, std::uint64_t ordinal,
             break;
         case tape::node_kind::copy:
             out_.number(each.bytes);
-            put_place(each.to);
-            put_place(each.from);
+            put_address(each.to);
+            put_address(each.from);
             break;
         case tape::node_kind::fill:
             out_.number(each.bytes);
-            put_place(each.to);
+            put_address(each.to);
             break;
         case tape::node_kind::allocate:
             out_.number(each.bytes);
             break;
         case tape::node_kind::free:
-            put_place(each.to);
+            put_address(each.to);
             break;
         case tape::node_kind::other:
         case tape::node_kind::count:
@@ -793,14 +793,14 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
     const auto known = graphs_.find(which);
     if (known == graphs_.end())
         return;
-    const auto place = known->second.nodes.find(which_node);
-    if (place == known->second.nodes.end())
+    const auto ordinal = known->second.nodes.find(which_node);
+    if (ordinal == known->second.nodes.end())
         return;
     scan_launch(*of, parameters, extra);
     const std::uint64_t kind = shape_of(of->kernel, size).ordinal;
     timed(code::node_changed, when)
         .number(known->second.ordinal)
-        .number(place->second)
+        .number(ordinal->second)
         .number(kind);
     for (const named &each : found_)
         out_.number(each.where.ordinal).number(each.where.bytes);

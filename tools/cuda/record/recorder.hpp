@@ -191,7 +191,7 @@ private:
     struct executable
     {
         std::uint64_t ordinal = 0;
-        std::map<CUgraphNode, std::uint64_t> nodes; // their places
+        std::map<CUgraphNode, std::uint64_t> nodes; // their numbers
     };
 
     static constexpr std::uint64_t calibration = UINT64_MAX;
@@ -201,7 +201,7 @@ private:
     void commit();
     std::uint64_t stream_of(CUstream stream);
     const known_memory *find(CUdeviceptr at) const;
-    void put_place(CUdeviceptr at);
+    void put_address(CUdeviceptr at);
     void scan(const unsigned char *from, std::size_t bytes, std::size_t offset);
     void scan_launch(const function &of, void **parameters, void **extra);
     const char *ask_about(CUfunction which,

@@ -18,7 +18,7 @@ public:
 
     /// Takes the first gap that is large enough.
     /// @param bytes  above 0
-    /// @param offset  out: the place in the chunk
+    /// @param offset  out: the offset in the chunk
     /// @return false if there is no such gap
     bool take(std::uint64_t bytes, std::uint64_t &offset);
 

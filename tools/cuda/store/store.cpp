@@ -113,7 +113,7 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
                          int, int fd, std::uint64_t offset,
                          std::vector<unit> &units)
 {
-    void *const place = reinterpret_cast<void *>(at);
+    void *const address = reinterpret_cast<void *>(at);
     const bool own = fd < 0;
     if (own) {
         fd = static_cast<int>(syscall(SYS_memfd_create, "emuv-store", 1u));
@@ -126,7 +126,7 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
     // No file may have that length, or be opened: it goes without one.
     const int flags =
         MAP_SHARED | MAP_FIXED | (own && fd < 0 ? MAP_ANONYMOUS : 0);
-    void *const mapped = mmap(place, bytes, PROT_READ | PROT_WRITE, flags, fd,
+    void *const mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, flags, fd,
                               static_cast<off_t>(offset));
     if (own && fd >= 0)
         close(fd);
@@ -137,32 +137,32 @@ CUresult page_store::map(CUdeviceptr at, std::uint64_t bytes, std::uint64_t,
     // The driver has one error for all pages that it cannot register. Populate
     // them first, to tell a lack of memory from the rest.
     if (madvise(mapped, bytes, populate_write) == -1 && errno != EINVAL) {
-        restore_reservation(place, bytes);
+        restore_reservation(address, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = calls_.cuMemHostRegister_v2(
-        place, bytes,
+        address, bytes,
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result == CUDA_SUCCESS) {
         CUdeviceptr seen = 0;
-        result = calls_.cuMemHostGetDevicePointer_v2(&seen, place, 0);
+        result = calls_.cuMemHostGetDevicePointer_v2(&seen, address, 0);
         if (result == CUDA_SUCCESS && seen == at) {
             units.push_back({.at = at, .bytes = bytes});
             return CUDA_SUCCESS;
         }
         // The device sees the pages elsewhere: the address would be a lie.
-        calls_.cuMemHostUnregister(place);
+        calls_.cuMemHostUnregister(address);
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
-    restore_reservation(place, bytes);
+    restore_reservation(address, bytes);
     return result;
 }
 
 CUresult page_store::unmap(const unit &mapped)
 {
-    void *const place = reinterpret_cast<void *>(mapped.at);
-    const CUresult result = calls_.cuMemHostUnregister(place);
-    restore_reservation(place, mapped.bytes);
+    void *const address = reinterpret_cast<void *>(mapped.at);
+    const CUresult result = calls_.cuMemHostUnregister(address);
+    restore_reservation(address, mapped.bytes);
     return result;
 }
 

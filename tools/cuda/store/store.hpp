@@ -10,7 +10,7 @@
 
 namespace emuv::cuda {
 
-/// One piece of an allocation, mapped at its place.
+/// One piece of an allocation, mapped at its address.
 struct unit
 {
     CUdeviceptr at = 0;
@@ -45,7 +45,7 @@ public:
     virtual bool by_handle() const = 0;
 
     /// True if a handle of host memory can be had by itself, for a program that
-    /// maps it at a place of its own.
+    /// maps it at an address of its own.
     virtual bool can_create() const = 0;
 
     /// Called each time before memory is taken. A store that has to choose its
@@ -111,7 +111,7 @@ private:
     const driver &calls_;
 };
 
-/// The argument of cuMemCreate for pinned memory at a place.
+/// The argument of cuMemCreate for pinned memory on a node.
 CUmemAllocationProp properties_of(CUmemLocationType type, int id);
 
 /// The argument of cuMemSetAccess that lets a device read and write.
