@@ -40,8 +40,8 @@ struct Circle : testing::Test
     {
         for (std::uint64_t i = 0; i < count; i++) {
             const auto unit = static_cast<std::uint32_t>(at++ % units);
-            const emuv::cuda::touch part{0, unit, unit};
-            uses.note(1000 + unit, &part, 1);
+            const emuv::cuda::touch given{0, unit, unit};
+            uses.note(1000 + unit, &given, 1);
         }
     }
 

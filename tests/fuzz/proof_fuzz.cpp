@@ -34,9 +34,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
                 look_at(kernel);
     });
     for (const unsigned sm : {80U, 89U, 90U})
-        proof::each_part_for(sm, input, [](const proof::packed_image &part) {
-            fuzz::must(part.refused != nullptr ||
-                           part.is == proof::packed_image::kind::code,
+        proof::each_image_for(sm, input, [](const proof::packed_image &image) {
+            fuzz::must(image.refused != nullptr ||
+                           image.is == proof::packed_image::kind::code,
                        "what is not refused is code");
         });
     // The rest is code, for the architecture that the first byte names.

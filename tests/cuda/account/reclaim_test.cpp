@@ -126,5 +126,5 @@ TEST_F(Reclaim, TakesNoMoreThanItsPartOfTheTime)
         now += second;
     }
     EXPECT_GE(refused, reclaim::free_refusals);
-    EXPECT_LT(refused, 3000 / (reclaim::part_of_time - 2));
+    EXPECT_LT(refused, 3000 / (reclaim::divisor_of_time - 2));
 }

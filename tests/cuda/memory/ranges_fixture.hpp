@@ -23,7 +23,7 @@ struct RangesFixture : testing::Test
         shares = std::make_unique<budget>(
             budget::options{.calls = card.calls, .ledgers = {limits.get()}});
         all = std::make_unique<ranges>(
-            ranges::parts{card.calls, *shares, host, none, spills});
+            ranges::options{card.calls, *shares, host, none, spills});
     }
 
     void expect_used(std::uint64_t physical, std::uint64_t beyond)

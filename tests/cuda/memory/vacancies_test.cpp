@@ -21,7 +21,7 @@ CUdeviceptr taken(vacancies &from, std::uint64_t bytes,
                   const vacancies::stream_of &behind = one)
 {
     const auto found = from.take(bytes, behind);
-    return found ? found->part.base : 0;
+    return found ? found->cut.base : 0;
 }
 
 } // namespace
@@ -56,9 +56,9 @@ TEST(Vacancies, WhatGrowsALittleEachTimeMostlyFitsWhereItWas)
     std::uint64_t size = 0;
     for (std::uint64_t bytes = MiB; bytes < MiB + MiB / 4; bytes += 2048) {
         const auto found = free.take(vacancies::size_for(bytes), one);
-        const CUdeviceptr next = found ? found->part.base : ++made;
+        const CUdeviceptr next = found ? found->cut.base : ++made;
         const std::uint64_t next_size =
-            found ? found->part.bytes : vacancies::size_for(bytes);
+            found ? found->cut.bytes : vacancies::size_for(bytes);
         EXPECT_GE(next_size, bytes);
         if (mine != 0)
             free.put({mine, size, one});
@@ -225,11 +225,11 @@ TEST(Vacancies, NoPartIsFilledToItsEnd)
     free.put(range_at(1 << 30, 64 * MiB));
     const auto first = free.take(32 * MiB, one);
     ASSERT_TRUE(first);
-    EXPECT_GT(first->part.bytes, 32 * MiB);
+    EXPECT_GT(first->cut.bytes, 32 * MiB);
     // A hole between two parts, of the very size.
     EXPECT_EQ(taken(free, first->left_bytes), 0u);
     EXPECT_EQ(taken(free, first->left_bytes - 1), 0u);
-    EXPECT_EQ(taken(free, first->left_bytes - step), first->part.end());
+    EXPECT_EQ(taken(free, first->left_bytes - step), first->cut.end());
 }
 
 TEST(Vacancies, PartsGrowTogetherAgainInWhateverOrderTheyAreFreed)
@@ -237,24 +237,24 @@ TEST(Vacancies, PartsGrowTogetherAgainInWhateverOrderTheyAreFreed)
     for (unsigned order = 0; order < 6; order++) {
         vacancies free;
         free.put(range_at(1 << 30, 60 * MiB));
-        std::vector<vacancies::vacancy> parts;
+        std::vector<vacancies::vacancy> cuts;
         for (int i = 0; i < 3; i++)
-            parts.push_back(free.take(20 * MiB - step, one)->part);
+            cuts.push_back(free.take(20 * MiB - step, one)->cut);
         EXPECT_EQ(free.bytes(), 0u);
-        std::sort(parts.begin(), parts.end(),
+        std::sort(cuts.begin(), cuts.end(),
                   [](const auto &a, const auto &b) { return a.base < b.base; });
         for (unsigned i = 0; i < order; i++)
             std::next_permutation(
-                parts.begin(), parts.end(),
+                cuts.begin(), cuts.end(),
                 [](const auto &a, const auto &b) { return a.base < b.base; });
-        free.put(parts[0]);
-        free.put(parts[1]);
+        free.put(cuts[0]);
+        free.put(cuts[1]);
         EXPECT_EQ(free.take_if([](const vacancies::vacancy &each) {
                           return each.is_whole();
                       })
                       .size(),
                   0u);
-        const auto all = free.put(parts[2]);
+        const auto all = free.put(cuts[2]);
         EXPECT_TRUE(all.is_whole());
         EXPECT_EQ(all.base, 1u << 30);
         EXPECT_EQ(all.bytes, 60 * MiB);
@@ -280,12 +280,12 @@ TEST(Vacancies, WhatIsIdleGoesBackOnlyAsAWhole)
 {
     vacancies free;
     free.put(range_at(1 << 30, 64 * MiB));
-    const auto part = free.take(8 * MiB, one);
+    const auto some = free.take(8 * MiB, one);
     for (std::uint64_t i = 0;
          i <= vacancies::max_idle_asks + vacancies::asks_between_looks; i++)
         taken(free, 100 * MiB);
     EXPECT_TRUE(free.take_idle(0).empty());
-    free.put(part->part);
+    free.put(some->cut);
     for (std::uint64_t i = 0;
          i <= vacancies::max_idle_asks + vacancies::asks_between_looks; i++)
         taken(free, 100 * MiB);

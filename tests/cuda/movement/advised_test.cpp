@@ -285,8 +285,8 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceMoreWorkMayFindItInATable)
 // it is dead. Meanwhile it has been allocated again.
 TEST_F(AdvisedMoves, WhatIsSaidOfFreedMemoryIsNotSaidOfItsNextOwner)
 {
-    const mover::part before{units_[2], unit_bytes,
-                             moves_->identify(units_[2])};
+    const mover::subrange before{units_[2], unit_bytes,
+                                 moves_->identify(units_[2])};
     ASSERT_NE(before.identity, 0U);
     ASSERT_EQ(moves_->advise(before, hint::pin), mover::answer::done);
     moves_->vacate(units_[2]);
@@ -299,7 +299,8 @@ TEST_F(AdvisedMoves, WhatIsSaidOfFreedMemoryIsNotSaidOfItsNextOwner)
     EXPECT_EQ(moves_->rank(before, 5), mover::answer::gone);
     EXPECT_FALSE(moves_->find(before));
     EXPECT_FALSE(moves_->access(before));
-    const mover::part now{units_[2], unit_bytes, moves_->identify(units_[2])};
+    const mover::subrange now{units_[2], unit_bytes,
+                              moves_->identify(units_[2])};
     EXPECT_NE(now.identity, before.identity);
     // It counts, and it is not pinned.
     ASSERT_TRUE(wait_until([&] { return moves_->find(now)->ram_bytes > 0; },

@@ -33,7 +33,7 @@ block_ref made(bool small = false)
 touched whole(const block_ref &of)
 {
     touched all(*of, base);
-    all.part = {base, 0, 3};
+    all.given = {base, 0, 3};
     return all;
 }
 
@@ -44,19 +44,19 @@ touched nothing_named(const block_ref &of)
 
 TEST(BlockTest, WorkTouchesFromItsAddressToTheEnd)
 {
-    const touch part = made()->touched_from(base + unit_bytes);
-    EXPECT_EQ(part.base, base);
-    EXPECT_EQ(part.first, 1u);
-    EXPECT_EQ(part.last, 3u);
+    const touch given = made()->touched_from(base + unit_bytes);
+    EXPECT_EQ(given.base, base);
+    EXPECT_EQ(given.first, 1u);
+    EXPECT_EQ(given.last, 3u);
 }
 
 TEST(BlockTest, WhereSomethingElseWasNamedItEnds)
 {
     const block_ref of = made();
     of->touched_from(base + 2 * unit_bytes);
-    const touch part = of->touched_from(base);
-    EXPECT_EQ(part.first, 0u);
-    EXPECT_EQ(part.last, 1u);
+    const touch given = of->touched_from(base);
+    EXPECT_EQ(given.first, 0u);
+    EXPECT_EQ(given.last, 1u);
     // A start in the middle of a unit: that unit is part of both runs.
     of->touched_from(base + unit_bytes / 2);
     EXPECT_EQ(of->touched_from(base).last, 0u);
@@ -83,10 +83,10 @@ TEST(BlockTest, AnAddressIsInItsUnitWhateverTheirSizes)
         const std::uint64_t apart = each.front() / 16;
         for (std::uint64_t at = of->bytes; at > 0;) {
             at -= apart;
-            const touch part = of->touched_from(base + at);
-            const slot &first = of->slots.at(part.first);
+            const touch given = of->touched_from(base + at);
+            const slot &first = of->slots.at(given.first);
             EXPECT_TRUE(base + at - first.at < first.bytes);
-            EXPECT_EQ(part.first, part.last); // the next start was named
+            EXPECT_EQ(given.first, given.last); // the next start was named
         }
     }
 }
@@ -170,9 +170,9 @@ TEST(BlockTest, WhatIsOnItsWayToVramIsMissingAndWhatIsOnItsWayOutIsNot)
     of->put(of->slots[1], place::fetching);
     of->put(of->slots[2], place::evicting);
     EXPECT_EQ(missing_bytes({whole(of)}), 2 * unit_bytes);
-    touched part(*of, base);
-    part.part = {base, 2, 3};
-    EXPECT_EQ(missing_bytes({part}), 0u);
+    touched some(*of, base);
+    some.given = {base, 2, 3};
+    EXPECT_EQ(missing_bytes({some}), 0u);
 }
 
 TEST(BlockTest, NothingIsMissingOfWhatStaysOrOfWhatNamesNoUnit)
@@ -328,9 +328,9 @@ TEST(BlockTest, AnAllocationBesideOthersLeavesTheirContentsAlone)
 TEST(BlockTest, WorkTouchesNoMoreThanItsAllocation)
 {
     const block_ref of = divided();
-    const touch part = of->touched_from(base);
-    EXPECT_EQ(part.first, 0u);
-    EXPECT_EQ(part.last, 1u);
+    const touch given = of->touched_from(base);
+    EXPECT_EQ(given.first, 0u);
+    EXPECT_EQ(given.last, 1u);
     EXPECT_EQ(of->touched_from(base + 96).last, 2u);
 }
 

@@ -1821,11 +1821,11 @@ TEST_F(Checked, ProvenKernelSeesNothingThatTablesName)
 
 TEST_F(Checked, WhatALongTableNamesStaysAsFarAsItGoesOn)
 {
-    constexpr std::size_t part = table_part_bytes / sizeof(CUdeviceptr);
-    std::vector<CUdeviceptr> table(5 * part);
+    constexpr std::size_t window = table_window_bytes / sizeof(CUdeviceptr);
+    std::vector<CUdeviceptr> table(5 * window);
     table[0] = units_[4];
-    table[part + 1] = units_[5];
-    table[3 * part - 1] = units_[6];
+    table[window + 1] = units_[5];
+    table[3 * window - 1] = units_[6];
     const auto at = reinterpret_cast<CUdeviceptr>(table.data());
     pinned_.add(table.data(), table.size() * sizeof table[0]);
     launch_what({at});

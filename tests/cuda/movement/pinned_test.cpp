@@ -122,7 +122,7 @@ TEST(TableTest, ThatNobodyMayReadIsNotTakenToBeAbsent)
 
 TEST(TableTest, SamplesAreOfAllParts)
 {
-    table words(10 * table_part_bytes / sizeof(CUdeviceptr));
+    table words(10 * table_window_bytes / sizeof(CUdeviceptr));
     for (std::size_t i = 0; i < words.size(); i++)
         words[i] = i;
     table got;

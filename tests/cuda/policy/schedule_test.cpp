@@ -418,9 +418,9 @@ TEST(Schedule, TheUsesOfARoundAreThoseThatComeNext)
     ASSERT_EQ(past.lag(), 20u);
     for (std::uint64_t what = 1; what <= 20; what++) {
         std::vector<std::uint64_t> at;
-        past.uses(what << 32, [&](std::uint64_t step, const touch &part) {
-            EXPECT_EQ(part.first, 0u);
-            EXPECT_EQ(part.last, 0u);
+        past.uses(what << 32, [&](std::uint64_t step, const touch &given) {
+            EXPECT_EQ(given.first, 0u);
+            EXPECT_EQ(given.last, 0u);
             at.push_back(step);
         });
         // A round ago they were as far behind as now.
@@ -435,8 +435,8 @@ TEST(Schedule, TellsWhatIsUsedAnew)
     schedule past;
     const auto round = [&past] {
         for (std::uint64_t what = 1; what <= 20; what++) {
-            const touch part{what << 32, 0, 0, what % 4 == 0};
-            past.note(what, &part, 1);
+            const touch given{what << 32, 0, 0, what % 4 == 0};
+            past.note(what, &given, 1);
         }
     };
     for (int i = 0; i < 5; i++)
@@ -444,8 +444,8 @@ TEST(Schedule, TellsWhatIsUsedAnew)
     ASSERT_EQ(past.lag(), 20u);
     unsigned told = 0;
     for (std::uint64_t what = 1; what <= 20; what++)
-        past.uses(what << 32, [&](std::uint64_t, const touch &part) {
-            EXPECT_EQ(part.anew, what % 4 == 0) << what;
+        past.uses(what << 32, [&](std::uint64_t, const touch &given) {
+            EXPECT_EQ(given.anew, what % 4 == 0) << what;
             told++;
         });
     EXPECT_GT(told, 16u);
@@ -456,9 +456,9 @@ TEST(Schedule, WorkThatNeverComesAgainIsNotKeptForEach)
     schedule past;
     constexpr std::uint64_t count = 100000;
     for (std::uint64_t what = 1; what <= count; what++) {
-        const touch part{1ull << 32, static_cast<std::uint32_t>(what % 64),
-                         static_cast<std::uint32_t>(what % 64)};
-        past.note(what, &part, 1);
+        const touch given{1ull << 32, static_cast<std::uint32_t>(what % 64),
+                          static_cast<std::uint32_t>(what % 64)};
+        past.note(what, &given, 1);
     }
     // The numbers by which it is told that it came, and little else.
     EXPECT_LT(past.footprint(), count * 4 * sizeof(std::uint64_t));

@@ -20,8 +20,8 @@ using proof::effect;
 using proof::instruction;
 using proof::space;
 
-// An operation's text in parts.
-struct parts
+// An operation's text, divided.
+struct divided_text
 {
     std::string condition; // "@!P0", or nothing
     std::string name;      // without modifiers
@@ -51,9 +51,9 @@ void erase_all(std::string &from, std::string_view what)
         from.erase(at, what.size());
 }
 
-parts divided(std::string text)
+divided_text divided(std::string text)
 {
-    parts made;
+    divided_text made;
     text = trimmed(text);
     erase_all(text, ".reuse");
     if (!text.empty() && text[0] == '@') {
@@ -633,7 +633,7 @@ private:
 
     const reading &from_;
     const instruction &is_;
-    const parts text_;
+    const divided_text text_;
     std::string why_;
 };
 

@@ -72,7 +72,7 @@ void heap::release(std::uintptr_t base, std::size_t bytes)
     s.free[base] = bytes;
 }
 
-heap::part heap::part_at(std::uintptr_t at) const
+heap::location heap::location_at(std::uintptr_t at) const
 {
     const auto &[base, s] = *std::prev(segments_.upper_bound(at));
     return {s.memory, at - base};

@@ -28,12 +28,12 @@ public:
     void clear(); // all of it, used or not
 
     // The memory behind an address, and the offset of the address in it.
-    struct part
+    struct location
     {
         std::shared_ptr<physical> memory;
         std::size_t offset = 0;
     };
-    part part_at(std::uintptr_t at) const;
+    location location_at(std::uintptr_t at) const;
 
     std::size_t reserved() const { return reserved_; }
     std::size_t used() const { return used_; }

@@ -64,12 +64,12 @@ int list_of(const mapping &m)
     const auto known = lists.find(m.id);
     if (known != lists.end())
         return known->second;
-    const auto part = m.owner->memory.part_at(m.base);
-    const auto &frames = part.memory->frames();
-    const std::size_t first = part.offset / frame_bytes;
+    const auto there = m.owner->memory.location_at(m.base);
+    const auto &frames = there.memory->frames();
+    const std::size_t first = there.offset / frame_bytes;
     list_head head{};
     head.bytes = m.bytes;
-    head.offset = part.offset % frame_bytes;
+    head.offset = there.offset % frame_bytes;
     head.frames = round_up(head.offset + m.bytes, frame_bytes) / frame_bytes;
     head.device = m.device;
     head.store = m.owner->dev.vram.fd();

@@ -42,7 +42,7 @@ void pools::named(CUmemoryPool pool, const CUmemLocation &where,
     known_.emplace(pool, device_with(where, type));
 }
 
-pools::orphan pools::part_with(CUmemoryPool pool)
+pools::orphan pools::release(CUmemoryPool pool)
 {
     std::unique_lock lock(lock_);
     trim_ended_.wait(lock, [&] {

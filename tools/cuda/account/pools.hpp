@@ -49,7 +49,7 @@ public:
     template <typename Call>
     CUresult destroy(CUmemoryPool pool, Call from_driver)
     {
-        const orphan left = part_with(pool);
+        const orphan left = release(pool);
         const CUresult result = from_driver();
         if (result != CUDA_SUCCESS)
             take_back(left);
@@ -103,7 +103,7 @@ private:
     };
 
     static std::uint64_t missing_in(const state &of, std::uint64_t bytes);
-    orphan part_with(CUmemoryPool pool);
+    orphan release(CUmemoryPool pool);
     void take_back(const orphan &left);
     std::uint64_t reserved_by(const source &which, const state &of) const;
     bool settle(const source &which, state &of);

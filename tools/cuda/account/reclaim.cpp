@@ -47,7 +47,7 @@ bool reclaim::refuse(std::uintptr_t thread, int device, std::uint64_t bytes,
     if (of.count == 0)
         of.begun_ns = now_ns;
     if (of.count >= free_refusals &&
-        of.spent_ns * part_of_time > now_ns - of.begun_ns)
+        of.spent_ns * divisor_of_time > now_ns - of.begun_ns)
         return false;
     of.count++;
     of.pending = true;

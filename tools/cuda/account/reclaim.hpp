@@ -21,10 +21,10 @@ class reclaim
 {
 public:
     /// A device gets so many refusals before the time counts that passes until
-    /// requests come again. After these, that may be one part of all time in
-    /// so many.
+    /// requests come again. After these, that may be all time divided by
+    /// this.
     static constexpr unsigned free_refusals = 64;
-    static constexpr std::uint64_t part_of_time = 20;
+    static constexpr std::uint64_t divisor_of_time = 20;
     /// So much is granted after a refusal that did not help. After the second
     /// in a row it is twice as much, and so on to four times as much.
     static constexpr std::uint64_t patience_bytes = std::uint64_t{128} << 20;

@@ -16,11 +16,11 @@ namespace {
 
 // Below so many steps, means may be of the program's start.
 constexpr std::uint64_t enough_steps = 4;
-// A part of a step that is worth a word of advice.
-constexpr double large_part = 0.1;
-constexpr double very_large_part = 0.3;
+// The fraction of a step that is worth a word of advice.
+constexpr double large_fraction = 0.1;
+constexpr double very_large_fraction = 0.3;
 // A forward pass is about a third of a training step.
-constexpr double forward_part = 1.0 / 3;
+constexpr double forward_fraction = 1.0 / 3;
 
 // Text as printf makes it, but without its decimal point, which follows the
 // program's locale.
@@ -62,10 +62,10 @@ std::string size_of(double bytes)
     return show_size(rounded(bytes)).text;
 }
 
-std::string part_text(double part, double whole)
+std::string fraction_text(double some, double whole)
 {
     return text("%3" PRIu64 " %%",
-                whole > 0 ? rounded(std::min(part / whole, 1.0) * 100) : 0);
+                whole > 0 ? rounded(std::min(some / whole, 1.0) * 100) : 0);
 }
 
 // A string of a page, whose end need not be there.
@@ -184,7 +184,8 @@ std::string more_vram(const summary &of, double bytes)
 bool reads_in_place(const summary &of)
 {
     return of.missed_bytes > 0 ||
-           (of.in_ram_bytes > 0 && of.untrusted_ns > large_part * of.took_ns);
+           (of.in_ram_bytes > 0 &&
+            of.untrusted_ns > large_fraction * of.took_ns);
 }
 
 // The advice that figures of memory that does not move allow.
@@ -213,25 +214,25 @@ std::string advise(const summary &of, bool moves)
     const double in_ram = static_cast<double>(of.in_ram_bytes);
     if (in_ram > 0 && of.is == treatment::moving && !of.kernels.empty() &&
         of.kernels.front().why.starts_with("a graph") &&
-        of.untrusted_ns > very_large_part * of.took_ns)
+        of.untrusted_ns > very_large_fraction * of.took_ns)
         return "graphs that run as a whole cost most, and nothing moves "
                "meanwhile (the first above tells why): try the program without "
                "graphs";
     const double standing = of.standing_ns;
     // While these run, what is needed next does not come.
     const bool stops = !of.kernels.empty() &&
-                       of.untrusted_ns > large_part * of.took_ns &&
-                       of.link_ns > large_part * of.took_ns;
+                       of.untrusted_ns > large_fraction * of.took_ns &&
+                       of.link_ns > large_fraction * of.took_ns;
     if (!of.kernels.empty() && !of.kernels.front().name.empty() &&
-        (standing > large_part * of.took_ns || stops) &&
+        (standing > large_fraction * of.took_ns || stops) &&
         standing + (stops ? of.untrusted_ns : 0) >= of.mapping_ns)
         return "a kernel that is not trusted costs most (the first above): "
                "--move=check tells if it may be, and --trust then names it";
-    if (of.link_ns > large_part * of.took_ns && of.link_ns >= of.mapping_ns &&
-        in_ram > 0) {
+    if (of.link_ns > large_fraction * of.took_ns &&
+        of.link_ns >= of.mapping_ns && in_ram > 0) {
         const double room = static_cast<double>(of.card_bytes) -
                             static_cast<double>(of.share_bytes);
-        const double again = forward_part * of.computing_ns;
+        const double again = forward_fraction * of.computing_ns;
         // A training step writes activations back, and fetches them again.
         if (of.card_bytes != 0 && in_ram > room && of.evicted_bytes > 0 &&
             4 * of.evicted_bytes > of.fetched_bytes && of.link_ns > 1.5 * again)
@@ -241,16 +242,16 @@ std::string advise(const summary &of, bool moves)
                    time_text(of.link_ns);
         return more_vram(of, in_ram);
     }
-    if (of.mapping_ns > large_part * of.took_ns)
+    if (of.mapping_ns > large_fraction * of.took_ns)
         return "--away unmapped spares most of the mapping; check the kernels "
                "with --move=check first";
-    if (of.program_ns > very_large_part * of.took_ns)
+    if (of.program_ns > very_large_fraction * of.took_ns)
         return "the card waits " + time_text(of.program_ns) +
                " a step for the program itself: look at its data loading and "
                "its own thread, not at memory";
     if (of.missed_bytes > 0 && of.link_rate > 0 && in_ram > 0 &&
         of.missed_bytes / static_cast<double>(of.link_rate) * 1e9 >
-            very_large_part * of.took_ns)
+            very_large_fraction * of.took_ns)
         return more_vram(of, in_ram);
     return "";
 }
@@ -300,20 +301,20 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
              time_text(of.took_ns).c_str(), of.steps,
              of.round > 0 ? text("%" PRIu64 " launches each", of.round).c_str()
                           : "no rhythm: from pause to pause"));
-    const auto part = [&](const char *name, double ns, const char *meaning) {
+    const auto row = [&](const char *name, double ns, const char *meaning) {
         std::string line = text("  %-15s %10s %s", name, time_text(ns).c_str(),
-                                part_text(ns, of.took_ns).c_str());
+                                fraction_text(ns, of.took_ns).c_str());
         if (meaning[0] != '\0')
             line += std::string("  ") + meaning;
         lines.push_back(std::move(line));
     };
-    part("computing", of.computing_ns,
-         reads_in_place(of) ? "with what it reads over the link" : "");
-    part("link", of.link_ns, "work waited for memory on its way");
-    part("mapping", of.mapping_ns, "work waited for memory to be mapped");
-    part("standing still", of.standing_ns,
-         "memory was mapped for untrusted kernels");
-    part("program", of.program_ns, "the card was given nothing to do");
+    row("computing", of.computing_ns,
+        reads_in_place(of) ? "with what it reads over the link" : "");
+    row("link", of.link_ns, "work waited for memory on its way");
+    row("mapping", of.mapping_ns, "work waited for memory to be mapped");
+    row("standing still", of.standing_ns,
+        "memory was mapped for untrusted kernels");
+    row("program", of.program_ns, "the card was given nothing to do");
     lines.push_back(crossing_line(of, "to VRAM", of.link_to_vram()));
     lines.push_back(crossing_line(of, "to RAM", of.link_to_ram()));
     if (of.is_lent()) {
@@ -328,7 +329,7 @@ void describe_steps(const summary &of, std::vector<std::string> &lines)
         lines.push_back(text("  %-15s %10s %s  is reached: no step can be "
                              "shorter",
                              "limit", time_text(of.limit_ns).c_str(),
-                             part_text(of.limit_ns, of.took_ns).c_str()));
+                             fraction_text(of.limit_ns, of.took_ns).c_str()));
 }
 
 // A line for each tier beyond VRAM.

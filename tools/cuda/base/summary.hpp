@@ -80,7 +80,7 @@ struct summary
     /// Bytes of a step that crossed the link to system RAM.
     double link_to_vram() const { return fetched_bytes - from_cards_bytes; }
     double link_to_ram() const { return evicted_bytes - to_cards_bytes; }
-    /// The part of the link that crossing bytes take, from 0 to 1; negative
+    /// The fraction of the link that crossing bytes take, from 0 to 1; negative
     /// where that is not known.
     double link_share(double bytes) const;
     /// True if other cards lend it VRAM.

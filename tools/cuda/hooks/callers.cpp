@@ -27,9 +27,9 @@ struct bounds
 bool is_in(const dl_phdr_info &library, std::uintptr_t at)
 {
     for (int i = 0; i < library.dlpi_phnum; i++) {
-        const auto &part = library.dlpi_phdr[i];
-        if (part.p_type == PT_LOAD &&
-            at - (library.dlpi_addr + part.p_vaddr) < part.p_memsz)
+        const auto &header = library.dlpi_phdr[i];
+        if (header.p_type == PT_LOAD &&
+            at - (library.dlpi_addr + header.p_vaddr) < header.p_memsz)
             return true;
     }
     return false;
@@ -78,12 +78,12 @@ int find_allocator(struct dl_phdr_info *info, std::size_t, void *out)
         return 0;
     auto &found = *static_cast<bounds *>(out);
     for (int i = 0; i < info->dlpi_phnum; i++) {
-        const auto &part = info->dlpi_phdr[i];
-        if (part.p_type != PT_LOAD)
+        const auto &header = info->dlpi_phdr[i];
+        if (header.p_type != PT_LOAD)
             continue;
-        const std::uintptr_t at = info->dlpi_addr + part.p_vaddr;
+        const std::uintptr_t at = info->dlpi_addr + header.p_vaddr;
         found.first = std::min(found.first, at);
-        found.end = std::max(found.end, at + part.p_memsz);
+        found.end = std::max(found.end, at + header.p_memsz);
     }
     return 1;
 }

@@ -199,8 +199,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 
 namespace {
 
-std::uint64_t part_of(const stream_order::pool_use &ours,
-                      CUmemPool_attribute which)
+std::uint64_t value_of(const stream_order::pool_use &ours,
+                       CUmemPool_attribute which)
 {
     switch (which) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
@@ -227,7 +227,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which,
     if (!ours || result != CUDA_SUCCESS)
         return result;
     const stream_order::pool_use use = ours.table().in_order().use_of(pool);
-    if (const std::uint64_t more = part_of(use, which); more > 0)
+    if (const std::uint64_t more = value_of(use, which); more > 0)
         *static_cast<cuuint64_t *>(value) += more;
     if (which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
         *static_cast<cuuint64_t *>(value) -= use.kept;

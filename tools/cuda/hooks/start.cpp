@@ -787,12 +787,13 @@ void state::note_table(const void *words, std::size_t bytes) const
             return each->names_any(some);
         });
     };
-    if (bytes > table_part_bytes &&
+    if (bytes > table_window_bytes &&
         (!is_read(sample_table(words, bytes, some)) || !names_any()))
         return;
-    for (std::size_t at = 0; at < bytes; at += table_part_bytes) {
+    for (std::size_t at = 0; at < bytes; at += table_window_bytes) {
         if (!is_read(read_table(static_cast<const char *>(words) + at,
-                                std::min(bytes - at, table_part_bytes), some)))
+                                std::min(bytes - at, table_window_bytes),
+                                some)))
             return;
         for (mover *each : movers)
             each->note_table(some);

@@ -59,8 +59,8 @@ void *open_in(std::string_view folder, std::string_view soname)
         is_no_driver_folder(folder))
         return nullptr;
     char *end = path;
-    for (const std::string_view part : {folder, std::string_view("/"), soname})
-        end = static_cast<char *>(mempcpy(end, part.data(), part.size()));
+    for (const std::string_view each : {folder, std::string_view("/"), soname})
+        end = static_cast<char *>(mempcpy(end, each.data(), each.size()));
     *end = '\0';
     return open_path(path);
 }

@@ -28,8 +28,8 @@ int result_of(mover::answer said)
     return EMUV_ADVICE_FREED;
 }
 
-// A part up to an allocation's end has the rest of the last chunk, too.
-mover::part to_the_end(const memory::told_of &of, mover::part in)
+// A subrange up to an allocation's end has the rest of the last chunk, too.
+mover::subrange to_the_end(const memory::told_of &of, mover::subrange in)
 {
     if (in.at + in.bytes == of.base + of.bytes)
         in.bytes = of.base + of.whole_bytes - in.at;

@@ -65,7 +65,7 @@ private:
     {
         std::uint64_t key = 0;
         memory::told_of of;
-        mover::part in;
+        mover::subrange in;
         moves before;        // it was registered
         mover::lasting said; // guarded by lasting_, like the next
         bool gone = false;

@@ -50,7 +50,7 @@ std::vector<std::uint64_t> charges_by_unit(const Backing &of)
 
 } // namespace
 
-ranges::ranges(const parts &of)
+ranges::ranges(const options &of)
     : calls_(of.calls), budget_(of.shares), host_(of.host), movers_(of.moving),
       spills_(of.spills)
 {}
@@ -270,8 +270,8 @@ std::vector<ram_charge> ranges::charge_ram(int device, std::uint64_t bytes,
                              : bytes;
     while (left > 0) {
         size = next_unit(left, size);
-        if (const auto part = budget_.charge_ram(device, size)) {
-            charged.push_back(*part);
+        if (const auto one = budget_.charge_ram(device, size)) {
+            charged.push_back(*one);
             left -= size;
         } else if (host_.by_handle() && size > chunk_bytes &&
                    limits.read().virtual_free_bytes() >= left) {

@@ -52,7 +52,7 @@ class ranges
 {
 public:
     /// All outlive the object.
-    struct parts
+    struct options
     {
         const driver &calls;
         budget &shares;
@@ -61,7 +61,7 @@ public:
         first_spill &spills;
     };
 
-    explicit ranges(const parts &of);
+    explicit ranges(const options &of);
     ranges(const ranges &) = delete;
     ranges &operator=(const ranges &) = delete;
 

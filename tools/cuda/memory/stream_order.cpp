@@ -15,10 +15,10 @@ namespace emuv::cuda {
 
 namespace {
 
-// A program frees much of what it allocates once it has freed such a part of
-// it.
-constexpr std::uint64_t churn_part = 8;
-constexpr std::uint64_t excess_part = 4;
+// A program frees much of what it allocates once it has freed this fraction of
+// it: one of so many.
+constexpr std::uint64_t churn_divisor = 8;
+constexpr std::uint64_t excess_divisor = 4;
 
 } // namespace
 
@@ -188,12 +188,12 @@ allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
         const auto found = vacancies_.take(bytes, {context, stream, false});
         if (!found)
             return taken;
-        taken = vacant_.extract(found->part.base);
+        taken = vacant_.extract(found->cut.base);
         if (found->left_bytes > 0) {
             allocation rest = taken.mapped();
             rest.reserved_bytes = found->left_bytes;
-            vacant_[found->part.end()] = rest;
-            taken.mapped().reserved_bytes = found->part.bytes;
+            vacant_[found->cut.end()] = rest;
+            taken.mapped().reserved_bytes = found->cut.bytes;
         }
         count_locked(taken.mapped(), true);
     }
@@ -208,25 +208,25 @@ allocations::node_type stream_order::take(std::uint64_t bytes, CUstream stream)
 std::uint64_t stream_order::shared_for(std::uint64_t bytes)
 {
     const std::lock_guard guard(lock_);
-    return ever_freed_ >= ever_made_ / churn_part
+    return ever_freed_ >= ever_made_ / churn_divisor
                ? vacancies::shared_for(bytes, reserved())
                : 0;
 }
 
 void stream_order::divide(CUdeviceptr base, allocation &made, CUstream stream)
 {
-    const std::uint64_t part = vacancies::part_for(made.bytes);
+    const std::uint64_t cut = vacancies::cut_for(made.bytes);
     mover &moves = *moving();
     moves.vacate(base);
-    moves.occupy(base, part);
+    moves.occupy(base, cut);
     allocation rest = made;
-    rest.reserved_bytes -= part;
-    made.reserved_bytes = part;
+    rest.reserved_bytes -= cut;
+    made.reserved_bytes = cut;
     std::vector<vacancies::vacancy> replaced;
     {
         const std::lock_guard guard(lock_);
-        vacant_[base + part] = rest;
-        put({base + part,
+        vacant_[base + cut] = rest;
+        put({base + cut,
              rest.reserved_bytes,
              {made.context, nullptr, true}, // no work ever used it
              made.range});
@@ -300,7 +300,7 @@ void stream_order::give_up_idle(std::uint64_t bytes)
     std::vector<vacancies::vacancy> idle;
     {
         const std::lock_guard guard(lock_);
-        const std::uint64_t needs = most_used_ + most_used_ / excess_part;
+        const std::uint64_t needs = most_used_ + most_used_ / excess_divisor;
         const std::uint64_t will_be = reserved() + bytes;
         idle = vacancies_.take_idle(
             will_be > needs ? std::min(will_be - needs, 2 * bytes) : 0);

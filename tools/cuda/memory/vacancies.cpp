@@ -14,17 +14,17 @@ namespace emuv::cuda {
 
 namespace {
 
-// Parts begin and end at these.
-constexpr std::uint64_t part_step = guard_bytes;
+// Cuts begin and end at these.
+constexpr std::uint64_t cut_step = guard_bytes;
 constexpr std::uint64_t max_bytes = std::uint64_t{1} << 50;
 
-// Up to such a part of what is taken whole may lie unused.
-constexpr std::uint64_t unused_part = 8;
+// Of what is taken whole, one byte of so many may lie unused.
+constexpr std::uint64_t unused_divisor = 8;
 
-// A shared range has room for so many requests, and is at most that part of all
-// there is.
+// A shared range has room for so many requests, and is at most all there is
+// divided by that.
 constexpr std::uint64_t least_sharers = 4;
-constexpr std::uint64_t shared_part = 8;
+constexpr std::uint64_t shared_divisor = 8;
 constexpr std::uint64_t max_shared_bytes = std::uint64_t{512} << 20;
 
 } // namespace
@@ -97,16 +97,17 @@ vacancies::vacancy vacancies::put(const vacancy &freed)
     return joined;
 }
 
-std::uint64_t vacancies::part_for(std::uint64_t bytes)
+std::uint64_t vacancies::cut_for(std::uint64_t bytes)
 {
-    return bytes > max_bytes ? bytes : round_up(bytes + guard_bytes, part_step);
+    return bytes > max_bytes ? bytes : round_up(bytes + guard_bytes, cut_step);
 }
 
 std::uint64_t vacancies::shared_for(std::uint64_t bytes, std::uint64_t all)
 {
-    const std::uint64_t shared = std::min(max_shared_bytes, all / shared_part) /
-                                 max_moving_bytes * max_moving_bytes;
-    return bytes <= max_bytes && part_for(bytes) <= shared / least_sharers
+    const std::uint64_t shared =
+        std::min(max_shared_bytes, all / shared_divisor) / max_moving_bytes *
+        max_moving_bytes;
+    return bytes <= max_bytes && cut_for(bytes) <= shared / least_sharers
                ? shared
                : 0;
 }
@@ -123,21 +124,21 @@ const vacancies::vacancy *vacancies::smallest(const stream_of &behind,
                : nullptr;
 }
 
-// @param part  out: the bytes to take of it
+// @param cut  out: the bytes to take of it
 // @return null where nothing will do
 const vacancies::vacancy *vacancies::find(std::uint64_t bytes,
                                           const stream_of &behind,
-                                          std::uint64_t &part) const
+                                          std::uint64_t &cut) const
 {
     const bool is_large = bytes >= chunk_bytes;
     // The size of the driver's memory is known only as it was asked for.
     const std::uint64_t whole = is_large ? round_up(bytes, chunk_bytes) : bytes;
     const vacancy *const fits = smallest(behind, false, whole);
-    part = fits != nullptr ? fits->bytes : 0;
-    if (fits != nullptr && part - whole <= whole / unused_part)
+    cut = fits != nullptr ? fits->bytes : 0;
+    if (fits != nullptr && cut - whole <= whole / unused_divisor)
         return fits;
-    part = part_for(bytes);
-    return is_large ? smallest(behind, true, part) : nullptr;
+    cut = cut_for(bytes);
+    return is_large ? smallest(behind, true, cut) : nullptr;
 }
 
 std::optional<vacancies::taken> vacancies::take(std::uint64_t bytes,
@@ -146,10 +147,10 @@ std::optional<vacancies::taken> vacancies::take(std::uint64_t bytes,
     asks_++;
     if (bytes > max_bytes) // sizes would wrap
         return {};
-    std::uint64_t part = 0;
-    const vacancy *found = find(bytes, behind, part);
+    std::uint64_t cut = 0;
+    const vacancy *found = find(bytes, behind, cut);
     if (found == nullptr)
-        found = find(bytes, {behind.context, nullptr, true}, part);
+        found = find(bytes, {behind.context, nullptr, true}, cut);
     if (found == nullptr) {
         note_miss(bytes, behind);
         return {};
@@ -157,11 +158,11 @@ std::optional<vacancies::taken> vacancies::take(std::uint64_t bytes,
     const vacancy all = *found;
     const std::uint64_t asks = free_[all.base].asks;
     remove(all);
-    taken out{all, all.bytes - part};
-    out.part.bytes = part;
+    taken out{all, all.bytes - cut};
+    out.cut.bytes = cut;
     if (out.left_bytes > 0) {
         vacancy rest = all;
-        rest.base = out.part.end();
+        rest.base = out.cut.end();
         rest.bytes = out.left_bytes;
         enter(rest, asks);
     }
@@ -206,7 +207,7 @@ void vacancies::note_miss(std::uint64_t bytes, const stream_of &behind)
     const std::uint64_t whole = round_up(bytes, chunk_bytes);
     for (left &each : left_) {
         if (each.behind != behind || each.bytes < whole ||
-            each.bytes - whole > whole / unused_part ||
+            each.bytes - whole > whole / unused_divisor ||
             asks_ - each.asks > max_idle_asks)
             continue;
         each = {};

@@ -62,10 +62,10 @@ public:
             return range.bytes == 0 || bytes == range.bytes;
         }
     };
-    /// A part of a vacancy, from its begin; the rest is still free.
+    /// Cut off a vacancy, from its begin; the rest is still free.
     struct taken
     {
-        vacancy part;
+        vacancy cut;
         std::uint64_t left_bytes = 0; ///< of the rest
     };
 
@@ -85,8 +85,8 @@ public:
     /// @return what it has become, joined with those beside it in its range
     vacancy put(const vacancy &freed);
 
-    /// The bytes of a part that serves a request.
-    static std::uint64_t part_for(std::uint64_t bytes);
+    /// The bytes to cut off for a request.
+    static std::uint64_t cut_for(std::uint64_t bytes);
     /// The bytes of a new range for several requests such as this one.
     /// @param all  bytes there are, in use or vacant
     /// @return 0 where it is to have one of its own
@@ -148,7 +148,7 @@ private:
     const vacancy *smallest(const stream_of &behind, bool is_shared,
                             std::uint64_t bytes) const;
     const vacancy *find(std::uint64_t bytes, const stream_of &behind,
-                        std::uint64_t &part) const;
+                        std::uint64_t &cut) const;
     std::vector<vacancy> by_bytes() const;
     static bool join(vacancy &one, const vacancy &next);
     void note_miss(std::uint64_t bytes, const stream_of &behind);

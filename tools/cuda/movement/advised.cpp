@@ -13,7 +13,7 @@ namespace {
 // and then.
 constexpr std::uint64_t promoted_uses = 64;
 
-// The units of a part: see each_unit(). Frameworks round allocations up, so
+// The units of a subrange: see each_unit(). Frameworks round allocations up, so
 // most of a unit is enough for it to leave.
 constexpr unsigned any = 1;
 constexpr unsigned most = 8;
@@ -25,18 +25,18 @@ constexpr std::uint64_t ask_again_ns = 200000;
 
 } // namespace
 
-// The bytes of a unit that lie in a part.
-std::uint64_t mover::common_bytes(const slot &one, const part &in)
+// The bytes of a unit that lie in a subrange.
+std::uint64_t mover::common_bytes(const slot &one, const subrange &in)
 {
     return std::min(one.at + one.bytes, in.at + in.bytes) -
            std::max(one.at, in.at);
 }
 
-// Calls @p use for units that have bytes in a part.
-// @param rest  only those with less than one part in so many outside; 0: none
+// Calls @p use for units that have bytes in a subrange.
+// @param rest  only those with less than one byte in so many outside; 0: none
 //   outside at all; 1: however many
 template <typename Use>
-void mover::each_unit(block &of, const part &in, unsigned rest, Use use)
+void mover::each_unit(block &of, const subrange &in, unsigned rest, Use use)
 {
     for (std::size_t i = of.unit_at(in.at - of.base);
          i < of.slots.size() && of.slots[i].at < in.at + in.bytes; i++) {
@@ -78,7 +78,7 @@ void mover::wish(block &of, slot &one, advice::wish what)
     say(of, one, next);
 }
 
-bool mover::pin(block &of, const part &in)
+bool mover::pin(block &of, const subrange &in)
 {
     std::uint64_t more = 0;
     each_unit(of, in, any, [&](const slot &one, const use_mark &) {
@@ -106,7 +106,7 @@ void mover::unpin(block &of, slot &one)
     say(of, one, next);
 }
 
-mover::identified_lot mover::identified(const part &of)
+mover::identified_lot mover::identified(const subrange &of)
 {
     block *const found = blocks_.around(of.at);
     if (found == nullptr || found->lot_at(of.at).identity != of.identity)
@@ -121,7 +121,7 @@ std::uint64_t mover::identify(CUdeviceptr at)
     return of != nullptr ? of->lot_at(at).identity : 0;
 }
 
-mover::answer mover::advise(const part &in, hint what)
+mover::answer mover::advise(const subrange &in, hint what)
 {
     const std::unique_lock lock = enter();
     const auto [found, which] = identified(in);
@@ -181,7 +181,7 @@ mover::answer mover::advise(const part &in, hint what)
     return done ? answer::done : answer::too_much;
 }
 
-mover::answer mover::rank(const part &in, int priority)
+mover::answer mover::rank(const subrange &in, int priority)
 {
     const std::unique_lock lock = enter();
     block *const of = identified(in).of;
@@ -195,7 +195,7 @@ mover::answer mover::rank(const part &in, int priority)
     return answer::done;
 }
 
-void mover::forget_advice(const part &in, const lasting &said)
+void mover::forget_advice(const subrange &in, const lasting &said)
 {
     const std::unique_lock lock = enter();
     block *const of = identified(in).of;
@@ -229,7 +229,7 @@ void mover::forget_advice(block &of, const segment &those)
     }
 }
 
-mover::whereabouts mover::look_at(block &of, const part &in)
+mover::whereabouts mover::look_at(block &of, const subrange &in)
 {
     whereabouts out;
     each_unit(of, in, any, [&](const slot &one, const use_mark &) {
@@ -240,7 +240,7 @@ mover::whereabouts mover::look_at(block &of, const part &in)
     return out;
 }
 
-std::optional<mover::whereabouts> mover::find(const part &in)
+std::optional<mover::whereabouts> mover::find(const subrange &in)
 {
     const std::unique_lock lock = enter();
     block *const of = identified(in).of;
@@ -249,7 +249,7 @@ std::optional<mover::whereabouts> mover::find(const part &in)
     return look_at(*of, in);
 }
 
-std::optional<mover::whereabouts> mover::access(const part &in)
+std::optional<mover::whereabouts> mover::access(const subrange &in)
 {
     const std::unique_lock lock = enter();
     block *const of = identified(in).of;

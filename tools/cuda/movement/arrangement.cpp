@@ -36,14 +36,15 @@ std::vector<bool> choose_places(const std::vector<placed_unit> &units,
         double alike = 0;
         for (auto each = at; each != end; ++each)
             alike += static_cast<double>(units[*each].bytes);
-        // The part of these equally used units that is to be away. A unit is
-        // chosen whenever the bytes chosen so far fall short of that part.
-        const double part = std::min(1.0, static_cast<double>(excess) / alike);
+        // The fraction of these equally used units that is to be away. A unit
+        // is chosen whenever the bytes chosen so far fall short of that.
+        const double fraction =
+            std::min(1.0, static_cast<double>(excess) / alike);
         double passed = 0;
         std::uint64_t away = 0;
         for (; at != end; ++at) {
             passed += static_cast<double>(units[*at].bytes);
-            if (static_cast<double>(away) >= passed * part)
+            if (static_cast<double>(away) >= passed * fraction)
                 continue;
             chosen[*at] = true;
             away += units[*at].bytes;
@@ -82,9 +83,9 @@ void arrangement::arrange(std::unique_lock<std::mutex> &lock,
             units.push_back(
                 {one.bytes, 0, 0, one.said.pinned, one.said.priority});
         }
-        uses.uses(each->base, [&](std::uint64_t step, const touch &part) {
-            for (std::size_t i = part.first;
-                 i <= part.last && i < each->slots.size(); i++) {
+        uses.uses(each->base, [&](std::uint64_t step, const touch &given) {
+            for (std::size_t i = given.first;
+                 i <= given.last && i < each->slots.size(); i++) {
                 placed_unit &one = units[begin + i];
                 // The round begins with the same step each time.
                 if (one.uses++ == 0)

@@ -231,7 +231,7 @@ std::uint64_t block::ram_bytes(std::size_t first, std::size_t end) const
 }
 
 touched::touched(block &around, CUdeviceptr address)
-    : of(&around), part{around.base, UINT32_MAX, 0}
+    : of(&around), given{around.base, UINT32_MAX, 0}
 {
     const lot &one = around.lot_at(address);
     begin = around.base + one.begin;

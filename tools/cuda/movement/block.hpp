@@ -304,12 +304,12 @@ struct touched
     CUdeviceptr begin = 0; ///< of the allocation
     std::uint64_t bytes = 0;
     segment whole; ///< all of its units
-    touch part;
+    touch given;
     std::uint64_t work = 0;   ///< which work, on which block: see reach
     std::uint64_t beyond = 0; ///< bytes in system RAM behind the named units
     bool complete = false;    ///< the part it is taken to reach is in VRAM
 
-    bool names_units() const { return part.first <= part.last; }
+    bool names_units() const { return given.first <= given.last; }
     /// True if it says what has to be in VRAM. In a large block, only named
     /// units do.
     bool says_what() const { return of->small || names_units(); }
@@ -320,8 +320,8 @@ struct touched
         return of->small || !names_units()
                    ? std::pair<std::size_t, std::size_t>{whole.first, whole.end}
                    : std::pair<std::size_t, std::size_t>{
-                         part.first,
-                         std::min<std::size_t>(part.last + std::size_t{1},
+                         given.first,
+                         std::min<std::size_t>(given.last + std::size_t{1},
                                                whole.end)};
     }
 };

@@ -113,12 +113,12 @@ gate::table gate::follow_table(CUdeviceptr at, std::vector<touched> &reached)
     std::vector<CUdeviceptr> words;
     bool goes_on = there.bytes > 0;
     for (std::size_t offset = 0; goes_on && offset < there.bytes;
-         offset += table_part_bytes) {
+         offset += table_window_bytes) {
         if (offset >= max_table_bytes)
             return table::unknown;
-        const reading result =
-            read_table(reinterpret_cast<const void *>(at + offset),
-                       std::min(there.bytes - offset, table_part_bytes), words);
+        const reading result = read_table(
+            reinterpret_cast<const void *>(at + offset),
+            std::min(there.bytes - offset, table_window_bytes), words);
         if (result != reading::done)
             return result == reading::denied ? table::denied : table::unknown;
         goes_on = false;

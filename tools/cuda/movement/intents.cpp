@@ -11,9 +11,9 @@ namespace {
 // A look that found nothing is not repeated sooner, unless a launch waits.
 constexpr std::uint64_t look_again_ns = 100000;
 
-// The part of the time that exchanges take, that looking for them takes, and
-// how long one may be under way.
-constexpr std::uint64_t exchange_part = 20;
+// Exchanges rest so many times as long as one took. Then how long looking for
+// them takes, and how long one may be under way.
+constexpr std::uint64_t exchange_rests = 20;
 constexpr std::uint64_t exchange_look_ns = 10000000;
 constexpr std::uint64_t exchange_patience_ns = 200000000;
 
@@ -205,7 +205,7 @@ void mover::end_exchange()
     const std::uint64_t took =
         std::min(now - exchange_.begun_ns, exchange_patience_ns);
     exchange_after_ns_ =
-        std::max(exchange_after_ns_, now + exchange_part * took);
+        std::max(exchange_after_ns_, now + exchange_rests * took);
     exchange_ = {};
     tell_all();
 }

@@ -209,15 +209,15 @@ public:
     /// @return false where so much is not to be had
     bool make_way(std::uint64_t bytes);
 
-    /// The places of a part of a block, and the moves of its units so far.
+    /// The places of a subrange's bytes, and the moves of its units so far.
     struct whereabouts
     {
         std::uint64_t vram_bytes = 0;
         std::uint64_t ram_bytes = 0;
         moves moved;
     };
-    /// A part of a block: @p bytes from @p at on, all of them in the block.
-    struct part
+    /// Some of a block: @p bytes from @p at on, all of them in the block.
+    struct subrange
     {
         CUdeviceptr at = 0;
         std::uint64_t bytes = 0;
@@ -225,7 +225,7 @@ public:
         /// lie there since, and what is said is not meant for that.
         std::uint64_t identity = 0;
     };
-    /// The advice about a part that lasts until it is taken back.
+    /// The advice about a subrange that lasts until it is taken back.
     struct lasting
     {
         int priority = 0;
@@ -243,24 +243,25 @@ public:
     ///   has; 0 where there is none
     std::uint64_t identify(CUdeviceptr at);
 
-    /// The program says something of a part of a block. That is a wish: the
+    /// The program says something of a subrange. That is a wish: the
     /// policy weighs it, and the gate is asked before anything moves. Each unit
-    /// counts that the part lies in. To be demoted or seldom written, it must
-    /// have less than an eighth of other memory; to be dead, none. Nothing
+    /// counts that the subrange lies in. To be demoted or seldom written, it
+    /// must have less than an eighth of other memory; to be dead, none. Nothing
     /// happens to blocks that stay where they are.
     ///
     /// Of what lasts, whoever asks says each thing once and takes it back once:
     /// hint::pin and hint::read_mostly here, the priority by rank().
-    answer advise(const part &of, hint what);
-    /// Adds a priority to all units that the part lies in. The highest counts.
-    answer rank(const part &of, int priority);
-    /// Takes back what was said of the part and lasts.
-    void forget_advice(const part &of, const lasting &said);
+    answer advise(const subrange &of, hint what);
+    /// Adds a priority to all units that the subrange lies in. The highest
+    /// counts.
+    answer rank(const subrange &of, int priority);
+    /// Takes back what was said of the subrange and lasts.
+    void forget_advice(const subrange &of, const lasting &said);
 
     /// @return nothing where the allocation is gone
-    std::optional<whereabouts> find(const part &of);
+    std::optional<whereabouts> find(const subrange &of);
     /// The same. It is used about now.
-    std::optional<whereabouts> access(const part &of);
+    std::optional<whereabouts> access(const subrange &of);
     /// All moves so far.
     moves moved();
 
@@ -531,20 +532,21 @@ private:
     bool rehouse();
     void rehoused(motion_ref which);
     void rehoused_in_vain(motion &which);
-    /// The block with the allocation that a part is of.
+    /// The block with the allocation that a subrange is of.
     struct identified_lot
     {
         block *of = nullptr; ///< null where the allocation is gone
         const lot *which = nullptr;
     };
-    identified_lot identified(const part &of);
-    whereabouts look_at(block &of, const part &in);
+    identified_lot identified(const subrange &of);
+    whereabouts look_at(block &of, const subrange &in);
     template <typename Use>
-    static void each_unit(block &of, const part &in, unsigned rest, Use use);
-    static std::uint64_t common_bytes(const slot &one, const part &in);
+    static void each_unit(block &of, const subrange &in, unsigned rest,
+                          Use use);
+    static std::uint64_t common_bytes(const slot &one, const subrange &in);
     void say(block &of, slot &one, const advice &next);
     void wish(block &of, slot &one, advice::wish what);
-    bool pin(block &of, const part &in);
+    bool pin(block &of, const subrange &in);
     void unpin(block &of, slot &one);
     void forget_advice(block &of, const segment &those);
     void drop_stale_advice();
@@ -639,7 +641,7 @@ private:
     std::vector<CUstream> draining_;
     unsigned settling_ = 0;
     std::uint64_t untrusted_ns_ = 0;   // when such work began last
-    std::uint64_t fetch_pace_ = 64;    // a fetch's time, in parts of the least
+    std::uint64_t fetch_pace_ = 64;    // a fetch's time, by 64ths of the least
     std::uint64_t arrived_ = 0;        // units in VRAM, ever
     std::uint64_t arrived_before_ = 0; // when untrusted work last began
     unsigned in_vain_ = 0;             // since then

@@ -15,12 +15,12 @@ namespace {
 
 // The memory may be the device's, or nobody's. To read it directly would end
 // the program.
-reading read_parts(const iovec *parts, std::size_t count,
-                   std::vector<CUdeviceptr> &words)
+reading read_windows(const iovec *windows, std::size_t count,
+                     std::vector<CUdeviceptr> &words)
 {
     const std::size_t whole = words.size() * sizeof words[0];
     const iovec to{words.data(), whole};
-    const ssize_t got = process_vm_readv(getpid(), &to, 1, parts, count, 0);
+    const ssize_t got = process_vm_readv(getpid(), &to, 1, windows, count, 0);
     words.resize(got > 0 ? static_cast<std::size_t>(got) / sizeof words[0] : 0);
     if (got == static_cast<ssize_t>(whole))
         return reading::done;
@@ -37,7 +37,7 @@ reading read_table(const void *from, std::size_t bytes,
         return reading::done;
     const iovec all{const_cast<void *>(from), words.size() * sizeof words[0]};
     const reading result =
-        from != nullptr ? read_parts(&all, 1, words) : reading::absent;
+        from != nullptr ? read_windows(&all, 1, words) : reading::absent;
     if (result != reading::done)
         words.clear();
     return result;
@@ -48,8 +48,8 @@ reading sample_table(const void *from, std::size_t bytes,
 {
     constexpr std::size_t samples = 64;
     constexpr std::size_t sample_bytes = 64;
-    static_assert(table_part_bytes >= samples * sample_bytes);
-    if (bytes <= table_part_bytes)
+    static_assert(table_window_bytes >= samples * sample_bytes);
+    if (bytes <= table_window_bytes)
         return read_table(from, bytes, words);
     if (from == nullptr) {
         words.clear();
@@ -57,12 +57,12 @@ reading sample_table(const void *from, std::size_t bytes,
     }
     const std::size_t apart =
         bytes / samples / sizeof words[0] * sizeof words[0];
-    iovec parts[samples];
+    iovec windows[samples];
     for (std::size_t i = 0; i < samples; i++)
-        parts[i] = {static_cast<char *>(const_cast<void *>(from)) + i * apart,
-                    sample_bytes};
+        windows[i] = {static_cast<char *>(const_cast<void *>(from)) + i * apart,
+                      sample_bytes};
     words.resize(samples * sample_bytes / sizeof words[0]);
-    return read_parts(parts, samples, words);
+    return read_windows(windows, samples, words);
 }
 
 void pinned::add(const void *at, std::size_t bytes, bool managed,

@@ -14,10 +14,10 @@
 namespace emuv::cuda {
 
 /// The bytes of a table that are read at once. Reading goes on while each such
-/// part has an address in it.
-inline constexpr std::size_t table_part_bytes = std::size_t{64} << 10;
+/// window has an address in it.
+inline constexpr std::size_t table_window_bytes = std::size_t{64} << 10;
 /// The most bytes of a table that are searched. A longer one may name anything.
-inline constexpr std::size_t max_table_bytes = 256 * table_part_bytes;
+inline constexpr std::size_t max_table_bytes = 256 * table_window_bytes;
 
 enum class reading
 {

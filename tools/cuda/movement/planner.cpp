@@ -213,24 +213,24 @@ private:
     // @param begin  the index of its first unit
     void add_gaps(const block &of, std::size_t begin)
     {
-        uses_.uses(of.base, [&](std::uint64_t step, const touch &part) {
+        uses_.uses(of.base, [&](std::uint64_t step, const touch &given) {
             if (step < oldest_)
                 return;
             const std::size_t end =
-                std::min(part.last + std::size_t{1}, seen_.size());
-            for (std::size_t i = part.first; i < end; i++) {
+                std::min(given.last + std::size_t{1}, seen_.size());
+            for (std::size_t i = given.first; i < end; i++) {
                 span &all = span_of(i);
                 all.first = std::min(all.first, step);
                 if (step != all.last)
                     all.before = std::exchange(all.last, step);
             }
-            for (std::size_t i = part.first; i < end; i++) {
+            for (std::size_t i = given.first; i < end; i++) {
                 use &one = seen_[i];
                 if (one.first == none)
-                    one = {step, step, part.anew};
+                    one = {step, step, given.anew};
                 else if (!of.slots[i].said.pinned)
                     add_gap(
-                        {begin + i, one.last, step, part.anew,
+                        {begin + i, one.last, step, given.anew,
                          cost_of(of.slots[i], one.last >= span_of(i).before)});
                 one.last = step;
             }

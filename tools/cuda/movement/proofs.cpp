@@ -117,7 +117,7 @@ proofs::proofs(unsigned sm, const char *cache_folder, bool waits,
       most_wait_ns_(most.one_ns)
 {}
 
-proofs::code::code(parts_ref kept, std::size_t copied)
+proofs::code::code(images_ref kept, std::size_t copied)
     : kept_(std::move(kept)), copied_(copied)
 {}
 
@@ -128,7 +128,7 @@ proofs::code::~code()
 
 void proofs::code::drop()
 {
-    parts_ref last;
+    images_ref last;
     const std::lock_guard guard(lock_);
     std::swap(last, kept_);
     copied_bytes.fetch_sub(std::exchange(copied_, 0));
@@ -136,7 +136,7 @@ void proofs::code::drop()
 
 // The code, which stays for as long as someone holds it. None if the module has
 // gone.
-proofs::parts_ref proofs::code::kept() const
+proofs::images_ref proofs::code::kept() const
 {
     const std::lock_guard guard(lock_);
     return kept_;
@@ -150,13 +150,13 @@ void proofs::in_child()
 // Copies what the card may run of a file.
 proofs::code_ref proofs::read(proof::bytes file) const
 {
-    auto *const made = new parts;
-    const parts_ref kept(made);
+    auto *const made = new images;
+    const images_ref kept(made);
     std::size_t copied = 0;
-    const auto take = [&](const proof::packed_image &part) {
-        const std::size_t size = part.content.size();
-        if (part.refused != nullptr || made->why != nullptr) {
-            made->why = made->why != nullptr ? made->why : part.refused;
+    const auto take = [&](const proof::packed_image &image) {
+        const std::size_t size = image.content.size();
+        if (image.refused != nullptr || made->why != nullptr) {
+            made->why = made->why != nullptr ? made->why : image.refused;
             return;
         }
         if (copied_bytes.fetch_add(size) + size > most_copied_bytes) {
@@ -170,9 +170,10 @@ proofs::code_ref proofs::read(proof::bytes file) const
             made->why = "there is no memory for its code";
             return;
         }
-        std::copy(part.content.begin(), part.content.end(), copy.all().begin());
-        parts::part &one =
-            made->all.emplace_back(parts::part{part, std::move(copy)});
+        std::copy(image.content.begin(), image.content.end(),
+                  copy.all().begin());
+        images::image &one =
+            made->all.emplace_back(images::image{image, std::move(copy)});
         one.about.content = one.copy.all();
     };
     if (injected_)
@@ -180,7 +181,7 @@ proofs::code_ref proofs::read(proof::bytes file) const
     else if (!proof::is_elf(file) && (compiles_ || driver_compiles_all()))
         made->why = "text in PTX, which the driver compiles";
     else
-        proof::each_part_for(sm_, file, take);
+        proof::each_image_for(sm_, file, take);
     return code_ref(new code(kept, copied));
 }
 
@@ -438,7 +439,7 @@ void proofs::close_all()
 void proofs::unpack_all(opened &made) const
 {
     made.why = made.packed->why;
-    for (const parts::part &each : made.packed->all) {
+    for (const images::image &each : made.packed->all) {
         proof::bytes content = each.about.content;
         made.bytes += content.size();
         if (each.about.packed != proof::packed_image::packing::none) {

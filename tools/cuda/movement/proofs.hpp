@@ -141,13 +141,13 @@ private:
         std::vector<unsigned char> parameters; // or none
         counted_ref<finding> to;
     };
-    struct parts;
-    using parts_ref = counted_ref<const parts>;
+    struct images;
+    using images_ref = counted_ref<const images>;
     // Machine code out of a module, for the kernels that come next.
     struct opened : counted
     {
         code_ref of;
-        parts_ref packed;
+        images_ref packed;
         std::list<proof::buffer> content; // of those that were packed
         std::vector<proof::cubin> cubins;
         std::size_t bytes = 0;
@@ -204,21 +204,21 @@ private:
 };
 
 // Code as it was loaded, packed or not.
-struct proofs::parts : counted
+struct proofs::images : counted
 {
-    struct part
+    struct image
     {
         proof::packed_image about; // its content lies in `copy`
         proof::buffer copy;
     };
-    std::list<part> all;
+    std::list<image> all;
     const char *why = nullptr; // it cannot be judged
 };
 
 class proofs::code : public counted
 {
 public:
-    code(parts_ref kept, std::size_t copied);
+    code(images_ref kept, std::size_t copied);
     code(const code &) = delete;
     code &operator=(const code &) = delete;
     ~code();
@@ -226,12 +226,12 @@ public:
 private:
     friend class proofs;
     void drop();
-    parts_ref kept() const;
+    images_ref kept() const;
 
     // Nothing is called under it: a library that is closed waits for it under
     // the dynamic linker's lock.
     mutable std::mutex lock_;
-    parts_ref kept_;
+    images_ref kept_;
     std::size_t copied_;
 };
 

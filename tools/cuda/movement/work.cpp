@@ -67,7 +67,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
             // divide, or at the end of a block.
             if (!of.small && address % 16 == 0 && &of == meant.around) {
                 what = (what ^ address) * 0x9e3779b97f4a7c15u;
-                reached.part = of.touched_from(address);
+                reached.given = of.touched_from(address);
             }
             // Joins the units touched in an allocation to one run, from first
             // to last.
@@ -79,8 +79,9 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
                 all.push_back(std::move(reached));
                 return;
             }
-            same->part.first = std::min(same->part.first, reached.part.first);
-            same->part.last = std::max(same->part.last, reached.part.last);
+            same->given.first =
+                std::min(same->given.first, reached.given.first);
+            same->given.last = std::max(same->given.last, reached.given.last);
         });
     }
     // Rounds that vary divide blocks in ever new ways. So an address that was
@@ -89,7 +90,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     for (touched &each : all)
         if (each.names_units() &&
             (each.bytes <= whole_bytes || reach_.to_the_end(what ^ each.begin)))
-            each.part.last = each.whole.end - 1;
+            each.given.last = each.whole.end - 1;
     return all;
 }
 
@@ -101,7 +102,7 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
         if (!each.names_units())
             continue;
         if (each.of->renewed == 0) {
-            noted_.push_back(each.part);
+            noted_.push_back(each.given);
             continue;
         }
         // Units that are shared with others may not begin anew with it.
@@ -113,7 +114,7 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
             if (i > first && noted_.back().anew == anew)
                 noted_.back().last = at;
             else
-                noted_.push_back({each.part.base, at, at, anew});
+                noted_.push_back({each.given.base, at, at, anew});
         }
     }
     return !noted_.empty() &&
@@ -288,7 +289,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
         bytes = missing_bytes(all);
         if (hopeless_ == progress_ && bytes > 0) {
             trace_.span(trace::row::waits, "hopeless", start, now_ns(),
-                        all.front().part.base, bytes, 0);
+                        all.front().given.base, bytes, 0);
             break;
         }
         const std::uint64_t now = now_ns();
@@ -318,7 +319,7 @@ void mover::await(std::unique_lock<std::mutex> &lock,
             awaited_.erase(
                 std::find(awaited_.begin(), awaited_.end(), each.of));
     trace_.span(trace::row::waits, "launch", start, now_ns(),
-                all.front().part.base, bytes, 0);
+                all.front().given.base, bytes, 0);
 }
 
 // Lets work pass that nobody follows.
@@ -415,7 +416,7 @@ void mover::trace_missing(const std::vector<touched> &all, bool expected)
         return;
     const std::uint64_t now = now_ns();
     trace_.span(trace::row::waits, expected ? "missed" : "not expected", now,
-                now, all.front().part.base, missed, schedule_.steps());
+                now, all.front().given.base, missed, schedule_.steps());
 }
 
 // Keeps the work's blocks in place until it ends.
@@ -453,7 +454,7 @@ void mover::map_those(std::unique_lock<std::mutex> &lock,
         start = start == 0 ? begun : start;
         changed_.wait(lock, mapped);
         trace_.span(trace::row::waits, "being mapped", begun, now_ns(),
-                    all.front().part.base, 0, schedule_.steps());
+                    all.front().given.base, 0, schedule_.steps());
     }
     if (start != 0)
         figures_.waited(figures::cause::mapping, start, now_ns());

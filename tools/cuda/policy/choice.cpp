@@ -40,7 +40,7 @@ constexpr std::uint64_t times_as_hot = 2;
 constexpr std::size_t hottest_units = 16;
 
 // An eighth of the share: the measure of a small share's limits.
-std::uint64_t part_of(const view &now)
+std::uint64_t eighth_of(const view &now)
 {
     return now.vram.share_bytes / 8;
 }
@@ -374,7 +374,7 @@ private:
     {
         return which.next_use == 0 || !now_.moves ||
                ahead_bytes(now_, which.next_use) + arriving_bytes(now_) <
-                   std::min(max_ahead_bytes, part_of(now_));
+                   std::min(max_ahead_bytes, eighth_of(now_));
     }
 
     choice to_fetch() const
@@ -435,7 +435,7 @@ private:
             awaited +=
                 one.where == place::host && one.next_use == 0 ? one.bytes : 0;
         return room_bytes() + now_.under_way.leaving_bytes >=
-               awaited + std::min(max_free_bytes, part_of(now_));
+               awaited + std::min(max_free_bytes, eighth_of(now_));
     }
 
     // Launches that fetch what they name find frames.
@@ -624,19 +624,19 @@ std::size_t colder_than(const view &now, const leeway &ram, std::size_t in,
 allowance allowed_motions(const view &now)
 {
     const traffic &moving = now.under_way;
-    const std::uint64_t part = part_of(now);
+    const std::uint64_t eighth = eighth_of(now);
     const bool may_map =
         moving.fetching == 0 ||
         (moving.fetching < max_motions &&
-         moving.arrived_bytes < std::min(max_arrived_bytes, part));
+         moving.arrived_bytes < std::min(max_arrived_bytes, eighth));
     allowance out;
     out.copies =
         may_map && (moving.fetching == 0 ||
-                    moving.coming_bytes < std::min(max_coming_bytes, part));
+                    moving.coming_bytes < std::min(max_coming_bytes, eighth));
     out.gives_vram = may_map && now.any_vacant;
     out.evicts = moving.evicting < max_motions && now.may_digest &&
                  (moving.leaving_bytes == 0 ||
-                  moving.leaving_bytes < std::min(max_leaving_bytes, part));
+                  moving.leaving_bytes < std::min(max_leaving_bytes, eighth));
     return out;
 }
 
@@ -651,7 +651,7 @@ std::uint64_t excess_of_round(const view &now)
         vram += one.has_frame ? one.bytes : 0;
     }
     return less(used,
-                less(vram, std::min(now.headroom_bytes, 2 * part_of(now))));
+                less(vram, std::min(now.headroom_bytes, 2 * eighth_of(now))));
 }
 
 std::uint64_t excess_at_rest(const view &now)

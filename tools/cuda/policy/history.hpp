@@ -33,10 +33,10 @@ struct history
         std::uint32_t last : 31;
         bool anew : 1;
 
-        /// True if this use covers the first unit of @p part.
-        bool touches(const touch &part) const
+        /// True if this use covers the first unit of @p given.
+        bool touches(const touch &given) const
         {
-            return part.first >= first && part.first <= last;
+            return given.first >= first && given.first <= last;
         }
     };
 

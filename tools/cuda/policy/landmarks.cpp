@@ -12,7 +12,7 @@ std::uint32_t landmarks::seen_before(const sighting &one,
                                      std::uint32_t step) const
 {
     const std::uint64_t ago = work_ - one.work;
-    const auto found = past_.find(one.part.base);
+    const auto found = past_.find(one.given.base);
     if (found == past_.end() || ago + slack(ago) > step ||
         is_chance(one.idle, ago))
         return no_step;
@@ -22,7 +22,7 @@ std::uint32_t landmarks::seen_before(const sighting &one,
     for (auto each = of.from(end); each != of.uses.begin();)
         if ((--each)->step < first)
             break;
-        else if (each->touches(one.part))
+        else if (each->touches(one.given))
             return each->step;
     return no_step;
 }
@@ -56,7 +56,7 @@ std::uint32_t landmarks::due(const landmark &one, std::uint32_t steps) const
          each != one.of->uses.end() && each->step < end; ++each) {
         const std::uint64_t off =
             each->step > at ? each->step - at : at - each->step;
-        if (off < least && each->touches(one.part)) {
+        if (off < least && each->touches(one.given)) {
             nearest = each->step;
             least = off;
         }
@@ -75,7 +75,7 @@ std::uint32_t landmarks::anywhere(std::uint32_t steps) const
         for (auto each = one.of->uses.rbegin();
              each != one.of->uses.rend() && looked < max_counterparts;
              ++each, ++looked) {
-            if (!each->touches(one.part) || each->step + min_round >= steps)
+            if (!each->touches(one.given) || each->step + min_round >= steps)
                 continue;
             const std::uint32_t count = count_before(each->step);
             if (count > most) {
@@ -118,7 +118,7 @@ landmarks::point landmarks::tell(std::uint32_t steps)
     if (out.step == no_step && counts && (leading_ || lost_ + 1 >= enough_lost))
         out.step = anywhere(steps);
     for (const landmark &one : found_)
-        last_[noted_++ % max_last] = {one.part, one.idle, work_};
+        last_[noted_++ % max_last] = {one.given, one.idle, work_};
     if (out.step != no_step) {
         lost_ = 0;
         told_ = out.step;

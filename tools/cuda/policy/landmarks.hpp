@@ -33,12 +33,12 @@ public:
         work_ = work;
         found_.clear();
     }
-    /// The work touches this part: a landmark if nothing has touched it for
+    /// The work touches these units: a landmark if nothing has touched it for
     /// long.
-    void look_at(history &of, const touch &part)
+    void look_at(history &of, const touch &given)
     {
         if (!of.uses.empty() && work_ - of.noted >= seldom)
-            found_.push_back({&of, part, work_ - of.noted});
+            found_.push_back({&of, given, work_ - of.noted});
     }
     /// True if the work touches any landmark.
     bool any() const { return !found_.empty(); }
@@ -87,13 +87,13 @@ private:
     struct landmark
     {
         history *of;
-        touch part;
+        touch given;
         std::uint64_t idle; // for so much work
     };
     // A landmark that came.
     struct sighting
     {
-        touch part;
+        touch given;
         std::uint64_t idle;
         std::uint64_t work; // its number
     };

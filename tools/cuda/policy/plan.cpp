@@ -14,24 +14,24 @@ namespace emuv::cuda {
 
 namespace {
 
-// Gaps whose lengths differ by less than this part of the round are alike.
-constexpr std::uint32_t alike_parts = 16;
-constexpr std::uint32_t grades = 2 * alike_parts;
-// A part of the round may take so many times its even share, tried in turn; 0
+// Gaps whose lengths differ by less than the round divided by this are alike.
+constexpr std::uint32_t alike_divisor = 16;
+constexpr std::uint32_t grades = 2 * alike_divisor;
+// A bin of the round may take so many times its even share, tried in turn; 0
 // for any.
 constexpr std::array<std::uint64_t, 7> shares = {1, 2, 3, 4, 6, 8, 0};
-// Units away are counted by moments, so many to each part. Counted by parts, a
-// unit back within its part would seem never to have left, and another unit
+// Units away are counted by moments, so many to each bin. Counted by bins, a
+// unit back within its bin would seem never to have left, and another unit
 // would leave in its stead.
-constexpr std::uint32_t moments_to_a_part = 8;
-constexpr std::uint32_t round_moments = round_parts * moments_to_a_part;
+constexpr std::uint32_t moments_to_a_bin = 8;
+constexpr std::uint32_t round_moments = round_bins * moments_to_a_bin;
 
 // Grades a gap by its useful length for its cost: 0 for a whole round at the
 // least cost.
-// @param length  in alike_parts of the round
+// @param length  in units of the round / alike_divisor
 std::uint32_t grade_of(std::uint64_t length, std::uint32_t cost)
 {
-    const std::uint64_t worth = length * (grades / alike_parts) / cost;
+    const std::uint64_t worth = length * (grades / alike_divisor) / cost;
     return grades -
            static_cast<std::uint32_t>(std::min(std::uint64_t{grades}, worth));
 }
@@ -62,7 +62,7 @@ struct absence
 struct choice
 {
     std::uint32_t unit;
-    std::uint32_t length; // in alike_parts of the round
+    std::uint32_t length; // in units of the round / alike_divisor
     std::uint32_t cost;
     std::uint32_t grade;  // the best come first
     std::uint32_t rank;   // among those alike that leave at the same moment
@@ -71,7 +71,7 @@ struct choice
     std::vector<absence> gaps;
 };
 
-// The choice made if no part of the round takes more than so much.
+// The choice made if no bin of the round takes more than so much.
 struct attempt
 {
     std::vector<bool> leaves; // for each gap
@@ -79,18 +79,17 @@ struct attempt
 };
 
 attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
-                     const std::vector<planned_unit> &units,
-                     std::uint32_t parts, std::uint64_t excess,
-                     std::uint64_t most)
+                     const std::vector<planned_unit> &units, std::uint32_t bins,
+                     std::uint64_t excess, std::uint64_t most)
 {
     attempt made;
     made.leaves.resize(gaps);
-    const std::uint32_t moments = parts * moments_to_a_part;
+    const std::uint32_t moments = bins * moments_to_a_bin;
     std::array<std::uint64_t, round_moments> away{};
-    std::array<std::uint64_t, round_parts> leaving{};
-    std::array<std::uint64_t, round_parts> coming{};
-    const auto part_of = [&](std::uint32_t moment) {
-        return moment % moments / moments_to_a_part;
+    std::array<std::uint64_t, round_bins> leaving{};
+    std::array<std::uint64_t, round_bins> coming{};
+    const auto bin_of = [&](std::uint32_t moment) {
+        return moment % moments / moments_to_a_bin;
     };
     // A unit that stays for a long gap stays for shorter ones.
     std::vector<bool> closed(units.size());
@@ -114,8 +113,8 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
             covered += gap.covers;
             for (std::uint32_t i = 1; i <= gap.covers; i++)
                 wanted += away[(gap.leaves + i) % moments] < excess ? 1 : 0;
-            fits = fits && leaving[part_of(gap.leaves)] + copied <= most &&
-                   coming[part_of(gap.comes())] + copied <= most;
+            fits = fits && leaving[bin_of(gap.leaves)] + copied <= most &&
+                   coming[bin_of(gap.comes())] + copied <= most;
         }
         const std::uint32_t now = grade_of(std::uint64_t{each.length} * wanted /
                                                std::max(covered, 1u),
@@ -129,8 +128,8 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
             continue;
         }
         for (const absence &gap : each.gaps) {
-            leaving[part_of(gap.leaves)] += copied;
-            coming[part_of(gap.comes())] += copied;
+            leaving[bin_of(gap.leaves)] += copied;
+            coming[bin_of(gap.comes())] += copied;
             for (std::uint32_t i = 1; i <= gap.covers; i++)
                 away[(gap.leaves + i) % moments] += bytes;
             made.leaves[gap.gap] = true;
@@ -144,13 +143,11 @@ attempt attempt_with(const std::vector<choice> &order, std::size_t gaps,
 // All that can be chosen, the best first.
 std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
                             const std::vector<planned_unit> &units,
-                            std::uint32_t parts, std::uint32_t round)
+                            std::uint32_t bins, std::uint32_t round)
 {
-    const auto part_of = [&](std::uint64_t time) {
-        return time * parts / round;
-    };
+    const auto bin_of = [&](std::uint64_t time) { return time * bins / round; };
     const auto moment_of = [&](std::uint64_t time) {
-        return static_cast<std::uint32_t>(time * parts * moments_to_a_part /
+        return static_cast<std::uint32_t>(time * bins * moments_to_a_bin /
                                           round);
     };
     const auto ends = [](const idle_gap &gap) {
@@ -159,7 +156,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
     // Most are back before it is worth anything.
     std::vector<std::size_t> by_steps;
     for (std::size_t i = 0; i < gaps.size(); i++)
-        if (part_of(ends(gaps[i])) > part_of(gaps[i].from) + 1)
+        if (bin_of(ends(gaps[i])) > bin_of(gaps[i].from) + 1)
             by_steps.push_back(i);
     std::sort(by_steps.begin(), by_steps.end(),
               [&](std::size_t one, std::size_t other) {
@@ -174,7 +171,7 @@ std::vector<choice> ordered(const std::vector<idle_gap> &gaps,
         const std::uint32_t leaves = moment_of(gap.from);
         const absence made{leaves, moment_of(ends(gap)) - leaves - 1, number};
         const auto length = static_cast<std::uint32_t>(
-            std::uint64_t{gap.length} * alike_parts / round);
+            std::uint64_t{gap.length} * alike_divisor / round);
         if (order.empty() || order.back().unit != gap.unit ||
             gap.steps + gap.steps / 16 < steps) {
             order.push_back({gap.unit, length, 0, 0, 0, leaves, true, {}});
@@ -222,8 +219,8 @@ std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
                                 const std::vector<planned_unit> &units,
                                 std::uint32_t round, std::uint64_t excess)
 {
-    const std::uint32_t parts = std::min(round, round_parts);
-    const std::vector<choice> order = ordered(gaps, units, parts, round);
+    const std::uint32_t bins = std::min(round, round_bins);
+    const std::vector<choice> order = ordered(gaps, units, bins, round);
     attempt best;
     best.leaves.resize(gaps.size());
     if (excess == 0)
@@ -231,13 +228,13 @@ std::vector<bool> plan_absences(const std::vector<idle_gap> &gaps,
     excess = std::min(excess, UINT64_MAX / (2 * round_moments));
     for (const std::uint64_t share : shares) {
         const std::uint64_t most =
-            share > 0 ? excess / parts * share : UINT64_MAX;
+            share > 0 ? excess / bins * share : UINT64_MAX;
         attempt made =
-            attempt_with(order, gaps.size(), units, parts, excess, most);
+            attempt_with(order, gaps.size(), units, bins, excess, most);
         // Crowding the link for next to nothing is not worth it.
         if (made.met > best.met + best.met / 64)
             best = std::move(made);
-        if (best.met >= excess * (parts * moments_to_a_part) / 32 * 31)
+        if (best.met >= excess * (bins * moments_to_a_bin) / 32 * 31)
             break;
     }
     return best.leaves;

@@ -31,7 +31,7 @@ struct planned_unit
 };
 
 /// A gap must be longer than the round divided by this to be chosen.
-constexpr std::uint32_t round_parts = 32;
+constexpr std::uint32_t round_bins = 32;
 
 /// Chooses the gaps during which units are away. At every moment @p excess
 /// bytes should be away, and as few as possible should move.
@@ -41,7 +41,7 @@ constexpr std::uint32_t round_parts = 32;
 /// share the link, which then idles at other times. So gaps of about the same
 /// length for their cost are ordered further. Large units come first, then
 /// gaps that are furthest apart, equally many of each moment. Within a moment,
-/// units chosen before come first. No part of the round takes more than its
+/// units chosen before come first. No bin of the round takes more than its
 /// share for as long as that is enough.
 /// @param round  its length; at least 1
 /// @param excess  bytes that do not fit

@@ -59,8 +59,8 @@ Number number_or_zero(bytes from, std::uint64_t at)
     return number_at<Number>(from, at).value_or(Number{});
 }
 
-/// A part, or an empty one if it does not lie in @p from.
-inline bytes part_of(bytes from, std::uint64_t at, std::uint64_t size)
+/// Some of them, or none if it does not lie in @p from.
+inline bytes subspan_of(bytes from, std::uint64_t at, std::uint64_t size)
 {
     if (at > from.size() || from.size() - at < size)
         return {};

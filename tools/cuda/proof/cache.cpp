@@ -171,7 +171,7 @@ bool read_premises(bytes body, std::size_t &at, verdict &into)
         return false;
     at += 4;
     for (std::uint16_t i = 0; i < *terms; i++, at += 16) {
-        const bytes from = part_of(body, at, 16);
+        const bytes from = subspan_of(body, at, 16);
         if (from.empty() || from[0] > static_cast<unsigned char>(last_kind))
             return false;
         into.terms.push_back({static_cast<term::kind>(from[0]), from[1],
@@ -221,7 +221,7 @@ bool read_table(bytes from, cache::table &into)
     const auto count = number_or_zero<std::uint32_t>(body, 12);
     std::size_t at = 16;
     for (std::uint32_t i = 0; i < count; i++) {
-        const bytes head = part_of(body, at, 32);
+        const bytes head = subspan_of(body, at, 32);
         if (head.empty())
             return false;
         at += 32;

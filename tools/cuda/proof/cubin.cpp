@@ -46,7 +46,7 @@ symbol symbol_at(const elf &file, const section &table, std::uint64_t number)
 {
     symbol made;
     const bytes one =
-        part_of(table.content, number * symbol_bytes, symbol_bytes);
+        subspan_of(table.content, number * symbol_bytes, symbol_bytes);
     if (one.empty())
         return made;
     if (table.link < file.sections.size())
@@ -87,7 +87,7 @@ bool read_attributes(bytes from, kernel_code &out)
         at += 4;
         if (form != of_value)
             continue;
-        const bytes content = part_of(from, at, size);
+        const bytes content = subspan_of(from, at, size);
         if (content.size() != size)
             return false;
         at += size;

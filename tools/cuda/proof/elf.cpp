@@ -18,7 +18,7 @@ std::size_t elf_bytes(const unsigned char *file)
 {
     const bytes head(file, section_bytes);
     const auto sections = number_or_zero<std::uint64_t>(head, 40);
-    const auto parts = number_or_zero<std::uint64_t>(head, 32);
+    const auto program_headers = number_or_zero<std::uint64_t>(head, 32);
     std::uint64_t count = number_or_zero<std::uint16_t>(head, 60);
     const auto section_at = [&](std::uint64_t i) {
         return bytes(file + sections + i * section_bytes, section_bytes);
@@ -26,10 +26,10 @@ std::size_t elf_bytes(const unsigned char *file)
     if (count == 0 && sections != 0)
         count = number_or_zero<std::uint64_t>(section_at(0), 32);
     std::uint64_t end = section_bytes;
-    if (parts != 0)
-        end =
-            std::max(end, parts + std::uint64_t{56} *
-                                      number_or_zero<std::uint16_t>(head, 56));
+    if (program_headers != 0)
+        end = std::max(end, program_headers +
+                                std::uint64_t{56} *
+                                    number_or_zero<std::uint16_t>(head, 56));
     if (sections == 0 || count > most_sections ||
         number_or_zero<std::uint16_t>(head, 58) != section_bytes)
         return static_cast<std::size_t>(end);
@@ -68,11 +68,11 @@ std::optional<elf> read_elf(bytes file)
     if (names == 0xffff)
         names = number_or_zero<std::uint32_t>(file, *at + 40);
     if (count == 0 || count > most_sections || names >= count ||
-        part_of(file, *at, count * section_bytes).empty())
+        subspan_of(file, *at, count * section_bytes).empty())
         return std::nullopt;
     made.sections.resize(static_cast<std::size_t>(count));
     for (std::uint64_t i = 0; i < count; i++) {
-        const bytes header = part_of(file, *at + i * section_bytes, 64);
+        const bytes header = subspan_of(file, *at + i * section_bytes, 64);
         section &one = made.sections[static_cast<std::size_t>(i)];
         one.type = number_or_zero<std::uint32_t>(header, 4);
         const auto offset = number_or_zero<std::uint64_t>(header, 24);
@@ -81,7 +81,7 @@ std::optional<elf> read_elf(bytes file)
         one.info = number_or_zero<std::uint32_t>(header, 44);
         if (one.type == no_content || size == 0)
             continue;
-        one.content = part_of(file, offset, size);
+        one.content = subspan_of(file, offset, size);
         if (one.content.empty())
             return std::nullopt;
     }

@@ -30,16 +30,16 @@ constexpr std::uint64_t plain_flags = 0x1f | packed_lz4 | packed_zstandard;
 
 using taker = std::function<void(const code_image &)>;
 using chooser = std::function<bool(unsigned sm, bool code)>;
-using part_taker = std::function<void(const packed_image &)>;
+using image_taker = std::function<void(const packed_image &)>;
 
-void refuse(const part_taker &take, const char *why)
+void refuse(const image_taker &take, const char *why)
 {
     packed_image one;
     one.refused = why;
     take(one);
 }
 
-packed_image part_of_file(bytes content)
+packed_image whole_file(bytes content)
 {
     packed_image one;
     one.is = packed_image::kind::code;
@@ -76,7 +76,7 @@ packed_image image_in(bytes header, bytes content)
     one.packed = (flags & packed_zstandard) != 0
                      ? packed_image::packing::zstandard
                      : packed_image::packing::lz4;
-    one.content = part_of(content, 0, packed);
+    one.content = subspan_of(content, 0, packed);
     if (packed == 0 || one.content.empty() || unpacked == 0 ||
         unpacked > largest ||
         // More than a block can hold.
@@ -87,7 +87,7 @@ packed_image image_in(bytes header, bytes content)
 }
 
 // Goes through a container, from behind its header.
-void each_image(bytes container, const part_taker &take)
+void each_in_container(bytes container, const image_taker &take)
 {
     std::uint64_t at = 0;
     while (at < container.size()) {
@@ -97,13 +97,13 @@ void each_image(bytes container, const part_taker &take)
         if (!header || !padded || *header < shortest_header ||
             *header > rest.size() || *padded > rest.size() - *header)
             return refuse(take, "a fatbin that makes no sense");
-        take(image_in(rest, part_of(rest, *header, *padded)));
+        take(image_in(rest, subspan_of(rest, *header, *padded)));
         at += *header + *padded;
     }
 }
 
 // One container behind another, with zeros between them.
-void each_container(bytes from, const part_taker &take)
+void each_container(bytes from, const image_taker &take)
 {
     std::uint64_t at = 0;
     while (at < from.size()) {
@@ -120,7 +120,7 @@ void each_container(bytes from, const part_taker &take)
             !size || *header < 16 || *header > from.size() - at ||
             *size > from.size() - at - *header)
             return refuse(take, "a fatbin of a version that is not known");
-        each_image(part_of(from, at + *header, *size), take);
+        each_in_container(subspan_of(from, at + *header, *size), take);
         at += *header + *size;
     }
 }
@@ -133,14 +133,14 @@ bool is_text(bytes file)
            begin.find('\0') == std::string_view::npos;
 }
 
-void each_part(bytes file, const part_taker &take)
+void each_image(bytes file, const image_taker &take)
 {
     if (is_elf(file)) {
         const auto read = read_elf(file);
         if (!read)
             return refuse(take, "an ELF file that makes no sense");
         if (read->machine == machine_cuda)
-            return take(part_of_file(file));
+            return take(whole_file(file));
         for (const section &each : read->sections)
             if (each.name == ".nv_fatbin" || each.name == "__nv_relfatbin")
                 each_container(each.content, take);
@@ -226,10 +226,10 @@ bool unpack_zstandard(bytes from, std::span<unsigned char> out)
            call(out.data(), out.size(), from.data(), from.size()) == out.size();
 }
 
-bool unpack(const packed_image &part, bytes content,
+bool unpack(const packed_image &image, bytes content,
             std::span<unsigned char> out)
 {
-    switch (part.packed) {
+    switch (image.packed) {
     case packed_image::packing::lz4:
         return unpack_lz4(content, out);
     case packed_image::packing::zstandard:
@@ -245,35 +245,35 @@ bool unpack(const packed_image &part, bytes content,
 
 void each_image(bytes file, const taker &take, const chooser &wanted)
 {
-    each_part(file, [&](const packed_image &part) {
-        // A part that makes no sense is nobody's.
+    each_image(file, [&](const packed_image &image) {
+        // An image that makes no sense is nobody's.
         const bool makes_sense =
-            part.sm != 0 || part.is != packed_image::kind::other;
+            image.sm != 0 || image.is != packed_image::kind::other;
         if (wanted && makes_sense && !is_elf(file) &&
-            !wanted(part.sm, part.is == packed_image::kind::code))
+            !wanted(image.sm, image.is == packed_image::kind::code))
             return;
         code_image one;
-        one.sm = part.sm;
-        one.refused = part.refused;
-        if (part.refused != nullptr)
+        one.sm = image.sm;
+        one.refused = image.refused;
+        if (image.refused != nullptr)
             return take(one);
-        if (part.packed == packed_image::packing::none) {
-            one.content = part.content;
+        if (image.packed == packed_image::packing::none) {
+            one.content = image.content;
             return take(one);
         }
         find_zstandard();
-        buffer unpacked(part.bytes_of);
-        if (unpacked && unpack(part, part.content, unpacked.all()))
+        buffer unpacked(image.bytes_of);
+        if (unpacked && unpack(image, image.content, unpacked.all()))
             one.content = unpacked.all();
         else
-            one.refused = refusal_of(part);
+            one.refused = refusal_of(image);
         take(one);
     });
 }
 
-const char *refusal_of(const packed_image &part)
+const char *refusal_of(const packed_image &image)
 {
-    return part.packed == packed_image::packing::zstandard
+    return image.packed == packed_image::packing::zstandard
                ? "packed with Zstandard, which cannot be unpacked here"
                : "packed code that cannot be unpacked";
 }
@@ -302,17 +302,17 @@ bytes file_at(const void *image)
     return {at, elf_bytes(at)};
 }
 
-void each_part_for(unsigned sm, bytes file, const part_taker &take)
+void each_image_for(unsigned sm, bytes file, const image_taker &take)
 {
     using kind = packed_image::kind;
     if (is_elf(file))
-        return each_part(file, take);
+        return each_image(file, take);
     bool exact = false;
-    each_part(file, [&](const packed_image &one) {
+    each_image(file, [&](const packed_image &one) {
         exact = exact || (one.is == kind::code && one.sm == sm);
     });
     bool any = false;
-    each_part(file, [&](const packed_image &one) {
+    each_image(file, [&](const packed_image &one) {
         const bool fits =
             exact ? one.sm == sm : one.sm / 10 == sm / 10 && one.sm <= sm;
         if (one.is == kind::text)
@@ -327,10 +327,10 @@ void each_part_for(unsigned sm, bytes file, const part_taker &take)
         if (!fits)
             return;
         any = true;
-        packed_image part = one;
-        if (!exact && one.special && part.refused == nullptr)
-            part.refused = "code for another card's own features";
-        take(part);
+        packed_image image = one;
+        if (!exact && one.special && image.refused == nullptr)
+            image.refused = "code for another card's own features";
+        take(image);
     });
     if (!any)
         refuse(take, "no machine code for this card");

@@ -2,7 +2,7 @@
 // Files that hold code for several architectures: fatbins, and programs and
 // libraries that have them in a section.
 //
-// The format is not official. A part that is not understood is named as one.
+// The format is not official. An image that is not understood is named as one.
 #pragma once
 
 #include "proof/bytes.hpp"
@@ -20,7 +20,7 @@ struct code_image
     const char *refused = nullptr; ///< why there is none
 };
 
-/// A part of a file, as it lies there.
+/// An image in a file, as it lies there.
 struct packed_image
 {
     enum class kind
@@ -47,25 +47,25 @@ struct packed_image
 /// Finds the machine code that the driver may choose for a card, and calls @p
 /// take with it as it lies there. Code for the very card decides. Without that
 /// it is all code for the card's major version, of minor versions up to the
-/// card's own. Other parts that may be for it are refused.
+/// card's own. Other images that may be for it are refused.
 /// @param sm  the card's, as in 90
-void each_part_for(unsigned sm, bytes file,
-                   const std::function<void(const packed_image &)> &take);
+void each_image_for(unsigned sm, bytes file,
+                    const std::function<void(const packed_image &)> &take);
 
-/// Unpacks a part.
+/// Unpacks an image.
 /// @param content  its content, which may lie elsewhere by now
 /// @param out  of the cubin's size
 /// @return whether it filled @p out to the last byte
-bool unpack(const packed_image &part, bytes content,
+bool unpack(const packed_image &image, bytes content,
             std::span<unsigned char> out);
 
-/// Why a part could not be unpacked.
-const char *refusal_of(const packed_image &part);
+/// Why an image could not be unpacked.
+const char *refusal_of(const packed_image &image);
 
 /// Calls @p take with each image of @p file. That may be a cubin, a fatbin, an
 /// ELF file with fatbins in it, or text in PTX. An image's content is there
 /// during the call.
-/// @param wanted  asked of each part of a fatbin whether to take it, by its
+/// @param wanted  asked of each image in a fatbin whether to take it, by its
 ///   architecture, and whether it is machine code; may be empty
 void each_image(bytes file, const std::function<void(const code_image &)> &take,
                 const std::function<bool(unsigned sm, bool code)> &wanted = {});

@@ -459,7 +459,7 @@ private:
         const auto changes = [this](term_number each) {
             return each != no_term && !constant_[each];
         };
-        return what.is != term::kind::word && what.is != term::kind::part &&
+        return what.is != term::kind::word && what.is != term::kind::narrow &&
                !changes(what.a) && !changes(what.b) && !changes(what.c) &&
                !changes(what.d);
     }
@@ -1377,7 +1377,7 @@ private:
             else if (type < 4 && exact && what.b.bank == parameter_bank &&
                      offset >= kernel_.parameters && width == 1)
                 made = with_term(a_value(a_number),
-                                 {.is = term::kind::part,
+                                 {.is = term::kind::narrow,
                                   .how = static_cast<std::uint8_t>(type),
                                   .number = offset - kernel_.parameters});
             else if (type < 4) // less than a word

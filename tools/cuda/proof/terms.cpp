@@ -100,8 +100,8 @@ std::uint32_t chosen_bytes(std::uint32_t by, std::uint32_t a, std::uint32_t b)
     return made;
 }
 
-bool part(const term &of, std::span<const unsigned char> from,
-          std::uint32_t &made)
+bool narrow(const term &of, std::span<const unsigned char> from,
+            std::uint32_t &made)
 {
     const unsigned size = of.how < 2 ? 1 : 2;
     if (of.number > from.size() || from.size() - of.number < size)
@@ -138,8 +138,8 @@ bool evaluate_one(const term &of, values before,
             return false;
         std::memcpy(&made, from.data() + of.number, 4);
         return true;
-    case term::kind::part:
-        return of.how < 4 && part(of, from, made);
+    case term::kind::narrow:
+        return of.how < 4 && narrow(of, from, made);
     case term::kind::sum:
         if (!is_there(of.a) || !is_there(of.b))
             return false;

@@ -23,7 +23,7 @@ struct term
     {
         number,
         word,        ///< of the parameters, at an offset
-        part,        ///< of such a word: one byte or two, with a sign or not
+        narrow,      ///< of such a word: one byte or two, with a sign or not
         sum,         ///< of A and B
         opposite,    ///< of A
         logic,       ///< a function of the bits of A, B and C
@@ -33,7 +33,7 @@ struct term
     };
     kind is = kind::number;
     /// A function of three as a table; of a comparison, see `compared`; of a
-    /// part, its type as in the code.
+    /// narrow word, its type as in the code.
     std::uint8_t how = 0;
     /// Of a comparison, bits that say more.
     std::uint8_t more = 0;
