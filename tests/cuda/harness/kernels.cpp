@@ -122,9 +122,9 @@ constexpr char ptx[] =
     "ret;\n"
     "}\n"
     ".visible .entry fake_arange_cuda_out(.param .u64 count,"
-    " .param .align 8 .b8 span[16], .param .u64 at)\n" HARNESS_PROLOGUE
-    "ld.param.u64 %rd7, [span];\n"
-    "ld.param.u64 %rd8, [span+8];\n"
+    " .param .align 8 .b8 numbers[16], .param .u64 at)\n" HARNESS_PROLOGUE
+    "ld.param.u64 %rd7, [numbers];\n"
+    "ld.param.u64 %rd8, [numbers+8];\n"
     "mad.lo.u64 %rd7, %rd3, %rd8, %rd7;\n"
     "add.u64 %rd6, %rd6, %rd5;\n" // words of 64 bits
     "st.global.u64 [%rd6], %rd7;\n"
@@ -227,12 +227,12 @@ void write_batched_ptrs(const emuv_sim_launch *, void *const *params)
 
 void fake_arange_cuda_out(const emuv_sim_launch *, void *const *params)
 {
-    struct span
+    struct numbers
     {
         std::uint64_t first;
         std::uint64_t step;
     };
-    const auto [first, step] = param<span>(params, 1);
+    const auto [first, step] = param<numbers>(params, 1);
     auto *at =
         reinterpret_cast<std::uint64_t *>(param<std::uint64_t>(params, 2));
     for (std::uint64_t i = 0; i < param<std::uint64_t>(params, 0); ++i)
@@ -263,7 +263,7 @@ constexpr emuv_sim_param short_params[] = {{0, 8}, {8, 8}, {16, 4}};
 constexpr emuv_sim_param long_params[] = {{0, 8}, {8, 8}, {16, 8}};
 constexpr emuv_sim_param found_params[] = {{0, 8}, {8, 8}, {16, 4}, {24, 8}};
 constexpr emuv_sim_param wide_params[] = {{0, 8}, {8, 8}, {16, 8}, {24, 8}};
-constexpr emuv_sim_param span_params[] = {{0, 8}, {8, 16}, {24, 8}};
+constexpr emuv_sim_param numbers_params[] = {{0, 8}, {8, 16}, {24, 8}};
 const emuv_sim_kernel kernels[] = {
     {"fill", fill, short_params, 3},
     {"add", add, short_params, 3},
@@ -274,7 +274,7 @@ const emuv_sim_kernel kernels[] = {
     {"add_by_offset", add_by_offset, found_params, 4},
     {"add_by_part", add_by_part, found_params, 4},
     {"write_batched_ptrs", write_batched_ptrs, found_params, 4},
-    {"fake_arange_cuda_out", fake_arange_cuda_out, span_params, 3},
+    {"fake_arange_cuda_out", fake_arange_cuda_out, numbers_params, 3},
 };
 
 } // namespace

@@ -702,9 +702,9 @@ TEST_F(Unforeseen, ByATableThatAKernelWritesOfNumbers)
     ASSERT_NO_FATAL_FAILURE(allocate(8));
     for (std::size_t i = 0; i < buffers.size(); ++i) {
         std::uint64_t count = 1;
-        CUdeviceptr span[] = {buffers[i].at, 64};
+        CUdeviceptr numbers[] = {buffers[i].at, 64};
         CUdeviceptr at = table + i * sizeof(CUdeviceptr);
-        void *params[] = {&count, span, &at};
+        void *params[] = {&count, numbers, &at};
         ASSERT_NO_FATAL_FAILURE(launch_once("fake_arange_cuda_out", params));
     }
     ASSERT_NO_FATAL_FAILURE(

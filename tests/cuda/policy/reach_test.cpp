@@ -14,7 +14,7 @@ constexpr std::uint64_t other = 43;
 constexpr std::uint64_t rest = 64 << 20;
 
 // Time that is known exactly.
-constexpr reach::span exactly(std::uint64_t ns)
+constexpr reach::time_bounds exactly(std::uint64_t ns)
 {
     return {ns, ns};
 }

@@ -45,7 +45,7 @@ public:
         calls, ///< of the driver, that take long
     };
 
-    /// One bar in one row of the picture.
+    /// A span: one bar in one row of the picture.
     /// @param address, bytes  the memory it is about
     /// @param card  that lends the memory beyond VRAM; -1: none does
     void span(row where, const char *name, std::uint64_t start_ns,

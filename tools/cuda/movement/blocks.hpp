@@ -70,7 +70,7 @@ public:
     meant meant_by(CUdeviceptr address)
     {
         // Most numbers are no addresses, or point to memory outside all blocks.
-        if (tree_.empty() || address - lowest_ > span_)
+        if (tree_.empty() || address - lowest_ > covered_bytes_)
             return {};
         if (asked_ < tree_.size()) {
             if (++asked_ == tree_.size())
@@ -99,9 +99,10 @@ private:
         version_++;
         asked_ = 0;
         lowest_ = tree_.empty() ? 0 : tree_.begin()->first;
-        span_ = tree_.empty() ? 0
-                              : tree_.rbegin()->first +
-                                    tree_.rbegin()->second->bytes - lowest_;
+        covered_bytes_ = tree_.empty()
+                             ? 0
+                             : tree_.rbegin()->first +
+                                   tree_.rbegin()->second->bytes - lowest_;
     }
 
     // @p last is the last block that begins no later than @p address, and @p
@@ -134,7 +135,7 @@ private:
     std::size_t asked_ = 0; // look-ups since the last change
     // From the begin of the first block to the end of the last.
     CUdeviceptr lowest_ = 0;
-    std::uint64_t span_ = 0;
+    std::uint64_t covered_bytes_ = 0;
     std::vector<CUdeviceptr> bases_;
     std::vector<block *> table_;
 };

@@ -349,10 +349,10 @@ void flights::land(row &of, std::size_t count, bool is_first, std::uint64_t now,
 // The work had the device for itself since it began, or since earlier work
 // ended. Neither moment is known exactly: nobody had looked for @p slack ns. Of
 // work that was seen to end at once, all but the first began within that time.
-std::optional<reach::span> flights::time_alone(const flight &which,
-                                               std::uint64_t now,
-                                               std::uint64_t slack,
-                                               bool is_first) const
+std::optional<reach::time_bounds> flights::time_alone(const flight &which,
+                                                      std::uint64_t now,
+                                                      std::uint64_t slack,
+                                                      bool is_first) const
 {
     const std::uint64_t first = std::max(which.begun_ns, last_end_ns_);
     const std::uint64_t last = std::max(which.handed_over_ns, last_end_ns_);
@@ -361,8 +361,8 @@ std::optional<reach::span> flights::time_alone(const flight &which,
     const std::uint64_t least = now - last;
     const std::uint64_t most =
         now - first + (first == last_end_ns_ ? last_end_slack_ns_ : 0);
-    return is_first ? reach::span{least - std::min(least, slack), most}
-                    : reach::span{0, std::min(slack, most)};
+    return is_first ? reach::time_bounds{least - std::min(least, slack), most}
+                    : reach::time_bounds{0, std::min(slack, most)};
 }
 
 std::vector<flight> flights::abandon()

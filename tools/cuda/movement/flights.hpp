@@ -79,7 +79,7 @@ public:
         /// the time between two looks.
         std::uint64_t least_ns = 0;
         /// How long it had the device for itself, if it had.
-        std::optional<reach::span> took;
+        std::optional<reach::time_bounds> took;
     };
 
     /// @param calls  outlives this object
@@ -237,10 +237,10 @@ private:
     void add(CUstream stream, flight &&begun);
     void land(row &of, std::size_t count, bool is_first, std::uint64_t now,
               std::uint64_t slack, std::vector<landing> &out);
-    std::optional<reach::span> time_alone(const flight &which,
-                                          std::uint64_t now,
-                                          std::uint64_t slack,
-                                          bool is_first) const;
+    std::optional<reach::time_bounds> time_alone(const flight &which,
+                                                 std::uint64_t now,
+                                                 std::uint64_t slack,
+                                                 bool is_first) const;
 
     const driver &calls_;
     std::mutex departing_; // guards the next eight

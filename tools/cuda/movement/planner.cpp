@@ -130,7 +130,7 @@ public:
         const std::size_t begin = candidates.size();
         seen_.assign(count, {});
         is_divided_ = each->is_divided();
-        spans_.assign(is_divided_ ? count : 1, {});
+        common_.assign(is_divided_ ? count : 1, {});
         if (!each->fixed)
             add_gaps(*each, begin);
         for (std::size_t i = 0; i < count; i++) {
@@ -148,7 +148,7 @@ public:
             if (of.first == none || one.said.pinned)
                 continue;
             // From the last use to the first one of the next round.
-            const span &all = span_of(i);
+            const common_uses &all = common_of(i);
             const bool alone = of.last == all.last && of.first == all.first;
             add_gap({begin + i, of.last, of.first + round_, of.begins_anew,
                      cost_of(one, alone)});
@@ -165,7 +165,7 @@ private:
     // Uses of an allocation, in which several units may be touched. In a block
     // that is divided, most work that is given one touches all of it: then each
     // unit stands alone.
-    struct span
+    struct common_uses
     {
         std::uint64_t first = none;
         std::uint64_t last = 0;
@@ -219,7 +219,7 @@ private:
             const std::size_t end =
                 std::min(given.last + std::size_t{1}, seen_.size());
             for (std::size_t i = given.first; i < end; i++) {
-                span &all = span_of(i);
+                common_uses &all = common_of(i);
                 all.first = std::min(all.first, step);
                 if (step != all.last)
                     all.before = std::exchange(all.last, step);
@@ -229,9 +229,9 @@ private:
                 if (one.first == none)
                     one = {step, step, given.anew};
                 else if (!of.slots[i].said.pinned)
-                    add_gap(
-                        {begin + i, one.last, step, given.anew,
-                         cost_of(of.slots[i], one.last >= span_of(i).before)});
+                    add_gap({begin + i, one.last, step, given.anew,
+                             cost_of(of.slots[i],
+                                     one.last >= common_of(i).before)});
                 one.last = step;
             }
         });
@@ -242,12 +242,15 @@ private:
     const std::uint64_t oldest_;
     const bool unmaps_;
     const std::vector<std::uint32_t> moments_;
-    span &span_of(std::size_t unit) { return spans_[is_divided_ ? unit : 0]; }
+    common_uses &common_of(std::size_t unit)
+    {
+        return common_[is_divided_ ? unit : 0];
+    }
 
     // Of one block:
     std::vector<use> seen_; // by unit
     bool is_divided_ = false;
-    std::vector<span> spans_;
+    std::vector<common_uses> common_;
 };
 
 } // namespace

@@ -25,13 +25,13 @@ void reach::take(std::uint64_t work, finding &known, bool to_the_end)
 }
 
 // True if the work took so long that it may have read over the link.
-bool reach::may_have_read(std::uint64_t beyond, span took)
+bool reach::may_have_read(std::uint64_t beyond, time_bounds took)
 {
     const std::uint64_t half_ns = beyond / (2 * link_bytes_per_ns);
     return beyond > 0 && took.least_ns >= std::clamp(half_ns, slow_ns, long_ns);
 }
 
-bool reach::ended(std::uint64_t work, std::uint64_t beyond, span took)
+bool reach::ended(std::uint64_t work, std::uint64_t beyond, time_bounds took)
 {
     auto found = findings_.find(work);
     if (found == findings_.end()) {

@@ -26,7 +26,7 @@ public:
     static constexpr std::uint64_t link_bytes_per_ns = 64; ///< a fast one's
 
     /// The bounds of the time that work took.
-    struct span
+    struct time_bounds
     {
         std::uint64_t least_ns = 0;
         std::uint64_t most_ns = 0;
@@ -39,7 +39,7 @@ public:
     /// The work has ended, and all that it was taken to reach was in VRAM.
     /// @param beyond  bytes of the block behind that, in system RAM
     /// @return true if the work is taken to reach to the end from now on
-    bool ended(std::uint64_t work, std::uint64_t beyond, span took);
+    bool ended(std::uint64_t work, std::uint64_t beyond, time_bounds took);
 
     /// The work has begun without all that it is taken to reach. If that comes
     /// again and again, there may never be room for it.
@@ -61,7 +61,7 @@ private:
         bool settled = false;
     };
     void take(std::uint64_t work, finding &known, bool to_the_end);
-    static bool may_have_read(std::uint64_t beyond, span took);
+    static bool may_have_read(std::uint64_t beyond, time_bounds took);
 
     std::map<std::uint64_t, finding> findings_;
     // Of those, the ones that reach to the end, in order: each launch asks.
