@@ -87,7 +87,7 @@ private:
                 next.what = which + 1;
                 next.trusted = untrusted_ == 0 || which % untrusted_ != 0;
                 next.open_ended = true;
-                next.name(units_[which]);
+                next.add(units_[which]);
             },
             [&] {
                 const std::lock_guard guard(made_.lock);

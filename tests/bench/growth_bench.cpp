@@ -83,7 +83,7 @@ public:
                 out.what = kernel;
                 out.trusted = true;
                 for (const CUdeviceptr each : names)
-                    out.name(each);
+                    out.add(each);
             },
             [] { return CUDA_SUCCESS; });
     }

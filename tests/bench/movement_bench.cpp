@@ -672,8 +672,8 @@ struct player
             next.trusted =
                 untrusted == 0 || number % untrusted != untrusted / 2;
             for (const kernel::use &one : each.uses)
-                next.name(at[places[one.block].block] +
-                          places[one.block].offset);
+                next.add(at[places[one.block].block] +
+                         places[one.block].offset);
         };
         moves.run(stream, describe, [&] { return enqueue(each); });
         for (const std::size_t block : each.frees)

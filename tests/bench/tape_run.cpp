@@ -398,7 +398,7 @@ private:
                 if (first.is_whole)
                     return; // nobody looks into it
                 for (const emuv::tape::place &each : of_.names_of(first))
-                    next.name(at_[each.allocation] + each.offset);
+                    next.add(at_[each.allocation] + each.offset);
             },
             [&] {
                 const std::lock_guard guard(made_.lock);

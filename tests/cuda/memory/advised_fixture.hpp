@@ -95,7 +95,7 @@ protected:
             [&](emuv::cuda::work &out) {
                 out.what = next_what_++; // so that nothing is foreseen
                 out.trusted = trusted;
-                out.name(units_[unit]);
+                out.add(units_[unit]);
             },
             [] { return CUDA_SUCCESS; });
     }

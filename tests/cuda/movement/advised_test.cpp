@@ -266,7 +266,7 @@ TEST_F(AdvisedMoves, WhatWasDeadCountsOnceMoreWorkMayFindItInATable)
                 out.what = next_what_++;
                 out.trusted = true;
                 out.kernel = "reads";
-                out.name(units_[1]);
+                out.add(units_[1]);
             },
             [&] {
                 meanwhile();

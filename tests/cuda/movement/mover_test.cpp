@@ -250,7 +250,7 @@ protected:
             [&](work &out) {
                 out.what = what;
                 out.trusted = true;
-                out.name(units_[which]);
+                out.add(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
     }
@@ -268,7 +268,7 @@ protected:
                 out.what = 1;
                 out.kernel = name;
                 out.trusted = true;
-                out.name(units_[0]);
+                out.add(units_[0]);
             },
             [] { return CUDA_SUCCESS; });
     }
@@ -378,7 +378,7 @@ protected:
                 out.kernel = "kernel";
                 out.trusted = trusted;
                 for (const CUdeviceptr each : names)
-                    out.name(each);
+                    out.add(each);
                 out.left = left;
             },
             [this] {
@@ -396,7 +396,7 @@ protected:
                 out.kernel = "kernel";
                 out.trusted = out.proven = true;
                 for (const CUdeviceptr each : names)
-                    out.name(each);
+                    out.add(each);
             },
             [this] {
                 mapped_then_ = mapped();
@@ -759,7 +759,7 @@ TEST_F(Mover, NothingGoesOnThatReadsATableBeforeAllThatItNamesIsMapped)
                     out.what = 77;
                     out.kernel = "gemmBatched";
                     out.trusted = true;
-                    out.name(reinterpret_cast<CUdeviceptr>(table.data()));
+                    out.add(reinterpret_cast<CUdeviceptr>(table.data()));
                 },
                 [&] {
                     mapped_for_work = is_mapped();
@@ -884,7 +884,7 @@ TEST_F(Mover, OthersLaunchWhileTheDriverTakesItsTimeToRecordAnEvent)
             [&](work &out) {
                 out.what = which + 1;
                 out.trusted = out.open_ended = true;
-                out.name(units_[which]);
+                out.add(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
     };
@@ -941,7 +941,7 @@ TEST_F(Mover, OthersGoOnWhileItsEndWaitsForTheDriverToRecordAnEvent)
             [&](work &out) {
                 out.what = which + 1;
                 out.trusted = out.open_ended = true;
-                out.name(units_[which]);
+                out.add(units_[which]);
             },
             [] { return CUDA_SUCCESS; });
     };
@@ -1447,7 +1447,7 @@ TEST_F(Mover, LaunchesFindWhatTheyNameInVramThoughNothingForesawIt)
                 [&](work &out) {
                     out.what = what++;
                     out.trusted = true;
-                    out.name(units_[which]);
+                    out.add(units_[which]);
                 },
                 [&] {
                     found = is_in_vram(which) ? found + 1 : 0;
@@ -1696,7 +1696,7 @@ TEST_F(Checked, WorkThatReliesOnAnAddressInNoBlockSeesAll)
                 out.kernel = "kernel";
                 out.trusted = out.proven = true;
                 out.counts = &counts;
-                out.name(units_[0]);
+                out.add(units_[0]);
                 out.rely_on(base, is_added_to);
             },
             [this] {
@@ -1746,7 +1746,7 @@ TEST_F(Checked, NamesHelpWhereNoLoadedNumberIsAddedToAnUnknownAddress)
                 out.kernel = "kernel";
                 out.trusted = out.proven = out.by_name = true;
                 out.counts = &counts;
-                out.name(units_[0]);
+                out.add(units_[0]);
                 for (const work::base &each : bases)
                     out.rely_on(each.address, each.is_added_to);
             },
@@ -1882,7 +1882,7 @@ TEST_F(Checked, WhatATableNamesStaysHoweverManyAddressesWorkWasGiven)
     std::vector<CUdeviceptr> given;
     for (std::uint64_t i = 1; i <= 5000; i++) {
         given.push_back(units_[5] + i * 1024);
-        if (given.size() == work::max_names) {
+        if (given.size() == work::max_addresses) {
             launch_what(given);
             given.clear();
         }

@@ -185,7 +185,7 @@ protected:
                       [&](work &out) {
                           out.what = what;
                           out.trusted = true;
-                          out.name(blocks_[which]);
+                          out.add(blocks_[which]);
                       },
                       real),
                   CUDA_SUCCESS);

@@ -353,7 +353,7 @@ protected:
             [&](work &out) {
                 out.what = which + 1;
                 out.trusted = true;
-                out.name(units_[which]);
+                out.add(units_[which]);
             },
             [&] {
                 card_->use(units_[which], writes);

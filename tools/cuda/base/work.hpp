@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A piece of work that the program hands to a device.
+// Work that the program hands to a device.
 #pragma once
 
 #include "base/address.hpp"
@@ -21,10 +21,10 @@ struct launch_counts
     std::atomic<std::uint64_t> untrusted{0};
 };
 
-/// A piece of work, and the addresses it is given.
+/// One work, and the addresses it is given.
 struct work
 {
-    static constexpr std::size_t max_names = 1024;
+    static constexpr std::size_t max_addresses = 1024;
     static constexpr std::size_t max_bases = 512;
 
     /// The kind of work: work of the same kind has the same number.
@@ -42,10 +42,10 @@ struct work
     /// True if it may touch any length from an address on.
     bool open_ended = false;
     std::uint32_t count = 0;
-    /// The work may store the first so many names in memory, where other work
-    /// finds them without being given them.
+    /// The work may store the first so many addresses in memory, where other
+    /// work finds them without being given them.
     std::uint32_t left = 0;
-    std::array<CUdeviceptr, max_names> names;
+    std::array<CUdeviceptr, max_addresses> addresses;
     /// An address on which trust relies. It has to be in a block, or in another
     /// allocation that the driver knows. Unless a loaded number is added to it,
     /// it may be in the program's own memory as well.
@@ -54,17 +54,17 @@ struct work
         CUdeviceptr address;
         bool is_added_to;
     };
-    /// They are among the names.
+    /// They are among the addresses.
     std::array<base, max_bases> bases;
     std::uint32_t base_count = 0;
     /// Its launch is counted there; or null.
     launch_counts *counts = nullptr;
 
     /// Adds an address; work with too many of them is not trusted.
-    void name(CUdeviceptr address)
+    void add(CUdeviceptr address)
     {
-        if (count < max_names)
-            names[count++] = address;
+        if (count < max_addresses)
+            addresses[count++] = address;
         else
             trusted = false;
     }

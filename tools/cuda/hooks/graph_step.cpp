@@ -467,21 +467,21 @@ void kernel_step::give(arguments &out)
         out.each.push_back(values_.data() + offset);
 }
 
-void kernel_step::name(std::vector<CUdeviceptr> &out,
-                       std::vector<CUdeviceptr> &left)
+void kernel_step::add_addresses(std::vector<CUdeviceptr> &out,
+                                std::vector<CUdeviceptr> &left)
 {
     const state *const ours = current_state();
     if (ours == nullptr || ours->kernels == nullptr)
         return;
     arguments given;
     give(given);
-    work named;
+    work reached;
     ours->kernels->scan(ours->calls, function_of(params_), given.parameters(),
-                        given.buffer(), named);
-    out.insert(out.end(), named.names.begin(),
-               named.names.begin() + named.count);
-    left.insert(left.end(), named.names.begin(),
-                named.names.begin() + named.left);
+                        given.buffer(), reached);
+    out.insert(out.end(), reached.addresses.begin(),
+               reached.addresses.begin() + reached.count);
+    left.insert(left.end(), reached.addresses.begin(),
+                reached.addresses.begin() + reached.left);
 }
 
 CUresult graph_step::run(CUstream stream)
@@ -493,11 +493,11 @@ CUresult graph_step::run(CUstream stream)
     return fill(*std::get_if<CUDA_MEMSET_NODE_PARAMS>(&what), stream);
 }
 
-void graph_step::name(std::vector<CUdeviceptr> &out,
-                      std::vector<CUdeviceptr> &left)
+void graph_step::add_addresses(std::vector<CUdeviceptr> &out,
+                               std::vector<CUdeviceptr> &left)
 {
     if (auto *const kernel = std::get_if<kernel_step>(&what)) {
-        kernel->name(out, left);
+        kernel->add_addresses(out, left);
     } else if (const auto *const copy = std::get_if<CUDA_MEMCPY3D>(&what)) {
         out.push_back(copy->srcDevice);
         out.push_back(copy->dstDevice);

@@ -36,7 +36,8 @@ public:
     CUresult run(CUstream stream);
     /// Adds the addresses that it is given, and those of them that it may leave
     /// in memory for other kernels.
-    void name(std::vector<CUdeviceptr> &out, std::vector<CUdeviceptr> &left);
+    void add_addresses(std::vector<CUdeviceptr> &out,
+                       std::vector<CUdeviceptr> &left);
 
 private:
     // As launches take them. Valid as long as the step stays as it is.
@@ -73,7 +74,8 @@ struct graph_step
     /// @param stream  with the default streams named
     CUresult run(CUstream stream);
     /// As for a kernel.
-    void name(std::vector<CUdeviceptr> &out, std::vector<CUdeviceptr> &left);
+    void add_addresses(std::vector<CUdeviceptr> &out,
+                       std::vector<CUdeviceptr> &left);
 };
 
 /// A graph, step by step.

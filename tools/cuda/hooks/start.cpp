@@ -782,13 +782,13 @@ void state::note_table(const void *words, std::size_t bytes) const
         return result == reading::done;
     };
     std::vector<CUdeviceptr> some;
-    const auto names_any = [&] {
+    const auto any_is_address = [&] {
         return std::any_of(movers.begin(), movers.end(), [&some](mover *each) {
-            return each->names_any(some);
+            return each->any_is_address(some);
         });
     };
     if (bytes > table_window_bytes &&
-        (!is_read(sample_table(words, bytes, some)) || !names_any()))
+        (!is_read(sample_table(words, bytes, some)) || !any_is_address()))
         return;
     for (std::size_t at = 0; at < bytes; at += table_window_bytes) {
         if (!is_read(read_table(static_cast<const char *>(words) + at,

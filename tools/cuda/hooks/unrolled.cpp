@@ -117,7 +117,7 @@ void unrolled_graphs::change(CUgraphExec which, Change how)
     if (!found || found->made_in == nullptr)
         return;
     const std::lock_guard guard(found->lock);
-    found->named = false;
+    found->has_addresses = false;
     if (const char *const why = how(*found))
         make_whole(*found, why);
 }
@@ -243,26 +243,27 @@ bool unrolled_graphs::is_in(const executable &which, CUstream stream)
 }
 
 // Sees what the steps are given.
-void unrolled_graphs::name(executable &which)
+void unrolled_graphs::find_addresses(executable &which)
 {
-    if (which.named)
+    if (which.has_addresses)
         return;
-    which.names.clear();
+    which.addresses.clear();
     which.left.clear();
     for (graph_step &each : which.steps)
-        each.name(which.names, which.left);
-    std::sort(which.names.begin(), which.names.end());
-    which.names.erase(std::unique(which.names.begin(), which.names.end()),
-                      which.names.end());
-    which.named = true;
+        each.add_addresses(which.addresses, which.left);
+    std::sort(which.addresses.begin(), which.addresses.end());
+    which.addresses.erase(
+        std::unique(which.addresses.begin(), which.addresses.end()),
+        which.addresses.end());
+    which.has_addresses = true;
 }
 
 bool unrolled_graphs::gains_by_steps(executable &which, mover *moves)
 {
     if (moves == nullptr || !moves->active())
         return false;
-    name(which);
-    return !moves->is_at_rest(which.names) &&
+    find_addresses(which);
+    return !moves->is_at_rest(which.addresses) &&
            std::all_of(which.steps.begin(), which.steps.end(),
                        [](const graph_step &each) {
                            const auto *const kernel =
@@ -277,7 +278,7 @@ void unrolled_graphs::note_tables(executable &which, mover *moves)
     const state *const ours = current_state();
     if (ours == nullptr || moves == nullptr || !moves->active())
         return;
-    name(which);
+    find_addresses(which);
     if (!which.left.empty())
         moves->note_table(which.left);
     for (const graph_step &each : which.steps)

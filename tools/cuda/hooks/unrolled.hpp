@@ -100,12 +100,12 @@ private:
     {
         std::mutex lock; // guards all below; held while its steps are launched
         std::vector<graph_step> steps;
-        CUcontext context = nullptr;    // in which they may run; or none
-        CUcontext made_in = nullptr;    // none if it was never to run by steps
-        const char *whole = nullptr;    // why there is no context
-        std::vector<CUdeviceptr> names; // that they are given
-        std::vector<CUdeviceptr> left;  // that they may leave in memory
-        bool named = false;             // that is so
+        CUcontext context = nullptr; // in which they may run; or none
+        CUcontext made_in = nullptr; // none if it was never to run by steps
+        const char *whole = nullptr; // why there is no context
+        std::vector<CUdeviceptr> addresses; // that they are given
+        std::vector<CUdeviceptr> left;      // that they may leave in memory
+        bool has_addresses = false;         // that is so
         // Two launches of a graph follow each other, in any streams.
         CUevent last = nullptr;
     };
@@ -118,7 +118,7 @@ private:
     static void make_whole(executable &which, const char *why);
     static bool is_captured(CUstream stream);
     static bool is_in(const executable &which, CUstream stream);
-    static void name(executable &which);
+    static void find_addresses(executable &which);
     static bool gains_by_steps(executable &which, mover *moves);
     static void note_tables(executable &which, mover *moves);
     static bool await_last(executable &which, CUstream stream);

@@ -12,77 +12,77 @@
 
 namespace emuv::cuda::watching {
 
-// Tells what an argument says of the work: the addresses it names ...
+// Tells what an argument says of the work: the addresses it has ...
 template <typename T>
-inline void name(work &, T)
+inline void add(work &, T)
 {}
-inline void name(work &out, CUdeviceptr address)
+inline void add(work &out, CUdeviceptr address)
 {
-    out.name(address);
+    out.add(address);
 }
 // The driver takes an address of the device's as the host's, too.
-inline void name(work &out, const void *address)
+inline void add(work &out, const void *address)
 {
-    out.name(reinterpret_cast<CUdeviceptr>(address));
+    out.add(reinterpret_cast<CUdeviceptr>(address));
 }
-inline void name(work &out, void *address)
+inline void add(work &out, void *address)
 {
-    out.name(reinterpret_cast<CUdeviceptr>(address));
+    out.add(reinterpret_cast<CUdeviceptr>(address));
 }
 template <typename Copy>
-void name_both(work &out, const Copy *copy)
+void add_both(work &out, const Copy *copy)
 {
     if (copy == nullptr)
         return;
     if (copy->srcMemoryType != CU_MEMORYTYPE_HOST)
-        out.name(copy->srcDevice);
+        out.add(copy->srcDevice);
     else
-        name(out, copy->srcHost);
+        add(out, copy->srcHost);
     if (copy->dstMemoryType != CU_MEMORYTYPE_HOST)
-        out.name(copy->dstDevice);
+        out.add(copy->dstDevice);
     else
-        name(out, copy->dstHost);
+        add(out, copy->dstHost);
 }
-inline void name(work &out, const CUDA_MEMCPY2D *copy)
+inline void add(work &out, const CUDA_MEMCPY2D *copy)
 {
-    name_both(out, copy);
+    add_both(out, copy);
 }
-inline void name(work &out, const CUDA_MEMCPY3D *copy)
+inline void add(work &out, const CUDA_MEMCPY3D *copy)
 {
-    name_both(out, copy);
+    add_both(out, copy);
 }
-inline void name(work &out, const CUDA_MEMCPY3D_PEER *copy)
+inline void add(work &out, const CUDA_MEMCPY3D_PEER *copy)
 {
-    name_both(out, copy);
+    add_both(out, copy);
 }
-// ... or that it names more than is looked at here.
-inline void name(work &out, CUdeviceptr *)
-{
-    out.trusted = false;
-}
-inline void name(work &out, CUDA_MEMCPY3D_BATCH_OP *)
+// ... or that it has more than is looked at here.
+inline void add(work &out, CUdeviceptr *)
 {
     out.trusted = false;
 }
-inline void name(work &out, CUmemDecompressParams *)
+inline void add(work &out, CUDA_MEMCPY3D_BATCH_OP *)
 {
     out.trusted = false;
 }
-inline void name(work &out, CUstreamBatchMemOpParams *)
+inline void add(work &out, CUmemDecompressParams *)
 {
     out.trusted = false;
 }
-inline void name(work &out, CUgraphExec which)
+inline void add(work &out, CUstreamBatchMemOpParams *)
+{
+    out.trusted = false;
+}
+inline void add(work &out, CUgraphExec which)
 {
     out.trusted = false;
     state *const ours = current_state();
     out.why = ours != nullptr ? ours->unrolled.why_whole(which) : nullptr;
 }
-inline void name(work &out, CUfunction)
+inline void add(work &out, CUfunction)
 {
     out.trusted = false;
 }
-inline void name(work &out, CUDA_LAUNCH_PARAMS *)
+inline void add(work &out, CUDA_LAUNCH_PARAMS *)
 {
     out.trusted = false;
 }
@@ -239,16 +239,16 @@ struct watched<which, per_thread, CUresult (*)(Arguments...)>
         const auto collect = [&](work &out) {
             out.what = static_cast<std::uint64_t>(which) + 1;
             out.trusted = true;
-            (name(out, arguments), ...);
+            (add(out, arguments), ...);
         };
         // A capture records work for the memory as it lies, and movers of
         // other devices hear nothing of this work.
         const bool later = is_capturing(ours->calls, stream);
         if (later || moves == nullptr || ours->movers.size() > 1) {
-            work named;
-            collect(named);
-            for (std::uint32_t i = 0; i < named.count; i++)
-                ours->fix(named.names[i], later ? nullptr : moves);
+            work reached;
+            collect(reached);
+            for (std::uint32_t i = 0; i < reached.count; i++)
+                ours->fix(reached.addresses[i], later ? nullptr : moves);
             // It may run on any device, whichever it is launched on.
             if constexpr ((std::is_same_v<Arguments, CUgraphExec> || ...))
                 ours->fix_others(moves, "the program launches graphs, and "

@@ -19,8 +19,8 @@ namespace emuv::cuda {
 class foreign
 {
 public:
-    /// Names a piece of such memory. The driver may give the same number to
-    /// another piece once the program lets go of this one.
+    /// Identifies such memory. The driver may give the same number to other
+    /// memory once the program lets go of this one.
     struct key
     {
         enum class kind : std::uint8_t

@@ -294,7 +294,7 @@ struct candidate
 };
 
 /// The part of an allocation that work touches: units, or an unknown part where
-/// none can be named.
+/// none can be known.
 struct touched
 {
     /// An unknown part of the allocation that an address is meant for.
@@ -306,18 +306,18 @@ struct touched
     segment whole; ///< all of its units
     touch given;
     std::uint64_t work = 0;   ///< which work, on which block: see reach
-    std::uint64_t beyond = 0; ///< bytes in system RAM behind the named units
+    std::uint64_t beyond = 0; ///< bytes in system RAM behind the known units
     bool complete = false;    ///< the part it is taken to reach is in VRAM
 
-    bool names_units() const { return given.first <= given.last; }
-    /// True if it says what has to be in VRAM. In a large block, only named
+    bool knows_units() const { return given.first <= given.last; }
+    /// True if it says what has to be in VRAM. In a large block, only known
     /// units do.
-    bool says_what() const { return of->small || names_units(); }
+    bool says_what() const { return of->small || knows_units(); }
     /// The units that it is known or taken to touch: from the first up to the
     /// second.
     std::pair<std::size_t, std::size_t> units() const
     {
-        return of->small || !names_units()
+        return of->small || !knows_units()
                    ? std::pair<std::size_t, std::size_t>{whole.first, whole.end}
                    : std::pair<std::size_t, std::size_t>{
                          given.first,

@@ -325,7 +325,7 @@ bool known_kernels::value_at(const layout &known, const values &given,
         if (offset < each.offset ||
             offset + sizeof value > each.offset + each.bytes)
             continue;
-        // Addresses are looked for at every fourth byte: see name_all().
+        // Addresses are looked for at every fourth byte: see add_all().
         if ((offset - each.offset) % 4 != 0 || offset % 4 != 0)
             return false;
         if (given.parameters != nullptr)
@@ -530,7 +530,7 @@ void scan_bytes(const unsigned char *at, std::size_t bytes, work &out)
         CUdeviceptr address = 0;
         std::memcpy(&address, at + i, sizeof address);
         if (may_be_address(address))
-            out.name(address);
+            out.add(address);
     }
 }
 
@@ -554,9 +554,8 @@ known_kernels::layout_of(const driver &calls, CUfunction function,
     return found->second;
 }
 
-// Names all that may be an address among a launch's values.
-void known_kernels::name_all(const layout &known, const values &given,
-                             work &out)
+// Adds all that may be an address among a launch's values.
+void known_kernels::add_all(const layout &known, const values &given, work &out)
 {
     if (given.parameters == nullptr) {
         if (given.buffer != nullptr)
@@ -624,7 +623,7 @@ void known_kernels::scan(const driver &calls, CUfunction function,
     out.open_ended = true;
     out.counts = known->about != nullptr ? &known->about->counts : nullptr;
     judge(*known, found, given, all, out);
-    name_all(*known, given, out);
+    add_all(*known, given, out);
 }
 
 } // namespace emuv::cuda

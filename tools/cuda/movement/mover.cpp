@@ -255,7 +255,7 @@ void mover::note_table(const std::vector<CUdeviceptr> &words)
             changed_.wait_for(lock, 20000000);
 }
 
-bool mover::names_any(const std::vector<CUdeviceptr> &words)
+bool mover::any_is_address(const std::vector<CUdeviceptr> &words)
 {
     const std::unique_lock lock = enter();
     return std::any_of(words.begin(), words.end(), [this](CUdeviceptr word) {
@@ -383,7 +383,7 @@ void mover::let_in(std::unique_lock<std::mutex> &lock)
     lock_soon(lock);
 }
 
-bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
+bool mover::is_at_rest(const std::vector<CUdeviceptr> &addresses)
 {
     const std::unique_lock lock = enter();
     if (check_ != nullptr)
@@ -395,7 +395,7 @@ bool mover::is_at_rest(const std::vector<CUdeviceptr> &named)
         return false;
     bool all = true;
     CUdeviceptr seen_to = 0; // the end of an allocation that has been seen
-    for (const CUdeviceptr each : named) {
+    for (const CUdeviceptr each : addresses) {
         if (each < seen_to)
             continue;
         const auto meant = blocks_.meant_by(each);

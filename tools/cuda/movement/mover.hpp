@@ -175,7 +175,7 @@ public:
     void note_table(const std::vector<CUdeviceptr> &words);
 
     /// True if any of these is such an address.
-    bool names_any(const std::vector<CUdeviceptr> &words);
+    bool any_is_address(const std::vector<CUdeviceptr> &words);
 
     /// Ends movement for good, and maps all blocks.
     /// @param why  the reason, for the user
@@ -294,9 +294,9 @@ public:
 
     /// True if nothing has moved for a while, and all blocks around these
     /// addresses lie in VRAM, or if nothing moves any more. Then nothing is
-    /// gained by following each part of work on them. Not in a check.
-    /// @param named  in order
-    bool is_at_rest(const std::vector<CUdeviceptr> &named);
+    /// gained by following each work on them. Not in a check.
+    /// @param addresses  in order
+    bool is_at_rest(const std::vector<CUdeviceptr> &addresses);
 
     /// Runs work: announces it before, and follows it after.
     /// @param stream  with the default streams named

@@ -48,7 +48,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     }
     what = announced.what;
     for (std::uint32_t i = 0; i < announced.count; i++) {
-        const CUdeviceptr address = announced.names[i];
+        const CUdeviceptr address = announced.addresses[i];
         const auto meant = blocks_.meant_by(address);
         // The hooks that announce copies search the memory that those read.
         if (meant.around == nullptr && announced.kernel != nullptr) {
@@ -88,7 +88,7 @@ std::vector<touched> mover::follow(work &announced, std::uint64_t &what)
     // named earlier does not tell where a tensor ends.
     const std::uint64_t whole_bytes = schedule_.varies() ? share_bytes_ / 8 : 0;
     for (touched &each : all)
-        if (each.names_units() &&
+        if (each.knows_units() &&
             (each.bytes <= whole_bytes || reach_.to_the_end(what ^ each.begin)))
             each.given.last = each.whole.end - 1;
     return all;
@@ -99,7 +99,7 @@ bool mover::note(std::uint64_t what, const std::vector<touched> &all)
 {
     noted_.clear();
     for (const touched &each : all) {
-        if (!each.names_units())
+        if (!each.knows_units())
             continue;
         if (each.of->renewed == 0) {
             noted_.push_back(each.given);
@@ -126,7 +126,7 @@ bool mover::recurs(const std::vector<touched> &all, std::uint64_t lag)
 {
     const std::uint64_t step = schedule_.steps();
     const auto counts = [](const touched &each) {
-        return !each.of->small && each.names_units();
+        return !each.of->small && each.knows_units();
     };
     if (std::any_of(all.begin(), all.end(), counts))
         recurrence_.step(lag);
@@ -352,7 +352,7 @@ bool mover::enter_in_turn(std::unique_lock<std::mutex> &lock, CUstream stream,
 void mover::note_those_left(const work &announced)
 {
     for (std::uint32_t i = 0; i < announced.left; i++)
-        blocks_.meant_by(announced.names[i]).each([this](block &of) {
+        blocks_.meant_by(announced.addresses[i]).each([this](block &of) {
             gate_.note_in_table(of);
         });
 }
@@ -428,7 +428,7 @@ void mover::hold_blocks(const work &announced, std::uint64_t what,
         // An allocation that is a large part of all VRAM would never be there
         // as a whole.
         const bool learns = announced.trusted && announced.open_ended &&
-                            each.names_units() && !each.of->fixed &&
+                            each.knows_units() && !each.of->fixed &&
                             each.bytes <= share_bytes_ / 4;
         each.work = learns ? what ^ each.begin : 0;
     }

@@ -59,7 +59,7 @@ struct recorder::node
 {
     tape::node_kind kind = tape::node_kind::other;
     std::uint64_t shape = 0;
-    std::vector<known_memory> names;
+    std::vector<known_memory> addresses;
     tape::copy_kind way = tape::copy_kind::any;
     CUdeviceptr to = 0;
     CUdeviceptr from = 0;
@@ -117,9 +117,9 @@ void recorder::put_address(CUdeviceptr at)
         out_.number(0);
 }
 
-void recorder::put_names(const std::vector<known_memory> &names)
+void recorder::put_addresses(const std::vector<known_memory> &addresses)
 {
-    for (const known_memory &each : names)
+    for (const known_memory &each : addresses)
         out_.number(each.ordinal).number(each.bytes);
 }
 
@@ -233,7 +233,7 @@ void recorder::scan(const unsigned char *from, std::size_t bytes,
     for (std::size_t i = 0; i + sizeof(CUdeviceptr) <= bytes; i += 4) {
         CUdeviceptr address = 0;
         std::memcpy(&address, from + i, sizeof address);
-        if (!may_be_address(address) || found_.size() >= work::max_names)
+        if (!may_be_address(address) || found_.size() >= work::max_addresses)
             continue;
         if (const known_memory *const known = find(address); known != nullptr)
             found_.push_back(
@@ -271,7 +271,7 @@ recorder::shape &recorder::shape_of(std::uint64_t kernel, const grid &size)
     key_.insert(key_.end(),
                 {kernel, size.grid_x, size.grid_y, size.grid_z, size.block_x,
                  size.block_y, size.block_z, size.shared_bytes});
-    for (const named &each : found_)
+    for (const given_address &each : found_)
         key_.push_back(each.position);
     const auto known = shapes_.find(key_);
     if (known != shapes_.end())
@@ -281,7 +281,7 @@ recorder::shape &recorder::shape_of(std::uint64_t kernel, const grid &size)
         out_.number(key_[i]);
     out_.number(found_.size());
     std::uint64_t before = 0;
-    for (const named &each : found_) {
+    for (const given_address &each : found_) {
         out_.number(each.position - before);
         before = each.position;
     }
@@ -498,9 +498,9 @@ void recorder::begin_launch(launching &out, CUfunction function_handle,
         scan_launch(*of, parameters, extra);
         shape &kind = shape_of(of->kernel, size);
         out.shape = kind.ordinal;
-        out.names.reserve(found_.size());
-        for (const named &each : found_)
-            out.names.push_back(each.where);
+        out.addresses.reserve(found_.size());
+        for (const given_address &each : found_)
+            out.addresses.push_back(each.where);
         const std::uint64_t before = kind.launches++;
         out.timed = before < timed_at_first || before % timed_later == 0;
     }
@@ -526,7 +526,7 @@ void recorder::end_launch(const moment &when, launching &launch,
         return;
     const std::uint64_t order = stream_of(stream);
     timed(code::launch, when).number(launch.shape).number(order);
-    put_names(launch.names);
+    put_addresses(launch.addresses);
     commit();
     if (whole)
         keep_timer(launch, works_);
@@ -710,8 +710,8 @@ recorder::list_nodes(const std::vector<asked_node> &from, executable &into)
                           kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ,
                           kernel.sharedMemBytes})
                     .ordinal;
-            for (const named &one : found_)
-                next.names.push_back(one.where);
+            for (const given_address &one : found_)
+                next.addresses.push_back(one.where);
         } else if (each.kind == tape::node_kind::allocate) {
             // Later nodes name it; so does work behind the graph.
             known_[each.to] = {each.to, each.bytes, next_known_++};
@@ -733,7 +733,7 @@ void recorder::put_graph(code what, const moment &when, std::uint64_t ordinal,
         switch (each.kind) {
         case tape::node_kind::kernel:
             out_.number(each.shape);
-            put_names(each.names);
+            put_addresses(each.addresses);
             break;
         case tape::node_kind::copy:
             out_.number(each.bytes);
@@ -802,7 +802,7 @@ void recorder::node_changed(const moment &when, CUgraphExec which,
         .number(known->second.ordinal)
         .number(ordinal->second)
         .number(kind);
-    for (const named &each : found_)
+    for (const given_address &each : found_)
         out_.number(each.where.ordinal).number(each.where.bytes);
     commit();
 }

@@ -70,7 +70,7 @@ public:
         CUcontext context = nullptr;
         std::uint64_t contexts_gone = 0; ///< of the recorder's, then
         /// The bytes: the offset into the allocation.
-        std::vector<known_memory> names;
+        std::vector<known_memory> addresses;
     };
 
     /// A kernel's grid, as in cuLaunchKernel().
@@ -179,7 +179,7 @@ private:
         static constexpr std::uint64_t unknown = UINT64_MAX;
         std::uint64_t ns = unknown; // between them
     };
-    struct named
+    struct given_address
     {
         std::uint32_t position; // in the parameters
         known_memory where;     // the bytes: the offset
@@ -219,7 +219,7 @@ private:
     void resolve(std::size_t most);
     void resolve_all();
     void calibrate(CUstream stream);
-    void put_names(const std::vector<known_memory> &names);
+    void put_addresses(const std::vector<known_memory> &addresses);
 
     struct asked_node;
     struct node;
@@ -241,8 +241,8 @@ private:
     std::map<CUfunction, const function *> functions_;
     std::map<const char *, std::uint64_t, by_text> kernels_;
     std::map<std::vector<std::uint64_t>, shape> shapes_;
-    std::vector<std::uint64_t> key_; // of a shape
-    std::vector<named> found_;       // addresses of a launch
+    std::vector<std::uint64_t> key_;   // of a shape
+    std::vector<given_address> found_; // addresses of a launch
     std::map<CUstream, std::uint64_t> streams_;
     std::uint64_t next_stream_ = tape::first_own_stream;
     std::map<CUevent, std::uint64_t> events_;
