@@ -92,7 +92,7 @@ std::size_t extent(const box &b, int side)
 box random_box(std::size_t first, std::size_t second, std::mt19937 &random,
                bool flat)
 {
-    const std::size_t room[2] = {first, second};
+    const std::size_t left[2] = {first, second};
     for (;;) {
         box b{};
         const std::size_t least = std::min(first, second);
@@ -104,9 +104,9 @@ box random_box(std::size_t first, std::size_t second, std::mt19937 &random,
             b.pitch[side] = b.width + random() % 300;
             b.rows[side] = b.height + random() % 3;
             const std::size_t needed = extent(b, side);
-            fits = fits && needed <= room[side];
+            fits = fits && needed <= left[side];
             if (fits)
-                b.start[side] = random() % (room[side] - needed + 1);
+                b.start[side] = random() % (left[side] - needed + 1);
         }
         if (fits)
             return b;

@@ -15,18 +15,18 @@ constexpr std::uint64_t ms = 1000000;
 class clocked
 {
 public:
-    clocked() { room.begin(now); }
+    clocked() { kept.begin(now); }
 
     bool after(std::uint64_t rested_ms, std::uint64_t waited_ms,
                std::uint64_t mapped_ms = 0)
     {
         const std::uint64_t rests = now + (100 - rested_ms) * ms;
-        room.looked({.brings = true}, now);
-        room.looked({.maps = true}, rests);
-        room.looked({}, rests + mapped_ms * ms);
-        room.waited(waited_ms * ms);
+        kept.looked({.brings = true}, now);
+        kept.looked({.maps = true}, rests);
+        kept.looked({}, rests + mapped_ms * ms);
+        kept.waited(waited_ms * ms);
         now += 100 * ms;
-        return room.choose(now);
+        return kept.choose(now);
     }
 
     // The same again until it stays as it is.
@@ -37,7 +37,7 @@ public:
         EXPECT_FALSE(after(rested_ms, waited_ms));
     }
 
-    headroom room;
+    headroom kept;
     std::uint64_t now = 5000 * ms;
 };
 
@@ -46,13 +46,13 @@ public:
 TEST(Headroom, GrowsWhileTheProgramWaitsAndTheLinkRests)
 {
     clocked it;
-    EXPECT_EQ(headroom::first_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::first_bytes, it.kept.bytes());
     EXPECT_TRUE(it.after(30, 10));
-    EXPECT_LT(headroom::first_bytes, it.room.bytes());
+    EXPECT_LT(headroom::first_bytes, it.kept.bytes());
     EXPECT_TRUE(it.after(30, 10));
-    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::most_bytes, it.kept.bytes());
     EXPECT_FALSE(it.after(30, 10));
-    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::most_bytes, it.kept.bytes());
 }
 
 TEST(Headroom, StaysWhereNobodyWaits)
@@ -61,9 +61,9 @@ TEST(Headroom, StaysWhereNobodyWaits)
     EXPECT_FALSE(it.after(90, 0));
     EXPECT_FALSE(it.after(90, 1));
     it.after(30, 10);
-    const std::uint64_t grown = it.room.bytes();
+    const std::uint64_t grown = it.kept.bytes();
     EXPECT_FALSE(it.after(90, 0));
-    EXPECT_EQ(grown, it.room.bytes());
+    EXPECT_EQ(grown, it.kept.bytes());
 }
 
 TEST(Headroom, ShrinksWhereTheLinkNeverRests)
@@ -71,18 +71,18 @@ TEST(Headroom, ShrinksWhereTheLinkNeverRests)
     clocked it;
     EXPECT_FALSE(it.after(10, 90)) << "neither much rest nor none";
     EXPECT_TRUE(it.after(0, 90));
-    EXPECT_GT(headroom::first_bytes, it.room.bytes());
+    EXPECT_GT(headroom::first_bytes, it.kept.bytes());
     it.settle(0, 90);
-    EXPECT_EQ(headroom::least_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::least_bytes, it.kept.bytes());
 }
 
 TEST(Headroom, ShrinksAgainFromTheMostToTheLeastThereIs)
 {
     clocked it;
     it.settle(30, 10);
-    EXPECT_EQ(headroom::most_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::most_bytes, it.kept.bytes());
     it.settle(0, 90);
-    EXPECT_EQ(headroom::least_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::least_bytes, it.kept.bytes());
     EXPECT_TRUE(it.after(30, 10)) << "and grows again";
 }
 
@@ -90,25 +90,25 @@ TEST(Headroom, StaysWhereMappingIsWhatTakesLong)
 {
     clocked it;
     EXPECT_FALSE(it.after(40, 90, 35));
-    EXPECT_EQ(headroom::first_bytes, it.room.bytes());
+    EXPECT_EQ(headroom::first_bytes, it.kept.bytes());
 }
 
 TEST(Headroom, ForgetsWhatWasBeforeItBegan)
 {
     clocked it;
-    it.room.waited(900 * ms);
+    it.kept.waited(900 * ms);
     it.now += 900 * ms;
-    it.room.begin(it.now);
+    it.kept.begin(it.now);
     EXPECT_FALSE(it.after(30, 0));
 }
 
 TEST(Headroom, CountsWhatIsOnItsWayWhenItChooses)
 {
     clocked it;
-    it.room.looked({.brings = true}, it.now);
+    it.kept.looked({.brings = true}, it.now);
     for (unsigned i = 1; i <= 2; i++) {
-        it.room.waited(50 * ms);
-        it.room.choose(it.now + i * 100 * ms);
-        EXPECT_GT(headroom::first_bytes, it.room.bytes()) << "it still is";
+        it.kept.waited(50 * ms);
+        it.kept.choose(it.now + i * 100 * ms);
+        EXPECT_GT(headroom::first_bytes, it.kept.bytes()) << "it still is";
     }
 }

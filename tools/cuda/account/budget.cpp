@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Charges what a process holds to its share, and asks for room if it is short.
+// Charges what a process holds to its share, and asks for memory if it is
+// short.
 #include "account/budget.hpp"
 
 #include "base/current.hpp"
@@ -122,7 +123,7 @@ bool budget::is_refused(int device, std::uint64_t bytes)
     if (asks_again_ == nullptr)
         return false;
     follow_footprint(device);
-    const auto room = [&] {
+    const auto free_now = [&] {
         std::size_t free = 0;
         std::size_t total = 0;
         const std::uint64_t ours =
@@ -131,9 +132,9 @@ bool budget::is_refused(int device, std::uint64_t bytes)
                    ? std::min<std::uint64_t>(ours, free)
                    : ours;
     };
-    std::uint64_t free = room();
+    std::uint64_t free = free_now();
     if (bytes > free && pools_.trim(device))
-        free = room();
+        free = free_now();
     const auto thread = pthread_self();
     if (reclaim_.comes_again(thread, device, bytes, bytes <= free, now_ns()) ||
         bytes <= free || !asks_again_())

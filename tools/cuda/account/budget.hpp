@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Charges what a process holds to its share, and asks for room if it is short.
+// Charges what a process holds to its share, and asks for memory if it is
+// short.
 #pragma once
 
 #include "account/footprint.hpp"
@@ -94,7 +95,7 @@ public:
     budget &operator=(const budget &) = delete;
 
     /// Asked from now on, behind those who were added before. Before any
-    /// call that asks for room.
+    /// call that asks for memory.
     /// @param one  outlives this object
     void add(relief &one) { reliefs_.push_back(&one); }
 
@@ -115,8 +116,8 @@ public:
         charged_to(device).uncharge_physical(bytes);
     }
 
-    // These charge what is free. They ask nobody for room, and take no lock but
-    // the ledger's: for those who make room, or hold a lock.
+    // These charge what is free. They ask nobody for memory, and take no lock
+    // but the ledger's: for those who make room, or hold a lock.
 
     /// @return false if there is not so much; nothing is charged then
     bool charge_free_vram(int device, std::uint64_t bytes)

@@ -51,10 +51,10 @@ public:
     /// charges what has come. If the ledger has no room, room is made. If none
     /// can be made, as much is charged as there is, and the rest later.
     /// @param now_ns  of a clock that does not go back
-    /// @param make_room  charges so many bytes, with room that it makes; false
+    /// @param make_way  charges so many bytes, evicting if need be; false
     ///   where it cannot
     template <typename Call>
-    void follow(std::uint64_t now_ns, Call make_room)
+    void follow(std::uint64_t now_ns, Call make_way)
     {
         const bool is_expected = expected_.load() != known_.load();
         if (!is_expected && now_ns < next_ns_.load(std::memory_order_relaxed))
@@ -68,7 +68,7 @@ public:
         const std::uint64_t start = emuv::cuda::now_ns();
         measure(false);
         const std::uint64_t missing = charge();
-        if (missing > 0 && make_room(missing))
+        if (missing > 0 && make_way(missing))
             charged_bytes_ += missing;
         known_.store(expected);
         tell();

@@ -125,8 +125,8 @@ bool pools::settle(const source &which, state &of)
 std::uint64_t pools::missing_in(const state &of, std::uint64_t bytes)
 {
     const std::uint64_t taken = of.allocated + of.pending;
-    const std::uint64_t room = of.charged > taken ? of.charged - taken : 0;
-    return bytes > room ? bytes - room + of.slack : 0;
+    const std::uint64_t unused = of.charged > taken ? of.charged - taken : 0;
+    return bytes > unused ? bytes - unused + of.slack : 0;
 }
 
 std::uint64_t pools::missing(const source &from, std::uint64_t bytes)

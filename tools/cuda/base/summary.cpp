@@ -170,11 +170,11 @@ void add_lists(const device_statistics &of, summary &to)
 std::string more_vram(const summary &of, double bytes)
 {
     const std::string size = size_of(bytes);
-    const double room = static_cast<double>(of.card_bytes) -
-                        static_cast<double>(of.share_bytes);
-    if (of.card_bytes == 0 || bytes <= room)
+    const double spare = static_cast<double>(of.card_bytes) -
+                         static_cast<double>(of.share_bytes);
+    if (of.card_bytes == 0 || bytes <= spare)
         return "raise the share by " + size + ": nothing would cross the link";
-    return "the card lacks " + size_of(bytes - std::max(room, 0.0)) +
+    return "the card lacks " + size_of(bytes - std::max(spare, 0.0)) +
            " for all of it. With so much less (a smaller batch) and all of "
            "the card as the share, nothing would cross the link";
 }
@@ -230,11 +230,11 @@ std::string advise(const summary &of, bool moves)
                "--move=check tells if it may be, and --trust then names it";
     if (of.link_ns > large_fraction * of.took_ns &&
         of.link_ns >= of.mapping_ns && in_ram > 0) {
-        const double room = static_cast<double>(of.card_bytes) -
-                            static_cast<double>(of.share_bytes);
+        const double spare = static_cast<double>(of.card_bytes) -
+                             static_cast<double>(of.share_bytes);
         const double again = forward_fraction * of.computing_ns;
         // A training step writes activations back, and fetches them again.
-        if (of.card_bytes != 0 && in_ram > room && of.evicted_bytes > 0 &&
+        if (of.card_bytes != 0 && in_ram > spare && of.evicted_bytes > 0 &&
             4 * of.evicted_bytes > of.fetched_bytes && of.link_ns > 1.5 * again)
             return "if this trains, checkpointing would be faster than moving "
                    "here: to compute a forward pass again takes about " +

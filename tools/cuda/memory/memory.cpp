@@ -243,11 +243,11 @@ CUresult memory::make_in_order(CUdeviceptr *pointer, std::uint64_t bytes,
 {
     const std::uint64_t shared = order_.shared_for(bytes);
     const usage now = budget_.ledger_of(device).read();
-    const std::uint64_t room =
+    const std::uint64_t free_bytes =
         now.physical_free_bytes() +
         (ranges_.has_seams() ? now.virtual_free_bytes() : 0);
     range made;
-    if (shared > 0 && shared <= room &&
+    if (shared > 0 && shared <= free_bytes &&
         ranges_.try_make(shared, device, placing::vram_first, made) ==
             CUDA_SUCCESS) {
         if (!made.moves) {

@@ -16,7 +16,7 @@
 //  2. None is held while the driver, a mover or a relief is called. A call may
 //     wait, and other threads free memory meanwhile.
 //  3. Under any of them a budget may be charged, by those of its calls that ask
-//     nobody for room. Ledgers' own locks come last.
+//     nobody for memory. Ledgers' own locks come last.
 //  4. An allocation is in one table, or else in the hands of the one thread
 //     that took it out. It is out before the driver is given it back: another
 //     thread may be given the address before the driver's answer is here.
@@ -67,8 +67,8 @@ public:
     {
         const driver &calls; ///< the real one
         store &host;
-        /// Asks this object for room from now on, so it is no other's. All that
-        /// is named here outlives the object.
+        /// Asks this object for memory from now on, so it is no other's. All
+        /// that is named here outlives the object.
         budget &shares;
         /// Memory that others made counts while the program holds it open.
         bool counts_foreign = false;

@@ -47,7 +47,7 @@ bool stream_order::begin(const pools::source &from, std::uint64_t bytes,
     if (pools_.begin(from, bytes))
         return true;
     if (is_kept && bytes < chunk_bytes)
-        make_room(from, bytes);
+        make_way(from, bytes);
     if (pools_.begin(from, bytes))
         return true;
     give_up_all(); // the driver may have something to give up then
@@ -56,11 +56,11 @@ bool stream_order::begin(const pools::source &from, std::uint64_t bytes,
 
 // Small memory of the driver's cannot move. If there is no room for it, memory
 // that can makes way: read over the link each time, it would cost far more.
-void stream_order::make_room(const pools::source &from, std::uint64_t bytes)
+void stream_order::make_way(const pools::source &from, std::uint64_t bytes)
 {
     {
         const std::lock_guard guard(lock_);
-        if (!for_room_.is_left(serials_))
+        if (!for_way_.is_left(serials_))
             return;
     }
     const std::uint64_t missing = pools_.missing(from, bytes);
@@ -69,9 +69,9 @@ void stream_order::make_room(const pools::source &from, std::uint64_t bytes)
         budget_.uncharge_vram(from.device, missing);
     const std::lock_guard guard(lock_);
     if (made)
-        for_room_.regain();
+        for_way_.regain();
     else
-        for_room_.lose(serials_);
+        for_way_.lose(serials_);
 }
 
 // The program has not seen the allocation yet, so nothing else is waited for.

@@ -163,7 +163,7 @@ private:
         allocations::node_type what;
     };
 
-    void make_room(const pools::source &from, std::uint64_t bytes);
+    void make_way(const pools::source &from, std::uint64_t bytes);
     bool is_of_device(CUstream stream);
     CUcontext context_of(CUstream stream) const;
     bool is_usual(CUmemoryPool pool);
@@ -216,7 +216,7 @@ private:
     std::uint64_t most_used_ = 0;  // ever, whatever marks are reset
     std::uint64_t ever_made_ = 0;  // bytes of ranges, and of their parts
     std::uint64_t ever_freed_ = 0; // ... when they were freed
-    patience for_room_;            // small memory of the driver's waits for it
+    patience for_way_;             // small memory of the driver's waits for it
 };
 
 } // namespace emuv::cuda

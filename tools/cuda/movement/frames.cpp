@@ -27,20 +27,20 @@ bool frames::take(std::uint64_t bytes, frame &out, std::vector<frame> &gone)
         free_.erase(same);
         return true;
     }
-    std::uint64_t room =
+    std::uint64_t free_bytes =
         budget_.ledger_of(device_).read().physical_free_bytes();
-    if (bytes >= below() || room + this->bytes() < bytes)
+    if (bytes >= below() || free_bytes + this->bytes() < bytes)
         return false;
-    while (room < bytes) {
+    while (free_bytes < bytes) {
         // The smallest that is enough, else the largest.
         const auto first = std::min_element(
             free_.begin(), free_.end(), [&](const frame &a, const frame &b) {
-                const bool enough = room + a.bytes >= bytes;
-                if (enough != (room + b.bytes >= bytes))
+                const bool enough = free_bytes + a.bytes >= bytes;
+                if (enough != (free_bytes + b.bytes >= bytes))
                     return enough;
                 return enough ? a.bytes < b.bytes : a.bytes > b.bytes;
             });
-        room += first->bytes;
+        free_bytes += first->bytes;
         gone.push_back(*first);
         free_.erase(first);
     }

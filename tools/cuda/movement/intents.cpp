@@ -276,7 +276,7 @@ bool mover::may_be_away(const motion &which) const
            is_first_of_lot(*which.of, which.index);
 }
 
-// True if waiting for room is in vain: too long nothing has come nearer, or
+// True if waiting for VRAM is in vain: too long nothing has come nearer, or
 // movement ends.
 bool mover::is_in_vain(hope &which)
 {

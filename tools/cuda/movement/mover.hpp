@@ -375,7 +375,7 @@ private:
         CUresult answer;
     };
 
-    // Of a thread that waits for room: the news it knows, and their times.
+    // Of a thread that waits for VRAM: the news it knows, and their times.
     struct hope
     {
         std::uint64_t left;   // given_up_

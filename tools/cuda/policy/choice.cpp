@@ -361,7 +361,7 @@ public:
 
 private:
     bool has_way() const { return now_.launch_waits || now_.moves; }
-    std::uint64_t room_bytes() const
+    std::uint64_t free_vram_bytes() const
     {
         return now_.vram.free_bytes + now_.vram.frame_bytes();
     }
@@ -390,7 +390,7 @@ private:
             return {};
         const std::uint64_t size = of(next).bytes;
         if (!now_.vram.has_frame(size) &&
-            (room_bytes() < size || size >= now_.vram.frames_below))
+            (free_vram_bytes() < size || size >= now_.vram.frames_below))
             return {};
         // A launch that names the same allocation calls off what comes: its
         // first unit may come before it is due.
@@ -434,7 +434,7 @@ private:
         for (const unit_view &one : now_.units)
             awaited +=
                 one.where == place::host && one.next_use == 0 ? one.bytes : 0;
-        return room_bytes() + now_.under_way.leaving_bytes >=
+        return free_vram_bytes() + now_.under_way.leaving_bytes >=
                awaited + std::min(max_free_bytes, eighth_of(now_));
     }
 
@@ -460,7 +460,7 @@ private:
         if (!leaves || (now_.on_demand && has_frames_on_demand()))
             return {};
         const bool short_of_frames =
-            room_bytes() < of(wanted_).bytes && due_ &&
+            free_vram_bytes() < of(wanted_).bytes && due_ &&
             now_.under_way.coming_bytes + now_.under_way.leaving_bytes <=
                 resting_bytes;
         const bool arranges = now_.arranges && as_planned;
@@ -515,7 +515,7 @@ public:
         const bool fits =
             size > 0 &&
             (now_.vram.has_frame(size) ||
-             (room_bytes() >= size && size < now_.vram.frames_below));
+             (free_vram_bytes() >= size && size < now_.vram.frames_below));
         if (fits && may_.copies)
             out.push_back(
                 {intent::action::fetch, wanted_, intent::none, false});
@@ -542,7 +542,7 @@ private:
     {
         return one.said.comes() && (one.said.pinned || is_unforeseen(one));
     }
-    std::uint64_t room_bytes() const
+    std::uint64_t free_vram_bytes() const
     {
         return now_.vram.free_bytes + now_.vram.frame_bytes();
     }
@@ -565,7 +565,7 @@ private:
         for (std::size_t i = 0; i < now_.units.size(); i++) {
             const unit_view &one = now_.units[i];
             if (one.small || !one.is_idle() || !ram_.may_leave(one) ||
-                one.bytes + room_bytes() < wanted.bytes ||
+                one.bytes + free_vram_bytes() < wanted.bytes ||
                 !gives_way(one, wanted))
                 continue;
             if (found == intent::none || is_better(one, now_.units[found]))

@@ -1438,7 +1438,7 @@ private:
     }
 
     // One more state is kept.
-    bool has_room()
+    bool has_memory()
     {
         return ++kept_states_ * followed_ *
                    (sizeof(value) + sizeof(refinement)) <=
@@ -1467,7 +1467,7 @@ private:
             return fail(obstacle::too_long, to);
         auto &there = states_[to];
         if (there == nullptr) {
-            if (!has_room())
+            if (!has_memory())
                 return fail(obstacle::too_long, to);
             there = std::make_unique<state>(with);
             ready_.insert(to);
@@ -1536,7 +1536,7 @@ private:
         callee &of = callees_[number];
         state there = now_;
         drop_refinements(there);
-        if (of.calls.count(at) == 0 && !has_room())
+        if (of.calls.count(at) == 0 && !has_memory())
             return fail(obstacle::too_long, at);
         of.calls[at] = there;
         for (std::size_t i = 0; i < followed_; i++) {
