@@ -78,7 +78,7 @@ private:
                    reinterpret_cast<CUstream>(0x28));
     }
 
-    // Launches work, and stays a few pieces ahead of the device.
+    // Launches work, and stays a few works ahead of the device.
     void launch(std::size_t which, CUstream stream)
     {
         moves_.run(

@@ -19,7 +19,7 @@ namespace {
 using harness::cuda;
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
-constexpr std::size_t piece_bytes = 24 * MiB;
+constexpr std::size_t buffer_bytes = 24 * MiB;
 
 void must(CUresult result, const char *what)
 {
@@ -32,14 +32,14 @@ void must(CUresult result, const char *what)
 }
 #define MUST(call) must(call, #call)
 
-struct piece
+struct buffer
 {
     CUdeviceptr at = 0;
     std::uint64_t words = 0;
     std::uint32_t seed = 0;
 };
 
-void launch(CUfunction what, const piece &p, std::uint32_t value)
+void launch(CUfunction what, const buffer &p, std::uint32_t value)
 {
     CUdeviceptr at = p.at;
     std::uint64_t words = p.words;
@@ -50,7 +50,7 @@ void launch(CUfunction what, const piece &p, std::uint32_t value)
                                0, nullptr, params, nullptr));
 }
 
-std::uint64_t wrong_words(const piece &p, std::uint32_t added)
+std::uint64_t wrong_words(const buffer &p, std::uint32_t added)
 {
     std::vector<std::uint32_t> got(p.words);
     MUST(cuda().cuMemcpyDtoH(got.data(), p.at, p.words * 4));
@@ -85,24 +85,24 @@ int main(int argc, char **argv)
     MUST(cuda().cuMemGetInfo(&free, &total));
     std::printf("cuda_press: %s, with %zu MiB of memory\n", name, total / MiB);
 
-    std::vector<piece> pieces;
+    std::vector<buffer> buffers;
     for (std::size_t held = 0; held < mib * MiB;) {
-        const std::size_t bytes = std::min(piece_bytes, mib * MiB - held);
-        piece p;
+        const std::size_t bytes = std::min(buffer_bytes, mib * MiB - held);
+        buffer p;
         p.words = bytes / 4;
         p.seed = static_cast<std::uint32_t>(held);
         MUST(cuda().cuMemAlloc(&p.at, bytes));
-        pieces.push_back(p);
+        buffers.push_back(p);
         held += bytes;
     }
     std::printf("cuda_press: holds %zu MiB in %zu allocations\n", mib,
-                pieces.size());
-    for (const piece &p : pieces)
+                buffers.size());
+    for (const buffer &p : buffers)
         launch(fill, p, p.seed);
-    for (const piece &p : pieces)
+    for (const buffer &p : buffers)
         launch(add, p, 1);
     std::uint64_t wrong = 0;
-    for (const piece &p : pieces)
+    for (const buffer &p : buffers)
         wrong += wrong_words(p, 1);
     if (wrong != 0) {
         std::fprintf(stderr, "cuda_press: %llu words are wrong\n",
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     char byte = 0;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
     }
-    for (const piece &p : pieces)
+    for (const buffer &p : buffers)
         MUST(cuda().cuMemFree(p.at));
     return 0;
 }

@@ -77,14 +77,14 @@ int hold(CUresult result)
     return 0;
 }
 
-// --- the tenant: allocates so much device memory, whole or in pieces of
+// --- the tenant: allocates so much device memory, whole or in buffers of
 // EMUV_TEST_PIECE bytes. It fills and checks it, answers with the CUresult, and
 // holds it until its standard input ends.
 
 int tenant(std::uint64_t bytes, int ordinal)
 {
     const char *const in_pieces = std::getenv("EMUV_TEST_PIECE");
-    const std::uint64_t piece =
+    const std::uint64_t buffer =
         in_pieces != nullptr ? std::stoull(in_pieces) : bytes;
     const auto tag = [](std::size_t which) {
         return static_cast<unsigned char>(0x5a + which);
@@ -94,24 +94,24 @@ int tenant(std::uint64_t bytes, int ordinal)
         return 3;
     std::vector<CUdeviceptr> places;
     CUresult result = CUDA_SUCCESS;
-    for (std::uint64_t held = 0; held < bytes; held += piece) {
+    for (std::uint64_t held = 0; held < bytes; held += buffer) {
         CUdeviceptr place = 0;
         result = cuda<CUresult(CUdeviceptr *, std::size_t)>(
-            library, "cuMemAlloc_v2")(&place, piece);
+            library, "cuMemAlloc_v2")(&place, buffer);
         if (result != CUDA_SUCCESS)
             break;
         places.push_back(place);
         result = cuda<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
-            library, "cuMemsetD8_v2")(place, tag(places.size()), piece);
+            library, "cuMemsetD8_v2")(place, tag(places.size()), buffer);
         if (result != CUDA_SUCCESS)
             break;
     }
     // The bytes that were set are there, whatever came after.
-    std::vector<unsigned char> got(piece);
+    std::vector<unsigned char> got(buffer);
     for (std::size_t which = 0; which < places.size(); which++)
         if (cuda<CUresult(void *, CUdeviceptr, std::size_t)>(
-                library, "cuMemcpyDtoH_v2")(got.data(), places[which], piece) !=
-                CUDA_SUCCESS ||
+                library, "cuMemcpyDtoH_v2")(got.data(), places[which],
+                                            buffer) != CUDA_SUCCESS ||
             std::any_of(got.begin(), got.end(), [&](unsigned char byte) {
                 return byte != tag(which + 1);
             }))
@@ -231,9 +231,9 @@ public:
         const auto what = random_() % 8;
         if (what < 4)
             allocate(whole);
-        else if (!pieces_.empty()) {
-            const auto which = random_() % pieces_.size();
-            check(pieces_[which]);
+        else if (!buffers_.empty()) {
+            const auto which = random_() % buffers_.size();
+            check(buffers_[which]);
             if (what < 7)
                 free(which);
         }
@@ -247,7 +247,7 @@ public:
     }
 
 private:
-    struct piece
+    struct buffer
     {
         CUdeviceptr at = 0;
         std::size_t bytes = 0;
@@ -263,7 +263,7 @@ private:
 
     void allocate(bool whole)
     {
-        piece made;
+        buffer made;
         made.bytes = (1 + random_() % 8) * 2 * mib;
         if (!whole && random_() % 3 == 0)
             made.bytes = 1 + random_() % (2 * mib);
@@ -281,10 +281,10 @@ private:
         call<CUresult(CUdeviceptr, unsigned char, std::size_t)>(
             "cuMemsetD8_v2")(made.at, made.tag, made.bytes);
         held_.live += made.bytes;
-        pieces_.push_back(made);
+        buffers_.push_back(made);
     }
 
-    void check(const piece &of)
+    void check(const buffer &of)
     {
         std::vector<unsigned char> bytes(of.bytes);
         const auto result = call<CUresult(void *, CUdeviceptr, std::size_t)>(
@@ -297,8 +297,8 @@ private:
 
     void free(std::size_t which)
     {
-        const piece gone = pieces_[which];
-        pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(which));
+        const buffer gone = buffers_[which];
+        buffers_.erase(buffers_.begin() + static_cast<std::ptrdiff_t>(which));
         const auto result =
             gone.pooled ? call<CUresult(CUdeviceptr, CUstream)>(
                               "cuMemFreeAsync")(gone.at, nullptr)
@@ -310,7 +310,7 @@ private:
     std::mt19937 random_;
     void *library_ = nullptr;
     bool ready_ = false;
-    std::vector<piece> pieces_;
+    std::vector<buffer> buffers_;
     holdings held_;
 };
 
@@ -710,7 +710,7 @@ TEST_F(tenants, AreKilledAtAnyMomentWithoutAByteLost)
         EXPECT_EQ(after.unowned_bytes, 0U);
         EXPECT_EQ(after.clients, 1U);
         // The next one has all that is left: at once, or, of registered pages,
-        // in pieces that fit between the survivor's.
+        // in buffers that fit between the survivor's.
         if (round % 2) {
             ASSERT_EQ(setenv("EMUV_TEST_PIECE", "2097152", 1), 0);
         } else {

@@ -126,54 +126,54 @@ void times()
 // kernels and by copies that begin and end at odd places.
 void hold(std::size_t mib)
 {
-    struct Piece
+    struct Buffer
     {
         std::uint64_t *words;
         std::size_t bytes;
     };
     const std::size_t sizes[] = {700 * MiB, 33 * MiB, MiB};
-    std::vector<Piece> pieces;
+    std::vector<Buffer> buffers;
     std::size_t held = 0;
     for (int i = 0; held < mib * MiB; i++)
     {
-        Piece piece = {nullptr, sizes[i % 3]};
-        CHECK(cudaMalloc(&piece.words, piece.bytes));
-        pieces.push_back(piece);
-        held += piece.bytes;
+        Buffer buffer = {nullptr, sizes[i % 3]};
+        CHECK(cudaMalloc(&buffer.words, buffer.bytes));
+        buffers.push_back(buffer);
+        held += buffer.bytes;
     }
     unsigned long long *wrong = nullptr;
     CHECK(cudaMalloc(&wrong, sizeof *wrong));
     CHECK(cudaMemset(wrong, 0, sizeof *wrong));
     const double start = seconds();
-    for (std::size_t i = 0; i < pieces.size(); i++)
-        fill<<<1024, 256>>>(pieces[i].words, pieces[i].bytes / 8, i << 40);
+    for (std::size_t i = 0; i < buffers.size(); i++)
+        fill<<<1024, 256>>>(buffers[i].words, buffers[i].bytes / 8, i << 40);
     CHECK(cudaDeviceSynchronize());
-    for (std::size_t i = 0; i < pieces.size(); i++)
-        verify<<<1024, 256>>>(pieces[i].words, pieces[i].bytes / 8, i << 40,
+    for (std::size_t i = 0; i < buffers.size(); i++)
+        verify<<<1024, 256>>>(buffers[i].words, buffers[i].bytes / 8, i << 40,
                               wrong);
     unsigned long long bad = 0;
     CHECK(cudaMemcpy(&bad, wrong, sizeof bad, cudaMemcpyDeviceToHost));
     std::printf("held_mib %zu\nkernel_wrong %llu\nfill_verify_s %.2f\n",
                 held / MiB, bad, seconds() - start);
 
-    // Each piece goes to the host in odd steps and back reversed in order:
+    // Each buffer goes to the host in odd steps and back reversed in order:
     // across every seam, in one dimension and in two.
     std::vector<unsigned char> host(64 * MiB + 4096);
     const std::size_t step = 61 * MiB + 1237;
-    for (const Piece &piece : pieces)
+    for (const Buffer &buffer : buffers)
     {
-        auto *at = reinterpret_cast<unsigned char *>(piece.words);
-        for (std::size_t from = 0; from < piece.bytes; from += step)
+        auto *at = reinterpret_cast<unsigned char *>(buffer.words);
+        for (std::size_t from = 0; from < buffer.bytes; from += step)
         {
             const std::size_t bytes =
-                step < piece.bytes - from ? step : piece.bytes - from;
+                step < buffer.bytes - from ? step : buffer.bytes - from;
             CHECK(cudaMemcpy(host.data(), at + from, bytes,
                              cudaMemcpyDeviceToHost));
             CHECK(cudaMemset(at + from, 0xa5, bytes));
             CHECK(cudaMemcpy(at + from, host.data(), bytes,
                              cudaMemcpyHostToDevice));
         }
-        if (piece.bytes < 33 * MiB)
+        if (buffer.bytes < 33 * MiB)
             continue;
         const std::size_t width = 1000003;
         const std::size_t rows = 32;
@@ -184,22 +184,22 @@ void hold(std::size_t mib)
                            rows, cudaMemcpyHostToDevice));
     }
     CHECK(cudaMemset(wrong, 0, sizeof *wrong));
-    for (std::size_t i = 0; i < pieces.size(); i++)
-        verify<<<1024, 256>>>(pieces[i].words, pieces[i].bytes / 8, i << 40,
+    for (std::size_t i = 0; i < buffers.size(); i++)
+        verify<<<1024, 256>>>(buffers[i].words, buffers[i].bytes / 8, i << 40,
                               wrong);
     CHECK(cudaMemcpy(&bad, wrong, sizeof bad, cudaMemcpyDeviceToHost));
     std::printf("copy_wrong %llu\n", bad);
     cudaPointerAttributes attributes;
-    for (const Piece &piece : pieces)
+    for (const Buffer &buffer : buffers)
     {
         CHECK(cudaPointerGetAttributes(
-            &attributes, reinterpret_cast<char *>(piece.words) + piece.bytes -
+            &attributes, reinterpret_cast<char *>(buffer.words) + buffer.bytes -
                              1));
         if (attributes.type != cudaMemoryTypeDevice)
             std::printf("attribute_wrong type %d\n", attributes.type);
     }
-    for (const Piece &piece : pieces)
-        CHECK(cudaFree(piece.words));
+    for (const Buffer &buffer : buffers)
+        CHECK(cudaFree(buffer.words));
     CHECK(cudaFree(wrong));
     std::printf("done 1\n");
 }

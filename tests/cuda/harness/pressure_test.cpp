@@ -7,7 +7,7 @@
 namespace harness {
 namespace {
 
-struct piece
+struct buffer
 {
     CUdeviceptr at = 0;
     std::size_t words = 0;
@@ -19,7 +19,7 @@ struct piece
 class Pressure : public Cuda, public testing::WithParamInterface<int>
 {
 protected:
-    void check(const piece &p)
+    void check(const buffer &p)
     {
         std::vector<std::uint32_t> got(p.words);
         OK(cuda().cuMemcpyDtoH(got.data(), p.at, p.words * 4));
@@ -47,19 +47,19 @@ TEST_P(Pressure, EveryByteIsKeptAndEverythingCanBeFreed)
     std::mt19937 random(seed() + 20 + static_cast<unsigned>(GetParam()));
     OK(cuda().cuMemAlloc(&sum_, 8));
 
-    std::vector<piece> pieces;
+    std::vector<buffer> buffers;
     std::size_t held = 0;
     while (held < target) {
         // In words: from half a chunk to a part of the budget, odd ends too,
         // and several of them however they turn out.
         std::uniform_int_distribution<std::size_t> size(
             MiB / 4, std::min(physical() / 16, target / 12));
-        piece p;
+        buffer p;
         p.words = std::min(size(random), (target - held) / 4 + 1);
         p.seed = static_cast<std::uint32_t>(random());
         OK(cuda().cuMemAlloc(&p.at, p.words * 4));
         held += p.words * 4;
-        if (pieces.size() % 2) {
+        if (buffers.size() % 2) {
             OK(fill(p.at, p.words, p.seed));
         } else {
             std::vector<std::uint32_t> data(p.words);
@@ -67,33 +67,33 @@ TEST_P(Pressure, EveryByteIsKeptAndEverythingCanBeFreed)
                 data[i] = pattern(p.seed, i);
             OK(cuda().cuMemcpyHtoD(p.at, data.data(), p.words * 4));
         }
-        pieces.push_back(p);
+        buffers.push_back(p);
     }
-    ASSERT_GT(pieces.size(), 2u);
-    for (piece &p : pieces) {
+    ASSERT_GT(buffers.size(), 2u);
+    for (buffer &p : buffers) {
         p.added = static_cast<std::uint32_t>(random());
         OK(add(p.at, p.words, p.added));
     }
-    for (const piece &p : pieces)
+    for (const buffer &p : buffers)
         ASSERT_NO_FATAL_FAILURE(check(p));
 
     // Half of it goes, in any order. Neither the other half nor the memory in
     // its place must notice.
-    std::shuffle(pieces.begin(), pieces.end(), random);
-    const std::size_t half = pieces.size() / 2;
+    std::shuffle(buffers.begin(), buffers.end(), random);
+    const std::size_t half = buffers.size() / 2;
     for (std::size_t i = 0; i < half; ++i)
-        OK(cuda().cuMemFree(pieces[i].at));
+        OK(cuda().cuMemFree(buffers[i].at));
     for (std::size_t i = 0; i < half; ++i) {
-        piece &p = pieces[i];
+        buffer &p = buffers[i];
         p.seed += 1;
         p.added = 0;
         OK(cuda().cuMemAlloc(&p.at, p.words * 4));
         OK(fill(p.at, p.words, p.seed));
     }
-    std::shuffle(pieces.begin(), pieces.end(), random);
-    for (const piece &p : pieces)
+    std::shuffle(buffers.begin(), buffers.end(), random);
+    for (const buffer &p : buffers)
         ASSERT_NO_FATAL_FAILURE(check(p));
-    for (const piece &p : pieces)
+    for (const buffer &p : buffers)
         OK(cuda().cuMemFree(p.at));
     OK(cuda().cuMemFree(sum_));
 }

@@ -566,13 +566,13 @@ TEST_F(Preload, TheProgramsOwnHandlesGoBeyondTheShare)
     std::memset(&wanted, 0, sizeof wanted);
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    const std::size_t piece = 20 * MiB;
+    const std::size_t each = 20 * MiB;
     CUdeviceptr base = 0;
-    ASSERT_EQ(CU(cuMemAddressReserve)(&base, 3 * piece, 0, 0, 0), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAddressReserve)(&base, 3 * each, 0, 0, 0), CUDA_SUCCESS);
     for (std::size_t i = 0; i < 3; i++) {
         CUmemGenericAllocationHandle handle = 0;
-        ASSERT_EQ(CU(cuMemCreate)(&handle, piece, &wanted, 0), CUDA_SUCCESS);
-        ASSERT_EQ(CU(cuMemMap)(base + i * piece, piece, 0, handle, 0),
+        ASSERT_EQ(CU(cuMemCreate)(&handle, each, &wanted, 0), CUDA_SUCCESS);
+        ASSERT_EQ(CU(cuMemMap)(base + i * each, each, 0, handle, 0),
                   CUDA_SUCCESS);
         CUmemAllocationProp shown;
         ASSERT_EQ(CU(cuMemGetAllocationPropertiesFromHandle)(&shown, handle),
@@ -583,15 +583,15 @@ TEST_F(Preload, TheProgramsOwnHandlesGoBeyondTheShare)
     CUmemAccessDesc access = {};
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    ASSERT_EQ(CU(cuMemSetAccess)(base, 3 * piece, &access, 1), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemSetAccess)(base, 3 * each, &access, 1), CUDA_SUCCESS);
     EXPECT_EQ(free_bytes(), 36 * MiB);
-    const auto words = pattern(3 * piece);
+    const auto words = pattern(3 * each);
     std::vector<unsigned> back(words.size());
-    ASSERT_EQ(CU(cuMemcpyHtoD_v2)(base, words.data(), 3 * piece), CUDA_SUCCESS);
-    ASSERT_EQ(CU(cuMemcpyDtoH_v2)(back.data(), base, 3 * piece), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemcpyHtoD_v2)(base, words.data(), 3 * each), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemcpyDtoH_v2)(back.data(), base, 3 * each), CUDA_SUCCESS);
     EXPECT_EQ(words, back);
-    ASSERT_EQ(CU(cuMemUnmap)(base, 3 * piece), CUDA_SUCCESS);
-    ASSERT_EQ(CU(cuMemAddressFree)(base, 3 * piece), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemUnmap)(base, 3 * each), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuMemAddressFree)(base, 3 * each), CUDA_SUCCESS);
 }
 
 TEST_F(Preload, AContextsMemoryComesBackWithItsEnd)

@@ -443,20 +443,20 @@ TEST_F(Memory, APieceFreedInStreamOrderIsGivenOutAgainOnlyWhenItIsDue)
 {
     const CUdeviceptr large = allocate(64 * MiB);
     const CUdeviceptr kept = allocate(100);
-    CUdeviceptr piece = 0;
-    ASSERT_EQ(memory_->allocate_async(&piece, MiB, nullptr, nullptr,
+    CUdeviceptr small = 0;
+    ASSERT_EQ(memory_->allocate_async(&small, MiB, nullptr, nullptr,
                                       [] { return CUDA_ERROR_UNKNOWN; }),
               CUDA_SUCCESS);
     expect_used(64 * MiB, 2 * MiB);
     card_.events_done = false;
     EXPECT_EQ(
-        memory_->free_async(piece, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
+        memory_->free_async(small, nullptr, [] { return CUDA_ERROR_UNKNOWN; }),
         CUDA_SUCCESS);
     const CUdeviceptr beside = allocate(MiB);
     expect_used(64 * MiB, 4 * MiB);
     card_.events_done = true;
     const CUdeviceptr again = allocate(MiB);
-    EXPECT_EQ(again, piece);
+    EXPECT_EQ(again, small);
     for (const CUdeviceptr pointer : {again, beside, kept, large})
         EXPECT_EQ(memory_->free(pointer), CUDA_SUCCESS);
     expect_nothing_left();

@@ -440,7 +440,7 @@ protected:
 
 namespace {
 
-// A card that takes a millisecond for each piece of the program's work.
+// A card that takes a millisecond for each of the program's works.
 struct slow_card
 {
     static constexpr std::uint64_t work_ns = 1000000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Writes by work that was given no address there, at every instant of a unit's
 // way: each is kept, or it is a fault. The card is one of tables, of which each
-// piece of memory holds a number.
+// cell of memory holds a number.
 #include "fake_driver.hpp"
 #include "idle_driver.hpp"
 #include "movement/block_maker.hpp"
@@ -30,15 +30,15 @@ namespace {
 
 constexpr std::uint64_t MiB = 1ull << 20;
 constexpr std::uint64_t unit_bytes = max_moving_bytes;
-constexpr std::uint64_t piece_bytes = lanes::turn_bytes;
-constexpr std::size_t pieces = unit_bytes / piece_bytes;
+constexpr std::uint64_t cell_bytes = lanes::turn_bytes;
+constexpr std::size_t cells = unit_bytes / cell_bytes;
 
 // The driver's card. Around each of its calls others write to the program's
 // units.
 class card
 {
 public:
-    using content = std::array<unsigned, pieces>;
+    using content = std::array<unsigned, cells>;
 
     card() { the = this; }
     ~card() { the = nullptr; }
@@ -127,7 +127,7 @@ public:
     bool stray_to(CUdeviceptr unit)
     {
         const std::lock_guard guard(lock_);
-        return write_locked(unit, random_() % pieces, 1);
+        return write_locked(unit, random_() % cells, 1);
     }
 
     // A unit that is mapped nowhere at this moment.
@@ -174,12 +174,12 @@ public:
         0}; // units that came back to where they were
 
 private:
-    // The number written to each piece; none if it does not count.
-    using expectation = std::array<std::optional<unsigned>, pieces>;
+    // The number written to each cell; none if it does not count.
+    using expectation = std::array<std::optional<unsigned>, cells>;
 
     static bool is_as(const content &there, const expectation &expected)
     {
-        for (std::size_t i = 0; i < pieces; i++)
+        for (std::size_t i = 0; i < cells; i++)
             if (expected[i] && *expected[i] != there[i])
                 return false;
         return true;
@@ -200,21 +200,21 @@ private:
     {
         for (int i = 0; strays_ && i < 3; i++) {
             const CUdeviceptr unit = units_[random_() % units_.size()];
-            const bool done = write_locked(unit, random_() % pieces, 1);
+            const bool done = write_locked(unit, random_() % cells, 1);
             (done ? kept : faults)++;
             to_vacant += done && vacant_.contains(unit);
         }
     }
 
-    bool write_locked(CUdeviceptr unit, std::size_t piece, unsigned value)
+    bool write_locked(CUdeviceptr unit, std::size_t cell, unsigned value)
     {
         content *const there = at_address(unit, nullptr);
         if (there == nullptr || !writable_.contains(unit))
             return false;
         EXPECT_TRUE(is_as(*there, expected_[unit])) << "it is read wrongly";
-        (*there)[piece] ^= value;
+        (*there)[cell] ^= value;
         if (!vacant_.contains(unit))
-            expected_[unit][piece] = (*there)[piece];
+            expected_[unit][cell] = (*there)[cell];
         return true;
     }
 
@@ -227,8 +227,8 @@ private:
             was_mapped_[at] = is->second;
     }
 
-    // The memory that is mapped there, and the piece of it.
-    content *at_address(CUdeviceptr at, std::size_t *piece)
+    // The memory that is mapped there, and the cell of it.
+    content *at_address(CUdeviceptr at, std::size_t *cell)
     {
         const std::lock_guard guard(tables.lock);
         auto found = tables.mapped.upper_bound(at);
@@ -238,8 +238,8 @@ private:
         const std::uint64_t offset = at - found->first;
         if (offset >= unit_bytes)
             return nullptr;
-        if (piece != nullptr)
-            *piece = offset / piece_bytes;
+        if (cell != nullptr)
+            *cell = offset / cell_bytes;
         return &holds_[found->second];
     }
 
@@ -263,10 +263,10 @@ private:
         content *const target = at_address(to, &first);
         content *const source = at_address(from, &source_first);
         EXPECT_TRUE(target != nullptr && source != nullptr);
-        for (std::size_t i = 0; i < bytes / piece_bytes; i++) {
+        for (std::size_t i = 0; i < bytes / cell_bytes; i++) {
             if (target != nullptr && source != nullptr)
                 (*target)[first + i] = (*source)[source_first + i];
-            if (i == 0 && bytes > piece_bytes)
+            if (i == 0 && bytes > cell_bytes)
                 stray(); // one part of it has passed
         }
         return CUDA_SUCCESS;
@@ -281,7 +281,7 @@ private:
         auto *const sum = reinterpret_cast<std::uint64_t *>(
             *static_cast<CUdeviceptr *>(given[3]));
         sum[0] = sum[1] = 0;
-        for (std::size_t i = 0; there != nullptr && i < pieces; i++) {
+        for (std::size_t i = 0; there != nullptr && i < cells; i++) {
             sum[0] = sum[0] * 31 + (*there)[i] + 1;
             sum[1] = sum[1] * 37 + (*there)[i] + 1;
         }

@@ -14,10 +14,10 @@ using emuv::cuda::touch;
 
 namespace {
 
-constexpr std::uint32_t apart = 20; // steps, or pieces of work
+constexpr std::uint32_t apart = 20; // steps, or works
 constexpr std::uint32_t count = 50;
 constexpr std::uint32_t steps = 2 * count * apart;
-constexpr std::uint64_t now = 1000000; // pieces of work there were
+constexpr std::uint64_t now = 1000000; // works there were
 
 // A past of which the first half is a round with so many landmarks.
 class Landmarks : public ::testing::Test

@@ -17,13 +17,13 @@ std::uintptr_t heap::allocate(std::size_t bytes)
         for (auto &[at, room] : s.free) {
             if (room < bytes)
                 continue;
-            const std::uintptr_t piece = at;
+            const std::uintptr_t block = at;
             const std::size_t rest = room - bytes;
             s.free.erase(at);
             if (rest)
-                s.free[piece + bytes] = rest;
+                s.free[block + bytes] = rest;
             used_ += bytes;
-            return piece;
+            return block;
         }
     }
 

@@ -39,7 +39,7 @@ struct list_head
     int store;
 };
 
-// A piece of memory that this process has opened.
+// Memory that this process has opened.
 struct opened
 {
     context *in = nullptr;

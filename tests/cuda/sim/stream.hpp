@@ -18,7 +18,7 @@ struct context;
 struct capture;
 struct node;
 
-// The end of a piece of work, to wait for and to ask about.
+// The end of one work, to wait for and to ask about.
 struct marker
 {
     bool done = false;

@@ -238,24 +238,24 @@ TEST_F(Stream, PoolsKeepWhatIsFreedUntilASynchronisation)
         EXPECT_EQ(cuMemPoolGetAttribute(pool, what, &value), CUDA_SUCCESS);
         return value;
     };
-    CUdeviceptr piece = 0;
-    OK(cuMemAllocAsync(&piece, 3 * frame, one));
-    OK(launch_add(piece, 16, 1, one));
+    CUdeviceptr small = 0;
+    OK(cuMemAllocAsync(&small, 3 * frame, one));
+    OK(launch_add(small, 16, 1, one));
     EXPECT_EQ(ask(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 3 * frame);
-    OK(cuMemFreeAsync(piece, one));
+    OK(cuMemFreeAsync(small, one));
     OK(cuStreamSynchronize(one));
     EXPECT_EQ(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0u);
     cuuint64_t keep = 8 * frame;
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
-    OK(cuMemAllocAsync(&piece, frame, one));
-    OK(cuMemFreeAsync(piece, one));
+    OK(cuMemAllocAsync(&small, frame, one));
+    OK(cuMemFreeAsync(small, one));
     OK(cuStreamSynchronize(one));
     EXPECT_EQ(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), frame);
     OK(cuMemPoolTrimTo(pool, 0));
     EXPECT_EQ(ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0u);
     keep = 0;
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
-    EXPECT_EQ(cuMemAllocAsync(&piece, 100 * frame, one),
+    EXPECT_EQ(cuMemAllocAsync(&small, 100 * frame, one),
               CUDA_ERROR_OUT_OF_MEMORY);
 }
 

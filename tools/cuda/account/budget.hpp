@@ -169,7 +169,7 @@ public:
     /// @return bytes charged
     std::uint64_t charge_share_of_vram(int device, std::uint64_t bytes);
 
-    /// Charges memory that the driver is about to make in one piece.
+    /// Charges memory that the driver is about to make as a whole.
     /// @param may_be_virtual  memory that does not fit in VRAM may count as
     ///   virtual
     /// @return nothing if there is no room

@@ -161,7 +161,7 @@ public:
             collect(false);
     }
 
-    /// Memory that the driver makes in one piece: charged, never moved.
+    /// Memory that the driver makes as a whole: charged, never moved.
     /// @param may_be_virtual  memory that does not fit in VRAM may count as
     ///   virtual
     template <typename Call>

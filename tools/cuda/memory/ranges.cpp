@@ -231,7 +231,7 @@ std::uint64_t ranges::charge_vram(const reservation &at) const
 }
 
 // A card may be full before the share is. Then VRAM is taken in smaller
-// pieces, and the rest spills.
+// units, and the rest spills.
 CUresult ranges::map_vram(const reservation &at, std::uint64_t bytes,
                           std::vector<unit> &units) const
 {

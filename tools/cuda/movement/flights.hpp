@@ -57,7 +57,7 @@ public:
     static constexpr std::size_t asked_at_once = 64;
 
     /// An event costs a program's thread a fifth of a launch. So one event
-    /// stands for several pieces of brief work, at most max_unmarked. Together
+    /// stands for several brief works, at most max_unmarked. Together
     /// they are expected to take at most max_unmarked_ns, and are handed over
     /// within that time.
     static constexpr unsigned max_unmarked = 16;

@@ -614,7 +614,7 @@ private:
     // Filled in by the mover's thread, and read by it without the lock.
     view seen_;
     std::vector<std::pair<block *, std::size_t>> seen_units_; // of the view
-    std::vector<touch> noted_; // of one piece of work
+    std::vector<touch> noted_;                                // of one work
     // Lists of ended work, for new work to use. Otherwise one thread would
     // allocate each list, and another would free it.
     std::vector<std::vector<touched>> spare_lists_;

@@ -42,7 +42,7 @@ struct finding : counted
     /// True if the launch's parameters may decide: see proofs::ask().
     bool may_be_settled = false;
     /// Of a finding about certain launches, the conditions that they meet, for
-    /// each piece of code that the driver may take.
+    /// each image that the driver may take.
     struct conditions
     {
         std::vector<proof::term> terms;
@@ -155,7 +155,7 @@ private:
     };
 
     using opened_ref = counted_ref<const opened>;
-    // A verdict on one piece of code; or none, and why.
+    // A verdict on one image; or none, and why.
     struct judgement
     {
         proof::verdict verdict;

@@ -164,7 +164,7 @@ bool remembered::add(const std::vector<const char *> &names) const
         append(lines, name);
         append(lines, "\n");
     }
-    // In one piece, so that those of two processes do not mix.
+    // In one write, so that those of two processes do not mix.
     return bytes + lines.size() <= max_file_bytes &&
            write(*file, lines.data(), lines.size()) ==
                static_cast<ssize_t>(lines.size()) &&

@@ -19,7 +19,7 @@ constexpr std::uint64_t pause_ns = 10000000;
 
 // How much work may wait behind the oldest in flight while memory moves: all
 // work in flight keeps its blocks in place. It is enough for the program to do
-// other things for a moment. One piece of work may hold the program back for
+// other things for a moment. One work may hold the program back for
 // lead_patience_ns.
 constexpr std::uint64_t max_lead_ns = 5000000;
 // The same where untrusted work is among it: beside such work little time is

@@ -9,7 +9,7 @@
 
 namespace emuv::cuda {
 
-/// Part of an allocation that a piece of work is given: units first to last of
+/// Part of an allocation that one work is given: units first to last of
 /// the block that begins at base.
 struct touch
 {
@@ -41,7 +41,7 @@ struct history
     };
 
     std::vector<use> uses;
-    std::uint64_t noted = 0; ///< the piece of work that touched it last
+    std::uint64_t noted = 0; ///< the work that touched it last
     int trust = 0;           ///< see landmarks
 
     /// The first use at that step or later.

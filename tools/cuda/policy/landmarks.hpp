@@ -26,7 +26,7 @@ public:
     /// @param past  of all allocations; outlives this object
     explicit landmarks(const histories &past) : past_(past) {}
 
-    /// A piece of work begins that was not expected.
+    /// Work begins that was not expected.
     /// @param work  its number
     void begin(std::uint64_t work)
     {
@@ -98,7 +98,7 @@ private:
         std::uint64_t work; // its number
     };
 
-    // Nothing has touched a landmark for so many pieces of work. A round of
+    // Nothing has touched a landmark for so many works. A round of
     // less than four times as many has none.
     static constexpr std::uint64_t seldom = 64;
     static constexpr std::uint64_t min_round = 4 * seldom;

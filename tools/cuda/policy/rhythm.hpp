@@ -16,8 +16,8 @@ class rhythm
 public:
     static constexpr std::uint64_t shortest_ns = 10'000'000;
 
-    /// A piece of work has ended.
-    /// @param lag  how many such pieces a round has, by the schedule; 0: it
+    /// One work has ended.
+    /// @param lag  how many works a round has, by the schedule; 0: it
     ///   does not know. Perhaps of several rounds
     /// @return true if a step of the program has ended with it
     bool ended(std::uint64_t lag)

@@ -42,7 +42,7 @@ public:
     schedule(const schedule &) = delete;
     schedule &operator=(const schedule &) = delete;
 
-    /// One piece of work that touches something.
+    /// One work that touches something.
     /// @param what  identifies the work: its kernel and its addresses
     /// @return true if it was expected
     bool note(std::uint64_t what, const touch *touches, std::size_t count);

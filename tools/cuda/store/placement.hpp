@@ -28,8 +28,8 @@ inline constexpr std::uint64_t guard_bytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t unit_for(std::uint64_t bytes, bool moves = false)
 {
     const std::uint64_t most = moves ? max_moving_bytes : max_unit_bytes;
-    const std::uint64_t pieces = (bytes + most - 1) / most;
-    return round_up((bytes + pieces - 1) / pieces, chunk_bytes);
+    const std::uint64_t units = (bytes + most - 1) / most;
+    return round_up((bytes + units - 1) / units, chunk_bytes);
 }
 
 /// The size of the next handle.

@@ -10,7 +10,7 @@
 
 namespace emuv::cuda {
 
-/// One piece of an allocation, mapped at its address.
+/// A unit of an allocation, mapped at its address.
 struct unit
 {
     CUdeviceptr at = 0;
