@@ -561,17 +561,17 @@ struct outcome
     }
 };
 
-// The place of a block's bytes in the present round.
-struct stretch
+// The location of a block's bytes in the present round.
+struct location
 {
     std::size_t block;
     std::uint64_t offset;
     std::uint64_t bytes;
 };
 
-// Moves each written block to another place than in the last round, in a part
-// of some block.
-void divide_anew(std::vector<stretch> &places,
+// Moves each written block to another location than in the last round,
+// in some block.
+void divide_anew(std::vector<location> &locations,
                  const std::vector<std::uint64_t> &blocks,
                  const std::vector<bool> &written, std::minstd_rand &any)
 {
@@ -584,8 +584,8 @@ void divide_anew(std::vector<stretch> &places,
     for (std::size_t i = 0; i < those.size(); i++) {
         const std::uint64_t bytes = blocks[shuffled[i]];
         const std::uint64_t offset = any() % (bytes / 2 / 512) * 512;
-        places[those[i]] = {shuffled[i], offset,
-                            std::min(blocks[those[i]], bytes - offset)};
+        locations[those[i]] = {shuffled[i], offset,
+                               std::min(blocks[those[i]], bytes - offset)};
     }
 }
 
@@ -598,7 +598,7 @@ struct player
     memory &table;
     unsigned untrusted;
     std::vector<CUdeviceptr> at;
-    std::vector<stretch> places; // the places of the blocks that kernels use
+    std::vector<location> locations; // of the blocks that kernels use
     CUstream stream = reinterpret_cast<CUstream>(0x20);
 
     // Allocates all that outlives a round.
@@ -609,7 +609,7 @@ struct player
         for (std::size_t i = 0; i < at.size(); i++) {
             if (kept[i] && table.allocate(&at[i], of.blocks[i]) != CUDA_SUCCESS)
                 std::abort();
-            places.push_back({i, 0, of.blocks[i]});
+            locations.push_back({i, 0, of.blocks[i]});
         }
     }
 
@@ -637,9 +637,9 @@ struct player
         const std::lock_guard guard(made.lock);
         double over = 0;
         for (const kernel::use &one : each.uses) {
-            const stretch &place = places[one.block];
-            const CUdeviceptr begin = at[place.block] + place.offset;
-            over += over_the_link(begin, begin + place.bytes, one.writes);
+            const location &there = locations[one.block];
+            const CUdeviceptr begin = at[there.block] + there.offset;
+            over += over_the_link(begin, begin + there.bytes, one.writes);
         }
         made.enqueue(stream, {.what = card::request::kernel,
                               .ns = each.ns + static_cast<std::uint64_t>(
@@ -672,8 +672,8 @@ struct player
             next.trusted =
                 untrusted == 0 || number % untrusted != untrusted / 2;
             for (const kernel::use &one : each.uses)
-                next.add(at[places[one.block].block] +
-                         places[one.block].offset);
+                next.add(at[locations[one.block].block] +
+                         locations[one.block].offset);
         };
         moves.run(stream, describe, [&] { return enqueue(each); });
         for (const std::size_t block : each.frees)
@@ -717,7 +717,7 @@ outcome run(const program &of, std::uint64_t physical, int rounds, bool unmaps,
     for (int round = 0; round < rounds; round++) {
         const auto drawn = static_cast<unsigned>(any() >> 8);
         if (of.varies)
-            divide_anew(plays.places, of.blocks, written, any);
+            divide_anew(plays.locations, of.blocks, written, any);
         const std::uint64_t start = now_ns();
         std::uint64_t number = std::uint64_t{1} << 32;
         for (const kernel &each : of.round)

@@ -12,17 +12,17 @@ using emuv::cuda::around;
 
 namespace {
 
-struct stretch
+struct sized
 {
     std::uint64_t bytes;
 };
 
-const std::map<std::uint64_t, stretch> all{
+const std::map<std::uint64_t, sized> all{
     {0x100, {0x10}}, {0x110, {0}}, {0x200, {0x80}}};
 
 std::uint64_t begin_around(std::uint64_t at)
 {
-    const auto found = around(all, at, &stretch::bytes);
+    const auto found = around(all, at, &sized::bytes);
     return found == all.end() ? 0 : found->first;
 }
 
@@ -43,7 +43,7 @@ TEST(Around, AnEntryHasItsFirstByteToItsLast)
 TEST(Around, AnyWithinSeesWhatBeginsBeforeAndWhatBeginsLater)
 {
     const auto any = [](std::uint64_t at, std::uint64_t size) {
-        return any_within(all, at, size, &stretch::bytes);
+        return any_within(all, at, size, &sized::bytes);
     };
     EXPECT_FALSE(any(0x80, 0x80));
     EXPECT_TRUE(any(0x80, 0x81));
