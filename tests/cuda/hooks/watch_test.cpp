@@ -41,16 +41,16 @@ protected:
     {
         work out;
         out.trusted = true;
-        watching::name(out, argument);
+        watching::add(out, argument);
         EXPECT_TRUE(out.trusted);
-        return {out.names.begin(), out.names.begin() + out.count};
+        return {out.addresses.begin(), out.addresses.begin() + out.count};
     }
     template <typename Argument>
     static bool leaves_trusted(Argument argument)
     {
         work out;
         out.trusted = true;
-        watching::name(out, argument);
+        watching::add(out, argument);
         return out.trusted;
     }
 
@@ -114,7 +114,7 @@ TEST_F(Watch, AGraphIsNotTrustedAndTheReasonIsThatItIsOneWhole)
                                 CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
     work out;
     out.trusted = true;
-    watching::name(out, exec);
+    watching::add(out, exec);
     EXPECT_FALSE(out.trusted);
     EXPECT_STREQ(out.why, "a graph that the device launches");
 }

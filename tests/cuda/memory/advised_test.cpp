@@ -110,7 +110,7 @@ TEST_F(AdvisedKeys, APinCountsOnceAndEndsWithItsKeyOrItsMemory)
     EXPECT_EQ(keys_->tell(key(0), hint::pin), EMUV_ADVICE_PINNED);
     ASSERT_EQ(keys_->forget(key(2)), EMUV_ADVICE_OK);
     tell(0, hint::pin);
-    ASSERT_EQ(held_->free(std::exchange(units_[1], 0)), CUDA_SUCCESS);
+    ASSERT_EQ(memory_->free(std::exchange(units_[1], 0)), CUDA_SUCCESS);
     tell(7, hint::pin);
 }
 
@@ -119,7 +119,7 @@ TEST_F(AdvisedKeys, MemoryThatMovesLiesWhereItsMoverHasIt)
     ASSERT_TRUE(wait_until([&] { return !is_in_vram(3); },
                            [&] { tell(3, hint::demote); }));
     moves_->fix(units_[3]);
-    const auto found = held_->stretch_at(units_[3] + 1);
+    const auto found = memory_->stretch_at(units_[3] + 1);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->left, unit_bytes - 1);
     EXPECT_EQ(found->in_ram, !is_in_vram(3));

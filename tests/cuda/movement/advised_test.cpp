@@ -44,16 +44,16 @@ protected:
                            .shares = *shares_,
                            .record = record_,
                            .tell = [](const char *why) { FAIL() << why; }});
-        held_ = std::make_unique<block_maker>(
+        maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = card_.calls,
                                  .host = *host_,
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (std::size_t i = 0; i < units_.size(); i++) {
-            ASSERT_EQ(held_->allocate(&units_[i], unit_bytes), CUDA_SUCCESS);
-            parts_.push_back(
+            ASSERT_EQ(maker_->allocate(&units_[i], unit_bytes), CUDA_SUCCESS);
+            subranges_.push_back(
                 {units_[i], unit_bytes, moves_->identify(units_[i])});
-            ASSERT_EQ(moves_->rank(parts_[i], 0), mover::answer::done);
+            ASSERT_EQ(moves_->rank(subranges_[i], 0), mover::answer::done);
         }
     }
 
@@ -61,7 +61,7 @@ protected:
     {
         for (const CUdeviceptr each : units_)
             if (each != 0) {
-                EXPECT_EQ(held_->free(each), CUDA_SUCCESS);
+                EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
             }
         moves_->stop(nullptr);
         EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
@@ -72,14 +72,15 @@ protected:
     // The program gives a unit another priority.
     void rank(std::size_t unit, int priority)
     {
-        moves_->forget_advice(parts_[unit], said_[unit]);
+        moves_->forget_advice(subranges_[unit], said_[unit]);
         said_[unit] = {.priority = priority};
-        ASSERT_EQ(moves_->rank(parts_[unit], priority), mover::answer::done);
+        ASSERT_EQ(moves_->rank(subranges_[unit], priority),
+                  mover::answer::done);
     }
 
     void tell(std::size_t unit, hint what)
     {
-        ASSERT_EQ(moves_->advise(parts_[unit], what), mover::answer::done);
+        ASSERT_EQ(moves_->advise(subranges_[unit], what), mover::answer::done);
         if (what == hint::pin || what == hint::unpin)
             said_[unit].pinned = what == hint::pin;
     }
@@ -92,21 +93,21 @@ protected:
             [&](work &out) {
                 out.what = next_what_++; // so that nothing is foreseen
                 out.trusted = trusted;
-                out.name(units_[unit]);
+                out.add(units_[unit]);
             },
             [] { return CUDA_SUCCESS; });
     }
 
     bool is_in_vram(std::size_t unit)
     {
-        const auto found = moves_->find(parts_[unit]);
+        const auto found = moves_->find(subranges_[unit]);
         EXPECT_TRUE(found);
         EXPECT_EQ(found->vram_bytes + found->ram_bytes, unit_bytes);
         return found->vram_bytes == unit_bytes;
     }
     moves moved(std::size_t unit)
     {
-        const auto found = moves_->find(parts_[unit]);
+        const auto found = moves_->find(subranges_[unit]);
         EXPECT_TRUE(found);
         return found->moved;
     }
@@ -141,9 +142,9 @@ protected:
     std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<block_maker> held_;
+    std::unique_ptr<block_maker> maker_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
-    std::vector<mover::part> parts_; // each a unit
+    std::vector<mover::subrange> subranges_; // each a unit
     std::vector<mover::lasting> said_ =
         std::vector<mover::lasting>(units_.size()); // of each
     std::uint64_t next_what_ = 1;
@@ -213,14 +214,16 @@ TEST_F(AdvisedMoves, AtMostThreeQuartersOfTheShareArePinned)
 {
     for (std::size_t i = 0; i < 6; i++)
         tell(i, hint::pin);
-    EXPECT_EQ(moves_->advise(parts_[6], hint::pin), mover::answer::too_much);
+    EXPECT_EQ(moves_->advise(subranges_[6], hint::pin),
+              mover::answer::too_much);
     tell(0, hint::unpin);
     tell(6, hint::pin);
-    EXPECT_EQ(moves_->advise(parts_[0], hint::pin), mover::answer::too_much);
-    ASSERT_EQ(held_->free(units_[1]), CUDA_SUCCESS);
+    EXPECT_EQ(moves_->advise(subranges_[0], hint::pin),
+              mover::answer::too_much);
+    ASSERT_EQ(maker_->free(units_[1]), CUDA_SUCCESS);
     units_[1] = 0;
     tell(0, hint::pin);
-    moves_->forget_advice(parts_[2], said_[2]);
+    moves_->forget_advice(subranges_[2], said_[2]);
     said_[2] = {};
     tell(7, hint::pin);
 }
@@ -312,17 +315,18 @@ TEST_F(AdvisedMoves, OfThePartsOfAUnitTheHighestPriorityCountsWhileItIsThere)
 {
     for (std::size_t i = 0; i < share_units; i++)
         rank(i, 1);
-    const mover::part low{units_[5], unit_bytes / 2, parts_[5].identity};
+    const mover::subrange low{units_[5], unit_bytes / 2,
+                              subranges_[5].identity};
     ASSERT_EQ(moves_->rank(low, -5), mover::answer::done);
-    ASSERT_EQ(moves_->rank(parts_[5], 1), mover::answer::done);
-    moves_->forget_advice(parts_[5], {.priority = 1});
+    ASSERT_EQ(moves_->rank(subranges_[5], 1), mover::answer::done);
+    moves_->forget_advice(subranges_[5], {.priority = 1});
     tell(10, hint::prefetch);
     rank(11, 1);
     tell(11, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(11); }));
     EXPECT_FALSE(is_in_vram(10)) << "nothing lies lower than it";
     EXPECT_TRUE(is_in_vram(5)) << "others were there before";
-    moves_->forget_advice(parts_[5], said_[5]);
+    moves_->forget_advice(subranges_[5], said_[5]);
     tell(10, hint::prefetch);
     ASSERT_TRUE(wait_until([&] { return is_in_vram(10); }));
     const auto found = moves_->find(low);
@@ -333,13 +337,15 @@ TEST_F(AdvisedMoves, OfThePartsOfAUnitTheHighestPriorityCountsWhileItIsThere)
 TEST_F(AdvisedMoves, WhatIsOftenAccessedComes)
 {
     ASSERT_FALSE(is_in_vram(9));
-    EXPECT_TRUE(wait_until([&] { return is_in_vram(9); },
-                           [&] { ASSERT_TRUE(moves_->access(parts_[9])); }));
+    EXPECT_TRUE(
+        wait_until([&] { return is_in_vram(9); },
+                   [&] { ASSERT_TRUE(moves_->access(subranges_[9])); }));
 }
 
 TEST_F(AdvisedMoves, APartOfAUnitNeitherLeavesNorDies)
 {
-    const mover::part half{units_[4], unit_bytes / 2, parts_[4].identity};
+    const mover::subrange half{units_[4], unit_bytes / 2,
+                               subranges_[4].identity};
     ASSERT_EQ(moves_->rank(half, 0), mover::answer::done);
     ASSERT_EQ(moves_->advise(half, hint::discard), mover::answer::done);
     ASSERT_EQ(moves_->advise(half, hint::demote), mover::answer::done);

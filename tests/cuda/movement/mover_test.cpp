@@ -232,13 +232,13 @@ protected:
             .unmaps = unmaps_,
             .host = &pinned_,
             .checked = check_});
-        held_ = std::make_unique<block_maker>(
+        maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = card_.calls,
                                  .host = *host_,
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (std::size_t i = 0; i < units_.size(); i++)
-            ASSERT_EQ(memory_->allocate(&units_[i], sizes_[i % sizes_.size()]),
+            ASSERT_EQ(maker_->allocate(&units_[i], sizes_[i % sizes_.size()]),
                       CUDA_SUCCESS);
     }
 
@@ -331,7 +331,7 @@ protected:
     void free_all()
     {
         for (const CUdeviceptr each : units_)
-            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
         moves_->stop(nullptr);
         EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
         EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
@@ -346,7 +346,7 @@ protected:
     std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<block_maker> held_;
+    std::unique_ptr<block_maker> maker_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::vector<std::uint64_t> sizes_{unit_bytes}; // in turn
     std::uint64_t card_share_ = 8 * unit_bytes;
@@ -1342,7 +1342,7 @@ TEST_F(Mover, RoomThatChangedHandsIsChargedUntilItsNewUnitIsFreed)
     ASSERT_NO_FATAL_FAILURE(start(5 * unit_bytes));
     ASSERT_TRUE(run_until(6, [&] { return in_vram(6) == 6; })) << in_vram(6);
     for (std::size_t i = 6; i < units_.size(); i++)
-        EXPECT_EQ(memory_->free(units_[i]), CUDA_SUCCESS);
+        EXPECT_EQ(maker_->free(units_[i]), CUDA_SUCCESS);
     moves_->stop(nullptr); // no more is made now
     const std::uint64_t left = limits_->read().virtual_used_bytes;
     EXPECT_GE(left, 4 * unit_bytes);
@@ -1378,7 +1378,7 @@ TEST_F(Mover, WhatItKeepsForTheNextUnitCountsAsFree)
     };
     EXPECT_EQ(free_bytes(), (8 + 12 - units_.size()) * unit_bytes);
     for (const CUdeviceptr each : units_)
-        EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
+        EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
     EXPECT_EQ(free_bytes(), (8 + 12) * unit_bytes);
 }
 
@@ -1391,11 +1391,11 @@ TEST_F(Mover, AllIsFreeOnceAllIsFreedAlthoughItGoesOn)
             ASSERT_NO_FATAL_FAILURE(start(12 * unit_bytes));
         else
             for (CUdeviceptr &each : units_)
-                ASSERT_EQ(memory_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+                ASSERT_EQ(maker_->allocate(&each, unit_bytes), CUDA_SUCCESS);
         for (int each = 0; each < 10; each++)
             round(0);
         for (const CUdeviceptr each : units_)
-            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
         std::size_t free = SIZE_MAX;
         std::size_t total = 0;
         shares_->show_info(0, moves_->spare_bytes(), free, total);

@@ -138,13 +138,13 @@ protected:
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true,
             .unmaps = GetParam()});
-        held_ = std::make_unique<block_maker>(
+        maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = calls_,
                                  .host = host_,
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (CUdeviceptr &each : blocks_)
-            ASSERT_EQ(memory_->allocate(&each, block_bytes), CUDA_SUCCESS);
+            ASSERT_EQ(maker_->allocate(&each, block_bytes), CUDA_SUCCESS);
         ASSERT_EQ(lent(), (first_ram - first_lent) * block_bytes);
         for (std::size_t i = 0; i < blocks_in_all; i++)
             write(i);
@@ -152,12 +152,12 @@ protected:
 
     void TearDown() override
     {
-        if (memory_ == nullptr)
+        if (maker_ == nullptr)
             return;
         for (std::size_t i = 0; i < blocks_in_all; i++)
             compare(i);
         for (const CUdeviceptr each : blocks_)
-            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
         moves_->stop(nullptr);
         EXPECT_EQ(lent(), 0U);
         EXPECT_EQ(card_used(1), 0U);
@@ -245,7 +245,7 @@ protected:
     numa_store host_{calls_};
     trace record_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<block_maker> held_;
+    std::unique_ptr<block_maker> maker_;
     std::vector<CUdeviceptr> blocks_ = std::vector<CUdeviceptr>(blocks_in_all);
     std::vector<std::vector<std::uint32_t>> contents_ =
         std::vector<std::vector<std::uint32_t>>(blocks_in_all);

@@ -308,7 +308,7 @@ protected:
     // The same, in a test that starts it several times.
     void start_anew(bool unmaps)
     {
-        memory_.reset();
+        maker_.reset();
         moves_.reset();
         host_.reset();
         shares_.reset();
@@ -335,13 +335,13 @@ protected:
             .tell = [](const char *why) { ADD_FAILURE() << why; },
             .always = true,
             .unmaps = unmaps});
-        held_ = std::make_unique<block_maker>(
+        maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = card_->tables.calls,
                                  .host = *host_,
                                  .shares = *shares_,
                                  .moves = *moves_});
         for (CUdeviceptr &each : units_) {
-            ASSERT_EQ(memory_->allocate(&each, unit_bytes), CUDA_SUCCESS);
+            ASSERT_EQ(maker_->allocate(&each, unit_bytes), CUDA_SUCCESS);
             card_->watch(each);
         }
     }
@@ -418,7 +418,7 @@ protected:
         EXPECT_GT(card_->digests, 100u) << "nothing moved";
         EXPECT_GT(card_->copies, 100u) << "nothing moved";
         for (const CUdeviceptr each : units_)
-            EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
+            EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
         EXPECT_TRUE(card_->tables.empty());
     }
 
@@ -447,7 +447,7 @@ protected:
     std::unique_ptr<budget> shares_;
     std::unique_ptr<numa_store> host_;
     std::unique_ptr<mover> moves_;
-    std::unique_ptr<block_maker> held_;
+    std::unique_ptr<block_maker> maker_;
     std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::mt19937 random_{11};
 };
@@ -562,9 +562,9 @@ TEST_F(Stray, WritesBesideWhatIsFreedAreKeptOrFault)
                 round();
                 CUdeviceptr &unit = units_[random_() % units_.size()];
                 card_->unwatch(unit);
-                EXPECT_EQ(memory_->free(unit), CUDA_SUCCESS);
+                EXPECT_EQ(maker_->free(unit), CUDA_SUCCESS);
                 EXPECT_FALSE(card_->stray_to(unit));
-                ASSERT_EQ(memory_->allocate(&unit, unit_bytes), CUDA_SUCCESS);
+                ASSERT_EQ(maker_->allocate(&unit, unit_bytes), CUDA_SUCCESS);
                 card_->watch(unit, false);
                 freed++;
             },
