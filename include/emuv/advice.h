@@ -61,10 +61,11 @@ enum emuv_advice_hint {
 	EMUV_HINT_UNPIN = 7
 };
 
-/* Places of memory, the fastest first. The rest is for tiers to come. */
+/* Places of memory. The rest is for tiers to come. */
 enum emuv_tier {
-	EMUV_TIER_VRAM = 0,
-	EMUV_TIER_RAM = 1,
+	EMUV_TIER_VRAM = 0, /* of the program's own card: the fastest */
+	EMUV_TIER_RAM = 1,  /* system RAM */
+	EMUV_TIER_CARD = 2, /* VRAM of a card that lends it (EMUV_TIER) */
 	EMUV_TIERS = 8
 };
 

@@ -9,6 +9,7 @@ import weakref
 
 OK, ABSENT, IDLE, FREED = 0, -1, -2, -6
 TIERS = 8
+_TIER_NAMES = ("vram", "ram", "card")
 LOWEST, HIGHEST = -100, 100
 (ACCESS, PREFETCH, PROMOTE, DEMOTE, DISCARD, READ_MOSTLY, PIN,
  UNPIN) = range(8)
@@ -26,9 +27,12 @@ class AdviceError(RuntimeError):
 class Place(typing.NamedTuple):
     """The places of registered bytes."""
 
-    tier: str  # of most of them: "vram" or "ram"; "unknown" without the library
+    # Of most of them: "vram", "ram", or "card" for VRAM of a card that lends it;
+    # "unknown" without the library.
+    tier: str
     vram_bytes: int
     ram_bytes: int
+    card_bytes: int = 0
 
 
 class Stats(typing.NamedTuple):
@@ -43,6 +47,7 @@ class Stats(typing.NamedTuple):
     fetched_bytes: int  # copied to VRAM
     evicted_bytes: int  # copied from it
     moving_ns: int  # from each move's begin to its end
+    card_hit_bytes: int = 0  # found on cards that lend VRAM
 
 
 class _Place(ctypes.Structure):
@@ -302,8 +307,7 @@ def where(key):
     number = _records[key].number[0]
     if not number or not library.heard(library.where(number, found)):
         return Place("unknown", 0, 0)
-    return Place("ram" if found.tier else "vram", found.bytes[0],
-                 found.bytes[1])
+    return Place(_TIER_NAMES[found.tier], *found.bytes[:len(_TIER_NAMES)])
 
 
 def stats(key=None):
@@ -316,4 +320,5 @@ def stats(key=None):
         library.heard(library.stats(number, found))
     return Stats(bool(found.moves), found.accesses, found.hit_bytes[0],
                  found.hit_bytes[1], found.fetches, found.evictions,
-                 found.fetched_bytes, found.evicted_bytes, found.moving_ns)
+                 found.fetched_bytes, found.evicted_bytes, found.moving_ns,
+                 found.hit_bytes[2])

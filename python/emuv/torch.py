@@ -206,7 +206,9 @@ class Advice:
         modules = self._add_layers(model)
         if not modules:
             return
-        self.spills = any(advice.where(key).ram_bytes > 0 for key in self.keys)
+        places = [advice.where(key) for key in self.keys]
+        self.spills = any(each.ram_bytes + each.card_bytes > 0
+                          for each in places)
         self._add_hooks(model, modules)
         # Of older versions of PyTorch neither is there.
         if optimizer is not None and hasattr(optimizer,

@@ -62,7 +62,8 @@ class Model(torch.Module):
 
 
 class AdviceTest(unittest.TestCase):
-    def run_program(self, program, *, library=True, moves=True, fails=False):
+    def run_program(self, program, *, library=True, moves=True, fails=False,
+                    **settings):
         environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{HERE / 'fake'}",
                        "PYTHONDONTWRITEBYTECODE": "1", "EMUV_SIM_VRAM": "64M",
                        "EMUV_TEST_LIBRARY": OPTIONS.preload}
@@ -77,6 +78,7 @@ class AdviceTest(unittest.TestCase):
                 pathlib.Path(OPTIONS.driver).parent)
         if moves:
             environment |= {"EMUV_MOVE": "1", "EMUV_TRUST": "all"}
+        environment |= settings
         if preload:
             environment["LD_PRELOAD"] = " ".join(preload)
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)],
@@ -102,9 +104,37 @@ print(found.fetches, found.fetched_bytes, found.accesses, found.ram_hit_bytes)
 print(emuv.stats().moves, emuv.stats().accesses, emuv.stats().vram_hit_bytes)
 """)
         whole = str(16 << 20)
-        self.assertEqual(said, ["vram", whole, "0", "ram", "0", whole,
-                                "ram", "0", whole, "1", whole, "1", whole,
+        self.assertEqual(said, ["vram", whole, "0", "0", "ram", "0", whole, "0",
+                                "ram", "0", whole, "0", "1", whole, "1", whole,
                                 "True", "2", whole])
+
+    def test_memory_is_found_on_the_card_that_lends(self):
+        whole = str(16 << 20)
+        for moves in (False, True):
+            with self.subTest(moves=moves):
+                said, _ = self.run_program(CARD + """
+for name in ("own", "lent", "ram"):
+    assert emuv.register(name, allocate(16), 16 * MiB)
+    assert emuv.access(name)
+    print(*emuv.where(name))
+found = emuv.stats()
+print(found.vram_hit_bytes, found.ram_hit_bytes, found.card_hit_bytes)
+""", moves=moves, EMUV_SIM_DEVICES="2", EMUV_TIER="peer:1=16M")
+                self.assertEqual(said, ["vram", whole, "0", "0",
+                                        "card", "0", "0", whole,
+                                        "ram", "0", whole, "0", *[whole] * 3])
+
+    def test_memory_of_a_card_comes_as_asked(self):
+        said, _ = self.run_program(CARD + """
+for name in ("first", "second"):
+    assert emuv.register(name, allocate(16), 16 * MiB)
+print(emuv.where("second").tier)
+emuv.prefetch("second")
+until(lambda: emuv.where("second").tier == "vram")
+found = emuv.where("first")
+assert found.vram_bytes == 0, found
+""", EMUV_SIM_DEVICES="2", EMUV_TIER="peer:1=16M")
+        self.assertEqual(said, ["card"])
 
     def test_what_is_wrong_raises_and_says_what(self):
         said, _ = self.run_program(CARD + """
@@ -172,8 +202,8 @@ print(emuv.available(), emuv.register("a", 4096, 1), emuv.prefetch("a"))
 print(*emuv.where("a"), *emuv.stats())
 print(emuv.forget("a"))
 """, library=False)
-        self.assertEqual(said, ["False", "False", "False", "unknown", "0", "0",
-                                "False", *["0"] * 8, "False"])
+        self.assertEqual(said, ["False", "False", "False", "unknown",
+                                *["0"] * 3, "False", *["0"] * 9, "False"])
         self.assertEqual(errors, "")
 
     def test_before_the_driver_starts_nobody_hears(self):
@@ -183,7 +213,7 @@ print(emuv.available(), emuv.register("a", 4096, 1), emuv.prefetch("a"))
 print(emuv.prefetch("a"), *emuv.stats("a"), *emuv.where("a"))
 """)
         self.assertEqual(said, ["True", "False", "False", "False", "False",
-                                *["0"] * 8, "unknown", "0", "0"])
+                                *["0"] * 9, "unknown", *["0"] * 3])
 
     def test_a_library_that_is_loaded_later_is_found(self):
         said, _ = self.run_program(BEGIN + """

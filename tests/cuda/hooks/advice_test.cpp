@@ -32,7 +32,8 @@ Function *look_up(const char *name, Function *)
 
 std::uint64_t sum(const emuv_advice_place &of)
 {
-    return of.bytes[EMUV_TIER_VRAM] + of.bytes[EMUV_TIER_RAM];
+    return of.bytes[EMUV_TIER_VRAM] + of.bytes[EMUV_TIER_RAM] +
+           of.bytes[EMUV_TIER_CARD];
 }
 
 // Programs that are built keep to these.

@@ -43,6 +43,7 @@ void advised::counts::add(const whereabouts &found)
     accesses.fetch_add(1, std::memory_order_relaxed);
     vram_bytes.fetch_add(found.vram_bytes, std::memory_order_relaxed);
     ram_bytes.fetch_add(found.ram_bytes, std::memory_order_relaxed);
+    card_bytes.fetch_add(found.card_bytes, std::memory_order_relaxed);
 }
 
 void advised::counts::show(emuv_advice_stats &out) const
@@ -50,6 +51,7 @@ void advised::counts::show(emuv_advice_stats &out) const
     out.accesses = accesses.load();
     out.hit_bytes[EMUV_TIER_VRAM] = vram_bytes.load();
     out.hit_bytes[EMUV_TIER_RAM] = ram_bytes.load();
+    out.hit_bytes[EMUV_TIER_CARD] = card_bytes.load();
 }
 
 // ---- Allocations: memory that has no mover stays as it is
@@ -123,6 +125,9 @@ std::optional<advised::whereabouts> advised::whereabouts_of(const record &which)
         at += here;
         bytes -= here;
     }
+    out.card_bytes =
+        std::min(table_.lent_bytes(which.in.at, which.in.bytes), out.ram_bytes);
+    out.ram_bytes -= out.card_bytes;
     return out;
 }
 
@@ -253,8 +258,11 @@ int advised::where(std::uint64_t key, emuv_advice_place &out)
         return EMUV_ADVICE_FREED;
     out.bytes[EMUV_TIER_VRAM] = found->vram_bytes;
     out.bytes[EMUV_TIER_RAM] = found->ram_bytes;
-    out.tier =
-        found->ram_bytes > found->vram_bytes ? EMUV_TIER_RAM : EMUV_TIER_VRAM;
+    out.bytes[EMUV_TIER_CARD] = found->card_bytes;
+    out.tier = EMUV_TIER_VRAM;
+    for (const std::uint32_t each : {EMUV_TIER_RAM, EMUV_TIER_CARD})
+        if (out.bytes[each] > out.bytes[out.tier])
+            out.tier = each;
     return EMUV_ADVICE_OK;
 }
 

@@ -57,6 +57,7 @@ private:
         std::atomic<std::uint64_t> accesses{0};
         std::atomic<std::uint64_t> vram_bytes{0};
         std::atomic<std::uint64_t> ram_bytes{0};
+        std::atomic<std::uint64_t> card_bytes{0};
 
         void add(const whereabouts &found);
         void show(emuv_advice_stats &out) const;

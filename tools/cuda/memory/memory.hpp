@@ -235,6 +235,12 @@ public:
     /// @return nothing for any other memory
     std::optional<stretch> stretch_at(CUdeviceptr at);
 
+    /// See ranges::lent_bytes().
+    [[nodiscard]] std::uint64_t lent_bytes(CUdeviceptr at, std::uint64_t bytes)
+    {
+        return ranges_.lent_bytes(at, bytes);
+    }
+
     /// An allocation that the program says something of.
     struct told_of
     {

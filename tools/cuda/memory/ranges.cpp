@@ -515,4 +515,21 @@ std::optional<stretch> ranges::stretch_at(CUdeviceptr at)
     return now ? now : out;
 }
 
+std::uint64_t ranges::lent_bytes(CUdeviceptr at, std::uint64_t bytes)
+{
+    const std::lock_guard guard(lock_);
+    const auto found =
+        around(all_, at, [](const record &each) { return each.where.bytes; });
+    if (found == all_.end())
+        return 0;
+    std::uint64_t lent = 0;
+    for (const unit &each : found->second.behind.units) {
+        const CUdeviceptr first = std::max(at, each.at);
+        const CUdeviceptr end = std::min(at + bytes, each.at + each.bytes);
+        if (each.peer >= 0 && first < end)
+            lent += end - first;
+    }
+    return lent;
+}
+
 } // namespace emuv::cuda

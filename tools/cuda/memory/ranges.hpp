@@ -96,6 +96,10 @@ public:
     /// @return nothing where there is no range
     std::optional<stretch> stretch_at(CUdeviceptr at);
 
+    /// How many bytes of an interval lie on cards that lend VRAM, as long as
+    /// nothing moves there. None of memory that is in no range.
+    [[nodiscard]] std::uint64_t lent_bytes(CUdeviceptr at, std::uint64_t bytes);
+
 private:
     struct reservation
     {

@@ -233,8 +233,9 @@ mover::whereabouts mover::look_at(block &of, const subrange &in)
 {
     whereabouts out;
     each_unit(of, in, any, [&](const slot &one, const use_mark &) {
-        (one.in_ram() ? out.ram_bytes : out.vram_bytes) +=
-            common_bytes(one, in);
+        (!one.in_ram()        ? out.vram_bytes
+         : one.host.peer >= 0 ? out.card_bytes
+                              : out.ram_bytes) += common_bytes(one, in);
         out.moved += one.moved;
     });
     return out;

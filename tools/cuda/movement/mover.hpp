@@ -214,6 +214,7 @@ public:
     {
         std::uint64_t vram_bytes = 0;
         std::uint64_t ram_bytes = 0;
+        std::uint64_t card_bytes = 0; ///< on cards that lend VRAM
         moves moved;
     };
     /// Some of a block: @p bytes from @p at on, all of them in the block.
