@@ -314,6 +314,9 @@ build_tools() {
     need ninja ninja-build
     (
         cd -- "$EMUV_ROOT"
+        # A lane of scripts/test may build something there at the same time.
+        exec 9>"build/$preset.lock"
+        flock 9
         cmake --preset "$preset" >"$log" 2>&1 &&
             cmake --build --preset "$preset" ${1:+--target "$@"} 2>&1 | tee -a -- "$log"
     ) | awk '
