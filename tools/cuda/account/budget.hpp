@@ -29,8 +29,8 @@ constexpr std::uint64_t device_share(std::uint64_t bytes,
     return std::min(bytes, free_bytes & ~(chunk_bytes - 1));
 }
 
-/// A part that can free memory when a budget is short of it. Asked by any
-/// thread, which holds no lock but a footprint's.
+/// An owner of memory that can free some when a budget is short of it. Asked by
+/// any thread, which holds no lock but a footprint's.
 class relief
 {
 public:
