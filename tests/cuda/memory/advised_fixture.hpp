@@ -4,12 +4,9 @@
 // over at once.
 #pragma once
 
-#include "fake_driver.hpp"
-#include "idle_driver.hpp"
 #include "memory/advised.hpp"
 #include "memory/memory.hpp"
-#include "movement/mover.hpp"
-#include "store/placement.hpp"
+#include "movement/units_fixture.hpp"
 #include "wait_until.hpp"
 
 #include <memory>
@@ -19,30 +16,13 @@
 #include <unistd.h>
 
 /// The library's parts behind a program's advice.
-class Advice : public ::testing::Test
+class Advice : public Units
 {
 protected:
-    static constexpr std::uint64_t unit_bytes = emuv::cuda::max_moving_bytes;
-    static constexpr std::uint64_t share_units = 8;
-
     void SetUp() override
     {
         using namespace emuv::cuda;
-        succeed_otherwise(card_.calls);
-        const driver idle = idle_driver();
-        card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
-        card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
-        ASSERT_EQ(rows_.open(nullptr), 0);
-        limits_ = std::make_unique<file_ledger>(
-            rows_, 0, share_units * unit_bytes, 16 * unit_bytes);
-        shares_ = std::make_unique<budget>(
-            budget::options{.calls = card_.calls, .ledgers = {limits_.get()}});
-        host_ = std::make_unique<numa_store>(card_.calls);
-        moves_ = std::make_unique<mover>(
-            mover::options{.calls = card_.calls,
-                           .shares = *shares_,
-                           .record = record_,
-                           .tell = [](const char *why) { FAIL() << why; }});
+        ASSERT_NO_FATAL_FAILURE(Units::SetUp());
         memory_ =
             std::make_unique<memory>(memory::options{.calls = card_.calls,
                                                      .host = *host_,
@@ -62,10 +42,7 @@ protected:
             if (each != 0) {
                 EXPECT_EQ(memory_->free(each), CUDA_SUCCESS);
             }
-        moves_->stop(nullptr);
-        EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
-        EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
-        EXPECT_TRUE(card_.empty());
+        Units::TearDown();
     }
 
     /// The key of a unit.
@@ -85,19 +62,6 @@ protected:
     void tell(std::size_t unit, emuv::cuda::hint what)
     {
         ASSERT_EQ(keys_->tell(key(unit), what), EMUV_ADVICE_OK);
-    }
-
-    /// Launches work that is given one unit.
-    void launch(std::size_t unit, bool trusted = true)
-    {
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](emuv::cuda::work &out) {
-                out.what = next_what_++; // so that nothing is foreseen
-                out.trusted = trusted;
-                out.add(units_[unit]);
-            },
-            [] { return CUDA_SUCCESS; });
     }
 
     bool is_in_vram(std::size_t unit)
@@ -131,17 +95,8 @@ protected:
         return wait_until(holds, [] {});
     }
 
-    FakeDriver card_;
-    emuv::cuda::trace record_;
-    emuv::cuda::ledger_file rows_;
-    std::unique_ptr<emuv::cuda::file_ledger> limits_;
-    std::unique_ptr<emuv::cuda::budget> shares_;
-    std::unique_ptr<emuv::cuda::numa_store> host_;
-    std::unique_ptr<emuv::cuda::mover> moves_;
     std::unique_ptr<emuv::cuda::memory> memory_;
     std::unique_ptr<emuv::cuda::advised> keys_;
-    std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::vector<std::uint64_t> of_units_ =
         std::vector<std::uint64_t>(units_.size());
-    std::uint64_t next_what_ = 1;
 };

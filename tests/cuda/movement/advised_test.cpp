@@ -2,11 +2,8 @@
 // The moves that come of what a program says of its memory. The program has
 // twelve blocks of a unit each, eight of them in VRAM, against a driver of
 // tables. Copies and kernels are over at once.
-#include "fake_driver.hpp"
-#include "idle_driver.hpp"
 #include "movement/block_maker.hpp"
-#include "movement/mover.hpp"
-#include "store/placement.hpp"
+#include "movement/units_fixture.hpp"
 #include "wait_until.hpp"
 
 #include <cstddef>
@@ -21,29 +18,12 @@ using namespace emuv::cuda;
 
 namespace {
 
-class AdvisedMoves : public ::testing::Test
+class AdvisedMoves : public Units
 {
 protected:
-    static constexpr std::uint64_t unit_bytes = max_moving_bytes;
-    static constexpr std::uint64_t share_units = 8;
-
     void SetUp() override
     {
-        succeed_otherwise(card_.calls);
-        const driver idle = idle_driver();
-        card_.calls.cuMemHostAlloc = idle.cuMemHostAlloc;
-        card_.calls.cuMemFreeHost = idle.cuMemFreeHost;
-        ASSERT_EQ(rows_.open(nullptr), 0);
-        limits_ = std::make_unique<file_ledger>(
-            rows_, 0, share_units * unit_bytes, 16 * unit_bytes);
-        shares_ = std::make_unique<budget>(
-            budget::options{.calls = card_.calls, .ledgers = {limits_.get()}});
-        host_ = std::make_unique<numa_store>(card_.calls);
-        moves_ = std::make_unique<mover>(
-            mover::options{.calls = card_.calls,
-                           .shares = *shares_,
-                           .record = record_,
-                           .tell = [](const char *why) { FAIL() << why; }});
+        ASSERT_NO_FATAL_FAILURE(Units::SetUp());
         maker_ = std::make_unique<block_maker>(
             block_maker::options{.calls = card_.calls,
                                  .host = *host_,
@@ -63,10 +43,7 @@ protected:
             if (each != 0) {
                 EXPECT_EQ(maker_->free(each), CUDA_SUCCESS);
             }
-        moves_->stop(nullptr);
-        EXPECT_EQ(limits_->read().physical_used_bytes, 0U);
-        EXPECT_EQ(limits_->read().virtual_used_bytes, 0U);
-        EXPECT_TRUE(card_.empty());
+        Units::TearDown();
     }
 
     // The program gives a unit another priority.
@@ -83,19 +60,6 @@ protected:
         ASSERT_EQ(moves_->advise(subranges_[unit], what), mover::answer::done);
         if (what == hint::pin || what == hint::unpin)
             said_[unit].pinned = what == hint::pin;
-    }
-
-    // Launches work that is given one unit.
-    void launch(std::size_t unit, bool trusted = true)
-    {
-        moves_->run(
-            reinterpret_cast<CUstream>(0x20),
-            [&](work &out) {
-                out.what = next_what_++; // so that nothing is foreseen
-                out.trusted = trusted;
-                out.add(units_[unit]);
-            },
-            [] { return CUDA_SUCCESS; });
     }
 
     bool is_in_vram(std::size_t unit)
@@ -135,19 +99,10 @@ protected:
                                [&] { tell(unit, hint::demote); }));
     }
 
-    FakeDriver card_;
-    trace record_;
-    ledger_file rows_;
-    std::unique_ptr<file_ledger> limits_;
-    std::unique_ptr<budget> shares_;
-    std::unique_ptr<numa_store> host_;
-    std::unique_ptr<mover> moves_;
     std::unique_ptr<block_maker> maker_;
-    std::vector<CUdeviceptr> units_ = std::vector<CUdeviceptr>(12);
     std::vector<mover::subrange> subranges_; // each a unit
     std::vector<mover::lasting> said_ =
         std::vector<mover::lasting>(units_.size()); // of each
-    std::uint64_t next_what_ = 1;
 };
 
 } // namespace

@@ -125,9 +125,11 @@ std::optional<advised::whereabouts> advised::whereabouts_of(const record &which)
         at += here;
         bytes -= here;
     }
-    out.card_bytes =
-        std::min(table_.lent_bytes(which.in.at, which.in.bytes), out.ram_bytes);
-    out.ram_bytes -= out.card_bytes;
+    if (out.ram_bytes > 0) {
+        out.card_bytes = std::min(
+            table_.lent_bytes(which.in.at, which.in.bytes), out.ram_bytes);
+        out.ram_bytes -= out.card_bytes;
+    }
     return out;
 }
 
