@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -77,12 +78,18 @@ public:
         };
         tables.calls.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from,
                                         std::size_t bytes, CUstream) {
-            return the->between([&] { return the->copy(to, from, bytes); });
+            const CUresult result =
+                the->between([&] { return the->copy(to, from, bytes); });
+            the->stall_where_asked(from);
+            return result;
         };
         tables.calls.cuLaunchKernel =
             [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                unsigned, unsigned, CUstream, void **given, void **) {
-                return the->between([&] { return the->digest(given); });
+                const CUresult result =
+                    the->between([&] { return the->digest(given); });
+                the->stall_where_asked(*static_cast<CUdeviceptr *>(given[0]));
+                return result;
             };
     }
 
@@ -130,14 +137,25 @@ public:
         return write_locked(unit, random_() % cells, 1);
     }
 
-    // A unit that is mapped nowhere at this moment.
-    std::optional<CUdeviceptr> any_out_of_reach()
+    // The next call that reads a unit which is out of reach does not return
+    // before go_on(). The caller has to see to that.
+    void stall()
     {
         const std::lock_guard guard(lock_);
-        for (const CUdeviceptr each : units_)
-            if (!writable_.contains(each))
-                return each;
-        return {};
+        stalls_ = true;
+    }
+    // The unit that such a call reads, once there is one.
+    std::optional<CUdeviceptr> stalled()
+    {
+        const std::lock_guard guard(lock_);
+        return stalled_;
+    }
+    void go_on()
+    {
+        const std::lock_guard guard(lock_);
+        stalls_ = false;
+        stalled_.reset();
+        goes_on_.notify_all();
     }
 
     void strays_write(bool do_so)
@@ -218,6 +236,21 @@ private:
         return true;
     }
 
+    // See stall().
+    void stall_where_asked(CUdeviceptr reads)
+    {
+        std::unique_lock lock(lock_);
+        const auto memory = memory_at(reads);
+        if (!stalls_ || stalled_ || !memory)
+            return;
+        for (const CUdeviceptr each : units_)
+            if (const auto was = was_mapped_.find(each);
+                was != was_mapped_.end() && was->second == *memory &&
+                !writable_.contains(each))
+                stalled_ = each;
+        goes_on_.wait(lock, [this] { return !stalled_; });
+    }
+
     // Notes what a unit loses.
     void note_mapping(CUdeviceptr at)
     {
@@ -227,20 +260,27 @@ private:
             was_mapped_[at] = is->second;
     }
 
-    // The memory that is mapped there, and the cell of it.
+    // The memory that is mapped there, and the cell of it; null if there is
+    // none.
     content *at_address(CUdeviceptr at, std::size_t *cell)
+    {
+        const auto memory = memory_at(at, cell);
+        return memory ? &holds_[*memory] : nullptr;
+    }
+    std::optional<CUmemGenericAllocationHandle>
+    memory_at(CUdeviceptr at, std::size_t *cell = nullptr)
     {
         const std::lock_guard guard(tables.lock);
         auto found = tables.mapped.upper_bound(at);
         if (found == tables.mapped.begin())
-            return nullptr;
+            return {};
         --found;
         const std::uint64_t offset = at - found->first;
         if (offset >= unit_bytes)
-            return nullptr;
+            return {};
         if (cell != nullptr)
             *cell = offset / cell_bytes;
-        return &holds_[found->second];
+        return found->second;
     }
 
     CUresult set_access(CUdeviceptr at, std::size_t bytes,
@@ -293,6 +333,9 @@ private:
     driver own_{};
     std::mt19937 random_{7};
     bool strays_ = false;
+    bool stalls_ = false;
+    std::optional<CUdeviceptr> stalled_;
+    std::condition_variable goes_on_;
     std::vector<CUdeviceptr> units_;
     std::map<CUmemGenericAllocationHandle, content> holds_;
     std::set<CUdeviceptr> writable_;
@@ -401,6 +444,7 @@ protected:
             step();
         }
         card_->strays_write(false);
+        card_->go_on();
         EXPECT_TRUE(enough())
             << card_->kept << " kept, " << card_->faults << " faults, "
             << card_->to_vacant << " to what is vacant, " << card_->digests
@@ -478,12 +522,12 @@ TEST_F(Stray, WritesAreKeptOrFaultWhereMotionsAreCalledOff)
                     launch(i, any(3));
                     // Out of turn, as nobody foresees. Seldom: most is
                     // foreseen.
-                    if (++step % 32 != 0)
-                        continue;
-                    if (const auto moves = card_->any_out_of_reach())
+                    if (++step % 32 == 0)
+                        card_->stall();
+                    if (const auto moves = card_->stalled()) {
                         launch(index_of(*moves), any(3));
-                    else
-                        step--;
+                        card_->go_on();
+                    }
                 }
             },
             [this] {
