@@ -2,8 +2,9 @@
 # Installation of what belongs to no single target.
 #
 # Each component is a package: emuv (the tool and all that goes with it),
-# libemuv-cuda, libemuv-dev, emuv-slurm, and emuv-dkms, the module's sources.
-# `cmake --install` without --component takes all but the last.
+# libemuv-cuda, libemuv-dev, libemuv-kernels0, libemuv-kernels-dev, emuv-slurm,
+# and emuv-dkms, the module's sources. `cmake --install` without --component
+# takes all but the last.
 
 include(CMakePackageConfigHelpers)
 
@@ -64,10 +65,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/emuv-restore.service"
 install(FILES packaging/vgpu-profiles.conf packaging/compose.yaml
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT emuv)
 if(NOT EMUV_DEBIAN_DOCS)
-  set(components emuv libemuv-cuda libemuv-dev)
-  if(TARGET emuv_slurm)
-    list(APPEND components emuv-slurm)
-  endif()
+  get_cmake_property(components COMPONENTS) # of all that is named above
   foreach(component IN LISTS components)
     set(folder "${CMAKE_INSTALL_DATADIR}/doc/${component}")
     if(component STREQUAL "emuv")
@@ -87,7 +85,8 @@ if(Python3_FOUND)
     "packaging/compose.yaml:${CMAKE_INSTALL_FULL_DOCDIR}/examples/compose.yaml"
     "packaging/udev/70-emuv.rules:${udev}/70-emuv.rules"
     "include/uapi/linux/emuv.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/linux/emuv.h"
-    "include/emuv:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv")
+    "include/emuv:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv"
+    "tools/kernels/include/emuv/kernels.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv/kernels.h")
   if(EMUV_DEBIAN_DOCS)
     list(APPEND places "LICENSE:${CMAKE_INSTALL_FULL_DOCDIR}/copyright"
       "LICENSES:${CMAKE_INSTALL_FULL_DOCDIR}/copyright"

@@ -66,8 +66,8 @@ def _library():
     try:
         out = ctypes.CDLL(path)
     except OSError as error:
-        raise KernelsError(f"{error}: name libemuv-kernels.so in EMUV_KERNELS"
-                           ) from None
+        raise KernelsError(f"{error}: install libemuv-kernels0, or name "
+                           "libemuv-kernels.so in EMUV_KERNELS") from None
     out.emuv_kernels_text.restype = ctypes.c_char_p
     pointer, size = ctypes.c_void_p, ctypes.c_uint64
     out.emuv_kernels_encode.argtypes = [pointer, pointer, pointer]

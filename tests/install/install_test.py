@@ -30,6 +30,14 @@ int main()
 }
 """
 
+KERNELS_PROGRAM = """#include <emuv/kernels.h>
+#include <stdio.h>
+int main(void)
+{
+    return puts(emuv_kernels_text(EMUV_KERNELS_OK)) < 0;
+}
+"""
+
 PROJECT = """cmake_minimum_required(VERSION 3.20)
 project(user LANGUAGES CXX)
 find_package(emuv @VERSION@ REQUIRED)
@@ -168,7 +176,8 @@ class InstallTest(unittest.TestCase):
 
     def test_components_share_no_file_and_leave_none_out(self):
         seen = {}
-        for component in ("emuv", "libemuv-cuda", "libemuv-dev", "emuv-slurm"):
+        for component in ("emuv", "libemuv-cuda", "libemuv-dev", "libemuv-kernels0",
+                          "libemuv-kernels-dev", "emuv-slurm"):
             root = self.work / component
             install(self.work, "--prefix", "/usr", "--component", component,
                     DESTDIR=str(root))
@@ -204,6 +213,21 @@ class InstallTest(unittest.TestCase):
             self.skipTest("pkg-config is not installed")
         self.build_by_pkg_config(self.prefix)
 
+    def test_a_program_of_c_builds_with_the_kernels(self):
+        library = self.prefix / OPTIONS.libdir
+        if OPTIONS.kernels != "yes":
+            self.assertFalse((library / "libemuv-kernels.so.0").exists())
+            self.skipTest("the kernels are not built for a card")
+        if not shutil.which("pkg-config"):
+            self.skipTest("pkg-config is not installed")
+        (self.work / "user.c").write_text(KERNELS_PROGRAM)
+        flags = shlex.split(self.run_command(
+            "pkg-config", "--cflags", "--libs", "emuv-kernels",
+            PKG_CONFIG_PATH=str(library / "pkgconfig")))
+        self.run_command(OPTIONS.compiler, "-x", "c", "user.c", "-o", "coder", *flags)
+        said = self.run_command("./coder", LD_LIBRARY_PATH=str(library))
+        self.assertNotEqual(said.strip(), "")
+
     def test_a_program_builds_by_find_package_whatever_the_prefix(self):
         user = self.work / "a user"
         user.mkdir()
@@ -221,7 +245,7 @@ class InstallTest(unittest.TestCase):
 def parse():
     parser = argparse.ArgumentParser()
     for name in ("build", "cmake", "generator", "compiler", "version", "libdir",
-                 "cuda"):
+                 "cuda", "kernels"):
         parser.add_argument(f"--{name}", required=True)
     return parser.parse_known_args()
 

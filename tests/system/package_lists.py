@@ -10,14 +10,15 @@ import subprocess
 import sys
 
 # By package, in rpm's names.
-NAMES = {"libemuv-dev": "libemuv-devel"}
+NAMES = {"libemuv-dev": "libemuv-devel", "libemuv-kernels0": "libemuv-kernels",
+         "libemuv-kernels-dev": "libemuv-kernels-devel"}
 # Each kind has these in a way of its own: licences, changelogs, links by build.
 OWN = re.compile(r"/usr/share/doc/[^/]+/(copyright|changelog.*|CHANGELOG\.md|LICENSE|LICENSES/.*)|"
                  r"/usr/share/lintian/.*|/usr/lib/\.build-id/.*")
 # Places that are called otherwise, and what stands for both.
 PLACES = ((r"^(/usr)?/lib/(udev|systemd|modules-load\.d|modprobe\.d)/", r"/usr/lib/\2/"),
           (r"^/usr/lib(64|/x86_64-linux-gnu|/aarch64-linux-gnu)?/"
-           r"(emuv|libemuv\.a|cmake|pkgconfig|slurm)", r"/usr/LIB/\2"),
+           r"(emuv|libemuv\.a|libemuv-kernels\.so|cmake|pkgconfig|slurm)", r"/usr/LIB/\2"),
           (r"^/usr/LIB/slurm[^/]*/", "/usr/LIB/slurm/"),
           (r"^/usr/lib/python3[.0-9]*/(dist|site)-packages/", "/usr/lib/PYTHON/"),
           (r"^(/usr/share/man/.*)\.gz$", r"\1"),
