@@ -13,14 +13,30 @@
 
 namespace emuv {
 
+/// VRAM of another instance's card, which a program's memory beyond its share
+/// may take before it takes system RAM.
+struct tier
+{
+    std::string instance;    ///< the lender's number or name
+    std::uint64_t bytes = 0; ///< more than none, whole chunks
+};
+
+/// Reads tiers such as "emuv1=40G,team-b=20G", the first one to use first.
+/// @throws std::invalid_argument the text is no such list, or names an instance
+///   twice
+std::vector<tier> parse_tiers(std::string_view text);
+/// The text that parse_tiers() reads; empty for none.
+std::string format_tiers(const std::vector<tier> &tiers);
+
 /// A section of the profile file.
 struct profile
 {
     std::string name;
-    instance_spec spec; ///< with count above 1, spec.id is the first one's
-    unsigned count = 1; ///< number of instances
-    std::string file;   ///< the profile's file
-    int line = 0;       ///< the section's line there
+    instance_spec spec;      ///< with count above 1, spec.id is the first one's
+    unsigned count = 1;      ///< number of instances
+    std::vector<tier> tiers; ///< for the programs of each of them
+    std::string file;        ///< the profile's file
+    int line = 0;            ///< the section's line there
     /// False if the section leaves it to the card of the machine, and spec
     /// does not have it yet.
     bool model_given = true;

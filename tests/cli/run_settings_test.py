@@ -162,7 +162,7 @@ class RunSettingsTest(unittest.TestCase):
                  "--move needs the numa store: pages do not move", 125),
                 (("--tier", "peer:1", *LIMIT),
                  "--tier: 'peer:1' is no list of cards' VRAM, such as "
-                 "peer:1=40G or peer:1=40G,peer:2=40G", 125),
+                 "peer:1=40G or peer:1=40G,peer:2=40G, nor none", 125),
                 (("--tier", "peer:1=1G", "--store", "pages", *LIMIT),
                  "--tier needs the numa store: pages are system RAM", 125),
                 (("--move", "--trust", "known,,x", *LIMIT),

@@ -410,6 +410,80 @@ TEST_F(verbs, profiles_have_swap_files)
     EXPECT_EQ(run("assert --config " + file).status, 1);
 }
 
+TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
+{
+    const auto library = kernel_.root() / "library";
+    std::filesystem::create_directory(library);
+    write_file(library / "libcuda.so.1", "");
+    const auto begin = [&](const std::string &more) {
+        return run("run --library " + library.string() + " --instance " + more +
+                   " --dry-run -- true");
+    };
+    run("create --gpu-model 4070 --virtual 2G --tier emuv2=1G,lender=2G");
+    run("create --gpu-model 4070 --virtual 2G");
+    run("create --gpu-model 4070 --virtual 2G");
+    EXPECT_THAT(run("list -o name,tier").out,
+                HasSubstr("emuv2=1GiB,lender=2GiB"));
+    EXPECT_THAT(run("info emuv0").out, HasSubstr("Tiers:"));
+    EXPECT_THAT(begin("0").err, HasSubstr("no instance is called 'lender'"));
+    run("create --gpu-model 4070 --virtual 2G --name lender");
+    auto said = begin("0");
+    EXPECT_EQ(said.status, 0) << said.err;
+    EXPECT_THAT(said.out, AllOf(HasSubstr("EMUV_INSTANCE=0,2,3\n"),
+                                HasSubstr("EMUV_TIER=peer:1=1073741824,"
+                                          "peer:2=2147483648\n")));
+    // A card that is named already lends there.
+    EXPECT_THAT(begin("0,1,2").out,
+                AllOf(HasSubstr("EMUV_INSTANCE=0,1,2,3\n"),
+                      HasSubstr("EMUV_TIER=peer:2=1073741824,"
+                                "peer:3=2147483648\n")));
+    EXPECT_THAT(
+        begin("0 --tier none").out,
+        AllOf(HasSubstr("EMUV_INSTANCE=0\n"), HasSubstr("EMUV_TIER=''\n")));
+    EXPECT_THAT(begin("0 --tier peer:1=1G").out,
+                AllOf(HasSubstr("EMUV_INSTANCE=0\n"),
+                      HasSubstr("EMUV_TIER=peer:1=1G\n")));
+    EXPECT_THAT(begin("1").out, Not(HasSubstr("EMUV_TIER")));
+    EXPECT_THAT(begin("0 --store pages").err, HasSubstr("--tier none"));
+    // They go with their instance.
+    const auto uuid =
+        json::parse(run("info emuv0 --json").out)["instances"][0]["uuid"]
+            .get<std::string>();
+    const auto file = kernel_.root() / "run/emuv/tiers" / uuid;
+    EXPECT_TRUE(std::filesystem::exists(file));
+    write_file(file, "no tiers\n");
+    EXPECT_THAT(begin("0").out, Not(HasSubstr("EMUV_TIER")));
+    EXPECT_EQ(run("destroy emuv0").status, 0);
+    EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+TEST_F(verbs, profiles_have_tiers)
+{
+    const std::string plain = "[a]\ngpu_model=4070\nphysical_vram_gb=1\n"
+                              "virtual_vram_gb=2\n";
+    const auto file = profiles(plain + "tier=b=4G\n[b]\n" + plain.substr(4));
+    EXPECT_THAT(run("create --profile a --dry-run --config " + file).out,
+                HasSubstr("with b=4GiB as its tier"));
+    EXPECT_THAT(
+        run("create --profile a --tier b=8G --dry-run --config " + file).out,
+        HasSubstr("with b=8GiB as its tier"));
+    EXPECT_THAT(run("start a --dry-run --config " + file).out,
+                HasSubstr("with b=4GiB as its tier"));
+    EXPECT_THAT(run("profile list -o profile,tier --config " + file).out,
+                HasSubstr("b=4GiB"));
+    EXPECT_EQ(run("apply --config " + file).status, 0);
+    EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr("b=4GiB"));
+    EXPECT_THAT(run("export").out, HasSubstr("\ntier=b=4GiB\n"));
+    EXPECT_THAT(run("define c --from a --dry-run --config " + file).out,
+                HasSubstr("\ntier=b=4GiB\n"));
+    run("destroy --all");
+    EXPECT_EQ(run("start a --config " + file).status, 0);
+    EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr("b=4GiB"));
+    EXPECT_THAT(
+        run("create --gpu-model 4070 --virtual 2G --tier peer:1=4G").err,
+        HasSubstr("--tier: 'peer:1=4G' is no tier"));
+}
+
 TEST_F(verbs, create_explains_that_ram_cannot_be_reserved_now)
 {
     kernel_.fail(EMUV_IOC_CREATE, ENOMEM);

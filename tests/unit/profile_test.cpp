@@ -416,6 +416,35 @@ TEST(format_profile, is_read_back_as_the_same_profile)
     EXPECT_EQ(back.spec, one.spec);
 }
 
+TEST(profile, tiers_are_read_in_order_and_written_back)
+{
+    const auto one =
+        emuv::parse_profiles(whole + "tier=emuv1=40G,team-b=1.5 GiB\n", "F")
+            .front();
+    ASSERT_EQ(one.tiers.size(), 2U);
+    EXPECT_EQ(one.tiers[0].instance, "emuv1");
+    EXPECT_EQ(one.tiers[0].bytes, 40 * gib);
+    EXPECT_EQ(one.tiers[1].instance, "team-b");
+    EXPECT_EQ(one.tiers[1].bytes, 1536 * mib);
+    EXPECT_THAT(emuv::format_profile(one),
+                HasSubstr("\ntier=emuv1=40GiB,team-b=1.5GiB\n"));
+    const auto back =
+        emuv::parse_profiles(emuv::format_profile(one), "F").front();
+    EXPECT_EQ(emuv::format_tiers(back.tiers), emuv::format_tiers(one.tiers));
+    EXPECT_EQ(emuv::format_tiers({}), "");
+}
+
+TEST(profile, refuses_tiers_that_cannot_be)
+{
+    for (const std::string text :
+         {"40G", "=40G", "peer:1=40G", "a b=40G", "emuv1=", "emuv1=0",
+          "emuv1=1M", "emuv1=40G,", ",emuv1=40G", "emuv1=40G,,emuv2=1G",
+          "emuv1=40G,1=1G", "x=40G,x=40G", "emuv1=9999P"})
+        EXPECT_THAT(errors(whole + "tier=" + text + "\n"),
+                    ElementsAre(StartsWith("F:5: tier: ")))
+            << text;
+}
+
 class profile_files : public testing::Test
 {
 protected:

@@ -6,6 +6,7 @@
 #include "names.hpp"
 #include "plan.hpp"
 #include "profiles.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/profile.hpp>
@@ -180,6 +181,7 @@ void cmd_apply(const apply_options &options, environment &env)
         for (const auto *item : order) {
             const auto made = making.make(item->wanted, item->from->name);
             give_profiles_name(*item->from, made, env);
+            give_tiers(item->from->tiers, made.uuid, env);
             ids[index_of(item)] = made.id;
         }
         making.commit();

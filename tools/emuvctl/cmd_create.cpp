@@ -8,6 +8,7 @@
 #include "instances.hpp"
 #include "names.hpp"
 #include "profiles.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
@@ -184,8 +185,8 @@ void cmd_create(const create_options &options, environment &env)
         if (!env.sysfs().loaded())
             text += "would load the module " + options.module + "\n";
         for (std::size_t i = 0; i < specs.size(); i++)
-            text += fmt::format("would create {}: {}\n", env.node(ids[i]),
-                                describe(specs[i]));
+            text += fmt::format("would create {}: {}{}\n", env.node(ids[i]),
+                                describe(specs[i]), describe(what.tiers));
         if (options.persist)
             text += fmt::format(
                 "would write {}\n",
@@ -198,8 +199,10 @@ void cmd_create(const create_options &options, environment &env)
     creation work(env);
     std::vector<emuv::instance_info> made;
     made.reserve(specs.size());
-    for (const auto &spec : specs)
+    for (const auto &spec : specs) {
         made.push_back(work.make(spec));
+        give_tiers(what.tiers, made.back().uuid, env);
+    }
     if (!options.name.empty())
         give_name(options.name, made.front().uuid, env);
     if (options.persist)

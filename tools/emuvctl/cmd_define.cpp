@@ -6,6 +6,7 @@
 #include "instance_options.hpp"
 #include "instances.hpp"
 #include "names.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <cstdint>
@@ -39,6 +40,7 @@ emuv::profile of_instance(const std::string &word, const environment &env)
     emuv::profile what;
     what.spec = to_spec(info);
     what.spec.id = emuv::any;
+    what.tiers = tiers_of(info.uuid, env);
     return what;
 }
 

@@ -5,6 +5,7 @@
 #include "instances.hpp"
 #include "names.hpp"
 #include "process_container.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
@@ -152,6 +153,8 @@ std::string block(const emuv::instance_info &info, bool exact,
         line("Reserved", size(info.reserve_bytes) + " more, guaranteed");
     if (info.swaps)
         line("In swap file", size(info.swapped_bytes));
+    if (const auto tiers = tiers_of(info.uuid, env); !tiers.empty())
+        line("Tiers", emuv::format_tiers(tiers) + ", before system RAM");
     line("Moved",
          fmt::format("{} to VRAM, {} to RAM", size(info.moved.fetched_bytes),
                      size(info.moved.evicted_bytes)));

@@ -11,6 +11,7 @@
 #include "score_run.hpp"
 #include "settings.hpp"
 #include "signals.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/error.hpp>
@@ -64,6 +65,36 @@ std::vector<int> instances_of(const std::string &text, const environment &env)
         start = end + 1;
     }
     return ids;
+}
+
+// The tiers of the first instance, as the library takes them: those that lend
+// are the cards behind those that are named.
+// @param ids  in: the instances that are named; out: with those that lend
+std::string tier_of_instance(std::vector<int> &ids, const run_options &options,
+                             const environment &env)
+{
+    const auto info = env.sysfs().instance(ids.front());
+    const int first = ids.front();
+    const auto tiers =
+        info ? tiers_of(info->uuid, env) : std::vector<emuv::tier>();
+    if (!tiers.empty() && options.settings.of("EMUV_STORE").text == "pages")
+        throw usage_error(fmt::format("--store pages: the tiers of {} need the "
+                                      "numa store; --tier none leaves them out",
+                                      emuv::instance_name(first)));
+    std::string text;
+    for (const auto &each : tiers) {
+        const int lender =
+            parse_instances(std::span(&each.instance, 1), env).front();
+        if (lender == first)
+            throw failure(fmt::format("{} has itself as its tier",
+                                      emuv::instance_name(first)));
+        auto at = std::find(ids.begin(), ids.end(), lender);
+        if (at == ids.end())
+            at = ids.insert(at, lender);
+        text += fmt::format("{}peer:{}={}", text.empty() ? "" : ",",
+                            at - ids.begin(), each.bytes);
+    }
+    return text;
 }
 
 // True if the program has limits of its own.
@@ -196,7 +227,11 @@ void cmd_run(const run_options &options, environment &env)
     variables set = settings.variables();
     const auto folder = cuda_library_folder(options.cuda_library_dir);
     if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
-        const auto ids = instances_of(instance.text, env);
+        auto ids = instances_of(instance.text, env);
+        const auto &tier = settings.of("EMUV_TIER");
+        if (!tier.given() && tier.what->of_caller().empty())
+            if (auto text = tier_of_instance(ids, options, env); !text.empty())
+                set.emplace_back(tier.what->variable, std::move(text));
         if (!options.dry_run && !settings.holds("EMUV_DISABLE"))
             for (const int id : ids)
                 try_instance(id, env);

@@ -6,6 +6,7 @@
 #include "failure.hpp"
 #include "instances.hpp"
 #include "names.hpp"
+#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <memory>
@@ -60,8 +61,8 @@ void cmd_start(const start_options &options, environment &env)
         const auto ids = predict_ids(specs, env, options.names);
         std::string text;
         for (std::size_t i = 0; i < ids.size(); i++)
-            text += fmt::format("would create {}: {}\n", env.node(ids[i]),
-                                describe(specs[i]));
+            text += fmt::format("would create {}: {}{}\n", env.node(ids[i]),
+                                describe(specs[i]), describe(chosen[i].tiers));
         env.out.write(text);
         return;
     }
@@ -72,6 +73,7 @@ void cmd_start(const start_options &options, environment &env)
     for (const auto &what : chosen) {
         made.push_back(work.make(what.spec, what.name));
         give_name(what.name, made.back().uuid, env);
+        give_tiers(what.tiers, made.back().uuid, env);
     }
     work.commit();
     print_instances(made, print, options.output, env);

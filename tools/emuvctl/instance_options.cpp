@@ -43,6 +43,10 @@ std::vector<option> options_of_an_instance(instance_options &into)
         {"--swap", "PATH",
          "let cold memory leave RAM for this device,\nfile or folder",
          &into.swap, offered::files},
+        {"--tier", "TIERS",
+         "VRAM of other instances' cards that its programs\n"
+         "take before system RAM: emuv1=40G, or several\nbetween commas",
+         &into.tier},
     };
 }
 
@@ -90,6 +94,9 @@ void add_to_profile(const instance_options &options, emuv::profile &what)
     spec.numa_bind = spec.numa_bind || options.numa_bind;
     if (!options.swap.empty())
         spec.swap = options.swap;
+    if (!options.tier.empty())
+        what.tiers = parse_option(
+            "--tier", [&] { return emuv::parse_tiers(options.tier); });
     if (!options.id.empty())
         spec.id = parse_option("--id", [&] {
             return static_cast<int>(

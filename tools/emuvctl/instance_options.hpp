@@ -22,6 +22,7 @@ struct instance_options
     std::string numa_node;
     std::string pci_device_id;
     std::string swap;
+    std::string tier;
     bool overcommit = false;
     bool guaranteed = false;
     bool numa_bind = false;
@@ -38,8 +39,8 @@ std::vector<option> options_of_an_instance(instance_options &into);
 /// @throws usage_error a value cannot be, or --virtual is missing
 emuv::profile read_instance_options(const instance_options &options);
 
-/// Adds those options that may stand beside a profile: the id, the swap file
-/// and the flags.
+/// Adds those options that may stand beside a profile: the id, the swap file,
+/// the tiers and the flags.
 /// @throws usage_error
 void add_to_profile(const instance_options &options, emuv::profile &what);
 

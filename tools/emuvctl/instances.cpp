@@ -8,6 +8,7 @@
 #include "failure.hpp"
 #include "host_memory.hpp"
 #include "names.hpp"
+#include "tiers.hpp"
 
 #include <emuv/client.hpp>
 #include <emuv/error.hpp>
@@ -34,7 +35,7 @@ constexpr double node_timeout = 5; // seconds; a node takes milliseconds
 constexpr double udev_timeout = 2; // seconds; others' events may be queued
 constexpr double poll_period = 0.01;
 
-constexpr std::array<column, 37> columns = {{
+constexpr std::array<column, 38> columns = {{
     {"name", "NAME", kind::text, "emuvN"},
     {"id", "ID", kind::number, "N", "index"},
     {"node", "NODE", kind::text, "its device node"},
@@ -75,6 +76,7 @@ constexpr std::array<column, 37> columns = {{
     {"miss_bytes", "MISS", kind::bytes, "given to work, in RAM"},
     {"stalled_ns", "STALLED", kind::nanoseconds, "work waited for memory"},
     {"given_name", "CALLED", kind::text, "the name that it was given"},
+    {"tier", "TIER", kind::text, "VRAM of others that it takes first"},
 }};
 
 cell name_of(const emuv::instance_info &info,
@@ -122,6 +124,7 @@ row instance_row(const emuv::instance_info &info, const environment &env,
                  const std::vector<card> &cards)
 {
     const std::string card_uuid = uuid_of_card(cards, info.pci_device_id);
+    const std::string tiers = emuv::format_tiers(tiers_of(info.uuid, env));
     const std::uint64_t used =
         info.physical_used_bytes + info.virtual_used_bytes;
     row result;
@@ -168,6 +171,7 @@ row instance_row(const emuv::instance_info &info, const environment &env,
         info.moved.miss_bytes,
         info.moved.stalled_ns,
         name_of(info, names),
+        tiers.empty() ? cell() : cell(tiers),
     };
     return result;
 }
@@ -336,6 +340,14 @@ std::string describe(const emuv::instance_spec &spec)
 std::string describe(const emuv::instance_info &info)
 {
     return describe(to_spec(info)) + (info.swaps ? ", with a swap file" : "");
+}
+
+std::string describe(const std::vector<emuv::tier> &tiers)
+{
+    return tiers.empty() ? ""
+                         : fmt::format(", with {} as its tier{}",
+                                       emuv::format_tiers(tiers),
+                                       tiers.size() == 1 ? "" : "s");
 }
 
 emuv::instance_spec to_spec(const emuv::instance_info &info)

@@ -5,6 +5,7 @@
 #include "output.hpp"
 
 #include <emuv/control.hpp>
+#include <emuv/profile.hpp>
 #include <emuv/types.hpp>
 
 #include <map>
@@ -82,6 +83,8 @@ std::uint64_t promised_bytes(const environment &env);
 /// "4090, 6 GiB + 2 GiB, 0x2684": model, physical and virtual VRAM, card.
 std::string describe(const emuv::instance_spec &spec);
 std::string describe(const emuv::instance_info &info);
+/// ", with emuv1=40GiB as its tier": to go behind such a text; empty for none.
+std::string describe(const std::vector<emuv::tier> &tiers);
 /// The values that would make the same instance anew.
 emuv::instance_spec to_spec(const emuv::instance_info &info);
 

@@ -6,6 +6,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "output.hpp"
+#include "tiers.hpp"
 
 #include <emuv/sysfs.hpp>
 
@@ -136,6 +137,7 @@ void forget_names(const names_lock & /*held*/, const environment &env) noexcept
         for (const auto &[uuid, name] : read_names(env))
             if (!there.contains(uuid))
                 ::unlink((folder(env) / name).c_str());
+        forget_tiers(there, env);
     } catch (...) {
         return; // they mean nothing without their instances
     }

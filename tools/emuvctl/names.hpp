@@ -46,8 +46,8 @@ std::map<std::string, std::string> read_names(const environment &env);
 void give_name(const std::string &name, const std::string &uuid,
                const environment &env);
 
-/// Removes the names of instances that have gone; what cannot be removed stays,
-/// and means nothing.
+/// Removes the names and tiers of instances that have gone. Any that cannot be
+/// removed stay, and mean nothing.
 void forget_names(const names_lock &held, const environment &env) noexcept;
 
 /// The instance that has a name; -1 if there is none.

@@ -16,7 +16,7 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::array<column, 17> columns = {{
+constexpr std::array<column, 18> columns = {{
     {"profile", "PROFILE", kind::text, "the section's name"},
     {"gpu_model", "MODEL", kind::text, "GPU model as it is given"},
     {"gpu_name", "GPU", kind::text, "the card's full name"},
@@ -32,6 +32,7 @@ constexpr std::array<column, 17> columns = {{
     {"overcommit", "OVERCOMMIT", kind::text, "promise more than there is"},
     {"guaranteed", "GUARANTEED", kind::text, "reserve the RAM at once"},
     {"swap", "SWAP", kind::text, "where cold memory goes"},
+    {"tier", "TIER", kind::text, "VRAM of others that it takes first"},
     {"file", "FILE", kind::text, "where it is written"},
     {"line", "LINE", kind::number, "the section's line there"},
 }};
@@ -69,6 +70,7 @@ row profile_row(const emuv::profile &what)
         spec.overcommit,
         spec.guaranteed,
         spec.swap.empty() ? cell() : cell(spec.swap),
+        what.tiers.empty() ? cell() : cell(emuv::format_tiers(what.tiers)),
         what.file.empty() ? cell() : cell(what.file),
         what.line == 0 ? cell() : cell(std::int64_t{what.line}),
     };

@@ -131,11 +131,13 @@ std::string bytes_of(const asked_setting &asked)
 // Tiers as the library will read them.
 std::string tiers_of(const asked_setting &asked)
 {
+    if (asked.text == "none")
+        return "";
     std::vector<emuv::cuda::tier> all;
     if (!emuv::cuda::read_tiers(asked.text, all))
         throw usage_error(fmt::format(
             "{}: '{}' is no list of cards' VRAM, such as peer:1=40G or "
-            "peer:1=40G,peer:2=40G",
+            "peer:1=40G,peer:2=40G, nor none",
             asked.what->option, asked.text));
     return asked.text;
 }
@@ -286,7 +288,8 @@ void asked_settings::check() const
     }
     if (of("EMUV_MOVE").given() && of("EMUV_STORE").text == "pages")
         throw usage_error("--move needs the numa store: pages do not move");
-    if (of("EMUV_TIER").given() && of("EMUV_STORE").text == "pages")
+    if (of("EMUV_TIER").given() && of("EMUV_TIER").text != "none" &&
+        of("EMUV_STORE").text == "pages")
         throw usage_error("--tier needs the numa store: pages are system RAM");
 }
 

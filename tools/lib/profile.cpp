@@ -38,7 +38,7 @@ constexpr int numa_node_max = 1023;
 constexpr unsigned gib_shift = 30;
 constexpr unsigned mib_shift = 20;
 
-constexpr std::array<std::string_view, 14> known_keys = {"gpu_model",
+constexpr std::array<std::string_view, 15> known_keys = {"gpu_model",
                                                          "physical_vram_gb",
                                                          "physical_vram_mb",
                                                          "virtual_vram_gb",
@@ -51,7 +51,8 @@ constexpr std::array<std::string_view, 14> known_keys = {"gpu_model",
                                                          "guaranteed",
                                                          "client_virtual_mb",
                                                          "numa_bind",
-                                                         "swap"};
+                                                         "swap",
+                                                         "tier"};
 
 bool is_blank(char c)
 {
@@ -479,6 +480,8 @@ void profile_parser::set(draft &target, std::string_view key,
             spec.numa_bind = parse_bool(value);
         else if (key == "swap")
             spec.swap = parse_path(value);
+        else if (key == "tier")
+            target.result.tiers = parse_tiers(value);
         else
             spec.guaranteed = parse_bool(value);
     } catch (const std::invalid_argument &problem) {
@@ -663,6 +666,8 @@ std::string format_profile(const profile &what)
         text += "guaranteed=yes\n";
     if (!spec.swap.empty())
         text += "swap=" + spec.swap + "\n";
+    if (!what.tiers.empty())
+        text += "tier=" + format_tiers(what.tiers) + "\n";
     return text;
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The tiers of instances.
+#include "tiers.hpp"
+
+#include "draft.hpp"
+#include "environment.hpp"
+
+#include <emuv/sysfs.hpp>
+
+#include <cerrno>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+
+#include <unistd.h>
+
+namespace emuvctl {
+
+namespace {
+
+std::filesystem::path folder(const environment &env)
+{
+    return env.run / "emuv/tiers";
+}
+
+} // namespace
+
+std::vector<emuv::tier> tiers_of(const std::string &uuid,
+                                 const environment &env)
+{
+    const auto text = emuv::read_line_file(folder(env) / uuid);
+    if (!text)
+        return {};
+    try {
+        return emuv::parse_tiers(*text);
+    } catch (const std::invalid_argument &) {
+        return {};
+    }
+}
+
+void give_tiers(const std::vector<emuv::tier> &tiers, const std::string &uuid,
+                const environment &env)
+{
+    const auto file = folder(env) / uuid;
+    if (tiers.empty()) {
+        if (::unlink(file.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR)
+            throw std::system_error(errno, std::generic_category(),
+                                    file.string());
+        return;
+    }
+    std::error_code problem;
+    std::filesystem::create_directories(env.run, problem);
+    make_folder(folder(env).parent_path());
+    make_folder(folder(env));
+    put_file(file, folder(env) / ("." + uuid), emuv::format_tiers(tiers) + "\n",
+             lasting::until_reboot);
+}
+
+void forget_tiers(const std::set<std::string> &there,
+                  const environment &env) noexcept
+{
+    try {
+        std::error_code problem;
+        std::filesystem::directory_iterator entry(folder(env), problem);
+        for (; !problem && entry != std::filesystem::directory_iterator();
+             entry.increment(problem))
+            if (!there.contains(entry->path().filename().string()))
+                ::unlink(entry->path().c_str());
+    } catch (...) {
+        return; // they mean nothing without their instances
+    }
+}
+
+} // namespace emuvctl

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Reads and writes the tiers of an instance.
+#include <emuv/profile.hpp>
+#include <emuv/size.hpp>
+#include <emuv/sysfs.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace emuv {
+
+namespace {
+
+// Numbers of the same instance are the same, however they are written.
+bool is_same(const std::string &one, const std::string &other)
+{
+    const auto id = parse_instance(one);
+    return id ? id == parse_instance(other) : one == other;
+}
+
+tier parse_tier(std::string_view text)
+{
+    const auto sign = text.find('=');
+    const std::string whole(text);
+    if (sign == std::string_view::npos || sign == 0 ||
+        text.substr(0, sign).find_first_of(" \t:") != std::string_view::npos)
+        throw std::invalid_argument(
+            "'" + whole +
+            "' is no tier; one is an instance and a size, such "
+            "as emuv1=40G");
+    tier made;
+    made.instance = text.substr(0, sign);
+    made.bytes = parse_size(text.substr(sign + 1));
+    if (made.bytes == 0 || made.bytes % EMUV_CHUNK_BYTES != 0 ||
+        made.bytes > EMUV_MAX_BYTES)
+        throw std::invalid_argument(
+            "'" + whole + "': a tier has a multiple of " +
+            format_size_exact(EMUV_CHUNK_BYTES) + ", from that to " +
+            format_size_exact(EMUV_MAX_BYTES));
+    return made;
+}
+
+} // namespace
+
+std::vector<tier> parse_tiers(std::string_view text)
+{
+    std::vector<tier> all;
+    for (bool more = true; more;) {
+        const auto end = text.find(',');
+        more = end != std::string_view::npos;
+        tier made = parse_tier(text.substr(0, end));
+        text.remove_prefix(more ? end + 1 : text.size());
+        if (std::any_of(all.begin(), all.end(), [&](const tier &each) {
+                return is_same(each.instance, made.instance);
+            }))
+            throw std::invalid_argument("'" + made.instance +
+                                        "' stands there twice");
+        all.push_back(std::move(made));
+    }
+    return all;
+}
+
+std::string format_tiers(const std::vector<tier> &tiers)
+{
+    std::string text;
+    for (const tier &each : tiers) {
+        std::string size = format_size_exact(each.bytes);
+        std::erase(size, ' ');
+        text += (text.empty() ? "" : ",") + each.instance + "=" + size;
+    }
+    return text;
+}
+
+} // namespace emuv
