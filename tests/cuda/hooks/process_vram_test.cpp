@@ -82,6 +82,7 @@ protected:
     {
         all.clear();
         lists = 0;
+        asked_for.clear();
         more_each_time = 0;
         answer_of_list = 0;
         // The number of a device is its first byte.
@@ -118,6 +119,10 @@ TEST_F(ProcessVram, OfAPartOfACardIsFoundByItsOwnName)
 {
     add(own(), 100);
     EXPECT_EQ(process_vram(1), 100U);
+    // The whole card's name was tried before.
+    EXPECT_EQ(asked_for, (std::vector<std::string>{
+                             "GPU-01010203-0405-0607-0809-0a0b0c0d0e0f",
+                             "MIG-01010203-0405-0607-0809-0a0b0c0d0e0f"}));
 }
 
 TEST_F(ProcessVram, OfNoCardIsNothing)

@@ -78,7 +78,7 @@ TEST_F(Watch, AddressesOfBothKindsAreNamed)
     EXPECT_EQ(named_by(static_cast<const void *>(words_)),
               std::vector{reinterpret_cast<CUdeviceptr>(words_)});
     EXPECT_TRUE(named_by(unsigned{5}).empty());
-    EXPECT_TRUE(named_by(std::size_t{4096} > 0).empty());
+    EXPECT_TRUE(named_by(std::size_t{4096}).empty());
 }
 
 TEST_F(Watch, DescribedCopiesNameTheSideThatCounts)
