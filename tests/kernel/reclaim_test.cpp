@@ -1053,11 +1053,14 @@ TEST_F(reclaim, AnInstanceGoesThoughItsFileBlocksAndTheNextOneWaitsForTheFile)
     ASSERT_EQ(destroy_eventually(control, id), 0);
     std::atomic<bool> made{false};
     int next = -1;
+    std::atomic<pid_t> making{0};
     std::thread maker([&] {
+        making = gettid();
         next = create(control, swapping(16 * mib, file));
         made = true;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_TRUE(wait_until(
+        [&] { return made || (making != 0 && sleeps_in_the_driver(making)); }));
     EXPECT_FALSE(made) << "two have the file";
     slow.suspend(false);
     maker.join();
