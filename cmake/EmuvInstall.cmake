@@ -64,8 +64,8 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/emuv-restore.service"
 # A sample, not a configuration: nothing is made until its user writes one.
 install(FILES packaging/vgpu-profiles.conf packaging/compose.yaml
   DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT emuv)
+get_cmake_property(components COMPONENTS) # of all that is named above
 if(NOT EMUV_DEBIAN_DOCS)
-  get_cmake_property(components COMPONENTS) # of all that is named above
   foreach(component IN LISTS components)
     set(folder "${CMAKE_INSTALL_DATADIR}/doc/${component}")
     if(component STREQUAL "emuv")
@@ -85,8 +85,11 @@ if(Python3_FOUND)
     "packaging/compose.yaml:${CMAKE_INSTALL_FULL_DOCDIR}/examples/compose.yaml"
     "packaging/udev/70-emuv.rules:${udev}/70-emuv.rules"
     "include/uapi/linux/emuv.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/linux/emuv.h"
-    "include/emuv:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv"
-    "tools/kernels/include/emuv/kernels.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv/kernels.h")
+    "include/emuv:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv")
+  if("libemuv-kernels-dev" IN_LIST components)
+    list(APPEND places
+      "tools/kernels/include/emuv/kernels.h:${CMAKE_INSTALL_FULL_INCLUDEDIR}/emuv/kernels.h")
+  endif()
   if(EMUV_DEBIAN_DOCS)
     list(APPEND places "LICENSE:${CMAKE_INSTALL_FULL_DOCDIR}/copyright"
       "LICENSES:${CMAKE_INSTALL_FULL_DOCDIR}/copyright"

@@ -21,9 +21,10 @@ struct tier
     std::uint64_t bytes = 0; ///< more than none, whole chunks
 };
 
-/// Reads tiers such as "emuv1=40G,team-b=20G", the first one to use first.
-/// @throws std::invalid_argument the text is no such list, or names an instance
-///   twice
+/// Reads tiers such as "emuv1=40G,team-b=20G", the first one to use first; or
+/// "none".
+/// @throws std::invalid_argument the text is no such list, names an instance
+///   twice, or is longer than a profile's line
 std::vector<tier> parse_tiers(std::string_view text);
 /// The text that parse_tiers() reads; empty for none.
 std::string format_tiers(const std::vector<tier> &tiers);

@@ -66,7 +66,7 @@ def _library():
     try:
         out = ctypes.CDLL(path)
     except OSError as error:
-        raise KernelsError(f"{error}: install libemuv-kernels0, or name "
+        raise KernelsError(f"{error}: install libemuv-kernels, or name "
                            "libemuv-kernels.so in EMUV_KERNELS") from None
     out.emuv_kernels_text.restype = ctypes.c_char_p
     pointer, size = ctypes.c_void_p, ctypes.c_uint64

@@ -445,6 +445,14 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
                       HasSubstr("EMUV_TIER=peer:1=1G\n")));
     EXPECT_THAT(begin("1").out, Not(HasSubstr("EMUV_TIER")));
     EXPECT_THAT(begin("0 --store pages").err, HasSubstr("--tier none"));
+    EXPECT_THAT(begin("0 --disable").out, Not(HasSubstr("EMUV_TIER")));
+    ::setenv("EMUV_STORE", "pages", 1);
+    EXPECT_THAT(begin("0").err, HasSubstr("--tier none"));
+    ::unsetenv("EMUV_STORE");
+    ::setenv("EMUV_TIER", "peer:7=1G", 1); // of a program around this one
+    EXPECT_THAT(begin("0").out, HasSubstr("EMUV_TIER=peer:1=1073741824,"));
+    EXPECT_THAT(begin("1").out, Not(HasSubstr("EMUV_TIER")));
+    ::unsetenv("EMUV_TIER");
     // They go with their instance.
     const auto uuid =
         json::parse(run("info emuv0 --json").out)["instances"][0]["uuid"]
@@ -455,6 +463,16 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
     EXPECT_THAT(begin("0").out, Not(HasSubstr("EMUV_TIER")));
     EXPECT_EQ(run("destroy emuv0").status, 0);
     EXPECT_FALSE(std::filesystem::exists(file));
+    for (const auto &[tiers, why] : std::map<std::string, std::string>{
+             {"emuv0=1G", "emuv0 has itself as its tier"},
+             {"emuv3=1G,lender=1G", "emuv0 has emuv3 as its tier twice"},
+             {"emuv9=1G", "a tier of emuv0: emuv9: no such instance"}}) {
+        run("create --gpu-model 4070 --virtual 2G --id 0 --tier " + tiers);
+        const auto refused = begin("0");
+        EXPECT_EQ(refused.status, 125);
+        EXPECT_THAT(refused.err, HasSubstr(why));
+        run("destroy emuv0");
+    }
 }
 
 TEST_F(verbs, profiles_have_tiers)
@@ -476,6 +494,18 @@ TEST_F(verbs, profiles_have_tiers)
     EXPECT_THAT(run("export").out, HasSubstr("\ntier=b=4GiB\n"));
     EXPECT_THAT(run("define c --from a --dry-run --config " + file).out,
                 HasSubstr("\ntier=b=4GiB\n"));
+    EXPECT_THAT(
+        run("define c --from a --tier none --dry-run --config " + file).out,
+        Not(HasSubstr("tier=")));
+    // Those of an instance that stays follow its profile.
+    profiles(plain + "tier=b=6G\n[b]\n" + plain.substr(4));
+    EXPECT_THAT(run("apply --config " + file).err,
+                HasSubstr("its tiers were b=4GiB, and are b=6GiB now"));
+    profiles(plain + "[b]\n" + plain.substr(4));
+    EXPECT_THAT(run("apply --config " + file).err,
+                HasSubstr("its tiers were b=6GiB, and are none now"));
+    EXPECT_EQ(run("apply --config " + file).err, "");
+    profiles(plain + "tier=b=4G\n[b]\n" + plain.substr(4));
     run("destroy --all");
     EXPECT_EQ(run("start a --config " + file).status, 0);
     EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr("b=4GiB"));

@@ -21,7 +21,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
             emuv::parse_profiles(emuv::format_profile(profile), "again");
         fuzz::must(again.size() == 1 && again[0].name == profile.name &&
                        again[0].spec == profile.spec &&
-                       again[0].count == profile.count,
+                       again[0].count == profile.count &&
+                       emuv::format_tiers(again[0].tiers) ==
+                           emuv::format_tiers(profile.tiers),
                    "what is written is read as the same");
     }
     return 0;

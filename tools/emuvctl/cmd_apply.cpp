@@ -142,6 +142,24 @@ void check_differences(const plan &work, const environment &env)
         env.say(each);
 }
 
+// Tiers are what programs begin with later, so they may change in use.
+void update_tiers(const plan &work, const environment &env)
+{
+    for (const auto &item : work.items) {
+        if (!item.named)
+            continue;
+        const auto wanted = emuv::format_tiers(item.from->tiers);
+        const auto had =
+            emuv::format_tiers(tiers_of_instance(item.found->uuid, env));
+        if (had == wanted)
+            continue;
+        give_tiers(item.from->tiers, item.found->uuid, env);
+        env.say(fmt::format("{}: its tiers were {}, and are {} now",
+                            item.found->name(), had.empty() ? "none" : had,
+                            wanted.empty() ? "none" : wanted));
+    }
+}
+
 void cmd_apply(const apply_options &options, environment &env)
 {
     static constexpr std::string_view defaults[] = {
@@ -186,6 +204,9 @@ void cmd_apply(const apply_options &options, environment &env)
         }
         making.commit();
     }
+
+    if (!options.dry_run)
+        update_tiers(work, env);
 
     listing list;
     list.name = "actions";

@@ -40,7 +40,7 @@ emuv::profile of_instance(const std::string &word, const environment &env)
     emuv::profile what;
     what.spec = to_spec(info);
     what.spec.id = emuv::any;
-    what.tiers = tiers_of(info.uuid, env);
+    what.tiers = tiers_of_instance(info.uuid, env);
     return what;
 }
 

@@ -46,7 +46,7 @@ void cmd_export(const export_options &options, environment &env)
         emuv::profile what;
         what.name = info.name();
         what.spec = to_spec(info);
-        what.tiers = tiers_of(info.uuid, env);
+        what.tiers = tiers_of_instance(info.uuid, env);
         try {
             emuv::check_gpu_model_label(info.gpu_model);
         } catch (const std::invalid_argument &problem) {

@@ -153,7 +153,7 @@ std::string block(const emuv::instance_info &info, bool exact,
         line("Reserved", size(info.reserve_bytes) + " more, guaranteed");
     if (info.swaps)
         line("In swap file", size(info.swapped_bytes));
-    if (const auto tiers = tiers_of(info.uuid, env); !tiers.empty())
+    if (const auto tiers = tiers_of_instance(info.uuid, env); !tiers.empty())
         line("Tiers", emuv::format_tiers(tiers) + ", before system RAM");
     line("Moved",
          fmt::format("{} to VRAM, {} to RAM", size(info.moved.fetched_bytes),

@@ -67,27 +67,49 @@ std::vector<int> instances_of(const std::string &text, const environment &env)
     return ids;
 }
 
-// The tiers of the first instance, as the library takes them: those that lend
-// are the cards behind those that are named.
-// @param ids  in: the instances that are named; out: with those that lend
-std::string tier_of_instance(std::vector<int> &ids, const run_options &options,
-                             const environment &env)
+// The instance that lends, for a tier of another.
+int lender_of(const emuv::tier &tier, int borrower, const environment &env)
 {
-    const auto info = env.sysfs().instance(ids.front());
+    int lender = -1;
+    try {
+        lender = parse_instances(std::span(&tier.instance, 1), env).front();
+        if (!env.sysfs().instance(lender))
+            throw failure(emuv::instance_name(lender) + ": no such instance");
+    } catch (const std::exception &problem) {
+        throw failure(fmt::format("a tier of {}: {}; --tier none leaves its "
+                                  "tiers out",
+                                  emuv::instance_name(borrower),
+                                  problem.what()));
+    }
+    return lender;
+}
+
+// The tiers of the first instance, as the library takes them. Instances that
+// lend and are not named yet are those of the next cards.
+// @param ids  in: the instances that are named; out: with those that lend
+std::string tier_of_first(std::vector<int> &ids, const run_options &options,
+                          const environment &env)
+{
     const int first = ids.front();
+    const auto info = env.sysfs().instance(first);
     const auto tiers =
-        info ? tiers_of(info->uuid, env) : std::vector<emuv::tier>();
-    if (!tiers.empty() && options.settings.of("EMUV_STORE").text == "pages")
+        info ? tiers_of_instance(info->uuid, env) : std::vector<emuv::tier>();
+    const auto &store = options.settings.of("EMUV_STORE");
+    if (!tiers.empty() &&
+        (store.given() ? store.text : store.what->of_caller()) == "pages")
         throw usage_error(fmt::format("--store pages: the tiers of {} need the "
                                       "numa store; --tier none leaves them out",
                                       emuv::instance_name(first)));
     std::string text;
+    std::vector<int> lenders = {first};
     for (const auto &each : tiers) {
-        const int lender =
-            parse_instances(std::span(&each.instance, 1), env).front();
-        if (lender == first)
-            throw failure(fmt::format("{} has itself as its tier",
-                                      emuv::instance_name(first)));
+        const int lender = lender_of(each, first, env);
+        if (std::find(lenders.begin(), lenders.end(), lender) != lenders.end())
+            throw failure(fmt::format(
+                "{} has {} as its tier{}", emuv::instance_name(first),
+                lender == first ? "itself" : emuv::instance_name(lender),
+                lender == first ? "" : " twice"));
+        lenders.push_back(lender);
         auto at = std::find(ids.begin(), ids.end(), lender);
         if (at == ids.end())
             at = ids.insert(at, lender);
@@ -173,7 +195,7 @@ variables inherited(const variables &set)
     variables out;
     for (const auto &each : settings()) {
         std::string value = each.of_caller();
-        if (!each.limits() && !value.empty() &&
+        if (!each.goes_with_limits() && !value.empty() &&
             std::none_of(set.begin(), set.end(), [&](const auto &other) {
                 return other.first == each.variable;
             }))
@@ -229,8 +251,8 @@ void cmd_run(const run_options &options, environment &env)
     if (const auto &instance = settings.of("EMUV_INSTANCE"); instance.given()) {
         auto ids = instances_of(instance.text, env);
         const auto &tier = settings.of("EMUV_TIER");
-        if (!tier.given() && tier.what->of_caller().empty())
-            if (auto text = tier_of_instance(ids, options, env); !text.empty())
+        if (!tier.given() && !settings.holds("EMUV_DISABLE"))
+            if (auto text = tier_of_first(ids, options, env); !text.empty())
                 set.emplace_back(tier.what->variable, std::move(text));
         if (!options.dry_run && !settings.holds("EMUV_DISABLE"))
             for (const int id : ids)
@@ -259,7 +281,7 @@ void cmd_run(const run_options &options, environment &env)
         empty_tape(tape.text);
     // Limits that come from outside must not be mixed with those asked for.
     for (const auto &each : emuvctl::settings())
-        if (each.limits())
+        if (each.goes_with_limits())
             ::unsetenv(each.variable);
     std::vector<std::filesystem::path> doomed;
     if (own) {

@@ -45,7 +45,7 @@ std::vector<option> options_of_an_instance(instance_options &into)
          &into.swap, offered::files},
         {"--tier", "TIERS",
          "VRAM of other instances' cards that its programs\n"
-         "take before system RAM: emuv1=40G, or several\nbetween commas",
+         "take before system RAM: emuv1=40G, several\nbetween commas, or none",
          &into.tier},
     };
 }

@@ -124,7 +124,8 @@ row instance_row(const emuv::instance_info &info, const environment &env,
                  const std::vector<card> &cards)
 {
     const std::string card_uuid = uuid_of_card(cards, info.pci_device_id);
-    const std::string tiers = emuv::format_tiers(tiers_of(info.uuid, env));
+    const std::string tiers =
+        emuv::format_tiers(tiers_of_instance(info.uuid, env));
     const std::uint64_t used =
         info.physical_used_bytes + info.virtual_used_bytes;
     row result;

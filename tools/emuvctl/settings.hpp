@@ -51,6 +51,13 @@ struct setting
                kind == setting_kind::ledger;
     }
 
+    /// True if the caller's value means nothing beside limits of the program's
+    /// own: it is one of the limits, or says where memory beyond them goes.
+    [[nodiscard]] bool goes_with_limits() const
+    {
+        return limits() || kind == setting_kind::tiers;
+    }
+
     /// Its value in this program's environment; empty where it has none.
     [[nodiscard]] std::string of_caller() const;
 };

@@ -4,6 +4,7 @@
 
 #include "draft.hpp"
 #include "environment.hpp"
+#include "names.hpp"
 
 #include <emuv/sysfs.hpp>
 
@@ -25,8 +26,8 @@ std::filesystem::path folder(const environment &env)
 
 } // namespace
 
-std::vector<emuv::tier> tiers_of(const std::string &uuid,
-                                 const environment &env)
+std::vector<emuv::tier> tiers_of_instance(const std::string &uuid,
+                                          const environment &env)
 {
     const auto text = emuv::read_line_file(folder(env) / uuid);
     if (!text)
@@ -42,13 +43,17 @@ void give_tiers(const std::vector<emuv::tier> &tiers, const std::string &uuid,
                 const environment &env)
 {
     const auto file = folder(env) / uuid;
+    std::error_code problem;
+    if (tiers.empty() && !std::filesystem::exists(file, problem))
+        return;
+    // Nobody forgets tiers meanwhile who does not know of the instance yet.
+    const names_lock lock(env, names_lock::folder::make);
     if (tiers.empty()) {
-        if (::unlink(file.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR)
+        if (::unlink(file.c_str()) != 0 && errno != ENOENT)
             throw std::system_error(errno, std::generic_category(),
                                     file.string());
         return;
     }
-    std::error_code problem;
     std::filesystem::create_directories(env.run, problem);
     make_folder(folder(env).parent_path());
     make_folder(folder(env));

@@ -17,8 +17,8 @@ struct environment;
 
 /// The tiers of the instance with a UUID; none where nobody gave it any, or the
 /// file makes no sense.
-std::vector<emuv::tier> tiers_of(const std::string &uuid,
-                                 const environment &env);
+std::vector<emuv::tier> tiers_of_instance(const std::string &uuid,
+                                          const environment &env);
 
 /// Gives an instance these tiers in place of those of before.
 /// @throws std::system_error

@@ -6,6 +6,8 @@
 // continuation of a value, and tells the line of the first error only. So the
 // reader here hands it one line at a time, without its indentation, and refuses
 // lines that it would cut.
+#include "quoted.hpp"
+
 #include <emuv/error.hpp>
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
@@ -71,17 +73,6 @@ std::string_view trim(std::string_view text)
 bool is_comment(std::string_view trimmed)
 {
     return trimmed.starts_with('#') || trimmed.starts_with(';');
-}
-
-std::string quoted(std::string_view text)
-{
-    std::string result = "'";
-    for (const char c : text.substr(0, 60)) {
-        const auto u = static_cast<unsigned char>(c);
-        // Control characters must not reach the terminal.
-        result += u < 0x20 || u == 0x7f ? '?' : c;
-    }
-    return result + (text.size() > 60 ? "...'" : "'");
 }
 
 std::string list_keys()

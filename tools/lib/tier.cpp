@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Reads and writes the tiers of an instance.
+#include "quoted.hpp"
+
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
 #include <emuv/sysfs.hpp>
@@ -11,6 +13,9 @@ namespace emuv {
 
 namespace {
 
+// As text: what a line of a profile has room for.
+constexpr std::size_t longest = 160;
+
 // Numbers of the same instance are the same, however they are written.
 bool is_same(const std::string &one, const std::string &other)
 {
@@ -18,23 +23,31 @@ bool is_same(const std::string &one, const std::string &other)
     return id ? id == parse_instance(other) : one == other;
 }
 
+// As an instance may be called, by its number or a name.
+bool is_word(std::string_view text)
+{
+    return !text.empty() && text.size() <= 48 &&
+           std::all_of(text.begin(), text.end(), [](char c) {
+               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                      (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                      c == '.';
+           });
+}
+
 tier parse_tier(std::string_view text)
 {
     const auto sign = text.find('=');
-    const std::string whole(text);
-    if (sign == std::string_view::npos || sign == 0 ||
-        text.substr(0, sign).find_first_of(" \t:") != std::string_view::npos)
-        throw std::invalid_argument(
-            "'" + whole +
-            "' is no tier; one is an instance and a size, such "
-            "as emuv1=40G");
+    if (sign == std::string_view::npos || !is_word(text.substr(0, sign)))
+        throw std::invalid_argument(quoted(text) +
+                                    " is no tier; one is an instance and a "
+                                    "size, such as emuv1=40G");
     tier made;
     made.instance = text.substr(0, sign);
     made.bytes = parse_size(text.substr(sign + 1));
     if (made.bytes == 0 || made.bytes % EMUV_CHUNK_BYTES != 0 ||
         made.bytes > EMUV_MAX_BYTES)
         throw std::invalid_argument(
-            "'" + whole + "': a tier has a multiple of " +
+            quoted(text) + ": a tier has a multiple of " +
             format_size_exact(EMUV_CHUNK_BYTES) + ", from that to " +
             format_size_exact(EMUV_MAX_BYTES));
     return made;
@@ -44,6 +57,8 @@ tier parse_tier(std::string_view text)
 
 std::vector<tier> parse_tiers(std::string_view text)
 {
+    if (text == "none")
+        return {};
     std::vector<tier> all;
     for (bool more = true; more;) {
         const auto end = text.find(',');
@@ -53,10 +68,12 @@ std::vector<tier> parse_tiers(std::string_view text)
         if (std::any_of(all.begin(), all.end(), [&](const tier &each) {
                 return is_same(each.instance, made.instance);
             }))
-            throw std::invalid_argument("'" + made.instance +
-                                        "' stands there twice");
+            throw std::invalid_argument(emuv::quoted(made.instance) +
+                                        " stands there twice");
         all.push_back(std::move(made));
     }
+    if (format_tiers(all).size() > longest)
+        throw std::invalid_argument("these are too many tiers");
     return all;
 }
 

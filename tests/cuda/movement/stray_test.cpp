@@ -256,8 +256,13 @@ private:
     {
         const std::lock_guard guard(tables.lock);
         const auto is = tables.mapped.find(at);
-        if (is != tables.mapped.end() && expected_.contains(at))
-            was_mapped_[at] = is->second;
+        if (is == tables.mapped.end() || !expected_.contains(at))
+            return;
+        // Memory that another unit had before is this one's now.
+        std::erase_if(was_mapped_, [&](const auto &each) {
+            return each.second == is->second;
+        });
+        was_mapped_[at] = is->second;
     }
 
     // The memory that is mapped there, and the cell of it; null if there is
