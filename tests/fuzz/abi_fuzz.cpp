@@ -22,7 +22,7 @@
 
 namespace {
 
-constexpr std::size_t code_bytes = 128 * 1024;
+constexpr std::size_t code_bytes = 1024 * 1024;
 constexpr std::size_t trace_words = 256 * 1024;
 
 // libFuzzer takes the bytes of this section for its own counters. There is one
@@ -126,6 +126,10 @@ void start()
             collect();
         };
         driver->after_load();
+        // Code behind that would be reached unseen.
+        if (std::stoull(guest::read_text("/sys/module/emuv/coresize")) >
+            code_bytes)
+            throw std::runtime_error("the module is larger than code_bytes");
     } catch (const std::exception &error) {
         std::fprintf(stderr, "abi_fuzz: %s\n", error.what());
         std::_Exit(2);

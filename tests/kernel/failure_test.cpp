@@ -457,8 +457,8 @@ TEST_F(failing_memory, ReadFailsOrReads)
                    return read == 4096 ? EFAULT : error_of(read);
                },
            .errors = {ENOMEM, EFAULT, EIO},
-           // Where a processor tells of memory that has failed, the kernel
-           // copies by a function in which it injects no failure.
+           // The kernel injects no failure into copies that would notice
+           // failed memory, which only some processors tell of.
            .refuses = !has_symbol("_copy_mc_to_iter")});
 }
 

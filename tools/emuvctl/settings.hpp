@@ -51,8 +51,8 @@ struct setting
                kind == setting_kind::ledger;
     }
 
-    /// True if the caller's value means nothing beside limits of the program's
-    /// own: it is one of the limits, or says where memory beyond them goes.
+    /// True if the caller's value is not read beside limits that are asked for:
+    /// it is one itself, or says where memory beyond them goes.
     [[nodiscard]] bool goes_with_limits() const
     {
         return limits() || kind == setting_kind::tiers;
