@@ -499,11 +499,13 @@ TEST_F(verbs, profiles_have_tiers)
         Not(HasSubstr("tier=")));
     // Those of an instance that stays follow its profile.
     profiles(plain + "tier=b=6G\n[b]\n" + plain.substr(4));
+    EXPECT_THAT(run("apply --dry-run --config " + file).err,
+                HasSubstr("its tiers are b=4GiB, and would be b=6GiB"));
     EXPECT_THAT(run("apply --config " + file).err,
-                HasSubstr("its tiers were b=4GiB, and are b=6GiB now"));
+                HasSubstr("its tiers were b=4GiB, and are now b=6GiB"));
     profiles(plain + "[b]\n" + plain.substr(4));
     EXPECT_THAT(run("apply --config " + file).err,
-                HasSubstr("its tiers were b=6GiB, and are none now"));
+                HasSubstr("its tiers were b=6GiB, and are now none"));
     EXPECT_EQ(run("apply --config " + file).err, "");
     profiles(plain + "tier=b=4G\n[b]\n" + plain.substr(4));
     run("destroy --all");

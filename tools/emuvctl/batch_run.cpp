@@ -157,7 +157,7 @@ private:
         job.command = batch::command_for(plan_.command, item);
         job.set = worker.set;
         for (const auto &each : settings())
-            if (each.limits())
+            if (each.goes_with_limits())
                 job.unset.emplace_back(each.variable);
         if (worker.instance.empty() && turn.share_bytes != 0)
             job.set.emplace_back("EMUV_VIRTUAL",

@@ -143,7 +143,7 @@ void check_differences(const plan &work, const environment &env)
 }
 
 // Tiers are what programs begin with later, so they may change in use.
-void update_tiers(const plan &work, const environment &env)
+void update_tiers(const plan &work, bool dry_run, const environment &env)
 {
     for (const auto &item : work.items) {
         if (!item.named)
@@ -153,9 +153,12 @@ void update_tiers(const plan &work, const environment &env)
             emuv::format_tiers(tiers_of_instance(item.found->uuid, env));
         if (had == wanted)
             continue;
-        give_tiers(item.from->tiers, item.found->uuid, env);
-        env.say(fmt::format("{}: its tiers were {}, and are {} now",
-                            item.found->name(), had.empty() ? "none" : had,
+        if (!dry_run)
+            give_tiers(item.from->tiers, item.found->uuid, env);
+        env.say(fmt::format("{}: its tiers {} {}, and {} {}",
+                            item.found->name(), dry_run ? "are" : "were",
+                            had.empty() ? "none" : had,
+                            dry_run ? "would be" : "are now",
                             wanted.empty() ? "none" : wanted));
     }
 }
@@ -205,8 +208,7 @@ void cmd_apply(const apply_options &options, environment &env)
         making.commit();
     }
 
-    if (!options.dry_run)
-        update_tiers(work, env);
+    update_tiers(work, options.dry_run, env);
 
     listing list;
     list.name = "actions";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Sizes in bytes as people write and read them.
+#include "quoted.hpp"
 #include "size_text.hpp"
 
 #include <emuv/size.hpp>
@@ -40,7 +41,7 @@ std::uint64_t parse_size(std::string_view text, unsigned unit_shift)
 {
     const size_reading read = read_size(text, unit_shift);
     if (read.problem != size_problem::none)
-        throw std::invalid_argument("'" + std::string(text) + "' " +
+        throw std::invalid_argument(quoted(text) + " " +
                                     describe(read, unit_shift));
     return read.bytes;
 }

@@ -17,7 +17,7 @@ PAGE = "docs/reference/settings.md"
 MANUAL = "docs/man/emuvctl.1"
 
 TOKEN = re.compile(r'\s+|//[^\n]*|#[^\n]*|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>\w+)|(?P<sign>[(),])')
-LIMITS = ("INSTANCES", "SIZE", "LEDGER")
+LIMITS = ("INSTANCES", "SIZE", "TIERS", "LEDGER")
 
 
 @dataclasses.dataclass
