@@ -54,9 +54,7 @@ void give_tiers(const std::vector<emuv::tier> &tiers, const std::string &uuid,
                                     file.string());
         return;
     }
-    std::filesystem::create_directories(env.run, problem);
-    make_folder(folder(env).parent_path());
-    make_folder(folder(env));
+    make_folder(folder(env)); // the lock has made those above it
     put_file(file, folder(env) / ("." + uuid), emuv::format_tiers(tiers) + "\n",
              lasting::until_reboot);
 }
