@@ -54,7 +54,8 @@ void give_tiers(const std::vector<emuv::tier> &tiers, const std::string &uuid,
                                     file.string());
         return;
     }
-    make_folder(folder(env)); // the lock has made those above it
+    make_folder(folder(env).parent_path()); // tells what is wrong
+    make_folder(folder(env));
     put_file(file, folder(env) / ("." + uuid), emuv::format_tiers(tiers) + "\n",
              lasting::until_reboot);
 }

@@ -138,7 +138,7 @@ public:
     }
 
     // The next call that reads a unit which is out of reach does not return
-    // before go_on(). The caller has to see to that.
+    // before resume(). The caller has to see to that.
     void stall()
     {
         const std::lock_guard guard(lock_);
@@ -150,7 +150,7 @@ public:
         const std::lock_guard guard(lock_);
         return stalled_;
     }
-    void go_on()
+    void resume()
     {
         const std::lock_guard guard(lock_);
         stalls_ = false;
@@ -449,7 +449,7 @@ protected:
             step();
         }
         card_->strays_write(false);
-        card_->go_on();
+        card_->resume();
         EXPECT_TRUE(enough())
             << card_->kept << " kept, " << card_->faults << " faults, "
             << card_->to_vacant << " to what is vacant, " << card_->digests
@@ -531,7 +531,7 @@ TEST_F(Stray, WritesAreKeptOrFaultWhereMotionsAreCalledOff)
                         card_->stall();
                     if (const auto moves = card_->stalled()) {
                         launch(index_of(*moves), any(3));
-                        card_->go_on();
+                        card_->resume();
                     }
                 }
             },
