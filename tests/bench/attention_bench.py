@@ -307,32 +307,54 @@ def token_time(model, cache, count=12):
     return (time.perf_counter() - begin) / count * 1e3
 
 
+def prompt_time(model, cache, count=3):
+    """ms of a prompt of PREFILL tokens behind all that the cache has. The first is
+    not counted."""
+    prompt = torch.zeros(1, PREFILL, dtype=torch.int64, device=CARD)
+    before = cache.get_seq_length()
+    for turn in range(count + 1):
+        if turn == 1:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        model.model(prompt, past_key_values=cache)
+        cache.crop(before)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / count * 1e3
+
+
 def measure_model(rows, rate, model, keys=131072):
-    """Tokens with a cache that is full of made-up keys."""
+    """Tokens, and prompts, with a cache that is full of made-up keys. Each is held
+    against the faster of the model's own attention and ours with it on the card."""
     from transformers import DynamicCache
 
     from emuv.cache import SpilledCache, enable
 
-    filled = keys - 64
-    shape = (1, model.config.num_key_value_heads, filled,
-             model.config.hidden_size // model.config.num_attention_heads)
+    shape = [1, model.config.num_key_value_heads, keys,
+             model.config.hidden_size // model.config.num_attention_heads]
     link = 2 * math.prod(shape) * model.config.num_hidden_layers * 2 / rate / 1e6
-    taken = {}
-    for kind in (DynamicCache, SpilledCache):
-        cache = kind() if kind is DynamicCache else kind(reserve=keys)
-        for layer in range(model.config.num_hidden_layers):
-            cache.update(made(*shape), made(*shape), layer)
-        if kind is SpilledCache:
-            enable(model)
-        else:
-            model.set_attn_implementation("sdpa")
-        torch.cuda.reset_peak_memory_stats()
-        taken[kind] = token_time(model, cache)
-        print(f"{kind.__name__}: {1e3 / taken[kind]:.1f} tokens/s, "
-              f"{torch.cuda.max_memory_allocated() / 1e9:.2f} GB of VRAM at most")
-        del cache
-        torch.cuda.empty_cache()
-    row(rows, "llama-decode", keys, taken[SpilledCache], taken[DynamicCache], link)
+    kinds = {"its own": DynamicCache, "ours, on the card": DynamicCache,
+             "ours, in RAM": SpilledCache}
+    for step, time_of, added in (("llama-decode", token_time, 64),
+                                 ("llama-prefill", prompt_time, PREFILL)):
+        taken = {}
+        for name, kind in kinds.items():
+            cache = kind() if kind is DynamicCache else kind(reserve=keys)
+            shape[2] = keys - added
+            for layer in range(model.config.num_hidden_layers):
+                cache.update(made(*shape), made(*shape), layer)
+            if name == "its own":
+                model.set_attn_implementation("sdpa")
+            else:
+                enable(model)
+            torch.cuda.reset_peak_memory_stats()
+            taken[name] = time_of(model, cache)
+            print(f"{step}, {name}: {taken[name]:.1f} ms, "
+                  f"{torch.cuda.max_memory_allocated() / 1e9:.2f} GB of VRAM at most",
+                  flush=True)
+            del cache
+            torch.cuda.empty_cache()
+        spilled = taken.pop("ours, in RAM")
+        row(rows, step, keys, spilled, min(taken.values()), link)
 
 
 class Parts:

@@ -10,6 +10,7 @@ import argparse
 import datetime
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -48,8 +49,9 @@ def said(command):
 
 
 def commit():
-    """The tree's commit; "-dirty" behind it where files have changed since."""
-    return said(["git", "describe", "--always", "--dirty", "--abbrev=7",
+    """The tree's commit; "-dirty" behind it where files have changed since.
+    EMUV_COMMIT names it for a copy of the tree that git knows nothing of."""
+    return os.environ.get("EMUV_COMMIT") or said(["git", "describe", "--always", "--dirty", "--abbrev=7",
                  "--exclude=*"])
 
 
