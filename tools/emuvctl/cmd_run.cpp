@@ -94,9 +94,7 @@ std::string tier_of_first(std::vector<int> &ids, const run_options &options,
     const auto info = env.sysfs().instance(first);
     const auto tiers =
         info ? tiers_of_instance(info->uuid, env) : std::vector<emuv::tier>();
-    const auto &store = options.settings.of("EMUV_STORE");
-    if (!tiers.empty() &&
-        (store.given() ? store.text : store.what->of_caller()) == "pages")
+    if (!tiers.empty() && options.settings.value("EMUV_STORE") == "pages")
         throw usage_error(fmt::format("--store pages: the tiers of {} need the "
                                       "numa store; --tier none leaves them out",
                                       emuv::instance_name(first)));
