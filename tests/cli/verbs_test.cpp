@@ -489,7 +489,15 @@ TEST_F(verbs, profiles_have_tiers)
                 HasSubstr("with b=4GiB as its tier"));
     EXPECT_THAT(run("profile list -o profile,tier --config " + file).out,
                 HasSubstr("b=4GiB"));
-    EXPECT_EQ(run("apply --config " + file).status, 0);
+    const std::string told = " --raw --noheadings -o name,tier --config ";
+    EXPECT_EQ(run("apply --dry-run" + told + file).out,
+              "emuv0 b=4GiB\nemuv1 -\n");
+    EXPECT_EQ(run("apply --dry-run --config " + file).err,
+              message("apply", "emuv0: its tiers would be b=4GiB"));
+    const auto applied = run("apply" + told + file);
+    EXPECT_EQ(applied.status, 0);
+    EXPECT_EQ(applied.out, "emuv0 b=4GiB\nemuv1 -\n");
+    EXPECT_EQ(applied.err, "");
     EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr("b=4GiB"));
     EXPECT_THAT(run("export").out, HasSubstr("\ntier=b=4GiB\n"));
     EXPECT_THAT(run("define c --from a --dry-run --config " + file).out,
