@@ -9,6 +9,7 @@
 #include "tiers.hpp"
 #include "verbs.hpp"
 
+#include <emuv/name.hpp>
 #include <emuv/profile.hpp>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ void give_profiles_name(const emuv::profile &from,
                         const emuv::instance_info &made, environment &env)
 {
     try {
-        check_name(from.name);
+        emuv::check_name(from.name);
     } catch (const std::invalid_argument &) {
         return;
     }

@@ -12,6 +12,7 @@
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
+#include <emuv/name.hpp>
 #include <emuv/profile.hpp>
 #include <emuv/size.hpp>
 
@@ -135,7 +136,7 @@ void check_name_option(const create_options &options, emuv::profile &what,
         return;
     }
     parse_option("--name", [&] {
-        check_name(options.name);
+        emuv::check_name(options.name);
         return 0;
     });
     if (what.count != 1)

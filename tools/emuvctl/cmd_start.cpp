@@ -9,6 +9,8 @@
 #include "tiers.hpp"
 #include "verbs.hpp"
 
+#include <emuv/name.hpp>
+
 #include <memory>
 
 #include <fmt/format.h>
@@ -34,7 +36,7 @@ std::vector<emuv::profile> chosen_profiles(const start_options &options,
     for (const auto &name : options.names) {
         emuv::profile what = find_profile(profiles, name);
         try {
-            check_name(name);
+            emuv::check_name(name);
         } catch (const std::invalid_argument &) {
             throw failure(fmt::format("an instance cannot be called '{}'; "
                                       "'emuvctl apply' makes it without a name",

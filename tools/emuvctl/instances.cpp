@@ -14,6 +14,7 @@
 #include <emuv/error.hpp>
 #include <emuv/gpu_model.hpp>
 #include <emuv/module.hpp>
+#include <emuv/name.hpp>
 #include <emuv/size.hpp>
 
 #include <algorithm>
@@ -204,7 +205,7 @@ std::vector<int> parse_instances(std::span<const std::string> words,
         auto id = emuv::parse_instance(word);
         if (!id) {
             try {
-                check_name(word);
+                emuv::check_name(word);
             } catch (const std::invalid_argument &) {
                 throw usage_error(fmt::format(
                     "'{}' names no instance; write emuv0, 0, /dev/emuv0, or a "

@@ -5,16 +5,13 @@
 #include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
-#include "output.hpp"
 #include "tiers.hpp"
 
 #include <emuv/sysfs.hpp>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <set>
-#include <stdexcept>
 #include <system_error>
 
 #include <fcntl.h>
@@ -26,16 +23,9 @@ namespace emuvctl {
 
 namespace {
 
-constexpr std::size_t longest = 48;
-
 std::filesystem::path folder(const environment &env)
 {
     return env.run / "emuv/names";
-}
-
-bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 // It stands beside the names, and root alone can open it: nobody else can hold
@@ -67,28 +57,6 @@ names_lock::names_lock(const environment &env, folder missing)
                        O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     while (file_ && ::flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) {
     }
-}
-
-void check_name(std::string_view name)
-{
-    const bool fits = !name.empty() && name.size() <= longest &&
-                      is_letter(name.front()) &&
-                      std::all_of(name.begin(), name.end(), [](char c) {
-                          return is_letter(c) || (c >= '0' && c <= '9') ||
-                                 c == '-' || c == '_' || c == '.';
-                      });
-    if (!fits)
-        throw std::invalid_argument(fmt::format(
-            "'{}' is no name; one has 1 to {} letters, digits, '-', '_' and "
-            "'.', with a letter first",
-            printable(name), longest));
-    // emuv01 and emuv99999 are no instances, and would be taken for some.
-    const bool numbered =
-        name.starts_with("emuv") && name.size() > 4 &&
-        name.find_first_not_of("0123456789", 4) == std::string_view::npos;
-    if (numbered || emuv::parse_instance(name))
-        throw std::invalid_argument(
-            fmt::format("'{}' is the number of an instance", name));
 }
 
 std::map<std::string, std::string> read_names(const environment &env)
