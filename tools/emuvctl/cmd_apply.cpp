@@ -223,9 +223,9 @@ void cmd_apply(const apply_options &options, environment &env)
         ensure_module(options.module, env);
         creation making(env);
         for (const auto *item : order) {
-            const auto made = making.make(item->wanted, item->from->name);
+            const auto made =
+                making.make(item->wanted, item->from->tiers, item->from->name);
             give_profiles_name(*item->from, made, env);
-            give_tiers(item->from->tiers, made.uuid, env);
             ids[index_of(item)] = made.id;
         }
         making.commit();

@@ -8,7 +8,6 @@
 #include "instances.hpp"
 #include "names.hpp"
 #include "profiles.hpp"
-#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/gpu_model.hpp>
@@ -200,10 +199,8 @@ void cmd_create(const create_options &options, environment &env)
     creation work(env);
     std::vector<emuv::instance_info> made;
     made.reserve(specs.size());
-    for (const auto &spec : specs) {
-        made.push_back(work.make(spec));
-        give_tiers(what.tiers, made.back().uuid, env);
-    }
+    for (const auto &spec : specs)
+        made.push_back(work.make(spec, what.tiers));
     if (!options.name.empty())
         give_name(options.name, made.front().uuid, env);
     if (options.persist)

@@ -6,7 +6,6 @@
 #include "failure.hpp"
 #include "instances.hpp"
 #include "names.hpp"
-#include "tiers.hpp"
 #include "verbs.hpp"
 
 #include <emuv/name.hpp>
@@ -73,9 +72,8 @@ void cmd_start(const start_options &options, environment &env)
     creation work(env);
     std::vector<emuv::instance_info> made;
     for (const auto &what : chosen) {
-        made.push_back(work.make(what.spec, what.name));
+        made.push_back(work.make(what.spec, what.tiers, what.name));
         give_name(what.name, made.back().uuid, env);
-        give_tiers(what.tiers, made.back().uuid, env);
     }
     work.commit();
     print_instances(made, print, options.output, env);
