@@ -137,7 +137,10 @@ class CheckProseTest(unittest.TestCase):
             with self.subTest(between):
                 self.assertEqual(self.lines_of(
                     f'\nsay("{half} {between} {half}");\n', "a.cpp"), [2])
-        self.assertEqual(self.lines_of(f'say("{half}", "{half}");\n', "a.cpp"), [])
+        for between in ('", "', '"); // why\nsay("', '"); /* why */ say("', '", // why\n"'):
+            with self.subTest(between):
+                self.assertEqual(self.lines_of(
+                    f'say("{half} {between} {half}");\n', "a.cpp"), [])
 
     def test_messages_are_read_as_they_are_shown(self):
         half = "one" + " word" * 13
