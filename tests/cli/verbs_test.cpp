@@ -8,6 +8,7 @@
 #include <emuv/client.hpp>
 #include <emuv/control.hpp>
 #include <emuv/error.hpp>
+#include <emuv/sysfs.hpp>
 #include <emuv/unique_fd.hpp>
 #include <emuv/version.hpp>
 
@@ -473,6 +474,49 @@ TEST_F(verbs, tiers_of_an_instance_are_what_run_begins_with)
         EXPECT_THAT(refused.err, HasSubstr(why));
         run("destroy emuv0");
     }
+}
+
+TEST_F(verbs, workers_of_a_batch_begin_with_the_tiers_of_their_instances)
+{
+    const auto root = kernel_.root();
+    write_file(root / "lib/libcuda.so.1", "");
+    write_file(root / "items", (root / "found").string() + "\n");
+    const auto begin = [&](std::vector<std::string> more, bool dry = false) {
+        std::filesystem::remove(root / "journal");
+        std::vector<std::string> line = {
+            "batch",        "--library", root / "lib",    "--from",
+            root / "items", "--journal", root / "journal"};
+        line.insert(line.end(), more.begin(), more.end());
+        if (dry)
+            line.emplace_back("--dry-run");
+        for (const std::string word :
+             {"--", "sh", "-c",
+              "echo $EMUV_INSTANCE ${EMUV_TIER-unset} > \"$0\"", "{}"})
+            line.push_back(word);
+        return run_words(line);
+    };
+    const auto found = [&](const std::vector<std::string> &more) {
+        const auto done = begin(more);
+        EXPECT_EQ(done.status, 0) << done.err;
+        return emuv::read_line_file(root / "found").value_or("");
+    };
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --tier lender=4G");
+    EXPECT_THAT(begin({"--instances", "0"}, true).err,
+                HasSubstr("a tier of emuv0: no instance is called 'lender'"));
+    run("create --gpu-model 4070 --physical 1G --virtual 2G --name lender");
+    ::setenv("EMUV_TIER", "peer:7=1G", 1); // of a program around this one
+    EXPECT_EQ(found({"--instances", "0"}), "0,1 peer:1=4294967296");
+    // They count as memory of the instance.
+    const auto noted = emuv::read_line_file(root / "journal").value_or("");
+    EXPECT_EQ(
+        json::parse(noted.substr(noted.rfind('\n') + 1)).at("share_bytes"),
+        7516192768);
+    EXPECT_EQ(found({"--instances", "1"}), "1 unset");
+    ::unsetenv("EMUV_TIER");
+    EXPECT_EQ(found({"--instances", "0", "--tier", "none"}), "0");
+    EXPECT_EQ(found({"--instances", "0", "--disable"}), "0 unset");
+    EXPECT_THAT(begin({"--instances", "0", "--store", "pages"}, true).err,
+                HasSubstr("the tiers of emuv0 need the numa store"));
 }
 
 TEST_F(verbs, profiles_have_tiers)
