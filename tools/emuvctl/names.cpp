@@ -5,6 +5,7 @@
 #include "draft.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "lib/entries.hpp"
 #include "tiers.hpp"
 
 #include <emuv/sysfs.hpp>
@@ -62,13 +63,10 @@ names_lock::names_lock(const environment &env, folder missing)
 std::map<std::string, std::string> read_names(const environment &env)
 {
     std::map<std::string, std::string> names;
-    std::error_code problem;
-    std::filesystem::directory_iterator entry(folder(env), problem);
-    for (; !problem && entry != std::filesystem::directory_iterator();
-         entry.increment(problem))
-        if (const auto uuid = emuv::read_line_file(entry->path());
-            uuid && !entry->path().filename().string().starts_with('.'))
-            names.emplace(*uuid, entry->path().filename().string());
+    for (const auto &entry : emuv::entries(folder(env)))
+        if (const auto uuid = emuv::read_line_file(entry.path());
+            uuid && !entry.path().filename().string().starts_with('.'))
+            names.emplace(*uuid, entry.path().filename().string());
     return names;
 }
 
