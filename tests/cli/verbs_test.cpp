@@ -778,6 +778,31 @@ TEST_F(verbs, resize_changes_the_sizes_that_are_given)
     EXPECT_EQ(sizes(), "1G 0\n");
 }
 
+TEST_F(verbs, resize_changes_tiers_by_themselves_and_with_sizes)
+{
+    run("create --gpu-model 4070 --physical 1G --virtual 2G");
+    const auto tiers = [&] {
+        return run("list --raw --noheadings -o physical_bytes,tier").out;
+    };
+    EXPECT_EQ(run("resize 0 --tier b=4G --dry-run").out,
+              "would change the tiers of emuv0: none to b=4GiB\n");
+    EXPECT_EQ(tiers(), "1G -\n");
+    EXPECT_EQ(run("resize 0 --tier b=4G").status, 0);
+    EXPECT_EQ(tiers(), "1G b=4GiB\n");
+    EXPECT_EQ(run("resize 0 --physical 2G --tier b=6G --dry-run").out,
+              "would resize emuv0: 1 GiB + 2 GiB to 2 GiB + 2 GiB\n"
+              "would change the tiers of emuv0: b=4GiB to b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --physical 2G --tier b=6G").status, 0);
+    EXPECT_EQ(tiers(), "2G b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --physical 3G").status, 0);
+    EXPECT_EQ(tiers(), "3G b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --tier b").status, 2);
+    EXPECT_EQ(run("resize 0 --virtual 3M --tier none").status, 2);
+    EXPECT_EQ(tiers(), "3G b=6GiB\n");
+    EXPECT_EQ(run("resize 0 --tier none").status, 0);
+    EXPECT_EQ(tiers(), "3G -\n");
+}
+
 TEST_F(verbs, resize_says_what_is_wrong)
 {
     run("create --gpu-model 4070 --virtual 64M");
@@ -1984,6 +2009,23 @@ TEST_F(lasting, create_with_persist_makes_and_defines)
     EXPECT_THAT(again.err, HasSubstr("a is defined already; 'emuvctl start a' "
                                      "makes it"));
     EXPECT_EQ(kernel_.instance_count(), 0U);
+}
+
+TEST_F(lasting, create_with_persist_makes_and_defines_with_tiers)
+{
+    const auto made = run("create --gpu-model 4070 --virtual 2G --name a "
+                          "--persist --tier b=4G,emuv7=1G --config " +
+                          config_);
+    EXPECT_EQ(made.status, 0) << made.err;
+    const std::string text = "b=4GiB,emuv7=1GiB";
+    EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr(text));
+    EXPECT_EQ(with_config("profile show a").out,
+              "[a]\ngpu_model=4070\nphysical_vram_gb=12\n"
+              "virtual_vram_gb=2\ntier=" +
+                  text + "\n");
+    with_config("stop a");
+    EXPECT_EQ(with_config("apply").status, 0);
+    EXPECT_THAT(run("list -o given_name,tier").out, HasSubstr(text));
 }
 
 TEST_F(lasting, create_with_persist_takes_back_what_cannot_be_written)
